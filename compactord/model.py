@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from compactord.errors import FormatError
 from compactord.ids import Owner
 from compactord.paimon.data_file import BucketId, DataFile
 from compactord.paimon.merge_rules import MergeRules
@@ -199,6 +200,11 @@ class InputFile:
     older_schema: int | None = None
     # Of all its records; None: each has the one in the file.
     sequence_number: int | None = None
+
+    def check_rows(self, rows: int) -> None:
+        """Raise `FormatError` unless `rows`, the number that was read, is that in the manifest."""
+        if rows != self.row_count:
+            raise FormatError(self.path, f"{rows} rows were read instead of {self.row_count}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

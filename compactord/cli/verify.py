@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -16,7 +17,6 @@ from compactord.cli.each_table import Result, over_tables
 from compactord.cli.running import FAILED, OK, say
 from compactord.clock import Clock, SystemClock
 from compactord.errors import FormatError, UnsupportedTable, UsageError
-from compactord.formats.opening import check_rows
 from compactord.formats.registry import FORMATS
 from compactord.maintenance.finding import Finding
 from compactord.maintenance.verify import Verified, Wanted, verify_table
@@ -26,6 +26,7 @@ from compactord.paimon import paths
 from compactord.paimon.data_file import DataFile
 from compactord.plan.runs import bucket_runs
 from compactord.storage.base import Storage
+from compactord.storage.fetching import Fetcher
 from compactord.table.opening import OpenTable, describe_table
 from compactord.table.report import count_text
 
@@ -107,11 +108,9 @@ def _read_footer(storage: Storage, path: str, file: DataFile) -> bool:
         min_sequence_number=file.min_sequence_number,
         max_sequence_number=file.max_sequence_number,
     )
-    reader = FORMATS[name].reader(storage)
-    try:
-        check_rows(described, sum(group.rows for group in reader.row_groups(described, None)))
-    finally:
-        reader.close()
+    with contextlib.closing(Fetcher(storage)) as fetcher:
+        opened = FORMATS[name].open(storage, fetcher, described)
+        described.check_rows(sum(group.rows for group in opened.row_groups(None)))
     return True
 
 

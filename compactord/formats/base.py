@@ -1,12 +1,12 @@
-"""The protocols of a file format: files are read into rows, rows are written to files.
+"""What a file format is: files are read into rows, rows are written to files.
 
-Code that rewrites files uses formats through these protocols only. Methods that a format need not
+Code that rewrites files uses formats through these classes only. Methods that a format need not
 implement have a body here; a class that inherits them can read and write rows, which is enough.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeAlias
@@ -20,6 +20,7 @@ from compactord.paimon.options.texts import OptionTexts
 from compactord.paimon.stats import ColumnBounds
 from compactord.paimon.types import DataField, DataType
 from compactord.storage.base import Storage
+from compactord.storage.fetching import Fetcher
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +100,53 @@ class FileWriter(Protocol):
         ...
 
 
+class OpenFile(ABC):
+    """An input file of one subcompaction. It may keep the file's metadata until its rows are read.
+
+    Nothing is read when it is made. `fetcher` fetches ahead from the store. The layout that methods
+    get is that of the file itself: columns have the names that they have there.
+    """
+
+    def __init__(self, storage: Storage, fetcher: Fetcher, file: InputFile) -> None:
+        self.storage = storage
+        self.fetcher = fetcher
+        self.file = file
+
+    @abstractmethod
+    def open_bytes(self, layout: Layout) -> int:
+        """Bytes of memory that the file takes while it is read, besides its decoded rows."""
+
+    @abstractmethod
+    def batches(
+        self, layout: Layout, batch_rows: int, row_range: RowRange | None
+    ) -> NumberedBatches:
+        """Yield the file's rows in their order, in the layout's row schema.
+
+        A batch has at most `batch_rows` rows. Rows outside `row_range` may be omitted at both ends.
+        Raises `FormatError` when the file is not the one that its record describes: its size
+        differs, or a column is missing or has another type than declared.
+        """
+
+    def row_groups(self, column: DataField | None) -> Sequence[RowGroup]:
+        """The parts that can be read separately, with the bounds of `column` in each part."""
+        return [RowGroup(self.file.row_count)]
+
+    def held_bytes(self, layout: Layout) -> tuple[int, int]:
+        """Fetched bytes that are in memory while it is read: at least, and at most if it may."""
+        return 0, 0
+
+    def expect(self) -> None:  # noqa: B027 - local files are not fetched
+        """The file will be needed soon: begin to fetch what is read first."""
+
+    def start(  # noqa: B027 - as above
+        self, layout: Layout, row_range: RowRange | None, held_bytes: int
+    ) -> None:
+        """`batches` will be called with this: begin to fetch what is known to be read.
+
+        `held_bytes`: how many bytes that were fetched may be in memory at once.
+        """
+
+
 class CopyingOutput(OutputFile, Protocol):
     """A file that can also take whole input files."""
 
@@ -108,77 +156,15 @@ class CopyingOutput(OutputFile, Protocol):
 
 
 class Copier(Protocol):
-    """Concatenates input files with as little decoding as possible."""
+    """Concatenates input files of its format with as little decoding as possible."""
 
-    def expect(self, files: Sequence[InputFile]) -> None:
-        """These files are fetched next: a store may be asked for all of them at once."""
-        ...
-
-    def fetch(self, file: InputFile) -> Any:
-        """Read the whole file into memory; checks and errors as in `FileReader.batches`."""
+    def fetch(self, files: Sequence[Any]) -> list[Any]:
+        """Read whole files, opened by the format, into memory; raises as `OpenFile.batches`."""
         ...
 
     def open(self, storage: Storage, path: str) -> CopyingOutput:
         """Create a file. Raises `StorageError` when it exists."""
         ...
-
-
-class FileReader(Protocol):
-    """Reads one subcompaction's input files. It may cache a file's metadata until it is read."""
-
-    @abstractmethod
-    def profile(self, files: Sequence[InputFile], layout: Layout) -> InputProfile:
-        """Sample the files; decodes few of their rows or none."""
-
-    @abstractmethod
-    def open_bytes(self, file: InputFile, layout: Layout) -> int:
-        """Bytes of memory that an open file takes in addition to its decoded rows."""
-
-    @abstractmethod
-    def batches(
-        self, file: InputFile, layout: Layout, batch_rows: int, row_range: RowRange | None
-    ) -> NumberedBatches:
-        """Yield the file's rows in their order, in the layout's row schema.
-
-        A batch has at most `batch_rows` rows. Rows outside `row_range` may be omitted at both ends.
-        Raises `FormatError` when the file is not the one that `file` describes: its size differs,
-        or a column is missing or has another type than declared.
-        """
-
-    def held_bytes(self, file: InputFile, layout: Layout) -> tuple[int, int]:
-        """Fetched bytes of an open file that are in memory at least, and at most if it may."""
-        return 0, 0
-
-    def kept_bytes(self) -> int:
-        """Fetched bytes in memory of files that are read later."""
-        return 0
-
-    def expect(self, files: Sequence[InputFile]) -> None:
-        """Files of an object store will be needed soon: begin to fetch what is read first."""
-
-    def start(
-        self, file: InputFile, layout: Layout, row_range: RowRange | None, held_bytes: int
-    ) -> None:
-        """`batches` will be called with this: begin to fetch what is known to be read.
-
-        `held_bytes`: how many bytes that were fetched may be in memory at once.
-        """
-
-    def close(self) -> None:
-        """End what the reader has begun; no file is read afterwards."""
-
-    def row_groups(self, file: InputFile, column: DataField | None) -> Sequence[RowGroup]:
-        """The parts that can be read separately, with the bounds of `column` in each part."""
-        return [RowGroup(file.row_count)]
-
-    def copier(
-        self, layout: Layout, encoding: Any, dictionary_columns: Sequence[str]
-    ) -> Copier | None:
-        """Copies files of this format to files of this format; None if rows must be decoded.
-
-        `encoding` as `FileFormat.writer` gets it.
-        """
-        return None
 
 
 def _holds_all(type_: DataType) -> bool:
@@ -189,10 +175,14 @@ def _holds_all(type_: DataType) -> bool:
 class FileFormat:
     """A format by its name, with which its options begin and the names of its files end.
 
+    `profile` samples files that are `open`; it decodes few of their rows or none.
+
     `writer` gets the format's own encoding and the leaf columns of output files (dotted paths) to
     encode with a dictionary. `encoding` makes it of a table's options and the compression that they
     want where the format has no option of its own; it raises `UsageError` for an option of the run
     that cannot be parsed, and notes those of the table (`OptionTexts.unreadable`).
+
+    `copier` gets what `writer` gets; None if rows of the format must be decoded.
 
     `codecs` are the compressions that can be written, by Paimon's names. New files follow
     `options`; `refused` are beginnings of options that a table may not have unless they are false,
@@ -200,10 +190,12 @@ class FileFormat:
     """
 
     name: str
-    reader: Callable[[Storage], FileReader]
+    open: Callable[[Storage, Fetcher, InputFile], OpenFile]
+    profile: Callable[[Sequence[Any], Layout], InputProfile]
     writer: Callable[[Layout, Any, Sequence[str]], FileWriter]
     encoding: Callable[[OptionTexts, str], Encoding]
     codecs: tuple[str, ...]
+    copier: Callable[[Layout, Any, Sequence[str]], Copier] | None = None
     options: tuple[str, ...] = ()
     refused: tuple[tuple[str, str], ...] = ()
     holds: Callable[[DataType], bool] = _holds_all

@@ -1,4 +1,4 @@
-"""The checks of input files that do not depend on the format."""
+"""Errors of reading, whatever the format."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from compactord.errors import FormatError, ObjectNotFound, TransientStorageError
-from compactord.model import InputFile
 
 _ENOENT = 2
 
@@ -32,9 +31,3 @@ def reading(path: str, format_name: str) -> Iterator[None]:
         raise
     except pa.ArrowException as error:
         raise FormatError(path, f"not a readable {format_name} file ({error})") from error
-
-
-def check_rows(file: InputFile, rows: int) -> None:
-    """Raise `FormatError` unless `rows`, the number that was read, is that in the manifest."""
-    if rows != file.row_count:
-        raise FormatError(file.path, f"{rows} rows were read instead of {file.row_count}")

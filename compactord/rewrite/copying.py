@@ -12,6 +12,7 @@ with encoding.
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,7 +22,7 @@ from compactord.formats.base import Copier, InputProfile
 from compactord.model import ConcatSpec, InputFile, Subcompaction
 from compactord.rewrite.outputs import OutputSeries
 from compactord.rewrite.pipeline import Decoding, Encoding
-from compactord.rewrite.reader import ReadCounts
+from compactord.rewrite.reader import Input, ReadCounts
 
 # Inputs of two row groups (one is being fetched), and their decoded and encoded columns.
 _MEMORY_SHARE = 8
@@ -102,6 +103,7 @@ def packed(files: Sequence[InputFile], target: int, limits: GroupLimits) -> list
 
 def copy_files(
     subcompaction: Subcompaction,
+    inputs: Sequence[Input],
     facts: InputProfile,
     copier: Copier,
     *,
@@ -110,7 +112,7 @@ def copy_files(
     decoding: Decoding,
     encoding: Encoding,
 ) -> None:
-    """Concatenate the inputs of a subcompaction that `is_worthwhile`.
+    """Concatenate the inputs, those of a subcompaction that `is_worthwhile`.
 
     Raises `FormatError` for inputs that are damaged or do not match their manifests, and
     `StorageError`.
@@ -122,14 +124,12 @@ def copy_files(
     )
 
     def fetched() -> Generator[list[Any], None, None]:
-        for groups in planned:
-            for group in groups:
-                copier.expect(group)
-                files = []
-                for file in group:
-                    files.append(copier.fetch(file))
-                    counts.add(file)
-                yield files
+        in_order = iter(inputs)
+        for group in itertools.chain.from_iterable(planned):
+            files = copier.fetch([each.stored for each in itertools.islice(in_order, len(group))])
+            for file in group:
+                counts.add(file)
+            yield files
 
     with contextlib.closing(decoding.ahead(fetched())) as fetching:
         for groups in planned:

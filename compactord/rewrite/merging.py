@@ -14,7 +14,7 @@ import itertools
 import os
 import posixpath
 import tempfile
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -27,16 +27,16 @@ from compactord.kernels.keyed import key_text
 from compactord.kernels.kinds import drop_retracts
 from compactord.kernels.merge import merge_runs
 from compactord.kernels.order import MergeOrder
-from compactord.model import InputFile, MergeSpec
+from compactord.model import MergeSpec
 from compactord.rewrite.budget import Budget
 from compactord.rewrite.pipeline import Decoding
-from compactord.rewrite.reader import InputReader
+from compactord.rewrite.reader import Input, Sections
 from compactord.storage.local import named_errors
 
 Rows: TypeAlias = Generator[pa.RecordBatch, None, None]
 Run: TypeAlias = Callable[[], Rows]
 _NAMED_FILES = 5
-SectionRuns: TypeAlias = tuple[tuple[InputFile, ...], ...]
+Section: TypeAlias = tuple[tuple[Input, ...], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,52 +50,54 @@ class _Pass:
 
 def merged_rows(
     source: MergeSpec,
+    sections: Sections,
     function: MergeFunction,
-    reader: InputReader,
     decoding: Decoding,
     budgets: Sequence[Budget],
 ) -> Rows:
     """Yield the rows to write, section by section; `budgets` has one item per section.
 
-    Raises `TaskError` for values that the table's rules forbid, or that a column cannot hold.
+    Raises `TaskError` for values that the table's rules forbid, or that a column cannot hold; it
+    says which files were merged.
     """
+    for section, sizes in zip(sections, budgets, strict=True):
+        try:
+            yield from _section_rows(source, section, function, decoding, sizes)
+        except TaskError as error:
+            names = [posixpath.basename(each.file.path) for run in section for each in run]
+            others = f" and {len(names) - _NAMED_FILES} more" if len(names) > _NAMED_FILES else ""
+            named = f"{', '.join(names[:_NAMED_FILES])}{others}"
+            raise TaskError(f"{error} (merging {named})") from error
+
+
+def _section_rows(
+    source: MergeSpec, section: Section, function: MergeFunction, decoding: Decoding, sizes: Budget
+) -> Rows:
     ignore_delete = source.ignore_delete and function.ignores_deletes
-    for section, sizes in zip(source.sections, budgets, strict=True):
-        ordered, order = _ordered(section, source, ignore_delete=ignore_delete)
-        runs = [_file_run(run, reader, decoding, sizes) for run in ordered]
-        # More would not be in memory at once.
-        reader.expect(run[0] for run in ordered[: sizes.fan_in])
-        last = _Pass(order=order, function=function)
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(_naming_files(section))
-            if len(runs) > sizes.fan_in:
-                if ignore_delete and not source.drop_deletes and function.merges_again:
-                    # A key's only retract is kept, two are dropped: equal after a partial merge.
-                    raise TaskError(
-                        f"{len(runs)} runs with ignore-delete cannot be merged {sizes.fan_in} at"
-                        " a time: raise --memory (spark.task_memory)"
-                    )
-                folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="compactord-"))
-                if function.merges_again:
-                    runs = _fewer_runs(runs, last, sizes, folder)
-                else:
-                    runs = _fewer_runs(runs, _every_record(order), sizes, folder)
-                    last = replace(last, keys_repeat=True)
-            for batch in _merge(runs, last, sizes):
-                rows = drop_retracts(batch) if source.drop_deletes else batch
-                _refuse_nulls(rows, source.key_columns)
-                yield rows
-
-
-@contextlib.contextmanager
-def _naming_files(section: SectionRuns) -> Iterator[None]:
-    """Errors of a merge say which files were merged."""
-    try:
-        yield
-    except TaskError as error:
-        names = [posixpath.basename(file.path) for run in section for file in run]
-        others = f" and {len(names) - _NAMED_FILES} more" if len(names) > _NAMED_FILES else ""
-        raise TaskError(f"{error} (merging {', '.join(names[:_NAMED_FILES])}{others})") from error
+    ordered, order = _ordered(section, source, ignore_delete=ignore_delete)
+    runs = [_file_run(run, decoding, sizes) for run in ordered]
+    # More would not be in memory at once.
+    for run in ordered[: sizes.fan_in]:
+        run[0].stored.expect()
+    last = _Pass(order=order, function=function)
+    with contextlib.ExitStack() as stack:
+        if len(runs) > sizes.fan_in:
+            if ignore_delete and not source.drop_deletes and function.merges_again:
+                # A key's only retract is kept, two are dropped: equal after a partial merge.
+                raise TaskError(
+                    f"{len(runs)} runs with ignore-delete cannot be merged {sizes.fan_in} at"
+                    " a time: raise --memory (spark.task_memory)"
+                )
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="compactord-"))
+            if function.merges_again:
+                runs = _fewer_runs(runs, last, sizes, folder)
+            else:
+                runs = _fewer_runs(runs, _every_record(order), sizes, folder)
+                last = replace(last, keys_repeat=True)
+        for batch in _merge(runs, last, sizes):
+            rows = drop_retracts(batch) if source.drop_deletes else batch
+            _refuse_nulls(rows, source.key_columns)
+            yield rows
 
 
 def _refuse_nulls(rows: pa.RecordBatch, key_columns: Sequence[str]) -> None:
@@ -119,16 +121,20 @@ def _every_record(order: MergeOrder) -> _Pass:
 
 
 def _ordered(
-    section: SectionRuns, source: MergeSpec, *, ignore_delete: bool
-) -> tuple[SectionRuns, MergeOrder]:
+    section: Section, source: MergeSpec, *, ignore_delete: bool
+) -> tuple[Section, MergeOrder]:
     """The runs in the order to merge, and the cheapest merge order with the same result.
 
     If the ranges of sequence numbers of all runs are disjoint, the runs are sorted by them: then
     the later run wins and no sequence number is compared.
     """
-    by_sequence = sorted(section, key=lambda run: min(f.min_sequence_number for f in run))
+
+    def first(run: tuple[Input, ...]) -> int:
+        return min(each.file.min_sequence_number for each in run)
+
+    by_sequence = sorted(section, key=first)
     disjoint = not source.sequence_fields and all(
-        max(f.max_sequence_number for f in lower) < min(f.min_sequence_number for f in upper)
+        max(each.file.max_sequence_number for each in lower) < first(upper)
         for lower, upper in itertools.pairwise(by_sequence)
     )
     order = MergeOrder(
@@ -141,17 +147,16 @@ def _ordered(
     return (tuple(by_sequence) if disjoint else section), order
 
 
-def _file_run(
-    files: tuple[InputFile, ...], reader: InputReader, decoding: Decoding, sizes: Budget
-) -> Run:
+def _file_run(inputs: tuple[Input, ...], decoding: Decoding, sizes: Budget) -> Run:
     def read() -> Rows:
-        for place, file in enumerate(files):
-            reader.expect(files[place + 1 : place + 2])
-            yield from reader.batches(file, sizes.batch_rows, sizes.held_bytes)
+        for place, each in enumerate(inputs):
+            for following in inputs[place + 1 : place + 2]:
+                following.stored.expect()
+            yield from each.batches(sizes.batch_rows, sizes.held_bytes)
 
     def run() -> Rows:
         # Of all runs of a section this comes before the first row of any.
-        reader.start(files[0], sizes.held_bytes)
+        inputs[0].start(sizes.held_bytes)
         return decoding.ahead(read())
 
     return run

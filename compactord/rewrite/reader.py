@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from compactord.formats.base import FileReader, InputProfile, NumberedBatches, RowGroup
+from compactord.formats.base import InputProfile, NumberedBatches, RowGroup
 from compactord.formats.keyrange import RowRange
 from compactord.formats.layout import Layout
-from compactord.formats.opening import check_rows
 from compactord.formats.registry import FORMATS, Formats, format_named
-from compactord.model import InputFile
+from compactord.model import ConcatSpec, InputFile, MergeSpec
 from compactord.paimon.types import SEQUENCE_NUMBER, DataField
 from compactord.rewrite.evolution import Build, Evolution
 from compactord.rewrite.expiry import Expiry
 from compactord.storage.base import Storage
+from compactord.storage.fetching import Fetcher
+
+T = TypeVar("T")
 
 # Number of inputs that are sampled before the merge.
 SAMPLE_FILES = 16
@@ -39,51 +42,52 @@ class ReadCounts:
         self.size_bytes += file.size_bytes
 
 
-@dataclass(frozen=True, slots=True)
 class InputReader:
-    """Reads the inputs of one subcompaction.
+    """Opens and reads the inputs of one subcompaction.
 
     `row_range` None: whole files are read. `older` are the older schemas that files may have.
     `expiry` None: no record expires.
-    `counts` increases as batches are returned. `readers` has a reader for each format used so far.
+    `counts` increases as batches are returned.
     """
 
-    storage: Storage
-    layout: Layout
-    row_range: RowRange | None = None
-    formats: Formats = field(default_factory=lambda: FORMATS)
-    older: tuple[Build, ...] = ()
-    expiry: Expiry | None = None
-    readers: dict[str, FileReader] = field(default_factory=dict)
-    counts: ReadCounts = field(default_factory=ReadCounts)
-    evolved: dict[int, Evolution | None] = field(default_factory=dict)
+    def __init__(
+        self,
+        storage: Storage,
+        layout: Layout,
+        row_range: RowRange | None = None,
+        formats: Formats = FORMATS,
+        older: tuple[Build, ...] = (),
+        expiry: Expiry | None = None,
+    ) -> None:
+        self.storage = storage
+        self.row_range = row_range
+        self.formats = formats
+        self.expiry = expiry
+        self.counts = ReadCounts()
+        self.fetcher = Fetcher(storage)
+        self._older = older
+        self.use(layout)
 
-    def with_layout(self, layout: Layout) -> InputReader:
-        """A reader of rows in another layout, which shares all but what depends on it."""
-        return replace(self, layout=layout, evolved={})
+    def use(self, layout: Layout) -> None:
+        """Read rows in this layout from now on."""
+        self.layout = layout
+        # How files of each older schema become rows of the layout; None if they are read as such.
+        self.evolutions = [build(layout) for build in self._older]
 
-    def evolution(self, file: InputFile) -> Evolution | None:
-        """How the file's rows become rows of the layout; None if they are read as such."""
-        number = file.older_schema
-        if number is None:
-            return None
-        if number not in self.evolved:
-            self.evolved[number] = self.older[number](self.layout)
-        return self.evolved[number]
+    def opened(self, source: MergeSpec | ConcatSpec) -> Sections:
+        """The files of a merge, or those of a concatenation as one run."""
+        sections = source.sections if isinstance(source, MergeSpec) else ((source.files,),)
+        return tuple(
+            tuple(tuple(Input(self, file) for file in run) for run in section)
+            for section in sections
+        )
 
-    def of(self, file_format: str) -> FileReader:
-        """The reader of a format. Raises `TaskError` for an unsupported one."""
-        if file_format not in self.readers:
-            found = format_named(file_format, self.formats)
-            self.readers[file_format] = found.reader(self.storage)
-        return self.readers[file_format]
-
-    def profile(self, files: Sequence[InputFile]) -> InputProfile:
+    def profile(self, inputs: Sequence[Input]) -> InputProfile:
         """Sampled facts about the files; of several formats, combined so that they hold for all."""
-        alike: dict[tuple[str, int | None], list[InputFile]] = {}
-        for file in sample(files):
-            alike.setdefault((file.file_format, file.older_schema), []).append(file)
-        found = [self._profile(name, sampled) for (name, _), sampled in alike.items()]
+        alike: dict[tuple[str, int | None], list[Input]] = {}
+        for each in sample(inputs):
+            alike.setdefault((each.file.file_format, each.file.older_schema), []).append(each)
+        found = [self._profile(sampled) for sampled in alike.values()]
         paths = dict.fromkeys(path for each in found for path in each.dictionary_paths)
         return InputProfile(
             row_bytes=max(each.row_bytes for each in found),
@@ -93,100 +97,96 @@ class InputReader:
             plain_share=min(each.plain_share for each in found),
         )
 
-    def _profile(self, file_format: str, files: Sequence[InputFile]) -> InputProfile:
+    def _profile(self, inputs: Sequence[Input]) -> InputProfile:
         """Of files of one format and schema."""
-        evolution = self.evolution(files[0])
-        if evolution is None:
-            return self.of(file_format).profile(files, self.layout)
-        return evolution.profile(self.of(file_format).profile(files, evolution.layout))
-
-    def open_bytes(self, file: InputFile) -> int:
-        """Bytes of memory that the file takes while it is read, besides its decoded rows."""
-        layout, _ = self._read_as(file)
-        return self.of(file.file_format).open_bytes(file, layout)
-
-    def row_groups(self, file: InputFile, column: DataField | None = None) -> Sequence[RowGroup]:
-        """The parts of a file that can be read separately, with the bounds of a key column."""
-        evolution = self.evolution(file)
-        if evolution is not None and column is not None:
-            column = evolution.stored(column)
-        return self.of(file.file_format).row_groups(file, column)
-
-    def held_bytes(self, file: InputFile) -> tuple[int, int]:
-        """Fetched bytes of the open file that are in memory at least, and at most if it may."""
-        layout, _ = self._read_as(file)
-        return self.of(file.file_format).held_bytes(file, layout)
-
-    def expect(self, files: Iterable[InputFile]) -> None:
-        """Begin to fetch what is read first of files that will be read soon."""
-        for file in files:
-            self.of(file.file_format).expect([file])
-
-    def start(self, file: InputFile, held_bytes: int) -> None:
-        """Begin to fetch the file, which `batches` reads next."""
-        layout, bounds = self._read_as(file)
-        self.of(file.file_format).start(file, layout, bounds, held_bytes)
-
-    @property
-    def kept_bytes(self) -> int:
-        """Bytes of files that are not open and are in memory nevertheless."""
-        return sum(reader.kept_bytes() for reader in self.readers.values())
+        layout, evolution = inputs[0].layout, inputs[0].evolution
+        file_format = format_named(inputs[0].file.file_format, self.formats)
+        found = file_format.profile([each.stored for each in inputs], layout)
+        return found if evolution is None else evolution.profile(found)
 
     def close(self) -> None:
-        """End what the readers of all formats have begun."""
-        for reader in self.readers.values():
-            reader.close()
+        """End what was begun; no file is read afterwards."""
+        self.fetcher.close()
+
+
+class Input:
+    """An opened file of a subcompaction. `stored` is the file as its format reads it.
+
+    Raises `TaskError` for an unsupported format.
+    """
+
+    def __init__(self, reader: InputReader, file: InputFile) -> None:
+        opened = format_named(file.file_format, reader.formats).open
+        self.file = file
+        self.stored = opened(reader.storage, reader.fetcher, file)
+        self._reader = reader
+
+    @property
+    def evolution(self) -> Evolution | None:
+        """How the file's rows become rows of the layout; None if they are read as such."""
+        number = self.file.older_schema
+        return None if number is None else self._reader.evolutions[number]
+
+    @property
+    def layout(self) -> Layout:
+        """The layout in which the file itself is read."""
+        return self._reader.layout if self.evolution is None else self.evolution.layout
+
+    def row_groups(self, column: DataField | None = None) -> Sequence[RowGroup]:
+        """The parts that can be read separately, with the bounds of a key column."""
+        if self.evolution is not None and column is not None:
+            column = self.evolution.stored(column)
+        return self.stored.row_groups(column)
+
+    def start(self, held_bytes: int) -> None:
+        """Begin to fetch the file, which `batches` reads next."""
+        self.stored.start(self.layout, self._row_range, held_bytes)
 
     def batches(
-        self, file: InputFile, batch_rows: int, held_bytes: int = HELD_BYTES
+        self, batch_rows: int, held_bytes: int = HELD_BYTES
     ) -> Generator[pa.RecordBatch, None, None]:
-        """Yield the file's rows that have not expired in their order, in the layout's row schema.
+        """Yield the file's rows that have not expired in their order, in the reader's layout.
 
         `held_bytes`: of a file in an object store, how many fetched bytes may be in memory at once.
 
         Raises `FormatError` when the file is not the one that `file` describes: its size or number
         of rows differs, or a column is missing or has another type than declared.
         """
-        with contextlib.closing(self._batches(file, batch_rows, held_bytes)) as batches:
-            if self.row_range is None:
-                rows = self._all(file, batches)
-            else:
-                rows = self._within(file, batches, self.row_range)
-            alive = rows if self.expiry is None else self.expiry.alive(rows)
-            for batch in alive:
-                yield _stamped(batch, file.sequence_number)
+        self.start(held_bytes)
+        expiry = self._reader.expiry
+        with contextlib.closing(self._batches(batch_rows)) as batches:
+            row_range = self._reader.row_range
+            rows = self._all(batches) if row_range is None else self._within(batches, row_range)
+            for batch in rows if expiry is None else expiry.alive(rows):
+                yield _stamped(batch, self.file.sequence_number)
 
-    def _read_as(self, file: InputFile) -> tuple[Layout, RowRange | None]:
-        """The layout in which the file itself is read, and the range in its names."""
-        evolution = self.evolution(file)
-        if evolution is None:
-            return self.layout, self.row_range
-        return evolution.layout, evolution.row_range(self.row_range)
+    @property
+    def _row_range(self) -> RowRange | None:
+        """The range in the names of the file."""
+        bounds = self._reader.row_range
+        return bounds if self.evolution is None else self.evolution.row_range(bounds)
 
-    def _batches(self, file: InputFile, batch_rows: int, held_bytes: int) -> NumberedBatches:
-        reader, evolution = self.of(file.file_format), self.evolution(file)
-        layout, bounds = self._read_as(file)
-        reader.start(file, layout, bounds, held_bytes)
-        with contextlib.closing(reader.batches(file, layout, batch_rows, bounds)) as batches:
+    def _batches(self, batch_rows: int) -> NumberedBatches:
+        evolution = self.evolution
+        found = self.stored.batches(self.layout, batch_rows, self._row_range)
+        with contextlib.closing(found) as batches:
             for row, rows in batches:
-                yield row, rows if evolution is None else evolution.converted(rows, file.path)
+                yield row, rows if evolution is None else evolution.converted(rows, self.file.path)
 
-    def _all(
-        self, file: InputFile, batches: NumberedBatches
-    ) -> Generator[pa.RecordBatch, None, None]:
-        seen = 0
+    def _all(self, batches: NumberedBatches) -> Generator[pa.RecordBatch, None, None]:
+        seen, counts = 0, self._reader.counts
         for _, rows in batches:
             if rows.num_rows:
                 seen += rows.num_rows
-                self.counts.rows += rows.num_rows
+                counts.rows += rows.num_rows
                 yield rows
-        check_rows(file, seen)
-        self.counts.size_bytes += file.size_bytes
+        self.file.check_rows(seen)
+        counts.size_bytes += self.file.size_bytes
 
     def _within(
-        self, file: InputFile, batches: NumberedBatches, row_range: RowRange
+        self, batches: NumberedBatches, row_range: RowRange
     ) -> Generator[pa.RecordBatch, None, None]:
-        first = end = None
+        first, end, counts = None, None, self._reader.counts
         for row, rows in batches:
             above = row_range.from_lower(rows)
             inside = row_range.below_upper(above)
@@ -194,19 +194,25 @@ class InputReader:
                 start = row + rows.num_rows - above.num_rows
                 first = start if first is None else first
                 end = start + inside.num_rows
-                self.counts.rows += inside.num_rows
+                counts.rows += inside.num_rows
                 yield inside
             if inside.num_rows < above.num_rows:
                 break
         if first is not None and end is not None:
             # Rounded so that the parts of a file add up to its size.
-            self.counts.size_bytes += _bytes_below(end, file) - _bytes_below(first, file)
+            counts.size_bytes += self._bytes_below(end) - self._bytes_below(first)
+
+    def _bytes_below(self, row: int) -> int:
+        return self.file.size_bytes * row // self.file.row_count
 
 
-def sample(files: Sequence[InputFile]) -> list[InputFile]:
+# As `MergeSpec.sections`.
+Sections: TypeAlias = tuple[tuple[tuple[Input, ...], ...], ...]
+
+
+def sample(inputs: Sequence[T]) -> Sequence[T]:
     """At most `SAMPLE_FILES` of the inputs, at even distances."""
-    step = max(1, -(-len(files) // SAMPLE_FILES))
-    return list(files[::step])
+    return inputs[:: max(1, -(-len(inputs) // SAMPLE_FILES))]
 
 
 def _stamped(rows: pa.RecordBatch, number: int | None) -> pa.RecordBatch:
@@ -219,7 +225,3 @@ def _stamped(rows: pa.RecordBatch, number: int | None) -> pa.RecordBatch:
         return rows
     numbers = pa.array(np.full(rows.num_rows, number, np.int64))
     return rows.set_column(place, rows.schema.field(place), numbers)
-
-
-def _bytes_below(row: int, file: InputFile) -> int:
-    return file.size_bytes * row // file.row_count

@@ -20,11 +20,12 @@ import pyarrow as pa
 from compactord.formats.layout import key_layout
 from compactord.formats.registry import FORMATS, Formats
 from compactord.formats.values import cell, nanos_per_unit
-from compactord.model import InputFile, KeyRange, MergeSpec
+from compactord.model import KeyRange, MergeSpec
+from compactord.paimon.arrow import value_schema
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.types import AtomicType, DataField, TypeRoot
 from compactord.rewrite.evolution import evolutions
-from compactord.rewrite.reader import InputReader
+from compactord.rewrite.reader import Input, InputReader, Sections
 from compactord.storage.base import Storage
 
 _NUMBERS = (
@@ -73,8 +74,9 @@ def cut_ranges(
         storage, key_layout(keys), formats=formats, older=evolutions(older, datetime.timezone.utc)
     )
     with contextlib.closing(reader):
-        groups = _number_groups(source, reader) if _is_number(keys) else None
-        bounds = groups.cut(count) if groups is not None else _cut_by_keys(source, reader, count)
+        sections = reader.opened(source)
+        groups = _number_groups(sections, keys[0]) if _is_number(keys) else None
+        bounds = groups.cut(count) if groups is not None else _cut_by_keys(sections, keys, count)
     edges = [None, *bounds, None]
     return tuple(KeyRange(lower=lower, upper=upper) for lower, upper in itertools.pairwise(edges))
 
@@ -140,44 +142,47 @@ class _NumberGroups:
         return float((self._rows * np.clip((key - self._low) / width, 0, 1)).sum())
 
 
-def _number_groups(source: MergeSpec, reader: InputReader) -> _NumberGroups | None:
+def _number_groups(sections: Sections, key: DataField) -> _NumberGroups | None:
     """None when the bounds of a row group are not known."""
-    (field,) = reader.layout.key_fields
-    assert isinstance(field.type, AtomicType), "numbers are atomic"
+    assert isinstance(key.type, AtomicType), "numbers are atomic"
     groups: list[tuple[int, int, int]] = []
-    files = source.files
-    for place, file in enumerate(files):
-        reader.expect(files[place : place + _EXPECTED_FILES])
-        for group in reader.row_groups(file, field):
+    inputs = [each for section in sections for run in section for each in run]
+    for place, each in enumerate(inputs):
+        _expect(inputs[place : place + _EXPECTED_FILES])
+        for group in each.row_groups(key):
             if group.bounds is None:
                 return None
             groups.append((*group.bounds, group.rows))
     if not groups:
         return None
-    few_groups = len(groups) < _FEW_GROUPS * len(files)
-    return _NumberGroups(groups, field.type, few_groups=few_groups)
+    few_groups = len(groups) < _FEW_GROUPS * len(inputs)
+    return _NumberGroups(groups, key.type, few_groups=few_groups)
 
 
-def _cut_by_keys(source: MergeSpec, reader: InputReader, count: int) -> list[bytes]:
+def _expect(inputs: Sequence[Input]) -> None:
+    for each in inputs:
+        each.stored.expect()
+
+
+def _cut_by_keys(sections: Sections, fields: Sequence[DataField], count: int) -> list[bytes]:
     samples: list[pa.RecordBatch] = []
     weights: list[npt.NDArray[np.float64]] = []
     files = groups = 0
-    for section in source.sections:
+    for section in sections:
         run = max(section, key=_row_count)
         files += len(run)
-        reader.expect(run[:_EXPECTED_FILES])
-        groups += sum(len(reader.row_groups(file)) for file in run)
-        sample = _sample(run, reader)
+        _expect(run[:_EXPECTED_FILES])
+        groups += sum(len(each.row_groups()) for each in run)
+        sample = _sample(run)
         samples += sample
         sampled = sum(batch.num_rows for batch in sample)
         rows = sum(_row_count(other) for other in section)
         weights.append(np.full(sampled, rows / max(1, sampled)))
-    keys = pa.Table.from_batches(samples, schema=reader.layout.row_schema)
+    keys = pa.Table.from_batches(samples, schema=value_schema(fields))
     below = np.cumsum(np.concatenate(weights))
     shares = _shares(count, decodes_from_start=groups < _FEW_GROUPS * files)
     rows_at = np.searchsorted(below, np.array(shares) * below[-1], side="right")
     distinct = sorted(set(np.minimum(rows_at, keys.num_rows - 1).tolist()) - {0})
-    fields = reader.layout.key_fields
     return [
         encode_row(
             [cell(keys.column(field.name), row, field.type) for field in fields],
@@ -187,17 +192,17 @@ def _cut_by_keys(source: MergeSpec, reader: InputReader, count: int) -> list[byt
     ]
 
 
-def _row_count(run: Sequence[InputFile]) -> int:
-    return sum(file.row_count for file in run)
+def _row_count(run: Sequence[Input]) -> int:
+    return sum(each.file.row_count for each in run)
 
 
-def _sample(run: Sequence[InputFile], reader: InputReader) -> list[pa.RecordBatch]:
+def _sample(run: Sequence[Input]) -> list[pa.RecordBatch]:
     """Keys of a run at even distances, about `_SAMPLE_ROWS` of them."""
     step = max(1, _row_count(run) // _SAMPLE_ROWS)
     kept = []
     passed = 0
-    for file in run:
-        for batch in reader.batches(file, _BATCH_ROWS):
+    for each in run:
+        for batch in each.batches(_BATCH_ROWS):
             rows = np.arange(-passed % step, batch.num_rows, step)
             kept.append(batch.take(pa.array(rows, pa.int64())))
             passed += batch.num_rows

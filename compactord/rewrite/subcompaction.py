@@ -40,7 +40,7 @@ from compactord.rewrite.merging import Rows, merged_rows
 from compactord.rewrite.meter import Meter
 from compactord.rewrite.outputs import Outputs, OutputSeries
 from compactord.rewrite.pipeline import Decoding, Encoding, use_threads
-from compactord.rewrite.reader import InputReader
+from compactord.rewrite.reader import Input, InputReader, Sections
 from compactord.rewrite.writer import GroupSize, RollingWriter
 from compactord.storage.base import Storage
 from compactord.storage.metered import tallied
@@ -141,9 +141,11 @@ def _write_outputs(
     threaded: bool | None,
 ) -> None:
     files = subcompaction.source.files
-    facts = reader.profile(files)
+    sections = reader.opened(subcompaction.source)
+    inputs = [each for section in sections for run in section for each in run]
+    facts = reader.profile(inputs)
     layout = reader.layout.with_dictionaries(facts.dictionaries)
-    reader = reader.with_layout(layout)
+    reader.use(layout)
     if threaded is None:
         threaded = use_threads(sum(file.size_bytes for file in files))
     with (
@@ -154,10 +156,11 @@ def _write_outputs(
         data = outputs.series(
             DATA, spec=subcompaction.write, layout=layout, describe=_describe(subcompaction, layout)
         )
-        copier = _copier(subcompaction, facts, reader)
+        copier = _copier(subcompaction, inputs, facts, reader)
         if copier is not None:
             copy_files(
                 subcompaction,
+                inputs,
                 facts,
                 copier,
                 counts=reader.counts,
@@ -166,9 +169,11 @@ def _write_outputs(
                 encoding=encoding,
             )
         else:
-            budgets = _budgets(subcompaction, facts, reader, functions, decodes_ahead=threaded)
+            budgets = _budgets(
+                subcompaction, sections, facts, reader, functions, decodes_ahead=threaded
+            )
             writer = _writer(subcompaction, facts, reader, budgets, data, encoding)
-            rows = _rows(subcompaction.source, functions, reader, decoding, budgets)
+            rows = _rows(subcompaction.source, sections, functions, decoding, budgets)
             with contextlib.closing(rows):
                 for batch in rows:
                     writer.write(batch)
@@ -199,31 +204,30 @@ def _reader(
 
 def _rows(
     source: MergeSpec | ConcatSpec,
+    sections: Sections,
     functions: MergeFunctions,
-    reader: InputReader,
     decoding: Decoding,
     budgets: Sequence[Budget],
 ) -> Rows:
     if isinstance(source, MergeSpec):
         function = function_named(source.merge_engine, source.rules, functions)
-        return merged_rows(source, function, reader, decoding, budgets)
-    return _concatenated(source, reader, decoding, budgets[0])
+        return merged_rows(source, sections, function, decoding, budgets)
+    return _concatenated(sections[0][0], decoding, budgets[0])
 
 
-def _concatenated(
-    source: ConcatSpec, reader: InputReader, decoding: Decoding, sizes: Budget
-) -> Rows:
+def _concatenated(inputs: Sequence[Input], decoding: Decoding, sizes: Budget) -> Rows:
     def read() -> Rows:
-        for place, file in enumerate(source.files):
-            reader.expect(source.files[place : place + _EXPECTED_FILES])
-            yield from reader.batches(file, sizes.batch_rows, sizes.held_bytes)
+        for place, each in enumerate(inputs):
+            for soon in inputs[place : place + _EXPECTED_FILES]:
+                soon.stored.expect()
+            yield from each.batches(sizes.batch_rows, sizes.held_bytes)
 
     with contextlib.closing(decoding.ahead(read())) as rows:
         yield from rows
 
 
 def _copier(
-    subcompaction: Subcompaction, facts: InputProfile, reader: InputReader
+    subcompaction: Subcompaction, inputs: Sequence[Input], facts: InputProfile, reader: InputReader
 ) -> Copier | None:
     """The copier to use; None if rows have to be decoded and encoded again."""
     source, spec = subcompaction.source, subcompaction.write
@@ -231,14 +235,16 @@ def _copier(
         return None
     if any(file.file_format != spec.file_format for file in source.files):
         return None
-    if any(reader.evolution(file) is not None for file in source.files):
+    if any(each.evolution is not None for each in inputs):
         return None
+    copier = format_named(spec.file_format, reader.formats).copier
     columns = _dictionary_columns(reader.layout, facts)
-    return reader.of(spec.file_format).copier(reader.layout, spec.encoding, columns)
+    return None if copier is None else copier(reader.layout, spec.encoding, columns)
 
 
 def _budgets(
     subcompaction: Subcompaction,
+    sections: Sections,
     facts: InputProfile,
     reader: InputReader,
     functions: MergeFunctions,
@@ -246,28 +252,26 @@ def _budgets(
     decodes_ahead: bool,
 ) -> tuple[Budget, ...]:
     """One per section of a merge, one for a concatenation, which has one file open at a time."""
-    largest = max(subcompaction.source.files, key=lambda file: file.size_bytes)
-    open_bytes, held_bytes = reader.open_bytes(largest), reader.held_bytes(largest)
+    source = subcompaction.source
+    inputs = (each for section in sections for run in section for each in run)
+    largest = max(inputs, key=lambda each: each.file.size_bytes)
+    open_bytes = largest.stored.open_bytes(largest.layout)
+    held_bytes = largest.stored.held_bytes(largest.layout)
     upload_bytes = 0
     if reader.storage.capabilities.behind_network:
-        sizes = (file.size_bytes for file in subcompaction.source.files)
-        upload_bytes = min(_UPLOAD_BYTES, sum(sizes))
-    if isinstance(subcompaction.source, MergeSpec):
-        source = subcompaction.source
-        sections = source.sections
+        upload_bytes = min(_UPLOAD_BYTES, sum(file.size_bytes for file in source.files))
+    needs_all = False
+    if isinstance(source, MergeSpec):
         function = function_named(source.merge_engine, source.rules, functions)
         needs_all = function.needs is Needs.ALL
-    else:
-        sections = ((subcompaction.source.files,),)
-        needs_all = False
     return tuple(
         budget(
-            subcompaction.memory_bytes - reader.kept_bytes,
+            subcompaction.memory_bytes - reader.fetcher.kept_bytes,
             Load(
                 runs=len(section),
                 row_bytes=facts.row_bytes,
                 open_bytes=open_bytes,
-                largest_file=max(file.size_bytes for run in section for file in run),
+                largest_file=max(each.file.size_bytes for run in section for each in run),
                 decodes_ahead=decodes_ahead,
                 needs_all=needs_all,
                 held_bytes=held_bytes,

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import pyarrow.parquet as pq
 
 from compactord.errors import FormatError
-from compactord.formats.opening import check_rows
 from compactord.formats.parquet import thrift
 from compactord.formats.parquet.assembly import EncodedChunk, Location
 from compactord.formats.parquet.int96_footers import restored_meta
@@ -149,7 +148,7 @@ def copied_chunk(
             if not column.is_float:
                 totals.append(_chunk_bounds(chunk, column))
             placed += _bounded(file, group, leaf, pages, totals[-1] if totals else None)
-        check_rows(file.whole.input, rows)
+        file.whole.input.check_rows(rows)
     pages = [each.page for each in placed]
     return EncodedChunk(
         pieces=[piece for page in pages for piece in (page.header, page.body)],

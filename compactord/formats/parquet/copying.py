@@ -8,7 +8,7 @@ from the inputs' footers; floats are decoded to compute theirs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,8 +19,8 @@ from compactord.formats.parquet.encoder import Encoder
 from compactord.formats.parquet.leaves import leaf_count
 from compactord.formats.parquet.options import ParquetEncoding
 from compactord.formats.parquet.output import ParquetOutput
+from compactord.formats.parquet.reader import ParquetInput
 from compactord.formats.parquet.whole_file import WholeFile
-from compactord.model import InputFile
 from compactord.paimon.types import AtomicType
 from compactord.storage.base import Storage
 
@@ -29,24 +29,16 @@ class ParquetCopier:
     """Copies pages of files of one layout."""
 
     def __init__(
-        self,
-        expect: Callable[[Sequence[InputFile]], None],
-        fetch: Callable[[InputFile], WholeFile],
-        layout: Layout,
-        encoding: ParquetEncoding,
-        dictionary_columns: Sequence[str],
+        self, layout: Layout, encoding: ParquetEncoding, dictionary_columns: Sequence[str]
     ) -> None:
-        self._expect = expect
-        self._fetch = fetch
         self._layout = layout
         self._encoding = encoding
         self._encoder = Encoder(layout, encoding, dictionary_columns=dictionary_columns)
 
-    def expect(self, files: Sequence[InputFile]) -> None:
-        self._expect(files)
-
-    def fetch(self, file: InputFile) -> WholeFile:
-        return self._fetch(file)
+    def fetch(self, files: Sequence[ParquetInput]) -> list[WholeFile]:
+        for file in files:
+            file.expect_whole()
+        return [file.whole(self._layout) for file in files]
 
     def open(self, storage: Storage, path: str) -> CopyingParquetOutput:
         return CopyingParquetOutput(storage, path, self._layout, self._encoder, self._encoding)

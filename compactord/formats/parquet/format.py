@@ -1,16 +1,20 @@
 """Parquet as a format of data files."""
 
 from compactord.formats.base import FileFormat
+from compactord.formats.parquet.copying import ParquetCopier
 from compactord.formats.parquet.options import CODECS, HONOURED, REFUSED, encoding_of
 from compactord.formats.parquet.output import ParquetWriter
-from compactord.formats.parquet.reader import ParquetReader
+from compactord.formats.parquet.profile import profile
+from compactord.formats.parquet.reader import ParquetInput
 
 PARQUET = FileFormat(
     name="parquet",
-    reader=ParquetReader,
+    open=ParquetInput,
+    profile=profile,
     writer=ParquetWriter,
     encoding=encoding_of,
     codecs=tuple(CODECS),
+    copier=ParquetCopier,
     options=HONOURED,
     refused=REFUSED,
 )

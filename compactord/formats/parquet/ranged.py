@@ -7,14 +7,7 @@ from functools import partial
 
 import pyarrow as pa
 
-from compactord.errors import (
-    AccessDenied,
-    FormatError,
-    ObjectNotFound,
-    StorageError,
-    TransientStorageError,
-)
-from compactord.formats.parquet.checked_footer import Footer, read_footer
+from compactord.formats.parquet.checked_footer import Footer
 from compactord.formats.parquet.headers import ChunkCheck, extent, read_leaves
 from compactord.formats.parquet.page_headers import Pages
 from compactord.formats.parquet.pages import page_locations
@@ -33,27 +26,6 @@ def extents(footer: Footer, groups: Iterable[int], names: Iterable[str]) -> list
         if footer.arrow.row_group(group).num_rows
         for leaf in leaves
     ]
-
-
-def fetched_footer(fetcher: Fetcher, file: InputFile) -> Footer:
-    """The footer of a file of an object store, mostly from one request.
-
-    Raises `FormatError`, which says so if the file's size is not that in the manifest.
-    """
-    try:
-        end = fetcher.end(file)
-
-        def read(start: int, size: int) -> bytes | memoryview:
-            known = end.read(start, size)
-            return fetcher.range(file, start, size).result() if known is None else known
-
-        return read_footer(read, file.size_bytes, file.path)
-    except (ObjectNotFound, AccessDenied, TransientStorageError):
-        raise
-    except (FormatError, StorageError):
-        # The store says how long a file is only if it is asked.
-        fetcher.check_size(file)
-        raise
 
 
 def ranged_file(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from compactord.formats.opening import check_rows, reading
+from compactord.formats.opening import reading
 from compactord.formats.parquet import NAME
 from compactord.formats.parquet.checked_footer import Footer
 from compactord.formats.parquet.conversion import converted
@@ -28,7 +28,7 @@ class WholeFile:
     parquet: pq.ParquetFile
 
     def batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """The rows of these columns. Raises `FormatError` as `FileReader.batches` does."""
+        """The rows of these columns. Raises `FormatError` as `OpenFile.batches` does."""
         path, rows = self.input.path, 0
         dictionaries = [field.name for field in schema if pa.types.is_dictionary(field.type)]
         with reading(path, NAME):
@@ -38,4 +38,4 @@ class WholeFile:
                 rows += batch.num_rows
                 check_indices(batch, dictionaries, path)
                 yield converted(batch, schema, path)
-        check_rows(self.input, rows)
+        self.input.check_rows(rows)

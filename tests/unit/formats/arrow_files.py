@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from compactord.formats.base import FileFormat, FileReader, InputProfile, NumberedBatches
+from compactord.formats.base import FileFormat, InputProfile, NumberedBatches, OpenFile
 from compactord.formats.bounds import RowBounds
 from compactord.formats.keyrange import RowRange
 from compactord.formats.layout import Layout
@@ -35,36 +35,34 @@ class ArrowEncoding:
     note: str | None = None
 
 
-class ArrowReader(FileReader):
-    def __init__(self, storage: Storage) -> None:
-        self._storage = storage
-
+class ArrowFile(OpenFile):
     @contextlib.contextmanager
-    def _open(self, file: InputFile) -> Iterator[pa.RecordBatchFileReader]:
-        with reading(file.path, "Arrow"), opened(self._storage, file) as stream:
+    def opened(self) -> Iterator[pa.RecordBatchFileReader]:
+        with reading(self.file.path, "Arrow"), opened(self.storage, self.file) as stream:
             yield pa.ipc.open_file(stream)
 
-    def profile(self, files: Sequence[InputFile], layout: Layout) -> InputProfile:
-        widest = 0.0
-        for file in files:
-            with self._open(file) as stored:
-                first = stored.get_batch(0).select(layout.row_names)
-                widest = max(widest, first.nbytes / first.num_rows)
-        return InputProfile(row_bytes=widest, columns=len(layout.row_fields))
-
-    def open_bytes(self, file: InputFile, layout: Layout) -> int:
-        return file.size_bytes
+    def open_bytes(self, layout: Layout) -> int:
+        return self.file.size_bytes
 
     def batches(
-        self, file: InputFile, layout: Layout, batch_rows: int, row_range: RowRange | None
+        self, layout: Layout, batch_rows: int, row_range: RowRange | None
     ) -> NumberedBatches:
-        with self._open(file) as stored:
+        with self.opened() as stored:
             row = 0
             for number in range(stored.num_record_batches):
                 rows = stored.get_batch(number).select(layout.row_names).cast(layout.row_schema)
                 for start in range(0, rows.num_rows, batch_rows):
                     yield row + start, rows.slice(start, batch_rows)
                 row += rows.num_rows
+
+
+def _profile(files: Sequence[ArrowFile], layout: Layout) -> InputProfile:
+    widest = 0.0
+    for file in files:
+        with file.opened() as stored:
+            first = stored.get_batch(0).select(layout.row_names)
+            widest = max(widest, first.nbytes / first.num_rows)
+    return InputProfile(row_bytes=widest, columns=len(layout.row_fields))
 
 
 class ArrowOutput:
@@ -131,7 +129,8 @@ def _holds(type_: DataType) -> bool:
 
 ARROW = FileFormat(
     name="arrow",
-    reader=ArrowReader,
+    open=ArrowFile,
+    profile=_profile,
     writer=ArrowWriter,
     encoding=_encoding,
     codecs=tuple(_CODECS),

@@ -170,7 +170,7 @@ def test_row_groups_end_at_the_limit_of_memory(tmp_path):
 def row_bytes(subcompaction: Subcompaction) -> float:
     """Of a decoded row, as a task finds it."""
     reader = InputReader(subcompaction.storage.open(), layout_of(subcompaction))
-    return reader.profile(subcompaction.source.files).row_bytes
+    return reader.profile(reader.opened(subcompaction.source)[0][0]).row_bytes
 
 
 def test_rows_are_limited_by_memory_too():

@@ -12,9 +12,12 @@ import pyarrow.parquet as pq
 
 from compactord.formats.parquet import thrift
 from compactord.formats.parquet.assembly import footer_of
+from compactord.formats.parquet.reader import ParquetInput
 from compactord.formats.parquet.structs import Type
 from compactord.formats.parquet.thrift import Kind, Struct
 from compactord.model import InputFile, Subcompaction, SubcompactionResult
+from compactord.storage.fetching import Fetcher
+from compactord.storage.local import LocalStorage
 from tests.unit.rewrite.builders import input_file, output_paths
 
 EXACT = Context(prec=80)
@@ -36,6 +39,12 @@ def bodies(path: Path | str, name: str) -> list[bytes]:
                 if header[1].value != 2:
                     found.append(content[body:position])
     return found
+
+
+def parquet_input(file: InputFile) -> ParquetInput:
+    """The file opened, of which nothing is read yet."""
+    storage = LocalStorage()
+    return ParquetInput(storage, Fetcher(storage), file)
 
 
 def is_copied(subcompaction: Subcompaction, result: SubcompactionResult, name: str) -> bool:

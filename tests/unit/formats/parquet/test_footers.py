@@ -20,14 +20,14 @@ from compactord.errors import FormatError
 from compactord.formats.layout import layout_of
 from compactord.formats.parquet import thrift
 from compactord.formats.parquet.assembly import footer_of
-from compactord.formats.parquet.reader import ParquetReader
+from compactord.formats.parquet.profile import profile
 from compactord.formats.parquet.thrift import Kind, Struct
 from compactord.model import InputFile
 from compactord.paimon.arrow import value_schema
-from compactord.rewrite.reader import InputReader
+from compactord.rewrite.reader import Input, InputReader
 from compactord.rewrite.split import cut_ranges
 from compactord.storage.local import LocalStorage
-from tests.unit.formats.parquet.stored_pages import with_footer
+from tests.unit.formats.parquet.stored_pages import parquet_input, with_footer
 from tests.unit.rewrite.builders import (
     concat_subcompaction,
     fields,
@@ -96,22 +96,21 @@ class File:
             groups.append({**group, CHUNKS: thrift.items(Kind.STRUCT, chunks)})
         return self.with_footer({**footer, GROUPS: thrift.items(Kind.STRUCT, groups)})
 
-    def reader(self) -> InputReader:
-        return InputReader(LocalStorage(), LAYOUT)
+    def opened(self) -> Input:
+        return Input(InputReader(LocalStorage(), LAYOUT), self.input)
 
     def footer(self) -> pq.FileMetaData:
-        return ParquetReader(LocalStorage()).footer(self.input)
+        return parquet_input(self.input).footer().arrow
 
     def rows(self) -> pa.Table:
-        reader = self.reader()
-        batches = list(reader.batches(self.input, 10))
-        found = pa.Table.from_batches(batches, schema=reader.layout.row_schema)
+        opened = self.opened()
+        found = pa.Table.from_batches(list(opened.batches(10)), schema=opened.layout.row_schema)
         return found.unify_dictionaries()
 
     def profile(self) -> None:
-        reader = self.reader()
-        reader.profile([self.input])
-        reader.open_bytes(self.input)
+        opened = self.opened()
+        profile([opened.stored], opened.layout)
+        opened.stored.open_bytes(opened.layout)
 
     def cut(self) -> None:
         source = merge_subcompaction(self.path.parent, COLUMNS, ["k"], [[self.input]]).source

@@ -11,13 +11,11 @@ import pytest
 from compactord.errors import FormatError
 from compactord.formats.parquet import thrift
 from compactord.formats.parquet.assembly import footer_of
-from compactord.formats.parquet.reader import ParquetReader
 from compactord.formats.parquet.structs import Converted, Element, File, Repetition
 from compactord.formats.parquet.thrift import Kind, Struct
 from compactord.model import InputFile
 from compactord.paimon.arrow import value_schema
-from compactord.storage.local import LocalStorage
-from tests.unit.formats.parquet.stored_pages import with_footer
+from tests.unit.formats.parquet.stored_pages import parquet_input, with_footer
 from tests.unit.rewrite.builders import fields, write_parquet
 
 MAP: Any = {"type": "MAP", "key": "STRING NOT NULL", "value": "INT"}
@@ -56,15 +54,14 @@ NEW: Any = {Element.CONVERTED: None}
 def test_a_map_whose_keys_may_be_null_is_named(tmp_path: Path, name: str, annotation: Any) -> None:
     encoded = name.encode()
     file = with_elements(tmp_path / "f", {encoded: annotation, encoded + b".key": OPTIONAL})
-    reader = ParquetReader(LocalStorage())
     with pytest.raises(
         FormatError, match=f"MAP {name} has keys that are declared optional"
     ) as raised:
-        reader.footer(file)
+        parquet_input(file).footer()
     assert raised.value.path == file.path
 
 
 @pytest.mark.parametrize("annotation", [OLD, NEW, {}], ids=["old", "new", "both"])
 def test_other_maps_are_read(tmp_path: Path, annotation: Any) -> None:
     file = with_elements(tmp_path / "f", {b"m": annotation, b"inside": annotation})
-    assert ParquetReader(LocalStorage()).footer(file).num_rows == 1
+    assert parquet_input(file).footer().arrow.num_rows == 1

@@ -20,7 +20,7 @@ from compactord.formats.parquet.thrift import Kind, Struct
 from compactord.model import KeyRange
 from compactord.paimon.arrow import value_schema
 from compactord.paimon.binary_row import encode_row
-from compactord.rewrite.reader import InputReader
+from compactord.rewrite.reader import Input, InputReader
 from compactord.storage.local import LocalStorage
 from tests.unit.formats.parquet.stored_pages import with_footer
 from tests.unit.rewrite.builders import concat_subcompaction, fields, input_file, write_parquet
@@ -77,7 +77,7 @@ class File:
             low, high = (encode_row([key], [COLUMNS[0].type]) for key in key_range)
             rows = row_range(KeyRange(lower=low, upper=high), COLUMNS[:1])
         reader = InputReader(LocalStorage(), layout, rows)
-        batches = list(reader.batches(input_file(self.path, ROWS), 25))
+        batches = list(Input(reader, input_file(self.path, ROWS)).batches(25))
         found = pa.Table.from_batches(batches, schema=layout.row_schema)
         found.validate(full=True)
         return found.unify_dictionaries()

@@ -9,7 +9,7 @@ import pytest
 from compactord.formats.layout import layout_of
 from compactord.formats.parquet import thrift
 from compactord.formats.parquet.thrift import Kind, Struct
-from compactord.rewrite.reader import InputReader
+from compactord.rewrite.reader import Input, InputReader
 from compactord.storage.local import LocalStorage
 from tests.unit.formats.parquet.test_page_headers import (
     COLUMNS,
@@ -60,5 +60,5 @@ def test_a_file_without_rows_is_read(tmp_path):
     write_parquet(path, rows_written().slice(0, 0))
     layout = layout_of(concat_subcompaction(tmp_path, COLUMNS, []))
     assert pq.read_metadata(path).num_rows == 0
-    reader = InputReader(LocalStorage(), layout)
-    assert list(reader.batches(input_file(path, 0), 25)) == []
+    opened = Input(InputReader(LocalStorage(), layout), input_file(path, 0))
+    assert list(opened.batches(25)) == []

@@ -20,7 +20,7 @@ from compactord.formats.parquet.structs import Chunk
 from compactord.model import InputFile, KeyRange
 from compactord.paimon.arrow import file_schema
 from compactord.paimon.binary_row import encode_row
-from compactord.rewrite.reader import InputReader
+from compactord.rewrite.reader import Input, InputReader
 from compactord.storage.base import Storage
 from compactord.storage.fetching import END_BYTES
 from compactord.storage.local import LocalStorage
@@ -72,11 +72,20 @@ def reader_of(file: InputFile, storage: Storage, rows: RowRange | None = None) -
     return InputReader(storage, layout.with_dictionaries(["s"]), rows)
 
 
+def looked_at(reader: InputReader, file: InputFile) -> Input:
+    """The file as it is before its rows are read."""
+    opened = Input(reader, file)
+    reader.profile([opened])
+    opened.stored.open_bytes(opened.layout)
+    opened.stored.held_bytes(opened.layout)
+    return opened
+
+
 def rows_of(
     file: InputFile, storage: Storage, held_bytes: int = 64 << 20, rows: RowRange | None = None
 ) -> pa.Table:
     with contextlib.closing(reader_of(file, storage, rows)) as reader:
-        return pa.Table.from_batches(reader.batches(file, 3_000, held_bytes))
+        return pa.Table.from_batches(Input(reader, file).batches(3_000, held_bytes))
 
 
 def between(low: int, high: int) -> RowRange:
@@ -114,11 +123,9 @@ def test_a_small_file_is_one_request(tmp_path: Path) -> None:
     file = write(tmp_path / "a.parquet", 500)
     counter = RequestCounter(LocalStorage())
     with contextlib.closing(reader_of(file, counter)) as reader:
-        reader.profile([file])
-        reader.open_bytes(file)
-        reader.held_bytes(file)
-        reader.row_groups(file)
-        assert sum(rows.num_rows for rows in reader.batches(file, 100)) == 500
+        opened = looked_at(reader, file)
+        opened.row_groups()
+        assert sum(rows.num_rows for rows in opened.batches(100)) == 500
     assert [call.method for call in counter.requests] == ["read"]
 
 
@@ -126,10 +133,7 @@ def test_a_file_that_fits_is_its_end_and_its_columns(tmp_path: Path) -> None:
     file = write(tmp_path / "a.parquet")
     counter = RequestCounter(LocalStorage())
     with contextlib.closing(reader_of(file, counter)) as reader:
-        reader.profile([file])
-        reader.open_bytes(file)
-        reader.held_bytes(file)
-        assert sum(rows.num_rows for rows in reader.batches(file, 1000)) == ROWS
+        assert sum(rows.num_rows for rows in looked_at(reader, file).batches(1000)) == ROWS
     assert [call.method for call in counter.requests] == ["read_range", "read_range"]
 
 
@@ -160,7 +164,7 @@ def test_with_little_memory_no_more_than_pieces_are_asked_for(tmp_path: Path) ->
     file = write(tmp_path / "a.parquet")
     log = RangeLog(LocalStorage())
     with contextlib.closing(reader_of(file, log)) as reader:
-        batches = reader.batches(file, 100, 512 << 10)
+        batches = Input(reader, file).batches(100, 512 << 10)
         next(batches)
         fetched = sum(size for _, size in log.spans)
         # Some of it was read, and given back, for the first rows.

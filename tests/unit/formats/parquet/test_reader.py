@@ -14,12 +14,12 @@ from compactord.errors import FormatError
 from compactord.formats.layout import layout_of
 from compactord.formats.parquet.dictionaries import check_indices
 from compactord.formats.parquet.int96 import convert
-from compactord.formats.parquet.reader import ParquetReader
 from compactord.paimon.arrow import value_schema
 from compactord.paimon.wide_timestamps import WIDE_TIMESTAMP, from_nanoseconds, nanoseconds_of
-from compactord.rewrite.reader import InputReader
+from compactord.rewrite.reader import Input, InputReader
 from compactord.storage.fetching import SMALL_FILE
 from compactord.storage.local import LocalStorage
+from tests.unit.formats.parquet.stored_pages import parquet_input
 from tests.unit.rewrite.builders import concat_subcompaction, fields, input_file, write_parquet
 
 DAY = 86_400_000_000_000
@@ -36,7 +36,7 @@ def read(
 
 def read_file(columns, file, batch_rows: int = 1000) -> pa.Table:
     layout = layout_of(concat_subcompaction(Path("/nowhere"), columns, [file]))
-    batches = list(InputReader(LocalStorage(), layout).batches(file, batch_rows))
+    batches = list(Input(InputReader(LocalStorage(), layout), file).batches(batch_rows))
     return pa.Table.from_batches(batches, schema=layout.row_schema)
 
 
@@ -141,14 +141,15 @@ def test_a_file_cut_short_is_told_by_its_size_before_its_footer_is_read(tmp_path
     file = input_file(path, 100)
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(FormatError, match=r"the manifest says \d+ bytes, the store \d+"):
-        ParquetReader(LocalStorage()).footer(file)
+        parquet_input(file).footer()
 
 
 def test_batches_are_no_larger_than_asked_for(tmp_path):
     write_parquet(tmp_path / "in.parquet", pa.table({"v": pa.array(range(100), pa.int32())}))
     file = input_file(tmp_path / "in.parquet", 100)
     layout = layout_of(concat_subcompaction(tmp_path, fields(v="INT"), [file]))
-    sizes = [b.num_rows for b in InputReader(LocalStorage(), layout).batches(file, 30)]
+    opened = Input(InputReader(LocalStorage(), layout), file)
+    sizes = [batch.num_rows for batch in opened.batches(30)]
     assert max(sizes) <= 30
     assert sum(sizes) == 100
 

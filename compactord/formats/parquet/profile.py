@@ -1,22 +1,19 @@
-"""Facts from the inputs' footers, read before any row: whether a file is the planned one, which
-columns are dictionary-encoded, how wide rows are.
+"""Facts from the inputs' footers, read before any row: which columns are dictionary-encoded, how
+wide rows are.
 
 The profile is a sample of a few inputs: it affects speed and memory, never the result.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Sequence
 
 import pyarrow.parquet as pq
 
-from compactord.errors import FormatError
 from compactord.formats.base import InputProfile
 from compactord.formats.layout import Layout, is_binary_like
-from compactord.formats.parquet.leaves import leaf_index, top_column
-from compactord.model import InputFile
-from compactord.paimon.types import SEQUENCE_NUMBER
-from compactord.storage.fetching import check_size
+from compactord.formats.parquet.leaves import top_column
+from compactord.formats.parquet.reader import ParquetInput
 
 # Row groups that are sampled.
 SAMPLE_GROUPS = 2
@@ -30,39 +27,7 @@ _OFFSET_BYTES = 5
 _INDEX_BYTES = 4
 
 
-def check_file(file: InputFile, size_bytes: int, metadata: pq.FileMetaData) -> None:
-    """Raise `FormatError` unless size and row count are those in the manifest."""
-    check_size(file, size_bytes)
-    if metadata.num_rows != file.row_count:
-        raise FormatError(
-            file.path,
-            f"the manifest says {file.row_count} rows, the Parquet footer {metadata.num_rows}",
-        )
-
-
-def check_sequences(file: InputFile, metadata: pq.FileMetaData) -> None:
-    """Raise `FormatError` when rows have sequence numbers outside the manifest's range.
-
-    Merges rely on the range: runs with disjoint ranges are merged without comparing numbers.
-    """
-    column = leaf_index(metadata, SEQUENCE_NUMBER.name, file.path)
-    for index in range(metadata.num_row_groups):
-        found = metadata.row_group(index).column(column).statistics
-        if found is None or not found.has_min_max:
-            continue
-        if found.min_raw < file.min_sequence_number or found.max_raw > file.max_sequence_number:
-            raise FormatError(
-                file.path,
-                f"the manifest says sequence numbers {file.min_sequence_number} to"
-                f" {file.max_sequence_number}, the file has {found.min_raw} to {found.max_raw}",
-            )
-
-
-def profile(
-    files: Iterable[InputFile],
-    layout: Layout,
-    footer_of: Callable[[InputFile], pq.FileMetaData],
-) -> InputProfile:
+def profile(files: Sequence[ParquetInput], layout: Layout) -> InputProfile:
     """Profile the footers of `files` (see `InputProfile`).
 
     `dictionaries` are columns that are dictionary-encoded in every sampled chunk,
@@ -72,7 +37,9 @@ def profile(
     names = frozenset(layout.row_names)
     leaves: dict[str, _Leaf] = {}
     for file in files:
-        footer = footer_of(file)
+        file.expect()
+    for file in files:
+        footer = file.footer().arrow
         for group_index in range(min(footer.num_row_groups, SAMPLE_GROUPS)):
             group = footer.row_group(group_index)
             for column_index in range(footer.num_columns):
