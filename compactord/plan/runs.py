@@ -7,7 +7,7 @@ disjoint key ranges in key order. All planning on primary-key tables starts with
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 from typing import Any
 
@@ -39,20 +39,16 @@ def bucket_runs(files: Iterable[DataFile], key_of: KeyOf) -> tuple[SortedRun, ..
     return tuple(runs)
 
 
-def level_count(files: Iterable[DataFile], configured: int) -> int:
+def level_count(highest: int, configured: int) -> int:
     """The number of levels in effect: the configured one, or more if files are on higher levels.
 
-    Raises `UsageError` when it is below 2, as Levels.java refuses.
+    `highest` is the highest level with a file, -1 if there is none. Raises `UsageError` when the
+    number is below 2, as Levels.java refuses.
     """
-    count = max(configured, 1 + max((file.level for file in files), default=-1))
+    count = max(configured, 1 + highest)
     if count < 2:
         raise UsageError(f"num-levels is {configured}, must be at least 2")
     return count
-
-
-def highest_level(runs: Sequence[SortedRun]) -> int:
-    """The highest level that holds a file; -1 without runs."""
-    return runs[-1].level if runs else -1
 
 
 def _level_0_order(file: DataFile) -> tuple[int, int, int, str]:

@@ -32,10 +32,10 @@ from compactord.paimon.data_file import BucketFiles, BucketId, DataFile
 from compactord.paimon.options.table_options import CompactionOptions
 from compactord.plan.append import pick_bucketed, pick_bucketed_full
 from compactord.plan.full import pick_full
-from compactord.plan.runs import KeyOf, bucket_runs, highest_level, level_count
+from compactord.plan.runs import KeyOf, bucket_runs, level_count
 from compactord.plan.sections import ActionRules, cut_actions, never_expired, rewrite_each
 from compactord.plan.unaware import PackedCompactions, pack_unaware, pack_unaware_full
-from compactord.plan.universal import Pick, last_full_compaction_ms, pick_universal
+from compactord.plan.universal import Pick, pick_universal
 from compactord.state.files_by_size import FilesBySize
 from compactord.state.rewrites import Rest
 
@@ -178,7 +178,8 @@ def _effective_strategy(bucket: PlannedFiles, request: PlanRequest) -> tuple[Str
 def _plan_merge(bucket: BucketFiles, request: PlanRequest) -> BucketPlan:
     options = request.options
     runs = bucket_runs(bucket.files, request.key_of)
-    num_levels = level_count(bucket.files, options.num_levels)
+    highest = runs[-1].level if runs else -1
+    num_levels = level_count(highest, options.num_levels)
     strategy, is_due = _effective_strategy(bucket, request)
     if strategy is Strategy.FULL:
         pick = pick_full(
@@ -207,7 +208,7 @@ def _plan_merge(bucket: BucketFiles, request: PlanRequest) -> BucketPlan:
         notes.append(f"files on level {num_levels - 1} are above num-levels={options.num_levels}")
     if pick is None:
         return BucketPlan(bucket=bucket.bucket, compactions=(), notes=tuple(notes))
-    compaction = _merge_compaction(bucket, request, pick, num_levels, highest_level(runs))
+    compaction = _merge_compaction(bucket, request, pick, num_levels, highest)
     return BucketPlan(bucket=bucket.bucket, compactions=(compaction,), notes=tuple(notes))
 
 
@@ -251,6 +252,24 @@ def _last_full_ms(bucket: BucketFiles, request: PlanRequest) -> int | None:
     if remembered_ms is not None:
         remembered_ms += now_ms - request.steady_ms
     return max((each for each in (told_ms, remembered_ms) if each is not None), default=None)
+
+
+def last_full_compaction_ms(files: Iterable[DataFile], options: CompactionOptions) -> int | None:
+    """An estimate of the last full compaction: the newest file on the *configured* highest level.
+
+    The clock is that of creation times: local wall-clock milliseconds. An upgraded file keeps its
+    creation time, so a full compaction that only upgraded looks older than it is; a caller that
+    remembers the true time uses the later of both.
+    """
+    top = options.num_levels - 1
+    return max(
+        (
+            file.creation_time_ms
+            for file in files
+            if file.level == top and file.creation_time_ms is not None
+        ),
+        default=None,
+    )
 
 
 def _plan_unaware(files: FilesBySize, request: PlanRequest) -> BucketPlan:

@@ -15,7 +15,7 @@ equal arguments give equal results.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from compactord.errors import UsageError
@@ -68,24 +68,6 @@ def pick_universal(
     if pick is None or _is_in_place(pick):
         return None
     return pick
-
-
-def last_full_compaction_ms(files: Iterable[DataFile], options: CompactionOptions) -> int | None:
-    """An estimate of the last full compaction: the newest file on the *configured* highest level.
-
-    The clock is that of creation times: local wall-clock milliseconds. An upgraded file keeps its
-    creation time, so a full compaction that only upgraded looks older than it is; a caller that
-    remembers the true time uses the later of both.
-    """
-    top = options.num_levels - 1
-    return max(
-        (
-            file.creation_time_ms
-            for file in files
-            if file.level == top and file.creation_time_ms is not None
-        ),
-        default=None,
-    )
 
 
 def offpeak_ratio(options: CompactionOptions, hour_of_day: int) -> int:

@@ -15,8 +15,7 @@ from compactord.model import Compaction, CompactReason, SortedRun, WorkKind
 from compactord.paimon.data_file import BucketFiles, BucketId, DataFile
 from compactord.paimon.options.table_options import CompactionOptions
 from compactord.plan.runs import bucket_runs
-from compactord.plan.table import BucketPlan, PlanRequest, TableKind
-from compactord.plan.universal import last_full_compaction_ms
+from compactord.plan.table import BucketPlan, PlanRequest, TableKind, last_full_compaction_ms
 from compactord.table import report
 from compactord.table.opening import OpenTable
 from compactord.table.pending_inputs import kind_of

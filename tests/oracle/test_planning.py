@@ -21,7 +21,7 @@ from compactord.paimon.options.table_options import CompactionOptions
 from compactord.paimon.types import AtomicType, TypeRoot
 from compactord.plan.append import AppendPick, pick_bucketed, pick_bucketed_full
 from compactord.plan.full import pick_full
-from compactord.plan.runs import bucket_runs, highest_level, level_count
+from compactord.plan.runs import bucket_runs, level_count
 from compactord.plan.sections import interval_partition
 from compactord.plan.table import Strategy, plan_bucket
 from compactord.plan.unaware import pack_unaware
@@ -58,6 +58,10 @@ def file_of(case: Case) -> DataFile:
 
 def files_of(case: Case) -> list[DataFile]:
     return [file_of(file) for file in case["files"]]
+
+
+def highest_level(files: list[DataFile]) -> int:
+    return max((file.level for file in files), default=-1)
 
 
 def random_lsm(rng: random.Random, *, valid: bool = True) -> list[Case]:
@@ -126,7 +130,7 @@ def our_minor_pick(case: Case) -> Pick | None:
     files, options = files_of(case), merge_options(case)
     return pick_universal(
         bucket_runs(files, key_of),
-        level_count(files, options.num_levels),
+        level_count(highest_level(files), options.num_levels),
         options,
         rule=PickRule.RELEASE_2_0,
         now_ms=case.get("now", 0),
@@ -245,7 +249,7 @@ def test_full_picks(judge: Judge, seed: int) -> None:
         files = files_of(case)
         pick = pick_full(
             bucket_runs(files, key_of),
-            level_count(files, case["num_levels"]),
+            level_count(highest_level(files), case["num_levels"]),
             force_rewrite=case["force_rewrite_all_files"],
         )
         ours.append(shown(pick))
@@ -268,8 +272,8 @@ def test_sorted_runs_and_refusals(judge: Judge, seed: int) -> None:
         ours.append(
             {
                 "runs": [[run.level, names(run.files)] for run in runs],
-                "num_levels": level_count(files, 6),
-                "highest": highest_level(runs),
+                "num_levels": level_count(highest_level(files), 6),
+                "highest": highest_level(files),
             }
         )
     java = [None if "error" in answer else answer for answer in judge.algorithms.sorted_runs(cases)]

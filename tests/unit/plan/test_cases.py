@@ -93,7 +93,7 @@ def pick_case(rule: PickRule, files: list[DataFile], settings: dict[str, Any]) -
     assert [file for run in runs for file in run.files] == files, "listed in run order"
     pick = pick_universal(
         runs,
-        level_count(files, options.num_levels),
+        level_count(max((file.level for file in files), default=-1), options.num_levels),
         options,
         rule=rule,
         now_ms=0,

@@ -39,7 +39,7 @@ def picked(files: list[DataFile], request: PlanRequest, rule: PickRule) -> Pick 
     options = request.options
     return pick_universal(
         runs_of(files),
-        level_count(files, options.num_levels),
+        level_count(max((file.level for file in files), default=-1), options.num_levels),
         options,
         rule=rule,
         now_ms=NOW_MS,
