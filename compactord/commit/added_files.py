@@ -15,7 +15,7 @@ import numpy as np
 
 from compactord.commit.changes import BucketChange, Conflict, DroppedChange
 from compactord.paimon import paths
-from compactord.paimon.data_file import BucketId, DataFile, FileIdentity, file_identity
+from compactord.paimon.data_file import BucketId, DataFile, FileIdentity
 from compactord.paimon.manifest.identity_hashes import Hashes, identity_hashes
 from compactord.paimon.manifest.manifest_files import ManifestFile
 from compactord.state.load_files import deleted_files
@@ -86,7 +86,7 @@ class AddedFilesCheck:
         # Only those in use are remembered.
         self._deleted = {each.file_name: self._deletions(location, each) for each in deleting}
         added: dict[FileIdentity, int] = {
-            file_identity(change.bucket, file): index
+            file.identity(change.bucket): index
             for index, change in enumerate(changes)
             for file in change.after
         }

@@ -37,13 +37,13 @@ from compactord.commit.changes import (
     NothingCommitted,
     Replaced,
 )
+from compactord.commit.conflicts import still_valid
 from compactord.commit.manifest_merge import ManifestMerge
 from compactord.commit.metadata import MetadataFiles
 from compactord.commit.outcome import Publication
 from compactord.commit.publish import SnapshotPublisher
 from compactord.commit.recommit import Recommit
 from compactord.commit.retries import Retries
-from compactord.commit.still_valid import still_valid
 from compactord.errors import (
     CatalogDown,
     CommitGaveUp,

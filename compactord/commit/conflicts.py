@@ -1,4 +1,4 @@
-"""May a finished compaction still be published? A pure comparison of plan time and now.
+"""May finished compactions still be published? A comparison of plan time and the newest state.
 
 A compaction never changes the table's rows, so after any conflict the result of that bucket is
 dropped and the bucket planned again; other buckets are not affected. Agrees with the checks of
@@ -13,9 +13,60 @@ import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from compactord.commit.changes import BucketChange, Conflict
-from compactord.errors import FormatError
-from compactord.paimon.data_file import DataFile, file_identity
+from compactord.commit.attempt import CommitSettings
+from compactord.commit.changes import BucketChange, Conflict, DroppedChange
+from compactord.errors import CommitUnknown, FormatError
+from compactord.paimon.data_file import DataFile
+from compactord.state.table_state import TableState, index_entries
+from compactord.storage.base import Storage
+
+
+def still_valid(
+    storage: Storage,
+    state: TableState,
+    changes: Sequence[BucketChange],
+    settings: CommitSettings,
+) -> tuple[list[BucketChange], list[DroppedChange]]:
+    """Changes that still fit the newest state, and the others with the reason.
+
+    Raises `CommitUnknown` when outputs are live already: dropping the change would delete them.
+    """
+    valid, dropped = [], []
+    indexes = index_entries(storage, state)
+    for change in changes:
+        live = _relevant_files(state, change, settings)
+        live_output = already_live(change, live)
+        if live_output is not None:
+            raise CommitUnknown(
+                f"table {state.table.full_name}: {live_output} is live although no snapshot of "
+                "ours was confirmed; nothing was deleted, the next run plans again"
+            )
+        summary = state.files.summary(change.bucket)
+        found = conflict(
+            change,
+            live=live,
+            total_buckets=summary.total_buckets if summary.file_count else None,
+            index_entries=indexes.get(change.bucket, ()),
+            key_of=settings.key_of,
+        )
+        if found is None:
+            valid.append(change)
+        else:
+            kind, why = found
+            dropped.append(DroppedChange(change=change, conflict=kind, why=why))
+    return valid, dropped
+
+
+def _relevant_files(
+    state: TableState, change: BucketChange, settings: CommitSettings
+) -> Sequence[DataFile]:
+    """The live files that the check needs: the whole bucket for key ranges, else only names.
+
+    A partition without buckets is one bucket and may have very many files.
+    """
+    if settings.key_of is not None:
+        return state.files.files_in(change.bucket)
+    return state.files.still_live(change.bucket, (*change.before, *change.after))
 
 
 def conflict(
@@ -35,9 +86,9 @@ def conflict(
     if total_buckets is not None and total_buckets != change.total_buckets:
         why = f"the bucket count is now {total_buckets}, not {change.total_buckets}"
         return Conflict.BUCKET_COUNT_CHANGED, why
-    now = {file_identity(change.bucket, file) for file in live}
+    now = {file.identity(change.bucket) for file in live}
     for file in change.before:
-        if file_identity(change.bucket, file) not in now:
+        if file.identity(change.bucket) not in now:
             is_empty = total_buckets is None
             gone = Conflict.PARTITION_EXPIRED if is_empty else Conflict.FILE_REMOVED
             return gone, f"input {file.file_name} of level {file.level} is no longer live"

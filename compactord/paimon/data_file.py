@@ -85,6 +85,18 @@ class DataFile:
             why = f"the keys of the file cannot be read ({error.message})"
             raise FormatError(self.file_name, why) from error
 
+    def identity(self, bucket: BucketId) -> FileIdentity:
+        """What the entries of the file have in common while it is in this bucket."""
+        return FileIdentity(
+            bucket.partition,
+            bucket.bucket,
+            self.level,
+            self.file_name,
+            self.extra_files,
+            self.embedded_file_index,
+            self.external_path,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BucketFiles:
@@ -129,16 +141,4 @@ class ManifestEntry:
 
     @property
     def identity(self) -> FileIdentity:
-        return file_identity(self.bucket_id, self.file)
-
-
-def file_identity(bucket: BucketId, file: DataFile) -> FileIdentity:
-    return FileIdentity(
-        bucket.partition,
-        bucket.bucket,
-        file.level,
-        file.file_name,
-        file.extra_files,
-        file.embedded_file_index,
-        file.external_path,
-    )
+        return self.file.identity(self.bucket_id)

@@ -28,7 +28,6 @@ from compactord.paimon.data_file import (
     EntryKind,
     FileIdentity,
     ManifestEntry,
-    file_identity,
 )
 from compactord.paimon.manifest.entries import encoded_entries
 from compactord.paimon.manifest.entry_columns import Mask, columns_of
@@ -172,7 +171,7 @@ class LiveFiles:
 
     def still_live(self, bucket: BucketId, files: Iterable[DataFile]) -> list[DataFile]:
         """Those of the files that are live in the bucket."""
-        return [file for file in files if self.contains(file_identity(bucket, file))]
+        return [file for file in files if self.contains(file.identity(bucket))]
 
     def bucket_ids(self) -> list[BucketId]:
         """All buckets that have files."""
