@@ -16,7 +16,7 @@ import pyarrow as pa
 from compactord.catalog.access import table_in_folder
 from compactord.clock import Clock
 from compactord.commit.metadata import MetadataFiles
-from compactord.formats.layout import layout_of
+from compactord.formats.layout import append_layout, keyed_layout
 from compactord.formats.registry import FORMATS, format_named
 from compactord.ids import Owner, random_uuid
 from compactord.model import (
@@ -145,11 +145,13 @@ class WriteOnlyWriter:
 
     def _write_files(self, bucket: BucketId, rows: pa.Table) -> list[DataFile]:
         subcompaction = self._subcompaction(bucket)
-        layout = layout_of(subcompaction)
         if isinstance(subcompaction.source, MergeSpec):
-            rows = rows.sort_by([(name, "ascending") for name in subcompaction.source.key_columns])
+            key = subcompaction.source.key_columns
+            layout = keyed_layout(subcompaction.fields, key, thin=subcompaction.write.thin_mode)
+            rows = rows.sort_by([(name, "ascending") for name in key])
             describe: MergedFile | AppendedFile = MergedFile(subcompaction, layout)
         else:
+            layout = append_layout(subcompaction.fields)
             describe = AppendedFile(subcompaction, subcompaction.source, layout)
             self._next_sequence += rows.num_rows
         outputs = Outputs(

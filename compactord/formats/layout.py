@@ -6,12 +6,11 @@ written twice if the file has both columns.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
-from compactord.model import MergeSpec, Subcompaction
 from compactord.paimon.arrow import arrow_field, file_fields, value_schema
 from compactord.paimon.types import SEQUENCE_NUMBER, VALUE_KIND, AtomicType, DataField, TypeRoot
 
@@ -80,19 +79,19 @@ def _encoded(field: pa.Field, source: str, dictionaries: frozenset[str]) -> pa.F
     return field.with_type(pa.dictionary(pa.int32(), field.type))
 
 
-def layout_of(subcompaction: Subcompaction) -> Layout:
-    """The layout of a subcompaction, without dictionaries."""
-    fields = subcompaction.fields
-    if not isinstance(subcompaction.source, MergeSpec):
-        return _layout(fields, tuple((field, field.name) for field in fields), (), fields)
+def append_layout(fields: tuple[DataField, ...]) -> Layout:
+    """The layout of a table without keys, without dictionaries."""
+    return _layout(fields, tuple((field, field.name) for field in fields), (), fields)
+
+
+def keyed_layout(fields: tuple[DataField, ...], key: Sequence[str], *, thin: bool) -> Layout:
+    """The layout of a table with this trimmed primary key, without dictionaries."""
     by_name = {field.name: field for field in fields}
-    keys = tuple(by_name[name] for name in subcompaction.source.key_columns)
     row_fields = (SEQUENCE_NUMBER, VALUE_KIND, *fields)
-    in_file = file_fields(
-        fields, subcompaction.source.key_columns, thin=subcompaction.write.thin_mode
-    )
-    copies = [key.name for key in keys] if len(in_file) > len(row_fields) else []
+    in_file = file_fields(fields, key, thin=thin)
+    copies = key if len(in_file) > len(row_fields) else []
     sources = [*copies, *(field.name for field in row_fields)]
+    keys = tuple(by_name[name] for name in key)
     return _layout(row_fields, tuple(zip(in_file, sources, strict=True)), keys, fields)
 
 

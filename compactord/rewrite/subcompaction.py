@@ -14,7 +14,7 @@ from compactord.clock import Clock, SystemClock
 from compactord.errors import AccessDenied, StorageError
 from compactord.formats.base import Copier, InputProfile
 from compactord.formats.keyrange import row_range
-from compactord.formats.layout import Layout, layout_of
+from compactord.formats.layout import Layout, append_layout, keyed_layout
 from compactord.formats.registry import FORMATS, Formats, format_named
 from compactord.kernels.functions.base import Needs
 from compactord.kernels.functions.registry import MERGE_FUNCTIONS, MergeFunctions, function_named
@@ -110,9 +110,8 @@ def rewrite(
     """
     clock = clock or SystemClock()
     meter = Meter()
-    layout = layout_of(subcompaction)
     storage, tally = _opened(subcompaction)
-    reader = _reader(subcompaction, layout, storage, formats, clock)
+    reader = _reader(subcompaction, storage, formats, clock)
     outputs = Outputs(storage=storage, unique_name=subcompaction.owner.unique_name(), clock=clock)
     with contextlib.closing(reader):
         _write_outputs(subcompaction, reader, outputs, functions, threaded)
@@ -187,15 +186,17 @@ def _opened(subcompaction: Subcompaction) -> tuple[Storage, RequestTally]:
 
 
 def _reader(
-    subcompaction: Subcompaction, layout: Layout, storage: Storage, formats: Formats, clock: Clock
+    subcompaction: Subcompaction, storage: Storage, formats: Formats, clock: Clock
 ) -> InputReader:
-    bounds = expire = None
-    if isinstance(subcompaction.source, MergeSpec):
-        bounds, expire = subcompaction.source.key_range, subcompaction.source.record_expire
+    fields, source = subcompaction.fields, subcompaction.source
+    layout, bounds, expire = append_layout(fields), None, None
+    if isinstance(source, MergeSpec):
+        layout = keyed_layout(fields, source.key_columns, thin=subcompaction.write.thin_mode)
+        bounds, expire = row_range(source.key_range, layout.key_fields), source.record_expire
     return InputReader(
         storage,
         layout,
-        row_range(bounds, layout.key_fields) if bounds else None,
+        bounds,
         formats,
         evolutions(subcompaction.older_schemas, subcompaction.zone),
         expiry(expire, clock.now_ms()),

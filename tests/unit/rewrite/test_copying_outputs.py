@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compactord.formats.layout import layout_of
+from compactord.formats.layout import append_layout
 from compactord.model import InputFile, Subcompaction
 from compactord.paimon.arrow import value_schema
 from compactord.rewrite.copying import GroupLimits, group_limits, packed
@@ -169,7 +169,7 @@ def test_row_groups_end_at_the_limit_of_memory(tmp_path):
 
 def row_bytes(subcompaction: Subcompaction) -> float:
     """Of a decoded row, as a task finds it."""
-    reader = InputReader(subcompaction.storage.open(), layout_of(subcompaction))
+    reader = InputReader(subcompaction.storage.open(), append_layout(subcompaction.fields))
     return reader.profile(reader.opened(subcompaction.source)[0][0]).row_bytes
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from compactord.clock import SystemClock
 from compactord.errors import StorageError
-from compactord.formats.layout import layout_of
+from compactord.formats.layout import keyed_layout
 from compactord.formats.registry import FORMATS
 from compactord.model import DATA, Output, Subcompaction
 from compactord.paimon.data_file import DataFile
@@ -26,7 +26,7 @@ ROWS = 40_000
 
 def _write(subcompaction: Subcompaction, after: Callable[[int], None]) -> list[Output]:
     """The same rows to both kinds by turns; `after` is called with the rows written so far."""
-    layout = layout_of(subcompaction)
+    layout = keyed_layout(KEY_VALUE, ["k"], thin=subcompaction.write.thin_mode)
     outputs = Outputs(
         storage=subcompaction.storage.open(),
         unique_name=subcompaction.owner.unique_name(),

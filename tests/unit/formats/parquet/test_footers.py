@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from compactord.errors import FormatError
-from compactord.formats.layout import layout_of
+from compactord.formats.layout import append_layout
 from compactord.formats.parquet import thrift
 from compactord.formats.parquet.assembly import footer_of
 from compactord.formats.parquet.profile import profile
@@ -29,7 +29,6 @@ from compactord.rewrite.split import cut_ranges
 from compactord.storage.local import LocalStorage
 from tests.unit.formats.parquet.stored_pages import parquet_input, with_footer
 from tests.unit.rewrite.builders import (
-    concat_subcompaction,
     fields,
     input_file,
     merge_subcompaction,
@@ -40,7 +39,7 @@ ROWS = 24
 COLUMNS = fields(
     k="BIGINT NOT NULL", c="STRING", u="TIMESTAMP(6)", a={"type": "ARRAY", "element": "INT"}
 )
-LAYOUT = layout_of(concat_subcompaction(Path("/nowhere"), COLUMNS, [])).with_dictionaries({"c"})
+LAYOUT = append_layout(COLUMNS).with_dictionaries({"c"})
 SCHEMA, GROUPS, CHUNKS, META, SIZES = 2, 4, 1, 3, 16
 PROCESSES = 4
 # At the least.

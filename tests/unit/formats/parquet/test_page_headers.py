@@ -13,7 +13,7 @@ import pytest
 
 from compactord.errors import FormatError
 from compactord.formats.keyrange import row_range
-from compactord.formats.layout import layout_of
+from compactord.formats.layout import append_layout
 from compactord.formats.parquet import thrift
 from compactord.formats.parquet.assembly import footer_of
 from compactord.formats.parquet.thrift import Kind, Struct
@@ -23,7 +23,7 @@ from compactord.paimon.binary_row import encode_row
 from compactord.rewrite.reader import Input, InputReader
 from compactord.storage.local import LocalStorage
 from tests.unit.formats.parquet.stored_pages import with_footer
-from tests.unit.rewrite.builders import concat_subcompaction, fields, input_file, write_parquet
+from tests.unit.rewrite.builders import fields, input_file, write_parquet
 
 ROWS = 120
 COLUMNS = fields(k="BIGINT NOT NULL", s="STRING", c="STRING", a={"type": "ARRAY", "element": "INT"})
@@ -69,9 +69,7 @@ class File:
     content: bytes
 
     def read(self, *, key_range: tuple[int, int] | None = None) -> pa.Table:
-        layout = layout_of(concat_subcompaction(self.path.parent, COLUMNS, [])).with_dictionaries(
-            {"c"}
-        )
+        layout = append_layout(COLUMNS).with_dictionaries({"c"})
         rows = None
         if key_range is not None:
             low, high = (encode_row([key], [COLUMNS[0].type]) for key in key_range)

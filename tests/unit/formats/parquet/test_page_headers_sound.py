@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from compactord.formats.layout import layout_of
+from compactord.formats.layout import append_layout
 from compactord.formats.parquet import thrift
 from compactord.formats.parquet.thrift import Kind, Struct
 from compactord.rewrite.reader import Input, InputReader
@@ -20,7 +20,7 @@ from tests.unit.formats.parquet.test_page_headers import (
     with_metas,
     written,
 )
-from tests.unit.rewrite.builders import concat_subcompaction, input_file, write_parquet
+from tests.unit.rewrite.builders import input_file, write_parquet
 
 
 @pytest.mark.parametrize("codec", ["none", "snappy", "zstd"])
@@ -58,7 +58,7 @@ def test_how_levels_are_encoded_that_take_no_bytes_does_not_matter(tmp_path):
 def test_a_file_without_rows_is_read(tmp_path):
     path = tmp_path / "in.parquet"
     write_parquet(path, rows_written().slice(0, 0))
-    layout = layout_of(concat_subcompaction(tmp_path, COLUMNS, []))
+    layout = append_layout(COLUMNS)
     assert pq.read_metadata(path).num_rows == 0
     opened = Input(InputReader(LocalStorage(), layout), input_file(path, 0))
     assert list(opened.batches(25)) == []

@@ -12,7 +12,7 @@ import pytest
 
 from compactord.errors import FormatError, ObjectNotFound, TransientStorageError
 from compactord.formats.keyrange import RowRange, row_range
-from compactord.formats.layout import layout_of
+from compactord.formats.layout import keyed_layout
 from compactord.formats.parquet.checked_footer import read_footer
 from compactord.formats.parquet.headers import extent
 from compactord.formats.parquet.page_headers import Pages
@@ -28,7 +28,6 @@ from tests.storages import Fault, FaultyStorage, RequestCounter
 from tests.unit.rewrite.builders import (
     fields,
     input_file,
-    merge_subcompaction,
     write_parquet,
 )
 
@@ -67,8 +66,8 @@ def write(path: Path, rows: int = ROWS, *, value_bytes: int = 100, **options: in
     return input_file(path, rows, 0, rows - 1)
 
 
-def reader_of(file: InputFile, storage: Storage, rows: RowRange | None = None) -> InputReader:
-    layout = layout_of(merge_subcompaction(Path("/"), COLUMNS, ["k"], [[file]]))
+def reader_of(storage: Storage, rows: RowRange | None = None) -> InputReader:
+    layout = keyed_layout(COLUMNS, ["k"], thin=False)
     return InputReader(storage, layout.with_dictionaries(["s"]), rows)
 
 
@@ -84,7 +83,7 @@ def looked_at(reader: InputReader, file: InputFile) -> Input:
 def rows_of(
     file: InputFile, storage: Storage, held_bytes: int = 64 << 20, rows: RowRange | None = None
 ) -> pa.Table:
-    with contextlib.closing(reader_of(file, storage, rows)) as reader:
+    with contextlib.closing(reader_of(storage, rows)) as reader:
         return pa.Table.from_batches(Input(reader, file).batches(3_000, held_bytes))
 
 
@@ -122,7 +121,7 @@ def test_a_key_range_has_the_rows_of_a_local_file(
 def test_a_small_file_is_one_request(tmp_path: Path) -> None:
     file = write(tmp_path / "a.parquet", 500)
     counter = RequestCounter(LocalStorage())
-    with contextlib.closing(reader_of(file, counter)) as reader:
+    with contextlib.closing(reader_of(counter)) as reader:
         opened = looked_at(reader, file)
         opened.row_groups()
         assert sum(rows.num_rows for rows in opened.batches(100)) == 500
@@ -132,7 +131,7 @@ def test_a_small_file_is_one_request(tmp_path: Path) -> None:
 def test_a_file_that_fits_is_its_end_and_its_columns(tmp_path: Path) -> None:
     file = write(tmp_path / "a.parquet")
     counter = RequestCounter(LocalStorage())
-    with contextlib.closing(reader_of(file, counter)) as reader:
+    with contextlib.closing(reader_of(counter)) as reader:
         assert sum(rows.num_rows for rows in looked_at(reader, file).batches(1000)) == ROWS
     assert [call.method for call in counter.requests] == ["read_range", "read_range"]
 
@@ -163,7 +162,7 @@ def test_no_byte_is_asked_for_twice(tmp_path: Path, held: str) -> None:
 def test_with_little_memory_no_more_than_pieces_are_asked_for(tmp_path: Path) -> None:
     file = write(tmp_path / "a.parquet")
     log = RangeLog(LocalStorage())
-    with contextlib.closing(reader_of(file, log)) as reader:
+    with contextlib.closing(reader_of(log)) as reader:
         batches = Input(reader, file).batches(100, 512 << 10)
         next(batches)
         fetched = sum(size for _, size in log.spans)

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from compactord.errors import FormatError
-from compactord.formats.layout import layout_of
+from compactord.formats.layout import append_layout
 from compactord.formats.parquet.dictionaries import check_indices
 from compactord.formats.parquet.int96 import convert
 from compactord.paimon.arrow import value_schema
@@ -20,7 +20,7 @@ from compactord.rewrite.reader import Input, InputReader
 from compactord.storage.fetching import SMALL_FILE
 from compactord.storage.local import LocalStorage
 from tests.unit.formats.parquet.stored_pages import parquet_input
-from tests.unit.rewrite.builders import concat_subcompaction, fields, input_file, write_parquet
+from tests.unit.rewrite.builders import fields, input_file, write_parquet
 
 DAY = 86_400_000_000_000
 LIMIT = 1 << 63
@@ -35,7 +35,7 @@ def read(
 
 
 def read_file(columns, file, batch_rows: int = 1000) -> pa.Table:
-    layout = layout_of(concat_subcompaction(Path("/nowhere"), columns, [file]))
+    layout = append_layout(columns)
     batches = list(Input(InputReader(LocalStorage(), layout), file).batches(batch_rows))
     return pa.Table.from_batches(batches, schema=layout.row_schema)
 
@@ -147,7 +147,7 @@ def test_a_file_cut_short_is_told_by_its_size_before_its_footer_is_read(tmp_path
 def test_batches_are_no_larger_than_asked_for(tmp_path):
     write_parquet(tmp_path / "in.parquet", pa.table({"v": pa.array(range(100), pa.int32())}))
     file = input_file(tmp_path / "in.parquet", 100)
-    layout = layout_of(concat_subcompaction(tmp_path, fields(v="INT"), [file]))
+    layout = append_layout(fields(v="INT"))
     opened = Input(InputReader(LocalStorage(), layout), file)
     sizes = [batch.num_rows for batch in opened.batches(30)]
     assert max(sizes) <= 30
