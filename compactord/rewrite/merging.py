@@ -30,13 +30,12 @@ from compactord.kernels.order import MergeOrder
 from compactord.model import MergeSpec
 from compactord.rewrite.budget import Budget
 from compactord.rewrite.pipeline import Decoding
-from compactord.rewrite.reader import Input, Sections
+from compactord.rewrite.reader import Input, Section, Sections
 from compactord.storage.local import named_errors
 
 Rows: TypeAlias = Generator[pa.RecordBatch, None, None]
 Run: TypeAlias = Callable[[], Rows]
 _NAMED_FILES = 5
-Section: TypeAlias = tuple[tuple[Input, ...], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -206,8 +206,9 @@ class Input:
         return self.file.size_bytes * row // self.file.row_count
 
 
-# As `MergeSpec.sections`.
-Sections: TypeAlias = tuple[tuple[tuple[Input, ...], ...], ...]
+# Its runs; as `MergeSpec.sections`.
+Section: TypeAlias = tuple[tuple[Input, ...], ...]
+Sections: TypeAlias = tuple[Section, ...]
 
 
 def sample(inputs: Sequence[T]) -> Sequence[T]:
