@@ -100,11 +100,12 @@ def _archive(folder: Path, *, java_version: int = 17, heap: str = "600m") -> Cla
 
 
 def _made(archive: ClassArchive, scratch: Path) -> None:
-    """The end of a JVM that listed its classes."""
+    """The end of a JVM that listed its classes; what makes the archive from them has ended."""
+    cache = scratch.parent / "cache"
     (scratch / "classes.txt").write_text("java/lang/Object id: 0\n")
     archive.make()
     until = time.monotonic() + 60
-    while not archive.is_there:
+    while not archive.is_there or list(cache.glob("*.making")):
         assert time.monotonic() < until
         time.sleep(0.01)
 
