@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -50,20 +50,31 @@ def test_nothing_is_lost_while_java_writes_and_we_compact(
         options=options,
     ).create()
     table.write([[0, "first"]])
-    failures: list[BaseException] = []
 
     def write() -> None:
+        for commit in range(COMMITS):
+            rows = [[(7 * commit + n) % 50, f"{commit}-{n}"] for n in range(20)]
+            rows += [[1000 + new_keys * commit + n, "new"] for n in range(new_keys)]
+            kinds = ["-D" if key and n % 5 == 4 else "+I" for n in range(len(rows))]
+            writer.write(table.path, rows, kinds)
+            table.apply(rows, kinds)
+
+    compact_beside(table, write)
+    judge.compact(table.path, full=True)
+    table.check()
+
+
+def compact_beside(table: LiveTable, write: Callable[[], None]) -> None:
+    """We compact until `write` ends, which follows with the model; every row is there."""
+    judge, failures = table.judge, list[BaseException]()
+
+    def writing() -> None:
         try:
-            for commit in range(COMMITS):
-                rows = [[(7 * commit + n) % 50, f"{commit}-{n}"] for n in range(20)]
-                rows += [[1000 + new_keys * commit + n, "new"] for n in range(new_keys)]
-                kinds = ["-D" if key and n % 5 == 4 else "+I" for n in range(len(rows))]
-                writer.write(table.path, rows, kinds)
-                table.apply(rows, kinds)
+            write()
         except BaseException as error:  # noqa: BLE001 - handed to the test's own thread
             failures.append(error)
 
-    thread = threading.Thread(target=write)
+    thread = threading.Thread(target=writing)
     thread.start()
     snapshots: list[int] = []
     lost: list[str] = []
@@ -92,8 +103,6 @@ def test_nothing_is_lost_while_java_writes_and_we_compact(
         for snapshot in judge.snapshots(table.path)
     }
     assert kinds == {"APPEND", "COMPACT"}
-    judge.compact(table.path, full=True)
-    table.check()
 
 
 def test_java_compacts_while_we_compact_and_no_row_is_lost_or_doubled(
