@@ -62,13 +62,15 @@ class TableRules:
     """What the table asks for. `is_ordered`: records of a bucket have an order, or a key.
 
     `numbers_by_snapshot`: the files' sequence numbers are the snapshot's id
-    (`sequence.snapshot-ordering`). `busy` are buckets whose files running compactions read.
-    `bucket_option` is the number for partitions without files.
+    (`sequence.snapshot-ordering`). `moves_keys`: writers look up in which partition a key is.
+    `busy` are buckets whose files running compactions read. `bucket_option` is the number for
+    partitions without files.
     """
 
     is_ordered: bool
     has_sequence_fields: bool
     numbers_by_snapshot: bool
+    moves_keys: bool
     bucket_option: int
     newest_schema_id: int
     busy: Collection[BucketId]
@@ -128,6 +130,8 @@ def objection(lost: LostChanges, state: TableState, rules: TableRules) -> str | 
     """
     if rules.numbers_by_snapshot:
         return "its sequence numbers are the id that it had"
+    if rules.moves_keys:
+        return "a writer that has not seen it may have put its keys into other partitions"
     return (
         _unfit(lost.snapshot, lost.entries, state)
         or _others(lost)

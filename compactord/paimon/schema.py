@@ -57,6 +57,12 @@ class TableSchema:
             tuple(name for name in self.primary_keys if name not in self.partition_keys)
         )
 
+    @property
+    def partitions_outside_key(self) -> tuple[str, ...]:
+        """Partition columns that the primary key lacks; none for append tables."""
+        outside = (name for name in self.partition_keys if name not in self.primary_keys)
+        return tuple(outside) if self.primary_keys else ()
+
 
 def parse_schema(data: bytes, path: str) -> TableSchema:
     """A schema file, with the defaults that its version had when it was written.

@@ -120,6 +120,17 @@ REFUSED_OPTIONS = (
     _set("metastore.tag-to-partition", _PARTITION_CATALOG),
 )
 
+# Of tables whose writers move keys (`moves_keys`). Java's next writer of a table that has a key in
+# two partitions does not start.
+REFUSED_WHERE_KEYS_MOVE = (
+    _set("sequence.field", "the delete of a row that has moved may be older than the row"),
+    _set("record-level.expire-time", "a row comes back when its delete expires first"),
+    _set(
+        "cross-partition-upsert.index-ttl",
+        "writers would find again what they have forgotten, in files that a compaction makes new",
+    ),
+)
+
 # Maintenance that Java's committer does and compactord does not.
 _UNSERVED_MAINTENANCE = {
     "tag.automatic-creation": "no tags are created",
@@ -153,11 +164,17 @@ def reasons_to_refuse(schema: TableSchema, options: TableOptions) -> tuple[str, 
         *_column_reasons(schema),
         *_partition_reasons(schema, options),
         *_option_reasons(texts),
+        *_moving_key_reasons(schema, options, texts),
         *_expire_reasons(schema, texts),
         *_external_path_reasons(texts),
         *_pattern_reasons(texts),
         *_manifest_reasons(options),
     )
+
+
+def moves_keys(schema: TableSchema, options: TableOptions) -> bool:
+    """Whether writers find out in which partition a key is (Java's bucket mode KEY_DYNAMIC)."""
+    return bool(schema.partitions_outside_key) and options.bucket == -1
 
 
 def reasons_in_files(latest: TableSchema, schemas: Iterable[TableSchema]) -> tuple[str, ...]:
@@ -228,9 +245,6 @@ def _kind_reasons(schema: TableSchema, options: TableOptions) -> Iterator[str]:
     if schema.primary_keys:
         if not schema.key_fields:
             yield "all columns of its primary key are partition columns"
-        missing = set(schema.partition_keys) - set(schema.primary_keys)
-        if missing:
-            yield f"its primary key lacks the partition columns {', '.join(sorted(missing))}"
         yield from merge_reasons(schema, options.raw, options.merge_engine.value)
         yield from rule_reasons(schema, options.merge_rules, options.raw)
         if options.changelog_producer not in CHANGELOG_PRODUCERS:
@@ -289,6 +303,16 @@ def _option_reasons(texts: Mapping[str, str]) -> Iterator[str]:
         text = texts.get(rule.key)
         if text is not None and rule.refuses(text):
             yield f"option {rule.key}={text}: {rule.why}"
+
+
+def _moving_key_reasons(
+    schema: TableSchema, options: TableOptions, texts: Mapping[str, str]
+) -> Iterator[str]:
+    outside = ", ".join(schema.partitions_outside_key)
+    for rule in REFUSED_WHERE_KEYS_MOVE if moves_keys(schema, options) else ():
+        text = texts.get(rule.key)
+        if text is not None and rule.refuses(text):
+            yield f"option {rule.key}={text} with a primary key without {outside}: {rule.why}"
 
 
 def _expire_reasons(schema: TableSchema, texts: Mapping[str, str]) -> Iterator[str]:

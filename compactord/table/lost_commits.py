@@ -32,6 +32,7 @@ from compactord.errors import (
 )
 from compactord.paimon.data_file import BucketId, EntryKind, ManifestEntry
 from compactord.paimon.snapshot import Snapshot, snapshot_ids, still_stands
+from compactord.paimon.support import moves_keys
 from compactord.paimon.table import TableRef
 from compactord.plan.table import TableKind
 from compactord.state.ancestry import Ancestry, Contained, late_candidates
@@ -342,6 +343,7 @@ class LostCommits:
             is_ordered=table.kind is not TableKind.APPEND_UNAWARE,
             has_sequence_fields=bool(table.options.sequence_fields),
             numbers_by_snapshot=table.options.snapshot_ordering,
+            moves_keys=moves_keys(table.schema, table.options),
             bucket_option=table.options.bucket,
             newest_schema_id=table.schema.id,
             busy=at.busy,
@@ -356,11 +358,7 @@ class LostCommits:
             return ()
 
     def _report(
-        self,
-        lost: Lost,
-        entries: tuple[ManifestEntry, ...],
-        again_id: int | None,
-        why: str,
+        self, lost: Lost, entries: tuple[ManifestEntry, ...], again_id: int | None, why: str
     ) -> None:
         added = [entry.file.file_name for entry in entries if entry.kind is EntryKind.ADD]
         snapshot, named = lost.snapshot, _named(lost.snapshot)

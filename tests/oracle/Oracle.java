@@ -90,11 +90,11 @@ public class Oracle {
         this.scratch = scratch;
     }
 
-    static JsonNode parse(String json) throws Exception {
+    public static JsonNode parse(String json) throws Exception {
         return Rows.MAPPER.readTree(json);
     }
 
-    static FileStoreTable open(JsonNode args) {
+    public static FileStoreTable open(JsonNode args) {
         return open(args, new Options());
     }
 

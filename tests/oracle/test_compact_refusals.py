@@ -40,9 +40,6 @@ CASES: dict[str, Refused] = {
         "deletion-vectors.enabled", {**APPEND, "deletion-vectors.enabled": "true"}, key=()
     ),
     "postponed-buckets": Refused("bucket=-2", {"bucket": "-2"}, is_filled=False),
-    "partition-outside-the-key": Refused(
-        "lacks the partition columns v", {"bucket": "-1"}, partition_by=("v",), is_filled=False
-    ),
     "orc": Refused("file.format=orc", {"file.format": "orc"}, is_filled=False),
     "avro": Refused("file.format=avro", {"file.format": "avro"}),
     "avro-per-level": Refused(

@@ -17,6 +17,7 @@ from compactord.paimon.support import (
     MANIFEST_CODECS,
     REFUSED_OPTIONS,
     REFUSED_TYPES,
+    REFUSED_WHERE_KEYS_MOVE,
     RefusedOption,
 )
 
@@ -55,8 +56,13 @@ def compatibility_table() -> str:
         (
             "Primary-key tables",
             "fixed (`bucket` > 0) and dynamic (`bucket` = -1) buckets",
-            "postponed (`bucket` = -2) buckets, keys without all partition columns, which "
-            "Java's own job refuses, too",
+            "postponed (`bucket` = -2) buckets",
+        ),
+        (
+            "Primary keys without all partition columns",
+            "as other keys, though Java's own job refuses them with dynamic buckets",
+            f"with dynamic buckets and {_code(rule.key for rule in REFUSED_WHERE_KEYS_MOVE)}: a "
+            "key could come back in its former partition",
         ),
         ("Append tables", "with (`bucket` > 0) and without (`bucket` = -1) buckets", ""),
         ("`merge-engine`", *_choices(MERGE_FUNCTIONS, MergeEngine)),

@@ -77,11 +77,12 @@ def _partial_update(schema: TableSchema, texts: OptionTexts) -> MergeRules:
         for _, fields, columns in sequence_groups(texts)
     )
     ordering = {field for group in groups for field in group.sequence_fields}
+    fixed = _fixed_columns(schema)
     columns = [
         _column_rule(field.name, name, texts)
         for field in schema.fields
         if field.name not in ordering
-        and field.name not in schema.primary_keys
+        and field.name not in fixed
         and (name := aggregator_name(field.name, texts)) is not None
     ]
     return MergeRules(
@@ -95,14 +96,23 @@ def _partial_update(schema: TableSchema, texts: OptionTexts) -> MergeRules:
 def _aggregation_columns(
     schema: TableSchema, texts: OptionTexts, sequence_fields: tuple[str, ...]
 ) -> Iterator[ColumnRule]:
+    fixed = _fixed_columns(schema)
     for field in schema.fields:
         if field.name in sequence_fields:
             name = LAST_VALUE
-        elif field.name in schema.primary_keys:
+        elif field.name in fixed:
             name = PRIMARY_KEY
         else:
             name = aggregator_name(field.name, texts) or LAST_NON_NULL_VALUE
         yield _column_rule(field.name, name, texts)
+
+
+def _fixed_columns(schema: TableSchema) -> frozenset[str]:
+    """Columns of one value in all records of a key.
+
+    Java's reader takes partition columns from the folder, whatever a merge has made of them.
+    """
+    return frozenset((*schema.primary_keys, *schema.partition_keys))
 
 
 def _column_rule(column: str, aggregator: str, texts: OptionTexts) -> ColumnRule:

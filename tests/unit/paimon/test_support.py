@@ -99,6 +99,9 @@ def reasons(*args: Any, **kwargs: Any) -> tuple[str, ...]:
         table({"full-compaction.delta-commits": "-1", "file.compression.zstd-level": "23"}),
         table({"sequence.field": "c1", "ignore-delete": "true", "write-only": "true"}),
         table({"merge-engine": "partial-update"}),
+        table({"bucket": "-1"}, partition_keys=("c1",)),
+        table({"bucket": "-1", "merge-engine": "aggregation"}, partition_keys=("c1",)),
+        table(partition_keys=("c1",)),
         table({"merge-engine": "aggregation", "fields.c1.aggregate-function": "listagg"}),
     ],
 )
@@ -248,10 +251,32 @@ def test_unsupported_types_are_named_wherever_they_hide(column: Any, inside: str
 def test_keys_must_be_able_to_name_a_bucket() -> None:
     [found] = reasons(columns=("INT ARRAY", "INT"))
     assert "key column c0 has the nested type ARRAY<INT>" in found
-    [found] = reasons(primary_keys=("c0",), partition_keys=("c1",))
-    assert found == "its primary key lacks the partition columns c1"
     [found] = reasons(primary_keys=("c0",), partition_keys=("c0",))
     assert found == "all columns of its primary key are partition columns"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"sequence.field": "c2"},
+        {"cross-partition-upsert.index-ttl": "7 d"},
+        {"record-level.expire-time": "7 d", "record-level.time-field": "c2"},
+    ],
+    ids=lambda options: next(iter(options)),
+)
+def test_where_a_key_can_move_what_could_bring_it_back_is_refused(options: dict[str, str]) -> None:
+    """Elsewhere these options are as good as any others, or have no effect."""
+    columns, moving = ("INT NOT NULL", "STRING", "INT"), {"bucket": "-1"}
+    key, text = next(iter(options.items()))
+    for partition_keys in (("c1",), ("c0", "c1")):
+        of_table = {"columns": columns, "partition_keys": partition_keys}
+        primary_keys = ("c0", "c2")
+        assert reasons(moving, primary_keys=primary_keys, **of_table) == ()
+        [found] = reasons({**options, **moving}, primary_keys=primary_keys, **of_table)
+        assert found.startswith(f"option {key}={text} with a primary key without c1: ")
+        assert reasons(options, primary_keys=primary_keys, **of_table) == ()
+    whole = {"columns": columns, "primary_keys": ("c0", "c1"), "partition_keys": ("c1",)}
+    assert reasons({**options, **moving}, **whole) == ()
 
 
 def test_partitions_without_a_sure_folder_are_refused() -> None:

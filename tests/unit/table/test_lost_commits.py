@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -121,6 +122,13 @@ def _its_list_is_damaged(case: Case) -> None:
     case.table.storage.overwrite(path, b"damaged")
 
 
+def _its_keys_may_move(case: Case) -> None:
+    path = paths.schema_path(TABLE.root, 0)
+    schema = json.loads(case.table.storage.read(path))
+    schema |= {"partitionKeys": ["v"], "options": {"bucket": "-1"}}
+    case.table.storage.overwrite(path, json.dumps(schema).encode())
+
+
 Act = Callable[[Case], None]
 
 
@@ -196,6 +204,9 @@ Act = Callable[[Case], None]
         pytest.param(Case(), _others_delete, _nothing, "deleted files", id="deleted"),
         pytest.param(
             Case(total_buckets=8), _nothing, _nothing, "a bucket count of 8", id="buckets"
+        ),
+        pytest.param(
+            Case(), _nothing, _its_keys_may_move, "into other partitions", id="keys that move"
         ),
         pytest.param(Case(next_row_id=4), _nothing, _nothing, "row ids", id="row ids"),
         pytest.param(
