@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypedDict
 
 from compactord.catalog.access import table_in_folder
 from compactord.clock import Clock
@@ -50,6 +50,16 @@ from tests.unit.paimon.table_builder import UNPARTITIONED, History, data_file, d
 TABLE = TableRef(database="db", name="t", location="/warehouse/db.db/t")
 KEY_TYPES = (builders.FIELDS[0].type,)
 ROWS_PER_FILE = 10
+
+
+class Kind(TypedDict, total=False):
+    """Which table a `Lineage` is."""
+
+    is_keyed: bool
+    buckets: int
+
+
+KEYED, DYNAMIC, APPENDED = Kind(), Kind(buckets=-1), Kind(is_keyed=False)
 
 
 def bucket_id(bucket: int) -> BucketId:

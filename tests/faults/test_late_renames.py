@@ -12,7 +12,7 @@ from compactord.commit.changes import LossOutcome, LostCommit
 from compactord.paimon.snapshot import Snapshot, read_snapshot, snapshot_ids
 from tests.builders import FIRST, SECOND, VirtualClock
 from tests.late import Process
-from tests.lineage import TABLE, Lineage
+from tests.lineage import APPENDED, DYNAMIC, KEYED, TABLE, Kind, Lineage
 from tests.storages import Call, Schedule, StoppingStorage, all_schedules
 
 Ends = Counter[str]
@@ -105,18 +105,25 @@ def test_whenever_two_writers_rename_no_row_is_lost_unnamed_and_none_is_there_tw
 
 
 @pytest.mark.parametrize(
-    ("is_keyed", "buckets"),
-    [(True, (0,)), (True, (1,)), (True, (2,)), (False, (0,)), (True, (0, 1))],
+    ("kind", "buckets"),
+    [
+        (KEYED, (0,)),
+        (KEYED, (1,)),
+        (KEYED, (2,)),
+        (DYNAMIC, (1,)),
+        (APPENDED, (0,)),
+        (KEYED, (0, 1)),
+    ],
 )
 def test_a_rename_while_our_snapshot_still_has_to_stand_loses_nothing_but_our_work(
-    *, is_keyed: bool, buckets: tuple[int, int]
+    *, kind: Kind, buckets: tuple[int, int]
 ) -> None:
     """As above; but before we publish again, our snapshot stands for a while and is read back.
 
     What a writer renames in that time is there afterwards, unless a second writer built on ours;
     and nothing has to be committed again. What it renames later is found as ever.
     """
-    table = Lineage(is_keyed=is_keyed)
+    table = Lineage(**kind)
     left, right = table.append(2, bucket=0), table.append(2, bucket=1)
     seen: Ends = Counter()
 

@@ -8,7 +8,7 @@ import pytest
 
 from compactord.commit.changes import BucketChange, CommitOutcome, Committed, NothingCommitted
 from tests.builders import FIRST, SECOND
-from tests.lineage import Lineage
+from tests.lineage import APPENDED, DYNAMIC, KEYED, Kind, Lineage
 from tests.storages import Call, Schedule, StoppingStorage, all_schedules
 
 Build = Callable[[Lineage], tuple[BucketChange, BucketChange]]
@@ -95,20 +95,21 @@ def _run_all(
 
 
 @pytest.mark.parametrize(
-    ("is_keyed", "build", "races"),
+    ("kind", "build", "races"),
     [
-        (True, _two_buckets, _writes_and_hints),
-        (True, _two_buckets, _writes_and_probes),
-        (False, _separate_appends, _writes_and_hints),
+        (KEYED, _two_buckets, _writes_and_hints),
+        (KEYED, _two_buckets, _writes_and_probes),
+        (DYNAMIC, _two_buckets, _writes_and_hints),
+        (APPENDED, _separate_appends, _writes_and_hints),
     ],
-    ids=["two buckets and hints", "two buckets and probes", "separate append files"],
+    ids=["buckets and hints", "buckets and probes", "dynamic buckets", "separate append files"],
 )
 def test_changes_that_do_not_meet_are_both_published_whoever_comes_first(
-    is_keyed: bool, build: Build, races: Races
+    kind: Kind, build: Build, races: Races
 ) -> None:
     attempts: set[tuple[int, ...]] = set()
     ids: set[tuple[int, ...]] = set()
-    for table, schedule, outcomes in _run_all(Lineage(is_keyed=is_keyed), build, races):
+    for table, schedule, outcomes in _run_all(Lineage(**kind), build, races):
         committed = [outcome for outcome in outcomes if isinstance(outcome, Committed)]
         assert len(committed) == 2, schedule.trace
         table.check()
@@ -122,15 +123,19 @@ def test_changes_that_do_not_meet_are_both_published_whoever_comes_first(
 
 @pytest.mark.parametrize("races", [_writes_and_hints, _writes_and_probes])
 @pytest.mark.parametrize(
-    ("is_keyed", "build"),
-    [(True, _one_bucket), (False, _overlapping_appends)],
-    ids=["one bucket", "overlapping append files"],
+    ("kind", "build"),
+    [
+        (KEYED, _one_bucket),
+        (DYNAMIC, _one_bucket),
+        (APPENDED, _overlapping_appends),
+    ],
+    ids=["one bucket", "a dynamic bucket", "overlapping append files"],
 )
 def test_of_changes_that_meet_one_is_published_and_one_dropped(
-    is_keyed: bool, build: Build, races: Races
+    kind: Kind, build: Build, races: Races
 ) -> None:
     winners: set[int] = set()
-    for table, schedule, outcomes in _run_all(Lineage(is_keyed=is_keyed), build, races):
+    for table, schedule, outcomes in _run_all(Lineage(**kind), build, races):
         won = [n for n, outcome in enumerate(outcomes) if isinstance(outcome, Committed)]
         lost = [outcome for outcome in outcomes if isinstance(outcome, NothingCommitted)]
         assert (len(won), len(lost)) == (1, 1), schedule.trace
