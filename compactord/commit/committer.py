@@ -257,7 +257,7 @@ class Committer:
     ) -> tuple[list[BucketChange], list[DroppedChange]]:
         """Changes that fit the newest state with complete files; the others with the reason."""
         if again is None:
-            valid, dropped = still_valid(self._storage, state, changes, settings)
+            valid, dropped = still_valid(state, changes, settings)
         else:
             valid, dropped = list(changes), []
             why = again.objection(state)

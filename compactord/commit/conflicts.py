@@ -17,22 +17,17 @@ from compactord.commit.attempt import CommitSettings
 from compactord.commit.changes import BucketChange, Conflict, DroppedChange
 from compactord.errors import CommitUnknown, FormatError
 from compactord.paimon.data_file import DataFile
-from compactord.state.table_state import TableState, index_entries
-from compactord.storage.base import Storage
+from compactord.state.table_state import TableState
 
 
 def still_valid(
-    storage: Storage,
-    state: TableState,
-    changes: Sequence[BucketChange],
-    settings: CommitSettings,
+    state: TableState, changes: Sequence[BucketChange], settings: CommitSettings
 ) -> tuple[list[BucketChange], list[DroppedChange]]:
     """Changes that still fit the newest state, and the others with the reason.
 
     Raises `CommitUnknown` when outputs are live already: dropping the change would delete them.
     """
     valid, dropped = [], []
-    indexes = index_entries(storage, state)
     for change in changes:
         live = _relevant_files(state, change, settings)
         live_output = already_live(change, live)
@@ -46,7 +41,7 @@ def still_valid(
             change,
             live=live,
             total_buckets=summary.total_buckets if summary.file_count else None,
-            index_entries=indexes.get(change.bucket, ()),
+            index_entries=state.index_entries(change.bucket),
             key_of=settings.key_of,
         )
         if found is None:

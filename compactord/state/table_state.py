@@ -19,7 +19,7 @@ from compactord.errors import FormatError, ObjectNotFound, UnsupportedTable
 from compactord.paimon import paths
 from compactord.paimon.data_file import BucketId, EntryKind, ManifestEntry
 from compactord.paimon.manifest.entry_columns import read_entry_columns
-from compactord.paimon.manifest.index_manifest import read_entries_but_hash
+from compactord.paimon.manifest.index_manifest import IndexEntry, read_entries_but_hash
 from compactord.paimon.manifest.manifest_files import ManifestFile, read_entries, read_manifest_list
 from compactord.paimon.snapshot import (
     CommitKind,
@@ -50,13 +50,19 @@ _LOOKED_BACK, _LOOKED_BACK_MAX = 50, 500
 class TableState:
     """A table at one snapshot (None: it has none yet). Immutable.
 
-    `rewrites` None: not read (`with_rewrites`).
+    `indexes` are its index files but HASH indexes: writers replace these with new keys, and
+    compactions keep all keys in their buckets. `rewrites` None: not read (`with_rewrites`).
     """
 
     table: TableRef
     snapshot: Snapshot | None
     files: LiveFiles
+    indexes: tuple[IndexEntry, ...] = ()
     rewrites: Rewrites | None = None
+
+    def index_entries(self, bucket: BucketId) -> tuple[bytes, ...]:
+        """The serialised entries of `indexes` for the bucket."""
+        return tuple(entry.canonical for entry in self.indexes if entry.bucket == bucket)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,12 +110,21 @@ def _load_at(storage: Storage, table: TableRef, snapshot: Snapshot) -> Refreshed
     files = load_live_files(storage, table.location, manifests)
     entries = sum(each.num_added_files + each.num_deleted_files for each in manifests)
     return Refreshed(
-        state=TableState(table=table, snapshot=snapshot, files=files),
+        state=TableState(
+            table=table,
+            snapshot=snapshot,
+            files=files,
+            indexes=_indexes(storage, table.location, snapshot.index_manifest),
+        ),
         changed=None,
         manifests=len(manifests),
         entries=entries,
         skipped_entries=entries - files.file_count,
     )
+
+
+def _indexes(storage: Storage, location: str, manifest: str | None) -> tuple[IndexEntry, ...]:
+    return () if manifest is None else read_entries_but_hash(storage, location, manifest)
 
 
 def data_manifests(storage: Storage, location: str, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
@@ -239,9 +254,12 @@ def _follow(
             deleted = {entry.partition for entry in delta if entry.kind is EntryKind.DELETE}
             rewrites = rewrites.with_later(snapshot, deleted) if deleted else rewrites
         newest = snapshot
-    table_state = TableState(table=state.table, snapshot=newest, files=files, rewrites=rewrites)
+    indexes = state.indexes
+    # A name is never used for another content.
+    if newest.index_manifest != known.index_manifest:
+        indexes = _indexes(storage, location, newest.index_manifest)
     return Refreshed(
-        state=table_state,
+        state=replace(state, snapshot=newest, files=files, indexes=indexes, rewrites=rewrites),
         changed=frozenset(changed),
         appended_bytes=appended_bytes,
         manifests=manifest_count,
@@ -317,18 +335,3 @@ def _deleting_in(
         rows = entries.kind == EntryKind.DELETE
         partitions.update(entries.partitions[i] for i in np.unique(entries.files.partition[rows]))
     return frozenset(partitions)
-
-
-def index_entries(storage: Storage, state: TableState) -> dict[BucketId, tuple[bytes, ...]]:
-    """The serialised index entries of every bucket that has some, in the newest snapshot.
-
-    HASH indexes are left out: writers replace them with new keys, and compactions keep all keys
-    in their buckets. Raises what `read_entries_but_hash` raises.
-    """
-    if state.snapshot is None or state.snapshot.index_manifest is None:
-        return {}
-    found: dict[BucketId, tuple[bytes, ...]] = {}
-    manifest = state.snapshot.index_manifest
-    for entry in read_entries_but_hash(storage, state.table.location, manifest):
-        found[entry.bucket] = (*found.get(entry.bucket, ()), entry.canonical)
-    return found

@@ -16,7 +16,6 @@ from compactord.kernels.functions.registry import MERGE_FUNCTIONS, MergeFunction
 from compactord.paimon import paths
 from compactord.paimon.binary_row import comparable_key, decode_row
 from compactord.paimon.data_file import BucketId
-from compactord.paimon.manifest.index_manifest import read_entries_but_hash
 from compactord.paimon.options.table_options import TableOptions, parse_options
 from compactord.paimon.schema import CURRENT_VERSION, SchemaHistory, TableSchema
 from compactord.paimon.support import reasons_in_files, reasons_to_refuse, warnings
@@ -224,10 +223,5 @@ def live_reasons(table: OpenTable, state: TableState) -> Iterator[str]:
         yield f"live files have schema {schema_id}, newer than the latest, {table.schema.id}"
     schemas = [table.history.schema(schema_id) for schema_id in sorted(known)]
     yield from reasons_in_files(table.schema, schemas)
-    if state.snapshot is not None and state.snapshot.index_manifest is not None:
-        # A compaction neither changes nor invalidates HASH indexes.
-        entries = read_entries_but_hash(
-            table.storage, table.ref.location, state.snapshot.index_manifest
-        )
-        for kind in sorted({entry.index_type for entry in entries}):
-            yield f"index files of type {kind} exist"
+    for kind in sorted({entry.index_type for entry in state.indexes}):
+        yield f"index files of type {kind} exist"

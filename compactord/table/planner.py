@@ -11,7 +11,7 @@ from compactord.model import Compaction, MergeCompaction
 from compactord.paimon.data_file import BucketId, DataFile
 from compactord.plan.table import PlanRequest, TableKind
 from compactord.state.follower import Drift
-from compactord.state.table_state import TableState, index_entries
+from compactord.state.table_state import TableState
 from compactord.table.backlog import Skip, TableBacklog
 from compactord.table.cycle import Planned
 from compactord.table.followed import FollowedTable
@@ -58,7 +58,6 @@ class TablePlanner:
         self._backlog = TableBacklog(stop_trigger=self._stop_trigger)
         self._planner: StatePlanner | None = None
         self._planned_on: TableState | None = None
-        self._indexes: Mapping[BucketId, tuple[bytes, ...]] = {}
         # Compactions under way, by number: their inputs are not planned again.
         self._reading: dict[int, Compaction] = {}
         # Buckets whose files became busy or free since they were planned.
@@ -126,7 +125,7 @@ class TablePlanner:
         return Taken(
             compaction=compaction,
             neighbours=state.files.files_in(bucket) if is_merge else (),
-            index_entries=self._indexes.get(bucket, ()),
+            index_entries=state.index_entries(bucket),
             snapshot_id=state.snapshot.id,
         )
 
@@ -185,7 +184,6 @@ class TablePlanner:
         if changed is None:
             self._backlog = TableBacklog(stop_trigger=self._stop_trigger)
         planner = StatePlanner(table.storage, table, state, context)
-        self._indexes = index_entries(table.storage, state)
         self._backlog.update(planner, state, changed, self.busy, context)
         gone = self._gone(state, changed)
         self._own_work.forget(gone)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 from compactord.errors import FormatError, UnsupportedTable
@@ -86,13 +85,7 @@ def read_entries_but_hash(storage: Storage, location: str, name: str) -> tuple[I
     the manifest: 4 ms in place of 160. Raises what `read_index_entries` raises.
     """
     path = paths.manifest_path(location, name)
-    return _entries_but_hash(storage.read(path), path, location)
-
-
-# Each poll, plan and commit of a table looks at the same one.
-@lru_cache(maxsize=4)
-def _entries_but_hash(data: bytes, path: str, location: str) -> tuple[IndexEntry, ...]:
-    container = _opened(data, path)
+    container = _opened(storage.read(path), path)
     is_known = plain_of(container.schema) == plain_of(INDEX_MANIFEST)
     records = (
         record

@@ -18,7 +18,6 @@ from compactord.errors import CommitGaveUp, CommitUnknown, StoreFull, TransientS
 from compactord.paimon import paths
 from compactord.paimon.data_file import DataFile
 from compactord.paimon.snapshot import CommitKind, snapshot_json
-from compactord.state.table_state import index_entries
 from compactord.storage.base import Storage
 from tests.builders import FIRST
 from tests.lineage import TABLE, Lineage, bucket_id
@@ -145,7 +144,7 @@ def test_a_change_is_published_only_over_the_index_entries_it_was_planned_on() -
     _index(table, "index-1", "index-2")
     outcome = _commit(table, change)
     assert [drop.conflict for drop in outcome.dropped] == [Conflict.DV_CHANGED]
-    now = index_entries(table.storage, table.state())[bucket_id(0)]
+    now = table.state().index_entries(bucket_id(0))
     assert len(now) == 2
     assert isinstance(_commit(table, replace(change, index_entries=now)), Committed)
 

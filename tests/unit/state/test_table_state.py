@@ -13,6 +13,8 @@ from compactord.paimon.snapshot import CommitKind, snapshot_json
 from compactord.state.live_files import UnknownFile
 from compactord.state.load_files import load_live_files, no_files
 from compactord.state.table_state import TableState, data_manifests, load_state, refresh_state
+from tests.lineage import Lineage
+from tests.storages import RecordingStorage
 from tests.unit.paimon.table_builder import TABLE, UNPARTITIONED, History, data_file, deleted, entry
 
 BUCKET = BucketId(UNPARTITIONED, 0)
@@ -419,3 +421,22 @@ def test_layers_stay_few() -> None:
         assert files.file_count == number + 1
     assert most_layers <= 10
     assert len(files.bucket_ids()) == 1000
+
+
+def test_an_index_manifest_is_read_once_by_whoever_follows_the_table() -> None:
+    table = Lineage()
+    for name, kind in (("i-1", "HASH"), ("i-2", "DELETION_VECTORS")):
+        table.write_index_manifest(name, [f"{name}-file"], kind)
+    storage, history = RecordingStorage(table.storage), table.history
+    history.commit([_file("a")], index_manifest="i-1")
+    state = load_state(storage, TABLE)
+    assert state.indexes == ()
+    seen = []
+    for name, index in (("b", "i-1"), ("c", "i-2"), ("d", "i-2"), ("e", None)):
+        history.commit([_file(name)], index_manifest=index)
+        state = refresh_state(storage, state).state
+        assert state.indexes == load_state(table.storage, TABLE).indexes
+        seen.append([entry.file_name for entry in state.indexes])
+    assert seen == [[], ["i-2-file"], ["i-2-file"], []]
+    read = [call.path.rsplit("/", 1)[1] for call in storage.log if "/manifest/i-" in call.path]
+    assert read == ["i-1", "i-2"]
