@@ -14,6 +14,8 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from compactord.errors import StorageError
+
 # The time of an object of which the store tells none: as if it was just written, so that nothing
 # deletes it for its age.
 NO_TIME_MS = 1 << 53
@@ -110,6 +112,13 @@ class Store:
     schemes: Sequence[str]
     locate: Callable[[str, Mapping[str, str]], Located]
     prefixes: Sequence[str] = ()
+
+
+def whole_range(path: str, start: int, size: int, data: bytes) -> bytes:
+    """What was read of a range. Raises `StorageError` where that is not `size` bytes."""
+    if len(data) != size:
+        raise StorageError(path, f"read failed ({len(data)} of {size} bytes from {start} on)")
+    return data
 
 
 class Storage(Protocol):

@@ -27,6 +27,7 @@ from compactord.storage.base import (
     ObjectStatus,
     Store,
     UnfinishedUpload,
+    whole_range,
 )
 
 _URI = "file:"
@@ -135,9 +136,7 @@ class LocalStorage:
             _require_regular(path, "read", os.fstat(file.fileno()))
             file.seek(start)
             data = file.read(size)
-        if len(data) != size:
-            raise StorageError(path, f"read failed ({len(data)} of {size} bytes from {start} on)")
-        return data
+        return whole_range(path, start, size, data)
 
     def open_input(self, path: str, size_bytes: int | None = None) -> pa.NativeFile:
         with named_errors(path, "open"):

@@ -38,6 +38,7 @@ from compactord.storage.base import (
     ObjectStatus,
     Store,
     UnfinishedUpload,
+    whole_range,
 )
 from compactord.storage.breaker import Breaker
 from compactord.storage.fsspec.creation_race import prove_create_if_absent
@@ -149,10 +150,7 @@ class FsspecStorage:
         def read(name: str) -> bytes:
             return bytes(self._files.cat_file(name, start=start, end=start + size))
 
-        data = self._tried(path, "read", read) if size else b""
-        if len(data) != size:
-            raise StorageError(path, f"read failed ({len(data)} of {size} bytes from {start} on)")
-        return data
+        return whole_range(path, start, size, self._tried(path, "read", read) if size else b"")
 
     def open_input(self, path: str, size_bytes: int | None = None) -> pa.NativeFile:
         return ranged_input(self, path, size_bytes)

@@ -18,7 +18,13 @@ from compactord.errors import (
     StorageError,
     TransientStorageError,
 )
-from compactord.storage.base import Capabilities, Creation, ObjectStatus, UnfinishedUpload
+from compactord.storage.base import (
+    Capabilities,
+    Creation,
+    ObjectStatus,
+    UnfinishedUpload,
+    whole_range,
+)
 from compactord.storage.breaker import Breaker
 from compactord.storage.objects.bucket import BucketSpec
 from compactord.storage.objects.calls import Calls, OtherKeys
@@ -102,9 +108,7 @@ class ObjectStorage:
             return store.read(key, offset=start, size=size)
 
         data = self._calls.tried(path, "read", StorageOp.GET, read)
-        if len(data) != size:
-            raise StorageError(path, f"read failed ({len(data)} of {size} bytes from {start} on)")
-        return data
+        return whole_range(path, start, size, data)
 
     def open_input(self, path: str, size_bytes: int | None = None) -> pa.NativeFile:
         return ranged_input(self, path, size_bytes)
