@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 
 import numpy as np
@@ -112,9 +112,8 @@ class TableBacklog:
         # Buckets that would be due if their partition were not skipped.
         self._rests: dict[BucketId, Rest] = {}
         self._damaged: dict[BucketId, DamagedBucket] = {}
-        # The decisions of due buckets, as far as they are kept, and how many files they have.
-        self._decided: dict[BucketId, Iterator[Compaction]] = {}
-        self._kept: dict[BucketId, int] = {}
+        # The decisions of due buckets as far as they are kept, each with its number of files.
+        self._kept: dict[BucketId, tuple[Iterator[Compaction], int]] = {}
         self._kept_files = 0
         self._state: TableState | None = None
         self._summaries: BucketSummaries | None = None
@@ -147,7 +146,6 @@ class TableBacklog:
             self._recheck_ms.clear()
             self._rests.clear()
             self._damaged.clear()
-            self._decided.clear()
             self._kept.clear()
             self._kept_files = 0
             self._complete_ms = context.steady_ms
@@ -197,13 +195,12 @@ class TableBacklog:
         `planner` is that of the last update, `busy` are names of files that compactions under way
         read. Raises what planning raises, where the decision was not kept.
         """
-        if bucket in self._decided:
-            return next(self._decided[bucket], None)
-        found = without_busy(planner.files(bucket), busy)
-        if found is None:
-            return None
-        self._decided[bucket] = iter(planner.decide(found).compactions)
-        return next(self._decided[bucket], None)
+        if bucket not in self._kept:
+            found = without_busy(planner.files(bucket), busy)
+            if found is None:
+                return None
+            self._kept[bucket] = iter(planner.decide(found).compactions), 0
+        return next(self._kept[bucket][0], None)
 
     def resting(self, partition_text: Callable[[bytes], str]) -> tuple[RestingPartition, ...]:
         """The partitions that would be due if they were not skipped, the next ones first."""
@@ -266,7 +263,7 @@ class TableBacklog:
         self._recheck_ms.pop(bucket, None)
         self._rests.pop(bucket, None)
         self._damaged.pop(bucket, None)
-        self._drop_decided(bucket)
+        self._kept_files -= self._kept.pop(bucket, ((), 0))[1]
         try:
             self._plan(planner, bucket, busy, context)
         except FormatError as error:
@@ -291,7 +288,8 @@ class TableBacklog:
             objects = 1 if isinstance(found, BucketFiles) else _PACKED
             files = -(-pending.files // objects)
             if self._kept_files + files <= _KEPT_FILES_MAX:
-                self._keep(bucket, plan.compactions, files)
+                self._kept[bucket] = iter(plan.compactions), files
+                self._kept_files += files
         elif (
             isinstance(found, FilesBySize) and context.append_wait_ms is not None and len(found) > 1
         ):
@@ -300,14 +298,6 @@ class TableBacklog:
             due_ms = _created_ms(created, 1, context) + context.append_wait_ms
             later_ms = context.steady_ms + _REPLAN_MS
             self._recheck_ms[bucket] = due_ms if due_ms > context.steady_ms else later_ms
-
-    def _keep(self, bucket: BucketId, compactions: Sequence[Compaction], files: int) -> None:
-        self._decided[bucket], self._kept[bucket] = iter(compactions), files
-        self._kept_files += files
-
-    def _drop_decided(self, bucket: BucketId) -> None:
-        self._decided.pop(bucket, None)
-        self._kept_files -= self._kept.pop(bucket, 0)
 
     def _due(
         self,
