@@ -32,7 +32,7 @@ def _inspected(args: argparse.Namespace, target: Target, clock: Clock) -> Result
     access = target.open()
     table = describe_table(access, access.newest_schema(), table_overrides(args, target))
     state = remember_rewrites(
-        table.storage, table, access.newest_state().state, quiet_for_ms=0, now_ms=clock.now_ms()
+        table, access.newest_state().state, quiet_for_ms=0, now_ms=clock.now_ms()
     )
     reasons = (*table.refusals, *live_reasons(table, state))
     wanted = PartitionTest(table, partitions_of(args))

@@ -48,7 +48,7 @@ def plannable(
     Nobody remembers anything of earlier plans.
     """
     state = remember_rewrites(
-        table.storage, table, state, quiet_for_ms=request.quiet_for_ms, now_ms=clock.now_ms()
+        table, state, quiet_for_ms=request.quiet_for_ms, now_ms=clock.now_ms()
     )
     context = plan_context(request, state, clock, zone=clock.time_zone)
     return state, context
@@ -61,7 +61,7 @@ def _planned(
     table, state = open_table(access, request.overrides), access.newest_state().state
     refuse_live_state(table, state)
     state, context = plannable(table, state, request, clock)
-    plans = list(plan_state(table.storage, table, state, context))
+    plans = list(plan_state(table, state, context))
     compactions = [compaction for plan in plans for compaction in plan.compactions]
     notes = [note for plan in plans for note in report.plan_notes(table, plan)]
     live = (bucket.partition for bucket in state.files.bucket_ids())

@@ -110,7 +110,7 @@ def _buckets(
         raise UsageError(f"{table.ref.full_name} has no live files in what was asked for")
     worst = args.worst or (_WORST if args.bucket is None else len(asked))
     shapes = report.bucket_shapes(table, state, wanted=wanted, worst=worst)
-    planner = StatePlanner(table.storage, table, state, context)
+    planner = StatePlanner(table, state, context)
     reasons = []
     for shape in shapes:
         try:

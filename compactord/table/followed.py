@@ -133,7 +133,6 @@ class FollowedTable:
         """
         is_new = self._take_in()
         self._state = remember_rewrites(
-            self._access.storage,
             self.table,
             self.state,
             quiet_for_ms=self.request.quiet_for_ms,

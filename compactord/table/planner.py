@@ -183,7 +183,7 @@ class TablePlanner:
             changed = None
         if changed is None:
             self._backlog = TableBacklog(stop_trigger=self._stop_trigger)
-        planner = StatePlanner(table.storage, table, state, context)
+        planner = StatePlanner(table, state, context)
         self._backlog.update(planner, state, changed, self.busy, context)
         gone = self._gone(state, changed)
         self._own_work.forget(gone)
@@ -196,7 +196,7 @@ class TablePlanner:
     ) -> Planned:
         table, state, backlog = self._followed.table, self._followed.state, self._backlog
         has_runs = table.kind is TableKind.PRIMARY_KEY
-        snapshots = snapshot_count(table.storage, state)
+        snapshots = snapshot_count(table, state)
         return Planned(
             snapshot_id=state.snapshot.id if state.snapshot else 0,
             info=table_info(

@@ -28,7 +28,6 @@ from compactord.plan.table import (
 )
 from compactord.state.rewrites import Rest, Rewrite
 from compactord.state.table_state import TableState, delta_entries, with_rewrites
-from compactord.storage.base import Storage
 from compactord.table.expired_files import expired_files
 from compactord.table.opening import OpenTable, refuse_formats
 from compactord.table.partition_texts import is_blank, partition_value
@@ -89,16 +88,14 @@ class StatePlanner:
     Raises as `PartitionTest` does.
     """
 
-    def __init__(
-        self, storage: Storage, table: OpenTable, state: TableState, context: PlanContext
-    ) -> None:
+    def __init__(self, table: OpenTable, state: TableState, context: PlanContext) -> None:
         self._table = table
         self._state = state
         self._wanted = PartitionTest(table, context.partitions)
         # A partition may have very many buckets.
         self._texts: dict[bytes, str] = {}
         self._with_folder: set[bytes] = set()
-        self.delta_commits_due = delta_commits_due(storage, table, state)
+        self.delta_commits_due = delta_commits_due(table, state)
         self.request = PlanRequest(
             kind=table.kind,
             options=table.options.compaction,
@@ -171,22 +168,20 @@ class StatePlanner:
             return BucketPlan(bucket=bucket, compactions=(), damage=damage_text(error))
 
 
-def plan_state(
-    storage: Storage, table: OpenTable, state: TableState, context: PlanContext
-) -> Iterator[BucketPlan]:
+def plan_state(table: OpenTable, state: TableState, context: PlanContext) -> Iterator[BucketPlan]:
     """Plans of the buckets that may have something to do; one bucket's files are read at a time.
 
     A damaged bucket has a plan that says so. Raises what `StatePlanner` raises.
     """
-    planner = StatePlanner(storage, table, state, context)
+    planner = StatePlanner(table, state, context)
     return one_round(map(planner.plan, planner.candidates()), planner.request)
 
 
-def snapshot_count(storage: Storage, state: TableState) -> int:
+def snapshot_count(table: OpenTable, state: TableState) -> int:
     """How many snapshots the table has, from its earliest on. Raises what reading raises."""
     if state.snapshot is None:
         return 0
-    earliest = earliest_snapshot_id(storage, state.table.root)
+    earliest = earliest_snapshot_id(table.storage, state.table.root)
     return 0 if earliest is None else max(0, state.snapshot.id - earliest + 1)
 
 
@@ -291,7 +286,7 @@ class PartitionTest:
 
 
 def remember_rewrites(
-    storage: Storage, table: OpenTable, state: TableState, *, quiet_for_ms: int, now_ms: int
+    table: OpenTable, state: TableState, *, quiet_for_ms: int, now_ms: int
 ) -> TableState:
     """The state with an append table's rewrites, those of partitions as far as they matter.
 
@@ -300,7 +295,7 @@ def remember_rewrites(
     if table.kind is TableKind.PRIMARY_KEY:
         return state
     since_ms = now_ms - quiet_for_ms if quiet_for_ms else None
-    return with_rewrites(storage, state, since_ms=since_ms, now_ms=now_ms)
+    return with_rewrites(table.storage, state, since_ms=since_ms, now_ms=now_ms)
 
 
 def resting_partitions(state: TableState, quiet_for_ms: int, now_ms: int) -> Mapping[bytes, Rest]:
@@ -315,7 +310,7 @@ def rest_text(rewrite: Rewrite, age_ms: int) -> str:
     return f"skipped: rewritten {age_text(age_ms)} ago by {rewrite.commit_user}"
 
 
-def delta_commits_due(storage: Storage, table: OpenTable, state: TableState) -> frozenset[BucketId]:
+def delta_commits_due(table: OpenTable, state: TableState) -> frozenset[BucketId]:
     """Buckets whose full compaction is due by `full-compaction.delta-commits` = N.
 
     Walks back from the newest snapshot until N APPEND snapshots lie behind. Buckets that a COMPACT
@@ -330,13 +325,13 @@ def delta_commits_due(storage: Storage, table: OpenTable, state: TableState) -> 
     max_level = table.options.compaction.num_levels - 1
     final: set[BucketId] = set()
     appends = 0
-    location, snapshot = table.ref.location, state.snapshot
+    storage, snapshot = table.storage, state.snapshot
     while appends < interval:
         try:
             if snapshot.commit_kind is CommitKind.APPEND:
                 appends += 1
             elif snapshot.commit_kind is CommitKind.COMPACT:
-                for entry in delta_entries(storage, location, snapshot):
+                for entry in delta_entries(storage, table.ref.location, snapshot):
                     if entry.file.level >= max_level:
                         final.add(entry.bucket_id)
             if appends == interval:

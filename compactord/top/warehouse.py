@@ -124,7 +124,7 @@ class _WatchedTable:
         # The table's own triggers, as `compactord plan` does.
         clock = self._clock
         context = plan_context(CompactRequest(), state, clock, zone=clock.time_zone)
-        planner = StatePlanner(table.storage, table, state, context)
+        planner = StatePlanner(table, state, context)
         if self._backlog is None:
             self._backlog = TableBacklog(stop_trigger=options.stop_trigger)
         self._backlog.update(planner, state, refreshed.changed, {}, context)

@@ -95,7 +95,7 @@ def _subcompactions(path: Path, full: bool) -> list[Subcompaction]:
     worker = WorkerSpec(owner=this_process(), memory_bytes=MEMORY_BYTES, zone=clock.time_zone)
     return [
         subcompaction
-        for plan in plan_state(storage, table, load_state(storage, ref), context)
+        for plan in plan_state(table, load_state(storage, ref), context)
         for compaction in plan.compactions
         for subcompaction in subcompactions(
             table, compaction, number=1, free_slots=1, worker=worker, clock=clock

@@ -74,7 +74,7 @@ class KnownTable:
 
     def look(self, changed: frozenset[BucketId] | None) -> None:
         state = TableState(table=self.ref, snapshot=None, files=self.files)
-        planner = StatePlanner(self.storage, self.table, state, context())
+        planner = StatePlanner(self.table, state, context())
         self.backlog.update(planner, state, changed, {}, context())
 
     def shape(self, zone: datetime.tzinfo = datetime.timezone.utc) -> TableShape:

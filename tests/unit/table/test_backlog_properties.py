@@ -76,7 +76,7 @@ class History:
             CompactRequest(append_wait_ms=WAIT_MS), state, self.clock, zone=self.clock.time_zone
         )
         busy = _busy(self.in_flight).get(bucket, set())
-        found = without_busy(StatePlanner(self.storage, table, state, context).files(bucket), busy)
+        found = without_busy(StatePlanner(table, state, context).files(bucket), busy)
         return next(iter(plan_bucket(found, request).compactions), None) if found else None
 
     def compact_elsewhere(self) -> None:
@@ -109,7 +109,7 @@ class History:
             last_full_ms=seen[2].last_full_ms,
             final=seen[2].final,
         )
-        planner = StatePlanner(self.storage, table, state, context)
+        planner = StatePlanner(table, state, context)
         stop_trigger = measured_stop_trigger(table.options.compaction, 3)
         fresh = TableBacklog(stop_trigger=stop_trigger)
         fresh.update(planner, state, None, _busy(self.in_flight), context)

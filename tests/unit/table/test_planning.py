@@ -28,7 +28,7 @@ EVERY_THIRD = {"full-compaction.delta-commits": "3", "bucket": "2"}
 
 def _due(table: Lineage) -> set[int]:
     opened = open_table(table_in_folder(table.storage, TABLE), {})
-    pending = delta_commits_due(table.storage, opened, table.state())
+    pending = delta_commits_due(opened, table.state())
     return {bucket.bucket for bucket in pending}
 
 
@@ -85,7 +85,7 @@ def test_where_snapshots_have_expired_everything_is_due(gone: str) -> None:
     if gone == "delta":
         path = paths.manifest_path(TABLE.location, compacted.delta_manifest_list)
     table.storage.delete(path)
-    assert delta_commits_due(table.storage, opened, state) == {bucket_id(0), bucket_id(1)}
+    assert delta_commits_due(opened, state) == {bucket_id(0), bucket_id(1)}
 
 
 def test_append_tables_have_no_full_compactions_by_commits() -> None:
@@ -130,7 +130,7 @@ def _planned(*asked: Mapping[str, str], strategy: Strategy = Strategy.MINOR) -> 
         last_full_ms={},
         final=frozenset(),
     )
-    plans = plan_state(storage, opened, load_state(storage, table), context)
+    plans = plan_state(opened, load_state(storage, table), context)
     return sorted(
         opened.partition_path(plan.bucket.partition) for plan in plans if plan.compactions
     )
