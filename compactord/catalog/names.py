@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from compactord.catalog.base import TableList
 from compactord.errors import ObjectNotFound, StorageError, TableNotFound, UsageError
-from compactord.paimon.paths import MAIN_BRANCH, is_file_name
+from compactord.paimon.paths import MAIN_BRANCH, is_file_name, schema_path
 from compactord.paimon.schema import schema_ids
 from compactord.paimon.snapshot import branch_names
 from compactord.paimon.table import BRANCH_MARK, TableRef
@@ -66,9 +66,14 @@ def require_schema(storage: Storage, ref: TableRef) -> None:
 
 
 def may_be_table(storage: Storage, location: str) -> bool:
-    """Whether there is a schema. When listing fails, True: opening the table reports the error."""
+    """Whether there is a schema: one small request for a table, a listing for what may be none.
+
+    No writer removes the first schema. When asking fails, True: opening the table reports the
+    error.
+    """
     try:
-        return bool(schema_ids(storage, location))
+        has_first = storage.status(schema_path(location, 0)) is not None
+        return has_first or bool(schema_ids(storage, location))
     except ObjectNotFound:
         return False
     except StorageError:

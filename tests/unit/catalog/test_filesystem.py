@@ -6,7 +6,7 @@ from compactord.catalog.filesystem import FilesystemCatalog
 from compactord.catalog.open import open_catalog
 from compactord.errors import AccessDenied, TableNotFound, UsageError
 from compactord.storage.base import Storage
-from tests.storages import Fault, FaultyStorage, MemoryStorage
+from tests.storages import Fault, FaultyStorage, MemoryStorage, RecordingStorage
 
 WAREHOUSE = "/w"
 
@@ -101,13 +101,25 @@ def test_a_mistyped_table_gets_the_nearest_names(name: str, hint: str) -> None:
     assert str(refused.value).partition(";")[2] == hint.removeprefix(";")
 
 
-def test_a_table_whose_schemas_cannot_be_listed_is_found_and_its_own_error_says_why() -> None:
+@pytest.mark.parametrize("refused", ["/schema", "/schema/schema-0"])
+def test_a_table_whose_schemas_cannot_be_listed_is_found_and_its_own_error_says_why(
+    refused: str,
+) -> None:
     storage = FaultyStorage(
-        _storage("sales.db/orders/schema/schema-0"),
-        Fault(at=1, error=AccessDenied, concerns=lambda call: call.path.endswith("/schema")),
+        _storage("sales.db/orders/schema/schema-3"),
+        Fault(at=1, error=AccessDenied, concerns=lambda call: call.path.endswith(refused)),
     )
     assert _catalog(storage).find_table("sales.orders").name == "orders"
     assert len(storage.failed) == 1
+
+
+def test_the_schemas_of_a_table_that_has_its_first_one_are_not_listed() -> None:
+    places = ("a/schema/schema-0", "a/schema/schema-1", "b/schema/schema-3", "c/x")
+    storage = RecordingStorage(_storage(*(f"sales.db/{place}" for place in places)))
+    assert [table.name for table in _catalog(storage).list_tables().tables] == ["a", "b"]
+    listed = [call.path for call in storage.log if call.method == "list"]
+    assert "/w/sales.db/a/schema" not in listed
+    assert {"/w/sales.db/b/schema", "/w/sales.db/c/schema"} <= set(listed)
 
 
 @pytest.mark.parametrize(
