@@ -67,7 +67,7 @@ def decode_row(
     data: bytes, types: Sequence[DataType], *, source: str = "binary row"
 ) -> tuple[Value, ...]:
     """The values of a serialised row. Raises `FormatError` naming `source` for other bytes."""
-    return _guarded(lambda: _read_row(_body(data, types), types, _plain), data, types, source)
+    return _decoded(data, types, _plain, source)
 
 
 def comparable_key(
@@ -78,7 +78,7 @@ def comparable_key(
     Strings by unsigned bytes, −0.0 before 0.0, NaN after all numbers, nulls first. Each field is a
     tuple itself, the empty one for null. Comparable with those of the same types only.
     """
-    return _guarded(lambda: _read_row(_body(data, types), types, _ordered), data, types, source)
+    return _decoded(data, types, _ordered, source)
 
 
 def text_of(data: bytes) -> str | bytes:
@@ -262,11 +262,12 @@ def _ordered(type_: AtomicType, stored: Any) -> Any:
     return stored
 
 
-def _guarded(
-    read: Callable[[], tuple[Any, ...]], data: bytes, types: Sequence[DataType], source: str
-) -> tuple[Any, ...]:
+def _decoded(data: bytes, types: Sequence[DataType], form: _Form, source: str) -> tuple[Any, ...]:
     try:
-        return read()
+        (arity,) = struct.unpack_from(">i", data)
+        if arity != len(types):
+            raise _BrokenRowError(f"its header has {arity} fields")
+        return _read_row(data[4:], types, form)
     except (_BrokenRowError, struct.error, UnicodeDecodeError) as error:
         message = f"{len(data)} bytes are not a row of {len(types)} fields: {error}"
         raise FormatError(source, message) from error
@@ -274,13 +275,6 @@ def _guarded(
 
 class _BrokenRowError(Exception):
     """Bytes that cannot be a row."""
-
-
-def _body(data: bytes, types: Sequence[DataType]) -> bytes:
-    (arity,) = struct.unpack_from(">i", data)
-    if arity != len(types):
-        raise _BrokenRowError(f"its header has {arity} fields")
-    return data[4:]
 
 
 def _part(body: bytes, offset: int, size: int) -> bytes:
@@ -320,8 +314,8 @@ def _read(body: bytes, slot: int, type_: DataType, form: _Form) -> Any:
 
 def _stored(body: bytes, slot: int, type_: AtomicType) -> Any:
     root, precision = type_.root, type_.precision or 0
-    if root in _NUMBER_FORMATS:
-        return struct.unpack_from(_NUMBER_FORMATS[root], body, slot)[0]
+    if (number := _NUMBER_FORMATS.get(root)) is not None:
+        return struct.unpack_from(number, body, slot)[0]
     if root in _BYTES:
         mark = body[slot + _MAX_INLINE]
         if mark & 0x80 == 0:

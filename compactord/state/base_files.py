@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from compactord.errors import FormatError
 from compactord.paimon.avro.columns import Ints
-from compactord.paimon.avro.container import AvroSchema, decode_record
+from compactord.paimon.avro.container import AvroSchema, Block, decode_with_bytes
 from compactord.paimon.data_file import BucketId, FileIdentity, ManifestEntry
 from compactord.paimon.manifest.entries import entries_of
 from compactord.paimon.manifest.entry_columns import (
@@ -190,13 +190,11 @@ class BaseFiles:
         entries: list[ManifestEntry] = []
         chunk_of_row, positions = unpacked_keys(self._places[rows])
         # A bucket's rows are in order of arrival: mostly consecutive rows of one chunk.
-        starts = np.flatnonzero(np.diff(chunk_of_row, prepend=-1)).tolist()
-        for start, end in pairwise([*starts, len(positions)]):
+        ends = (np.flatnonzero(chunk_of_row[1:] != chunk_of_row[:-1]) + 1).tolist()
+        for start, end in pairwise([0, *ends, len(positions)] if len(positions) else ()):
             chunk = self._chunks[chunk_of_row[start]]
-            records = (
-                (decode_record(chunk.schema, data, path), data)
-                for data in chunk.records.read(positions[start:end].tolist())
-            )
+            data = b"".join(chunk.records.read(positions[start:end].tolist()))
+            records = decode_with_bytes(chunk.schema, Block(end - start, data), path)
             entries.extend(entries_of(chunk.schema, records, path))
         return entries
 

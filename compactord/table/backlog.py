@@ -353,7 +353,7 @@ def _created_ms(creation_time_ms: Ints, place: int, context: PlanContext) -> int
     `creation_time_ms` as in `FileColumns`. Capped at now, in case the writer's clock was ahead.
     """
     now_local_ms = local_ms(context.now_ms, context.zone)
-    ages = np.maximum(0, now_local_ms - creation_time_ms)
-    ages[creation_time_ms == NULL] = 0
-    nth = max(0, len(ages) - 1 - place)
-    return context.steady_ms - int(np.partition(ages, nth)[nth])
+    capped = np.minimum(creation_time_ms, now_local_ms)
+    capped[creation_time_ms == NULL] = now_local_ms
+    place = min(place, len(capped) - 1)
+    return context.steady_ms - now_local_ms + int(np.partition(capped, place)[place])

@@ -196,7 +196,8 @@ class TablePlanner:
     ) -> Planned:
         table, state, backlog = self._followed.table, self._followed.state, self._backlog
         has_runs = table.kind is TableKind.PRIMARY_KEY
-        snapshots = snapshot_count(table, state)
+        snapshots, without = snapshot_count(table, state), self._skip.buckets
+        due = backlog.backlog()
         return Planned(
             snapshot_id=state.snapshot.id if state.snapshot else 0,
             info=table_info(
@@ -206,8 +207,8 @@ class TablePlanner:
             ),
             shape=backlog.shape(table.kind, table.options.compaction, context, snapshots=snapshots),
             offered=backlog.offered(self._skip),
-            backlog=backlog.backlog(),
-            workable=backlog.backlog(without=self._skip.buckets),
+            backlog=due,
+            workable=backlog.backlog(without=without) if without else due,
             damaged=backlog.damaged(),
             top=backlog.top_buckets(TOP_MAX, table.partition_text) if has_runs else (),
             discovery_interval_ms=table.options.discovery_interval_ms,

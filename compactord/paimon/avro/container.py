@@ -12,7 +12,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -24,11 +23,6 @@ from fastavro.schema import SchemaParseException, UnknownType
 from compactord.errors import FormatError
 from compactord.paimon.avro.codecs import DAMAGE, Codec, Expansion, is_codec
 from compactord.paimon.json_text import parse_json
-
-if sys.version_info >= (3, 14):
-    pass
-else:
-    pass
 
 _MAGIC = b"Obj\x01"
 _SYNC_SIZE = 16
