@@ -132,9 +132,11 @@ class BaseFiles:
         return self._names
 
     def names(self, rows: Ints) -> pa.LargeStringArray:
-        """The names of these files."""
-        if self._names is not None:
-            names = self._names.take(rows)
+        """The names of these files; rows are in order."""
+        if self._names is not None and len(rows):
+            first, last = int(rows[0]), int(rows[-1])
+            is_range = last - first == len(rows) - 1
+            names = self._names[first : last + 1] if is_range else self._names.take(rows)
             if not names.null_count:
                 return names
         return pa.array([entry.file.file_name for entry in self.entries(rows)], pa.large_string())

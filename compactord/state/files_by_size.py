@@ -6,7 +6,7 @@ A file becomes an object when it is read, which takes as long as a hundred files
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from operator import attrgetter
 
 import numpy as np
@@ -28,7 +28,6 @@ class SizeColumns:
     level: SmallInts
     creation_time_ms: Ints
     file_source: SmallInts
-    names: pa.LargeStringArray
 
     @staticmethod
     def of(files: Sequence[DataFile]) -> SizeColumns:
@@ -44,27 +43,24 @@ class SizeColumns:
             level=small(map(attrgetter("level"), files)),
             creation_time_ms=integers(map(created_ms, files)),
             file_source=small(map(source_code, files)),
-            names=pa.array([file.file_name for file in files], pa.large_string()),
         )
 
     def take(self, rows: Ints | Mask | slice) -> SizeColumns:
         """Some of the rows; a slice copies nothing."""
-        if isinstance(rows, slice):
-            names = self.names[rows]
-        else:
-            names = self.names.filter(rows) if rows.dtype == np.bool_ else self.names.take(rows)
-        columns = {name: getattr(self, name)[rows] for name in _NUMBERS}
-        return SizeColumns(**columns, names=names)
+        return SizeColumns(**{name: getattr(self, name)[rows] for name in _NUMBERS})
 
     @staticmethod
     def concatenated(parts: Sequence[SizeColumns]) -> SizeColumns:
-        columns = {
-            name: np.concatenate([getattr(part, name) for part in parts]) for name in _NUMBERS
-        }
-        return SizeColumns(**columns, names=pa.concat_arrays([part.names for part in parts]))
+        return SizeColumns(
+            **{name: np.concatenate([getattr(part, name) for part in parts]) for name in _NUMBERS}
+        )
 
 
-_NUMBERS = ("file_size", "min_sequence_number", "level", "creation_time_ms", "file_source")
+_NUMBERS = tuple(f.name for f in fields(SizeColumns))
+
+
+def names_of(files: Iterable[DataFile]) -> pa.LargeStringArray:
+    return pa.array([file.file_name for file in files], pa.large_string())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,8 +73,9 @@ class FilesBySize:
     bucket: BucketId
     total_buckets: int
     columns: SizeColumns
-    # Where `_source` finds each file.
+    # Where `_names` and `_source` have each file. Putting names in order would take the longest.
     _rows: Ints
+    _names: pa.LargeStringArray
     _source: Callable[[Ints], Sequence[DataFile]]
 
     @staticmethod
@@ -86,13 +83,14 @@ class FilesBySize:
         bucket: BucketId,
         total_buckets: int,
         columns: SizeColumns,
+        names: pa.LargeStringArray,
         source: Callable[[Ints], Sequence[DataFile]],
     ) -> FilesBySize:
-        """Files in any order. `source` returns those at some rows of `columns`."""
+        """Files in any order, with their names. `source` returns those at some rows of both."""
         keys = {
             "size": columns.file_size,
             "sequence": columns.min_sequence_number,
-            "name": columns.names,
+            "name": names,
         }
         order = pc.sort_indices(pa.table(keys), sort_keys=[(key, "ascending") for key in keys])
         rows = order.to_numpy().astype(np.int64)
@@ -101,6 +99,7 @@ class FilesBySize:
             total_buckets=total_buckets,
             columns=columns.take(rows),
             _rows=rows,
+            _names=names,
             _source=source,
         )
 
@@ -112,6 +111,7 @@ class FilesBySize:
             bucket.bucket,
             bucket.total_buckets,
             SizeColumns.of(files),
+            names_of(files),
             lambda rows: [files[row] for row in rows.tolist()],
         )
 
@@ -129,14 +129,14 @@ class FilesBySize:
         """All but those that have one of these names."""
         if not names:
             return self
-        ours = self.columns.names
-        if len(names) < len(self):
+        ours = self._names
+        if len(names) < len(ours):
             named = pc.is_in(ours, value_set=pa.array(list(names), pa.large_string())).to_numpy(
                 zero_copy_only=False
             )
         else:
-            named = np.fromiter((name in names for name in ours.to_pylist()), np.bool_, len(self))
-        return self.take(~named) if named.any() else self
+            named = np.fromiter((name in names for name in ours.to_pylist()), np.bool_, len(ours))
+        return self.take(~named[self._rows]) if named.any() else self
 
     def read(self, start: int, stop: int) -> tuple[DataFile, ...]:
         """The files from one place to before another as objects, in order."""
@@ -150,8 +150,11 @@ class FilesBySize:
         return tuple(file for file in files if file is not None)
 
     def formats(self) -> set[str]:
-        """The formats that names tell. Raises `FormatError` for a name that tells none."""
-        names = self.columns.names
+        """The formats that the names tell of all files, also of those that were not taken.
+
+        Raises `FormatError` for a name that tells none.
+        """
+        names = self._names
         if not len(names):
             return set()
         first = names[0].as_py()

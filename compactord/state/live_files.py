@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 
 import numpy as np
+import pyarrow as pa
 
 from compactord.errors import FormatError
 from compactord.paimon.avro.columns import Ints
@@ -33,7 +34,7 @@ from compactord.paimon.manifest.entries import encoded_entries
 from compactord.paimon.manifest.entry_columns import Mask, columns_of
 from compactord.state.base_files import BaseFiles, BaseFilesBuilder
 from compactord.state.bucket_summaries import EMPTY_BUCKET, BucketSummaries, BucketSummary, TopLevel
-from compactord.state.files_by_size import FilesBySize, SizeColumns
+from compactord.state.files_by_size import FilesBySize, SizeColumns, names_of
 from compactord.state.layers import Layer, Patch, merged_layers
 
 _MIN_CHANGES_TO_CONSOLIDATE = 2000
@@ -103,21 +104,21 @@ class LiveFiles:
             level=base.level[rows],
             creation_time_ms=base.creation_time_ms[rows],
             file_source=base.file_source[rows],
-            names=self.base.names(rows),
         )
-        columns_added = SizeColumns.of([entry.file for entry in added])
+        files_added = [entry.file for entry in added]
 
         def read(places: Ints) -> list[DataFile]:
             """Places of `rows`, then of `added`; in order."""
             old = places[places < len(rows)]
             new = places[len(old) :] - len(rows)
-            entries = [*self.base.entries(rows[old]), *(added[place] for place in new.tolist())]
-            return [entry.file for entry in entries]
+            files = [entry.file for entry in self.base.entries(rows[old])]
+            return [*files, *(files_added[place] for place in new.tolist())]
 
         return FilesBySize.ordered(
             bucket,
             self._total_buckets(bucket, numbers),
-            SizeColumns.concatenated([columns, columns_added]),
+            SizeColumns.concatenated([columns, SizeColumns.of(files_added)]),
+            pa.concat_arrays([self.base.names(rows), names_of(files_added)]),
             read,
         )
 

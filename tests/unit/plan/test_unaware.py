@@ -13,7 +13,7 @@ from compactord.paimon.avro.columns import Ints
 from compactord.paimon.data_file import BucketFiles, DataFile, FileSource
 from compactord.plan.table import PlanRequest, Strategy, TableKind, plan_bucket
 from compactord.plan.unaware import pack_unaware, pack_unaware_full
-from compactord.state.files_by_size import FilesBySize, SizeColumns
+from compactord.state.files_by_size import FilesBySize, SizeColumns, names_of
 from tests.unit.plan.builders import (
     BUCKET,
     MB,
@@ -177,7 +177,8 @@ class Reads:
     def __init__(self, files: Sequence[DataFile]) -> None:
         self.made: list[str] = []
         self.files = files
-        self.by_size = FilesBySize.ordered(BUCKET, -1, SizeColumns.of(files), self._read)
+        columns = SizeColumns.of(files)
+        self.by_size = FilesBySize.ordered(BUCKET, -1, columns, names_of(files), self._read)
 
     def _read(self, rows: Ints) -> list[DataFile]:
         found = [self.files[row] for row in rows.tolist()]
@@ -210,6 +211,7 @@ def test_files_are_in_order_whatever_their_order_was() -> None:
     assert names(ordered.read(0, 5)) == ["z", "c", "a", "b", "é"]
     assert names(ordered.smaller_than(2).read(0, 5)) == ["z"]
     assert names(ordered.without({"a", "x"}).read(1, 3)) == ["c", "b"]
+    assert names(ordered.take(slice(1, 4)).without({"a"}).read(0, 9)) == ["c", "b"]
 
 
 def test_formats_are_told_by_all_names() -> None:
