@@ -8,19 +8,16 @@ Sources: casting/CastExecutors.java and its rules, schema/SchemaEvolutionUtil.ja
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from compactord.paimon.type_texts import type_text
 from compactord.paimon.types import (
     MAX_LENGTH,
     ArrayType,
     AtomicType,
-    DataField,
     DataType,
     MapType,
-    MultisetType,
     RowType,
     TypeRoot,
+    bare_type,
 )
 
 INTEGERS = frozenset((TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.BIGINT))
@@ -29,8 +26,7 @@ NUMBERS = INTEGERS | FLOATS | {TypeRoot.DECIMAL}
 TEXTS = frozenset((TypeRoot.CHAR, TypeRoot.VARCHAR))
 BINARIES = frozenset((TypeRoot.BINARY, TypeRoot.VARBINARY))
 MOMENTS = frozenset((TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ))
-_NUMBERS = INTEGERS | FLOATS | {TypeRoot.DECIMAL}
-_TO_NUMBER = _NUMBERS | TEXTS | {TypeRoot.BOOLEAN}
+_TO_NUMBER = NUMBERS | TEXTS | {TypeRoot.BOOLEAN}
 _TO_WHOLE_SECONDS = _TO_NUMBER | MOMENTS
 _TO_MOMENT = MOMENTS | TEXTS | {TypeRoot.INT, TypeRoot.BIGINT, TypeRoot.DATE, TypeRoot.TIME}
 _CLOCKS = MOMENTS | {TypeRoot.DATE, TypeRoot.TIME}
@@ -58,25 +54,7 @@ STRING = AtomicType(root=TypeRoot.VARCHAR, precision=MAX_LENGTH)
 
 def same_type(left: DataType, right: DataType) -> bool:
     """Whether the types are equal but for nullability, at any depth, and for descriptions."""
-    return _bare(left) == _bare(right)
-
-
-def _bare(type_: DataType) -> DataType:
-    match type_:
-        case RowType(fields=fields):
-            return RowType(fields=tuple(_bare_field(field) for field in fields))
-        case ArrayType(element=element):
-            return ArrayType(element=_bare(element))
-        case MultisetType(element=element):
-            return MultisetType(element=_bare(element))
-        case MapType(key=key, value=value):
-            return MapType(key=_bare(key), value=_bare(value))
-        case _:
-            return replace(type_, nullable=True)
-
-
-def _bare_field(field: DataField) -> DataField:
-    return DataField(id=field.id, name=field.name, type=_bare(field.type))
+    return bare_type(left, all_nullable=True) == bare_type(right, all_nullable=True)
 
 
 def shares_fields(source: DataType, target: DataType) -> bool:
@@ -134,7 +112,7 @@ def _is_printable(source: DataType, target: AtomicType) -> bool:
             # Java registers these rules for STRING itself, not for texts of a length or NOT NULL.
             return target == STRING
         case AtomicType(root=root):
-            return root in _NUMBERS or root in TEXTS or root in BINARIES or root is TypeRoot.BOOLEAN
+            return root in NUMBERS or root in TEXTS or root in BINARIES or root is TypeRoot.BOOLEAN
         case ArrayType(element=element):
             return _is_printable(element, STRING)
         case MapType(key=key, value=value):

@@ -6,10 +6,11 @@ mergetree/compact/aggregate/factory/*.java. Java notices some of them only when 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
 from importlib.util import find_spec
 
-from compactord.paimon.casts import NUMBERS, TEXTS
+from compactord.paimon.casts import NUMBERS, STRING, TEXTS
 from compactord.paimon.merge_rules import ColumnRule, MergeRules
 from compactord.paimon.options.merge import (
     AGGREGATION_REMOVES,
@@ -23,7 +24,6 @@ from compactord.paimon.options.texts import OptionTexts
 from compactord.paimon.schema import TableSchema
 from compactord.paimon.type_texts import type_text
 from compactord.paimon.types import (
-    MAX_LENGTH,
     ArrayType,
     AtomicType,
     DataType,
@@ -34,6 +34,7 @@ from compactord.paimon.types import (
 
 INSTALL_SKETCHES = "pip install 'datasketches>=5.2,<6'"
 SNAPSHOT_ORDERING = "sequence.snapshot-ordering"
+_Check = Callable[[DataType, ColumnRule], str]
 
 
 def merge_reasons(schema: TableSchema, raw: Mapping[str, str], engine: str) -> Iterator[str]:
@@ -143,29 +144,24 @@ def _any_type(type_: DataType, rule: ColumnRule) -> str:
     return ""
 
 
-def _number(type_: DataType, rule: ColumnRule) -> str:
-    if isinstance(type_, AtomicType) and type_.root in NUMBERS:
-        return ""
-    return f"needs a number, not {type_text(type_)}"
+def _one_of(what: str, roots: Collection[TypeRoot]) -> _Check:
+    def check(type_: DataType, rule: ColumnRule) -> str:
+        if isinstance(type_, AtomicType) and type_.root in roots:
+            return ""
+        return f"needs {what}, not {type_text(type_)}"
+
+    return check
 
 
-def _boolean(type_: DataType, rule: ColumnRule) -> str:
-    if isinstance(type_, AtomicType) and type_.root is TypeRoot.BOOLEAN:
-        return ""
-    return f"needs a BOOLEAN, not {type_text(type_)}"
+_number = _one_of("a number", NUMBERS)
+_boolean = _one_of("a BOOLEAN", {TypeRoot.BOOLEAN})
+_bytes = _one_of("a VARBINARY", {TypeRoot.VARBINARY})
 
 
 def _string(type_: DataType, rule: ColumnRule) -> str:
-    is_string = isinstance(type_, AtomicType) and type_.root is TypeRoot.VARCHAR
-    if is_string and isinstance(type_, AtomicType) and type_.precision == MAX_LENGTH:
-        return ""
-    return f"needs a STRING, not {type_text(type_)}"
-
-
-def _bytes(type_: DataType, rule: ColumnRule) -> str:
-    if isinstance(type_, AtomicType) and type_.root is TypeRoot.VARBINARY:
-        return ""
-    return f"needs a VARBINARY, not {type_text(type_)}"
+    # Nullability does not count.
+    is_string = isinstance(type_, AtomicType) and replace(type_, nullable=True) == STRING
+    return "" if is_string else f"needs a STRING, not {type_text(type_)}"
 
 
 def _sketch(type_: DataType, rule: ColumnRule) -> str:
@@ -217,8 +213,6 @@ def _nested(type_: DataType, rule: ColumnRule) -> str:
 def _nested_with_key(type_: DataType, rule: ColumnRule) -> str:
     return _nested(type_, rule) if rule.nested_key else "needs a nested-key"
 
-
-_Check = Callable[[DataType, ColumnRule], str]
 
 # The aggregators that tables may name, each with what is wrong with a column; "": nothing.
 AGGREGATORS: Mapping[str, _Check] = {

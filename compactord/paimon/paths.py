@@ -84,8 +84,8 @@ def schema_path(root: str, id_: int) -> str:
     return join(schema_folder(root), f"{SCHEMA_PREFIX}{id_}")
 
 
-def table_of_schema(path: str) -> str:
-    """The location of the table (or branch) that a schema file belongs to."""
+def table_of_file(path: str) -> str:
+    """The location of the table (or branch) that a file of a schema, snapshot or tag belongs to."""
     return path.rsplit("/", 2)[0]
 
 

@@ -8,21 +8,13 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from compactord.errors import FormatError, ObjectNotFound, TableNotFound, UnsupportedTable
 from compactord.paimon import paths
 from compactord.paimon.json_text import parse_json
 from compactord.paimon.type_texts import UnknownType, field_json, parse_field
-from compactord.paimon.types import (
-    ArrayType,
-    DataField,
-    DataType,
-    MapType,
-    MultisetType,
-    RowType,
-    VectorType,
-)
+from compactord.paimon.types import DataField, bare_field
 from compactord.storage.base import Storage
 
 CURRENT_VERSION = 3
@@ -82,7 +74,7 @@ def parse_schema(data: bytes, path: str) -> TableSchema:
     except FormatError as error:
         if version > CURRENT_VERSION:
             reason = f"its schema has version {version}, newer than {CURRENT_VERSION}"
-            raise UnsupportedTable(paths.table_of_schema(path), [reason]) from error
+            raise UnsupportedTable(paths.table_of_file(path), [reason]) from error
         raise
 
 
@@ -110,7 +102,7 @@ def _column(field: object, path: str) -> DataField:
     except UnknownType as error:
         name = field.get("name") if isinstance(field, dict) else None
         reason = f"column {name} has type {error.type_name}, which is not supported"
-        raise UnsupportedTable(paths.table_of_schema(path), [reason]) from error
+        raise UnsupportedTable(paths.table_of_file(path), [reason]) from error
 
 
 def _options(members: dict[str, object], version: int, path: str) -> dict[str, str]:
@@ -243,22 +235,4 @@ def same_column(left: DataField, right: DataField) -> bool:
 
     Ids, names, types and nullability count, at any depth; descriptions and default values do not.
     """
-    return _bare(left) == _bare(right)
-
-
-def _bare(field: DataField) -> DataField:
-    return replace(field, type=_bare_type(field.type), description=None, default_value=None)
-
-
-def _bare_type(type_: DataType) -> DataType:
-    match type_:
-        case RowType(fields=fields):
-            return replace(type_, fields=tuple(_bare(field) for field in fields))
-        case ArrayType(element=element) | MultisetType(element=element):
-            return replace(type_, element=_bare_type(element))
-        case MapType(key=key, value=value):
-            return replace(type_, key=_bare_type(key), value=_bare_type(value))
-        case VectorType(element=element):
-            return replace(type_, element=_bare_type(element))
-        case _:
-            return type_
+    return bare_field(left) == bare_field(right)

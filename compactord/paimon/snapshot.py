@@ -145,7 +145,9 @@ def parse_snapshot(data: bytes, path: str) -> Snapshot:
         raise FormatError(path, "a snapshot that is not a JSON object")
     version = found.get("version")
     if type(version) is int and version > _VERSION:
-        raise UnsupportedTable(_table_of(path), [f"{path} has snapshot version {version}"])
+        raise UnsupportedTable(
+            paths.table_of_file(path), [f"{path} has snapshot version {version}"]
+        )
     values: dict[str, Any] = {}
     for name, key, kind, optional in _FIELDS:
         value = found.get(key)
@@ -355,8 +357,3 @@ def _read_hint(storage: Storage, path: str) -> int | None:
 
 def _exists(storage: Storage, location: str, snapshot_id: int) -> bool:
     return storage.status(paths.snapshot_path(location, snapshot_id)) is not None
-
-
-def _table_of(path: str) -> str:
-    """The table's location, from the path of one of its snapshots or tags."""
-    return path.rsplit("/", 2)[0]

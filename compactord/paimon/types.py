@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 # The length that STRING and BYTES stand for.
 MAX_LENGTH = 2**31 - 1
@@ -94,6 +94,29 @@ class DataField:
 
 
 JsonType: TypeAlias = "str | dict[str, object]"
+
+
+def bare_field(field: DataField, *, all_nullable: bool = False) -> DataField:
+    """Without description and default value, as all fields inside; `all_nullable` as `bare_type`."""
+    return DataField(
+        id=field.id, name=field.name, type=bare_type(field.type, all_nullable=all_nullable)
+    )
+
+
+def bare_type(type_: DataType, *, all_nullable: bool = False) -> DataType:
+    """The type with bare fields inside; with `all_nullable` types that differ in that are the same."""
+    inside: dict[str, Any] = {"nullable": True} if all_nullable else {}
+    match type_:
+        case RowType(fields=fields):
+            inside["fields"] = tuple(
+                bare_field(field, all_nullable=all_nullable) for field in fields
+            )
+        case ArrayType(element=element) | MultisetType(element=element):
+            inside["element"] = bare_type(element, all_nullable=all_nullable)
+        case MapType(key=key, value=value):
+            inside["key"] = bare_type(key, all_nullable=all_nullable)
+            inside["value"] = bare_type(value, all_nullable=all_nullable)
+    return replace(type_, **inside)
 
 
 # Ids of elements start here and leave room for 1024 levels per field (table/SpecialFields.java).

@@ -126,19 +126,15 @@ def _un_deflate(packed: memoryview, most: int) -> bytes:
     return data
 
 
-def _un_bzip2(packed: memoryview, most: int) -> bytes:
-    unpacker = bz2.BZ2Decompressor()
-    return _complete(unpacker.decompress(packed, most + 1), unpacker, most)
+def _unpacked_by(unpacker_of: Callable[[], Any]) -> Callable[[memoryview, int], bytes]:
+    def unpacked(packed: memoryview, most: int) -> bytes:
+        unpacker = unpacker_of()
+        data: bytes = unpacker.decompress(packed, most + 1)
+        if len(data) <= most and (not unpacker.eof or unpacker.unused_data):
+            raise ValueError("the compressed block is not complete")
+        return data
 
-
-def _un_xz(packed: memoryview, most: int) -> bytes:
-    unpacker = lzma.LZMADecompressor()
-    return _complete(unpacker.decompress(packed, most + 1), unpacker, most)
-
-
-def _un_zstandard(packed: memoryview, most: int) -> bytes:
-    unpacker = zstd.ZstdDecompressor()
-    return _complete(unpacker.decompress(packed, most + 1), unpacker, most)
+    return unpacked
 
 
 def _un_snappy(packed: memoryview, most: int) -> bytes:
@@ -157,20 +153,14 @@ def _un_snappy(packed: memoryview, most: int) -> bytes:
     return data
 
 
-def _complete(data: bytes, unpacker: Any, most: int) -> bytes:
-    if len(data) <= most and (not unpacker.eof or unpacker.unused_data):
-        raise ValueError("the compressed block is not complete")
-    return data
-
-
 # With the most bytes that are wanted: a result may have one more, as a sign that there are more.
 _DECOMPRESSORS: Mapping[str, Callable[[memoryview, int], bytes]] = {
     "null": lambda packed, most: bytes(packed),
     "deflate": _un_deflate,
-    "bzip2": _un_bzip2,
-    "xz": _un_xz,
+    "bzip2": _unpacked_by(bz2.BZ2Decompressor),
+    "xz": _unpacked_by(lzma.LZMADecompressor),
     "snappy": _un_snappy,
-    "zstandard": _un_zstandard,
+    "zstandard": _unpacked_by(zstd.ZstdDecompressor),
 }
 
 

@@ -112,7 +112,8 @@ def read_entries(
 
     Raises `FormatError` unless size and counts are as the manifest list records them.
     """
-    container = open_manifest(storage, location, manifest)
+    path = paths.manifest_path(location, manifest.file_name)
+    container = manifest_of(storage.read(path), path, manifest)
     found = entries_of(container.schema, container.encoded_records(), container.path)
     entries = tuple(added_once(found, container.path))
     added = sum(entry.kind is EntryKind.ADD for entry in entries)
@@ -120,14 +121,8 @@ def read_entries(
     return entries
 
 
-def open_manifest(storage: Storage, location: str, manifest: ManifestFile) -> Container:
-    """The manifest's frame and schema, checked; entries are still encoded."""
-    path = paths.manifest_path(location, manifest.file_name)
-    return manifest_of(storage.read(path), path, manifest)
-
-
 def manifest_of(data: bytes, path: str, manifest: ManifestFile) -> Container:
-    """As `open_manifest`, of what was read."""
+    """The frame and schema of what was read, checked; entries are still encoded."""
     _require_size(path, found=len(data), recorded=manifest.file_size)
     container = open_container(data, path)
     require_readable(container.schema, MANIFEST, path)

@@ -151,14 +151,8 @@ def duration_ms(text: str) -> int:
 
 def enumeration(kind: type[_E]) -> Callable[[str], _E]:
     """A reader of one of the values of `kind`, in any case."""
-
-    def read(text: str) -> _E:
-        for member in kind:
-            if member.value.lower() == text.lower():
-                return member
-        raise ValueError("one of " + ", ".join(member.value for member in kind))
-
-    return read
+    read = one_of(tuple(member.value for member in kind))
+    return lambda text: kind(read(text))
 
 
 def one_of(choices: tuple[str, ...]) -> Callable[[str], str]:

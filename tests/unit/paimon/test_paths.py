@@ -27,7 +27,7 @@ def partition(
 def test_metadata_lies_where_paimon_looks_for_it() -> None:
     root = "s3://b/w/db.db/t"
     assert paths.schema_path(root, 3) == f"{root}/schema/schema-3"
-    assert paths.table_of_schema(paths.schema_path(root, 3)) == root
+    assert paths.table_of_file(paths.schema_path(root, 3)) == root
     assert paths.snapshot_path(root, 12) == f"{root}/snapshot/snapshot-12"
     assert paths.latest_hint(root) == f"{root}/snapshot/LATEST"
     assert paths.earliest_hint(root) == f"{root}/snapshot/EARLIEST"
