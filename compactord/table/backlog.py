@@ -11,6 +11,7 @@ import heapq
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -112,6 +113,8 @@ class TableBacklog:
         # Buckets that would be due if their partition were not skipped.
         self._rests: dict[BucketId, Rest] = {}
         self._damaged: dict[BucketId, DamagedBucket] = {}
+        self._found: tuple[dict[BucketId, Any], ...]
+        self._found = (self._pending, self._recheck_ms, self._rests, self._damaged)
         # The decisions of due buckets as far as they are kept, each with its number of files.
         self._kept: dict[BucketId, tuple[Iterator[Compaction], int]] = {}
         self._kept_files = 0
@@ -134,26 +137,20 @@ class TableBacklog:
         `busy` are names of files that compactions under way read.
         """
         options = planner.request.options
-        if self._state is None:
+        before = self._state
+        is_stale = self._is_stale(options, context.steady_ms)
+        if is_stale or planner.delta_commits_due != self._delta_commits_due:
             changed = None
-        if self._is_stale(options, context.steady_ms):
-            changed = None
-        if planner.delta_commits_due != self._delta_commits_due:
-            changed = None
-        if changed is None:
+        if changed is None or before is None:
             buckets: Iterable[BucketId] = planner.candidates()
-            self._pending.clear()
-            self._recheck_ms.clear()
-            self._rests.clear()
-            self._damaged.clear()
+            for found in self._found:
+                found.clear()
             self._kept.clear()
             self._kept_files = 0
             self._complete_ms = context.steady_ms
             self._small_files = state.files.count_smaller(options.small_file_size)
             self._summaries = state.files.summaries()
         else:
-            before = self._state
-            assert before is not None, "only the first update has no state before it"
             small = options.small_file_size
             self._small_files += state.files.count_smaller(small, changed)
             self._small_files -= before.files.count_smaller(small, changed)
@@ -259,10 +256,8 @@ class TableBacklog:
     def _plan_anew(
         self, planner: StatePlanner, bucket: BucketId, busy: Set[str], context: PlanContext
     ) -> None:
-        self._pending.pop(bucket, None)
-        self._recheck_ms.pop(bucket, None)
-        self._rests.pop(bucket, None)
-        self._damaged.pop(bucket, None)
+        for found in self._found:
+            found.pop(bucket, None)
         self._kept_files -= self._kept.pop(bucket, ((), 0))[1]
         try:
             self._plan(planner, bucket, busy, context)

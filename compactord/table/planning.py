@@ -78,7 +78,9 @@ def plan_context(
         zone=zone,
         last_full_ms=last_full_ms,
         final=final,
-        resting=resting_partitions(state, request.quiet_for_ms, now_ms),
+        resting=state.rewrites.resting(quiet_for_ms=request.quiet_for_ms, now_ms=now_ms)
+        if state.rewrites is not None
+        else {},
     )
 
 
@@ -296,13 +298,6 @@ def remember_rewrites(
         return state
     since_ms = now_ms - quiet_for_ms if quiet_for_ms else None
     return with_rewrites(table.storage, state, since_ms=since_ms, now_ms=now_ms)
-
-
-def resting_partitions(state: TableState, quiet_for_ms: int, now_ms: int) -> Mapping[bytes, Rest]:
-    """The partitions that were rewritten less than `quiet_for_ms` ago, as the state remembers."""
-    if state.rewrites is None:
-        return {}
-    return state.rewrites.resting(quiet_for_ms=quiet_for_ms, now_ms=now_ms)
 
 
 def rest_text(rewrite: Rewrite, age_ms: int) -> str:

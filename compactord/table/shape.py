@@ -88,11 +88,6 @@ def top_buckets(
     )
 
 
-def _offset_ms(context: PlanContext) -> int:
-    """By how much local wall-clock, in which creation times are, is ahead of the epoch's."""
-    return local_ms(context.now_ms, context.zone) - context.now_ms
-
-
 def _amplification(summaries: BucketSummaries) -> float:
     """(All runs but the oldest) / oldest, of the worst bucket."""
     oldest = summaries.oldest_run_bytes
@@ -112,7 +107,9 @@ def _last_full_ms(
         return 0
     is_full = summaries.max_level >= options.num_levels - 1
     longest_ago = int(np.where(is_full, summaries.top_created_ms, -1).min())
-    return 0 if longest_ago < 0 else longest_ago - _offset_ms(context)
+    # Creation times are by local wall clock.
+    ahead_ms = local_ms(context.now_ms, context.zone) - context.now_ms
+    return 0 if longest_ago < 0 else longest_ago - ahead_ms
 
 
 def _bands(summaries: BucketSummaries, trigger: int, stop: int) -> Mapping[RunState, int]:

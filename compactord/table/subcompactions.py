@@ -136,11 +136,7 @@ def _cut(
         older=inputs.older_schemas,
         formats=table.readable,
     )
-    return [_within(whole, key_range) for key_range in ranges]
-
-
-def _within(whole: MergeSpec, key_range: KeyRange) -> MergeSpec:
-    return replace(whole, key_range=key_range)
+    return [replace(whole, key_range=key_range) for key_range in ranges]
 
 
 def write_spec(
