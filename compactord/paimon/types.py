@@ -97,14 +97,14 @@ JsonType: TypeAlias = "str | dict[str, object]"
 
 
 def bare_field(field: DataField, *, all_nullable: bool = False) -> DataField:
-    """Without description and default value, as all fields inside; `all_nullable` as `bare_type`."""
+    """Without description and default value, as all fields inside it are."""
     return DataField(
         id=field.id, name=field.name, type=bare_type(field.type, all_nullable=all_nullable)
     )
 
 
 def bare_type(type_: DataType, *, all_nullable: bool = False) -> DataType:
-    """The type with bare fields inside; with `all_nullable` types that differ in that are the same."""
+    """The type with bare fields inside; `all_nullable`: whatever it says of its own and theirs."""
     inside: dict[str, Any] = {"nullable": True} if all_nullable else {}
     match type_:
         case RowType(fields=fields):

@@ -29,8 +29,10 @@ from compactord.paimon.manifest.entry_columns import (
 from compactord.paimon.manifest.identity_hashes import identity_hashes
 from compactord.paimon.manifest.schemas import MANIFEST
 from compactord.state.bucket_summaries import (
+    EMPTY_BUCKET,
     BucketIndex,
     BucketSummaries,
+    BucketSummary,
     TopLevel,
     packed_keys,
     top_levels,
@@ -53,21 +55,25 @@ class Chunk:
 
 
 class BaseFiles:
-    """The columns of all files, ordered by bucket, with lookups by bucket, file and entry."""
+    """The columns of all files, ordered by bucket, with lookups by bucket, file and entry.
+
+    `columns` are in order of arrival within a bucket. `places` and `kept_names` are in that order,
+    and say where each entry is in `chunks`, and its name; null where that is not kept.
+    """
 
     __slots__ = (
         "_by_hash",
-        "_chunks",
-        "_columns",
         "_level_bounds",
         "_level_counts",
         "_levels",
         "_location",
-        "_names",
         "_offsets",
-        "_places",
         "_tops",
         "buckets",
+        "chunks",
+        "columns",
+        "kept_names",
+        "places",
         "summaries",
     )
 
@@ -88,7 +94,7 @@ class BaseFiles:
         Raises `FormatError` if a file occurs twice.
         """
         self._location = location
-        self._chunks = tuple(chunks)
+        self.chunks = tuple(chunks)
         ranks = sorted(range(len(partitions)), key=partitions.__getitem__)
         recode = np.empty(len(partitions), np.int32)
         recode[ranks] = np.arange(len(partitions), dtype=np.int32)
@@ -97,46 +103,28 @@ class BaseFiles:
         columns = replace(columns, partition=recode[columns.partition])
         keys = packed_keys(columns.partition, columns.bucket)
         order = np.argsort(keys, kind="stable")
-        self._columns = columns.take(order)
-        self._places = places[order]
-        self._names = None if names is None else names.take(order)
+        self.columns = columns.take(order)
+        self.places = places[order]
+        self.kept_names = None if names is None else names.take(order)
         keys, starts = np.unique(keys[order], return_index=True)
         self.buckets = BucketIndex(ordered, codes, keys)
         self._offsets = np.append(starts, len(order))
         # The type that searchsorted needs: it would convert another one at every call.
-        self._by_hash = np.argsort(self._columns.identity_hash)
+        self._by_hash = np.argsort(self.columns.identity_hash)
         self._count_levels()
-        self._tops = top_levels(self._columns, self._offsets[:-1])
+        self._tops = top_levels(self.columns, self._offsets[:-1])
         self.summaries = self._summarise()
         self._refuse_duplicates()
 
     def __len__(self) -> int:
-        return len(self._columns.level)
-
-    @property
-    def columns(self) -> FileColumns:
-        """All files, ordered by bucket, in order of arrival within one."""
-        return self._columns
-
-    @property
-    def places(self) -> Ints:
-        return self._places
-
-    @property
-    def chunks(self) -> tuple[Chunk, ...]:
-        return self._chunks
-
-    @property
-    def kept_names(self) -> pa.LargeStringArray | None:
-        """Names of files in the order of `columns`; null where it is not kept."""
-        return self._names
+        return len(self.columns.level)
 
     def names(self, rows: Ints) -> pa.LargeStringArray:
         """The names of these files; rows are in order."""
-        if self._names is not None and len(rows):
+        if self.kept_names is not None and len(rows):
             first, last = int(rows[0]), int(rows[-1])
             is_range = last - first == len(rows) - 1
-            names = self._names[first : last + 1] if is_range else self._names.take(rows)
+            names = self.kept_names[first : last + 1] if is_range else self.kept_names.take(rows)
             if not names.null_count:
                 return names
         return pa.array([entry.file.file_name for entry in self.entries(rows)], pa.large_string())
@@ -148,30 +136,30 @@ class BaseFiles:
             return slice(0, 0)
         return slice(int(self._offsets[index]), int(self._offsets[index + 1]))
 
-    def level_counts(self, bucket: BucketId) -> dict[int, int]:
-        """The number of files on each level of the bucket that has any."""
+    def summary(self, bucket: BucketId) -> BucketSummary:
+        """The bucket's summary, an empty one without files. O(levels of the bucket)."""
         index = self.buckets.find(bucket)
         if index is None:
-            return {}
+            return EMPTY_BUCKET
         some = slice(int(self._level_bounds[index]), int(self._level_bounds[index + 1]))
-        return dict(
-            zip(self._levels[some].tolist(), self._level_counts[some].tolist(), strict=True)
+        levels, counts = self._levels[some].tolist(), self._level_counts[some].tolist()
+        return BucketSummary(
+            total_buckets=int(self.summaries.total_buckets[index]),
+            size_bytes=int(self.summaries.size_bytes[index]),
+            row_count=int(self.summaries.row_count[index]),
+            level_counts=dict(zip(levels, counts, strict=True)),
+            top=self._tops.of_bucket(index),
         )
-
-    def top_level(self, bucket: BucketId) -> TopLevel[int] | None:
-        """None when the bucket has no file."""
-        index = self.buckets.find(bucket)
-        return None if index is None else self._tops.of_bucket(index)
 
     def top_level_of(self, rows: Ints) -> TopLevel[int] | None:
         """The top level of a bucket that has exactly these files."""
         if not len(rows):
             return None
-        return top_levels(self._columns.take(rows), np.zeros(1, np.int64)).of_bucket(0)
+        return top_levels(self.columns.take(rows), np.zeros(1, np.int64)).of_bucket(0)
 
     def find(self, identities: Sequence[FileIdentity]) -> list[int | None]:
         """The row of each, None where there is none. A binary search per identity."""
-        hashes = self._columns.identity_hash
+        hashes = self.columns.identity_hash
         wanted = identity_hashes(identities)
         first = np.searchsorted(hashes, wanted, side="left", sorter=self._by_hash)
         last = np.searchsorted(hashes, wanted, side="right", sorter=self._by_hash)
@@ -190,11 +178,11 @@ class BaseFiles:
         """The files of these rows as objects; neighbours are cheaper than scattered ones."""
         path = f"{self._location}/manifest"
         entries: list[ManifestEntry] = []
-        chunk_of_row, positions = unpacked_keys(self._places[rows])
+        chunk_of_row, positions = unpacked_keys(self.places[rows])
         # A bucket's rows are in order of arrival: mostly consecutive rows of one chunk.
         ends = (np.flatnonzero(chunk_of_row[1:] != chunk_of_row[:-1]) + 1).tolist()
         for start, end in pairwise([0, *ends, len(positions)] if len(positions) else ()):
-            chunk = self._chunks[chunk_of_row[start]]
+            chunk = self.chunks[chunk_of_row[start]]
             data = b"".join(chunk.records.read(positions[start:end].tolist()))
             records = decode_with_bytes(chunk.schema, Block(end - start, data), path)
             entries.extend(entries_of(chunk.schema, records, path))
@@ -203,13 +191,13 @@ class BaseFiles:
     def _count_levels(self) -> None:
         """Files per bucket and level, as one list cut by bucket."""
         bucket_of_row = np.repeat(np.arange(len(self.buckets)), np.diff(self._offsets))
-        keys = packed_keys(bucket_of_row, self._columns.level)
+        keys = packed_keys(bucket_of_row, self.columns.level)
         keys, self._level_counts = np.unique(keys, return_counts=True)
         buckets, self._levels = unpacked_keys(keys)
         self._level_bounds = np.searchsorted(buckets, np.arange(len(self.buckets) + 1))
 
     def _summarise(self) -> BucketSummaries:
-        columns, starts = self._columns, self._offsets[:-1]
+        columns, starts = self.columns, self._offsets[:-1]
         per_level = np.diff(self._level_bounds)
         bucket_of_level = np.repeat(np.arange(len(self.buckets)), per_level)
         on_level0 = np.where(self._levels == 0, self._level_counts, 0)
@@ -229,7 +217,7 @@ class BaseFiles:
         )
 
     def _refuse_duplicates(self) -> None:
-        hashes = self._columns.identity_hash[self._by_hash]
+        hashes = self.columns.identity_hash[self._by_hash]
         same = np.flatnonzero(hashes[1:] == hashes[:-1])
         places = np.union1d(same, same + 1)
         seen: set[FileIdentity] = set()

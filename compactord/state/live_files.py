@@ -33,7 +33,7 @@ from compactord.paimon.data_file import (
 from compactord.paimon.manifest.entries import encoded_entries
 from compactord.paimon.manifest.entry_columns import Mask, columns_of
 from compactord.state.base_files import BaseFiles, BaseFilesBuilder
-from compactord.state.bucket_summaries import EMPTY_BUCKET, BucketSummaries, BucketSummary, TopLevel
+from compactord.state.bucket_summaries import BucketSummaries, BucketSummary, TopLevel
 from compactord.state.files_by_size import FilesBySize, SizeColumns, names_of
 from compactord.state.layers import Layer, Patch, merged_layers
 
@@ -90,9 +90,7 @@ class LiveFiles:
     def by_size(self, bucket: BucketId, *, smaller_than: int) -> FilesBySize:
         """The bucket's files below a size in bytes, as columns. Raises as `bucket` does."""
         base = self.base.columns
-        rows, layered = self._contents(bucket)
-        rows = rows[base.file_size[rows] < smaller_than]
-        added = [entry for entry in layered.values() if entry.file.file_size < smaller_than]
+        rows, added = self._smaller(bucket, smaller_than)
         numbers = {entry.total_buckets for entry in added}
         if len(rows):
             told = base.total_buckets[rows]
@@ -136,33 +134,30 @@ class LiveFiles:
         self, bucket: BucketId, *, smaller_than: int | None = None
     ) -> tuple[ManifestEntry, ...]:
         """The ADD entries of the bucket's live files, oldest first as far as known."""
-        rows, added = self._contents(bucket)
-        if smaller_than is not None:
-            rows = rows[self.base.columns.file_size[rows] < smaller_than]
-        entries = self.base.entries(rows)
-        entries.extend(
-            entry
-            for entry in added.values()
-            if smaller_than is None or entry.file.file_size < smaller_than
-        )
-        return tuple(entries)
+        rows, added = self._smaller(bucket, smaller_than)
+        return (*self.base.entries(rows), *added)
 
     def count_smaller(self, size_bytes: int, buckets: Iterable[BucketId] | None = None) -> int:
         """The number of files below a size, in some buckets or (None) in all."""
         if buckets is not None:
-            return sum(self._count_smaller(size_bytes, bucket) for bucket in buckets)
+            small = (self._smaller(bucket, size_bytes) for bucket in buckets)
+            return sum(len(rows) + len(added) for rows, added in small)
         patched = {bucket for layer in self.layers for bucket in layer}
         sizes = self.base.columns.file_size
         count = np.count_nonzero(sizes < size_bytes)
+        count += self.count_smaller(size_bytes, patched)
         for bucket in patched:
-            count += self._count_smaller(size_bytes, bucket)
             count -= np.count_nonzero(sizes[self.base.rows_of(bucket)] < size_bytes)
         return int(count)
 
-    def _count_smaller(self, size_bytes: int, bucket: BucketId) -> int:
+    def _smaller(self, bucket: BucketId, than: int | None) -> tuple[Ints, list[ManifestEntry]]:
+        """As `_contents`, only of files below a size in bytes when that is given."""
         rows, added = self._contents(bucket)
-        small = int(np.count_nonzero(self.base.columns.file_size[rows] < size_bytes))
-        return small + sum(entry.file.file_size < size_bytes for entry in added.values())
+        entries = list(added.values())
+        if than is not None:
+            rows = rows[self.base.columns.file_size[rows] < than]
+            entries = [entry for entry in entries if entry.file.file_size < than]
+        return rows, entries
 
     def files_in(self, bucket: BucketId) -> tuple[DataFile, ...]:
         return tuple(entry.file for entry in self.entries(bucket))
@@ -179,21 +174,11 @@ class LiveFiles:
         return self.summaries().index.bucket_ids()
 
     def summary(self, bucket: BucketId) -> BucketSummary:
-        """The bucket's summary, an empty one without files. O(levels of the bucket)."""
+        """As `BaseFiles.summary`."""
         for layer in reversed(self.layers):
             if bucket in layer:
                 return layer[bucket].summary
-        index = self.base.buckets.find(bucket)
-        if index is None:
-            return EMPTY_BUCKET
-        all_buckets = self.base.summaries
-        return BucketSummary(
-            total_buckets=int(all_buckets.total_buckets[index]),
-            size_bytes=int(all_buckets.size_bytes[index]),
-            row_count=int(all_buckets.row_count[index]),
-            level_counts=self.base.level_counts(bucket),
-            top=self.base.top_level(bucket),
-        )
+        return self.base.summary(bucket)
 
     def summaries(self) -> BucketSummaries:
         """All buckets with files. Free right after a load; later it costs what all layers changed.

@@ -44,6 +44,19 @@ from compactord.paimon.manifest.schemas import (
 from compactord.paimon.types import DataType
 from compactord.storage.base import Storage
 
+# Attributes of a `ManifestFile` that are columns as they are.
+_COLUMNS = {
+    "file_size": "_FILE_SIZE",
+    "num_added_files": "_NUM_ADDED_FILES",
+    "num_deleted_files": "_NUM_DELETED_FILES",
+    "schema_id": "_SCHEMA_ID",
+    "min_bucket": "_MIN_BUCKET",
+    "max_bucket": "_MAX_BUCKET",
+    "min_level": "_MIN_LEVEL",
+    "max_level": "_MAX_LEVEL",
+    "min_row_id": "_MIN_ROW_ID",
+    "max_row_id": "_MAX_ROW_ID",
+}
 # Java checks the size of the manifest that it writes once in this many entries.
 _ROLL_CHECK_INTERVAL = 1000
 
@@ -263,19 +276,11 @@ def _manifest_file(
     record: Mapping[str, Any], path: str, foreign: tuple[ForeignValue, ...]
 ) -> ManifestFile:
     require_version(record, path)
+    columns: dict[str, Any] = {name: record.get(column) for name, column in _COLUMNS.items()}
     return ManifestFile(
         file_name=paths.checked_name(record["_FILE_NAME"], path),
-        file_size=record["_FILE_SIZE"],
-        num_added_files=record["_NUM_ADDED_FILES"],
-        num_deleted_files=record["_NUM_DELETED_FILES"],
         partition_stats=stats_of(record_in(record, "_PARTITION_STATS", path)),
-        schema_id=record["_SCHEMA_ID"],
-        min_bucket=record.get("_MIN_BUCKET"),
-        max_bucket=record.get("_MAX_BUCKET"),
-        min_level=record.get("_MIN_LEVEL"),
-        max_level=record.get("_MAX_LEVEL"),
-        min_row_id=record.get("_MIN_ROW_ID"),
-        max_row_id=record.get("_MAX_ROW_ID"),
+        **columns,
         extra_files=tuple(
             paths.checked_name(name or "", path) for name in record.get("_EXTRA_FILES") or ()
         ),
@@ -287,16 +292,7 @@ def _manifest_file_record(manifest: ManifestFile) -> dict[str, Any]:
     return {
         "_VERSION": MANIFEST_VERSION,
         "_FILE_NAME": manifest.file_name,
-        "_FILE_SIZE": manifest.file_size,
-        "_NUM_ADDED_FILES": manifest.num_added_files,
-        "_NUM_DELETED_FILES": manifest.num_deleted_files,
         "_PARTITION_STATS": stats_record(manifest.partition_stats),
-        "_SCHEMA_ID": manifest.schema_id,
-        "_MIN_BUCKET": manifest.min_bucket,
-        "_MAX_BUCKET": manifest.max_bucket,
-        "_MIN_LEVEL": manifest.min_level,
-        "_MAX_LEVEL": manifest.max_level,
-        "_MIN_ROW_ID": manifest.min_row_id,
-        "_MAX_ROW_ID": manifest.max_row_id,
+        **{column: getattr(manifest, name) for name, column in _COLUMNS.items()},
         "_EXTRA_FILES": list(manifest.extra_files) or None,
     }
