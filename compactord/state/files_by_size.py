@@ -6,7 +6,7 @@ A file becomes an object when it is read, which takes as long as a hundred files
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence, Set
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from operator import attrgetter
 
 import numpy as np
@@ -16,11 +16,17 @@ import pyarrow.compute as pc
 from compactord.paimon import paths
 from compactord.paimon.avro.columns import Ints
 from compactord.paimon.data_file import BucketFiles, BucketId, DataFile
-from compactord.paimon.manifest.entry_columns import Mask, SmallInts, created_ms, source_code
+from compactord.paimon.manifest.entry_columns import (
+    Columns,
+    Mask,
+    SmallInts,
+    created_ms,
+    source_code,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SizeColumns:
+class SizeColumns(Columns):
     """One array per fact, in any order. `file_source` and `creation_time_ms` are -1 if unknown."""
 
     file_size: Ints
@@ -44,19 +50,6 @@ class SizeColumns:
             creation_time_ms=integers(map(created_ms, files)),
             file_source=small(map(source_code, files)),
         )
-
-    def take(self, rows: Ints | Mask | slice) -> SizeColumns:
-        """Some of the rows; a slice copies nothing."""
-        return SizeColumns(**{name: getattr(self, name)[rows] for name in _NUMBERS})
-
-    @staticmethod
-    def concatenated(parts: Sequence[SizeColumns]) -> SizeColumns:
-        return SizeColumns(
-            **{name: np.concatenate([getattr(part, name) for part in parts]) for name in _NUMBERS}
-        )
-
-
-_NUMBERS = tuple(f.name for f in fields(SizeColumns))
 
 
 def names_of(files: Iterable[DataFile]) -> pa.LargeStringArray:

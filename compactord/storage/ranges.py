@@ -11,7 +11,7 @@ from __future__ import annotations
 import bisect
 import itertools
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import NamedTuple, Protocol, TypeAlias
@@ -386,12 +386,7 @@ class RangedFile:
         wanted.data = self._fetch(wanted.span.start, wanted.size)
 
 
-def _overlapping(by_start: Sequence[_Range], extent: Extent) -> list[_Range]:
+def _overlapping(by_start: list[_Range], extent: Extent) -> list[_Range]:
     first = bisect.bisect_right(by_start, extent.start, key=lambda each: each.span.end)
-    return list(
-        itertools.takewhile(lambda each: each.span.start < extent.end, _from(by_start, first))
-    )
-
-
-def _from(ranges: Sequence[_Range], first: int) -> Iterator[_Range]:
-    return itertools.islice(ranges, first, None)
+    end = bisect.bisect_left(by_start, extent.end, key=lambda each: each.span.start)
+    return by_start[first:end]

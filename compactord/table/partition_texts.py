@@ -42,7 +42,7 @@ def unescaped(text: str) -> str:
 
 def partition_value(text: str, type_: DataType) -> Value:
     """The value that a text means. Raises `ValueError` that says what was expected."""
-    if not isinstance(type_, AtomicType):
+    if not isinstance(type_, AtomicType) or type_.root not in _READERS:
         raise ValueError(
             f"another column: values of type {type_text(type_)} cannot be given as text"
         )
@@ -170,10 +170,6 @@ def _clock_nanos(text: str) -> int:
     return ((hour * 60 + minute) * 60 + second) * 1_000_000_000 + nanos
 
 
-def _none(text: str, type_: AtomicType) -> Value:
-    raise ValueError(f"another column: values of type {type_text(type_)} cannot be given as text")
-
-
 _TEXTUAL = (TypeRoot.CHAR, TypeRoot.VARCHAR, TypeRoot.BINARY, TypeRoot.VARBINARY)
 _READERS: dict[TypeRoot, Callable[[str, AtomicType], Value]] = {
     TypeRoot.BOOLEAN: _boolean,
@@ -189,6 +185,4 @@ _READERS: dict[TypeRoot, Callable[[str, AtomicType], Value]] = {
     TypeRoot.TIME: _time,
     TypeRoot.TIMESTAMP: _timestamp,
     TypeRoot.TIMESTAMP_LTZ: _timestamp,
-    TypeRoot.VARIANT: _none,
-    TypeRoot.BLOB: _none,
 }

@@ -7,9 +7,9 @@ encoding, the smallest lossless form available, with numbers for selecting and s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +37,7 @@ from compactord.paimon.manifest.schemas import MANIFEST, MANIFEST_VERSION, plain
 from compactord.storage.base import Storage
 from compactord.storage.parallel import results_of
 
+C = TypeVar("C", bound="Columns")
 SmallInts = npt.NDArray[np.int32]
 Mask = npt.NDArray[np.bool_]
 
@@ -76,8 +77,22 @@ _EMBEDDED_INDEX = _FILE + "_EMBEDDED_FILE_INDEX"
 _EXTERNAL_PATH = _FILE + "_EXTERNAL_PATH"
 
 
+class Columns:
+    """Columns of one length, the fields of a dataclass."""
+
+    __slots__: tuple[str, ...] = ()
+
+    def take(self: C, rows: Ints | Mask | slice) -> C:
+        """Some of the rows; a slice copies nothing."""
+        return type(self)(**{name: getattr(self, name)[rows] for name in self.__slots__})
+
+    @classmethod
+    def concatenated(cls: type[C], parts: Sequence[C]) -> C:
+        return cls(**{n: np.concatenate([getattr(p, n) for p in parts]) for n in cls.__slots__})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FileColumns:
+class FileColumns(Columns):
     """Files, one array per column.
 
     `partition` is the place in a list that lies beside. `creation_time_ms` and `file_source` are as
@@ -96,18 +111,6 @@ class FileColumns:
     creation_time_ms: Ints
     file_source: SmallInts
     identity_hash: Hashes
-
-    def take(self, rows: Ints | Mask) -> FileColumns:
-        return FileColumns(**{name: getattr(self, name)[rows] for name in _COLUMNS})
-
-    @staticmethod
-    def concatenated(parts: Sequence[FileColumns]) -> FileColumns:
-        return FileColumns(
-            **{name: np.concatenate([getattr(part, name) for part in parts]) for name in _COLUMNS}
-        )
-
-
-_COLUMNS = tuple(column.name for column in fields(FileColumns))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
