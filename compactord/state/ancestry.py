@@ -19,7 +19,7 @@ from compactord.paimon import paths
 from compactord.paimon.data_file import EntryKind, FileIdentity, ManifestEntry
 from compactord.paimon.manifest.entry_columns import read_entry_columns
 from compactord.paimon.manifest.identity_hashes import identity_hashes
-from compactord.paimon.manifest.manifest_files import ManifestFile, read_entries, read_manifest_list
+from compactord.paimon.manifest.manifest_files import ManifestFile, entries_in, read_manifest_list
 from compactord.paimon.snapshot import CommitKind, Snapshot, read_snapshot
 from compactord.paimon.table import TableRef
 from compactord.storage.base import Storage
@@ -73,11 +73,7 @@ class Ancestry:
         return self._list(snapshot.delta_manifest_list, snapshot.delta_manifest_list_size)
 
     def entries(self, manifests: Collection[ManifestFile]) -> tuple[ManifestEntry, ...]:
-        return tuple(
-            entry
-            for manifest in manifests
-            for entry in read_entries(self._storage, self._location, manifest)
-        )
+        return entries_in(self._storage, self._location, manifests)
 
     def contained(self, earlier: Snapshot, later: Snapshot) -> Contained:
         """Whether `later` was built on what `earlier` had changed.

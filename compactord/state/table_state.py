@@ -10,7 +10,7 @@ Sources: operation/FileStoreCommitImpl.java (tryCommitOnce), utils/SnapshotManag
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,7 +20,7 @@ from compactord.paimon import paths
 from compactord.paimon.data_file import BucketId, EntryKind, ManifestEntry
 from compactord.paimon.manifest.entry_columns import read_entry_columns
 from compactord.paimon.manifest.index_manifest import IndexEntry, read_entries_but_hash
-from compactord.paimon.manifest.manifest_files import ManifestFile, read_entries, read_manifest_list
+from compactord.paimon.manifest.manifest_files import ManifestFile, entries_in, read_manifest_list
 from compactord.paimon.snapshot import (
     CommitKind,
     Snapshot,
@@ -150,15 +150,7 @@ def delta_manifests(
 
 def delta_entries(storage: Storage, location: str, snapshot: Snapshot) -> tuple[ManifestEntry, ...]:
     """The files that the snapshot added and deleted; for an OVERWRITE perhaps not all of them."""
-    return _entries(storage, location, delta_manifests(storage, location, snapshot))
-
-
-def _entries(
-    storage: Storage, location: str, manifests: Iterable[ManifestFile]
-) -> tuple[ManifestEntry, ...]:
-    return tuple(
-        entry for manifest in manifests for entry in read_entries(storage, location, manifest)
-    )
+    return entries_in(storage, location, delta_manifests(storage, location, snapshot))
 
 
 def refresh_state(storage: Storage, state: TableState, *, checks_hint: bool = False) -> Refreshed:
@@ -241,7 +233,7 @@ def _follow(
         if snapshot.commit_kind is CommitKind.OVERWRITE or snapshot.total_record_count != expected:
             return None
         manifests = delta_manifests(storage, location, snapshot)
-        delta = _entries(storage, location, manifests)
+        delta = entries_in(storage, location, manifests)
         manifest_count += len(manifests)
         entry_count += len(delta)
         skipped += sum(entry.kind is EntryKind.DELETE for entry in delta)

@@ -1,4 +1,4 @@
-"""Whether what could not be read is gone.
+"""Whether what could not be read is gone, or what could not be confirmed is there.
 
 A file system or a gateway may answer wrongly that an object is missing. Before anything is deleted,
 or given up for good, because of that, a listing of the object's folder confirms it.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from compactord.errors import ObjectNotFound, TransientStorageError
+from compactord.errors import ObjectNotFound, StorageError, TransientStorageError
 from compactord.storage.base import Storage
 
 
@@ -23,6 +23,20 @@ def listed_but_missing(path: str) -> TransientStorageError:
     return TransientStorageError(
         path, "read failed (no such object), though its folder lists it; nothing is deleted"
     )
+
+
+def read_back(storage: Storage, path: str, error: StorageError) -> bytes | None:
+    """What is at the path after an attempt of unknown outcome, which `error` describes.
+
+    Raises `TransientStorageError` where that cannot be read either.
+    """
+    try:
+        return storage.read(path)
+    except ObjectNotFound:
+        return None
+    except StorageError as unread:
+        message = f"{error.message}; whether it exists is unknown: {unread.message}"
+        raise TransientStorageError(path, message) from error
 
 
 class Absences:

@@ -173,7 +173,7 @@ def _idle_files(found: BucketFiles, request: PlanRequest, now_ms: int) -> tuple[
     wanted = max(2, options.min_file_num)
     if not small:
         return f"no files below {report.size_text(options.small_file_size)}", "when some are added"
-    why = f"{_small_text(small, options)}"
+    why = _small_text(small, options)
     if len(small) >= wanted:
         return f"{why}, but rewriting neighbours would leave as many", "when more are added"
     why += f"; merged from {wanted} on (compaction.min.file-num)"

@@ -198,20 +198,19 @@ class FollowedTable:
 
         Takes in the newest snapshot; raises what reading raises.
         """
-        known = self._state
-        self._state = self._follower.loaded() if known is None else self._follower.refreshed(known)
-        live = {file.file_name for file in self._state.files.files_in(compaction.bucket)}
+        live = {file.file_name for file in self._newest().files.files_in(compaction.bucket)}
         return not live.issuperset(file.file_name for file in compaction.inputs)
 
+    def _newest(self) -> TableState:
+        known = self._state
+        self._state = self._follower.loaded() if known is None else self._follower.refreshed(known)
+        return self._state
+
     def _take_in(self) -> bool:
-        known, schema = self._state, self.table.schema
-        if known is None:
-            self._state = self._follower.loaded()
-        else:
-            self._state = self._follower.refreshed(known)
+        schema, state = self.table.schema, self._newest()
         is_first, self._is_first = self._is_first, False
         if is_first:
-            self._follower.delay.opened(self.state.snapshot)
+            self._follower.delay.opened(state.snapshot)
         is_checked = self._checked == (self.request, schema.id, _identity(self._state))
         if is_checked and not self._has_other_schema(schema):
             return False

@@ -134,6 +134,15 @@ def read_entries(
     return entries
 
 
+def entries_in(
+    storage: Storage, location: str, manifests: Iterable[ManifestFile]
+) -> tuple[ManifestEntry, ...]:
+    """Those of several manifests; as `read_entries`."""
+    return tuple(
+        entry for manifest in manifests for entry in read_entries(storage, location, manifest)
+    )
+
+
 def manifest_of(data: bytes, path: str, manifest: ManifestFile) -> Container:
     """The frame and schema of what was read, checked; entries are still encoded."""
     _require_size(path, found=len(data), recorded=manifest.file_size)

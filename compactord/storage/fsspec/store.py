@@ -29,7 +29,7 @@ from compactord.errors import (
 )
 from compactord.redaction import is_secret
 from compactord.references import LateValues, handed_over
-from compactord.storage.absence import require_gone
+from compactord.storage.absence import read_back, require_gone
 from compactord.storage.base import (
     NO_TIME_MS,
     Capabilities,
@@ -258,14 +258,10 @@ class FsspecStorage:
         except (AccessDenied, ObjectNotFound):
             raise
         except StorageError as error:
-            try:
-                there = self.read(path)
-            except ObjectNotFound:
+            there = read_back(self, path, error)
+            if there is None:
                 # Implementations raise anything when an answer does not come.
                 message = f"{error.message}; it may appear yet"
-                raise TransientStorageError(path, message) from error
-            except StorageError as unread:
-                message = f"{error.message}; whether it exists is unknown: {unread.message}"
                 raise TransientStorageError(path, message) from error
             return Creation.CREATED if there == data else Creation.EXISTS
         return Creation.CREATED

@@ -18,6 +18,7 @@ from compactord.errors import (
     StorageError,
     TransientStorageError,
 )
+from compactord.storage.absence import read_back
 from compactord.storage.base import (
     Capabilities,
     Creation,
@@ -283,7 +284,7 @@ class ObjectStorage:
             if failure is Failure.EXISTS and not is_pending:
                 return Creation.EXISTS
             if is_pending or not failure.had_no_effect:
-                there = self._read_back(path, raised)
+                there = read_back(self, path, raised)
                 if there is not None:
                     return Creation.CREATED if there == data else Creation.EXISTS
             is_pending = is_pending or (failure.may_heal and not failure.had_no_effect)
@@ -292,16 +293,6 @@ class ObjectStorage:
             if is_over:
                 raise raised
         raise AssertionError("the last attempt returns or raises")
-
-    def _read_back(self, path: str, error: StorageError) -> bytes | None:
-        """What is at the path after an attempt of unknown outcome, which `error` describes."""
-        try:
-            return self.read(path)
-        except ObjectNotFound:
-            return None
-        except StorageError as unread:
-            message = f"{error.message}; whether it exists is unknown: {unread.message}"
-            raise TransientStorageError(path, message) from error
 
     def _publish(self, path: str, key: str, upload: Upload, mark: str) -> None:
         """Complete an upload; if that was not confirmed, by what is there afterwards.
