@@ -65,7 +65,7 @@ def _planned(
     compactions = [compaction for plan in plans for compaction in plan.compactions]
     notes = [note for plan in plans for note in report.plan_notes(table, plan)]
     live = (bucket.partition for bucket in state.files.bucket_ids())
-    absent = PartitionTest(table, context.partitions).absent(live)
+    absent = PartitionTest(table, request.partitions).absent(live)
     notes += [report.absent_text(partition) for partition in absent]
     orphans, trouble = _orphans(table, clock, grace_ms)
     notes += trouble
@@ -80,7 +80,7 @@ def _planned(
     found = {
         "table": target.full_name,
         "snapshot": state.snapshot.id if state.snapshot else None,
-        "strategy": context.strategy.value,
+        "strategy": request.strategy.value,
         "compactions": [report.compaction_json(table, c) for c in compactions],
         "absent_partitions": absent,
         "resting": report.resting(table, plans),

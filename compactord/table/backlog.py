@@ -286,11 +286,13 @@ class TableBacklog:
                 self._kept[bucket] = iter(plan.compactions), files
                 self._kept_files += files
         elif (
-            isinstance(found, FilesBySize) and context.append_wait_ms is not None and len(found) > 1
+            isinstance(found, FilesBySize)
+            and (wait_ms := context.request.append_wait_ms) is not None
+            and len(found) > 1
         ):
             # Two files that have waited long enough are merged: the second oldest decides.
             created = found.columns.creation_time_ms
-            due_ms = _created_ms(created, 1, context) + context.append_wait_ms
+            due_ms = _created_ms(created, 1, context) + wait_ms
             later_ms = context.steady_ms + _REPLAN_MS
             self._recheck_ms[bucket] = due_ms if due_ms > context.steady_ms else later_ms
 

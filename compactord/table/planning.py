@@ -9,7 +9,6 @@ from types import MappingProxyType
 
 from compactord.clock import Clock, age_text, local_ms
 from compactord.errors import FormatError, ObjectNotFound, UsageError
-from compactord.model import PickRule
 from compactord.paimon.binary_row import Value, decode_row, encode_row
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.paths import format_of
@@ -38,22 +37,17 @@ from compactord.table.request import CompactRequest
 class PlanContext:
     """What a round of planning depends on besides table and state.
 
-    `partitions` empty: all of them; each of the others names some partition columns and the value
-    as text; a text that is the table's `partition.default-name` means null or blank text, as in
-    folders. `last_full_ms` (steady times) and `final` are what this run remembers of its own
-    work. `resting` partitions are skipped at `now_ms`. `now_ms` and `steady_ms` are the same
-    moment by the two clocks.
+    `last_full_ms` (steady times) and `final` are what this run remembers of its own work. `resting`
+    partitions are skipped at `now_ms`. `now_ms` and `steady_ms` are the same moment by the two
+    clocks.
     """
 
-    strategy: Strategy
-    pick: PickRule
-    partitions: tuple[Mapping[str, str], ...]
-    append_wait_ms: int | None
+    request: CompactRequest
     now_ms: int
     steady_ms: int
     zone: datetime.tzinfo
-    last_full_ms: Mapping[BucketId, int]
-    final: Set[str]
+    last_full_ms: Mapping[BucketId, int] = field(default_factory=dict)
+    final: Set[str] = frozenset()
     resting: Mapping[bytes, Rest] = field(default_factory=dict)
 
 
@@ -69,10 +63,7 @@ def plan_context(
     """The context of a plan of `state` that is made now; `zone` is that of the workers."""
     now_ms = clock.now_ms()
     return PlanContext(
-        strategy=request.strategy,
-        pick=request.pick,
-        partitions=request.partitions,
-        append_wait_ms=request.append_wait_ms,
+        request=request,
         now_ms=now_ms,
         steady_ms=clock.steady_ms(),
         zone=zone,
@@ -93,7 +84,8 @@ class StatePlanner:
     def __init__(self, table: OpenTable, state: TableState, context: PlanContext) -> None:
         self._table = table
         self._state = state
-        self._wanted = PartitionTest(table, context.partitions)
+        request = context.request
+        self._wanted = PartitionTest(table, request.partitions)
         # A partition may have very many buckets.
         self._texts: dict[bytes, str] = {}
         self._with_folder: set[bytes] = set()
@@ -101,12 +93,12 @@ class StatePlanner:
         self.request = PlanRequest(
             kind=table.kind,
             options=table.options.compaction,
-            strategy=context.strategy,
-            pick=context.pick,
+            strategy=request.strategy,
+            pick=request.pick,
             key_of=table.key_of or bytes,
             now_local_ms=local_ms(context.now_ms, context.zone),
             steady_ms=context.steady_ms,
-            append_wait_ms=context.append_wait_ms,
+            append_wait_ms=request.append_wait_ms,
             delta_commits_due=self.delta_commits_due,
             last_full_ms=context.last_full_ms,
             final=context.final,

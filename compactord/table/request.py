@@ -16,6 +16,8 @@ WRITER_DELAY_MS = 600_000
 class CompactRequest:
     """What to compact; `partitions` empty: all. `append_wait_ms` None: few small files just wait.
 
+    Each of `partitions` names some partition columns, and their values as texts; a text that is the
+    table's `partition.default-name` means null or blank text, as in folders.
     `overrides` are table options over the table's own. Partitions of append tables that were
     rewritten less than `quiet_for_ms` ago are skipped. Snapshots of ours are looked back at for
     `writer_delay_ms`, every `look_interval_ms`.

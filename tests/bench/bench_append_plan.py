@@ -22,17 +22,16 @@ from functools import partial
 from pathlib import Path
 
 from compactord.catalog.access import table_in_folder
-from compactord.model import PickRule
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.data_file import EMPTY_ROW, EMPTY_STATS, BucketId, ManifestEntry
 from compactord.paimon.table import TableRef
 from compactord.paimon.types import AtomicType, DataField, TypeRoot
-from compactord.plan.table import Strategy
 from compactord.state.table_state import TableState, load_state, refresh_state
 from compactord.storage.local import LocalStorage
 from compactord.table.backlog import TableBacklog
 from compactord.table.opening import OpenTable, open_table
 from compactord.table.planning import PlanContext, StatePlanner, plan_state
+from compactord.table.request import CompactRequest
 from compactord_demo.writer import create_table
 from tests.bench.bench_scan import TEXT, Writer, entry
 
@@ -41,15 +40,10 @@ BUCKET = BucketId(encode_row(["day"], [TEXT]), 0)
 # A minute after the newest file.
 NOW_MS = 1_700_000_060_000
 CONTEXT = PlanContext(
-    strategy=Strategy.MINOR,
-    pick=PickRule.RELEASE_2_1,
-    partitions=(),
-    append_wait_ms=600_000,
+    request=CompactRequest(append_wait_ms=600_000),
     now_ms=NOW_MS,
     steady_ms=NOW_MS,
     zone=datetime.timezone.utc,
-    last_full_ms={},
-    final=frozenset(),
 )
 
 

@@ -28,6 +28,7 @@ from compactord.state.table_state import load_state
 from compactord.storage.local import LocalStorage
 from compactord.table.opening import open_table
 from compactord.table.planning import PlanContext, plan_state
+from compactord.table.request import CompactRequest
 from compactord.table.subcompactions import WorkerSpec, subcompactions
 from tests.bench.bench_rewrite import decoding_s, encoding_s
 from tests.bench.ours import MEMORY_BYTES, table_ref
@@ -82,15 +83,12 @@ def _subcompactions(path: Path, full: bool) -> list[Subcompaction]:
     clock, storage, ref = SystemClock(), LocalStorage(), table_ref(path)
     table = open_table(table_in_folder(storage, ref), {})
     context = PlanContext(
-        strategy=Strategy.FULL if full else Strategy.MINOR,
-        pick=PickRule.RELEASE_2_0,
-        partitions=(),
-        append_wait_ms=None,
+        request=CompactRequest(
+            strategy=Strategy.FULL if full else Strategy.MINOR, pick=PickRule.RELEASE_2_0
+        ),
         now_ms=clock.now_ms(),
         steady_ms=clock.steady_ms(),
         zone=clock.time_zone,
-        last_full_ms={},
-        final=frozenset(),
     )
     worker = WorkerSpec(owner=this_process(), memory_bytes=MEMORY_BYTES, zone=clock.time_zone)
     return [

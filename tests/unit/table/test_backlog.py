@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compactord.catalog.access import table_in_folder
-from compactord.model import PickRule
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.data_file import EMPTY_ROW, BucketId, DataFile, EntryKind, ManifestEntry
 from compactord.paimon.types import AtomicType, TypeRoot
@@ -21,6 +20,7 @@ from compactord.state.table_state import TableState, load_state
 from compactord.table.backlog import TableBacklog
 from compactord.table.opening import open_table
 from compactord.table.planning import PlanContext, StatePlanner
+from compactord.table.request import CompactRequest
 from compactord.table.status import TableShape
 from tests.builders import append_table, compact, fill_keyed, keyed_table, writer
 from tests.storages import MemoryStorage
@@ -36,17 +36,7 @@ Buckets = dict[BucketId, list[DataFile]]
 
 
 def context(zone: datetime.tzinfo = datetime.timezone.utc) -> PlanContext:
-    return PlanContext(
-        strategy=Strategy.MINOR,
-        pick=PickRule.RELEASE_2_1,
-        partitions=(),
-        append_wait_ms=None,
-        now_ms=NOW_MS,
-        steady_ms=NOW_MS,
-        zone=zone,
-        last_full_ms={},
-        final=frozenset(),
-    )
+    return PlanContext(request=CompactRequest(), now_ms=NOW_MS, steady_ms=NOW_MS, zone=zone)
 
 
 class KnownTable:

@@ -7,7 +7,6 @@ import pytest
 
 from compactord.catalog.access import table_in_folder
 from compactord.errors import UsageError
-from compactord.model import PickRule
 from compactord.paimon import paths
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.table import TableRef
@@ -16,6 +15,7 @@ from compactord.plan.table import Strategy
 from compactord.state.table_state import load_state
 from compactord.table.opening import open_table
 from compactord.table.planning import PartitionTest, PlanContext, delta_commits_due, plan_state
+from compactord.table.request import CompactRequest
 from compactord_demo.writer import create_table
 from tests import builders
 from tests.builders import NOW_MS
@@ -120,15 +120,10 @@ def _planned(*asked: Mapping[str, str], strategy: Strategy = Strategy.MINOR) -> 
     storage, table = _partitioned()
     opened = open_table(table_in_folder(storage, table), {})
     context = PlanContext(
-        strategy=strategy,
-        pick=PickRule.RELEASE_2_1,
-        partitions=asked,
-        append_wait_ms=None,
+        request=CompactRequest(strategy=strategy, partitions=asked),
         now_ms=NOW_MS,
         steady_ms=NOW_MS,
         zone=datetime.timezone.utc,
-        last_full_ms={},
-        final=frozenset(),
     )
     plans = plan_state(opened, load_state(storage, table), context)
     return sorted(
