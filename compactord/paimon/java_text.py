@@ -46,7 +46,7 @@ def cast_text(value: Value, type_: DataType) -> str | None:
         return None
     match type_:
         case AtomicType(root=TypeRoot.DATE):
-            return _date(value)
+            return _calendar_day(_civil(value))
         case AtomicType(root=TypeRoot.TIME, precision=precision):
             return _time(value, precision or 0)
         case AtomicType(root=TypeRoot.TIMESTAMP, precision=precision):
@@ -157,10 +157,6 @@ def _iso_local(nanos: int) -> str:
             digits = digits[:-3]
         text += f".{digits}"
     return text
-
-
-def _date(days: int) -> str:
-    return _calendar_day(_civil(days))
 
 
 def _calendar_day(moment: _Civil) -> str:

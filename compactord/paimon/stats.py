@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from compactord.paimon.binary_row import Value, encode_row
 from compactord.paimon.data_file import ColumnStats
@@ -120,13 +120,7 @@ def _applied(column: ColumnBounds, mode: ColumnStatsMode) -> ColumnBounds:
         minimum, maximum = None, None
     elif mode.mode is StatsMode.TRUNCATE:
         minimum, maximum = _truncated(minimum, maximum, mode.length or 0)
-    return ColumnBounds(
-        name=column.name,
-        type=column.type,
-        minimum=minimum,
-        maximum=maximum,
-        null_count=null_count,
-    )
+    return replace(column, minimum=minimum, maximum=maximum, null_count=null_count)
 
 
 def _truncated(minimum: Value, maximum: Value, length: int) -> tuple[Value, Value]:

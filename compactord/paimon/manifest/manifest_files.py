@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from compactord.errors import FormatError
@@ -226,7 +226,9 @@ def describe_entries(
     """The manifest list row of a manifest with these entries (at least one)."""
     added = sum(entry.kind is EntryKind.ADD for entry in entries)
     files = [entry.file for entry in entries]
-    described = ManifestFile(
+    row_ids = [file.first_row_id for file in files if file.first_row_id is not None]
+    has_row_ids = len(row_ids) == len(files)
+    return ManifestFile(
         file_name=file_name,
         file_size=file_size,
         num_added_files=added,
@@ -237,19 +239,13 @@ def describe_entries(
         max_bucket=max(entry.bucket for entry in entries),
         min_level=min(file.level for file in files),
         max_level=max(file.level for file in files),
-    )
-    ranges = [
-        (file.first_row_id, file.first_row_id + file.row_count - 1)
-        for file in files
-        if file.first_row_id is not None
-    ]
-    if len(ranges) == len(files):
-        described = replace(
-            described,
-            min_row_id=min(first for first, _ in ranges),
-            max_row_id=max(last for _, last in ranges),
+        min_row_id=min(row_ids) if has_row_ids else None,
+        max_row_id=max(
+            first + file.row_count - 1 for first, file in zip(row_ids, files, strict=True)
         )
-    return described
+        if has_row_ids
+        else None,
+    )
 
 
 def _partition_stats(entries: Sequence[ManifestEntry], types: Sequence[DataType]) -> ColumnStats:

@@ -54,27 +54,17 @@ _DURATION_NANOS = {
 }
 
 
-def integer(text: str) -> int:
-    return _whole(text, _INT_MAX)
-
-
-def long(text: str) -> int:
-    return _whole(text, _LONG_MAX)
-
-
-def _whole(text: str, largest: int) -> int:
-    if _INTEGER.fullmatch(text) is None or not -largest - 1 <= int(text) <= largest:
-        raise ValueError(f"a whole number from {-largest - 1} to {largest}")
-    return int(text)
-
-
 def integer_within(least: int, most: int) -> Callable[[str], int]:
     def read(text: str) -> int:
-        if not least <= integer(text) <= most:
+        if _INTEGER.fullmatch(text) is None or not least <= int(text) <= most:
             raise ValueError(f"a whole number from {least} to {most}")
         return int(text)
 
     return read
+
+
+integer = integer_within(-_INT_MAX - 1, _INT_MAX)
+long = integer_within(-_LONG_MAX - 1, _LONG_MAX)
 
 
 def positive(read: Callable[[str], int]) -> Callable[[str], int]:
