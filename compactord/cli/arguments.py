@@ -9,7 +9,7 @@ import argparse
 import difflib
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from compactord.config.catalog_arguments import add_catalog_arguments
@@ -51,6 +51,72 @@ class Parser(argparse.ArgumentParser):
         return f"; did you mean {near[0]}?" if near else ""
 
 
+AddArguments = Callable[[argparse.ArgumentParser], object]
+_Group = argparse.ArgumentParser | argparse._ArgumentGroup
+# Where serve looks for its configuration.
+_DEFAULT_PATH = "/etc/compactord/compactord.yaml"
+
+
+def _argument(*names: str, **meaning: Any) -> Callable[[_Group], object]:
+    return lambda parser: parser.add_argument(*names, **meaning)
+
+
+def _repeated(name: str, metavar: str, help: str, **meaning: Any) -> Callable[[_Group], object]:
+    """An argument that may be given several times, which makes a list."""
+    return _argument(name, action="append", default=[], metavar=metavar, help=help, **meaning)
+
+
+add_bucket_argument = _argument(
+    "--bucket", type=int, metavar="N", help="only the buckets of this number"
+)
+add_dry_run_argument = _argument(
+    "--dry-run", action="store_true", help="say what would go; change nothing"
+)
+add_execute_argument = _argument(
+    "--execute", action="store_true", help="change the database instead of printing SQL"
+)
+add_grace_argument = _argument(
+    "--orphan-grace",
+    metavar="DURATION",
+    help="age at which left-over files of earlier runs are deleted when it cannot be proved "
+    "that their run has ended (default: --config's, else 1 d; at least 1 h); must exceed the "
+    "longest compaction",
+)
+add_json_argument = _argument("--json", action="store_true", help="print one JSON object")
+add_online_argument = _argument(
+    "--online",
+    action="store_true",
+    help="also look at every catalog: is its warehouse there, may this user read it",
+)
+add_option_argument = _repeated(
+    "--option",
+    "KEY=VALUE",
+    "a table option for this run; overrides the table's own; may be repeated",
+)
+add_partition_argument = _repeated(
+    "--partition",
+    "K=V[,K=V]",
+    "only these partitions; may be repeated. Null is written as the table's "
+    "partition.default-name (__DEFAULT_PARTITION__); %%2C is a comma, %%25 a percent sign",
+)
+add_pick_argument = _argument(
+    "--pick",
+    metavar="{2.0,2.1}",
+    help="pick from sorted runs as this release of Paimon does (default: --config's, else "
+    "2.1); with 2.0 level 1 may grow without bound",
+)
+add_shell_argument = _argument("shell", choices=("bash", "zsh", "tcsh"))
+add_worst_argument = _argument(
+    "--worst", type=int, metavar="N", help="only the N buckets that need compaction most"
+)
+_add_set_argument = _repeated(
+    "--set",
+    "KEY=VALUE",
+    "a value that overrides --config's; may be repeated",
+    dest="config_overrides",
+)
+
+
 def add_listing_arguments(parser: argparse.ArgumentParser) -> None:
     """As `add_choice_arguments`, of a running service, too."""
     add_choice_arguments(parser, or_service=True)
@@ -58,7 +124,7 @@ def add_listing_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_choice_arguments(parser: argparse.ArgumentParser, *, or_service: bool = False) -> None:
     """Which tables a command is for (`cli/choice.py`)."""
-    add_place_arguments(parser, or_service=or_service)
+    _add_place_arguments(parser, or_service=or_service)
     which = parser.add_mutually_exclusive_group()
     which.add_argument(
         "--table",
@@ -71,26 +137,18 @@ def add_choice_arguments(parser: argparse.ArgumentParser, *, or_service: bool = 
         metavar="REGEX",
         help="all tables whose whole name, database.table, matches this regular expression",
     )
-    add_output_arguments(parser)
+    _add_output_arguments(parser)
 
 
 def add_one_table_arguments(parser: argparse.ArgumentParser) -> None:
     """As `add_listing_arguments`, for one table that is always named."""
     parser.add_argument("table", metavar="DB.T", help="the table, with its database")
     parser.set_defaults(database=None, tables=None)
-    add_place_arguments(parser, or_service=True)
-    add_output_arguments(parser)
+    _add_place_arguments(parser, or_service=True)
+    _add_output_arguments(parser)
 
 
-def add_dry_run_argument(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--dry-run", action="store_true", help="say what would go; change nothing")
-
-
-def add_bucket_argument(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--bucket", type=int, metavar="N", help="only the buckets of this number")
-
-
-def add_place_arguments(parser: argparse.ArgumentParser, *, or_service: bool = False) -> None:
+def _add_place_arguments(parser: argparse.ArgumentParser, *, or_service: bool) -> None:
     where = parser.add_mutually_exclusive_group(required=True)
     if or_service:
         where.add_argument(
@@ -107,55 +165,12 @@ def add_place_arguments(parser: argparse.ArgumentParser, *, or_service: bool = F
     add_catalog_arguments(parser)
     several = "--config or --url" if or_service else "--config"
     parser.add_argument("--catalog", metavar="NAME", help=f"only this catalog of {several}")
-    parser.add_argument(
-        "--set",
-        dest="config_overrides",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="a value that overrides --config's; may be repeated",
-    )
+    _add_set_argument(parser)
 
 
-def add_output_arguments(parser: argparse.ArgumentParser) -> None:
+def _add_output_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object, last on stdout")
     parser.add_argument("-v", "--verbose", action="store_true", help="log more on stderr")
-
-
-def add_option_argument(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--option",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="a table option for this run; overrides the table's own; may be repeated",
-    )
-
-
-def add_partition_argument(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--partition",
-        action="append",
-        default=[],
-        metavar="K=V[,K=V]",
-        help="only these partitions; may be repeated. Null is written as the table's "
-        "partition.default-name (__DEFAULT_PARTITION__); %%2C is a comma, %%25 a percent sign",
-    )
-
-
-def add_worst_argument(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--worst", type=int, metavar="N", help="only the N buckets that need compaction most"
-    )
-
-
-def add_pick_argument(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--pick",
-        metavar="{2.0,2.1}",
-        help="pick from sorted runs as this release of Paimon does (default: --config's, else "
-        "2.1); with 2.0 level 1 may grow without bound",
-    )
 
 
 def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
@@ -190,14 +205,12 @@ def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
         "--master",
         help="Spark master, sc://… for Spark Connect (default: a Spark inside this process)",
     )
-    group.add_argument(
+    _repeated(
         "--spark-conf",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="a Spark setting; may be repeated. Other users can see command lines: write "
+        "KEY=VALUE",
+        "a Spark setting; may be repeated. Other users can see command lines: write "
         "secrets as ${env:NAME} or ${file:/path}, here and in --master",
-    )
+    )(group)
     group.add_argument(
         "--memory",
         help="memory of one merge, in addition to the idle worker's (default: --config's, else "
@@ -210,16 +223,6 @@ def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
         "is cancelled, and its bucket fails (default: --config's, else 10 min)",
     )
     add_grace_argument(group)
-
-
-def add_grace_argument(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
-    parser.add_argument(
-        "--orphan-grace",
-        metavar="DURATION",
-        help="age at which left-over files of earlier runs are deleted when it cannot be proved "
-        "that their run has ended (default: --config's, else 1 d; at least 1 h); must exceed the "
-        "longest compaction",
-    )
 
 
 def add_verify_arguments(parser: argparse.ArgumentParser) -> None:
@@ -246,13 +249,24 @@ def add_doctor_arguments(parser: argparse.ArgumentParser) -> None:
     where.add_argument("--warehouse", help="a warehouse to be checked, too")
     where.add_argument("--config", metavar="FILE", help="check for this configuration of serve")
     add_catalog_arguments(parser)
-    parser.add_argument(
-        "--set",
-        dest="config_overrides",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="a value that overrides --config's; may be repeated",
+    _add_set_argument(parser)
+
+
+def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
+    """Where a configuration of serve is."""
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
+        "--config", default=_DEFAULT_PATH, metavar="FILE", help=f"default: {_DEFAULT_PATH}"
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.set_defaults(verbose=False)
+    where.add_argument(
+        "--warehouse",
+        metavar="W",
+        help="the only warehouse, without a file: catalog `warehouse`, all defaults",
+    )
+    add_catalog_arguments(parser)
+    _repeated(
+        "--set",
+        "KEY=VALUE",
+        "a value that overrides the file, e.g. limits.task_slots=2; may be repeated",
+        dest="overrides",
+    )(parser)

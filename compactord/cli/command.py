@@ -6,67 +6,89 @@ import argparse
 import importlib
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from compactord import __version__
-from compactord.cli import examples
 from compactord.cli.arguments import (
+    AddArguments,
     Parser,
     add_bucket_argument,
     add_choice_arguments,
     add_doctor_arguments,
     add_dry_run_argument,
     add_engine_arguments,
+    add_execute_argument,
     add_grace_argument,
+    add_json_argument,
     add_listing_arguments,
     add_one_table_arguments,
+    add_online_argument,
     add_option_argument,
     add_partition_argument,
     add_pick_argument,
     add_plan_arguments,
+    add_serve_arguments,
+    add_shell_argument,
     add_verify_arguments,
     add_worst_argument,
 )
+from compactord.cli.examples import EXAMPLES
 from compactord.cli.running import run, stop_on_signals
-from compactord.cli.service_arguments import add_config_arguments, add_serve_arguments
-from compactord.top.arguments import TOP_EXAMPLES, add_top_arguments
+from compactord.top.arguments import add_top_arguments
 
-_AddArguments = Callable[[argparse.ArgumentParser], None]
-# The function of that name, its module, a summary, examples, and what adds its arguments.
-_TABLE_COMMANDS: tuple[tuple[str, str, str, str, tuple[_AddArguments, ...]], ...] = (
-    (
+
+class _Command(NamedTuple):
+    """A command by its words. It is the function of `module` that is called like the last one.
+
+    `has_figures`: the module's `figures_of_error` says what `--json` prints beside an error.
+    """
+
+    words: str
+    module: str
+    summary: str
+    arguments: tuple[AddArguments, ...] = ()
+    has_figures: bool = False
+
+
+_REGISTER = "register the tables of a warehouse in the database of a catalog"
+# Words that begin several commands.
+_GROUPS = {"config": "check or show the configuration of serve", "catalog": _REGISTER}
+_PLAN_ARGUMENTS = (
+    add_choice_arguments,
+    add_option_argument,
+    add_plan_arguments,
+    add_engine_arguments,
+)
+_COMMANDS = (
+    _Command(
         "compact",
         "compactord.cli.compact",
         "compact tables until nothing is left to do",
-        examples.COMPACT_EXAMPLES,
-        (add_choice_arguments, add_option_argument, add_plan_arguments, add_engine_arguments),
+        _PLAN_ARGUMENTS,
+        has_figures=True,
     ),
-    (
+    _Command(
         "plan",
         "compactord.cli.plan",
         "show what compact would do, and why, without doing it",
-        examples.PLAN_EXAMPLES,
-        (add_choice_arguments, add_option_argument, add_plan_arguments, add_engine_arguments),
+        _PLAN_ARGUMENTS,
     ),
-    (
+    _Command(
         "inspect",
         "compactord.cli.inspect_command",
         "show a table's LSM tree against its triggers",
-        examples.INSPECT_EXAMPLES,
         (add_choice_arguments, add_option_argument, add_partition_argument, add_worst_argument),
     ),
-    (
+    _Command(
         "tables",
         "compactord.cli.tables",
         "list all tables with their states, and why",
-        examples.TABLES_EXAMPLES,
         (add_listing_arguments,),
     ),
-    (
+    _Command(
         "why",
         "compactord.cli.why",
         "explain one table: why it is picked or not, when next, by which rules and options",
-        examples.WHY_EXAMPLES,
         (
             add_one_table_arguments,
             add_bucket_argument,
@@ -75,33 +97,68 @@ _TABLE_COMMANDS: tuple[tuple[str, str, str, str, tuple[_AddArguments, ...]], ...
             add_pick_argument,
         ),
     ),
-    (
+    _Command(
         "expire",
         "compactord.cli.expire",
         "expire snapshots of tables by their own options",
-        examples.EXPIRE_EXAMPLES,
         (add_choice_arguments, add_dry_run_argument),
     ),
-    (
+    _Command(
         "orphans",
         "compactord.cli.orphans",
         "remove left-over files of compactord's own dead runs",
-        examples.ORPHANS_EXAMPLES,
         (add_choice_arguments, add_dry_run_argument, add_grace_argument),
     ),
-    (
+    _Command(
         "verify",
         "compactord.cli.verify",
         "check that all files of tables are there and as their metadata says",
-        examples.VERIFY_EXAMPLES,
         (add_choice_arguments, add_verify_arguments),
     ),
-    (
+    _Command(
         "doctor",
         "compactord.cli.doctor",
         "check that compactord can work here, and say what to do",
-        examples.DOCTOR_EXAMPLES,
-        (add_doctor_arguments,),
+        (add_doctor_arguments, add_json_argument),
+    ),
+    _Command(
+        "serve",
+        "compactord.cli.serve",
+        "compact all tables of a warehouse continuously",
+        (add_serve_arguments,),
+    ),
+    _Command(
+        "config check",
+        "compactord.cli.serve",
+        "check the configuration and list all errors",
+        (add_serve_arguments, add_json_argument, add_online_argument),
+        has_figures=True,
+    ),
+    _Command(
+        "config show",
+        "compactord.cli.serve",
+        "print every value in effect and where it came from",
+        (add_serve_arguments, add_json_argument),
+        has_figures=True,
+    ),
+    _Command("config schema", "compactord.cli.serve", "print the JSON Schema of the file"),
+    _Command(
+        "top",
+        "compactord.cli.command",
+        "watch a service, or the tables of a warehouse",
+        (add_top_arguments,),
+    ),
+    _Command(
+        "catalog register",
+        "compactord.cli.register",
+        _REGISTER,
+        (add_choice_arguments, add_execute_argument),
+    ),
+    _Command(
+        "completion",
+        "compactord.cli.command",
+        "print a script that completes commands and options in a shell",
+        (add_shell_argument,),
     ),
 )
 
@@ -118,102 +175,49 @@ def _parser() -> argparse.ArgumentParser:
         epilog="`compactord COMMAND --help` shows the options of a command, with examples.",
     )
     parser.add_argument("--version", action="version", version=f"compactord {__version__}")
+    parser.set_defaults(json=False, verbose=False, figures_of_error=lambda error: {})
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for name, module, summary, shown, arguments in _TABLE_COMMANDS:
-        sub = commands.add_parser(
-            name,
-            help=summary,
-            description=summary[0].upper() + summary[1:] + ".",
-            epilog=shown,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            allow_abbrev=False,
-        )
-        figures = _figures_of_error if name == "compact" else _no_figures
-        sub.set_defaults(command=partial(_run, module, name), figures_of_error=figures)
-        for add in arguments:
+    groups: dict[str, Any] = {}
+    for command in _COMMANDS:
+        first, _, action = command.words.partition(" ")
+        if action and first not in groups:
+            group = _add_parser(commands, first, _GROUPS[first], first)
+            groups[first] = group.add_subparsers(required=True, metavar="ACTION")
+        name, place = (action, groups[first]) if action else (first, commands)
+        sub = _add_parser(place, name, command.summary, command.words)
+        for add in command.arguments:
             add(sub)
-    for name, add_arguments, summary in (
-        ("serve", add_serve_arguments, "compact all tables of a warehouse continuously"),
-        ("config", add_config_arguments, "check or show the configuration of serve"),
-        ("top", _add_top_arguments, "watch a service, or the tables of a warehouse"),
-    ):
-        sub = commands.add_parser(
-            name,
-            help=summary,
-            description=summary[0].upper() + summary[1:] + ".",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            allow_abbrev=False,
-        )
-        add_arguments(sub)
-    _add_catalog_command(commands)
-    completion = commands.add_parser(
-        "completion",
-        help="print a script that completes commands and options in a shell",
-        description="Print a script that completes commands and options in a shell.",
-        epilog=examples.COMPLETION_EXAMPLES,
+        sub.set_defaults(command=partial(_run, command.module, name))
+        if command.has_figures:
+            sub.set_defaults(figures_of_error=partial(_run, command.module, "figures_of_error"))
+    return parser
+
+
+def _add_parser(place: Any, name: str, summary: str, words: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = place.add_parser(
+        name,
+        help=summary,
+        description=summary[0].upper() + summary[1:] + ".",
+        epilog=EXAMPLES.get(words),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
-    )
-    completion.add_argument("shell", choices=("bash", "zsh", "tcsh"))
-    completion.set_defaults(
-        command=_completion, json=False, verbose=False, figures_of_error=_no_figures
     )
     return parser
 
 
-def _add_catalog_command(commands: Any) -> None:
-    summary = "register the tables of a warehouse in the database of a catalog"
-    catalog = commands.add_parser(
-        "catalog", help=summary, description=f"{summary.capitalize()}.", allow_abbrev=False
-    )
-    actions = catalog.add_subparsers(required=True, metavar="ACTION")
-    register = actions.add_parser(
-        "register",
-        help=summary,
-        description=f"{summary.capitalize()}.",
-        epilog=examples.REGISTER_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    register.set_defaults(
-        command=partial(_run, "compactord.cli.register", "register"),
-        figures_of_error=_no_figures,
-    )
-    add_choice_arguments(register)
-    register.add_argument(
-        "--execute", action="store_true", help="change the database instead of printing SQL"
-    )
+def _run(module: str, name: str, given: object) -> Any:
+    function: Callable[[Any], Any] = getattr(importlib.import_module(module), name)
+    return function(given)
 
 
-def _run(module: str, name: str, args: argparse.Namespace) -> int:
-    command: Callable[[argparse.Namespace], int] = getattr(importlib.import_module(module), name)
-    return command(args)
-
-
-def _figures_of_error(error: BaseException) -> dict[str, object]:
-    from compactord.cli.compact import figures_of_error
-
-    return figures_of_error(error)
-
-
-def _no_figures(error: BaseException) -> dict[str, object]:
-    return {}
-
-
-def _add_top_arguments(parser: argparse.ArgumentParser) -> None:
-    add_top_arguments(parser)
-    parser.epilog = TOP_EXAMPLES
-    parser.set_defaults(command=_top, verbose=False, figures_of_error=_no_figures)
-
-
-def _top(args: argparse.Namespace) -> int:
+def top(args: argparse.Namespace) -> int:
     from compactord.top.command import top
 
     with stop_on_signals() as stop:
         return top(args, stop)
 
 
-def _completion(args: argparse.Namespace) -> int:
+def completion(args: argparse.Namespace) -> int:
     import shtab
 
     print(shtab.complete(_parser(), args.shell))

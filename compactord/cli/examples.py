@@ -1,4 +1,4 @@
-"""What `--help` of each command for tables shows below its arguments."""
+"""What `--help` of each command shows below its arguments."""
 
 from compactord.catalog.registry import CATALOGS
 
@@ -10,7 +10,9 @@ def _of_catalogs(command: str) -> str:
     )
 
 
-COMPACT_EXAMPLES = f"""\
+# By the words of the command.
+EXAMPLES = {
+    "compact": f"""\
 examples:
   compactord compact --warehouse /data/wh --table sales.orders
   compactord compact --warehouse /data/wh --table sales.orders --strategy full
@@ -30,8 +32,8 @@ with the reason; a table given by --table is compacted even so.
 
 exit codes: 0 done, or nothing to do; 2 arguments or configuration; 3 something failed
 or a table is refused; 69 no engine; 77 permission denied; 1 a defect of compactord
-"""
-PLAN_EXAMPLES = """\
+""",
+    "plan": """\
 examples:
   compactord plan --warehouse /data/wh --table sales.orders
   compactord plan --warehouse /data/wh --table sales.orders --strategy full --json
@@ -39,8 +41,8 @@ examples:
 
 It takes the arguments of compact. It prints what compact would merge, with the reasons, and which
 left-over files of earlier runs it would remove. `compactord why` explains one table in detail.
-"""
-INSPECT_EXAMPLES = """\
+""",
+    "inspect": """\
 examples:
   compactord inspect --warehouse /data/wh --table sales.orders
   compactord inspect --warehouse /data/wh --table sales.orders --json | jq .supported
@@ -48,8 +50,8 @@ examples:
   compactord inspect --config compactord.yaml --catalog lake --tables 'sales\\..*' --worst 3
 
 --worst shows the buckets with the most sorted runs first (append tables: the most small files)
-"""
-TABLES_EXAMPLES = """\
+""",
+    "tables": """\
 examples:
   compactord tables --config compactord.yaml
   compactord tables --warehouse /data/wh
@@ -64,8 +66,8 @@ runs: the most sorted runs of a bucket, * from the compaction trigger on, !! abo
 
 exit codes: 0 listed; 2 arguments or configuration; 3 a database cannot be listed; 77 permission
 denied
-"""
-WHY_EXAMPLES = """\
+""",
+    "why": """\
 examples:
   compactord why sales.orders --config compactord.yaml --catalog lake
   compactord why sales.orders --config compactord.yaml --partition dt=2026-11-01 --bucket 3
@@ -79,8 +81,8 @@ rule and option decides.
 
 exit codes: 0 explained, whatever its state; 2 arguments or configuration; 3 the warehouse cannot be
 read; 77 permission denied
-"""
-EXPIRE_EXAMPLES = """\
+""",
+    "expire": """\
 examples:
   compactord expire --warehouse /data/wh --table sales.orders --dry-run
   compactord expire --warehouse /data/wh --dry-run     # all tables that serve would work on
@@ -92,8 +94,8 @@ keep, exactly as serve does. --dry-run lists what would expire, with --json ever
 
 exit codes: 0 done, or nothing to do; 2 arguments or configuration; 3 something failed, was refused
 or stopped; 77 permission denied
-"""
-ORPHANS_EXAMPLES = """\
+""",
+    "orphans": """\
 examples:
   compactord orphans --warehouse /data/wh --table sales.orders --dry-run
   compactord orphans --warehouse /data/wh --dry-run    # all tables that serve would work on
@@ -106,8 +108,8 @@ be being restored, and never files of other programs. compact and serve do the s
 
 exit codes: 0 done, or nothing to do; 2 arguments or configuration; 3 something failed or was
 refused; 77 permission denied
-"""
-VERIFY_EXAMPLES = """\
+""",
+    "verify": """\
 examples:
   compactord verify --warehouse /data/wh --table sales.orders
   compactord verify --warehouse /data/wh --table sales.orders --snapshot 4711
@@ -124,8 +126,8 @@ verify again. What could not be verified is said.
 
 exit codes: 0 nothing is wrong; 2 arguments or configuration; 3 something is wrong, or cannot be
 read; 77 permission denied
-"""
-REGISTER_EXAMPLES = f"""\
+""",
+    "catalog register": f"""\
 examples:
 {_of_catalogs("register")}
   compactord catalog register --config compactord.yaml --catalog lake --execute
@@ -137,8 +139,8 @@ catalog at once: a writer that stays behind takes no lock.
 
 exit codes: 0 printed or done; 2 arguments or configuration; 3 the database or a folder cannot be
 read; 77 permission denied
-"""
-DOCTOR_EXAMPLES = """\
+""",
+    "doctor": """\
 examples:
   compactord doctor
   compactord doctor --warehouse /data/wh
@@ -150,10 +152,46 @@ each warehouse it creates a folder .compactord-probe-… and removes it again; t
 
 exit codes: 0 nothing failed (warnings may have been given); 2 arguments or configuration; 3 a check
 failed
-"""
-COMPLETION_EXAMPLES = """\
+""",
+    "serve": """\
+examples:
+  compactord serve --warehouse /data/wh
+  compactord serve --config config/compactord.yaml
+  compactord serve --config compactord.yaml --set service.http.port=9500 --set log.level=debug
+  COMPACTORD__CATALOGS__LAKE__WAREHOUSE=/data/wh compactord serve --config compactord.yaml
+
+The start looks at every catalog. It ends at once when all are unusable for good: no such folder
+(2), no permission (77). Stores that fail or do not answer are asked again while it runs.
+
+signals: SIGTERM and SIGINT drain (running merges finish and are committed); a second one cancels;
+SIGHUP reads the configuration again; SIGUSR1 writes the stacks of all threads to the log
+
+exit codes: 0 stopped on request; 2 arguments or configuration, or no such warehouse; 69 no Spark
+in time; 77 permission denied; 1 a defect of compactord
+""",
+    "config": """\
+examples:
+  compactord config check --config config/compactord.yaml
+  compactord config check --online --config config/compactord.yaml     # looks at the warehouses
+  compactord config check --config config/compactord.yaml --json | jq .problems
+  compactord config show --config config/compactord.yaml --set defaults.priority=80
+  compactord config schema > compactord.schema.json
+
+precedence, high to low: --set, COMPACTORD__SECTION__KEY in the environment, the file, defaults
+""",
+    "top": """\
+examples:
+  compactord top --url http://daemon:9464
+  compactord top --warehouse /data/wh --interval "5 s"
+  compactord top --url http://daemon:9464 --once
+  compactord top --warehouse /data/wh --once --json | jq '.tables[] | select(.need != "nothing")'
+
+on a terminal, q ends it; otherwise it prints plain frames
+""",
+    "completion": """\
 examples:
   compactord completion bash | sudo tee /etc/bash_completion.d/compactord
   source <(compactord completion bash)
   compactord completion zsh > ~/.zfunc/_compactord
-"""
+""",
+}

@@ -217,7 +217,7 @@ def _code_of(troubles: Sequence[CatalogTrouble]) -> int:
     return next(code for code in (USAGE, DENIED, FAILED) if code in codes)
 
 
-def problems_of_error(error: BaseException) -> dict[str, object]:
+def figures_of_error(error: BaseException) -> dict[str, object]:
     """What `config check --json` and `config show --json` print beside an error."""
     problems = error.problems if isinstance(error, ConfigInvalid) else ()
     return {"usable": False, "problems": [_problem_json(problem) for problem in problems]}

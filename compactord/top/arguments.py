@@ -6,16 +6,6 @@ import argparse
 
 from compactord.config.catalog_arguments import add_catalog_arguments
 
-TOP_EXAMPLES = """\
-examples:
-  compactord top --url http://daemon:9464
-  compactord top --warehouse /data/wh --interval "5 s"
-  compactord top --url http://daemon:9464 --once
-  compactord top --warehouse /data/wh --once --json | jq '.tables[] | select(.need != "nothing")'
-
-on a terminal, q ends it; otherwise it prints plain frames
-"""
-
 
 def add_top_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments that `top` reads."""

@@ -7,8 +7,8 @@ import os
 import sys
 from pathlib import Path
 
+from compactord.cli.arguments import add_serve_arguments
 from compactord.cli.serve import serve
-from compactord.cli.service_arguments import add_serve_arguments
 from compactord.storage.base import Storage
 from compactord.storage.open import STORES
 from tests.service.switched import SwitchedStorage
