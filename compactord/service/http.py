@@ -91,7 +91,7 @@ def application(answer: Answer) -> Callable[[Environ, StartResponse], Iterable[b
         body = response.body
         if len(body) >= _GZIP_FROM_BYTES:
             headers.append(("Vary", "Accept-Encoding"))
-            if _accepts_gzip(environ.get("HTTP_ACCEPT_ENCODING", "")):
+            if accepts(environ.get("HTTP_ACCEPT_ENCODING", ""), "gzip"):
                 body = gzip.compress(body, compresslevel=1, mtime=0)
                 headers.append(("Content-Encoding", "gzip"))
         headers.append(("Content-Type", response.content_type))
@@ -130,10 +130,11 @@ def _request(environ: Environ) -> Request:
     return Request(path=path, query=dict(pairs), accept=environ.get("HTTP_ACCEPT", ""))
 
 
-def _accepts_gzip(header: str) -> bool:
+def accepts(header: str, wanted: str) -> bool:
+    """Whether a header like Accept names a format or coding, and not with a quality of 0."""
     for choice in header.lower().split(","):
-        coding, *parameters = (part.replace(" ", "") for part in choice.split(";"))
-        if coding == "gzip":
+        named, *parameters = (part.replace(" ", "") for part in choice.split(";"))
+        if named == wanted:
             return not any(re.fullmatch(r"q=0(\.0*)?", parameter) for parameter in parameters)
     return False
 

@@ -7,7 +7,6 @@ Events between two views are counted here as they happen, without the table. A s
 from __future__ import annotations
 
 import platform
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version as installed_version
 
@@ -28,9 +27,10 @@ from compactord.maintenance.registry import maintenance_kinds
 from compactord.model import WorkKind
 from compactord.scheduler.status import PriorityClass
 from compactord.service.exposition import Family
+from compactord.service.http import accepts
 from compactord.service.own_series import OwnSeries
 from compactord.service.service_metrics import ServiceMetrics
-from compactord.service.table_metrics import TableMetrics
+from compactord.service.table_metrics import table_families, write_tables
 from compactord.service.view import ServiceView
 from compactord.storage.requests import RequestTotal, StorageRequest
 
@@ -69,7 +69,6 @@ class Metrics:
             "pyarrow": installed_version("pyarrow"),
         }
         self._own_series = OwnSeries(max_tables)
-        self._tables = TableMetrics()
         self._make_work_metrics()
         self._make_maintenance_metrics(kinds)
         self._make_service_metrics()
@@ -220,10 +219,10 @@ class Metrics:
 
     def expose(self, view: ServiceView, accept: str = "") -> tuple[bytes, str]:
         """The text of a scrape and its content type: OpenMetrics for those who `accept` it."""
-        is_openmetrics = _accepts_openmetrics(accept)
+        is_openmetrics = accepts(accept, "application/openmetrics-text")
         own, others = self._own_series.choose(view)
         service = self._service.write(view, aggregated=others, is_openmetrics=is_openmetrics)
-        tables = self._tables.write(own, is_openmetrics=is_openmetrics)
+        tables = write_tables(own, is_openmetrics=is_openmetrics)
         # The library's part is last, since it ends with OpenMetrics' end mark.
         generate = generate_openmetrics if is_openmetrics else generate_latest
         body = (service + tables).encode() + generate(self._counted)
@@ -232,12 +231,4 @@ class Metrics:
     @property
     def families(self) -> tuple[Family, ...]:
         """The families made from the view; the library describes those that are counted here."""
-        return (*self._service.families, *self._tables.families)
-
-
-def _accepts_openmetrics(accept: str) -> bool:
-    for choice in accept.lower().split(","):
-        kind, *parameters = (part.replace(" ", "") for part in choice.split(";"))
-        if kind == "application/openmetrics-text":
-            return not any(re.fullmatch(r"q=0(\.0*)?", parameter) for parameter in parameters)
-    return False
+        return (*self._service.families, *table_families())

@@ -1,74 +1,394 @@
-"""Writes the metrics of each table, metric by metric."""
+"""The metrics of a table: names, meanings, the tables that have them, the source of each value.
+
+A table with 100,000 buckets has as many series as one with a single bucket. From a closed list of
+label values, those that occurred are exposed, and from the start, with 0, those whose first
+increase an alert waits for.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
+from compactord.commit.changes import LossOutcome
+from compactord.model import WorkKind
+from compactord.scheduler.status import Outcome
 from compactord.service.exposition import (
     Family,
     FamilyKind,
+    Labelled,
     Sample,
-    labels_of,
+    family,
+    labels_text,
+    reader,
     write_family,
     write_summary,
 )
-from compactord.service.table_catalogue import (
-    TABLE_LABELS,
-    Value,
-    Values,
-    is_polled,
-    table_catalogue,
-)
-from compactord.service.view import TableView
+from compactord.service.view import TableStatus, TableView
+from compactord.table.status import RunState
 
+_TABLE_LABELS = ("catalog", "database", "table")
+_Test = Callable[[TableView], bool]
 _DURATION = Family(
-    name="compactord_table_compaction_duration_seconds",
-    kind=FamilyKind.SUMMARY,
-    labels=TABLE_LABELS,
-    meaning="Time from start to closed outputs of compactions.",
+    "compactord_table_compaction_duration_seconds",
+    "Time from start to closed outputs of compactions.",
+    _TABLE_LABELS,
+    FamilyKind.SUMMARY,
 )
 
 
-class TableMetrics:
-    """Writes the metrics of tables."""
+class _Value(NamedTuple):
+    """A metric with one sample per table that it `concerns`."""
 
-    def __init__(self) -> None:
-        self._metrics = table_catalogue()
+    family: Family
+    concerns: _Test
+    read: Callable[[TableView], float]
 
-    @property
-    def families(self) -> tuple[Family, ...]:
-        """All that may be written."""
-        return (*(metric.family for metric in self._metrics), _DURATION)
 
-    def write(self, tables: Sequence[TableView], *, is_openmetrics: bool) -> str:
-        named = [(table, labels_of(table.name._asdict())) for table in tables]
-        concerned = {
-            concerns: [pair for pair in named if concerns(pair[0])]
-            for concerns in {metric.concerns for metric in self._metrics}
-        }
-        texts = [
-            write_family(
-                metric.family,
-                _samples(metric, concerned[metric.concerns]),
-                is_openmetrics=is_openmetrics,
-            )
-            for metric in self._metrics
-        ]
-        durations = (
-            (name, table.counters.compaction_seconds_sum, table.counters.compaction_seconds_count)
-            for table, name in concerned[is_polled]
+class _Values(NamedTuple):
+    """A metric with samples per value of its own labels."""
+
+    family: Family
+    concerns: _Test
+    read: Callable[[TableView], Iterable[Labelled]]
+
+
+def table_families() -> tuple[Family, ...]:
+    """All that may be written."""
+    return (*(metric.family for metric in _METRICS), _DURATION)
+
+
+def write_tables(tables: Sequence[TableView], *, is_openmetrics: bool) -> str:
+    """Metric by metric."""
+    named = [(table, labels_text(_TABLE_LABELS, table.name)) for table in tables]
+    concerned = {
+        concerns: [pair for pair in named if concerns(pair[0])]
+        for concerns in {metric.concerns for metric in _METRICS}
+    }
+    texts = [
+        write_family(
+            metric.family,
+            _samples(metric, concerned[metric.concerns]),
+            is_openmetrics=is_openmetrics,
         )
-        texts.append(write_summary(_DURATION, durations, is_openmetrics=is_openmetrics))
-        return "".join(texts)
+        for metric in _METRICS
+    ]
+    durations = (
+        (name, table.counters.compaction_seconds_sum, table.counters.compaction_seconds_count)
+        for table, name in concerned[_is_polled]
+    )
+    texts.append(write_summary(_DURATION, durations, is_openmetrics=is_openmetrics))
+    return "".join(texts)
 
 
-def _samples(metric: Value | Values, named: Sequence[tuple[TableView, str]]) -> Iterable[Sample]:
+def _samples(metric: _Value | _Values, named: Sequence[tuple[TableView, str]]) -> Iterable[Sample]:
     match metric:
-        case Value(read=read):
+        case _Value(read=read):
             return [(name, read(table)) for table, name in named]
-        case Values(read=read_all):
+        case _Values(read=read_all):
+            own = metric.family.labels[len(_TABLE_LABELS) :]
             return [
-                (f"{name},{labels}", value)
+                (f"{name},{labels_text(own, values)}", value)
                 for table, name in named
-                for labels, value in read_all(table)
+                for values, value in read_all(table)
             ]
+
+
+def _is_included(table: TableView) -> bool:
+    """Excluded tables have their state alone: there may be many."""
+    return table.status is not TableStatus.EXCLUDED
+
+
+def _is_served(table: TableView) -> bool:
+    return table.status in (TableStatus.ACTIVE, TableStatus.ERROR)
+
+
+def _is_polled(table: TableView) -> bool:
+    return table.is_read and _is_included(table)
+
+
+def _has_runs(table: TableView) -> bool:
+    return _is_polled(table) and table.has_sorted_runs
+
+
+def _is_expired(table: TableView) -> bool:
+    counters = table.counters
+    return bool(table.last_expire_ms or counters.expired_snapshots or counters.expire_failures)
+
+
+def _info(table: TableView) -> Iterator[Labelled]:
+    info, write_only = table.info, str(table.info.write_only).lower()
+    kinds = info.bucket_mode, info.merge_engine, info.changelog_producer
+    yield (*kinds, write_only, str(table.priority)), 1
+
+
+def _last_success(table: TableView) -> Iterator[Labelled]:
+    # Expiry does not count: it would hide that no compaction succeeds.
+    kinds = [kind for kind in table.last_success_ms if kind is not WorkKind.EXPIRE]
+    for kind in kinds:
+        yield (kind.value,), table.last_success_ms[kind] / 1000
+    if not kinds:
+        # An alert must also fire for a table on which nothing ever succeeds.
+        yield (table.info.usual_kind.value,), table.first_poll_ms / 1000
+
+
+def _compactions(table: TableView) -> Iterator[Labelled]:
+    usual = table.info.usual_kind
+    counts = {(usual, Outcome.COMMITTED): 0, (usual, Outcome.FAILED): 0}
+    counts.update(table.counters.compactions)
+    for (kind, outcome), count in counts.items():
+        yield (kind.value, outcome.value), count
+
+
+def _commits(table: TableView) -> Iterator[Labelled]:
+    counters = table.counters
+    yield ("committed",), counters.commits_committed
+    yield ("gave_up",), counters.commits_gave_up
+    if counters.commits_error:
+        yield ("error",), counters.commits_error
+
+
+def _lost_commits(table: TableView) -> Iterator[Labelled]:
+    # From the start: an alert on an increase does not see a series that begins with 1.
+    yield (LossOutcome.HEALED.value,), table.counters.lost_commits_healed
+    yield (LossOutcome.HALTED.value,), table.counters.lost_commits_halted
+
+
+def _of(concerns: _Test, *rows: tuple[str, str, str]) -> Iterator[_Value]:
+    """Metrics by name, meaning and the path to the value (`reader`)."""
+    for name, meaning, path in rows:
+        yield _Value(family(name, meaning, *_TABLE_LABELS), concerns, reader(name, path))
+
+
+def _values(
+    name: str,
+    meaning: str,
+    labels: str,
+    concerns: _Test,
+    read: Callable[[TableView], Iterable[Labelled]],
+) -> _Values:
+    return _Values(family(name, meaning, *_TABLE_LABELS, *labels.split()), concerns, read)
+
+
+_DUE = "Due and not committed, running work included, what is halted or quarantined not: "
+_METRICS: tuple[_Value | _Values, ...] = (
+    _values(
+        "table_state",
+        "1; what is done about the table: active, paused, halted, unsupported, excluded or "
+        "error. /v1/tables, the page and the log say why. Excluded tables have only this.",
+        "state",
+        lambda _: True,
+        lambda t: [((t.status.value,), 1)],
+    ),
+    _values(
+        "table_info",
+        "1; what kind of table it is and its priority from 0 to 100.",
+        "bucket_mode merge_engine changelog_producer write_only priority_class",
+        lambda t: _is_included(t) and bool(t.info.kind),
+        _info,
+    ),
+    _values(
+        "table_halted",
+        "1 for a halted table, with the reason.",
+        "reason",
+        lambda t: t.halt is not None,
+        lambda t: [((t.halt.reason.value,), 1)] if t.halt else [],
+    ),
+    *_of(
+        _is_included,
+        (
+            "table_max_backlog_age_seconds",
+            "How old due work may become, as configured.",
+            "max_backlog_age_ms",
+        ),
+        (
+            "table_discovery_interval_seconds",
+            "Time between polls in effect.",
+            "discovery_interval_ms",
+        ),
+        ("table_window_open", "1 while its schedule lets work start.", "window_open"),
+        (
+            "table_consecutive_failures",
+            "Failures since the last success, or since nothing was left to do.",
+            "consecutive_failures",
+        ),
+    ),
+    *_of(
+        lambda t: _is_included(t) and t.quarantined_count > 0,
+        (
+            "table_quarantined_buckets",
+            "Buckets left alone after failures, or because their files are damaged; not there "
+            "while there are none.",
+            "quarantined_count",
+        ),
+    ),
+    *_of(
+        _is_served,
+        (
+            "table_last_poll_timestamp_seconds",
+            "Last poll that succeeded, 0 for none; of tables that are neither paused nor halted.",
+            "last_poll_ms",
+        ),
+    ),
+    *_of(
+        _has_runs,
+        (
+            "table_sorted_runs_max",
+            "Sorted runs of the bucket with the most.",
+            "shape.sorted_runs_max",
+        ),
+        ("table_sorted_runs_avg", "Sorted runs per bucket.", "shape.sorted_runs_avg"),
+        (
+            "table_level0_files_max",
+            "Level-0 files of the bucket with the most.",
+            "shape.level0_files_max",
+        ),
+        ("table_level0_files_avg", "Level-0 files per bucket.", "shape.level0_files_avg"),
+        (
+            "table_size_amplification_ratio_max",
+            "All runs but the oldest, against the oldest, in the worst bucket.",
+            "shape.size_amplification_max",
+        ),
+        (
+            "table_compaction_trigger_runs",
+            "Sorted runs from which a bucket is compacted.",
+            "info.compaction_trigger",
+        ),
+        (
+            "table_stop_trigger_runs",
+            "Sorted runs beyond which Paimon stops writers that compact themselves; where the "
+            "table has none, alerts.stop_trigger_fallback above the compaction trigger.",
+            "info.stop_trigger",
+        ),
+        (
+            "table_last_full_compaction_timestamp_seconds",
+            "Last full compaction of the bucket where it is longest ago, as its files tell it; "
+            "0 while a bucket never had one.",
+            "shape.last_full_compaction_ms",
+        ),
+    ),
+    _values(
+        "table_buckets_by_run_state",
+        "Buckets whose sorted runs are below the trigger (idle), from it on (due), from "
+        "one below the stop trigger to it (near_stop), above it (over_stop).",
+        "run_state",
+        _has_runs,
+        lambda t: [
+            ((state.value,), t.shape.buckets_by_run_state.get(state, 0)) for state in RunState
+        ],
+    ),
+    *_of(
+        _is_polled,
+        ("table_files", "Live data files.", "shape.files"),
+        (
+            "table_small_files",
+            "Data files below target-file-size times compaction.small-file-ratio.",
+            "shape.small_files",
+        ),
+        ("table_size_bytes", "Size of the live data files.", "shape.size_bytes"),
+        (
+            "table_avg_file_size_bytes_min",
+            "Average file size of the bucket where it is smallest.",
+            "shape.avg_file_size_bytes_min",
+        ),
+        (
+            "table_bucket_size_bytes_max",
+            "Size of the largest bucket.",
+            "shape.bucket_size_bytes_max",
+        ),
+        ("table_bucket_size_bytes_avg", "Size per bucket.", "shape.bucket_size_bytes_avg"),
+        ("table_snapshots", "Retained snapshots.", "shape.snapshots"),
+        ("table_latest_snapshot_id", "Newest snapshot that was seen.", "shape.snapshot_id"),
+        ("table_planned_snapshot_id", "Snapshot of the last plan.", "planned_snapshot_id"),
+        (
+            "table_last_commit_snapshot_id",
+            "Last snapshot of compactord, 0 for none known.",
+            "last_commit_snapshot_id",
+        ),
+        ("table_backlog_tasks", _DUE + "compactions.", "backlog.tasks"),
+        ("table_backlog_files", _DUE + "input files.", "backlog.files"),
+        ("table_backlog_bytes", _DUE + "size of input files.", "backlog.size_bytes"),
+        (
+            "table_backlog_oldest_timestamp_seconds",
+            "Creation of the oldest input that made a bucket due, 0 for none.",
+            "backlog.oldest_ms",
+        ),
+    ),
+    _values(
+        "table_last_success_timestamp_seconds",
+        "Last compaction committed by this service; before the first one, the first poll.",
+        "kind",
+        _is_polled,
+        _last_success,
+    ),
+    *_of(
+        _is_expired,
+        (
+            "table_last_expire_timestamp_seconds",
+            "Last expiry of snapshots without an error, 0 for none.",
+            "last_expire_ms",
+        ),
+    ),
+    _values(
+        "compactions_total",
+        "Compactions by how they ended.",
+        "kind outcome",
+        _is_polled,
+        _compactions,
+    ),
+    _values("commits_total", "Commits by how they ended.", "result", _is_polled, _commits),
+    _values(
+        "commit_conflicts_total",
+        "What commits met; a snapshot_race is retried, the others discard work.",
+        "conflict",
+        _is_polled,
+        lambda t: [((each.value,), n) for each, n in t.counters.conflicts.items()],
+    ),
+    _values(
+        "lost_writer_commits_total",
+        "Commits that writers lost by a late rename: healed ones were committed again, "
+        "halted ones are not in the table.",
+        "outcome",
+        _is_polled,
+        _lost_commits,
+    ),
+    *_of(
+        _is_polled,
+        (
+            "commit_attempts_total",
+            "Attempts to commit, those included that lost a race.",
+            "counters.commit_attempts",
+        ),
+        (
+            "commit_lost_snapshots_total",
+            "Snapshots of this service that another writer replaced later.",
+            "counters.lost_snapshots",
+        ),
+        ("input_bytes_total", "Size of the files that commits replaced.", "counters.input_bytes"),
+        ("output_bytes_total", "Size of the files that commits added.", "counters.output_bytes"),
+        ("input_files_total", "Files that commits replaced.", "counters.input_files"),
+        ("output_files_total", "Files that commits added.", "counters.output_files"),
+        (
+            "input_records_total",
+            "Records of the files that commits replaced.",
+            "counters.input_records",
+        ),
+        (
+            "output_records_total",
+            "Records of the files that commits added.",
+            "counters.output_records",
+        ),
+        ("wasted_bytes_total", "Output that was written and discarded.", "counters.wasted_bytes"),
+        ("ingested_bytes_total", "What writers were seen to append.", "counters.ingested_bytes"),
+    ),
+    *_of(
+        _is_expired,
+        ("expired_snapshots_total", "Snapshots that expired.", "counters.expired_snapshots"),
+        (
+            "expired_files_total",
+            "Files deleted with expired snapshots.",
+            "counters.expired_files",
+        ),
+        ("expire_failures_total", "Expiries that failed.", "counters.expire_failures"),
+    ),
+)
