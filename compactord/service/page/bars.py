@@ -43,10 +43,8 @@ def runs_bar(runs: int, compaction_trigger: int, stop_trigger: int) -> Markup:
     )
     mark = band_mark(state) if state is not RunState.IDLE else None
     return join(
-        (
-            element("div", element("strong", count(runs)), " ", drawn, mark, class_="bar"),
-            element("small", f"trigger {count(compaction_trigger)}, stop {count(stop_trigger)}"),
-        )
+        element("div", element("strong", count(runs)), " ", drawn, mark, class_="bar"),
+        element("small", f"trigger {count(compaction_trigger)}, stop {count(stop_trigger)}"),
     )
 
 

@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 
 from compactord.service.page.figures import count
 from compactord.service.page.grid import Column
-from compactord.service.page.markup import Markup, element, join
+from compactord.service.page.markup import Markup, element
 from compactord.service.page.need import urgency
 from compactord.service.view import ServiceView, TableStatus, TableView
 
@@ -121,7 +121,7 @@ def state_links(view: ServiceView, choice: Choice) -> Markup:
         for status in TableStatus
         if counts[status] or choice.state is status
     ]
-    return element("nav", join(items), class_="states", aria_label="Tables by state")
+    return element("nav", *items, class_="states", aria_label="Tables by state")
 
 
 def _state_link(status: TableStatus | None, word: str, number: int, choice: Choice) -> Markup:

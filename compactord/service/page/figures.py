@@ -103,10 +103,15 @@ def nothing() -> Markup:
     return element("span", "–", class_="none quiet")
 
 
+def noted(value: str, *note: str) -> Markup:
+    """A value with a smaller text that says more."""
+    return join(value, element("small", *note))
+
+
 def place(partition: str, bucket: int) -> Markup:
     """Which bucket: `dt=2026-01-01 bucket 3`."""
     text = element("span", f"bucket {bucket}", class_="nowrap")
-    return join([element("bdi", partition), text], " ") if partition else text
+    return join(element("bdi", partition), text, separator=" ") if partition else text
 
 
 def kind_text(kind: WorkKind) -> Markup:

@@ -69,7 +69,7 @@ def grid(
             "table",
             element("caption", caption, id=f"{identity}-caption"),
             element("thead", element("tr", *head, role="row"), role="rowgroup"),
-            element("tbody", join(body), role="rowgroup"),
+            element("tbody", *body, role="rowgroup"),
             role="table",
         ),
         id=identity,
@@ -79,7 +79,7 @@ def grid(
         aria_labelledby=f"{identity}-caption",
     )
     rest = element("p", f"{len(body) - _FEW:,} more; ", more, class_="more") if is_few else None
-    return join((found, rest))
+    return join(found, rest)
 
 
 def _row(columns: Sequence[Column], cells: Sequence[str]) -> Markup:
@@ -96,18 +96,10 @@ def _row(columns: Sequence[Column], cells: Sequence[str]) -> Markup:
     )
 
 
-def facts(pairs: Iterable[tuple[str, str]]) -> Markup:
-    """Names and values."""
-    return element("dl", join(_pair(*pair) for pair in pairs), class_="facts")
-
-
-def tiles(pairs: Iterable[tuple[str, str]]) -> Markup:
-    """The few numbers that are read first."""
-    return element("dl", join(_pair(*pair) for pair in pairs), class_="tiles")
-
-
-def _pair(name: str, value: str) -> Markup:
-    return element("div", element("dt", name), element("dd", value))
+def facts(pairs: Iterable[tuple[str, str]], kind: str = "facts") -> Markup:
+    """Names and values; the kind `tiles` is for the few numbers that are read first."""
+    items = (element("div", element("dt", name), element("dd", value)) for name, value in pairs)
+    return element("dl", *items, class_=kind)
 
 
 def section(identity: str, title: str, *content: str | None) -> Markup:

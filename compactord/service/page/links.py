@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 from compactord.model import TableName
 from compactord.service.page.figures import table_path
-from compactord.service.page.markup import Markup, element, join
+from compactord.service.page.markup import Markup, element
 from compactord.service.page.runbooks import RUNBOOKS
 
 _SERVICE = (
@@ -38,4 +38,4 @@ def table_links(name: TableName) -> Markup:
 
 def _links(links: Iterable[tuple[str, str]], label: str) -> Markup:
     items = (element("a", text, href=href) for text, href in links)
-    return element("nav", join(items), class_="links", aria_label=label)
+    return element("nav", *items, class_="links", aria_label=label)

@@ -149,10 +149,8 @@ def _key_span(y: int, run: RunView, position: _Position) -> Iterator[Markup]:
 
 def _mark(y: int, kind: str, text: str) -> Markup:
     return join(
-        (
-            _text(100, y + 10, text, kind=f"{kind}-text", anchor="end"),
-            element("rect", x="0", y=y + 13, width="100%", height="2", class_=kind),
-        )
+        _text(100, y + 10, text, kind=f"{kind}-text", anchor="end"),
+        element("rect", x="0", y=y + 13, width="100%", height="2", class_=kind),
     )
 
 

@@ -6,7 +6,6 @@ element("td", "a < b", class_="number")  ->  <td class="number">a &lt; b</td>
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable
 
 from compactord.redaction import printable_lines
 
@@ -30,10 +29,10 @@ def element(name: str, /, *children: str | None, **attributes: Attribute) -> Mar
     opening = name + "".join(_attribute(key, value) for key, value in attributes.items())
     if name in _VOID:
         return Markup(f"<{opening}>")
-    return Markup(f"<{opening}>{join(children)}</{name}>")
+    return Markup(f"<{opening}>{join(*children)}</{name}>")
 
 
-def join(children: Iterable[str | None], separator: str = "") -> Markup:
+def join(*children: str | None, separator: str = "") -> Markup:
     """Children one after the other."""
     return Markup(separator.join(escaped(child) for child in children if child is not None))
 

@@ -90,22 +90,20 @@ def table_notices(table: TableView, now_ms: int, *, names_table: bool) -> Iterat
     name = element("p", element("strong", table_link(table.name))) if names_table else None
     if table.halt is not None:
         is_meant = table.status is TableStatus.UNSUPPORTED
-        text = join((name, _halt_text(table.status, table.halt, now_ms)))
+        text = join(name, _halt_text(table.status, table.halt, now_ms))
         yield Notice("plain" if is_meant else "bad", text)
-    elif table.status is TableStatus.ERROR:
-        yield Notice("bad", join((name, _sentence(table.status, table.why))))
-    elif table.status is TableStatus.PAUSED:
-        yield Notice("plain", join((name, _sentence(table.status, table.why))))
-    elif table.status is TableStatus.EXCLUDED:
-        if not names_table:
-            yield Notice("plain", _sentence(table.status, table.why))
+    elif table.status is TableStatus.EXCLUDED and names_table:
+        return
+    elif table.status in (TableStatus.ERROR, TableStatus.PAUSED, TableStatus.EXCLUDED):
+        severity = "bad" if table.status is TableStatus.ERROR else "plain"
+        yield Notice(severity, join(name, _sentence(table.status, table.why)))
     elif table.quarantined_count:
-        yield Notice("warn", join((name, _quarantined_text(table, now_ms))))
+        yield Notice("warn", join(name, _quarantined_text(table, now_ms)))
 
 
 def _halt_text(status: TableStatus, halt: Halt, now_ms: int) -> Markup:
     todo = element("p", element("strong", "What to do: "), element("bdi", halt.action))
-    again = join(("; next attempt ", attempt(halt.next_try_ms, now_ms)))
+    again = join("; next attempt ", attempt(halt.next_try_ms, now_ms))
     since = element(
         "small",
         f"{halt.reason.value}, since ",
@@ -113,11 +111,9 @@ def _halt_text(status: TableStatus, halt: Halt, now_ms: int) -> Markup:
         again if halt.next_try_ms else None,
     )
     return join(
-        (
-            _sentence(status, halt.message),
-            todo if halt.action else None,
-            element("p", since, " ", runbook_link("CompactordTableHalted")),
-        )
+        _sentence(status, halt.message),
+        todo if halt.action else None,
+        element("p", since, " ", runbook_link("CompactordTableHalted")),
     )
 
 
@@ -130,11 +126,11 @@ def _quarantined_text(table: TableView, now_ms: int) -> Markup:
     first = table.quarantined[0]
     why = element("p", place(first.partition, first.bucket), ": ", element("bdi", first.message))
     again = element("p", element("small", "Next attempt ", attempt(first.until_ms, now_ms)))
-    return join((text, why, again))
+    return join(text, why, again)
 
 
 def _sentence(status: TableStatus, text: str) -> Markup:
-    return element("p", join((status_mark(status.value), element("bdi", text)), " "))
+    return element("p", join(status_mark(status.value), element("bdi", text), separator=" "))
 
 
 def _loop_notices(view: ServiceView, now_ms: int) -> Iterator[Notice]:
@@ -157,28 +153,21 @@ def _loop_notices(view: ServiceView, now_ms: int) -> Iterator[Notice]:
 
 
 def _catalog_notice(catalog: CatalogView, now_ms: int) -> Notice:
-    return Notice(
+    listed = moment(catalog.last_success_ms, now_ms)
+    return _notice(
         "bad",
-        join(
-            (
-                element("p", element("strong", f"Catalog {catalog.name} cannot be listed. ")),
-                element("p", element("bdi", catalog.error)),
-                element(
-                    "p",
-                    element(
-                        "small",
-                        f"{catalog.warehouse}; last listed ",
-                        moment(catalog.last_success_ms, now_ms),
-                    ),
-                ),
-                element("p", runbook_link("CompactordDiscoveryFailing")),
-            )
-        ),
+        f"Catalog {catalog.name} cannot be listed. ",
+        catalog.error,
+        "CompactordDiscoveryFailing",
+        element("p", element("small", f"{catalog.warehouse}; last listed ", listed)),
     )
 
 
-def _notice(severity: str, title: str, detail: str, alert: str = "") -> Notice:
+def _notice(
+    severity: str, title: str, detail: str, alert: str = "", more: Markup | None = None
+) -> Notice:
     """`alert` has a runbook that says more."""
     detailed = element("p", element("bdi", detail)) if detail else None
     runbook = element("p", runbook_link(alert)) if alert else None
-    return Notice(severity, join((element("p", element("strong", title)), detailed, runbook)))
+    text = join(element("p", element("strong", title)), detailed, more, runbook)
+    return Notice(severity, text)

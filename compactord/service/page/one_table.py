@@ -62,16 +62,14 @@ def one_table(view: ServiceView, detail: TableDetail, now_ms: int) -> Markup:
     table = detail.view
     work = of_table(view, table.name)
     return join(
-        (
-            element("nav", element("a", "All tables", href="/"), aria_label="Up"),
-            element("h1", element("bdi", str(table.name)), status_mark(table.status.value)),
-            notice_list(list(_notices(table, now_ms))),
-            *(_parts(detail, work, now_ms) if table.first_poll_ms else ()),
-            section("settings-part", "Settings", facts(_settings(table, now_ms))),
-            section("counters-part", "Since the service started", facts(_counted(table)))
-            if table.first_poll_ms
-            else element("p", "Its files have not been read.", class_="quiet"),
-        )
+        element("nav", element("a", "All tables", href="/"), aria_label="Up"),
+        element("h1", element("bdi", str(table.name)), status_mark(table.status.value)),
+        notice_list(list(_notices(table, now_ms))),
+        *(_parts(detail, work, now_ms) if table.first_poll_ms else ()),
+        section("settings-part", "Settings", facts(_settings(table, now_ms))),
+        section("counters-part", "Since the service started", facts(_counted(table)))
+        if table.first_poll_ms
+        else element("p", "Its files have not been read.", class_="quiet"),
     )
 
 
@@ -125,17 +123,15 @@ def _shape_facts(table: TableView, now_ms: int) -> Iterator[tuple[str, str]]:
     age = f", oldest has waited {age_text(now_ms - backlog.oldest_ms)}" if backlog.oldest_ms else ""
     yield (
         "Backlog",
-        join((f"{count_text(backlog.tasks, 'compaction')}, ", size(backlog.size_bytes), age)),
+        join(f"{count_text(backlog.tasks, 'compaction')}, ", size(backlog.size_bytes), age),
     )
     yield "Newest snapshot", f"{count(shape.snapshot_id)} ({count(shape.snapshots)} kept)"
     yield "Planned at snapshot", count(table.planned_snapshot_id)
     yield (
         "Last commit",
         join(
-            (
-                f"snapshot {count(table.last_commit_snapshot_id)}, ",
-                moment(table.last_commit_ms, now_ms),
-            )
+            f"snapshot {count(table.last_commit_snapshot_id)}, ",
+            moment(table.last_commit_ms, now_ms),
         )
         if table.last_commit_ms
         else moment(0, now_ms),
@@ -151,7 +147,7 @@ def _bands(table: TableView) -> Markup | None:
     items = (
         element("li", band_mark(state), f" {count(bands.get(state, 0))}") for state in RunState
     )
-    return join((element("p", "Buckets by run state:"), element("ul", *items, class_="bands")))
+    return join(element("p", "Buckets by run state:"), element("ul", *items, class_="bands"))
 
 
 def _buckets(detail: TableDetail) -> Iterator[Markup]:
@@ -256,8 +252,8 @@ def _settings(table: TableView, now_ms: int) -> Iterator[tuple[str, str]]:
     if table.max_backlog_age_ms:
         yield "Backlog is late after", age_text(table.max_backlog_age_ms)
     window = "open" if table.window_open else "closed"
-    opens = join((", opens ", moment(table.next_window_ms, now_ms))) if table.next_window_ms else ""
-    yield "Window", window if table.window_open else join((window, opens))
+    opens = join(", opens ", moment(table.next_window_ms, now_ms)) if table.next_window_ms else ""
+    yield "Window", window if table.window_open else join(window, opens)
     yield "First poll", moment(table.first_poll_ms, now_ms)
     for kind in WorkKind:
         if kind in table.last_success_ms:
@@ -282,7 +278,7 @@ def _counted(table: TableView) -> Iterator[tuple[str, str]]:
     yield "Writers' commits lost by late renames, halted", count(counters.lost_commits_halted)
     yield "Files", f"{count(counters.input_files)} → {count(counters.output_files)}"
     yield "Files upgraded without rewriting", count(counters.upgraded_files)
-    yield "Bytes", join((size(counters.input_bytes), size(counters.output_bytes)), " → ")
+    yield "Bytes", join(size(counters.input_bytes), size(counters.output_bytes), separator=" → ")
     yield "Records", f"{count(counters.input_records)} → {count(counters.output_records)}"
     yield "Bytes written and discarded", size(counters.wasted_bytes)
     yield "Bytes that writers appended", size(counters.ingested_bytes)

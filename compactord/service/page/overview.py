@@ -21,13 +21,14 @@ from compactord.service.page.figures import (
     count,
     moment,
     more_tables,
+    noted,
     nothing,
     place,
     size,
     status_mark,
     table_link,
 )
-from compactord.service.page.grid import column, grid, section, tiles
+from compactord.service.page.grid import column, facts, grid, section
 from compactord.service.page.markup import Markup, element, join
 from compactord.service.page.need import Need, need_of
 from compactord.service.page.notices import Notice, notice_list, service_notices, table_notices
@@ -70,27 +71,25 @@ def overview(view: ServiceView, query: Mapping[str, str], now_ms: int) -> Markup
     tables = ordered(view.tables, choice, now_ms)
     more = None if choice.is_all else _all_link(choice)
     return join(
-        (
-            element("h1", "Compaction", _health_mark(whole, now_ms)),
-            notice_list(list(service_notices(whole, now_ms))),
-            tiles(_health(view, whole, now_ms)),
-            _attention(ordered(view.tables, Choice(), now_ms), choice, now_ms),
-            section(
-                "tables-part",
-                "Tables",
-                state_links(whole, choice),
-                _found_text(view, whole, choice),
-                _tables(tables, choice, now_ms),
-            ),
-            section("running-part", "Running", running_grid(view.running, now_ms, more)),
-            section("queue-part", "Queue", queue_grid(view.queue, view.queued, now_ms, more)),
-            section("recent-part", "Recent compactions", recent_grid(view.recent, now_ms, more)),
-            section(
-                "buckets-part",
-                "Buckets with the most sorted runs",
-                _buckets(view.top_buckets, more),
-            ),
-        )
+        element("h1", "Compaction", _health_mark(whole, now_ms)),
+        notice_list(list(service_notices(whole, now_ms))),
+        facts(_health(view, whole, now_ms), "tiles"),
+        _attention(ordered(view.tables, Choice(), now_ms), choice, now_ms),
+        section(
+            "tables-part",
+            "Tables",
+            state_links(whole, choice),
+            _found_text(view, whole, choice),
+            _tables(tables, choice, now_ms),
+        ),
+        section("running-part", "Running", running_grid(view.running, now_ms, more)),
+        section("queue-part", "Queue", queue_grid(view.queue, view.queued, now_ms, more)),
+        section("recent-part", "Recent compactions", recent_grid(view.recent, now_ms, more)),
+        section(
+            "buckets-part",
+            "Buckets with the most sorted runs",
+            _buckets(view.top_buckets, more),
+        ),
     )
 
 
@@ -127,58 +126,27 @@ def _health_mark(view: ServiceView, now_ms: int) -> Markup:
 def _health(view: ServiceView, whole: ServiceView, now_ms: int) -> Iterator[tuple[str, str]]:
     """Of the tables that are shown, and of the service, whatever is shown."""
     engine = view.engine
-    yield (
-        "Engine",
-        join(
-            (
-                status_mark(_engine_word(engine)),
-                element("small", f"{engine.master}, {count_text(engine.restarts, 'restart')}"),
-            )
-        ),
-    )
-    yield (
-        "Slots",
-        join(
-            (
-                f"{count(engine.running)} of {count(engine.slots)}",
-                meter(engine.running, engine.slots),
-                element("small", "busy with merges"),
-            )
-        ),
-    )
-    yield (
-        "Memory",
-        join(
-            (
-                size(engine.memory_reserved_bytes),
-                meter(engine.memory_reserved_bytes, engine.memory_budget_bytes),
-                element("small", "reserved of ", size(engine.memory_budget_bytes)),
-            )
-        ),
-    )
+    restarts = f"{engine.master}, {count_text(engine.restarts, 'restart')}"
+    yield "Engine", noted(status_mark(_engine_word(engine)), restarts)
+    busy = f"{count(engine.running)} of {count(engine.slots)}"
+    yield "Slots", noted(join(busy, meter(engine.running, engine.slots)), "busy with merges")
+    used, budget = engine.memory_reserved_bytes, engine.memory_budget_bytes
+    yield "Memory", noted(join(size(used), meter(used, budget)), "reserved of ", size(budget))
     shown, total = count(len(view.tables)), count(len(whole.tables))
     tables = shown if view is whole else f"{shown} of {total}"
-    yield "Tables", join((tables, element("small", _status_text(view.tables))))
+    yield "Tables", noted(tables, _status_text(view.tables))
     queued = sum(view.queued.values())
     wait = "compaction waits" if queued == 1 else "compactions wait"
-    yield "Queue", join((count(queued), element("small", wait)))
+    yield "Queue", noted(count(queued), wait)
     backlog = [table.backlog for table in view.tables if table.status not in _LEFT_ALONE]
     oldest_ms = min((b.oldest_ms for b in backlog if b.oldest_ms), default=0)
     waits = f"oldest has waited {age_text(now_ms - oldest_ms)}" if oldest_ms else "nothing is due"
-    yield "Backlog", join((size(sum(b.size_bytes for b in backlog)), element("small", waits)))
+    yield "Backlog", noted(size(sum(b.size_bytes for b in backlog)), waits)
     stale = [loop.name for loop in view.loops if now_ms - loop.heartbeat_ms > loop.stale_after_ms]
     if stale:
-        silent = element("small", f"silent: {', '.join(stale)}")
-        yield "Loops", join((status_mark("error"), silent))
-    yield (
-        "Up for",
-        join(
-            (
-                age_text(now_ms - view.started_ms),
-                element("small", f"{view.instance}, version {view.version}"),
-            )
-        ),
-    )
+        yield "Loops", noted(status_mark("error"), f"silent: {', '.join(stale)}")
+    version = f"{view.instance}, version {view.version}"
+    yield "Up for", noted(age_text(now_ms - view.started_ms), version)
 
 
 def _engine_word(engine: EngineView) -> str:
@@ -229,7 +197,7 @@ def _tables(tables: Sequence[TableView], choice: Choice, now_ms: int) -> Markup:
     rows = (_table_row(table, now_ms) for table in shown)
     by_need = "Most urgent need first, then larger backlog"
     caption = (
-        join(("Sorted as marked; ", element("a", "by need", href=replace(choice, sort="").link)))
+        join("Sorted as marked; ", element("a", "by need", href=replace(choice, sort="").link))
         if choice.sort
         else by_need
     )
@@ -239,7 +207,7 @@ def _tables(tables: Sequence[TableView], choice: Choice, now_ms: int) -> Markup:
         if choice.sort
         else f"{more_tables(more)} less urgent; "
     )
-    return join((found, element("p", rest, _all_link(choice)) if more else None))
+    return join(found, element("p", rest, _all_link(choice)) if more else None)
 
 
 def _all_link(choice: Choice) -> Markup:
@@ -256,7 +224,9 @@ def _table_row(table: TableView, now_ms: int) -> tuple[str, ...]:
         _state(table, now_ms),
         _runs(table),
         count(shape.level0_files) if table.info.compaction_trigger else nothing(),
-        _files(shape.files, shape.small_files),
+        noted(count(shape.files), f"{count(shape.small_files)} small")
+        if shape.small_files
+        else count(shape.files),
         size(shape.size_bytes),
         _backlog(table),
         age_text(now_ms - backlog.oldest_ms) if backlog.oldest_ms else nothing(),
@@ -268,7 +238,7 @@ def _state(table: TableView, now_ms: int) -> Markup:
     need = _NEED_MARKS.get(need_of(table, now_ms))
     marks: list[str | None] = [status_mark(table.status.value)]
     if table.status in _LEFT_ALONE:
-        return join((*marks, element("small", element("bdi", table.why))), " ")
+        return join(*marks, element("small", element("bdi", table.why)), separator=" ")
     if need == "late":
         marks.append(status_mark(need))
     if table.running_tasks:
@@ -278,7 +248,7 @@ def _state(table: TableView, now_ms: int) -> Markup:
         marks.append(
             element("small", f"window opens in {next_window}" if next_window else "window closed")
         )
-    return join(marks, " ")
+    return join(*marks, separator=" ")
 
 
 def _runs(table: TableView) -> Markup:
@@ -290,16 +260,11 @@ def _runs(table: TableView) -> Markup:
     return runs_bar(table.shape.sorted_runs_max, info.compaction_trigger, info.stop_trigger)
 
 
-def _files(files: int, small: int) -> Markup:
-    return join((count(files), element("small", f"{count(small)} small") if small else None))
-
-
 def _backlog(table: TableView) -> Markup:
     backlog = table.backlog
     if not backlog.tasks:
         return nothing()
-    tasks = element("small", count_text(backlog.tasks, "compaction"))
-    return join((size(backlog.size_bytes), tasks))
+    return noted(size(backlog.size_bytes), count_text(backlog.tasks, "compaction"))
 
 
 def _buckets(buckets: Sequence[BucketView], more: Markup | None) -> Markup:

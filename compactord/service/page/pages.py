@@ -63,11 +63,9 @@ def _table_page(status: StatusSource, path: str, clock: Clock) -> PageResponse |
             view, f"{name} · compactord", one_table(view, detail, now_ms), links=table_links(name)
         )
     missing = join(
-        (
-            element("h1", "No such table"),
-            element("p", "The service does not know ", element("bdi", str(name)), "."),
-            element("p", element("a", "All tables", href="/")),
-        )
+        element("h1", "No such table"),
+        element("p", "The service does not know ", element("bdi", str(name)), "."),
+        element("p", element("a", "All tables", href="/")),
     )
     return _page(view, "No such table · compactord", missing, status=HTTPStatus.NOT_FOUND)
 
@@ -109,7 +107,7 @@ def _page(
         ),
         element("script", Markup(SCRIPT)),
     )
-    html = join((Markup("<!DOCTYPE html>"), element("html", head, body, lang="en")), "\n")
+    html = join(Markup("<!DOCTYPE html>"), element("html", head, body, lang="en"), separator="\n")
     return _response(status, "text/html; charset=utf-8", html)
 
 

@@ -33,7 +33,7 @@ def runbook_list() -> Markup:
         element("div", element("dt", runbook_link(name, name)), element("dd", _meaning(text)))
         for name, text in runbooks().items()
     )
-    return join((_up(), element("h1", "Runbooks"), element("dl", *rows, class_="runbooks")))
+    return join(_up(), element("h1", "Runbooks"), element("dl", *rows, class_="runbooks"))
 
 
 def runbook_page(name: str) -> Markup | None:
@@ -42,7 +42,7 @@ def runbook_page(name: str) -> Markup | None:
     if text is None:
         return None
     _, _, rest = text.partition("\n")
-    return join((_up(), element("h1", name), element("pre", rest.strip(), class_="runbook")))
+    return join(_up(), element("h1", name), element("pre", rest.strip(), class_="runbook"))
 
 
 def _meaning(text: str) -> str:
@@ -57,4 +57,4 @@ def _up() -> Markup:
         element("a", "All tables", href="/"),
         element("a", "All runbooks", href=RUNBOOKS),
     )
-    return element("nav", join(links, " "), aria_label="Up")
+    return element("nav", join(*links, separator=" "), aria_label="Up")

@@ -16,6 +16,7 @@ from compactord.service.page.figures import (
     count,
     kind_text,
     moment,
+    noted,
     nothing,
     place,
     reason,
@@ -73,7 +74,7 @@ def queue_grid(
 ) -> Markup:
     """`queued` counts all that wait; `tasks` may be the first of them."""
     by_class = [
-        join((count(queued[kind]), element("abbr", kind.value, title=CLASSES[kind])), " ")
+        join(count(queued[kind]), element("abbr", kind.value, title=CLASSES[kind]), separator=" ")
         for kind in PriorityClass
         if queued.get(kind)
     ]
@@ -86,8 +87,8 @@ def queue_grid(
         for task in tasks
     )
     caption = f"The next {count(len(tasks))}, the most urgent first"
-    waiting = join(("; waiting in all: ", join(by_class, ", "))) if by_class else None
-    titled = join((caption, waiting))
+    waiting = join("; waiting in all: ", join(*by_class, separator=", ")) if by_class else None
+    titled = join(caption, waiting)
     return grid("queue", titled, _QUEUE, rows, empty="Nothing waits.", more=more)
 
 
@@ -150,13 +151,10 @@ def _task_cells(task: ActiveCompaction) -> tuple[str, ...]:
 
 def _progress(task: ActiveCompaction) -> Markup:
     return join(
-        (
-            f"{count(task.subcompactions_done)} of "
-            f"{count_text(task.subcompactions, 'subcompaction')}"
-            if task.status in (None, Status.RUNNING)
-            else task.status.value,
-            meter(task.subcompactions_done, task.subcompactions),
-        )
+        f"{count(task.subcompactions_done)} of {count_text(task.subcompactions, 'subcompaction')}"
+        if task.status in (None, Status.RUNNING)
+        else task.status.value,
+        meter(task.subcompactions_done, task.subcompactions),
     )
 
 
@@ -164,13 +162,13 @@ def _outcome(ended: EndedCompaction) -> Markup:
     snapshot = f" snapshot {ended.snapshot_id}" if ended.snapshot_id else None
     mark = status_mark(ended.outcome.value)
     if ended.outcome is Outcome.COMMITTED:
-        return join((mark, snapshot))
-    return join((mark, snapshot, element("small", element("bdi", ended.message))))
+        return join(mark, snapshot)
+    return join(mark, snapshot, element("small", element("bdi", ended.message)))
 
 
 def _change(text: Callable[[int], str], before: int, after: int, note: str | None = None) -> Markup:
-    shown = join((text(before), text(after)), " → ")
-    return join((shown, element("small", note))) if note else shown
+    shown = join(text(before), text(after), separator=" → ")
+    return noted(shown, note) if note else shown
 
 
 def _upgraded_text(files: int) -> str | None:

@@ -123,7 +123,7 @@ def test_none_and_false_leave_out_what_true_gives_no_value() -> None:
     assert element("input", disabled=True, hidden=False, value=None, tabindex=0) == (
         '<input disabled tabindex="0">'
     )
-    assert join(("a<", None, Markup("<br>"))) == "a&lt;<br>"
+    assert join("a<", None, Markup("<br>")) == "a&lt;<br>"
     assert escaped(escaped("<")) == "&lt;"
 
 
