@@ -61,7 +61,6 @@ class CatalogSection(Section):
     )
     settle_ms: Annotated[DurationMs, at_least(1000, "1 s")] = Field(
         default=duration_ms("10 s"),
-        alias="settle",
         description="with guarded, how long a snapshot has to stand: longer than a writer takes "
         "from its last look to the end of its copy",
     )

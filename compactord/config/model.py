@@ -18,12 +18,11 @@ from pydantic import (
     ValidationError,
     model_validator,
 )
-from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from compactord.config.amounts import duration_ms, duration_text, size_bytes
 from compactord.config.catalog_section import CatalogName, CatalogSection
 from compactord.config.choices import LogFormat, LogLevel
-from compactord.config.section import Section
+from compactord.config.section import Section, wrong_value
 from compactord.config.table_settings import Rule, TableSettings
 from compactord.config.values import (
     Digits,
@@ -55,9 +54,7 @@ def _spark_key(key: str) -> str:
 
 def _wrong(attribute: str, value: int, expected: str) -> ValidationError:
     """An error of a value that does not fit another one of its section, at its own place."""
-    kind = PydanticCustomError("option", "{expected}", {"expected": expected, "hint": ""})
-    details = InitErrorDetails(type=kind, loc=(attribute,), input=value)
-    return ValidationError.from_exception_data("section", [details])
+    return ValidationError.from_exception_data("section", [wrong_value(attribute, value, expected)])
 
 
 Settings = Annotated[
@@ -102,16 +99,13 @@ class Spark(Section):
     conf: Settings = Field(default={}, description="Spark settings, verbatim")
     task_memory_bytes: Annotated[SizeBytes, at_least(LEAST_TASK_MEMORY_BYTES, "32 mb")] = Field(
         default=size_bytes("512 mb"),
-        alias="task_memory",
         description="memory of one merge, in addition to its idle worker's",
     )
 
 
 class Discovery(Section):
     catalog_list_interval_ms: Annotated[DurationMs, _SECOND] = Field(
-        default=duration_ms("60 s"),
-        alias="catalog_list_interval",
-        description="how often databases and tables are listed",
+        default=duration_ms("60 s"), description="how often databases and tables are listed"
     )
     including_databases: TablePattern = Field(
         default=_EVERYTHING,
@@ -132,19 +126,16 @@ class Limits(Section):
     )
     memory_bytes: Annotated[SizeBytes, at_least(LEAST_TASK_MEMORY_BYTES, "32 mb")] | None = Field(
         default=None,
-        alias="memory",
         description="memory of all merges at once; null: 3/4 of the machine's, or the cgroup's; "
         "on a cluster what its cores hold",
     )
     max_commit_delay_ms: DurationMs = Field(
         default=duration_ms("5 s"),
-        alias="max_commit_delay",
         description="how long a compaction waits for others of its table that are under way, to be "
         "published in one snapshot with them; 0 s: never",
     )
     task_timeout_ms: Annotated[DurationMs, _SECOND] = Field(
         default=duration_ms("10 min"),
-        alias="task_timeout",
         description="a merge may take so long, and as long as it takes to read its files at "
         "task_min_rate; then it is cancelled and its bucket is quarantined",
     )
@@ -157,13 +148,9 @@ class Limits(Section):
 
 class Backoff(Section):
     min_ms: Annotated[DurationMs, at_least(1, "1 ms")] = Field(
-        default=duration_ms("5 s"), alias="min", description="pause after the first failure"
+        default=duration_ms("5 s"), description="pause after the first failure"
     )
-    max_ms: DurationMs = Field(
-        default=duration_ms("10 min"),
-        alias="max",
-        description="longest pause",
-    )
+    max_ms: DurationMs = Field(default=duration_ms("10 min"), description="longest pause")
 
     @model_validator(mode="after")
     def _is_a_range(self) -> Backoff:
@@ -180,8 +167,7 @@ class Retry(Section):
         default=10, description="consecutive failures after which a table is halted"
     )
     halt_after_lost_snapshots: Annotated[StrictInt, Field(ge=1), Digits] = Field(
-        default=1,
-        description="snapshots replaced by another writer after which a table is halted",
+        default=1, description="snapshots replaced by another writer after which a table is halted"
     )
     backoff: Backoff = Backoff()
 
@@ -189,18 +175,14 @@ class Retry(Section):
 class Recovery(Section):
     orphan_grace_ms: OrphanGraceMs = Field(
         default=duration_ms("1 d"),
-        alias="orphan_grace",
         description="age at which left-over files are deleted whose process cannot be proved "
         "dead; longer than any merge, 1 h or more",
     )
     interval_ms: Annotated[DurationMs, _SECOND] = Field(
-        default=duration_ms("1 h"),
-        alias="interval",
-        description="how often orphan files are searched for",
+        default=duration_ms("1 h"), description="how often orphan files are searched for"
     )
     writer_delay_ms: Annotated[DurationMs, _SECOND] = Field(
         default=duration_ms("10 min"),
-        alias="writer_delay",
         description="how long a writer may pause within a commit: for so long snapshots are looked "
         "back at where a writer's rename can replace them",
     )
@@ -225,19 +207,16 @@ class Alerts(Section):
 
 class Startup(Section):
     timeout_ms: Annotated[DurationMs, _SECOND] = Field(
-        default=duration_ms("5 min"),
-        alias="timeout",
-        description="how long to wait for Spark",
+        default=duration_ms("5 min"), description="how long to wait for Spark"
     )
 
 
 class Shutdown(Section):
     grace_ms: Annotated[DurationMs, _SECOND] = Field(
-        default=duration_ms("300 s"), alias="grace", description="time from the signal to the end"
+        default=duration_ms("300 s"), description="time from the signal to the end"
     )
     commit_reserve_ms: DurationMs = Field(
         default=duration_ms("30 s"),
-        alias="commit_reserve",
         description="part of the grace reserved for commits; merges are cancelled before it",
     )
 
@@ -251,7 +230,7 @@ class Shutdown(Section):
 
 class Reload(Section):
     interval_ms: Annotated[DurationMs, _SECOND] = Field(
-        default=duration_ms("30 s"), alias="interval", description="how often the file is checked"
+        default=duration_ms("30 s"), description="how often the file is checked"
     )
 
 

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+
+def _key(attribute: str) -> str:
+    """Attributes have their unit in the name, keys do not."""
+    return attribute.removesuffix("_ms").removesuffix("_bytes")
 
 
 class Section(BaseModel):
     """A frozen mapping with fixed keys: unknown ones are errors, null means all defaults."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", protected_namespaces=(), alias_generator=_key
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -18,3 +26,10 @@ class Section(BaseModel):
     def __repr_args__(self) -> list[tuple[str | None, object]]:
         """Shows no values: any text may be a secret, and a repr ends up in logs and tracebacks."""
         return []
+
+
+def wrong_value(place: str, value: object, expected: str, hint: str = "") -> InitErrorDetails:
+    """An error at an attribute or key of its own section, in words for people."""
+    context = {"expected": expected, "hint": hint}
+    kind = PydanticCustomError("option", "{expected}", context)
+    return InitErrorDetails(type=kind, loc=(place,), input=value)

@@ -12,11 +12,11 @@ from pydantic import (
     StrictInt,
     ValidationError,
 )
-from pydantic_core import InitErrorDetails, PydanticCustomError
+from pydantic_core import InitErrorDetails
 
 from compactord.config.amounts import duration_ms
 from compactord.config.choices import Mode, SnapshotExpiry
-from compactord.config.section import Section
+from compactord.config.section import Section, wrong_value
 from compactord.config.values import (
     Digits,
     DurationMs,
@@ -52,16 +52,10 @@ def _table_options(options: dict[str, str]) -> dict[str, str]:
         except UsageError as error:
             # The text before this quotes the value, which may be a secret.
             _, separator, expected = str(error).rpartition(": expected ")
-            context = {"expected": expected, "hint": ""}
-            if not separator:
-                context = {"expected": "an option that may be set here", "hint": expected}
-            wrong.append(
-                InitErrorDetails(
-                    type=PydanticCustomError("option", "{expected}", context),
-                    loc=(key,),
-                    input=value,
-                )
-            )
+            if separator:
+                wrong.append(wrong_value(key, value, expected))
+            else:
+                wrong.append(wrong_value(key, value, "an option that may be set here", expected))
     if wrong:
         raise ValidationError.from_exception_data("options", wrong)
     return options
@@ -94,16 +88,13 @@ class TableSettings(Section):
         default=False, description="keep to the windows even when writers are about to stall"
     )
     max_backlog_age_ms: Annotated[DurationMs, _SECOND] = Field(
-        default=duration_ms("30 min"),
-        alias="max_backlog_age",
-        description="how long work may wait before it gets priority",
+        default=duration_ms("30 min"), description="how long work may wait before it gets priority"
     )
     max_concurrent_tasks: Annotated[StrictInt, Field(ge=1), Digits] = Field(
         default=4, description="task slots that one table may hold"
     )
     discovery_interval_ms: Annotated[DurationMs, _SECOND] | None = Field(
         default=None,
-        alias="discovery_interval",
         description="how often a table is polled; null: its own continuous.discovery-interval",
     )
     max_quiet_interval_ms: Annotated[DurationMs, _SECOND] | None = Field(
@@ -114,13 +105,11 @@ class TableSettings(Section):
     )
     append_wait_ms: DurationMs | None = Field(
         default=duration_ms("30 min"),
-        alias="append_wait",
         description="small append files that waited longer are merged even if they are few; "
         "null: they wait for more",
     )
     quiet_for_ms: DurationMs = Field(
         default=0,
-        alias="quiet_for",
         description="how long partitions of append tables are skipped after a command rewrote "
         "them (DELETE, UPDATE, MERGE); 0 s: not at all",
     )
