@@ -40,7 +40,7 @@ from compactord.scheduler.maintenance import due_maintenance, round_ended
 from compactord.scheduler.record import Status
 from compactord.scheduler.scheduled_table import ScheduledTable
 from compactord.scheduler.slots import Jobs, Slots
-from compactord.scheduler.status import EndedCompaction, Outcome
+from compactord.scheduler.status import Outcome
 from compactord.table.cycle import Cycle, Dispatch, InputsReplaced, Planned
 
 
@@ -68,6 +68,7 @@ class Scheduler:
         self.at_once: int | None = None
         self.wall = wall
         self.accounting = Accounting(retry)
+        self.recent = self.accounting.recent
         self.picks: Counter[tuple[WorkKind, CompactReason]] = Counter()
         # Plans received so far.
         self.plans = 0
@@ -75,6 +76,7 @@ class Scheduler:
         self._kinds = kinds
         self._jobs = Jobs(jobs_max)
         self._slots = Slots(jobs=self._jobs, wall=wall, time_limit=time_limit)
+        self.engine = self._slots.engine
         self._cycles = Cycles(self._jobs, self._slots, max_commit_delay_ms)
         self._compactions = Compactions(self.accounting, self._slots, self._cycles)
         self._added = 0
@@ -92,25 +94,6 @@ class Scheduler:
     def is_ending(self) -> bool:
         """Whether no new commit may begin."""
         return self._cycles.is_ending
-
-    @property
-    def recent(self) -> Sequence[EndedCompaction]:
-        """The compactions that ended last, the newest first."""
-        return self.accounting.recent
-
-    @property
-    def running_subcompactions(self) -> int:
-        """Subcompactions at the engine that have time left to answer."""
-        return self._slots.engine.running
-
-    @property
-    def hung_subcompactions(self) -> int:
-        """Subcompactions at the engine that did not answer in time; each takes a slot away."""
-        return self._slots.engine.hung
-
-    def all_hung_since_ms(self, now_ms: int) -> int:
-        """Since when every slot is lost to a hung subcompaction; `now_ms` while one is not."""
-        return self._slots.engine.all_hung_since_ms(self.slots, now_ms)
 
     def last_progress_ms(self, now_ms: int) -> int:
         """When a cycle or dispatch began or ended last, if none can begin now; else `now_ms`.

@@ -229,7 +229,7 @@ class Daemon:
                 self._events.get_nowait()()
         start_s, now_ms = self._clock.monotonic_s(), self._clock.steady_ms()
         is_tick = start_s >= self._next_tick_s
-        self._capacity.count_busy(self._scheduler.running_subcompactions)
+        self._capacity.count_busy(self._scheduler.engine.running)
         if is_tick:
             self._watch_clock(now_ms)
         effects = self._scheduler.tick(now_ms) if is_tick else self._scheduler.decide(now_ms)
@@ -250,7 +250,7 @@ class Daemon:
     def _publish_view(self, now_ms: int) -> None:
         facts, scheduler = self._facts, self._scheduler
         facts.config = self._settings.view
-        running, hung = scheduler.running_subcompactions, scheduler.hung_subcompactions
+        running, hung = scheduler.engine.running, scheduler.engine.hung
         facts.engine = self._capacity.view(running, hung)
         heartbeats.beat(facts, scheduler, self._tables, now_ms)
         # Of no catalog it waits for the answer: the tables of the others are to be served.
@@ -308,7 +308,7 @@ class Daemon:
             self._registry.polled(self._scheduler.tables[job.name])
 
     def _subcompaction_has_ended(self, outcome: TaskOutcome) -> None:
-        self._capacity.count_busy(self._scheduler.running_subcompactions)
+        self._capacity.count_busy(self._scheduler.engine.running)
         self._capacity.subcompaction_ended(outcome)
         if isinstance(outcome, SubcompactionResult):
             self._metrics.worker_requests(outcome.stats.requests)

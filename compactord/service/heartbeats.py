@@ -16,7 +16,10 @@ _SLOTS_STALE_MS = 300_000
 def beat(facts: Facts, scheduler: Scheduler, tables: ServedTables, now_ms: int) -> None:
     """Write down the beats of the loop, the slots and the jobs: when, and after how long stale."""
     facts.beats["dispatcher"] = (now_ms, LOOP_STALE_MS)
-    facts.beats["slots"] = (scheduler.all_hung_since_ms(now_ms), _SLOTS_STALE_MS)
+    facts.beats["slots"] = (
+        scheduler.engine.all_hung_since_ms(scheduler.slots, now_ms),
+        _SLOTS_STALE_MS,
+    )
     facts.beats["jobs"] = (scheduler.last_progress_ms(now_ms), HUNG_JOB_MS)
     for phase in Phase:
         since_ms = [

@@ -208,7 +208,7 @@ class OneShot:
             (record,) = self._table.with_status(Status.PLANNED)
             free = 1
             if record.pending.reads_files:
-                free = self._running_engine().capacity - self._scheduler.running_subcompactions
+                free = self._running_engine().capacity - self._scheduler.engine.running
             effect = replace(effect, free_slots=max(1, free))
         self._runner.run(effect)
 
@@ -325,7 +325,7 @@ class OneShot:
         """
         scheduler = self._scheduler
         # A hung worker is given time to end, so that it removes its files.
-        if not (scheduler.running_subcompactions or scheduler.hung_subcompactions):
+        if not (scheduler.engine.running or scheduler.engine.hung):
             return False
         outcome = self._running_engine().next_outcome(timeout_s=0.2)
         while outcome is not None:
@@ -373,9 +373,9 @@ class OneShot:
         """After a stop or an error: cancel what runs, and remove outputs of what has finished."""
         self._scheduler.drain(self._clock.steady_ms())
         self._scheduler.end()
-        if self._engine is not None and self._scheduler.running_subcompactions:
+        if self._engine is not None and self._scheduler.engine.running:
             self._engine.cancel()
-            while self._scheduler.running_subcompactions:
+            while self._scheduler.engine.running:
                 outcome = self._engine.next_outcome(_CANCEL_WAIT_S)
                 if outcome is None:
                     break

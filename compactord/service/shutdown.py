@@ -47,8 +47,8 @@ class Shutdown:
             return
         self._has_cancelled = True
         self._scheduler.end()
-        if self._scheduler.running_subcompactions:
-            _log.info("tasks_cancelled", subcompactions=self._scheduler.running_subcompactions)
+        if self._scheduler.engine.running:
+            _log.info("tasks_cancelled", subcompactions=self._scheduler.engine.running)
         self._cancel()
 
     def is_over(self, limits: Limits) -> bool:

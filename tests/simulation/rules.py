@@ -335,8 +335,8 @@ class Rules:
     def look(self) -> None:
         """Sums and bounds."""
         scheduler = self._world.scheduler
-        hung = scheduler.hung_subcompactions
-        assert scheduler.running_subcompactions + hung == len(self._world.running)
+        hung = scheduler.engine.hung
+        assert scheduler.engine.running + hung == len(self._world.running)
         assert not self._late, "files of late workers are not removed"
         for name, scheduled in scheduler.tables.items():
             mine = self._held(name)
@@ -356,7 +356,7 @@ class Rules:
         assert scheduler.is_idle, "something is under way"
         assert not self.active, f"nobody knows what became of {sorted(self.active)}"
         assert all(number in self._cancelled for number, _ in self._world.running)
-        assert scheduler.running_subcompactions == 0
+        assert scheduler.engine.running == 0
         assert sum(self.dispatched_count.values()) == sum(self.outcomes.values())
         for name, scheduled in scheduler.tables.items():
             booked = sum(scheduled.counts.compactions.values())

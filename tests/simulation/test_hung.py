@@ -57,13 +57,13 @@ def test_a_worker_that_can_be_ended_costs_its_bucket_a_pause_and_nothing_else() 
 def test_an_engine_at_which_all_is_hung_is_started_again_after_a_minute(slots: int) -> None:
     world, name = _with_one_hung(slots, deaf=1.0)
     world.run(LIMIT_MS)
-    assert world.scheduler.hung_subcompactions == 1
-    since_ms = world.scheduler.all_hung_since_ms(world.now_ms)
+    assert world.scheduler.engine.hung == 1
+    since_ms = world.scheduler.engine.all_hung_since_ms(world.scheduler.slots, world.now_ms)
     assert (since_ms < world.now_ms) == (slots == 1), "all slots are lost"
     assert world.rules.published[name] == 0
     world.run(RESTART_ALONE_MS + 20_000)
     assert world.restarts == 1
-    assert world.scheduler.hung_subcompactions == 0
+    assert world.scheduler.engine.hung == 0
     assert world.rules.published[name] == 1
 
 
@@ -79,7 +79,7 @@ def test_a_deaf_worker_beside_busy_ones_costs_one_slot_for_an_hour_at_most() -> 
     assert len(world.running) == 2
     world.run(RESTART_AT_LAST_MS // 2 + LIMIT_MS)
     assert world.restarts == 1
-    assert world.scheduler.hung_subcompactions == 0
+    assert world.scheduler.engine.hung == 0
     assert world.rules.published[name] > 0
 
 

@@ -170,7 +170,7 @@ def test_a_hung_subcompaction_ends_its_compaction_at_once() -> None:
     assert scheduled.failures == 1
     assert list(scheduled.quarantined) == [cycle.ended[0].compaction.bucket]
     assert scheduled.slots == 0, "it no longer counts against the table"
-    assert (stage.scheduler.running_subcompactions, stage.scheduler.hung_subcompactions) == (0, 1)
+    assert (stage.scheduler.engine.running, stage.scheduler.engine.hung) == (0, 1)
     assert {"SubcompactionHung", "BucketQuarantined", "EndedCompaction"} <= set(
         stage.observer.events
     )
@@ -193,7 +193,7 @@ def test_its_slot_and_its_bucket_wait_for_the_engine_and_its_late_files_are_remo
     removed, *begun = stage.decide()
     assert removed == RemoveOutputs(subcompaction=submit.subcompaction, result=result)
     assert len(begun) == 1, "the slot is free"
-    assert stage.scheduler.hung_subcompactions == 0
+    assert stage.scheduler.engine.hung == 0
     stage.scheduler.subcompaction_ended(result, stage.now)
     assert not any(isinstance(each, RemoveOutputs) for each in stage.decide())
 

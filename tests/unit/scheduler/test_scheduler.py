@@ -262,11 +262,11 @@ def test_subcompactions_never_exceed_slots_and_fewer_slots_let_them_end() -> Non
                 stage.cycle_ended(effect)
             elif isinstance(effect, DispatchJob):
                 stage.dispatched(effect)
-        assert stage.scheduler.running_subcompactions <= 2
-    assert stage.scheduler.running_subcompactions == 2
+        assert stage.scheduler.engine.running <= 2
+    assert stage.scheduler.engine.running == 2
     stage.scheduler.slots = 1
     assert stage.decide(1_000) == []
-    assert stage.scheduler.running_subcompactions == 2
+    assert stage.scheduler.engine.running == 2
 
 
 def test_when_one_subcompaction_fails_for_good_the_others_are_not_begun() -> None:
@@ -281,7 +281,7 @@ def test_when_one_subcompaction_fails_for_good_the_others_are_not_begun() -> Non
     assert isinstance(cycle, CycleJob)
     assert [type(each) for each in cycle.ended] == [Failed]
     assert stage.outcomes() == {Outcome.FAILED: 1}
-    assert stage.scheduler.running_subcompactions == 0
+    assert stage.scheduler.engine.running == 0
 
 
 def test_a_subcompaction_that_may_succeed_is_tried_again_before_its_bucket_is_quarantined() -> None:
