@@ -92,12 +92,10 @@ def expire_snapshots(
     """
     found = _due(storage, table, options, now_ms=now_ms, keep_from=keep_from)
     if isinstance(found, Expired):
+        if found.first and not has_earliest_hint(storage, table.root):
+            write_earliest_hint(storage, table.root, found.first)
         return found
     wanted, snapshots = found
-    if wanted.is_empty:
-        if not has_earliest_hint(storage, table.root):
-            write_earliest_hint(storage, table.root, wanted.first)
-        return Expired(first=wanted.first, end=wanted.first, more=wanted.more)
     counts: Counter[str] = Counter()
     why_not = None
     try:
@@ -134,38 +132,19 @@ def preview_expiry(
     if isinstance(found, Expired):
         return ExpiryPreview(figures=found)
     wanted, snapshots = found
-    if wanted.is_empty:
-        return ExpiryPreview(
-            figures=Expired(first=wanted.first, end=wanted.first, more=wanted.more)
-        )
     try:
         round_ = _Round(storage, table, wanted, snapshots)
-        plan, expiring = round_.plan(bucket_folder), round_.snapshot_paths
+        plan = round_.plan(bucket_folder)
     except _TableChanged as moved:
         figures = Expired(first=wanted.first, end=wanted.end, why_not=str(moved))
         return ExpiryPreview(figures=figures)
-    return ExpiryPreview(
-        figures=Expired(
-            first=wanted.first,
-            end=wanted.end,
-            snapshots=len(expiring),
-            data_files=len(plan.data_files),
-            changelog_files=len(plan.changelog_files),
-            manifests=len(plan.manifests) + len(plan.lists),
-            index_files=len(plan.index_files) + len(plan.statistics),
-            size_bytes=plan.size_bytes,
-            more=wanted.more,
-        ),
-        files=(
-            *plan.data_files,
-            *plan.changelog_files,
-            *plan.manifests,
-            *plan.index_files,
-            *plan.statistics,
-            *plan.lists,
-            *expiring,
-        ),
-    )
+    counts, files = Counter({"size_bytes": plan.size_bytes}), list[str]()
+    for kind, unneeded in (*plan.files, *plan.metadata, ("snapshots", round_.snapshot_paths)):
+        counts[kind] += len(unneeded)
+        files += unneeded
+    first, end = wanted.first, wanted.end
+    figures = Expired(first=first, end=end, more=wanted.more, why_not=None, **counts)
+    return ExpiryPreview(figures=figures, files=tuple(files))
 
 
 def _due(
@@ -192,6 +171,8 @@ def _due(
         time_of=snapshots.time_ms,
         now_ms=now_ms,
     )
+    if wanted.is_empty:
+        return Expired(first=wanted.first, end=wanted.first, more=wanted.more)
     return wanted, snapshots
 
 
@@ -280,14 +261,13 @@ class _Round:
     ) -> None:
         """Delete the files; `counts` (by fields of `Expired`) are right even after an error."""
         plan = self.plan(bucket_folder)
-        self._delete("data_files", plan.data_files, counts)
-        self._delete("changelog_files", plan.changelog_files, counts)
+        for kind, unneeded in plan.files:
+            self._delete(kind, unneeded, counts)
         if options.clean_empty_directories and remove_empty_folder is not None:
             _remove_folders(self._location, plan.bucket_folders, remove_empty_folder)
         self._check()
-        self._delete("manifests", plan.manifests, counts)
-        self._delete("index_files", (*plan.index_files, *plan.statistics), counts)
-        self._delete("manifests", plan.lists, counts)
+        for kind, unneeded in plan.metadata:
+            self._delete(kind, unneeded, counts)
         counts["size_bytes"] = plan.size_bytes
         for path in self.snapshot_paths:
             self._check()

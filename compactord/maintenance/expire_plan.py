@@ -69,6 +69,20 @@ class ExpirePlan:
     lists: tuple[str, ...]
     size_bytes: int
 
+    @property
+    def files(self) -> tuple[tuple[str, Sequence[str]], ...]:
+        """What is deleted first, by the name of its count in `Expired`."""
+        return ("data_files", self.data_files), ("changelog_files", self.changelog_files)
+
+    @property
+    def metadata(self) -> tuple[tuple[str, Sequence[str]], ...]:
+        """What is deleted then, in the same way."""
+        return (
+            ("manifests", self.manifests),
+            ("index_files", (*self.index_files, *self.statistics)),
+            ("manifests", self.lists),
+        )
+
 
 def plan_expiry(
     reader: MetadataReader, history: ExpiringHistory, *, bucket_folder: Callable[[BucketId], str]

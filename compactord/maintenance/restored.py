@@ -42,10 +42,7 @@ def why_incomplete(storage: Storage, location: str, branch: str, before_ms: int)
         made = [*files.values(), *storage.list(paths.schema_folder(root))]
         if made and all(status.changed_ms < before_ms for status in made):
             return None
-    if hint is None and not files:
-        return f"{root} has no snapshots: {_MAY_BE_RESTORED}"
-    trouble = hint_trouble(hint, files)
-    return trouble if trouble is None else f"{root}: {trouble}"
+    return _trouble_at(root, hint, files)
 
 
 def main_trouble(storage: Storage, table: TableRef, now_ms: int) -> str | None:
@@ -63,6 +60,11 @@ def main_trouble(storage: Storage, table: TableRef, now_ms: int) -> str | None:
         schemas = list(storage.list(paths.schema_folder(root)))
         if schemas and all(each.changed_ms < now_ms - _UNCHANGED_MS for each in schemas):
             return None
+    return _trouble_at(root, hint, ids)
+
+
+def _trouble_at(root: str, hint: int | None, ids: Collection[int]) -> str | None:
+    if hint is None and not ids:
         return f"{root} has no snapshots: {_MAY_BE_RESTORED}"
     trouble = hint_trouble(hint, ids)
     return trouble if trouble is None else f"{root}: {trouble}"

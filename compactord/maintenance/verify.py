@@ -77,14 +77,13 @@ def verify_table(
     suspects = {(each.kind, each.path) for each in first.findings if each.kind in _MAY_PASS}
     if not suspects:
         return first
+    lasting = tuple(each for each in first.findings if each.kind not in _MAY_PASS)
     pause()
     try:
         second = _verified_once(storage, table, wanted, rules, progress)
     except UsageError as error:
         # The version that was wanted has expired, or was deleted.
-        kept = (each for each in first.findings if each.kind not in _MAY_PASS)
-        return replace(first, findings=tuple(kept), unknown=(*first.unknown, str(error)))
-    lasting = (each for each in first.findings if each.kind not in _MAY_PASS)
+        return replace(first, findings=lasting, unknown=(*first.unknown, str(error)))
     again = (
         each
         for each in second.findings

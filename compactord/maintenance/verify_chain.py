@@ -83,7 +83,8 @@ class ChainCheck:
         for number, version in enumerate(self.versions):
             self._progress(f"metadata of {number:,} of {len(self.versions):,} snapshots and tags")
             for finding in self._lacks(version):
-                self._note(finding, version.name)
+                if finding is not None:
+                    self._note(finding, version.name)
         return tuple(self._found.values())
 
     def newest(self) -> Version | None:
@@ -211,12 +212,12 @@ class ChainCheck:
     def _exists(self, root: str, snapshot_id: int) -> bool:
         return self._storage.status(paths.snapshot_path(root, snapshot_id)) is not None
 
-    def _lacks(self, version: Version) -> Iterator[Finding]:
-        """What is wrong with the files of metadata that a version needs."""
+    def _lacks(self, version: Version) -> Iterator[Finding | None]:
+        """What is wrong with each file of metadata that a version needs; None: nothing."""
         snapshot, storage, location = version.snapshot, self._storage, self._location
         root, schema_id = version.root, snapshot.schema_id
         schema = paths.schema_path(root, schema_id)
-        yield from self._once(schema, lambda: read_schema(storage, root, schema_id))
+        yield self._once(schema, lambda: read_schema(storage, root, schema_id))
         lists = [
             (snapshot.base_manifest_list, snapshot.base_manifest_list_size),
             (snapshot.delta_manifest_list, snapshot.delta_manifest_list_size),
@@ -230,16 +231,16 @@ class ChainCheck:
             try:
                 manifests = read_manifest_list(storage, path, size)
             except CompactordError as error:
-                yield from self._failed(path, error)
+                yield self._failed(path, error)
             else:
                 yield from self._manifests(manifests)
         if snapshot.index_manifest is not None:
             yield from self._index(snapshot.index_manifest)
         if snapshot.statistics is not None:
             path = paths.statistics_path(location, snapshot.statistics)
-            yield from self._once(path, lambda: self._parse_json(path))
+            yield self._once(path, lambda: self._parse_json(path))
 
-    def _manifests(self, manifests: tuple[ManifestFile, ...]) -> Iterator[Finding]:
+    def _manifests(self, manifests: tuple[ManifestFile, ...]) -> Iterator[Finding | None]:
         def read(manifest: ManifestFile) -> None:
             for _ in read_entry_columns(self._storage, self._location, [manifest]):
                 pass
@@ -252,30 +253,22 @@ class ChainCheck:
         results = results_of(self._storage, attempted(read), new)
         for manifest, found in zip(new, results, strict=True):
             path = path_of(manifest)
-            self._read[path] = None
-            if isinstance(found, CompactordError):
-                self._read[path] = next(self._failed(path, found), None)
+            self._read[path] = None if found is None else self._failed(path, found)
             self._progress(f"{self.manifests:,} manifests")
-        for manifest in manifests:
-            known = self._read[path_of(manifest)]
-            if known is not None:
-                yield known
+        yield from (self._read[path_of(manifest)] for manifest in manifests)
 
-    def _index(self, name: str) -> Iterator[Finding]:
-        path = paths.manifest_path(self._location, name)
-        entries: tuple[IndexEntry, ...] = ()
+    def _index(self, name: str) -> Iterator[Finding | None]:
         try:
             entries = read_index_entries(self._storage, self._location, name)
         except CompactordError as error:
-            yield from self._failed(path, error)
+            yield self._failed(paths.manifest_path(self._location, name), error)
+            return
         for entry in entries:
             if entry.external_path is None:
                 file = paths.index_path(self._location, entry.file_name)
                 if file not in self._read:
                     self._read[file] = self._index_file(file, entry)
-                known = self._read[file]
-                if known is not None:
-                    yield known
+                yield self._read[file]
 
     def _index_file(self, path: str, entry: IndexEntry) -> Finding | None:
         try:
@@ -297,23 +290,21 @@ class ChainCheck:
         except ValueError as error:
             raise FormatError(path, f"statistics that are not JSON ({error})") from error
 
-    def _once(self, path: str, read: Callable[[], object]) -> Iterator[Finding]:
+    def _once(self, path: str, read: Callable[[], object]) -> Finding | None:
         """What reading a file that several versions share fails with; it is read once."""
         if path not in self._read:
             self._read[path] = None
             try:
                 read()
             except CompactordError as error:
-                self._read[path] = next(self._failed(path, error), None)
-        known = self._read[path]
-        if known is not None:
-            yield known
+                self._read[path] = self._failed(path, error)
+        return self._read[path]
 
-    def _failed(self, path: str, error: CompactordError) -> Iterator[Finding]:
+    def _failed(self, path: str, error: CompactordError) -> Finding | None:
         """A finding, unless the file is one that a newer release wrote: that is not known."""
-        if isinstance(error, UnsupportedTable):
-            text = f"{path}: {'; '.join(error.reasons)}"
-            if text not in self.unknown:
-                self.unknown.append(text)
-            return
-        yield metadata_finding(path, error)
+        if not isinstance(error, UnsupportedTable):
+            return metadata_finding(path, error)
+        text = f"{path}: {'; '.join(error.reasons)}"
+        if text not in self.unknown:
+            self.unknown.append(text)
+        return None
