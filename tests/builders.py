@@ -17,6 +17,7 @@ from compactord.catalog.access import TableAccess, table_in_folder
 from compactord.clock import Clock, SystemClock
 from compactord.commit.changes import Committed
 from compactord.commit.publish import SnapshotPublisher, StorePublisher
+from compactord.config.model import Limits
 from compactord.engine.base import Engine
 from compactord.engine.inline import InlineEngine
 from compactord.formats.registry import FORMATS, Formats
@@ -32,7 +33,7 @@ from compactord.paimon.table import TableRef, branch_of
 from compactord.paimon.types import AtomicType, DataField, TypeRoot
 from compactord.plan.table import Strategy
 from compactord.rewrite.subcompaction import run_subcompaction
-from compactord.service.one_shot import MAX_COMMIT_DELAY_MS, OneShot
+from compactord.service.one_shot import OneShot
 from compactord.state.table_state import TableState, data_manifests, load_state
 from compactord.storage.base import Storage
 from compactord.table.in_flight import Finished
@@ -174,7 +175,7 @@ def one_shot(
     quiet_for_ms: int = 0,
     pick: PickRule = PickRule.RELEASE_2_1,
     progress: Progress | None = None,
-    max_commit_delay_ms: int = MAX_COMMIT_DELAY_MS,
+    max_commit_delay_ms: int = 5000,
     formats: Formats = FORMATS,
     functions: MergeFunctions = MERGE_FUNCTIONS,
 ) -> OneShot:
@@ -201,7 +202,7 @@ def one_shot(
         ),
         progress=progress or Silent(),
         stop=stop or threading.Event(),
-        max_commit_delay_ms=max_commit_delay_ms,
+        limits=Limits().model_copy(update={"max_commit_delay_ms": max_commit_delay_ms}),
     )
 
 

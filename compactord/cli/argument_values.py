@@ -7,18 +7,16 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from compactord.config.amounts import duration_ms, orphan_grace_ms, size_bytes
-from compactord.config.model import ServiceConfig
+from compactord.config.model import Limits, ServiceConfig
 from compactord.config.warehouse import pairs, resolved
 from compactord.engine.masters import check_spark
 from compactord.errors import UsageError
 from compactord.model import PickRule
 from compactord.paimon.options.catalogue import check_override
 from compactord.plan.table import Strategy
-from compactord.scheduler.at_engine import TimeLimit
-from compactord.service.capacity import time_limit
 from compactord.table import report
 from compactord.table.partition_texts import unescaped
 
@@ -34,7 +32,7 @@ class EngineArguments:
     spark_conf: Mapping[str, str]
     memory_bytes: int
     orphan_grace_ms: int
-    time_limit: TimeLimit
+    limits: Limits
 
 
 def engine_arguments(args: argparse.Namespace, config: ServiceConfig) -> EngineArguments:
@@ -53,7 +51,7 @@ def engine_arguments(args: argparse.Namespace, config: ServiceConfig) -> EngineA
         spark_conf=spark_conf,
         memory_bytes=spark.task_memory_bytes if args.memory is None else _memory(args.memory),
         orphan_grace_ms=grace_ms(args, config),
-        time_limit=_time_limit(args, config),
+        limits=_limits(args, config),
     )
 
 
@@ -63,11 +61,11 @@ def grace_ms(args: argparse.Namespace, config: ServiceConfig) -> int:
     return _value(orphan_grace_ms, args.orphan_grace, "--orphan-grace")
 
 
-def _time_limit(args: argparse.Namespace, config: ServiceConfig) -> TimeLimit:
-    limit = time_limit(config.limits)
+def _limits(args: argparse.Namespace, config: ServiceConfig) -> Limits:
     if args.task_timeout is None:
-        return limit
-    return replace(limit, least_ms=_value(_timeout_ms, args.task_timeout, "--task-timeout"))
+        return config.limits
+    timeout_ms = _value(_timeout_ms, args.task_timeout, "--task-timeout")
+    return config.limits.model_copy(update={"task_timeout_ms": timeout_ms})
 
 
 def _timeout_ms(text: str) -> int:

@@ -103,9 +103,8 @@ def compact(
                     worker=_worker(where, clock),
                     progress=progress,
                     stop=stop,
-                    limit=where.time_limit,
-                    max_commit_delay_ms=config.limits.max_commit_delay_ms,
-                    stop_trigger_fallback=config.alerts.stop_trigger_fallback,
+                    limits=where.limits,
+                    alerts=config.alerts,
                 )
                 result = _compacted(choice, target, run, engines, where.orphan_grace_ms)
             # A run takes long: people may watch it beside a program that waits for the object.

@@ -17,9 +17,10 @@ import structlog
 from compactord.catalog.access import TableAccess
 from compactord.clock import Clock, WallTime
 from compactord.commit.changes import LossOutcome
-from compactord.config.choices import Mode, SnapshotExpiry
+from compactord.config.load import config_of_warehouse
 from compactord.config.model import Alerts, Backoff, Limits, Retry
-from compactord.config.policy import TablePolicy
+from compactord.config.policy import policy_for
+from compactord.config.warehouse import NAMELESS
 from compactord.engine.base import Engine
 from compactord.errors import (
     AccessDenied,
@@ -28,8 +29,7 @@ from compactord.errors import (
     TransientStorageError,
 )
 from compactord.maintenance.kind import AnyKind
-from compactord.model import PickRule, Subcompaction, TableName, TaskOutcome
-from compactord.scheduler.at_engine import TimeLimit
+from compactord.model import Subcompaction, TableName, TaskOutcome
 from compactord.scheduler.counts import Counts
 from compactord.scheduler.effects import Effect
 from compactord.scheduler.events import BucketQuarantined, Committed, Event, SnapshotLost
@@ -66,27 +66,10 @@ _RETRY = Retry(
     halt_after_consecutive_failures=2**31,
     halt_after_lost_snapshots=2**31,
 )
-# Where nobody says otherwise: how long a subcompaction may run, how long a compaction waits for
-# others, and how many runs count as a stall.
-TIME_LIMIT = time_limit(Limits())
-MAX_COMMIT_DELAY_MS = Limits().max_commit_delay_ms
-STOP_TRIGGER_FALLBACK = Alerts().stop_trigger_fallback
-_POLICY = TablePolicy(
-    mode=Mode.AUTO,
-    only_write_only=False,
-    branches=(),
-    priority=0,
-    windows=(),
-    windows_strict=False,
-    max_backlog_age_ms=_YEAR_MS,
-    max_concurrent_tasks=2**31,
-    discovery_interval_ms=None,
-    max_quiet_interval_ms=None,
-    append_wait_ms=None,
-    quiet_for_ms=0,
-    pick=PickRule.RELEASE_2_1,
-    expire_snapshots=SnapshotExpiry.OFF,
-    options={},
+_DEFAULTS = config_of_warehouse(NAMELESS, ".").config
+# Nothing is left to be done later.
+_POLICY = replace(
+    policy_for(_DEFAULTS, NAMELESS, "", ""), max_backlog_age_ms=_YEAR_MS, max_concurrent_tasks=2**31
 )
 
 
@@ -106,9 +89,8 @@ class OneShot:
         worker: WorkerSpec,
         progress: Progress,
         stop: threading.Event,
-        limit: TimeLimit = TIME_LIMIT,
-        max_commit_delay_ms: int = MAX_COMMIT_DELAY_MS,
-        stop_trigger_fallback: int = STOP_TRIGGER_FALLBACK,
+        limits: Limits = _DEFAULTS.limits,
+        alerts: Alerts = _DEFAULTS.alerts,
     ) -> None:
         self._start_engine = start_engine
         self._engine: Engine | None = None
@@ -123,7 +105,7 @@ class OneShot:
             # A run is over soon: it looks back in every cycle.
             request=replace(request, look_interval_ms=0),
             open=lambda _: table,
-            stop_trigger_fallback=stop_trigger_fallback,
+            stop_trigger_fallback=alerts.stop_trigger_fallback,
         )
         self._compactor = tables.open(self._name)
         own = OwnThread()
@@ -138,8 +120,8 @@ class OneShot:
             wall=WallTime(worker.zone),
             observer=self,
             jobs_max=_JOBS_MAX,
-            max_commit_delay_ms=max_commit_delay_ms,
-            time_limit=limit,
+            max_commit_delay_ms=limits.max_commit_delay_ms,
+            time_limit=time_limit(limits),
             kinds=(),
         )
         # A first decision needs a free slot before it is known whether an engine is needed.
