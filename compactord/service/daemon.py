@@ -110,7 +110,7 @@ class Daemon:
             {name: breaker for name, breaker in found.items() if breaker is not None},
             self._scheduler,
         )
-        self._engine = EngineHost(start_engine, self, clock=clock)
+        self._engine = EngineHost(start_engine, self, post=self._events.put)
         worker = WorkerSpec(owner=owner, memory_bytes=self._capacity.task_memory_bytes, zone=zone)
         self._tables = ServedTables(clock=clock, worker=worker)
         self._runner = JobRunner(
@@ -182,18 +182,6 @@ class Daemon:
     def reload(self) -> None:
         """Read the configuration again, end halts that wait for an operator, try what failed."""
         self._events.put(partial(self._begin_reload, asked=True))
-
-    def engine_up(self, slots: int) -> None:
-        self._events.put(partial(self._engine_is_up, slots))
-
-    def engine_down(self, why: str) -> None:
-        self._events.put(partial(self._engine_is_down, why))
-
-    def engine_failed(self, why: str) -> None:
-        self._events.put(partial(self._engine_has_failed, why))
-
-    def subcompaction_ended(self, outcome: TaskOutcome) -> None:
-        self._events.put(partial(self._subcompaction_has_ended, outcome))
 
     # -- the loop
 
@@ -307,7 +295,7 @@ class Daemon:
         if isinstance(outcome, Cycle) and outcome.info is not None:
             self._registry.polled(self._scheduler.tables[job.name])
 
-    def _subcompaction_has_ended(self, outcome: TaskOutcome) -> None:
+    def subcompaction_ended(self, outcome: TaskOutcome) -> None:
         self._capacity.count_busy(self._scheduler.engine.running)
         self._capacity.subcompaction_ended(outcome)
         if isinstance(outcome, SubcompactionResult):
@@ -316,17 +304,17 @@ class Daemon:
 
     # -- events: the engine
 
-    def _engine_is_up(self, cores: int) -> None:
+    def engine_up(self, cores: int) -> None:
         self._capacity.engine_up(cores)
         self._scheduler.slots = self._capacity.slots
 
-    def _engine_is_down(self, why: str) -> None:
+    def engine_down(self, why: str) -> None:
         if not self._shutdown.is_asked:
             _log.error("spark_lost", error=why)
-        self._engine_has_failed(why)
+        self.engine_failed(why)
         self._scheduler.engine_lost(why, self._clock.steady_ms())
 
-    def _engine_has_failed(self, why: str) -> None:
+    def engine_failed(self, why: str) -> None:
         self._capacity.engine_failed(why)
         self._scheduler.slots = self._capacity.slots
 

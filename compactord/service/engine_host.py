@@ -1,18 +1,18 @@
 """Starts the engine, checks on it, and starts it again when it dies.
 
-It has two threads: one starts and checks the engine, one receives outcomes. Both report through
-`Listener`, which posts events to the loop's queue.
+It has two threads: one starts and checks the engine, one receives outcomes. Both post calls of a
+`Listener` to the loop's queue.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 import structlog
 
-from compactord.clock import Clock
 from compactord.engine.base import Engine
 from compactord.errors import CompactordError, EngineUnavailable
 from compactord.model import FailureKind, Subcompaction, TaskFailure, TaskOutcome
@@ -23,7 +23,7 @@ _BACKOFF_MIN_S, _BACKOFF_MAX_S = 1.0, 60.0
 
 
 class Listener(Protocol):
-    """Called from threads of the host; must not block."""
+    """What becomes of the engine and of what was submitted to it."""
 
     def engine_up(self, slots: int) -> None:
         """The engine runs; called again when the number of slots changes."""
@@ -44,11 +44,15 @@ class EngineHost:
     """`start` once, `close` once. `submit` only while the engine is up."""
 
     def __init__(
-        self, start_engine: Callable[[], Engine], listener: Listener, *, clock: Clock
+        self,
+        start_engine: Callable[[], Engine],
+        listener: Listener,
+        *,
+        post: Callable[[Callable[[], None]], None],
     ) -> None:
         self._start_engine = start_engine
         self._listener = listener
-        self._clock = clock
+        self._post = post
         self._engine: Engine | None = None
         # One permit for each subcompaction whose outcome has not been received.
         self._awaited = threading.Semaphore(0)
@@ -121,11 +125,9 @@ class EngineHost:
 
     def _give_up(self, why: str) -> None:
         """Report that the engine could not be started, or died of an unexpected error."""
-        was_up, self._engine = self._engine is not None, None
-        if was_up:
-            self._listener.engine_down(why)
-        else:
-            self._listener.engine_failed(why)
+        tell = self._listener.engine_failed if self._engine is None else self._listener.engine_down
+        self._engine = None
+        self._post(partial(tell, why))
 
     def _supervise(self, engine: Engine) -> None:
         """Serve until the engine dies or the host is closed."""
@@ -141,7 +143,7 @@ class EngineHost:
         )
         pump.start()
         slots, why = engine.capacity, None
-        self._listener.engine_up(slots)
+        self._post(partial(self._listener.engine_up, slots))
         try:
             while why is None and not self._closing.is_set():
                 self._gone.wait(_WATCH_S)
@@ -149,13 +151,13 @@ class EngineHost:
                 why = engine.why_gone() or self._trouble
                 if why is None and engine.capacity != slots:
                     slots = engine.capacity
-                    self._listener.engine_up(slots)
+                    self._post(partial(self._listener.engine_up, slots))
         finally:
             is_over.set()
             self._awaited.release()
         self._engine = None
         if why is not None:
-            self._listener.engine_down(why)
+            self._post(partial(self._listener.engine_down, why))
         else:
             engine.cancel()
         pump.join()
@@ -176,7 +178,7 @@ class EngineHost:
                     # The engine died, no subcompaction failed: `engine_down` reports all as lost.
                     self._gone.set()
                 else:
-                    self._listener.subcompaction_ended(outcome)
+                    self._post(partial(self._listener.subcompaction_ended, outcome))
                 break
             if is_over.is_set():
                 return

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 
-from compactord.clock import SystemClock
 from compactord.engine.base import Engine
 from compactord.errors import EngineUnavailable
 from compactord.model import (
@@ -126,7 +125,7 @@ class Heard:
 @contextmanager
 def hosted(start: Callable[[], Engine | FakeEngine]) -> Iterator[tuple[EngineHost, Heard]]:
     heard = Heard()
-    host = EngineHost(start, heard, clock=SystemClock())  # type: ignore[arg-type]
+    host = EngineHost(start, heard, post=lambda event: event())  # type: ignore[arg-type]
     host.start()
     try:
         yield host, heard
@@ -296,7 +295,7 @@ def test_closing_waits_no_longer_than_it_is_told() -> None:
             released.wait(WAIT_S)
 
     heard = Heard()
-    host = EngineHost(Stuck, heard, clock=SystemClock())  # type: ignore[arg-type]
+    host = EngineHost(Stuck, heard, post=lambda event: event())  # type: ignore[arg-type]
     host.start()
     assert heard.next() == ("up", 2)
     assert not host.close(seconds_max=0.05)
