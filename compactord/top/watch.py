@@ -11,7 +11,7 @@ import termios
 import threading
 import time
 import tty
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import IO
 
 from rich.console import Console
@@ -45,84 +45,56 @@ def run(
     Raises `UsageError` if the first poll fails; later the frame shows the error, and the next poll
     may succeed.
     """
-    console = console_on(stream or sys.stdout, width)
-    watch = _Watch(source)
+    stream = stream or sys.stdout
+    console = console_on(stream, width)
     # The first poll of a large warehouse may take long.
     is_quiet = as_json or not console.is_terminal
     waiting = contextlib.nullcontext() if is_quiet else console.status("reading …")
     try:
         with waiting:
-            watch.poll()
+            watch = _Watch(source, source.status())
     except NoAnswer as error:
         if stop.is_set():
             return
         raise UsageError(str(error)) from error
-    if as_json:
-        _print_json(watch, stream or sys.stdout, interval_s=interval_s, once=once, stop=stop)
-        return
     # A terminal that cannot move its cursor shows nothing of a live display.
-    if once or not console.is_terminal or console.is_dumb_terminal:
-        _print_frames(watch, console, interval_s=interval_s, once=once, stop=stop)
-    else:
+    if not (is_quiet or once or console.is_dumb_terminal):
         _show_live(watch, console, interval_s=interval_s, stop=stop)
+        return
+    while True:
+        if as_json:
+            found = frame_json(watch.newest, watch.rates, trouble=watch.trouble)
+            stream.write(json.dumps(found) + "\n")
+            stream.flush()
+        else:
+            console.print(frame(watch.newest, watch.rates, trouble=watch.trouble))
+        if once or stop.wait(interval_s):
+            return
+        if not as_json:
+            console.print()
+        watch.poll()
 
 
 class _Watch:
     """The newest status, the speed since the previous one, and what is wrong now."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, first: TopStatus) -> None:
         self._source = source
-        self._rates: Rates | None = None
-        self._newest: TopStatus | None = None
+        self.newest = first
+        self.rates: Rates | None = None
         self.trouble = ""
 
-    @property
-    def newest(self) -> TopStatus:
-        assert self._newest is not None, "it is read before it is shown"
-        return self._newest
-
-    @property
-    def rates(self) -> Rates | None:
-        return self._rates
-
     def poll(self) -> None:
-        """Raises `NoAnswer`; then the previous status is kept."""
-        found = self._source.status()
-        before = self._newest
-        # The daemon publishes a status once a second: the same one twice gives no speed.
-        if before is None or before.now_ms != found.now_ms:
-            self._rates = rates_between(before, found)
-        self._newest, self.trouble = found, ""
-
-    def poll_again(self) -> None:
+        """Without an answer the previous status is kept."""
         try:
-            self.poll()
+            found = self._source.status()
         except NoAnswer as error:
             self.trouble = f"{error}; trying again"
-
-
-def _print_json(
-    watch: _Watch, stream: IO[str], *, interval_s: float, once: bool, stop: threading.Event
-) -> None:
-    while True:
-        stream.write(
-            json.dumps(frame_json(watch.newest, watch.rates, trouble=watch.trouble)) + "\n"
-        )
-        stream.flush()
-        if once or stop.wait(interval_s):
             return
-        watch.poll_again()
-
-
-def _print_frames(
-    watch: _Watch, console: Console, *, interval_s: float, once: bool, stop: threading.Event
-) -> None:
-    while True:
-        console.print(frame(watch.newest, watch.rates, trouble=watch.trouble))
-        if once or stop.wait(interval_s):
-            return
-        console.print()
-        watch.poll_again()
+        # The daemon publishes a status once a second: the same one twice gives no speed.
+        if self.newest.now_ms != found.now_ms:
+            self.rates = rates_between(self.newest, found)
+        self.newest, self.trouble = found, ""
 
 
 def _show_live(
@@ -139,38 +111,37 @@ def _show_live(
             while time.monotonic() < deadline:
                 if stop.is_set() or quits(_STEP_S):
                     return
-            watch.poll_again()
-
-
-class _Keys:
-    """Waits for `q` on standard input, if that is a terminal."""
-
-    def __init__(self, descriptor: int | None) -> None:
-        self._descriptor = descriptor
-
-    def __call__(self, timeout_s: float) -> bool:
-        if self._descriptor is None:
-            time.sleep(timeout_s)
-            return False
-        ready, _, _ = select.select([self._descriptor], [], [], timeout_s)
-        if not ready:
-            return False
-        typed = os.read(self._descriptor, 1)
-        if not typed:
-            self._descriptor = None
-        return typed in (b"q", b"Q")
+            watch.poll()
 
 
 @contextlib.contextmanager
-def _keys() -> Iterator[_Keys]:
-    """Keys one by one and without echo; the terminal is restored afterwards."""
-    if sys.stdin is None or not sys.stdin.isatty():
-        yield _Keys(None)
+def _keys() -> Iterator[Callable[[float], bool]]:
+    """Waits for `q` on standard input, for so many seconds, if that is a terminal.
+
+    Keys come one by one and without echo; the terminal is restored afterwards.
+    """
+    is_terminal = sys.stdin is not None and sys.stdin.isatty()
+    descriptor = sys.stdin.fileno() if is_terminal else None
+
+    def quits(timeout_s: float) -> bool:
+        nonlocal descriptor
+        if descriptor is None:
+            time.sleep(timeout_s)
+            return False
+        ready, _, _ = select.select([descriptor], [], [], timeout_s)
+        if not ready:
+            return False
+        typed = os.read(descriptor, 1)
+        if not typed:
+            descriptor = None
+        return typed in (b"q", b"Q")
+
+    if descriptor is None:
+        yield quits
         return
-    descriptor = sys.stdin.fileno()
-    before = termios.tcgetattr(descriptor)
-    tty.setcbreak(descriptor)
+    terminal, before = descriptor, termios.tcgetattr(descriptor)
+    tty.setcbreak(terminal)
     try:
-        yield _Keys(descriptor)
+        yield quits
     finally:
-        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+        termios.tcsetattr(terminal, termios.TCSADRAIN, before)
