@@ -32,8 +32,20 @@ def encode(value: object) -> bytes:
 
 def plain(value: Any) -> Json:
     """The value as dicts, lists, texts and numbers. Raises `TypeError` as `encode`."""
+    if value is None or isinstance(value, str | int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, enum.Enum):
+        return value.value
     # mypy takes `__hash__` of what the type makes for the type's own.
-    return _plainer(type(value))(value)  # type: ignore[arg-type]
+    if names := _field_names(type(value)):  # type: ignore[arg-type]
+        return plain_fields(names, value)
+    if isinstance(value, tuple | list):
+        return [plain(item) for item in value]
+    if isinstance(value, Mapping):
+        return {_key(key): plain(item) for key, item in value.items()}
+    raise TypeError(f"{type(value).__name__} has no JSON form")
 
 
 def plain_fields(names: Sequence[str], value: object) -> Json:
@@ -49,44 +61,11 @@ def decode(kind: type[_T], found: Mapping[str, Json]) -> _T:
 
 
 @functools.lru_cache(maxsize=256)
-def _plainer(kind: type[Any]) -> Callable[[Any], Json]:
-    """The function that makes values of a type plain; cached per type, since tables are many."""
-    if issubclass(kind, enum.Enum):
-        return _enum_value
-    if issubclass(kind, str | int | None):
-        return _itself
-    if issubclass(kind, float):
-        return _finite
+def _field_names(kind: type[Any]) -> tuple[str, ...]:
+    """Of a dataclass or named tuple; cached per type, since tables are many."""
     if dataclasses.is_dataclass(kind):
-        names = tuple(field.name for field in dataclasses.fields(kind))
-        return functools.partial(plain_fields, names)
-    if issubclass(kind, tuple) and hasattr(kind, "_fields"):
-        return functools.partial(plain_fields, kind._fields)
-    if issubclass(kind, Mapping):
-        return _mapping
-    if issubclass(kind, tuple | list):
-        return _items
-    raise TypeError(f"{kind.__name__} has no JSON form")
-
-
-def _itself(value: Json) -> Json:
-    return value
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
-def _enum_value(value: enum.Enum) -> Json:
-    return value.value
-
-
-def _mapping(value: Mapping[object, object]) -> Json:
-    return {_key(key): plain(item) for key, item in value.items()}
-
-
-def _items(value: Sequence[object]) -> Json:
-    return [plain(item) for item in value]
+        return tuple(field.name for field in dataclasses.fields(kind))
+    return getattr(kind, "_fields", ())
 
 
 def _key(key: object) -> str:
@@ -117,10 +96,10 @@ def _reader(hint: Any) -> _Reader:
     if origin is not None:
         return _Reader(functools.partial(_read_mapping, *arguments), {})
     if dataclasses.is_dataclass(hint) or issubclass(hint, tuple):
-        defaults = _defaults(hint) if dataclasses.is_dataclass(hint) else {}
         readers = {name: _reader(each) for name, each in typing.get_type_hints(hint).items()}
+        own = _with_defaults(hint) if dataclasses.is_dataclass(hint) else ()
         fields = {
-            name: _Reader(reader.read, defaults.get(name, reader.empty))
+            name: _Reader(reader.read, _UNFIT if name in own else reader.empty)
             for name, reader in readers.items()
         }
         read = functools.partial(_read_object, hint, fields)
@@ -131,17 +110,12 @@ def _reader(hint: Any) -> _Reader:
     return _Reader(_read_float if hint is float else functools.partial(_read_scalar, hint), hint())
 
 
-def _defaults(kind: Any) -> dict[str, Any]:
-    fields = dataclasses.fields(kind)
-    made = {
-        field.name: field.default_factory()
-        for field in fields
-        if field.default_factory is not dataclasses.MISSING
+def _with_defaults(kind: Any) -> set[str]:
+    return {
+        field.name
+        for field in dataclasses.fields(kind)
+        if (field.default, field.default_factory) != (dataclasses.MISSING, dataclasses.MISSING)
     }
-    given = {
-        field.name: field.default for field in fields if field.default is not dataclasses.MISSING
-    }
-    return made | given
 
 
 def _read_scalar(kind: type[Any], found: Json) -> Any:
@@ -200,4 +174,5 @@ def _read_object(kind: type[Any], fields: Mapping[str, _Reader], found: Json) ->
     for name, (read, empty) in fields.items():
         value = read(found.get(name, _UNFIT))
         values[name] = empty if value is _UNFIT else value
-    return kind(**values)
+    # What is still unfit has the default of the dataclass.
+    return kind(**{name: value for name, value in values.items() if value is not _UNFIT})

@@ -25,12 +25,6 @@ from compactord.redaction import printable, printable_lines, redacted
 
 # Below these levels the libraries log too much, or nothing an operator needs.
 _LIBRARIES = ("py4j", "pyspark", "apscheduler", "waitress")
-_LEVELS = {
-    LogLevel.DEBUG: logging.DEBUG,
-    LogLevel.INFO: logging.INFO,
-    LogLevel.WARNING: logging.WARNING,
-    LogLevel.ERROR: logging.ERROR,
-}
 _REPEAT_S = 300.0
 _MOST_REPEATED = 4096
 # Fields that make two warnings the same.
@@ -54,7 +48,7 @@ def configure_logs(
     on. The clock is the machine's unless given.
     """
     stream = stream if stream is not None else io.StringIO()
-    least = _LEVELS[level]
+    least: int = getattr(logging, level.name)
     handler = _EventHandler(
         stream,
         _processors(
