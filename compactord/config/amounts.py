@@ -13,25 +13,25 @@ from collections.abc import Callable
 from compactord.paimon.options import values as option_values
 
 _LEAST_ORPHAN_GRACE_MS = 3_600_000
-_DURATION_UNITS = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000))
-_SIZE_UNITS = (("tb", 1 << 40), ("gb", 1 << 30), ("mb", 1 << 20), ("kb", 1 << 10))
+_DURATION_UNITS = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000), ("ms", 1))
+_SIZE_UNITS = (("tb", 1 << 40), ("gb", 1 << 30), ("mb", 1 << 20), ("kb", 1 << 10), ("b", 1))
 _BARE = re.compile(r"[0-9]+")
 
 
 def duration_text(amount_ms: int) -> str:
     """`90000` → `90 s`: exact, in the largest unit that leaves no rest."""
-    for unit, size in _DURATION_UNITS:
-        if amount_ms and amount_ms % size == 0:
-            return f"{amount_ms // size} {unit}"
-    return f"{amount_ms} ms"
+    return _text(amount_ms, _DURATION_UNITS)
 
 
 def size_text(amount_bytes: int) -> str:
     """`536870912` → `512 mb`: exact, in the largest unit that leaves no rest."""
-    for unit, size in _SIZE_UNITS:
-        if amount_bytes and amount_bytes % size == 0:
-            return f"{amount_bytes // size} {unit}"
-    return f"{amount_bytes} b"
+    return _text(amount_bytes, _SIZE_UNITS)
+
+
+def _text(amount: int, units: tuple[tuple[str, int], ...]) -> str:
+    smallest = units[-1]
+    unit, size = next((one for one in units if amount and amount % one[1] == 0), smallest)
+    return f"{amount // size} {unit}"
 
 
 def duration_ms(text: str) -> int:

@@ -176,16 +176,16 @@ def _read_file(path: str, problems: list[Problem]) -> tuple[bytes, Node | None]:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n")
-        problems.append(Problem(origin=origin_at(line), key="", value=None, expected="UTF-8 text"))
+        problems.append(Problem(origin=origin_at(line), key="", expected="UTF-8 text"))
         return content, None
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
         expected = f"a file that can be read ({why})"
-        problems.append(Problem(origin=whole, key="", value=None, expected=expected))
+        problems.append(Problem(origin=whole, key="", expected=expected))
         return str(why).encode(), None
     root = YamlReader(origin_at, problems).read(text)
     if root is not None and root.content is not None and not isinstance(root.content, dict):
-        problems.append(Problem(origin=root.origin, key="", value=None, expected="a mapping"))
+        problems.append(Problem(origin=root.origin, key="", expected="a mapping"))
         return content, None
     return content, root
 
@@ -207,9 +207,7 @@ def _overlay_command_line(root: Node, overrides: Sequence[str], problems: list[P
     for override in overrides:
         key, equals, text = override.partition("=")
         if not equals or not key.strip():
-            problems.append(
-                Problem(origin=COMMAND_LINE, key=key.strip(), value=None, expected="key=value")
-            )
+            problems.append(Problem(origin=COMMAND_LINE, key=key.strip(), expected="key=value"))
             continue
         path = path_of(key.strip().split("."))
         _overlay(root, path, text, COMMAND_LINE, problems, any_case=False)
@@ -226,13 +224,13 @@ def _overlay(
 ) -> None:
     if "" in path:
         problems.append(
-            Problem(origin=origin, key=dotted(path), value=None, expected="keys that are not empty")
+            Problem(origin=origin, key=dotted(path), expected="keys that are not empty")
         )
         return
     value = YamlReader(lambda _: origin, problems, under=path).read(text)
     wrong = None if value is None else put(root, path, value, any_case=any_case)
     if wrong is not None:
-        problems.append(Problem(origin=origin, key=dotted(path), value=None, expected=wrong))
+        problems.append(Problem(origin=origin, key=dotted(path), expected=wrong))
 
 
 def _problems_of(error: ValidationError, root: Node) -> Iterator[Problem]:

@@ -48,8 +48,8 @@ class Problem:
 
     origin: Origin
     key: str
-    value: str | None
     expected: str
+    value: str | None = None
     hint: str | None = None
 
     @property

@@ -196,7 +196,6 @@ class YamlReader:
             Problem(
                 origin=self._origin_at(line),
                 key=dotted((*self._under, *path)),
-                value=None,
                 expected=expected,
                 hint=hint,
             )

@@ -18,8 +18,9 @@ from compactord.scheduler.counts import Counts
 from compactord.scheduler.events import Event, Observer, TableHalted, TableResumed
 from compactord.scheduler.halts import Drops, HaltEnd, Quarantined, halt_of_buckets
 from compactord.scheduler.job import CycleJob, DispatchJob, JobRecord
+from compactord.scheduler.priority import priority_class
 from compactord.scheduler.record import IN_FLIGHT, CompactionRecord, Status
-from compactord.scheduler.status import Halt, HaltReason
+from compactord.scheduler.status import Halt, HaltReason, PriorityClass
 from compactord.table.backlog import PendingCompaction
 from compactord.table.cycle import Planned
 from compactord.table.status import TableInfo
@@ -245,13 +246,15 @@ class ScheduledTable:
         """The table's weight when slots are shared; 1 to 11."""
         return 1 + self.policy.priority / 10
 
+    def urgency(self, pending: PendingCompaction, now_ms: int) -> PriorityClass:
+        """How urgent a pending compaction of the table is."""
+        max_age_ms = self.policy.max_backlog_age_ms
+        return priority_class(pending, max_age_ms=max_age_ms, now_ms=now_ms)
+
     def under_way_since_ms(self, now_ms: int) -> int:
         """When the oldest work began that may still write files of the table."""
-        began = [record.chosen_ms for record in self.compactions.values()]
-        began += [each.since_ms for each in self.abandoned.values()]
-        if self.job is not None:
-            began.append(self.job.since_ms)
-        return min(began, default=now_ms)
+        abandoned = (each.since_ms for each in self.abandoned.values())
+        return min([*self._began_ms, *abandoned], default=now_ms)
 
     def abandoned_in(self, bucket: BucketId) -> bool:
         """Whether a worker that was given up may still work on the bucket."""
@@ -286,10 +289,13 @@ class ScheduledTable:
     @property
     def expiry_held_since_ms(self) -> int:
         """When the oldest work under way began that keeps snapshots from expiring; 0 for none."""
-        began = [record.chosen_ms for record in self.compactions.values()]
-        if self.job is not None:
-            began.append(self.job.since_ms)
-        return min(began, default=0)
+        return min(self._began_ms, default=0)
+
+    @property
+    def _began_ms(self) -> list[int]:
+        """When the compactions and the job that are under way began."""
+        jobs = [] if self.job is None else [self.job.since_ms]
+        return [*(record.chosen_ms for record in self.compactions.values()), *jobs]
 
     def _reads(self) -> Iterator[tuple[int, int]]:
         """The snapshots that are read, each with the steady time since when."""

@@ -24,11 +24,9 @@ from compactord.scheduler.priority import (
     choose,
     cost,
     most_urgent,
-    priority_class,
 )
 from compactord.scheduler.record import CompactionRecord
 from compactord.scheduler.scheduled_table import Abandoned, ScheduledTable
-from compactord.scheduler.status import PriorityClass
 from compactord.table.backlog import PendingCompaction, Skip
 
 # How long a choice among a table's pending compactions is valid: time makes them more urgent.
@@ -216,7 +214,7 @@ class Slots:
         return Contender(
             index=scheduled.index,
             # What is cut already becomes as urgent as a pending compaction of the same age.
-            priority_class=self._urgency(scheduled, pending, now_ms),
+            priority_class=scheduled.urgency(pending, now_ms),
             benefit=pending.benefit,
             weight=scheduled.weight,
             slots=scheduled.slots,
@@ -264,13 +262,6 @@ class Slots:
     def _is_open(self, policy: TablePolicy, kind: WorkKind, now_ms: int) -> bool:
         return may_start(policy.windows, kind, self._wall.at(now_ms), self._wall.zone)
 
-    def _urgency(
-        self, scheduled: ScheduledTable, pending: PendingCompaction, now_ms: int
-    ) -> PriorityClass:
-        return priority_class(
-            pending, max_age_ms=scheduled.policy.max_backlog_age_ms, now_ms=now_ms
-        )
-
     def _submit(
         self, scheduled: ScheduledTable, record: CompactionRecord, chosen: Contender, now_ms: int
     ) -> Submit:
@@ -309,7 +300,7 @@ class Slots:
             table=scheduled,
             number=self._numbers,
             pending=one,
-            priority_class=self._urgency(scheduled, pending, now_ms),
+            priority_class=scheduled.urgency(pending, now_ms),
             queued_ms=scheduled.queued_ms.pop(pending.bucket, now_ms),
             chosen_ms=now_ms,
         )

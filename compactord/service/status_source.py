@@ -14,7 +14,6 @@ from compactord.clock import WallTime
 from compactord.config.choices import Mode
 from compactord.config.windows import may_start, next_change_ms
 from compactord.model import TableName, WorkKind
-from compactord.scheduler.priority import priority_class
 from compactord.scheduler.record import IN_FLIGHT, CompactionRecord, Status
 from compactord.scheduler.scheduled_table import ScheduledTable
 from compactord.scheduler.scheduler import Scheduler
@@ -322,12 +321,10 @@ def queued(
         if not waiting:
             continue
         counts = by_table[scheduled.name] = Counter()
-        max_age_ms = scheduled.policy.max_backlog_age_ms
         for pending in waiting:
-            urgency = priority_class(pending, max_age_ms=max_age_ms, now_ms=now_ms)
-            counts[urgency] += pending.tasks
+            counts[scheduled.urgency(pending, now_ms)] += pending.tasks
         for pending in heapq.nsmallest(3, waiting, key=lambda pending: pending.since_ms):
-            urgency = priority_class(pending, max_age_ms=max_age_ms, now_ms=now_ms)
+            urgency = scheduled.urgency(pending, now_ms)
             queued_ms = scheduled.queued_ms.get(pending.bucket, now_ms)
             first.append(_compaction(scheduled, pending, urgency, queued_ms, scheduler.wall))
     order = list(PriorityClass)

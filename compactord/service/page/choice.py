@@ -109,7 +109,7 @@ def _sortable(column: Column, choice: Choice) -> Column:
         is_descending = not choice.is_descending
         order = "descending" if choice.is_descending else "ascending"
     link = replace(choice, sort=name, is_descending=is_descending).link
-    return replace(column, link=link, order=order)
+    return column._replace(link=link, order=order)
 
 
 def state_links(view: ServiceView, choice: Choice) -> Markup:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from compactord.service.page.markup import Markup, element, join
 
@@ -12,8 +12,7 @@ _FEW = 3
 _UNLABELLED = ("State", "Bucket", "Outcome", "Class")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
+class Column(NamedTuple):
     """A column's title and the class of its cells: `number`, `text`, `runs` or none.
 
     `link` sorts by it, where that can be done; `order` is `ascending` or `descending` while it is.
@@ -28,10 +27,6 @@ class Column:
     def label(self) -> str | None:
         """What a stacked cell begins with; marks speak for themselves."""
         return None if self.title in _UNLABELLED else self.title.partition(" (")[0]
-
-
-def column(title: str, kind: str | None = None) -> Column:
-    return Column(title=title, kind=kind)
 
 
 def grid(

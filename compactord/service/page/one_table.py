@@ -16,7 +16,7 @@ from compactord.service.page.figures import (
     status_mark,
     words,
 )
-from compactord.service.page.grid import column, facts, grid, section
+from compactord.service.page.grid import Column, facts, grid, section
 from compactord.service.page.lsm import lsm_svg, scale_text
 from compactord.service.page.markup import Markup, element, join
 from compactord.service.page.need import Need, need_of
@@ -41,19 +41,19 @@ _NEEDS = {
     Need.PAUSED: ("Nothing is compacted until the pause ends.", "CompactordTablePaused"),
 }
 _QUARANTINED = (
-    column("Bucket"),
-    column("Failures", "number"),
-    column("What failed", "text"),
-    column("Next attempt"),
+    Column("Bucket"),
+    Column("Failures", "number"),
+    Column("What failed", "text"),
+    Column("Next attempt"),
 )
-_RESTING = (column("Partition"), column("Rewritten", "text"), column("Skipped until"))
+_RESTING = (Column("Partition"), Column("Rewritten", "text"), Column("Skipped until"))
 _RUNS = (
-    column("Level"),
-    column("Files", "number"),
-    column("Rows", "number"),
-    column("Size", "number"),
-    column("Smallest key"),
-    column("Largest key"),
+    Column("Level"),
+    Column("Files", "number"),
+    Column("Rows", "number"),
+    Column("Size", "number"),
+    Column("Smallest key"),
+    Column("Largest key"),
 )
 
 

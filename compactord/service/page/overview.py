@@ -28,7 +28,7 @@ from compactord.service.page.figures import (
     status_mark,
     table_link,
 )
-from compactord.service.page.grid import column, facts, grid, section
+from compactord.service.page.grid import Column, facts, grid, section
 from compactord.service.page.markup import Markup, element, join
 from compactord.service.page.need import Need, need_of
 from compactord.service.page.notices import Notice, notice_list, service_notices, table_notices
@@ -42,22 +42,22 @@ _NOTICES_SHOWN = 40
 _BUCKETS_SHOWN = 20
 
 _TABLES = (
-    column("Table"),
-    column("State"),
-    column("Sorted runs (worst bucket)", "runs"),
-    column("Level-0 files", "number"),
-    column("Files", "number"),
-    column("Size", "number"),
-    column("Backlog", "number"),
-    column("Oldest due work", "number"),
-    column("Last commit"),
+    Column("Table"),
+    Column("State"),
+    Column("Sorted runs (worst bucket)", "runs"),
+    Column("Level-0 files", "number"),
+    Column("Files", "number"),
+    Column("Size", "number"),
+    Column("Backlog", "number"),
+    Column("Oldest due work", "number"),
+    Column("Last commit"),
 )
 _BUCKETS = (
-    column("Table"),
-    column("Bucket"),
-    column("Sorted runs", "runs"),
-    column("Level-0 files", "number"),
-    column("Size", "number"),
+    Column("Table"),
+    Column("Bucket"),
+    Column("Sorted runs", "runs"),
+    Column("Level-0 files", "number"),
+    Column("Size", "number"),
 )
 # Left alone because the configuration says so.
 _LEFT_ALONE = (TableStatus.PAUSED, TableStatus.EXCLUDED)

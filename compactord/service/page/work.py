@@ -24,34 +24,34 @@ from compactord.service.page.figures import (
     status_mark,
     table_link,
 )
-from compactord.service.page.grid import column, grid
+from compactord.service.page.grid import Column, grid
 from compactord.service.page.markup import Markup, element, join
 from compactord.service.view import ActiveCompaction, ServiceView, total_queued
 from compactord.table.report import count_text
 
 _RUNNING = (
-    column("Table"),
-    column("Bucket"),
-    column("Kind"),
-    column("Why"),
-    column("Files", "number"),
-    column("Size", "number"),
-    column("Runs", "number"),
-    column("Progress", "runs"),
-    column("For", "number"),
+    Column("Table"),
+    Column("Bucket"),
+    Column("Kind"),
+    Column("Why"),
+    Column("Files", "number"),
+    Column("Size", "number"),
+    Column("Runs", "number"),
+    Column("Progress", "runs"),
+    Column("For", "number"),
 )
-_QUEUE = (*_RUNNING[:7], column("Class"), column("Waits", "number"))
+_QUEUE = (*_RUNNING[:7], Column("Class"), Column("Waits", "number"))
 _RECENT = (
-    column("Table"),
-    column("Bucket"),
-    column("Kind"),
-    column("Why"),
-    column("Outcome", "text"),
-    column("Files", "number"),
-    column("Bytes", "number"),
-    column("Rows", "number"),
-    column("Took", "number"),
-    column("Ended"),
+    Column("Table"),
+    Column("Bucket"),
+    Column("Kind"),
+    Column("Why"),
+    Column("Outcome", "text"),
+    Column("Files", "number"),
+    Column("Bytes", "number"),
+    Column("Rows", "number"),
+    Column("Took", "number"),
+    Column("Ended"),
 )
 
 
