@@ -337,7 +337,7 @@ class Daemon:
 
     def _listed(self, listing: Listing) -> None:
         self._discovery.ended(listing.catalog)
-        self._metrics.discovered(listing.catalog, listing.seconds)
+        self._metrics.discovery.labels(listing.catalog).observe(listing.seconds)
         self._registry.listed(listing)
 
     def _set_intervals(self) -> None:

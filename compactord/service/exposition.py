@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Any, NamedTuple
 
-# Labels as they stand between braces, and the value.
+# What stands behind the family's name, labels in braces as a rule, and the value.
 Sample = tuple[str, float]
 # The values of the labels that a family has of its own, and that of the sample.
 Labelled = tuple[tuple[str, ...], float]
@@ -72,27 +72,11 @@ def number(value: float) -> str:
 def write_family(family: Family, samples: Iterable[Sample], *, is_openmetrics: bool) -> str:
     """The family's lines, "" when it has no sample."""
     name = family.name
-    lines = [
-        f"{name}{{{labels}}} {number(value)}\n" if labels else f"{name} {number(value)}\n"
-        for labels, value in samples
-    ]
-    return _head(family, is_openmetrics) + "".join(lines) if lines else ""
-
-
-def write_summary(
-    family: Family, samples: Iterable[tuple[str, float, int]], *, is_openmetrics: bool
-) -> str:
-    """The lines of a summary without quantiles: labels, sum and count of each sample."""
-    name = family.name
-    lines = [
-        f"{name}_count{{{labels}}} {number(count)}\n{name}_sum{{{labels}}} {number(total)}\n"
-        for labels, total, count in samples
-    ]
-    return _head(family, is_openmetrics) + "".join(lines) if lines else ""
-
-
-def _head(family: Family, is_openmetrics: bool) -> str:
+    lines = [f"{name}{rest} {number(value)}\n" for rest, value in samples]
+    if not lines:
+        return ""
     # OpenMetrics names a counter without the suffix that its samples have.
-    is_bare = is_openmetrics and family.kind is FamilyKind.COUNTER
-    name = family.name.removesuffix("_total") if is_bare else family.name
-    return f"# HELP {name} {family.meaning}\n# TYPE {name} {family.kind.value}\n"
+    if is_openmetrics and family.kind is FamilyKind.COUNTER:
+        name = name.removesuffix("_total")
+    head = f"# HELP {name} {family.meaning}\n# TYPE {name} {family.kind.value}\n"
+    return head + "".join(lines)

@@ -24,8 +24,6 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 from compactord.config.model import Recovery
 from compactord.maintenance.kind import AnyKind
 from compactord.maintenance.registry import maintenance_kinds
-from compactord.model import WorkKind
-from compactord.scheduler.status import PriorityClass
 from compactord.service.exposition import Family
 from compactord.service.http import accepts
 from compactord.service.own_series import OwnSeries
@@ -47,9 +45,10 @@ _KINDS = maintenance_kinds(Recovery())
 
 
 class Metrics:
-    """The service's counts and the text of a scrape. Any thread may call any method.
+    """The service's counts and the text of a scrape. Any thread may use all of it.
 
-    Tables beyond `max_tables` are only counted. `kinds` are those of maintenance.
+    Its public attributes are for those who see what happens. Tables beyond `max_tables` are only
+    counted. `kinds` are those of maintenance.
     """
 
     def __init__(
@@ -80,22 +79,22 @@ class Metrics:
         self._service = ServiceMetrics(self._versions, top_buckets=top_buckets)
 
     def _make_work_metrics(self) -> None:
-        self._wait = self._histogram(
+        self.wait = self._histogram(
             "task_wait_seconds", "Time from pick to start.", _SECONDS, "priority_class"
         )
-        self._compaction = self._histogram(
+        self.compaction = self._histogram(
             "compaction_duration_seconds", "Time from start to closed outputs.", _SECONDS, "kind"
         )
-        self._input = self._histogram(
+        self.input = self._histogram(
             "compaction_input_bytes", "Size of a compaction's inputs.", _BYTES, "kind"
         )
-        self._output = self._histogram(
+        self.output = self._histogram(
             "compaction_output_bytes", "Size of a compaction's outputs.", _BYTES, "kind"
         )
-        self._commit = self._histogram(
+        self.commit = self._histogram(
             "commit_duration_seconds", "Time of a whole commit with its retries.", _SECONDS
         )
-        self._commit_buckets = self._histogram(
+        self.commit_buckets = self._histogram(
             "commit_buckets", "Buckets that a commit changed.", _BUCKETS
         )
 
@@ -110,20 +109,20 @@ class Metrics:
         }
 
     def _make_service_metrics(self) -> None:
-        self._poll = self._histogram(
+        self.poll = self._histogram(
             "poll_duration_seconds", "Time of one poll of a table.", _SECONDS
         )
-        self._scan = self._histogram(
+        self.scan = self._histogram(
             "scan_duration_seconds", "Time to read what changed in a table's files.", _SECONDS
         )
-        self._manifests = self._counter("scan_manifests", "Manifests read to learn of files.")
-        self._entries = self._counter(
+        self.manifests = self._counter("scan_manifests", "Manifests read to learn of files.")
+        self.entries = self._counter(
             "scan_entries", "Manifest entries kept and skipped in scans.", "result"
         )
         self._loop = self._histogram(
             "loop_duration_seconds", "Time of an iteration of a loop.", _SECONDS, "loop"
         )
-        self._discovery = self._summary(
+        self.discovery = self._summary(
             "discovery_duration_seconds", "Time to list a catalog's tables.", "catalog"
         )
         self._requests = self._counter(
@@ -155,23 +154,6 @@ class Metrics:
     def _counter(self, name: str, meaning: str, *labels: str) -> Counter:
         return Counter(name, meaning, labels, _NAMESPACE, "", "", self._counted)
 
-    def task_waited(self, priority_class: PriorityClass, seconds: float) -> None:
-        """A compaction has started, `seconds` after it was picked."""
-        self._wait.labels(priority_class.value).observe(seconds)
-
-    def compaction_finished(
-        self, kind: WorkKind, seconds: float, *, input_bytes: int, output_bytes: int
-    ) -> None:
-        """A compaction's outputs are closed, whether or not they are committed."""
-        self._compaction.labels(kind.value).observe(seconds)
-        self._input.labels(kind.value).observe(input_bytes)
-        self._output.labels(kind.value).observe(output_bytes)
-
-    def committed(self, seconds: float, buckets: int) -> None:
-        """A commit ended, with `buckets` changed; however it ended."""
-        self._commit.observe(seconds)
-        self._commit_buckets.observe(buckets)
-
     def maintained(self, kind: AnyKind, counts: Mapping[str, int], seconds: float) -> None:
         """A round of maintenance of one table ended, however."""
         if kind.name in self._durations:
@@ -179,23 +161,8 @@ class Metrics:
         for name, _ in kind.counters:
             self._rounds[name].inc(counts.get(name, 0))
 
-    def polled(self, seconds: float) -> None:
-        """One table was polled, successfully or not."""
-        self._poll.observe(seconds)
-
-    def scanned(self, seconds: float, *, manifests: int, kept: int, skipped: int) -> None:
-        """A poll read manifests: entries kept concern live files, the others were skipped."""
-        self._scan.observe(seconds)
-        self._manifests.inc(manifests)
-        self._entries.labels("kept").inc(kept)
-        self._entries.labels("skipped").inc(skipped)
-
     def loop_ran(self, loop: str, seconds: float) -> None:
         self._loop.labels(loop).observe(seconds)
-
-    def discovered(self, catalog: str, seconds: float) -> None:
-        """A catalog was listed; whether it succeeded is in the view."""
-        self._discovery.labels(catalog).observe(seconds)
 
     def storage_request(self, request: StorageRequest) -> None:
         """What stores report (`compactord/storage/metered.py`)."""

@@ -40,7 +40,7 @@ class LoggingObserver:
             case CompactionStarted():
                 self._started(event)
             case Polled(seconds=seconds, planned=planned):
-                self._metrics.polled(seconds)
+                self._metrics.poll.observe(seconds)
                 if planned is not None:
                     self._planned(event.name, planned, event.before)
             case PollFailed(message=message):
@@ -67,7 +67,7 @@ class LoggingObserver:
     def _started(self, event: CompactionStarted) -> None:
         record, pending = event.record, event.record.pending
         waited_ms = max(0, event.now_ms - record.queued_ms)
-        self._metrics.task_waited(record.priority_class, waited_ms / 1000)
+        self._metrics.wait.labels(record.priority_class.value).observe(waited_ms / 1000)
         _log.info(
             "compaction_started",
             **event.name.log_fields,
@@ -95,9 +95,9 @@ class LoggingObserver:
         }
         match view.outcome:
             case Outcome.COMMITTED:
-                self._metrics.compaction_finished(
-                    view.kind, view.seconds, input_bytes=view.bytes_in, output_bytes=view.bytes_out
-                )
+                self._metrics.compaction.labels(view.kind.value).observe(view.seconds)
+                self._metrics.input.labels(view.kind.value).observe(view.bytes_in)
+                self._metrics.output.labels(view.kind.value).observe(view.bytes_out)
                 _log.info(
                     "compaction_finished",
                     **fields,
@@ -120,7 +120,8 @@ class LoggingObserver:
                 pass
 
     def _committed(self, event: Committed) -> None:
-        self._metrics.committed(event.seconds, len(event.compactions))
+        self._metrics.commit.observe(event.seconds)
+        self._metrics.commit_buckets.observe(len(event.compactions))
         _log.info(
             "commit_succeeded",
             **event.name.log_fields,
@@ -171,12 +172,11 @@ class LoggingObserver:
                 snapshot_id=rewrite.snapshot_id,
                 time=iso_text(rewrite.time_ms),
             )
-        self._metrics.scanned(
-            planned.seconds,
-            manifests=planned.manifests_read,
-            kept=planned.entries_read - planned.entries_skipped,
-            skipped=planned.entries_skipped,
-        )
+        self._metrics.scan.observe(planned.seconds)
+        self._metrics.manifests.inc(planned.manifests_read)
+        kept, skipped = planned.entries_read - planned.entries_skipped, planned.entries_skipped
+        self._metrics.entries.labels("kept").inc(kept)
+        self._metrics.entries.labels("skipped").inc(skipped)
         if planned.offered:
             _log.debug(
                 "plan_finished",

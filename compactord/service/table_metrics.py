@@ -22,7 +22,6 @@ from compactord.service.exposition import (
     labels_text,
     reader,
     write_family,
-    write_summary,
 )
 from compactord.service.view import TableStatus, TableView
 from compactord.table.status import RunState
@@ -74,21 +73,25 @@ def write_tables(tables: Sequence[TableView], *, is_openmetrics: bool) -> str:
         for metric in _METRICS
     ]
     durations = (
-        (name, table.counters.compaction_seconds_sum, table.counters.compaction_seconds_count)
+        sample
         for table, name in concerned[_is_polled]
+        for sample in (
+            (f"_count{{{name}}}", table.counters.compaction_seconds_count),
+            (f"_sum{{{name}}}", table.counters.compaction_seconds_sum),
+        )
     )
-    texts.append(write_summary(_DURATION, durations, is_openmetrics=is_openmetrics))
+    texts.append(write_family(_DURATION, durations, is_openmetrics=is_openmetrics))
     return "".join(texts)
 
 
 def _samples(metric: _Value | _Values, named: Sequence[tuple[TableView, str]]) -> Iterable[Sample]:
     match metric:
         case _Value(read=read):
-            return [(name, read(table)) for table, name in named]
+            return [(f"{{{name}}}", read(table)) for table, name in named]
         case _Values(read=read_all):
             own = metric.family.labels[len(_TABLE_LABELS) :]
             return [
-                (f"{name},{labels_text(own, values)}", value)
+                (f"{{{name},{labels_text(own, values)}}}", value)
                 for table, name in named
                 for values, value in read_all(table)
             ]

@@ -14,7 +14,7 @@ texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r"
 
 @given(database=texts, table=texts, value=st.integers(0, 1 << 62) | st.floats(allow_nan=False))
 def test_any_name_and_number_arrives(database: str, table: str, value: float) -> None:
-    labels = labels_text(("database", "table"), (database, table))
+    labels = f"{{{labels_text(('database', 'table'), (database, table))}}}"
     written = write_family(family("g", "Help."), [(labels, value)], is_openmetrics=False)
     (found,) = text_string_to_metric_families(written)
     (sample,) = found.samples
@@ -25,7 +25,9 @@ def test_any_name_and_number_arrives(database: str, table: str, value: float) ->
 @given(value=st.text(st.characters(categories=["Cs"]), min_size=1))
 def test_half_a_surrogate_pair_becomes_text_that_can_be_sent(value: str) -> None:
     written = write_family(
-        family("c_total", "Help."), [(labels_text(("table",), (value,)), 1)], is_openmetrics=True
+        family("c_total", "Help."),
+        [(f"{{{labels_text(('table',), (value,))}}}", 1)],
+        is_openmetrics=True,
     )
     (found,) = openmetrics_parser.text_string_to_metric_families(written + "# EOF\n")
     assert found.samples[0].labels["table"].encode() == value.encode(errors="backslashreplace")

@@ -12,16 +12,20 @@ from prometheus_client.openmetrics import parser as openmetrics_parser
 
 from compactord.commit.changes import Conflict
 from compactord.maintenance.snapshot_expiry import ExpireSnapshots
-from compactord.model import CompactReason, WorkKind
+from compactord.model import CompactReason, TableName, WorkKind
+from compactord.scheduler.events import Committed, Polled
 from compactord.scheduler.status import HaltReason, Outcome, PriorityClass, TableCounters
 from compactord.service.metrics import OPENMETRICS, TEXT, Metrics
+from compactord.service.observer import LoggingObserver
 from compactord.service.view import ServiceView, TableStatus, TableView
 from compactord.storage.requests import RequestTotal, StorageOp, StorageOutcome, StorageRequest
-from compactord.table.status import RunState, TableInfo, TableShape
+from compactord.table.cycle import Planned
+from compactord.table.status import Backlog, RunState, TableInfo, TableShape
 from tests.views import (
     NOW_MS,
     append_view,
     busy_night,
+    compaction_view,
     halt,
     pattern_excluded_view,
     service_view,
@@ -70,15 +74,21 @@ def value(found: Samples, name: str, **labels: str) -> float | None:
 def count_all(metrics: Metrics) -> None:
     """Everything that can happen, once."""
     for kind in (WorkKind.MINOR, WorkKind.FULL, WorkKind.APPEND):
-        metrics.compaction_finished(kind, 12.0, input_bytes=5 << 20, output_bytes=3 << 20)
+        metrics.compaction.labels(kind.value).observe(12.0)
+        metrics.input.labels(kind.value).observe(5 << 20)
+        metrics.output.labels(kind.value).observe(3 << 20)
     for priority_class in PriorityClass:
-        metrics.task_waited(priority_class, 0.2)
-    metrics.committed(0.3, 12)
+        metrics.wait.labels(priority_class.value).observe(0.2)
+    metrics.commit.observe(0.3)
+    metrics.commit_buckets.observe(12)
     metrics.maintained(ExpireSnapshots(interval_ms=1), {}, 0.4)
-    metrics.polled(0.05)
-    metrics.scanned(0.01, manifests=3, kept=20, skipped=5)
+    metrics.poll.observe(0.05)
+    metrics.scan.observe(0.01)
+    metrics.manifests.inc(3)
+    for result in ("kept", "skipped"):
+        metrics.entries.labels(result).inc(5)
     metrics.loop_ran("service", 0.02)
-    metrics.discovered("lake", 0.5)
+    metrics.discovery.labels("lake").observe(0.5)
     for op in StorageOp:
         for outcome in StorageOutcome:
             metrics.storage_request(
@@ -361,7 +371,7 @@ def test_the_stop_trigger_that_runs_are_measured_against_is_exposed() -> None:
 
 def test_other_settings_hold_from_the_next_scrape_on_and_counts_stay() -> None:
     metrics = Metrics()
-    metrics.polled(1.0)
+    metrics.poll.observe(1.0)
     view = service_view(table_view("d.a"), table_view("d.b"))
     metrics.configure(max_tables=1, top_buckets=2)
     found = samples(scrape(view, metrics))
@@ -406,9 +416,30 @@ def test_halts_are_told_by_reason() -> None:
 
 def test_what_happens_is_counted() -> None:
     metrics = Metrics()
-    metrics.compaction_finished(WorkKind.FULL, 7.0, input_bytes=3 << 20, output_bytes=1 << 20)
-    metrics.committed(0.2, 3)
-    metrics.scanned(0.1, manifests=4, kept=7, skipped=2)
+    observer, name = LoggingObserver(metrics), TableName("lake", "d", "t")
+    sizes = {"bytes_in": 3 << 20, "bytes_out": 1 << 20, "seconds": 7.0}
+    observer.told(compaction_view(kind=WorkKind.FULL, **sizes))
+    observer.told(
+        Committed(
+            name=name, snapshot_id=1, attempts=1, compactions=(1, 2, 3), buckets=3, seconds=0.2
+        )
+    )
+    planned = Planned(
+        snapshot_id=1,
+        info=TableInfo(),
+        shape=TableShape(),
+        offered=(),
+        backlog=Backlog(),
+        workable=Backlog(),
+        top=(),
+        discovery_interval_ms=1,
+        appended_bytes=0,
+        manifests_read=4,
+        entries_read=9,
+        entries_skipped=2,
+        seconds=0.1,
+    )
+    observer.told(Polled(name=name, seconds=0.1, planned=planned, before=None))
     put = StorageRequest(store="s3", op=StorageOp.PUT, outcome=StorageOutcome.ERROR, seconds=0.5)
     metrics.storage_request(replace(put, is_repeated=True))
     metrics.storage_request(replace(put, outcome=StorageOutcome.OK, size_bytes=77))
@@ -421,7 +452,6 @@ def test_what_happens_is_counted() -> None:
         repeated=2,
     )
     metrics.worker_requests((worker,))
-    metrics.discovered("lake", 0.25)
     found = samples(scrape(service_view(), metrics))
     duration = "compactord_compaction_duration_seconds"
     assert value(found, f"{duration}_bucket", kind="full", le="5.0") == 0
@@ -429,6 +459,7 @@ def test_what_happens_is_counted() -> None:
     assert value(found, "compactord_compaction_input_bytes_sum", kind="full") == 3 << 20
     assert value(found, "compactord_compaction_output_bytes_sum", kind="full") == 1 << 20
     assert value(found, "compactord_commit_buckets_sum") == 3
+    assert value(found, "compactord_poll_duration_seconds_count") == 1
     assert value(found, "compactord_scan_manifests_total") == 4
     assert value(found, "compactord_scan_entries_total", result="kept") == 7
     assert value(found, "compactord_scan_entries_total", result="skipped") == 2
@@ -438,12 +469,11 @@ def test_what_happens_is_counted() -> None:
     assert value(found, "compactord_storage_request_duration_seconds_sum", **named) == 1.0
     assert value(found, "compactord_storage_retries_total", **named) == 1 + 2
     assert value(found, "compactord_storage_bytes_total", **named) == 77 + 100
-    assert value(found, "compactord_discovery_duration_seconds_sum", catalog="lake") == 0.25
 
 
 def test_two_services_in_one_process_do_not_share_counts() -> None:
     first, second = Metrics(), Metrics()
-    first.polled(1.0)
+    first.poll.observe(1.0)
     name = "compactord_poll_duration_seconds_count"
     assert value(samples(scrape(service_view(), first)), name) == 1
     assert value(samples(scrape(service_view(), second)), name) == 0
