@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.table import Table
@@ -55,6 +54,10 @@ _NOTED = (Need.HALTED, Need.ERROR, Need.PAUSED, Need.UNSUPPORTED, Need.EXCLUDED)
 _WORK_SHOWN = 6
 # Columns whose texts may be long.
 _NAMES = {"table", "bucket", "outcome"}
+# Those with > are aligned to the right.
+_TABLE_COLUMNS = "table, state, runs/trig/stop, L0>, files>, size>, backlog>, oldest>, commit>"
+_RUNNING_COLUMNS = "table, bucket, why, files>, size>, subcompactions, for>"
+_ENDED_COLUMNS = "table, bucket, why, files>, bytes>, outcome, ago>"
 # Narrower terminals show names and runs alone: numbers would leave no room for names.
 _WIDE = 72
 _NARROW_COLUMNS = 3
@@ -149,18 +152,7 @@ def _speed(bytes_per_s: float) -> str:
 def _tables(status: TopStatus, room: int | None) -> Iterator[RenderableType]:
     tables = status.by_need()
     shown = tables if room is None else tables[:room]
-    columns: tuple[tuple[str, _Justify], ...] = (
-        ("table", "left"),
-        ("state", "left"),
-        ("runs/trig/stop", "left"),
-        ("L0", "right"),
-        ("files", "right"),
-        ("size", "right"),
-        ("backlog", "right"),
-        ("oldest", "right"),
-        ("commit", "right"),
-    )
-    wide, narrow = _grid(*columns), _grid(*columns[:_NARROW_COLUMNS])
+    wide, narrow = _grid(_TABLE_COLUMNS), _grid(_TABLE_COLUMNS, most=_NARROW_COLUMNS)
     for table in shown:
         cells = list(_table_cells(table, status.now_ms))
         wide.add_row(*cells)
@@ -247,7 +239,7 @@ def _notes(status: TopStatus) -> list[Text]:
 
 def _work(status: TopStatus) -> Iterator[RenderableType]:
     yield ""
-    ended = _grid(*_ENDED_COLUMNS, headed=False)
+    ended = _grid(_ENDED_COLUMNS, headed=False)
     if status.service is None:
         yield _line(("last compactions, as snapshots tell", "bold"))
         for seen in status.seen[:_WORK_SHOWN]:
@@ -266,16 +258,7 @@ def _work(status: TopStatus) -> Iterator[RenderableType]:
 
 
 def _running(tasks: Sequence[ActiveCompaction], now_ms: int) -> Table:
-    grid = _grid(
-        ("table", "left"),
-        ("bucket", "left"),
-        ("why", "left"),
-        ("files", "right"),
-        ("size", "right"),
-        ("subcompactions", "left"),
-        ("for", "right"),
-        headed=False,
-    )
+    grid = _grid(_RUNNING_COLUMNS, headed=False)
     for task in tasks:
         progress = _bar(task.subcompactions_done / max(1, task.subcompactions), "cyan")
         progress.append(f" {task.subcompactions_done}/{task.subcompactions}")
@@ -289,18 +272,6 @@ def _running(tasks: Sequence[ActiveCompaction], now_ms: int) -> Table:
             Text(age_cell(now_ms - task.started_ms)),
         )
     return grid
-
-
-_Justify = Literal["left", "right"]
-_ENDED_COLUMNS: tuple[tuple[str, _Justify], ...] = (
-    ("table", "left"),
-    ("bucket", "left"),
-    ("why", "left"),
-    ("files", "right"),
-    ("bytes", "right"),
-    ("outcome", "left"),
-    ("ago", "right"),
-)
 
 
 def _ended_cells(ended: EndedCompaction, now_ms: int) -> Iterator[Text]:
@@ -324,11 +295,17 @@ def _seen_cells(seen: SeenCompaction, now_ms: int) -> tuple[Text, ...]:
     return _flexible(shown_name(seen.name)), empty, empty, empty, empty, outcome, ago
 
 
-def _grid(*columns: tuple[str, _Justify], headed: bool = True) -> Table:
+def _grid(columns: str, *, headed: bool = True, most: int | None = None) -> Table:
     """Rows of one line each. On narrow terminals the columns of names are shortened."""
     grid = Table(box=None, padding=(0, 1, 0, 0), show_header=headed, header_style="dim")
-    for title, justify in columns:
-        grid.add_column(title, justify=justify, no_wrap=title not in _NAMES, overflow="ellipsis")
+    for column in columns.split(", ")[:most]:
+        title, is_right = column.removesuffix(">"), column.endswith(">")
+        grid.add_column(
+            title,
+            justify="right" if is_right else "left",
+            no_wrap=title not in _NAMES,
+            overflow="ellipsis",
+        )
     return grid
 
 

@@ -29,6 +29,12 @@ class Column(NamedTuple):
         return None if self.title in _UNLABELLED else self.title.partition(" (")[0]
 
 
+def columns(described: str) -> tuple[Column, ...]:
+    """Columns by their titles, and after a colon the class of cells: `Table, Size: number`."""
+    found = (each.partition(":") for each in described.split(","))
+    return tuple(Column(title.strip(), kind.strip() or None) for title, _, kind in found)
+
+
 def grid(
     identity: str,
     caption: str,

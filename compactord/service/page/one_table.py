@@ -16,7 +16,7 @@ from compactord.service.page.figures import (
     status_mark,
     words,
 )
-from compactord.service.page.grid import Column, facts, grid, section
+from compactord.service.page.grid import columns, facts, grid, section
 from compactord.service.page.lsm import lsm_svg, scale_text
 from compactord.service.page.markup import Markup, element, join
 from compactord.service.page.need import Need, need_of
@@ -40,21 +40,9 @@ _NEEDS = {
     Need.LATE: ("Work fails, or waits longer than it may.", "CompactordBacklogOld"),
     Need.PAUSED: ("Nothing is compacted until the pause ends.", "CompactordTablePaused"),
 }
-_QUARANTINED = (
-    Column("Bucket"),
-    Column("Failures", "number"),
-    Column("What failed", "text"),
-    Column("Next attempt"),
-)
-_RESTING = (Column("Partition"), Column("Rewritten", "text"), Column("Skipped until"))
-_RUNS = (
-    Column("Level"),
-    Column("Files", "number"),
-    Column("Rows", "number"),
-    Column("Size", "number"),
-    Column("Smallest key"),
-    Column("Largest key"),
-)
+_QUARANTINED = columns("Bucket, Failures: number, What failed: text, Next attempt")
+_RESTING = columns("Partition, Rewritten: text, Skipped until")
+_RUNS = columns("Level, Files: number, Rows: number, Size: number, Smallest key, Largest key")
 
 
 def one_table(view: ServiceView, detail: TableDetail, now_ms: int) -> Markup:

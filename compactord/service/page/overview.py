@@ -28,7 +28,7 @@ from compactord.service.page.figures import (
     status_mark,
     table_link,
 )
-from compactord.service.page.grid import Column, facts, grid, section
+from compactord.service.page.grid import columns, facts, grid, section
 from compactord.service.page.markup import Markup, element, join
 from compactord.service.page.need import Need, need_of
 from compactord.service.page.notices import Notice, notice_list, service_notices, table_notices
@@ -41,24 +41,11 @@ TABLES_SHOWN = 200
 _NOTICES_SHOWN = 40
 _BUCKETS_SHOWN = 20
 
-_TABLES = (
-    Column("Table"),
-    Column("State"),
-    Column("Sorted runs (worst bucket)", "runs"),
-    Column("Level-0 files", "number"),
-    Column("Files", "number"),
-    Column("Size", "number"),
-    Column("Backlog", "number"),
-    Column("Oldest due work", "number"),
-    Column("Last commit"),
+_TABLES = columns(
+    "Table, State, Sorted runs (worst bucket): runs, Level-0 files: number, Files: number, "
+    "Size: number, Backlog: number, Oldest due work: number, Last commit"
 )
-_BUCKETS = (
-    Column("Table"),
-    Column("Bucket"),
-    Column("Sorted runs", "runs"),
-    Column("Level-0 files", "number"),
-    Column("Size", "number"),
-)
+_BUCKETS = columns("Table, Bucket, Sorted runs: runs, Level-0 files: number, Size: number")
 # Left alone because the configuration says so.
 _LEFT_ALONE = (TableStatus.PAUSED, TableStatus.EXCLUDED)
 _NEED_MARKS = {Need.OVER_STOP: "over_stop", Need.LATE: "late", Need.NEAR_STOP: "near_stop"}

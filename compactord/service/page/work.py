@@ -24,34 +24,19 @@ from compactord.service.page.figures import (
     status_mark,
     table_link,
 )
-from compactord.service.page.grid import Column, grid
+from compactord.service.page.grid import columns, grid
 from compactord.service.page.markup import Markup, element, join
 from compactord.service.view import ActiveCompaction, ServiceView, total_queued
 from compactord.table.report import count_text
 
-_RUNNING = (
-    Column("Table"),
-    Column("Bucket"),
-    Column("Kind"),
-    Column("Why"),
-    Column("Files", "number"),
-    Column("Size", "number"),
-    Column("Runs", "number"),
-    Column("Progress", "runs"),
-    Column("For", "number"),
+_RUNNING = columns(
+    "Table, Bucket, Kind, Why, Files: number, Size: number, Runs: number, Progress: runs, "
+    "For: number"
 )
-_QUEUE = (*_RUNNING[:7], Column("Class"), Column("Waits", "number"))
-_RECENT = (
-    Column("Table"),
-    Column("Bucket"),
-    Column("Kind"),
-    Column("Why"),
-    Column("Outcome", "text"),
-    Column("Files", "number"),
-    Column("Bytes", "number"),
-    Column("Rows", "number"),
-    Column("Took", "number"),
-    Column("Ended"),
+_QUEUE = (*_RUNNING[:7], *columns("Class, Waits: number"))
+_RECENT = columns(
+    "Table, Bucket, Kind, Why, Outcome: text, Files: number, Bytes: number, Rows: number, "
+    "Took: number, Ended"
 )
 
 
