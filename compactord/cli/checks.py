@@ -81,11 +81,7 @@ def memory_check(config: ServiceConfig) -> Check:
     task_bytes = config.spark.task_memory_bytes
     one = f"{size_text(task_bytes)} and {size_text(admission.IDLE_WORKER_BYTES)} for its worker"
     try:
-        budget = admission.memory_budget_bytes(
-            config.limits,
-            task_bytes,
-            is_embedded=admission.is_embedded(config.spark.master),
-        )
+        budget = admission.memory_budget_bytes(config.limits, task_bytes, config.spark.master)
     except UsageError as error:
         found, _, advice = str(error).rpartition("; ")
         return failed_check("memory", found, advice)

@@ -23,6 +23,7 @@ from compactord.config.policy import TablePolicy, policy_for, setting_keys
 from compactord.config.values import table_pattern
 from compactord.config.warehouse import refuse_catalog_arguments, warehouse_config
 from compactord.errors import CompactordError, TableNotFound, UsageError
+from compactord.model import TableName
 from compactord.paimon.table import TableRef
 from compactord.service.discovery import branches_of
 from compactord.service.unserved import left_alone
@@ -38,6 +39,10 @@ class Target:
     catalog: Catalog
     ref: TableRef
     policy: TablePolicy
+
+    @property
+    def name(self) -> TableName:
+        return TableName(self.catalog_name, self.ref.database, self.ref.name)
 
     @property
     def full_name(self) -> str:
@@ -75,16 +80,7 @@ class Choice:
 
     def keys_of(self, target: Target) -> Mapping[str, str]:
         """The key of the configuration that decides each setting of the table (`setting_keys`)."""
-        ref = target.ref
-        return setting_keys(self.loaded.config, target.catalog_name, ref.database, ref.name)
-
-    def origin_of(self, target: Target, key: str) -> str:
-        """Which rule or default decides a setting of the table: `rules.0.set.mode (c.yaml:7)`."""
-        return self.shown_key(self.keys_of(target)[key])
-
-    def shown_key(self, key: str) -> str:
-        """A key of the configuration with the place of its value."""
-        return f"{key} ({self.loaded.origin(key)})"
+        return setting_keys(self.loaded.config, *target.name)
 
     def left_alone(self, target: Target, *, write_only: bool) -> tuple[TableStatus, str] | None:
         """Why the service does not work on a table that it could; None: it does."""

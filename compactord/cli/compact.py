@@ -88,7 +88,8 @@ def compact(
     note_if_left_alone(args, choice, "it is compacted")
     with contextlib.ExitStack() as closing:
         stop = closing.enter_context(stop_on_signals())
-        engines = closing.enter_context(_Engines(where, start_engine))
+        engines = _Engines(where, start_engine)
+        closing.callback(engines.drop)
         clock = SystemClock(choice.zone)
 
         def work(target: Target) -> Result:
@@ -137,12 +138,6 @@ class _Engines:
         if self._engine is not None:
             self._engine.close()
             self._engine = None
-
-    def __enter__(self) -> _Engines:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.drop()
 
 
 def _worker(where: EngineArguments, clock: Clock) -> WorkerSpec:

@@ -149,8 +149,7 @@ def _one_of_several(
 
 def _worked(work: Callable[[Target], Result], target: Target) -> Result:
     """The result of `work`; whatever it logs, names the table."""
-    ref = target.ref
-    with bound_contextvars(catalog=target.catalog_name, database=ref.database, table=ref.name):
+    with bound_contextvars(**target.name.log_fields):
         return work(target)
 
 

@@ -14,6 +14,7 @@ from compactord.cli.maintenance import looked_back
 from compactord.cli.running import FAILED, OK, stop_on_signals
 from compactord.clock import Clock, SystemClock
 from compactord.config.choices import SnapshotExpiry
+from compactord.config.reasons import setting_origin
 from compactord.maintenance.expire import Expired, preview_expiry
 from compactord.maintenance.snapshot_expiry import expire_table
 from compactord.table.opening import OpenTable
@@ -40,7 +41,7 @@ def expire(args: argparse.Namespace) -> int:
 
         def work(target: Target) -> Result:
             if target.policy.expire_snapshots is SnapshotExpiry.OFF:
-                key = choice.origin_of(target, "expire_snapshots")
+                key = setting_origin(choice.loaded, *target.name, "expire_snapshots")
                 return _result(args, choice, target, Expired(why_not=f"{key} is off"))
             followed = looked_back(target, clock, stop)
             table, why = followed.table, followed.why_keep()

@@ -9,6 +9,7 @@ from typing import Any
 from compactord.cli.choice import Choice, Target
 from compactord.config.amounts import duration_text
 from compactord.config.keys import plain
+from compactord.config.reasons import shown_key
 from compactord.config.source import scalar_yaml
 from compactord.paimon.options.catalogue import OptionClass, canonical_key, find
 from compactord.paimon.options.table_options import TableOptions
@@ -51,7 +52,7 @@ def effective_settings(choice: Choice, target: Target) -> dict[str, tuple[str, s
             continue
         value = redacted(_at(values, origin), key=key)
         shown = json.dumps(value) if isinstance(value, list | dict) else scalar_yaml(value)
-        found[key] = (choice.loaded.reference(origin) or shown, choice.shown_key(origin))
+        found[key] = (choice.loaded.reference(origin) or shown, shown_key(choice.loaded, origin))
     return found
 
 
@@ -75,7 +76,7 @@ def effective_options(
     for key, text in texts.items():
         origin = keys.get(f"options.{key}")
         if origin is not None:
-            found[key] = (choice.loaded.reference(origin) or text, choice.shown_key(origin))
+            found[key] = (choice.loaded.reference(origin) or text, shown_key(choice.loaded, origin))
         else:
             found[key] = (text, "the table" if key in own else "Paimon's default")
     return found

@@ -11,7 +11,6 @@ from typing import Any
 from compactord.cli.choice import Choice, Target
 from compactord.clock import Clock
 from compactord.errors import CompactordError, UnsupportedTable
-from compactord.model import TableName
 from compactord.service.unserved import unread_view, unserved_view
 from compactord.service.view import TableView
 from compactord.state.table_state import TableState
@@ -87,7 +86,6 @@ class ReadTable:
 
 def read_table(choice: Choice, target: Target, clock: Clock) -> ReadTable:
     """Read one table; its errors are its status. Reads its newest snapshot's metadata."""
-    ref = target.ref
     table: OpenTable | None = None
     state: TableState | None = None
     refused: list[str] = []
@@ -102,8 +100,7 @@ def read_table(choice: Choice, target: Target, clock: Clock) -> ReadTable:
         refused += unsupported.reasons
     except CompactordError as failure:
         error = str(failure)
-    name = TableName(target.catalog_name, ref.database, ref.name)
-    view = replace(unread_view(name, ref, table, choice.loaded), error=error)
+    view = replace(unread_view(target.name, target.ref, table, choice.loaded), error=error)
     if table is not None and state is not None:
         view = replace(view, shape=_shape(table, state), first_poll_ms=clock.now_ms())
     # Of a table that cannot be read nobody knows whether it is write-only.

@@ -17,6 +17,7 @@ from compactord.cli.settings import effective_options, effective_settings
 from compactord.cli.table_status import ASK_A_SERVICE, ReadTable, read_table
 from compactord.clock import Clock, SystemClock, iso_text
 from compactord.config.policy import matching_rules
+from compactord.config.reasons import shown_key
 from compactord.config.windows import may_start, next_change_ms
 from compactord.errors import FormatError, UsageError
 from compactord.model import WorkKind
@@ -72,12 +73,11 @@ def _findings(args: argparse.Namespace, choice: Choice, target: Target, clock: C
     count = 0
     if found.table is not None and found.state is not None:
         buckets, count = _buckets(args, choice, found, clock)
-    config, ref = choice.loaded.config, target.ref
-    rules = matching_rules(config, target.catalog_name, ref.database, ref.name)
+    rules = matching_rules(choice.loaded.config, *target.name)
     options = effective_options(choice, target, found.table) if found.table is not None else {}
     return _Findings(
         read=found,
-        rules=[choice.shown_key(f"rules.{index}") for index in rules],
+        rules=[shown_key(choice.loaded, f"rules.{index}") for index in rules],
         settings=effective_settings(choice, target),
         options=options,
         windows=_closed_windows(target, clock),

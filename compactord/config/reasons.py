@@ -6,7 +6,7 @@ Pure: the commands and the service give the same reasons.
 from __future__ import annotations
 
 from compactord.config.load import LoadedConfig
-from compactord.config.policy import excluding_key, setting_keys
+from compactord.config.policy import TablePolicy, excluding_key, setting_keys
 from compactord.paimon.table import TableRef
 
 
@@ -35,10 +35,13 @@ def not_write_only(loaded: LoadedConfig, catalog: str, database: str, table: str
     return f"not write-only, so its writers compact it themselves; {decides}"
 
 
-def other_branches(loaded: LoadedConfig, catalog: str, ref: TableRef) -> str:
-    """Why a branch is excluded: `rules.0.set.branches (c.yaml:7) does not name main`."""
-    decides = setting_origin(loaded, catalog, ref.database, ref.name, "branches")
-    return f"{decides} does not name {ref.branch}"
+def excluded(loaded: LoadedConfig, catalog: str, ref: TableRef, policy: TablePolicy) -> str | None:
+    """As `excluded_by_name`, or `rules.0.set.branches (c.yaml:7) does not name main`."""
+    why = excluded_by_name(loaded, ref.database, ref.name)
+    if why is None and not policy.takes(ref.branch):
+        decides = setting_origin(loaded, catalog, ref.database, ref.name, "branches")
+        return f"{decides} does not name {ref.branch}"
+    return why
 
 
 def paused(loaded: LoadedConfig, catalog: str, database: str, table: str) -> str:

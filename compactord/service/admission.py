@@ -18,7 +18,7 @@ _SHARE = 0.75
 IDLE_WORKER_BYTES = 90 << 20
 
 
-def memory_budget_bytes(limits: Limits, task_memory_bytes: int, *, is_embedded: bool) -> int | None:
+def memory_budget_bytes(limits: Limits, task_memory_bytes: int, master: str | None) -> int | None:
     """The memory that all merges may use together; None where compactord sets no limit.
 
     On a cluster executors have memory of their own: without `limits.memory` their cores alone
@@ -26,7 +26,7 @@ def memory_budget_bytes(limits: Limits, task_memory_bytes: int, *, is_embedded: 
     """
     budget = limits.memory_bytes
     origin = "limits.memory"
-    if budget is None and not is_embedded:
+    if budget is None and not is_embedded(master):
         return None
     if budget is None:
         budget, origin = int(_machine_bytes() * _SHARE), "3/4 of this machine's memory"

@@ -102,6 +102,4 @@ class Capacity:
         )
 
     def _budget_bytes(self, limits: Limits) -> int | None:
-        return admission.memory_budget_bytes(
-            limits, self.task_memory_bytes, is_embedded=admission.is_embedded(self._master)
-        )
+        return admission.memory_budget_bytes(limits, self.task_memory_bytes, self._master)

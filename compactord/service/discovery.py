@@ -11,10 +11,10 @@ import structlog
 from compactord.catalog.access import TableAccess
 from compactord.catalog.base import Catalog, TableList
 from compactord.clock import Clock
+from compactord.config import reasons
 from compactord.config.load import LoadedConfig
 from compactord.config.model import ServiceConfig
 from compactord.config.policy import is_included, policy_for
-from compactord.config.reasons import excluded_by_name, other_branches
 from compactord.errors import CompactordError
 from compactord.model import TableName
 from compactord.paimon.snapshot import branch_names
@@ -139,7 +139,8 @@ def list_catalog(
     silent: dict[str, CompactordError] = dict(listed.unreadable)
     for ref in _with_branches(listed.tables, config.config, name, catalog, silent):
         table = TableName(name, ref.database, ref.name)
-        why = why_excluded(config, name, ref)
+        policy = policy_for(config.config, name, ref.database, ref.name)
+        why = reasons.excluded(config, name, ref, policy)
         if why is None:
             found[table] = ref
         else:
@@ -154,16 +155,6 @@ def list_catalog(
         seconds=clock.monotonic_s() - start_s,
         error=error or "; ".join(str(trouble) for trouble in silent.values()),
     )
-
-
-def why_excluded(loaded: LoadedConfig, catalog: str, ref: TableRef) -> str | None:
-    """Why a table or branch is not served, as far as names tell; None: it is."""
-    why = excluded_by_name(loaded, ref.database, ref.name)
-    if why is None and not policy_for(loaded.config, catalog, ref.database, ref.name).takes(
-        ref.branch
-    ):
-        return other_branches(loaded, catalog, ref)
-    return why
 
 
 def _with_branches(

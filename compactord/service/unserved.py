@@ -25,16 +25,14 @@ def left_alone(
     loaded: LoadedConfig, catalog: str, ref: TableRef, policy: TablePolicy, *, write_only: bool
 ) -> tuple[TableStatus, str] | None:
     """Why the service does not work on a table that it could; None: it does."""
-    excluded = reasons.excluded_by_name(loaded, ref.database, ref.name)
+    excluded = reasons.excluded(loaded, catalog, ref, policy)
     if excluded is not None:
         return TableStatus.EXCLUDED, excluded
-    if not policy.takes(ref.branch):
-        return TableStatus.EXCLUDED, reasons.other_branches(loaded, catalog, ref)
+    name = TableName(catalog, ref.database, ref.name)
     if policy.only_write_only and not write_only:
-        why = reasons.not_write_only(loaded, catalog, ref.database, ref.name)
-        return TableStatus.EXCLUDED, why
+        return TableStatus.EXCLUDED, reasons.not_write_only(loaded, *name)
     if policy.mode is Mode.PAUSED:
-        return TableStatus.PAUSED, reasons.paused(loaded, catalog, ref.database, ref.name)
+        return TableStatus.PAUSED, reasons.paused(loaded, *name)
     return None
 
 

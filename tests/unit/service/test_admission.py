@@ -17,19 +17,19 @@ ONE = TASK + IDLE_WORKER_BYTES
 
 
 def test_the_budget_is_what_was_asked_for() -> None:
-    assert memory_budget_bytes(Limits(memory=f"{ONE} b"), TASK, is_embedded=False) == ONE
+    assert memory_budget_bytes(Limits(memory=f"{ONE} b"), TASK, "spark://head:7077") == ONE
 
 
 def test_without_one_it_is_most_of_the_machine_and_less_than_all() -> None:
     import os
 
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    assert 0 < (memory_budget_bytes(Limits(), 32 * MIB, is_embedded=True) or 0) <= total * 3 // 4
+    assert 0 < (memory_budget_bytes(Limits(), 32 * MIB, None) or 0) <= total * 3 // 4
 
 
 def test_a_budget_that_holds_no_merge_is_refused_with_both_numbers() -> None:
     with pytest.raises(UsageError) as caught:
-        memory_budget_bytes(Limits(memory=f"{ONE - 1} b"), TASK, is_embedded=True)
+        memory_budget_bytes(Limits(memory=f"{ONE - 1} b"), TASK, None)
     text = str(caught.value)
     assert "limits.memory" in text
     assert "spark.task_memory = 110 mb" in text
@@ -53,7 +53,7 @@ def test_slots_are_what_engine_configuration_and_memory_all_allow(
 
 
 def test_on_a_cluster_the_memory_of_this_machine_says_nothing() -> None:
-    assert memory_budget_bytes(Limits(), TASK, is_embedded=False) is None
+    assert memory_budget_bytes(Limits(), TASK, "spark://head:7077") is None
     assert slots(16, Limits(), None, TASK) == 16
 
 
