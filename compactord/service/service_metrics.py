@@ -52,8 +52,9 @@ def _in_braces(names: Sequence[str], values: Sequence[str]) -> str:
     return f"{{{labels_text(names, values)}}}" if names else ""
 
 
-def _value(name: str, meaning: str, path: str) -> _Metric:
-    """A metric without labels; see `reader`."""
+def _value(path: str, meaning: str, name: str = "") -> _Metric:
+    """A metric without labels; see `reader`. Without a name it has that of the field."""
+    name = name or path.rpartition(".")[2]
     read = reader(name, path)
     return _Metric(family(name, meaning), lambda view: [((), read(view))])
 
@@ -66,18 +67,18 @@ _AGGREGATED = family(
     "metrics_tables_aggregated", "Tables without series of their own, beyond metrics.max_tables."
 )
 _METRICS = (
-    _value("draining", "1 while the service is ending.", "is_draining"),
-    _value("spark_up", "1 while the engine answers.", "engine.is_up"),
-    _value("spark_restarts_total", "Times the engine was started again.", "engine.restarts"),
+    _value("is_draining", "1 while the service is ending.", "draining"),
+    _value("engine.is_up", "1 while the engine answers.", "spark_up"),
+    _value("engine.restarts", "Times the engine was started again.", "spark_restarts_total"),
     _value(
-        "config_last_reload_successful",
-        "1 unless the last reload of the configuration failed.",
         "config.last_reload_successful",
+        "1 unless the last reload of the configuration failed.",
+        "config_last_reload_successful",
     ),
     _value(
-        "config_last_reload_success_timestamp_seconds",
-        "Last time the configuration was loaded.",
         "config.last_reload_success_ms",
+        "Last time the configuration was loaded.",
+        "config_last_reload_success_timestamp_seconds",
     ),
     _values(
         "config_patterns_unmatched",
@@ -126,12 +127,12 @@ _METRICS = (
             for state in TableStatus
         ),
     ),
-    _value("task_slots", "Compactions that may run at a time.", "engine.slots"),
-    _value("tasks_running", "Compactions that run.", "engine.running"),
+    _value("engine.slots", "Compactions that may run at a time.", "task_slots"),
+    _value("engine.running", "Compactions that run.", "tasks_running"),
     _value(
-        "task_slots_lost",
-        "Slots held by workers that did not answer within their time limit.",
         "engine.lost_slots",
+        "Slots held by workers that did not answer within their time limit.",
+        "task_slots_lost",
     ),
     _values(
         "jobs_hung",
@@ -140,9 +141,9 @@ _METRICS = (
         lambda view: (((name,), count) for name, count in view.hung_jobs.items()),
     ),
     _value(
-        "expiry_held_since_timestamp_seconds",
-        "Start of the oldest work that keeps snapshots from expiring, 0 for none.",
         "expiry_held_since_ms",
+        "Start of the oldest work that keeps snapshots from expiring, 0 for none.",
+        "expiry_held_since_timestamp_seconds",
     ),
     _values(
         "tasks_queued",
@@ -151,9 +152,9 @@ _METRICS = (
         lambda view: (((rank.value,), view.queued.get(rank, 0)) for rank in PriorityClass),
     ),
     _value(
-        "slot_busy_seconds_total",
-        "Time that slots spent with compactions.",
         "engine.slot_busy_seconds",
+        "Time that slots spent with compactions.",
+        "slot_busy_seconds_total",
     ),
     _values(
         "picks_total",
@@ -161,21 +162,9 @@ _METRICS = (
         "kind reason",
         lambda view: (((kind.value, why.value), n) for (kind, why), n in view.picks.items()),
     ),
-    _value(
-        "memory_budget_bytes",
-        "Memory that running compactions may be granted.",
-        "engine.memory_budget_bytes",
-    ),
-    _value(
-        "memory_reserved_bytes",
-        "Memory that running compactions are granted.",
-        "engine.memory_reserved_bytes",
-    ),
-    _value(
-        "task_peak_memory_bytes",
-        "Largest memory of a worker in recent compactions.",
-        "engine.task_peak_memory_bytes",
-    ),
+    _value("engine.memory_budget_bytes", "Memory that running compactions may be granted."),
+    _value("engine.memory_reserved_bytes", "Memory that running compactions are granted."),
+    _value("engine.task_peak_memory_bytes", "Largest memory of a worker in recent compactions."),
 )
 
 

@@ -157,9 +157,12 @@ def _lost_commits(table: TableView) -> Iterator[Labelled]:
     yield (LossOutcome.HALTED.value,), table.counters.lost_commits_halted
 
 
-def _of(concerns: _Test, *rows: tuple[str, str, str]) -> Iterator[_Value]:
-    """Metrics by name, meaning and the path to the value (`reader`)."""
-    for name, meaning, path in rows:
+def _of(concerns: _Test, *rows: tuple[str, str] | tuple[str, str, str]) -> Iterator[_Value]:
+    """Metrics by path to the value (`reader`), meaning, and name if it is not the field's."""
+    for path, meaning, *other in rows:
+        owner, _, field = path.rpartition(".")
+        own = f"{field}_total" if owner == "counters" else f"table_{field}"
+        name = other[0] if other else own
         yield _Value(family(name, meaning, *_TABLE_LABELS), concerns, reader(name, path))
 
 
@@ -200,74 +203,65 @@ _METRICS: tuple[_Value | _Values, ...] = (
     *_of(
         _is_included,
         (
-            "table_max_backlog_age_seconds",
-            "How old due work may become, as configured.",
             "max_backlog_age_ms",
+            "How old due work may become, as configured.",
+            "table_max_backlog_age_seconds",
         ),
         (
-            "table_discovery_interval_seconds",
-            "Time between polls in effect.",
             "discovery_interval_ms",
+            "Time between polls in effect.",
+            "table_discovery_interval_seconds",
         ),
-        ("table_window_open", "1 while its schedule lets work start.", "window_open"),
+        ("window_open", "1 while its schedule lets work start."),
         (
-            "table_consecutive_failures",
-            "Failures since the last success, or since nothing was left to do.",
             "consecutive_failures",
+            "Failures since the last success, or since nothing was left to do.",
         ),
     ),
     *_of(
         lambda t: _is_included(t) and t.quarantined_count > 0,
         (
-            "table_quarantined_buckets",
+            "quarantined_count",
             "Buckets left alone after failures, or because their files are damaged; not there "
             "while there are none.",
-            "quarantined_count",
+            "table_quarantined_buckets",
         ),
     ),
     *_of(
         _is_served,
         (
-            "table_last_poll_timestamp_seconds",
-            "Last poll that succeeded, 0 for none; of tables that are neither paused nor halted.",
             "last_poll_ms",
+            "Last poll that succeeded, 0 for none; of tables that are neither paused nor halted.",
+            "table_last_poll_timestamp_seconds",
         ),
     ),
     *_of(
         _has_runs,
+        ("shape.sorted_runs_max", "Sorted runs of the bucket with the most."),
+        ("shape.sorted_runs_avg", "Sorted runs per bucket."),
+        ("shape.level0_files_max", "Level-0 files of the bucket with the most."),
+        ("shape.level0_files_avg", "Level-0 files per bucket."),
         (
-            "table_sorted_runs_max",
-            "Sorted runs of the bucket with the most.",
-            "shape.sorted_runs_max",
-        ),
-        ("table_sorted_runs_avg", "Sorted runs per bucket.", "shape.sorted_runs_avg"),
-        (
-            "table_level0_files_max",
-            "Level-0 files of the bucket with the most.",
-            "shape.level0_files_max",
-        ),
-        ("table_level0_files_avg", "Level-0 files per bucket.", "shape.level0_files_avg"),
-        (
-            "table_size_amplification_ratio_max",
-            "All runs but the oldest, against the oldest, in the worst bucket.",
             "shape.size_amplification_max",
+            "All runs but the oldest, against the oldest, in the worst bucket.",
+            "table_size_amplification_ratio_max",
         ),
         (
-            "table_compaction_trigger_runs",
-            "Sorted runs from which a bucket is compacted.",
             "info.compaction_trigger",
+            "Sorted runs from which a bucket is compacted.",
+            "table_compaction_trigger_runs",
         ),
         (
-            "table_stop_trigger_runs",
+            "info.stop_trigger",
             "Sorted runs beyond which Paimon stops writers that compact themselves; where the "
             "table has none, alerts.stop_trigger_fallback above the compaction trigger.",
-            "info.stop_trigger",
+            "table_stop_trigger_runs",
         ),
         (
-            "table_last_full_compaction_timestamp_seconds",
+            "shape.last_full_compaction_ms",
             "Last full compaction of the bucket where it is longest ago, as its files tell it; "
             "0 while a bucket never had one.",
-            "shape.last_full_compaction_ms",
+            "table_last_full_compaction_timestamp_seconds",
         ),
     ),
     _values(
@@ -282,39 +276,26 @@ _METRICS: tuple[_Value | _Values, ...] = (
     ),
     *_of(
         _is_polled,
-        ("table_files", "Live data files.", "shape.files"),
+        ("shape.files", "Live data files."),
         (
-            "table_small_files",
-            "Data files below target-file-size times compaction.small-file-ratio.",
             "shape.small_files",
+            "Data files below target-file-size times compaction.small-file-ratio.",
         ),
-        ("table_size_bytes", "Size of the live data files.", "shape.size_bytes"),
+        ("shape.size_bytes", "Size of the live data files."),
+        ("shape.avg_file_size_bytes_min", "Average file size of the bucket where it is smallest."),
+        ("shape.bucket_size_bytes_max", "Size of the largest bucket."),
+        ("shape.bucket_size_bytes_avg", "Size per bucket."),
+        ("shape.snapshots", "Retained snapshots."),
+        ("shape.snapshot_id", "Newest snapshot that was seen.", "table_latest_snapshot_id"),
+        ("planned_snapshot_id", "Snapshot of the last plan."),
+        ("last_commit_snapshot_id", "Last snapshot of compactord, 0 for none known."),
+        ("backlog.tasks", _DUE + "compactions.", "table_backlog_tasks"),
+        ("backlog.files", _DUE + "input files.", "table_backlog_files"),
+        ("backlog.size_bytes", _DUE + "size of input files.", "table_backlog_bytes"),
         (
-            "table_avg_file_size_bytes_min",
-            "Average file size of the bucket where it is smallest.",
-            "shape.avg_file_size_bytes_min",
-        ),
-        (
-            "table_bucket_size_bytes_max",
-            "Size of the largest bucket.",
-            "shape.bucket_size_bytes_max",
-        ),
-        ("table_bucket_size_bytes_avg", "Size per bucket.", "shape.bucket_size_bytes_avg"),
-        ("table_snapshots", "Retained snapshots.", "shape.snapshots"),
-        ("table_latest_snapshot_id", "Newest snapshot that was seen.", "shape.snapshot_id"),
-        ("table_planned_snapshot_id", "Snapshot of the last plan.", "planned_snapshot_id"),
-        (
-            "table_last_commit_snapshot_id",
-            "Last snapshot of compactord, 0 for none known.",
-            "last_commit_snapshot_id",
-        ),
-        ("table_backlog_tasks", _DUE + "compactions.", "backlog.tasks"),
-        ("table_backlog_files", _DUE + "input files.", "backlog.files"),
-        ("table_backlog_bytes", _DUE + "size of input files.", "backlog.size_bytes"),
-        (
-            "table_backlog_oldest_timestamp_seconds",
-            "Creation of the oldest input that made a bucket due, 0 for none.",
             "backlog.oldest_ms",
+            "Creation of the oldest input that made a bucket due, 0 for none.",
+            "table_backlog_oldest_timestamp_seconds",
         ),
     ),
     _values(
@@ -327,9 +308,9 @@ _METRICS: tuple[_Value | _Values, ...] = (
     *_of(
         _is_expired,
         (
-            "table_last_expire_timestamp_seconds",
-            "Last expiry of snapshots without an error, 0 for none.",
             "last_expire_ms",
+            "Last expiry of snapshots without an error, 0 for none.",
+            "table_last_expire_timestamp_seconds",
         ),
     ),
     _values(
@@ -357,41 +338,25 @@ _METRICS: tuple[_Value | _Values, ...] = (
     ),
     *_of(
         _is_polled,
+        ("counters.commit_attempts", "Attempts to commit, those included that lost a race."),
         (
-            "commit_attempts_total",
-            "Attempts to commit, those included that lost a race.",
-            "counters.commit_attempts",
-        ),
-        (
-            "commit_lost_snapshots_total",
-            "Snapshots of this service that another writer replaced later.",
             "counters.lost_snapshots",
+            "Snapshots of this service that another writer replaced later.",
+            "commit_lost_snapshots_total",
         ),
-        ("input_bytes_total", "Size of the files that commits replaced.", "counters.input_bytes"),
-        ("output_bytes_total", "Size of the files that commits added.", "counters.output_bytes"),
-        ("input_files_total", "Files that commits replaced.", "counters.input_files"),
-        ("output_files_total", "Files that commits added.", "counters.output_files"),
-        (
-            "input_records_total",
-            "Records of the files that commits replaced.",
-            "counters.input_records",
-        ),
-        (
-            "output_records_total",
-            "Records of the files that commits added.",
-            "counters.output_records",
-        ),
-        ("wasted_bytes_total", "Output that was written and discarded.", "counters.wasted_bytes"),
-        ("ingested_bytes_total", "What writers were seen to append.", "counters.ingested_bytes"),
+        ("counters.input_bytes", "Size of the files that commits replaced."),
+        ("counters.output_bytes", "Size of the files that commits added."),
+        ("counters.input_files", "Files that commits replaced."),
+        ("counters.output_files", "Files that commits added."),
+        ("counters.input_records", "Records of the files that commits replaced."),
+        ("counters.output_records", "Records of the files that commits added."),
+        ("counters.wasted_bytes", "Output that was written and discarded."),
+        ("counters.ingested_bytes", "What writers were seen to append."),
     ),
     *_of(
         _is_expired,
-        ("expired_snapshots_total", "Snapshots that expired.", "counters.expired_snapshots"),
-        (
-            "expired_files_total",
-            "Files deleted with expired snapshots.",
-            "counters.expired_files",
-        ),
-        ("expire_failures_total", "Expiries that failed.", "counters.expire_failures"),
+        ("counters.expired_snapshots", "Snapshots that expired."),
+        ("counters.expired_files", "Files deleted with expired snapshots."),
+        ("counters.expire_failures", "Expiries that failed."),
     ),
 )
