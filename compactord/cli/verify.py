@@ -27,7 +27,7 @@ from compactord.paimon.data_file import DataFile
 from compactord.plan.runs import bucket_runs
 from compactord.storage.base import Storage
 from compactord.storage.fetching import Fetcher
-from compactord.table.opening import OpenTable, describe_table
+from compactord.table.opening import describe_table
 from compactord.table.report import count_text
 
 _SHOWN_MAX = 20
@@ -78,18 +78,14 @@ def _rules(access: TableAccess, sample: int | None) -> FileRules | str:
         return str(error)
     if "data-file.path-directory" in schema.options:
         return "they are elsewhere (data-file.path-directory)"
+    key_of = table.key_of
     return FileRules(
         bucket_folder=table.bucket_folder,
-        check_levels=_level_check(table),
+        check_levels=None if key_of is None else lambda files: bucket_runs(files, key_of),
         read_footer=partial(_read_footer, access.storage),
         sample=sample,
         random=random.Random(),
     )
-
-
-def _level_check(table: OpenTable) -> Callable[..., object] | None:
-    key_of = table.key_of
-    return None if key_of is None else lambda files: bucket_runs(files, key_of)
 
 
 def _read_footer(storage: Storage, path: str, file: DataFile) -> bool:

@@ -7,7 +7,7 @@ what cannot be is said (`Verified.unknown`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from compactord.errors import CompactordError, UsageError
 from compactord.maintenance.expire_reader import FileKey
@@ -100,33 +100,35 @@ def _verified_once(
     progress: Callable[[str], None],
 ) -> Verified:
     chain = ChainCheck(storage, table, progress)
-    findings = chain.run()
+    findings = list(chain.run())
     chosen = _chosen(chain, table, wanted)
-    files = _Files()
-    if isinstance(rules, FileRules):
-        files = _verified_files(storage, table, chain, chosen, rules, progress)
-    unknown = [*chain.unknown, *files.unknown]
+    unknown, files_of, counts = [*chain.unknown], list[str](), FileCounts()
     if isinstance(rules, str):
         unknown.append(f"data files: {rules}")
-    unknown += _not_read(files.counts)
+    else:
+        check = FileCheck(storage, table.location, rules, progress)
+        counts = check.counts
+        for version in chosen:
+            known = len(counts.missing)
+            found = list(check.run(version.snapshot))
+            advice = _advice(storage, table, chain, counts.missing[known:])
+            for each in found:
+                is_gone = each.kind is FindingKind.DATA_FILE_MISSING
+                text = advice if is_gone and advice is not None else each.advice
+                findings.append(replace(each, needed_by=(version.name,), advice=text))
+            if any(each.kind in _OF_METADATA for each in found):
+                unknown.append(f"data files of {version.name}: its metadata cannot be read")
+            else:
+                files_of.append(version.name)
+    unknown += _not_read(counts)
     return Verified(
-        findings=_once((*findings, *files.findings)),
+        findings=_once(findings),
         unknown=tuple(unknown),
         versions=len(chain.versions),
         manifests=chain.manifests,
-        files_of=tuple(files.of),
-        counts=files.counts,
+        files_of=tuple(files_of),
+        counts=counts,
     )
-
-
-@dataclass(slots=True, kw_only=True)
-class _Files:
-    """What was found in the data files of some versions."""
-
-    findings: list[Finding] = field(default_factory=list)
-    counts: FileCounts = field(default_factory=FileCounts)
-    of: list[str] = field(default_factory=list)
-    unknown: list[str] = field(default_factory=list)
 
 
 def _chosen(chain: ChainCheck, table: TableRef, wanted: Wanted) -> list[Version]:
@@ -142,28 +144,6 @@ def _chosen(chain: ChainCheck, table: TableRef, wanted: Wanted) -> list[Version]
     if not found and name not in chain.unreadable:
         raise UsageError(f"{table.root} has no {version}")
     return found
-
-
-def _verified_files(
-    storage: Storage,
-    table: TableRef,
-    chain: ChainCheck,
-    versions: Sequence[Version],
-    rules: FileRules,
-    progress: Callable[[str], None],
-) -> _Files:
-    check = FileCheck(storage, table.location, rules, progress)
-    files = _Files(counts=check.counts)
-    for version in versions:
-        known = len(check.counts.missing)
-        found = [replace(each, needed_by=(version.name,)) for each in check.run(version.snapshot)]
-        advice = _advice(storage, table, chain, check.counts.missing[known:])
-        files.findings += _with_advice(found, advice)
-        if any(each.kind in _OF_METADATA for each in found):
-            files.unknown.append(f"data files of {version.name}: its metadata cannot be read")
-        else:
-            files.of.append(version.name)
-    return files
 
 
 def _once(findings: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -193,9 +173,3 @@ def _advice(
     except CompactordError:
         found = None
     return rollback_advice(found, newest.name.removeprefix(name_prefix(table.branch)))
-
-
-def _with_advice(findings: Iterable[Finding], advice: str | None) -> Iterator[Finding]:
-    for each in findings:
-        is_gone = each.kind is FindingKind.DATA_FILE_MISSING
-        yield replace(each, advice=advice) if is_gone and advice is not None else each
