@@ -90,7 +90,8 @@ def setting_keys(
     found.update(_option_keys("defaults", config.defaults))
     for index in matching_rules(config, catalog, database, table):
         settings = config.rules[index].settings
-        written = (_key_of(name) for name in settings.model_fields_set)
+        fields = TableSettings.model_fields
+        written = (fields[name].alias or name for name in settings.model_fields_set)
         found.update((key, f"rules.{index}.set.{key}") for key in written if key != "options")
         found.update(_option_keys(f"rules.{index}.set", settings))
     return found
@@ -122,10 +123,6 @@ def _matches(pattern: re.Pattern[str], full_name: str) -> bool:
 
 def _option_keys(section: str, settings: TableSettings) -> dict[str, str]:
     return {f"options.{canonical_key(k)}": f"{section}.options.{k}" for k in settings.options}
-
-
-def _key_of(attribute: str) -> str:
-    return TableSettings.model_fields[attribute].alias or attribute
 
 
 def is_included(discovery: Discovery, database: str, table: str) -> bool:

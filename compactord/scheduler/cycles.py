@@ -30,11 +30,6 @@ class Cycles:
         """The table may want a cycle. One that waits for it already keeps its place."""
         self._wanted[scheduled.index] = scheduled
 
-    def want_if_due(self, scheduled: ScheduledTable) -> None:
-        """Compactions may wait for a cycle, or a poll may be due."""
-        if scheduled.has_finished or scheduled.poll_due_ms is not None:
-            self.want(scheduled)
-
     def forget(self, scheduled: ScheduledTable) -> None:
         self._wanted.pop(scheduled.index, None)
 

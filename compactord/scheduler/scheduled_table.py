@@ -256,10 +256,6 @@ class ScheduledTable:
         abandoned = (each.since_ms for each in self.abandoned.values())
         return min([*self._began_ms, *abandoned], default=now_ms)
 
-    def abandoned_in(self, bucket: BucketId) -> bool:
-        """Whether a worker that was given up may still work on the bucket."""
-        return any(each.bucket == bucket for each in self.abandoned.values())
-
     @property
     def is_dispatching(self) -> bool:
         return self.job is not None and isinstance(self.job.job, DispatchJob)

@@ -220,7 +220,8 @@ class Scheduler:
                 self._discarded(scheduled, now_ms)
             case _:
                 raise AssertionError(f"{outcome} is no outcome of {job}")
-        self._cycles.want_if_due(scheduled)
+        if scheduled.has_finished or scheduled.poll_due_ms is not None:
+            self._cycles.want(scheduled)
 
     def _cycle_ended(
         self, scheduled: ScheduledTable, cycle: Cycle, seconds: float, now_ms: int

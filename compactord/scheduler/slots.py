@@ -251,8 +251,8 @@ class Slots:
     def _may(self, scheduled: ScheduledTable, pending: PendingCompaction, now_ms: int) -> bool:
         if scheduled.is_quarantined(pending.bucket, now_ms):
             return False
-        if scheduled.abandoned_in(pending.bucket):
-            # Another attempt might hang as well, and cost a slot each time.
+        if any(each.bucket == pending.bucket for each in scheduled.abandoned.values()):
+            # A worker may still be at it: another attempt might hang as well, and cost a slot too.
             return False
         policy = scheduled.policy
         if pending.is_forced and not policy.windows_strict:

@@ -174,7 +174,8 @@ class EngineHost:
                     return
                 if outcome is None:
                     continue
-                if _is_lost(outcome) and engine.why_gone() is not None:
+                is_lost = isinstance(outcome, TaskFailure) and outcome.kind is FailureKind.LOST
+                if is_lost and engine.why_gone() is not None:
                     # The engine died, no subcompaction failed: `engine_down` reports all as lost.
                     self._gone.set()
                 else:
@@ -182,7 +183,3 @@ class EngineHost:
                 break
             if is_over.is_set():
                 return
-
-
-def _is_lost(outcome: TaskOutcome) -> bool:
-    return isinstance(outcome, TaskFailure) and outcome.kind is FailureKind.LOST

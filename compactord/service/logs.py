@@ -52,7 +52,7 @@ def configure_logs(
     handler = _EventHandler(
         stream,
         _processors(
-            as_text=_is_console(format, stream),
+            as_text=stream.isatty() if format is LogFormat.AUTO else format is LogFormat.CONSOLE,
             always={"version": version, "instance": instance},
             clock=clock or SystemClock(),
         ),
@@ -77,12 +77,6 @@ def configure_logs(
         wrapper_class=structlog.make_filtering_bound_logger(least),
         logger_factory=structlog.stdlib.LoggerFactory(),
     )
-
-
-def _is_console(format: LogFormat, stream: TextIO) -> bool:
-    if format is LogFormat.AUTO:
-        return stream.isatty()
-    return format is LogFormat.CONSOLE
 
 
 def _processors(

@@ -43,10 +43,6 @@ class Choice:
     is_all: bool = False
 
     @property
-    def is_filter(self) -> bool:
-        return bool(self.sought or self.state)
-
-    @property
     def query(self) -> dict[str, str]:
         sort = f"-{self.sort}" if self.is_descending else self.sort
         given = {

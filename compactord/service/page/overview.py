@@ -33,7 +33,7 @@ from compactord.service.page.markup import Markup, element, join
 from compactord.service.page.need import Need, need_of
 from compactord.service.page.notices import Notice, notice_list, service_notices, table_notices
 from compactord.service.page.work import queue_grid, recent_grid, running_grid, with_work
-from compactord.service.view import BucketView, EngineView, ServiceView, TableStatus, TableView
+from compactord.service.view import BucketView, ServiceView, TableStatus, TableView
 from compactord.table.report import count_text
 
 # How many are shown unless all are requested.
@@ -88,7 +88,7 @@ def trouble_count(view: ServiceView, now_ms: int) -> int:
 
 
 def _filtered(view: ServiceView, choice: Choice) -> ServiceView:
-    if not choice.is_filter:
+    if not (choice.sought or choice.state):
         return view
     kept = tuple(chosen(view.tables, choice))
     wanted = {table.name for table in kept}
@@ -114,14 +114,18 @@ def _health(view: ServiceView, whole: ServiceView, now_ms: int) -> Iterator[tupl
     """Of the tables that are shown, and of the service, whatever is shown."""
     engine = view.engine
     restarts = f"{engine.master}, {count_text(engine.restarts, 'restart')}"
-    yield "Engine", noted(status_mark(_engine_word(engine)), restarts)
+    # One that has not failed is starting.
+    word = "up" if engine.is_up else "down" if engine.error else "starting"
+    yield "Engine", noted(status_mark(word), restarts)
     busy = f"{count(engine.running)} of {count(engine.slots)}"
     yield "Slots", noted(join(busy, meter(engine.running, engine.slots)), "busy with merges")
     used, budget = engine.memory_reserved_bytes, engine.memory_budget_bytes
     yield "Memory", noted(join(size(used), meter(used, budget)), "reserved of ", size(budget))
     shown, total = count(len(view.tables)), count(len(whole.tables))
     tables = shown if view is whole else f"{shown} of {total}"
-    yield "Tables", noted(tables, _status_text(view.tables))
+    totals = Counter(table.status for table in view.tables)
+    statuses = ", ".join(f"{count(totals[s])} {s.value}" for s in TableStatus if totals[s])
+    yield "Tables", noted(tables, statuses)
     queued = sum(view.queued.values())
     wait = "compaction waits" if queued == 1 else "compactions wait"
     yield "Queue", noted(count(queued), wait)
@@ -134,18 +138,6 @@ def _health(view: ServiceView, whole: ServiceView, now_ms: int) -> Iterator[tupl
         yield "Loops", noted(status_mark("error"), f"silent: {', '.join(stale)}")
     version = f"{view.instance}, version {view.version}"
     yield "Up for", noted(age_text(now_ms - view.started_ms), version)
-
-
-def _engine_word(engine: EngineView) -> str:
-    """An engine that has not failed is starting."""
-    if engine.is_up:
-        return "up"
-    return "down" if engine.error else "starting"
-
-
-def _status_text(tables: Sequence[TableView]) -> str:
-    totals = Counter(table.status for table in tables)
-    return ", ".join(f"{count(totals[s])} {s.value}" for s in TableStatus if totals[s])
 
 
 def _attention(tables: Sequence[TableView], choice: Choice, now_ms: int) -> Markup | None:

@@ -33,7 +33,8 @@ def render(
     if path == "/":
         view = status.view()
         now_ms = view.reading_ms(clock.steady_ms())
-        title = _title(view, now_ms)
+        troubles = trouble_count(view, now_ms)
+        title = f"({count(troubles)}) compactord" if troubles else "compactord"
         return _page(view, title, overview(view, query, now_ms), choice=choice_of(query))
     if path == _ICON_PATH:
         return _response(HTTPStatus.OK, "image/svg+xml", ICON)
@@ -68,11 +69,6 @@ def _table_page(status: StatusSource, path: str, clock: Clock) -> PageResponse |
         element("p", element("a", "All tables", href="/")),
     )
     return _page(view, "No such table · compactord", missing, status=HTTPStatus.NOT_FOUND)
-
-
-def _title(view: ServiceView, now_ms: int) -> str:
-    troubles = trouble_count(view, now_ms)
-    return f"({count(troubles)}) compactord" if troubles else "compactord"
 
 
 def _page(

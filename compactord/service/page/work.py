@@ -87,7 +87,12 @@ def recent_grid(
             kind_text(ended.kind),
             reason(ended.reason),
             _outcome(ended),
-            _change(count, ended.files_in, ended.files_out, _upgraded_text(ended.upgraded_files)),
+            _change(
+                count,
+                ended.files_in,
+                ended.files_out,
+                f"{count(ended.upgraded_files)} upgraded" if ended.upgraded_files else None,
+            ),
             _change(size, ended.bytes_in, ended.bytes_out),
             _change(count, ended.rows_in, ended.rows_out),
             f"{ended.seconds:,.1f} s",
@@ -154,7 +159,3 @@ def _outcome(ended: EndedCompaction) -> Markup:
 def _change(text: Callable[[int], str], before: int, after: int, note: str | None = None) -> Markup:
     shown = join(text(before), text(after), separator=" → ")
     return noted(shown, note) if note else shown
-
-
-def _upgraded_text(files: int) -> str | None:
-    return f"{count(files)} upgraded" if files else None
