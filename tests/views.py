@@ -8,7 +8,6 @@ from typing import Any
 
 from compactord.commit.changes import Conflict
 from compactord.model import CompactReason, TableName, WorkKind
-from compactord.paimon.table import TableRef
 from compactord.scheduler.record import Status
 from compactord.scheduler.status import (
     EndedCompaction,
@@ -18,8 +17,6 @@ from compactord.scheduler.status import (
     PriorityClass,
     TableCounters,
 )
-from compactord.service.discovery import ExcludedTable
-from compactord.service.status_source import excluded_view
 from compactord.service.view import (
     ActiveCompaction,
     BucketView,
@@ -32,6 +29,7 @@ from compactord.service.view import (
     TableDetail,
     TableStatus,
     TableView,
+    excluded_view,
 )
 from compactord.table.status import Backlog, BucketDetail, RunState, RunView, TableInfo, TableShape
 
@@ -149,9 +147,8 @@ def pattern_excluded_view(table: str = "ops.tmp_7") -> TableView:
     """A table of which nothing is known, because a pattern excludes it."""
     name = table_name(table)
     location = f"/data/wh/{name.database}.db/{name.table}"
-    ref = TableRef(database=name.database, name=name.table, location=location)
     why = "discovery.excluding_tables (c.yaml:9) is .*tmp_.*"
-    return excluded_view(name, ExcludedTable(ref=ref, why=why))
+    return excluded_view(name, location, why)
 
 
 def append_view(table: str = "logs.clicks", **changes: Any) -> TableView:

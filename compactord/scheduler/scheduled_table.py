@@ -55,6 +55,8 @@ class ScheduledTable:
     observer: Observer
     # Grows with every change of the table.
     version: int = 0
+    # How often it is polled; 0: not known yet.
+    interval_ms: int = 0
     first_poll_ms: int = 0
     last_poll_ms: int = 0
     # Whether the table wants a cycle; since when.

@@ -130,7 +130,7 @@ class Daemon:
         # Whether threads still run that would keep the process from ending.
         self.has_stragglers = False
         self._status = StatusKeeper(self._scheduler, config.metrics.top_n)
-        self._view = self._status.update(self._facts, {}, {}, now_ms)
+        self._view = self._status.update(self._facts, {}, now_ms)
 
     def _make_scheduler(self, config: ServiceConfig, zone: tzinfo) -> Scheduler:
         return Scheduler(
@@ -243,9 +243,7 @@ class Daemon:
         heartbeats.beat(facts, scheduler, self._tables, now_ms)
         # Of no catalog it waits for the answer: the tables of the others are to be served.
         facts.is_started = facts.is_started or facts.engine.is_up
-        self._view = self._status.update(
-            facts, self._registry.intervals_ms, self._registry.excluded, now_ms
-        )
+        self._view = self._status.update(facts, self._registry.excluded, now_ms)
 
     def _watch_clock(self, now_ms: int) -> None:
         """Notice that the wall clock was set; the timetable depends on it and begins again."""

@@ -19,18 +19,11 @@ from compactord.errors import CompactordError
 from compactord.model import TableName
 from compactord.paimon.snapshot import branch_names
 from compactord.paimon.table import TableRef, branch_of
+from compactord.service.view import TableView, excluded_view
 
 _log = structlog.get_logger()
 # A listing that takes longer is told of, once for each such time; it goes on.
 OVERDUE_MS = 60_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExcludedTable:
-    """A table that a pattern excludes; `why` names the pattern."""
-
-    ref: TableRef
-    why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +39,7 @@ class Listing:
     found: dict[TableName, TableRef]
     is_listed: bool
     unreadable: frozenset[str]
-    excluded: dict[TableName, ExcludedTable]
+    excluded: dict[TableName, TableView]
     seconds: float
     error: str
 
@@ -134,7 +127,7 @@ def list_catalog(
         _log.error("discovery_defect", catalog=name, exc_info=True)
         error = f"{type(defect).__name__}: {defect}"
     found: dict[TableName, TableRef] = {}
-    excluded: dict[TableName, ExcludedTable] = {}
+    excluded: dict[TableName, TableView] = {}
     config = loaded()
     silent: dict[str, CompactordError] = dict(listed.unreadable)
     for ref in _with_branches(listed.tables, config.config, name, catalog, silent):
@@ -144,7 +137,7 @@ def list_catalog(
         if why is None:
             found[table] = ref
         else:
-            excluded[table] = ExcludedTable(ref=ref, why=why)
+            excluded[table] = excluded_view(table, ref.location, why)
     return Listing(
         catalog=name,
         open=catalog.open,

@@ -16,10 +16,10 @@ from compactord.config.policy import TablePolicy, policy_for, unmatched_patterns
 from compactord.model import TableName
 from compactord.scheduler.scheduled_table import ScheduledTable
 from compactord.scheduler.scheduler import Scheduler
-from compactord.service.discovery import ExcludedTable, Listing
+from compactord.service.discovery import Listing
 from compactord.service.table_jobs import TableSpec
 from compactord.service.timetable import Timetable
-from compactord.service.view import CatalogView
+from compactord.service.view import CatalogView, TableView
 from compactord.table.request import CompactRequest
 
 _log = structlog.get_logger()
@@ -47,14 +47,13 @@ class TableRegistry:
         timetable: Timetable,
         clock: Clock,
     ) -> None:
-        self.intervals_ms: dict[TableName, int] = {}
         self.catalogs = {
             name: CatalogView(
                 name=name, warehouse=catalog.warehouse, last_success_ms=0, failures=0, error=""
             )
             for name, catalog in loaded.config.catalogs.items()
         }
-        self.excluded: dict[TableName, ExcludedTable] = {}
+        self.excluded: dict[TableName, TableView] = {}
         self.unmatched: dict[str, str] = {}
         # The snapshot of each table's last poll, and how many polls before found the same one.
         self._quiet: dict[TableName, tuple[int, int]] = {}
@@ -95,7 +94,6 @@ class TableRegistry:
                 _log.info("table_removed", **name.log_fields)
                 self._scheduler.remove(name)
                 self._timetable.stop_calling(str(name))
-                self.intervals_ms.pop(name, None)
                 self._quiet.pop(name, None)
         if not listing.unreadable:
             self._listed.add(listing.catalog)
@@ -209,7 +207,7 @@ class TableRegistry:
         longest_ms = max(interval_ms, scheduled.policy.max_quiet_interval_ms or 0)
         _, quiet_polls = self._quiet.get(scheduled.name, (-1, 0))
         interval_ms = min(interval_ms << quiet_polls, longest_ms)
-        self.intervals_ms[scheduled.name] = interval_ms
+        scheduled.interval_ms = interval_ms
         self._timetable.every(
             str(scheduled.name), interval_ms, partial(self._poll_due, scheduled.name)
         )

@@ -18,7 +18,6 @@ from compactord.scheduler.record import IN_FLIGHT, CompactionRecord, Status
 from compactord.scheduler.scheduled_table import ScheduledTable
 from compactord.scheduler.scheduler import Scheduler
 from compactord.scheduler.status import Halt, PriorityClass
-from compactord.service.discovery import ExcludedTable
 from compactord.service.view import (
     ActiveCompaction,
     BucketView,
@@ -75,34 +74,23 @@ class StatusKeeper:
         self._tables: dict[TableName, tuple[tuple[int, int, int], TableView]] = {}
         self._top: tuple[BucketView, ...] = ()
         self._top_of: tuple[int, tuple[int, ...], int] = (0, (), 0)
-        self._excluded: dict[TableName, tuple[ExcludedTable, TableView]] = {}
 
     def update(
-        self,
-        facts: Facts,
-        intervals_ms: Mapping[TableName, int],
-        excluded: Mapping[TableName, ExcludedTable],
-        now_ms: int,
+        self, facts: Facts, excluded: Mapping[TableName, TableView], now_ms: int
     ) -> ServiceView:
-        """The whole view. `intervals_ms` is how often each table is polled.
+        """The whole view.
 
         `excluded` are the tables that are not the scheduler's, because a pattern excludes them.
         """
         scheduler, wall = self._scheduler, self._wall
         scheduled_tables = scheduler.tables.values()
         tables = (
-            *(self._table(scheduled, intervals_ms, now_ms) for scheduled in scheduled_tables),
-            *(
-                self._excluded_table(name, table)
-                for name, table in excluded.items()
-                # What runs of a table that was excluded just now is still shown.
-                if name not in scheduler.tables
-            ),
+            *(self._table(scheduled, now_ms) for scheduled in scheduled_tables),
+            # What runs of a table that was excluded just now is still shown.
+            *(table for name, table in excluded.items() if name not in scheduler.tables),
         )
         if len(self._tables) > 2 * len(scheduler.tables) + 100:
             self._tables = {name: v for name, v in self._tables.items() if name in scheduler.tables}
-        if len(self._excluded) > 2 * len(excluded) + 100:
-            self._excluded = {name: v for name, v in self._excluded.items() if name in excluded}
         queued_by_table, first = queued(scheduler, now_ms)
         statuses = Counter((view.name.catalog, view.status) for view in tables)
         held = [ms for each in scheduled_tables if (ms := each.expiry_held_since_ms)]
@@ -143,23 +131,13 @@ class StatusKeeper:
             self._top, self._top_of = top_buckets(tables, self.top_n), version_of
         return self._top
 
-    def _excluded_table(self, name: TableName, table: ExcludedTable) -> TableView:
-        """The view of a table that a pattern excludes; made once for each listing."""
-        known = self._excluded.get(name)
-        if known is None or known[0] is not table:
-            known = self._excluded[name] = (table, excluded_view(name, table))
-        return known[1]
-
-    def _table(
-        self, scheduled: ScheduledTable, intervals_ms: Mapping[TableName, int], now_ms: int
-    ) -> TableView:
+    def _table(self, scheduled: ScheduledTable, now_ms: int) -> TableView:
         known = self._tables.get(scheduled.name)
         # Windows open and close without a new version of the table.
         version = (scheduled.index, scheduled.version, self._wall.lead_ms)
         if known is not None and known[0] == version and not scheduled.policy.windows:
             return known[1]
-        interval_ms = intervals_ms.get(scheduled.name, 0)
-        view = table_view(scheduled, interval_ms=interval_ms, now_ms=now_ms, wall=self._wall)
+        view = table_view(scheduled, now_ms, self._wall)
         self._tables[scheduled.name] = (version, view)
         return view
 
@@ -201,17 +179,8 @@ def _alone(scheduled: ScheduledTable) -> tuple[TableStatus, str] | None:
     return None
 
 
-def excluded_view(name: TableName, table: ExcludedTable) -> TableView:
-    """A table that a pattern excludes: nothing is known of it but its name and place."""
-    return TableView(
-        name=name, location=table.ref.location, status=TableStatus.EXCLUDED, why=table.why
-    )
-
-
-def table_view(
-    scheduled: ScheduledTable, *, interval_ms: int, now_ms: int, wall: WallTime
-) -> TableView:
-    """One table. `interval_ms` is how often it is polled."""
+def table_view(scheduled: ScheduledTable, now_ms: int, wall: WallTime) -> TableView:
+    """One table."""
     planned, policy = scheduled.planned, scheduled.policy
     halt, error = _halt(scheduled, wall), scheduled.error
     status, why = status_and_why(_alone(scheduled), halt, error)
@@ -242,7 +211,7 @@ def table_view(
         ),
         quarantined_count=len(scheduled.quarantined),
         running_tasks=sum(record.started_ms > 0 for record in scheduled.in_flight),
-        discovery_interval_ms=interval_ms,
+        discovery_interval_ms=scheduled.interval_ms,
         max_backlog_age_ms=policy.max_backlog_age_ms,
         window_open=any(
             may_start(policy.windows, kind, wall.at(now_ms), wall.zone) for kind in _WORK

@@ -124,6 +124,11 @@ class TableView:
         return self.info.kind == TableKind.PRIMARY_KEY.value
 
 
+def excluded_view(name: TableName, location: str, why: str) -> TableView:
+    """A table that a pattern excludes: nothing is known of it but its name and place."""
+    return TableView(name=name, location=location, status=TableStatus.EXCLUDED, why=why)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BucketView:
     """One of the buckets with the most sorted runs over all tables."""

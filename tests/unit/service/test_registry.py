@@ -22,12 +22,13 @@ from compactord.paimon.data_file import BucketId
 from compactord.paimon.table import TableRef
 from compactord.scheduler.at_engine import TimeLimit
 from compactord.scheduler.scheduler import Scheduler
-from compactord.service.discovery import ExcludedTable, Listing
+from compactord.service.discovery import Listing
 from compactord.service.metrics import Metrics
 from compactord.service.observer import LoggingObserver
 from compactord.service.registry import TableRegistry
 from compactord.service.table_jobs import TableSpec
 from compactord.service.timetable import Timetable
+from compactord.service.view import excluded_view
 from compactord.table.backlog import PendingCompaction
 from compactord.table.cycle import Planned
 from compactord.table.status import Backlog, TableInfo, TableShape
@@ -82,7 +83,8 @@ def _listing(
         is_listed=is_listed,
         unreadable=unreadable,
         excluded={
-            _name(table): ExcludedTable(ref=_ref(table), why="a pattern") for table in excluded
+            _name(table): excluded_view(_name(table), _ref(table).location, "a pattern")
+            for table in excluded
         },
         seconds=0.0,
         error=error,
@@ -175,10 +177,10 @@ def test_a_quiet_table_is_polled_less_and_less_until_it_changes() -> None:
         scheduled.planned = _planned(snapshot_id)
         scheduled.offered = {DUE.bucket: DUE} if is_due else {}
         registry.polled(scheduled)
-        seen.append(registry.intervals_ms[scheduled.name] // 1000)
+        seen.append(scheduled.interval_ms // 1000)
     assert seen == [10, 20, 40, 45, 45, 10, 20, 10, 20]
     registry.apply(_loaded())
-    assert registry.intervals_ms[scheduled.name] == scheduled.planned.discovery_interval_ms
+    assert scheduled.interval_ms == scheduled.planned.discovery_interval_ms
 
 
 def test_excluded_tables_are_known_until_a_listing_lacks_them_and_logged_once() -> None:

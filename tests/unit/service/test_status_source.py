@@ -14,9 +14,15 @@ from compactord.scheduler.effects import Submit
 from compactord.scheduler.halts import HaltEnd
 from compactord.scheduler.job import CycleJob, DispatchJob
 from compactord.scheduler.status import Halt, HaltReason, PriorityClass
-from compactord.service.discovery import ExcludedTable
 from compactord.service.status_source import Facts, StatusKeeper
-from compactord.service.view import ConfigView, EngineView, ServiceView, TableStatus, TableView
+from compactord.service.view import (
+    ConfigView,
+    EngineView,
+    ServiceView,
+    TableStatus,
+    TableView,
+    excluded_view,
+)
 from compactord.table.shape import TopBucket
 from compactord.table.status import Backlog, TableInfo
 from tests.simulation.tables import MIB
@@ -56,11 +62,11 @@ class Gallery:
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
-        self.excluded: dict[TableName, ExcludedTable] = {}
+        self.excluded: dict[TableName, TableView] = {}
         self._status = StatusKeeper(stage.scheduler, 5)
 
     def update(self) -> ServiceView:
-        return self._status.update(facts(), {}, self.excluded, self.stage.now)
+        return self._status.update(facts(), self.excluded, self.stage.now)
 
     def table(self) -> TableView:
         return next(table for table in self.update().tables if table.name == NAME)
@@ -123,9 +129,9 @@ def test_every_discovered_table_is_shown_with_its_status_and_why() -> None:
     gallery = Gallery(stage)
     name = TableName("c", "d", "tmp_1")
     ref = TableRef(database="d", name="tmp_1", location="/wh/d.db/tmp_1")
-    gallery.excluded[name] = ExcludedTable(ref=ref, why="discovery.excluding_tables is tmp")
+    gallery.excluded[name] = excluded_view(name, ref.location, "discovery.excluding_tables is tmp")
     # It is being left: what runs of it is still shown, once.
-    gallery.excluded[NAME] = ExcludedTable(ref=ref, why="too early")
+    gallery.excluded[NAME] = excluded_view(NAME, ref.location, "too early")
     view = gallery.update()
     assert [(table.name, table.status, table.why) for table in view.tables] == [
         (NAME, TableStatus.PAUSED, "by rules.0.set.mode (c.yaml:7)"),
