@@ -51,14 +51,20 @@ DAMAGED_ADVICE = (
 )
 
 
-def metadata_finding(path: str, error: CompactordError) -> Finding:
-    """The finding that reading a file of metadata at `path` failed with."""
+def read_finding(
+    path: str,
+    error: CompactordError,
+    *,
+    missing: FindingKind = FindingKind.METADATA_MISSING,
+    damaged: FindingKind = FindingKind.METADATA_DAMAGED,
+) -> Finding:
+    """The finding that reading a file at `path` failed with; the kinds are those of metadata."""
     message = error.message if isinstance(error, ErrorAtPath) else str(error)
     match error:
         case ObjectNotFound():
-            kind, message, advice = FindingKind.METADATA_MISSING, "does not exist", DAMAGED_ADVICE
+            kind, message, advice = missing, "does not exist", DAMAGED_ADVICE
         case FormatError():
-            kind, advice = FindingKind.METADATA_DAMAGED, DAMAGED_ADVICE
+            kind, advice = damaged, DAMAGED_ADVICE
         case _:
             kind, advice = FindingKind.CANNOT_BE_READ, CANNOT_BE_READ_ADVICE
     return Finding(kind=kind, path=path, message=message, advice=advice)

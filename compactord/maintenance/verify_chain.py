@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from compactord.errors import CompactordError, FormatError, ObjectNotFound, UnsupportedTable
-from compactord.maintenance.finding import Finding, FindingKind, attempted, metadata_finding
+from compactord.maintenance.finding import Finding, FindingKind, attempted, read_finding
 from compactord.paimon import paths
 from compactord.paimon.json_text import parse_json
 from compactord.paimon.manifest.entry_columns import read_entry_columns
@@ -76,7 +76,7 @@ class ChainCheck:
             branches = branch_names(self._storage, self._location)
         except CompactordError as error:
             branches = ()
-            self._note(metadata_finding(paths.branch_folder(self._location), error))
+            self._note(read_finding(paths.branch_folder(self._location), error))
         for branch in branches:
             root = paths.branch_root(self._location, branch)
             self._check_root(root, name_prefix(branch))
@@ -106,7 +106,7 @@ class ChainCheck:
             self._check_gaps(root, ids)
             self._check_hints(root, ids)
         except CompactordError as error:
-            self._note(metadata_finding(paths.snapshot_folder(root), error))
+            self._note(read_finding(paths.snapshot_folder(root), error))
             return
         places = [
             (f"{prefix}snapshot {snapshot_id}", paths.snapshot_path(root, snapshot_id))
@@ -118,7 +118,7 @@ class ChainCheck:
             tags = sorted(n for n in names if n.startswith(paths.TAG_PREFIX))
         except CompactordError as error:
             tags = []
-            self._note(metadata_finding(paths.tag_folder(root), error))
+            self._note(read_finding(paths.tag_folder(root), error))
         for name in tags:
             tag = name[len(paths.TAG_PREFIX) :]
             places.append((f"{prefix}tag {tag}", paths.tag_path(root, tag)))
@@ -132,7 +132,7 @@ class ChainCheck:
                     self.unknown.append(f"{name}: {found}")
                 case CompactordError():
                     self.unreadable.append(name)
-                    self._note(metadata_finding(path, found), name)
+                    self._note(read_finding(path, found), name)
                 case snapshot if self._has_its_id(name, snapshot, path):
                     version = Version(name=name, root=root, snapshot=snapshot)
                     self.versions.append(version)
@@ -146,7 +146,7 @@ class ChainCheck:
             return True
         self.unreadable.append(name)
         error = FormatError(path, f"holds snapshot {snapshot.id}")
-        self._note(metadata_finding(path, error), name)
+        self._note(read_finding(path, error), name)
         return False
 
     def _check_gaps(self, root: str, ids: tuple[int, ...]) -> None:
@@ -274,7 +274,7 @@ class ChainCheck:
         try:
             status = self._storage.status(path)
         except CompactordError as error:
-            return metadata_finding(path, error)
+            return read_finding(path, error)
         if status is not None and status.size_bytes == entry.file_size:
             return None
         kind, message = FindingKind.INDEX_FILE_MISSING, "does not exist"
@@ -303,7 +303,7 @@ class ChainCheck:
     def _failed(self, path: str, error: CompactordError) -> Finding | None:
         """A finding, unless the file is one that a newer release wrote: that is not known."""
         if not isinstance(error, UnsupportedTable):
-            return metadata_finding(path, error)
+            return read_finding(path, error)
         text = f"{path}: {'; '.join(error.reasons)}"
         if text not in self.unknown:
             self.unknown.append(text)

@@ -14,15 +14,14 @@ from typing import Protocol
 
 import numpy as np
 
-from compactord.errors import CompactordError, ErrorAtPath, FormatError, ObjectNotFound
+from compactord.errors import CompactordError, ErrorAtPath, FormatError
 from compactord.maintenance.expire_reader import FileKey
 from compactord.maintenance.finding import (
-    CANNOT_BE_READ_ADVICE,
     DAMAGED_ADVICE,
     Finding,
     FindingKind,
     attempted,
-    metadata_finding,
+    read_finding,
 )
 from compactord.paimon import paths
 from compactord.paimon.avro.columns import Ints
@@ -96,7 +95,7 @@ class FileCheck:
             base = load_live_files(self._storage, self._location, manifests).base
             vectors = self._vectors(snapshot)
         except CompactordError as error:
-            yield metadata_finding(error.path if isinstance(error, ErrorAtPath) else path, error)
+            yield read_finding(error.path if isinstance(error, ErrorAtPath) else path, error)
             return
         is_new = ~np.isin(base.columns.identity_hash, self._seen)
         self._seen = np.union1d(self._seen, base.columns.identity_hash[is_new])
@@ -138,7 +137,7 @@ class FileCheck:
             path = self._rules.bucket_folder(bucket)
         except CompactordError:
             path = paths.manifest_folder(self._location)
-        return metadata_finding(path, error)
+        return read_finding(path, error)
 
     def _bucket(
         self,
@@ -227,9 +226,8 @@ class FileCheck:
             results = results_of(self._storage, attempted(self._read_footer), files)
             for (path, _), found in zip(files, results, strict=True):
                 if isinstance(found, CompactordError):
-                    finding = _footer_finding(path, found)
-                    if finding is not None:
-                        yield finding
+                    missing, damaged = FindingKind.DATA_FILE_MISSING, FindingKind.DATA_FILE_DAMAGED
+                    yield read_finding(path, found, missing=missing, damaged=damaged)
                 elif not found:
                     self.counts.without_reader += 1
                 else:
@@ -294,16 +292,4 @@ def _file_finding(
             kind, message = FindingKind.DATA_FILE_SIZE, f"has {there} bytes, not {size} as recorded"
             return Finding(kind=kind, path=path, message=message, advice=DAMAGED_ADVICE)
         case error:
-            return metadata_finding(path, error)
-
-
-def _footer_finding(path: str, error: CompactordError) -> Finding | None:
-    message = error.message if isinstance(error, ErrorAtPath) else str(error)
-    match error:
-        case ObjectNotFound():
-            return _file_finding(path, None, None)
-        case FormatError():
-            kind, advice = FindingKind.DATA_FILE_DAMAGED, DAMAGED_ADVICE
-        case _:
-            kind, advice = FindingKind.CANNOT_BE_READ, CANNOT_BE_READ_ADVICE
-    return Finding(kind=kind, path=path, message=message, advice=advice)
+            return read_finding(path, error)
