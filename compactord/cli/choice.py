@@ -122,10 +122,13 @@ def choose(
                 raise
             unreadable[f"catalog {name}"] = error
             continue
-        targets += (_target(loaded, name, catalog, ref) for ref in found)
+        for ref in found:
+            policy = policy_for(loaded.config, name, ref.database, ref.name)
+            targets.append(Target(catalog_name=name, catalog=catalog, ref=ref, policy=policy))
     if not targets and is_choice and not unreadable:
         what = f"database {args.database}" if args.database else f"--tables {args.tables}"
-        raise TableNotFound(f"there is no table of {what} in {_shown(catalogs)}")
+        places = ", ".join(catalog.warehouse for catalog in catalogs.values())
+        raise TableNotFound(f"there is no table of {what} in {places}")
     return Choice(
         loaded=loaded,
         is_configured=args.config is not None,
@@ -212,16 +215,3 @@ def _pattern(args: argparse.Namespace) -> re.Pattern[str] | None:
         return table_pattern(args.tables)
     except ValueError as error:
         raise UsageError(f"--tables {args.tables}: expected {error}") from None
-
-
-def _target(loaded: LoadedConfig, name: str, catalog: Catalog, ref: TableRef) -> Target:
-    return Target(
-        catalog_name=name,
-        catalog=catalog,
-        ref=ref,
-        policy=policy_for(loaded.config, name, ref.database, ref.name),
-    )
-
-
-def _shown(catalogs: Mapping[str, Catalog]) -> str:
-    return ", ".join(catalog.warehouse for catalog in catalogs.values())

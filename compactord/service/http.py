@@ -43,6 +43,12 @@ _log = structlog.get_logger(__name__)
 
 # Answers other than pages run nothing and fetch nothing.
 _BARE_POLICY = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+_SECURITY_HEADERS = (
+    ("X-Content-Type-Options", "nosniff"),
+    ("X-Frame-Options", "DENY"),
+    ("Referrer-Policy", "no-referrer"),
+    ("Cache-Control", "no-store"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +93,7 @@ def application(answer: Answer) -> Callable[[Environ, StartResponse], Iterable[b
     def serve(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         method = environ["REQUEST_METHOD"]
         response = _respond(answer, environ, method)
-        headers = _security_headers(response.security_policy)
+        headers = [("Content-Security-Policy", response.security_policy), *_SECURITY_HEADERS]
         body = response.body
         if len(body) >= _GZIP_FROM_BYTES:
             headers.append(("Vary", "Accept-Encoding"))
@@ -137,16 +143,6 @@ def accepts(header: str, wanted: str) -> bool:
         if named == wanted:
             return not any(re.fullmatch(r"q=0(\.0*)?", parameter) for parameter in parameters)
     return False
-
-
-def _security_headers(policy: str) -> list[tuple[str, str]]:
-    return [
-        ("Content-Security-Policy", policy),
-        ("X-Content-Type-Options", "nosniff"),
-        ("X-Frame-Options", "DENY"),
-        ("Referrer-Policy", "no-referrer"),
-        ("Cache-Control", "no-store"),
-    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -66,7 +66,11 @@ class Settings:
             return False
         old = self.config
         required = cold_differences(old, result.config)
-        required += _other_values(self.loaded, result, required)
+        # Options of catalogs whose references have other values now. Credentials are not among
+        # them: they are read again once they are refused.
+        before = self.loaded.late
+        others = (key for key, value in result.late.items() if before.get(key, value) != value)
+        required += tuple(key for key in others if key not in required)
         self.view = replace(self.view, last_reload_success_ms=now_ms, restart_required=required)
         keep = {"service": old.service, "spark": old.spark, "catalogs": old.catalogs}
         config = result.config.model_copy(update=keep)
@@ -78,15 +82,3 @@ class Settings:
             _log.warning("config_restart_required", keys=list(required))
         _log.info("config_loaded", path=result.path)
         return True
-
-
-def _other_values(old: LoadedConfig, new: LoadedConfig, known: tuple[str, ...]) -> tuple[str, ...]:
-    """Keys of options of catalogs whose references have other values now, besides `known`.
-
-    Credentials are not among them: they are read again once they are refused.
-    """
-    return tuple(
-        key
-        for key, digest in new.late.items()
-        if old.late.get(key, digest) != digest and key not in known
-    )

@@ -47,12 +47,11 @@ class Site:
             case ["metrics"]:
                 body, content_type = self.metrics.expose(self.status.view(), request.accept)
                 return PageResponse(status=HTTPStatus.OK, content_type=content_type, body=body)
-            case ["livez"]:
-                view = self.status.view()
-                return _probe(probes.liveness(view, view.reading_ms(self.clock.steady_ms())))
-            case ["readyz" | "healthz"]:
-                view = self.status.view()
-                return _probe(probes.readiness(view, view.reading_ms(self.clock.steady_ms())))
+            case ["livez" | "readyz" | "healthz" as asked]:
+                view, judge = self.status.view(), probes.readiness
+                if asked == "livez":
+                    judge = probes.liveness
+                return _probe(judge(view, view.reading_ms(self.clock.steady_ms())))
             case ["startupz"]:
                 return _probe(probes.startup(self.status.view()))
             case ["config"]:

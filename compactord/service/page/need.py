@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 
 from compactord.clock import age_text
-from compactord.service.view import TableStatus, TableView
+from compactord.service.view import TableView
 
 
 class Need(enum.IntEnum):
@@ -48,15 +48,6 @@ def why_text(table: TableView, now_ms: int) -> str:
     return f"{table.why}{again}{f'. What to do: {halt.action}' if halt.action else ''}"
 
 
-_BY_STATUS = {
-    TableStatus.HALTED: Need.HALTED,
-    TableStatus.ERROR: Need.ERROR,
-    TableStatus.PAUSED: Need.PAUSED,
-    TableStatus.UNSUPPORTED: Need.UNSUPPORTED,
-    TableStatus.EXCLUDED: Need.EXCLUDED,
-}
-
-
 def is_failing(table: TableView) -> bool:
     """Whether the table or buckets of it failed lately."""
     return table.consecutive_failures > 0 or table.quarantined_count > 0
@@ -64,7 +55,8 @@ def is_failing(table: TableView) -> bool:
 
 def need_of(table: TableView, now_ms: int) -> Need:
     """The bands of runs are those of `RunState`; failures and an old backlog count as late."""
-    if (found := _BY_STATUS.get(table.status)) is not None:
+    # Statuses but for active have needs of their own, by the same names.
+    if (found := Need.__members__.get(table.status.name)) is not None:
         return found
     runs, stop = table.shape.sorted_runs_max, table.info.stop_trigger
     if stop and runs > stop:
