@@ -32,7 +32,7 @@ from compactord.cli.arguments import (
     add_verify_arguments,
     add_worst_argument,
 )
-from compactord.cli.examples import EXAMPLES
+from compactord.cli.examples import HELP
 from compactord.cli.running import run, stop_on_signals
 from compactord.top.arguments import add_top_arguments
 
@@ -45,14 +45,10 @@ class _Command(NamedTuple):
 
     words: str
     module: str
-    summary: str
     arguments: tuple[AddArguments, ...] = ()
     has_figures: bool = False
 
 
-_REGISTER = "register the tables of a warehouse in the database of a catalog"
-# Words that begin several commands.
-_GROUPS = {"config": "check or show the configuration of serve", "catalog": _REGISTER}
 _PLAN_ARGUMENTS = (
     add_choice_arguments,
     add_option_argument,
@@ -60,35 +56,17 @@ _PLAN_ARGUMENTS = (
     add_engine_arguments,
 )
 _COMMANDS = (
-    _Command(
-        "compact",
-        "compactord.cli.compact",
-        "compact tables until nothing is left to do",
-        _PLAN_ARGUMENTS,
-        has_figures=True,
-    ),
-    _Command(
-        "plan",
-        "compactord.cli.plan",
-        "show what compact would do, and why, without doing it",
-        _PLAN_ARGUMENTS,
-    ),
+    _Command("compact", "compactord.cli.compact", _PLAN_ARGUMENTS, has_figures=True),
+    _Command("plan", "compactord.cli.plan", _PLAN_ARGUMENTS),
     _Command(
         "inspect",
         "compactord.cli.inspect_command",
-        "show a table's LSM tree against its triggers",
         (add_choice_arguments, add_option_argument, add_partition_argument, add_worst_argument),
     ),
-    _Command(
-        "tables",
-        "compactord.cli.tables",
-        "list all tables with their states, and why",
-        (add_listing_arguments,),
-    ),
+    _Command("tables", "compactord.cli.tables", (add_listing_arguments,)),
     _Command(
         "why",
         "compactord.cli.why",
-        "explain one table: why it is picked or not, when next, by which rules and options",
         (
             add_one_table_arguments,
             add_bucket_argument,
@@ -97,69 +75,33 @@ _COMMANDS = (
             add_pick_argument,
         ),
     ),
-    _Command(
-        "expire",
-        "compactord.cli.expire",
-        "expire snapshots of tables by their own options",
-        (add_choice_arguments, add_dry_run_argument),
-    ),
+    _Command("expire", "compactord.cli.expire", (add_choice_arguments, add_dry_run_argument)),
     _Command(
         "orphans",
         "compactord.cli.orphans",
-        "remove left-over files of compactord's own dead runs",
         (add_choice_arguments, add_dry_run_argument, add_grace_argument),
     ),
-    _Command(
-        "verify",
-        "compactord.cli.verify",
-        "check that all files of tables are there and as their metadata says",
-        (add_choice_arguments, add_verify_arguments),
-    ),
-    _Command(
-        "doctor",
-        "compactord.cli.doctor",
-        "check that compactord can work here, and say what to do",
-        (add_doctor_arguments, add_json_argument),
-    ),
-    _Command(
-        "serve",
-        "compactord.cli.serve",
-        "compact all tables of a warehouse continuously",
-        (add_serve_arguments,),
-    ),
+    _Command("verify", "compactord.cli.verify", (add_choice_arguments, add_verify_arguments)),
+    _Command("doctor", "compactord.cli.doctor", (add_doctor_arguments, add_json_argument)),
+    _Command("serve", "compactord.cli.serve", (add_serve_arguments,)),
     _Command(
         "config check",
         "compactord.cli.serve",
-        "check the configuration and list all errors",
         (add_serve_arguments, add_json_argument, add_online_argument),
         has_figures=True,
     ),
     _Command(
         "config show",
         "compactord.cli.serve",
-        "print every value in effect and where it came from",
         (add_serve_arguments, add_json_argument),
         has_figures=True,
     ),
-    _Command("config schema", "compactord.cli.serve", "print the JSON Schema of the file"),
+    _Command("config schema", "compactord.cli.serve"),
+    _Command("top", "compactord.cli.command", (add_top_arguments,)),
     _Command(
-        "top",
-        "compactord.cli.command",
-        "watch a service, or the tables of a warehouse",
-        (add_top_arguments,),
+        "catalog register", "compactord.cli.register", (add_choice_arguments, add_execute_argument)
     ),
-    _Command(
-        "catalog register",
-        "compactord.cli.register",
-        _REGISTER,
-        (add_choice_arguments, add_execute_argument),
-    ),
-    _Command(
-        "completion",
-        "compactord.cli.command",
-        "print a script that completes commands and options in a shell",
-        (add_shell_argument,),
-    ),
+    _Command("completion", "compactord.cli.command", (add_shell_argument,)),
 )
 
 
@@ -181,10 +123,10 @@ def _parser() -> argparse.ArgumentParser:
     for command in _COMMANDS:
         first, _, action = command.words.partition(" ")
         if action and first not in groups:
-            group = _add_parser(commands, first, _GROUPS[first], first)
+            group = _add_parser(commands, first, first)
             groups[first] = group.add_subparsers(required=True, metavar="ACTION")
         name, place = (action, groups[first]) if action else (first, commands)
-        sub = _add_parser(place, name, command.summary, command.words)
+        sub = _add_parser(place, name, command.words)
         for add in command.arguments:
             add(sub)
         sub.set_defaults(command=partial(_run, command.module, name))
@@ -193,12 +135,13 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_parser(place: Any, name: str, summary: str, words: str) -> argparse.ArgumentParser:
+def _add_parser(place: Any, name: str, words: str) -> argparse.ArgumentParser:
+    summary, _, examples = HELP[words].partition("\n")
     parser: argparse.ArgumentParser = place.add_parser(
         name,
         help=summary,
         description=summary[0].upper() + summary[1:] + ".",
-        epilog=EXAMPLES.get(words),
+        epilog=examples or None,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )

@@ -1,4 +1,4 @@
-"""What `--help` of each command shows below its arguments."""
+"""What `--help` says of each command: a summary, and what is shown below its arguments."""
 
 from compactord.catalog.registry import CATALOGS
 
@@ -11,8 +11,9 @@ def _of_catalogs(command: str) -> str:
 
 
 # By the words of the command.
-EXAMPLES = {
+HELP = {
     "compact": f"""\
+compact tables until nothing is left to do
 examples:
   compactord compact --warehouse /data/wh --table sales.orders
   compactord compact --warehouse /data/wh --table sales.orders --strategy full
@@ -34,6 +35,7 @@ exit codes: 0 done, or nothing to do; 2 arguments or configuration; 3 something 
 or a table is refused; 69 no engine; 77 permission denied; 1 a defect of compactord
 """,
     "plan": """\
+show what compact would do, and why, without doing it
 examples:
   compactord plan --warehouse /data/wh --table sales.orders
   compactord plan --warehouse /data/wh --table sales.orders --strategy full --json
@@ -43,6 +45,7 @@ It takes the arguments of compact. It prints what compact would merge, with the 
 left-over files of earlier runs it would remove. `compactord why` explains one table in detail.
 """,
     "inspect": """\
+show a table's LSM tree against its triggers
 examples:
   compactord inspect --warehouse /data/wh --table sales.orders
   compactord inspect --warehouse /data/wh --table sales.orders --json | jq .supported
@@ -52,6 +55,7 @@ examples:
 --worst shows the buckets with the most sorted runs first (append tables: the most small files)
 """,
     "tables": """\
+list all tables with their states, and why
 examples:
   compactord tables --config compactord.yaml
   compactord tables --warehouse /data/wh
@@ -68,6 +72,7 @@ exit codes: 0 listed; 2 arguments or configuration; 3 a database cannot be liste
 denied
 """,
     "why": """\
+explain one table: why it is picked or not, when next, by which rules and options
 examples:
   compactord why sales.orders --config compactord.yaml --catalog lake
   compactord why sales.orders --config compactord.yaml --partition dt=2026-11-01 --bucket 3
@@ -83,6 +88,7 @@ exit codes: 0 explained, whatever its state; 2 arguments or configuration; 3 the
 read; 77 permission denied
 """,
     "expire": """\
+expire snapshots of tables by their own options
 examples:
   compactord expire --warehouse /data/wh --table sales.orders --dry-run
   compactord expire --warehouse /data/wh --dry-run     # all tables that serve would work on
@@ -96,6 +102,7 @@ exit codes: 0 done, or nothing to do; 2 arguments or configuration; 3 something 
 or stopped; 77 permission denied
 """,
     "orphans": """\
+remove left-over files of compactord's own dead runs
 examples:
   compactord orphans --warehouse /data/wh --table sales.orders --dry-run
   compactord orphans --warehouse /data/wh --dry-run    # all tables that serve would work on
@@ -110,6 +117,7 @@ exit codes: 0 done, or nothing to do; 2 arguments or configuration; 3 something 
 refused; 77 permission denied
 """,
     "verify": """\
+check that all files of tables are there and as their metadata says
 examples:
   compactord verify --warehouse /data/wh --table sales.orders
   compactord verify --warehouse /data/wh --table sales.orders --snapshot 4711
@@ -128,6 +136,7 @@ exit codes: 0 nothing is wrong; 2 arguments or configuration; 3 something is wro
 read; 77 permission denied
 """,
     "catalog register": f"""\
+register the tables of a warehouse in the database of a catalog
 examples:
 {_of_catalogs("register")}
   compactord catalog register --config compactord.yaml --catalog lake --execute
@@ -141,6 +150,7 @@ exit codes: 0 printed or done; 2 arguments or configuration; 3 the database or a
 read; 77 permission denied
 """,
     "doctor": """\
+check that compactord can work here, and say what to do
 examples:
   compactord doctor
   compactord doctor --warehouse /data/wh
@@ -154,6 +164,7 @@ exit codes: 0 nothing failed (warnings may have been given); 2 arguments or conf
 failed
 """,
     "serve": """\
+compact all tables of a warehouse continuously
 examples:
   compactord serve --warehouse /data/wh
   compactord serve --config config/compactord.yaml
@@ -170,6 +181,7 @@ exit codes: 0 stopped on request; 2 arguments or configuration, or no such wareh
 in time; 77 permission denied; 1 a defect of compactord
 """,
     "config": """\
+check or show the configuration of serve
 examples:
   compactord config check --config config/compactord.yaml
   compactord config check --online --config config/compactord.yaml     # looks at the warehouses
@@ -180,6 +192,7 @@ examples:
 precedence, high to low: --set, COMPACTORD__SECTION__KEY in the environment, the file, defaults
 """,
     "top": """\
+watch a service, or the tables of a warehouse
 examples:
   compactord top --url http://daemon:9464
   compactord top --warehouse /data/wh --interval "5 s"
@@ -189,9 +202,14 @@ examples:
 on a terminal, q ends it; otherwise it prints plain frames
 """,
     "completion": """\
+print a script that completes commands and options in a shell
 examples:
   compactord completion bash | sudo tee /etc/bash_completion.d/compactord
   source <(compactord completion bash)
   compactord completion zsh > ~/.zfunc/_compactord
 """,
+    "config check": "check the configuration and list all errors",
+    "config show": "print every value in effect and where it came from",
+    "config schema": "print the JSON Schema of the file",
+    "catalog": "register the tables of a warehouse in the database of a catalog",
 }
