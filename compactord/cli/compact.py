@@ -26,7 +26,7 @@ from compactord.cli.each_table import Result, note_if_left_alone, over_tables, t
 from compactord.cli.loading import refuse_literal_secrets
 from compactord.cli.progress import EventProgress, TerminalProgress
 from compactord.cli.running import DENIED, FAILED, OK, say, stop_on_signals
-from compactord.clock import Clock, SystemClock
+from compactord.clock import SystemClock
 from compactord.engine.base import Engine
 from compactord.engine.masters import shown_master
 from compactord.engine.spark import start_spark
@@ -91,6 +91,9 @@ def compact(
         engines = _Engines(where, start_engine)
         closing.callback(engines.drop)
         clock = SystemClock(choice.zone)
+        worker = WorkerSpec(
+            owner=ids.this_process(), memory_bytes=where.memory_bytes, zone=clock.time_zone
+        )
 
         def work(target: Target) -> Result:
             target.catalog.check_commits()
@@ -101,7 +104,7 @@ def compact(
                     request_of(args, choice, target),
                     start_engine=partial(engines.running, progress),
                     clock=clock,
-                    worker=_worker(where, clock),
+                    worker=worker,
                     progress=progress,
                     stop=stop,
                     limits=where.limits,
@@ -138,12 +141,6 @@ class _Engines:
         if self._engine is not None:
             self._engine.close()
             self._engine = None
-
-
-def _worker(where: EngineArguments, clock: Clock) -> WorkerSpec:
-    return WorkerSpec(
-        owner=ids.this_process(), memory_bytes=where.memory_bytes, zone=clock.time_zone
-    )
 
 
 def _compacted(
