@@ -61,14 +61,8 @@ def _previewed(
 ) -> Result:
     options = table.options.expire
     # A limit of 0 switches expiry off.
-    preview = preview_expiry(
-        table.storage,
-        table.ref,
-        bucket_folder=table.bucket_folder,
-        options=replace(options, limit=_ALL_ROUNDS) if options.limit > 0 else options,
-        now_ms=clock.now_ms(),
-        keep_from=None,
-    )
+    options = replace(options, limit=_ALL_ROUNDS) if options.limit > 0 else options
+    preview = preview_expiry(table, options, clock.now_ms())
     return _result(args, choice, target, preview.figures, {"files": list(preview.files)})
 
 

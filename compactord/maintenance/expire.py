@@ -24,6 +24,7 @@ from compactord.errors import ObjectNotFound, StorageError
 from compactord.maintenance.expire_plan import ExpirePlan, ExpiringHistory, plan_expiry
 from compactord.maintenance.expire_range import ExpireRange, expire_range
 from compactord.maintenance.expire_reader import MetadataReader
+from compactord.maintenance.kind import TableValues
 from compactord.maintenance.restored import hint_trouble, main_trouble
 from compactord.paimon import paths
 from compactord.paimon.data_file import BucketId
@@ -115,26 +116,18 @@ class ExpiryPreview:
     files: tuple[str, ...] = ()
 
 
-def preview_expiry(
-    storage: Storage,
-    table: TableRef,
-    *,
-    bucket_folder: Callable[[BucketId], str],
-    options: ExpireOptions,
-    now_ms: int,
-    keep_from: int | None,
-) -> ExpiryPreview:
-    """What `expire_snapshots` would delete with the same arguments; changes nothing.
+def preview_expiry(table: TableValues, options: ExpireOptions, now_ms: int) -> ExpiryPreview:
+    """What `expire_snapshots` would delete if nothing were being read; changes nothing.
 
     Raises what that raises before its first deletion.
     """
-    found = _due(storage, table, options, now_ms=now_ms, keep_from=keep_from)
+    found = _due(table.storage, table.ref, options, now_ms=now_ms, keep_from=None)
     if isinstance(found, Expired):
         return ExpiryPreview(figures=found)
     wanted, snapshots = found
     try:
-        round_ = _Round(storage, table, wanted, snapshots)
-        plan = round_.plan(bucket_folder)
+        round_ = _Round(table.storage, table.ref, wanted, snapshots)
+        plan = round_.plan(table.bucket_folder)
     except _TableChanged as moved:
         figures = Expired(first=wanted.first, end=wanted.end, why_not=str(moved))
         return ExpiryPreview(figures=figures)
