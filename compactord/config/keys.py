@@ -9,7 +9,7 @@ from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from compactord.config.model import ServiceConfig
-from compactord.config.paths import Path
+from compactord.config.problems import Path
 from compactord.config.section import Section
 
 

@@ -16,14 +16,15 @@ from pydantic import ValidationError
 from compactord.catalog.registry import CATALOGS, CatalogKinds
 from compactord.config.keys import elsewhere, known_keys, leaves, nearest, path_of, written
 from compactord.config.model import ServiceConfig
-from compactord.config.paths import Path, dotted
 from compactord.config.problems import (
     COMMAND_LINE,
     DEFAULT,
     ConfigInvalid,
     Origin,
     OriginKind,
+    Path,
     Problem,
+    dotted,
 )
 from compactord.config.source import Node, References, YamlReader, put, scalar_yaml
 

@@ -10,7 +10,7 @@ from typing import Any
 from compactord.config.choices import Mode, SnapshotExpiry
 from compactord.config.keys import keys_of, leaves
 from compactord.config.model import Discovery, ServiceConfig
-from compactord.config.paths import dotted
+from compactord.config.problems import dotted
 from compactord.config.table_settings import Rule, TableSettings
 from compactord.config.windows import Window
 from compactord.model import PickRule

@@ -1,12 +1,20 @@
-"""Where a value came from, and what is wrong with it."""
+"""The place of a value, where it came from, and what is wrong with it."""
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from compactord.errors import UsageError
+
+# A place in a configuration: keys and indices from the root.
+Path = tuple[str | int, ...]
+
+
+def dotted(path: Iterable[str | int]) -> str:
+    """`("rules", 0, "set")` → `rules.0.set`."""
+    return ".".join(str(part) for part in path)
 
 
 class OriginKind(enum.Enum):

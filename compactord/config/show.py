@@ -8,7 +8,7 @@ from typing import Any
 from compactord.config.keys import leaves, plain
 from compactord.config.load import LoadedConfig
 from compactord.config.model import ServiceConfig
-from compactord.config.paths import Path, dotted
+from compactord.config.problems import Path, dotted
 from compactord.config.source import scalar_yaml
 from compactord.redaction import redact_text, redacted
 

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 
 import yaml
 
-from compactord.config.paths import Path, dotted
-from compactord.config.problems import Origin, Problem
+from compactord.config.problems import Origin, Path, Problem, dotted
 from compactord.redaction import HIDDEN, is_secret_key, redact_text, redacted
 from compactord.references import ReferenceMissing, filled, value_of
 

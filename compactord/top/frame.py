@@ -36,17 +36,11 @@ _RUN_STYLES = {
     RunState.OVER_STOP: "bold red",
 }
 _STYLES = {
-    Need.HALTED: "bold red",
-    Need.ERROR: "bold red",
-    Need.OVER_STOP: "bold red",
-    Need.LATE: "dark_orange",
-    Need.NEAR_STOP: "dark_orange",
+    **dict.fromkeys((Need.HALTED, Need.ERROR, Need.OVER_STOP), "bold red"),
+    **dict.fromkeys((Need.LATE, Need.NEAR_STOP), "dark_orange"),
     Need.DUE: "yellow",
-    Need.AT_TRIGGER: "green",
-    Need.NOTHING: "green",
-    Need.PAUSED: "dim",
-    Need.UNSUPPORTED: "dim",
-    Need.EXCLUDED: "dim",
+    **dict.fromkeys((Need.AT_TRIGGER, Need.NOTHING), "green"),
+    **dict.fromkeys((Need.PAUSED, Need.UNSUPPORTED, Need.EXCLUDED), "dim"),
 }
 _NOTES_SHOWN = 3
 # States whose tables have a reason.

@@ -8,8 +8,7 @@ from pathlib import Path
 from compactord.config.keys import known_keys, leaves
 from compactord.config.load import load_config
 from compactord.config.model import ServiceConfig
-from compactord.config.paths import dotted
-from compactord.config.problems import OriginKind
+from compactord.config.problems import OriginKind, dotted
 from compactord.config.table_settings import RuleSettings
 
 EXAMPLE = Path(__file__).parent.parent.parent.parent / "config" / "compactord.yaml"

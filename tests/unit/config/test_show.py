@@ -10,8 +10,7 @@ import yaml
 from compactord.config.keys import leaves, plain
 from compactord.config.load import load_config
 from compactord.config.model import ServiceConfig
-from compactord.config.paths import dotted
-from compactord.config.problems import ConfigInvalid
+from compactord.config.problems import ConfigInvalid, dotted
 from compactord.config.show import effective_json, json_schema, show_text
 from tests.unit.config.files import load, problems
 

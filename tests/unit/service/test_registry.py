@@ -15,8 +15,7 @@ from compactord.clock import WallTime
 from compactord.config.keys import leaves
 from compactord.config.load import LoadedConfig
 from compactord.config.model import Retry, ServiceConfig
-from compactord.config.paths import dotted
-from compactord.config.problems import Origin, OriginKind
+from compactord.config.problems import Origin, OriginKind, dotted
 from compactord.model import CompactReason, PickRule, TableName, WorkKind
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.table import TableRef
