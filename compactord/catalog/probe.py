@@ -7,7 +7,7 @@ import threading
 from dataclasses import dataclass
 
 from compactord import ids
-from compactord.commit.publish import SnapshotPublisher
+from compactord.commit.publish import Delta, SnapshotPublisher
 from compactord.errors import AccessDenied, StorageError, UnsafeStore
 from compactord.ids import Owner
 from compactord.paimon.snapshot import Snapshot
@@ -115,7 +115,9 @@ class ProvedPublisher:
         self._publisher = publisher
         self._proof = proof
 
-    def publish(self, table: TableRef, snapshot: Snapshot, *, owner: Owner) -> Creation:
+    def publish(
+        self, table: TableRef, snapshot: Snapshot, delta: Delta, *, owner: Owner
+    ) -> Creation:
         """See `SnapshotPublisher`."""
         self._proof.require(or_below=table.location)
-        return self._publisher.publish(table, snapshot, owner=owner)
+        return self._publisher.publish(table, snapshot, delta, owner=owner)

@@ -41,7 +41,7 @@ from compactord.commit.conflicts import still_valid
 from compactord.commit.manifest_merge import ManifestMerge
 from compactord.commit.metadata import MetadataFiles
 from compactord.commit.outcome import Publication
-from compactord.commit.publish import SnapshotPublisher
+from compactord.commit.publish import Delta, SnapshotPublisher
 from compactord.commit.recommit import Recommit
 from compactord.commit.retries import Retries
 from compactord.errors import (
@@ -103,6 +103,7 @@ class Committer:
     ) -> None:
         self.follower = follower
         self.follower.delay = BuildDelay(clock, publisher.settle_ms)
+        self.follower.may_be_replaced = not publisher.excludes_writers
         self._storage = storage
         self._clock = clock
         self._jitter = jitter or random.Random()
@@ -161,7 +162,9 @@ class Committer:
             except BaseException:
                 files.take_back()
                 raise
-            reason = self._refusal(state, snapshot, files, retries) if stands else _LOST_RACE
+            reason = (
+                self._refusal(state, snapshot, pending, files, retries) if stands else _LOST_RACE
+            )
             if not reason:
                 return self._outcome(state, snapshot, pending, attempt)
             assert pending.merge is not None, "prepared with the snapshot"
@@ -217,15 +220,21 @@ class Committer:
         return done, newest
 
     def _refusal(
-        self, state: TableState, snapshot: Snapshot, files: MetadataFiles, retries: Retries
+        self,
+        state: TableState,
+        snapshot: Snapshot,
+        pending: _Pending,
+        files: MetadataFiles,
+        retries: Retries,
     ) -> str:
         """Why it was not published, empty if it was.
 
         If it was, or if that is unknown, it is looked back at later. While the catalog is down, all
         files of the attempt are taken back.
         """
+        delta = Delta(base=state.snapshot, changes=pending.changes)
         try:
-            is_published = self._publication.published(state.table, snapshot, files)
+            is_published = self._publication.published(state.table, snapshot, delta, files)
         except CommitUnknown:
             self._note_published(state, snapshot)
             raise
@@ -309,6 +318,8 @@ class Committer:
         with contextlib.suppress(StorageError):
             self._storage.overwrite(paths.latest_hint(state.table.root), str(snapshot.id).encode())
         newest = self.follower.newest_after(state)
+        if self._publication.is_final:
+            return newest, None
         # Ours is read last. After the refresh: a state with a replacement must not be taken
         # for ours. After its base: a rollback removes the newest snapshot first.
         try:

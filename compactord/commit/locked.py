@@ -6,7 +6,7 @@ from typing import Protocol
 
 import structlog
 
-from compactord.commit.publish import SnapshotPublisher
+from compactord.commit.publish import Delta, SnapshotPublisher
 from compactord.errors import TransientStorageError
 from compactord.ids import Owner
 from compactord.paimon import paths
@@ -51,11 +51,13 @@ class LockedPublisher:
         self.lock = lock
         self._publisher = publisher
 
-    def publish(self, table: TableRef, snapshot: Snapshot, *, owner: Owner) -> Creation:
+    def publish(
+        self, table: TableRef, snapshot: Snapshot, delta: Delta, *, owner: Owner
+    ) -> Creation:
         held = self.lock.acquire(table)
         was_ours = False
         try:
-            created = self._publisher.publish(table, snapshot, owner=owner)
+            created = self._publisher.publish(table, snapshot, delta, owner=owner)
         finally:
             was_ours = held.release()
             if not was_ours:

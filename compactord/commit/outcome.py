@@ -6,7 +6,7 @@ import structlog
 
 from compactord.clock import Clock
 from compactord.commit.metadata import MetadataFiles
-from compactord.commit.publish import SnapshotPublisher
+from compactord.commit.publish import Delta, SnapshotPublisher
 from compactord.errors import (
     CommitUnknown,
     CompactordError,
@@ -35,7 +35,14 @@ class Publication:
         self._clock = clock
         self._owner = owner
 
-    def published(self, table: TableRef, snapshot: Snapshot, files: MetadataFiles) -> bool:
+    @property
+    def is_final(self) -> bool:
+        """Whether nobody can replace what was published; it may still be rolled back."""
+        return self._publisher.excludes_writers
+
+    def published(
+        self, table: TableRef, snapshot: Snapshot, delta: Delta, files: MetadataFiles
+    ) -> bool:
         """Publish the snapshot; False when another has its id.
 
         `files` are those that only this snapshot names: they are deleted when it was refused, and
@@ -47,9 +54,11 @@ class Publication:
         for attempt in range(1, _OUTCOME_ATTEMPTS + 1):
             failure: StorageError | None = None
             try:
-                created = self._publisher.publish(table, snapshot, owner=self._owner)
+                created = self._publisher.publish(table, snapshot, delta, owner=self._owner)
                 if created is Creation.CREATED:
                     return True
+                if self.is_final and not is_in_doubt:
+                    return False
             except StorageError as error:
                 failure, is_in_doubt = error, True
             is_refused = failure is not None and not isinstance(failure, TransientStorageError)

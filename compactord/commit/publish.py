@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
+from compactord.commit.changes import BucketChange
 from compactord.ids import Owner
 from compactord.paimon import paths
 from compactord.paimon.snapshot import Snapshot, snapshot_json
 from compactord.paimon.table import TableRef
 from compactord.storage.base import Creation, Storage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delta:
+    """What a snapshot changes, and of which one; `base` None: it is the table's first."""
+
+    base: Snapshot | None
+    changes: Sequence[BucketChange] = ()
 
 
 class SnapshotPublisher(Protocol):
@@ -21,7 +32,8 @@ class SnapshotPublisher(Protocol):
     def excludes_writers(self) -> bool:
         """Whether no writer of these tables can put a snapshot in the place of another one.
 
-        If not, snapshots of ours are looked back at for a while (`state/published.py`).
+        If not, snapshots of ours are looked back at for a while (`state/published.py`). If so, they
+        can only be rolled back, and EXISTS is certain.
         """
         ...
 
@@ -34,7 +46,9 @@ class SnapshotPublisher(Protocol):
         """
         ...
 
-    def publish(self, table: TableRef, snapshot: Snapshot, *, owner: Owner) -> Creation:
+    def publish(
+        self, table: TableRef, snapshot: Snapshot, delta: Delta, *, owner: Owner
+    ) -> Creation:
         """Make `snapshot` the table's unless its id is taken. Temporary files are named by `owner`.
 
         After the call readers find the snapshot with this id at its path, whichever it is. The same
@@ -58,7 +72,9 @@ class StorePublisher:
         self.settle_ms = settle_ms
         self._storage = storage
 
-    def publish(self, table: TableRef, snapshot: Snapshot, *, owner: Owner) -> Creation:
+    def publish(
+        self, table: TableRef, snapshot: Snapshot, delta: Delta, *, owner: Owner
+    ) -> Creation:
         folder = paths.snapshot_folder(table.root)
         return self._storage.create_if_absent(
             paths.snapshot_path(table.root, snapshot.id),

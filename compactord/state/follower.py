@@ -63,6 +63,8 @@ class Follower:
         self.user = user
         # What publishes for this user sets another one where snapshots must stand first.
         self.delay = BuildDelay(SystemClock(), 0)
+        # As is this, where writers exclude each other: then a snapshot can only be rolled back.
+        self.may_be_replaced = True
         self._looked_back = looked_back
         # Texts about the user's snapshots that other writers replaced, until a caller takes them.
         self.lost_snapshots: list[str] = []
@@ -88,6 +90,10 @@ class Follower:
         refreshed = self._refresh(state, checks_hint=checks_hint)
         if refreshed.lost is not None and refreshed.lost.commit_user == self.user:
             newest = refreshed.state.snapshot
+            if not self.may_be_replaced:
+                # A writer's command needed what was compacted (commit/CommitRollback.java).
+                _log.warning("snapshot_rolled_back", reason=lost_text(refreshed.lost, None))
+                return refreshed.state
             if self._looked_back and newest is not None and newest.id > refreshed.lost.id:
                 self.suspects.append(refreshed.lost)
                 return refreshed.state

@@ -12,7 +12,7 @@ from pathlib import Path
 from compactord.catalog.access import TableAccess
 from compactord.clock import SystemClock
 from compactord.commit.changes import Committed
-from compactord.commit.publish import StorePublisher
+from compactord.commit.publish import Delta, StorePublisher
 from compactord.engine.base import Engine
 from compactord.ids import Owner, this_process
 from compactord.model import Compaction, PickRule
@@ -166,8 +166,10 @@ class _Watched(StorePublisher):
         super().__init__(storage)
         self._watch = watch
 
-    def publish(self, table: TableRef, snapshot: Snapshot, *, owner: Owner) -> Creation:
-        created = super().publish(table, snapshot, owner=owner)
+    def publish(
+        self, table: TableRef, snapshot: Snapshot, delta: Delta, *, owner: Owner
+    ) -> Creation:
+        created = super().publish(table, snapshot, delta, owner=owner)
         self._watch("published")
         return created
 

@@ -15,7 +15,7 @@ from compactord import ids
 from compactord.catalog.jdbc.catalog import JdbcCatalog
 from compactord.catalog.open import open_catalog
 from compactord.commit.locked import LockedPublisher
-from compactord.commit.publish import SnapshotPublisher
+from compactord.commit.publish import Delta, SnapshotPublisher
 from compactord.ids import Owner
 from compactord.paimon import paths
 from compactord.paimon.snapshot import CommitKind, Snapshot, snapshot_ids, snapshot_json
@@ -31,7 +31,9 @@ class CheckedPublisher:
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
 
-    def publish(self, table: TableRef, snapshot: Snapshot, *, owner: Owner) -> Creation:
+    def publish(
+        self, table: TableRef, snapshot: Snapshot, delta: Delta, *, owner: Owner
+    ) -> Creation:
         path = paths.snapshot_path(table.location, snapshot.id)
         if self._storage.status(path) is not None:
             return Creation.EXISTS
@@ -67,7 +69,7 @@ def commit(
     while created is Creation.EXISTS:
         newest = max(snapshot_ids(storage, table.location), default=0)
         ours = snapshot(newest + 1, user, identifier)
-        created = publisher.publish(table, ours, owner=ids.this_process())
+        created = publisher.publish(table, ours, Delta(base=None), owner=ids.this_process())
 
 
 def main(warehouse: str, uri: str, user: str, commits: str, how: str) -> None:

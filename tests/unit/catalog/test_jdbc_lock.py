@@ -20,7 +20,7 @@ from compactord.catalog.jdbc.database import Database
 from compactord.catalog.jdbc.lock import JdbcLock
 from compactord.catalog.jdbc.options import jdbc_options
 from compactord.commit.locked import LockedPublisher
-from compactord.commit.publish import StorePublisher
+from compactord.commit.publish import Delta, StorePublisher
 from compactord.errors import CatalogDown, CatalogUnavailable, TransientStorageError
 from compactord.paimon.snapshot import read_snapshot, snapshot_ids
 from compactord.paimon.table import TableRef
@@ -299,7 +299,10 @@ def test_a_snapshot_is_published_under_the_lock_and_nothing_stays_locked(tmp_pat
     assert isinstance(publisher, LockedPublisher)
     assert not publisher.excludes_writers, "the lock expires"
     owner = ids.this_process()
-    created = [publisher.publish(TABLE, snapshot(1, "us", n), owner=owner) for n in range(2)]
+    created = [
+        publisher.publish(TABLE, snapshot(1, "us", n), Delta(base=None), owner=owner)
+        for n in range(2)
+    ]
     assert created == [Creation.CREATED, Creation.EXISTS]
     assert read_snapshot(storage, TABLE.location, 1).commit_identifier == 0
     assert locked.rows() == []
@@ -314,7 +317,7 @@ def test_a_store_that_fails_leaves_nothing_locked(tmp_path: Path) -> None:
     _, publisher = _publisher(locked, fail)
     assert isinstance(publisher, LockedPublisher)
     with pytest.raises(TransientStorageError, match="no answer"):
-        publisher.publish(TABLE, snapshot(1, "us", 1), owner=ids.this_process())
+        publisher.publish(TABLE, snapshot(1, "us", 1), Delta(base=None), owner=ids.this_process())
     assert locked.rows() == []
 
 

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from compactord.catalog.access import table_in_folder
 from compactord.commit.changes import BucketChange, Committed
 from compactord.commit.committer import Committer, commit_user
-from compactord.commit.publish import StorePublisher
+from compactord.commit.publish import Delta, StorePublisher
 from compactord.errors import (
     AccessDenied,
     CatalogDown,
@@ -146,10 +146,12 @@ class _Down:
         self._clock = clock
         self._until_s = until_s
 
-    def publish(self, table: TableRef, snapshot: Snapshot, *, owner: Owner) -> Creation:
+    def publish(
+        self, table: TableRef, snapshot: Snapshot, delta: Delta, *, owner: Owner
+    ) -> Creation:
         if self._clock.monotonic_s() < self._until_s:
             raise CatalogDown("jdbc:x", "the database system is starting up")
-        return self._publisher.publish(table, snapshot, owner=owner)
+        return self._publisher.publish(table, snapshot, delta, owner=owner)
 
 
 _GIVEN_UP = pytest.raises(CommitGaveUp, match="the database system is starting up")

@@ -11,7 +11,7 @@ from compactord.catalog.base import Catalog, CatalogPlace, TableList
 from compactord.catalog.check import Check, Verdict
 from compactord.catalog.kind import CatalogKind
 from compactord.catalog.publishing import Publishing
-from compactord.commit.publish import SnapshotPublisher
+from compactord.commit.publish import Delta, SnapshotPublisher
 from compactord.errors import (
     AccessDenied,
     CatalogOptionInvalid,
@@ -61,7 +61,9 @@ class Pointers:
     excludes_writers = True
     settle_ms = 0
 
-    def publish(self, table: TableRef, snapshot: Snapshot, *, owner: Owner) -> Creation:
+    def publish(
+        self, table: TableRef, snapshot: Snapshot, delta: Delta, *, owner: Owner
+    ) -> Creation:
         server, name = self.server, table.full_name
         server.asked.append((name, snapshot.id))
         server.before()
