@@ -97,6 +97,12 @@ def local_ms(epoch_ms: int, zone: tzinfo) -> int:
     return int(reading.timestamp()) * 1000 + epoch_ms % 1000
 
 
+def epoch_ms(local_ms: int, zone: tzinfo) -> int:
+    """The moment at which clocks in `zone` read so; the inverse of `local_ms`."""
+    reading = datetime.fromtimestamp(local_ms // 1000, timezone.utc).replace(tzinfo=zone)
+    return int(reading.timestamp()) * 1000 + local_ms % 1000
+
+
 def age_text(milliseconds: int) -> str:
     """The two largest units of a span of time: `3 d 4 h`, `2 min 5 s`, `0 s`."""
     seconds = max(0, milliseconds) // 1000

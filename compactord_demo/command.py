@@ -97,7 +97,10 @@ def _place(args: argparse.Namespace) -> show.Place:
     """The warehouse that the arguments name, which has to be empty and safe."""
     section = warehouse_config(args).config.catalogs[NAMELESS]
     catalog = open_section(section, zone=None, stores=STORES)
-    _refuse_used(catalog.warehouse_storage, catalog.warehouse)
+    storage = catalog.warehouse_storage
+    if storage is None:
+        raise UsageError(f"metastore {section.metastore} has no folder for the demo's tables")
+    _refuse_used(storage, catalog.warehouse)
     registration = catalog.registration()
     if registration is not None:
         registration.add(())
@@ -108,7 +111,7 @@ def _place(args: argparse.Namespace) -> show.Place:
             registration.add(tables)
 
     return show.Place(
-        storage=catalog.warehouse_storage,
+        storage=storage,
         warehouse=catalog.warehouse,
         section={
             "warehouse": section.warehouse,

@@ -165,6 +165,7 @@ def one_shot(
     table: TableRef,
     *,
     publisher: SnapshotPublisher | None = None,
+    access: TableAccess | None = None,
     owner: Owner = FIRST,
     strategy: Strategy = Strategy.MINOR,
     overrides: Mapping[str, str] | None = None,
@@ -183,7 +184,8 @@ def one_shot(
     clock = clock or VirtualClock()
     run = partial(run_subcompaction, formats=formats, functions=functions)
     return OneShot(
-        TableAccess(ref=table, storage=storage, publisher=publisher or StorePublisher(storage)),
+        access
+        or TableAccess(ref=table, storage=storage, publisher=publisher or StorePublisher(storage)),
         CompactRequest(
             strategy=strategy,
             overrides=overrides or {},

@@ -30,7 +30,9 @@ class CatalogPlace:
 
     `warehouse` is its URL as writers give it, `path` the same in `storage`. `options` are those of
     the catalog itself, references as they are written, and `values` what these stand for now.
-    `locate` opens the store of any location with the catalog's credentials, as `Stores.open`.
+    `locate` opens the store of any location, as `Stores.open`; with `store_options` as they are
+    written, references included, it does so with the catalog's credentials.
+    Where the kind names its warehouse, `storage` and `path` mean nothing.
     `zone` is that of the writers, None the machine's. `is_guarded` and `settle_ms` as in
     `Publishing`.
     """
@@ -40,7 +42,8 @@ class CatalogPlace:
     path: str
     options: Mapping[str, str] = field(repr=False)
     values: Mapping[str, str] = field(repr=False)
-    locate: Callable[[str], tuple[Storage, str]]
+    store_options: Mapping[str, str] = field(repr=False)
+    locate: Callable[[str, Mapping[str, str]], tuple[Storage, str]]
     zone: tzinfo | None
     is_guarded: bool
     settle_ms: int
@@ -60,11 +63,11 @@ class Catalog(Protocol):
     """The tables of one catalog; any number of threads may ask.
 
     `warehouse` is a path in `warehouse_storage`, the store that `check_access` asks. Tables may lie
-    elsewhere, also in other stores.
+    elsewhere, also in other stores. None: it is a server's, which keeps no folder.
     """
 
     warehouse: str
-    warehouse_storage: Storage
+    warehouse_storage: Storage | None
 
     def check_access(self) -> None:
         """Whether it can be asked for tables: one small request.

@@ -20,6 +20,7 @@ class CatalogKind:
     `credentials` are read again once they are refused, the others when the catalog is opened.
     `opener` is the module, and the name in it, of what opens one; it is imported then. It raises
     `UsageError`, and ImportError where the packages are missing that `install` fetches.
+    `names_warehouse`: the warehouse is a name that the catalog's service knows, not a location.
     `has_lock`: whether its writers can exclude each other by a lock of the catalog's.
     `shown_options` stand for all in descriptions, `example_option` is one with a value, and
     `examples` are lines for `--help`, by command.
@@ -30,6 +31,7 @@ class CatalogKind:
     options: tuple[str, ...] = ()
     prefixes: tuple[str, ...] = ()
     credentials: tuple[str, ...] = ()
+    names_warehouse: bool = False
     has_lock: bool = False
     install: str = ""
     shown_options: tuple[str, ...] = ()

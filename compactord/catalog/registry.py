@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 from compactord.catalog.jdbc.kind import JDBC
 from compactord.catalog.kind import CatalogKind
+from compactord.catalog.rest.kind import REST
 
 CatalogKinds = Mapping[str, CatalogKind]
 # It has no options of its own.
 FILESYSTEM = CatalogKind(name="filesystem", opener="compactord.catalog.filesystem:open_filesystem")
-CATALOGS: CatalogKinds = {kind.name: kind for kind in (FILESYSTEM, JDBC)}
+CATALOGS: CatalogKinds = {kind.name: kind for kind in (FILESYSTEM, JDBC, REST)}

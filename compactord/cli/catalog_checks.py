@@ -23,6 +23,7 @@ from compactord.errors import (
     TableNotFound,
     UsageError,
 )
+from compactord.storage.base import Storage
 from compactord.storage.open import STORES
 from compactord.table.report import count_text
 
@@ -49,15 +50,19 @@ def catalog_checks(catalogs: Mapping[str, Catalog], clock: Clock) -> Iterator[Ch
         yield from _table_checks(name, catalog)
         for check in catalog.checks():
             yield replace(check, name=f"{name}: {check.name}")
-        yield from _probe_checks(name, catalog, clock)
-        if catalog.warehouse_storage.capabilities.behind_network:
-            yield _latency_check(name, catalog, clock)
+        storage = catalog.warehouse_storage
+        if storage is None:
+            continue
+        yield from _probe_checks(name, catalog.warehouse, storage, clock)
+        if storage.capabilities.behind_network:
+            yield _latency_check(name, catalog.warehouse, storage, clock)
 
 
 def option_checks(sections: Mapping[str, CatalogSection]) -> Iterator[Check]:
     """A warning for each catalog with options that its warehouse's store does not know."""
     for name, section in sections.items():
-        found = STORES.without_effect(section.warehouse, section.options)
+        location = section.location
+        found = () if location is None else STORES.without_effect(location, section.options)
         if found:
             yield Check(
                 name=f"{name}: options",
@@ -76,7 +81,7 @@ def _trouble_check(name: str, catalog: Catalog, trouble: CatalogTrouble) -> Chec
 
 def _advice(catalog: Catalog, trouble: CatalogTrouble) -> str:
     error = trouble.error
-    is_url = not catalog.warehouse_storage.capabilities.has_folders
+    is_url = _is_url(catalog)
     match error:
         case StoreMissing():
             return "correct the bucket or container, the account, or the endpoint"
@@ -93,7 +98,7 @@ def _advice(catalog: Catalog, trouble: CatalogTrouble) -> str:
 
 def _table_checks(name: str, catalog: Catalog) -> Iterator[Check]:
     """Whether every database can be listed, every table's schema read, every table written."""
-    mend = partial(_mend, is_url=not catalog.warehouse_storage.capabilities.has_folders)
+    mend = partial(_mend, is_url=_is_url(catalog))
     try:
         listed = catalog.list_tables()
     except CompactordError as error:
@@ -136,21 +141,26 @@ def _folders(access: TableAccess) -> Iterator[tuple[str, bool | None]]:
         yield folder, storage.may_write(folder)
 
 
-def _probe_checks(name: str, catalog: Catalog, clock: Clock) -> Iterator[Check]:
+def _is_url(catalog: Catalog) -> bool:
+    storage = catalog.warehouse_storage
+    return storage is not None and not storage.capabilities.has_folders
+
+
+def _probe_checks(name: str, warehouse: str, storage: Storage, clock: Clock) -> Iterator[Check]:
     check = f"{name}: commits"
     before_ms = clock.now_ms()
     try:
-        probed = probe(catalog.warehouse_storage, catalog.warehouse)
+        probed = probe(storage, warehouse)
     except AccessDenied:
         yield Check(
             name=check,
             verdict=Verdict.WARNING,
-            found=f"not tried: this user may create nothing in {catalog.warehouse} itself",
+            found=f"not tried: this user may create nothing in {warehouse} itself",
             advice="nothing, if it may in the tables' folders: compactord writes only there",
         )
         return
     except CompactordError as error:
-        is_url = not catalog.warehouse_storage.capabilities.has_folders
+        is_url = not storage.capabilities.has_folders
         yield failed_check(check, str(error), _mend(error, is_url=is_url))
         return
     after_ms = clock.now_ms()
@@ -160,7 +170,7 @@ def _probe_checks(name: str, catalog: Catalog, clock: Clock) -> Iterator[Check]:
     else:
         found = "a second creation of one name replaced the first: snapshots would be lost"
         advice = "do not commit to this storage; use one with link(2), such as a local disk"
-        if not catalog.warehouse_storage.capabilities.creates_exclusively:
+        if not storage.capabilities.creates_exclusively:
             advice = (
                 "do not commit to this store; use one, or a release, that honours the condition"
             )
@@ -178,14 +188,14 @@ def _probe_checks(name: str, catalog: Catalog, clock: Clock) -> Iterator[Check]:
     )
 
 
-def _latency_check(name: str, catalog: Catalog, clock: Clock) -> Check:
+def _latency_check(name: str, warehouse: str, storage: Storage, clock: Clock) -> Check:
     """The median time of a small request; nothing is there, and no answer is shorter."""
-    absent = f"{catalog.warehouse}/.compactord-probe-{ids.random_uuid()}"
+    absent = f"{warehouse}/.compactord-probe-{ids.random_uuid()}"
     taken_ms = []
     try:
         for _ in range(_LATENCY_REQUESTS):
             start_s = clock.monotonic_s()
-            catalog.warehouse_storage.status(absent)
+            storage.status(absent)
             taken_ms.append((clock.monotonic_s() - start_s) * 1000)
     except CompactordError as error:
         return failed_check(f"{name}: latency", str(error), _mend(error, is_url=True))

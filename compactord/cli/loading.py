@@ -26,7 +26,8 @@ from compactord.errors import (
     UnsafeStore,
     UsageError,
 )
-from compactord.redaction import redact_value
+from compactord.redaction import is_secret_key, redact_value
+from compactord.references import has_reference
 from compactord.storage.open import STORES, Stores
 
 _log = structlog.get_logger()
@@ -88,15 +89,28 @@ def refuse_literal_secrets(
     if is_local(master):
         return
     for catalog in config.catalogs.values():
-        for key in stores.literal_secrets(catalog.warehouse, catalog.options):
+        for key in _literal_secrets(catalog, stores):
             raise CatalogOptionInvalid(key, NO_LITERAL)
+
+
+def _literal_secrets(catalog: CatalogSection, stores: Stores) -> Sequence[str]:
+    """Keys of options whose secret values would have to be sent to workers."""
+    if catalog.location is not None:
+        return stores.literal_secrets(catalog.location, catalog.options)
+    # Which stores there are the catalog's service says later.
+    return [
+        key
+        for key, text in catalog.options.items()
+        if stores.has_option(key) and is_secret_key(key) and not has_reference(text)
+    ]
 
 
 def warn_of_options(config: ServiceConfig, names: Iterable[str], stores: Stores = STORES) -> None:
     """Log which options of stores have no effect in these catalogs, which have been opened."""
     for name in names:
         section = config.catalogs[name]
-        found = stores.without_effect(section.warehouse, section.options)
+        location = section.location
+        found = () if location is None else stores.without_effect(location, section.options)
         if found:
             _log.warning("options_without_effect", catalog=name, options=found)
 
@@ -141,7 +155,8 @@ def _problem_of(loaded: LoadedConfig, catalog: Catalog, trouble: CatalogTrouble)
     match trouble.error:
         case TableNotFound():
             expected = "a folder that exists: create it, or mount it first"
-            if not catalog.warehouse_storage.capabilities.has_folders:
+            storage = catalog.warehouse_storage
+            if storage is not None and not storage.capabilities.has_folders:
                 expected = "a folder with something in it: correct the bucket or the path"
         case StoreMissing() as error:
             expected = f"a store that exists ({error})"
@@ -191,6 +206,6 @@ def _unusable_catalog(
         yield problem_at(loaded, key, value, expected)
         return
     if not is_local(loaded.config.spark.master):
-        for literal in stores.literal_secrets(catalog.warehouse, catalog.options):
+        for literal in _literal_secrets(catalog, stores):
             text = catalog.options[literal]
             yield problem_at(loaded, f"{here}.options.{literal}", text, NO_LITERAL)

@@ -207,7 +207,8 @@ def check(args: argparse.Namespace) -> int:
 
 def _warnings(loaded: LoadedConfig) -> Iterator[str]:
     for name, section in loaded.config.catalogs.items():
-        for option in STORES.without_effect(section.warehouse, section.options):
+        location = section.location
+        for option in STORES.without_effect(location, section.options) if location else ():
             yield f"catalogs.{name}.options.{option} has no effect on the store of the warehouse"
 
 

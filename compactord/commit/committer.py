@@ -162,9 +162,8 @@ class Committer:
             except BaseException:
                 files.take_back()
                 raise
-            reason = (
-                self._refusal(state, snapshot, pending, files, retries) if stands else _LOST_RACE
-            )
+            delta = Delta(base=state.snapshot, changes=pending.changes)
+            reason = self._refusal(state, snapshot, delta, files, retries) if stands else _LOST_RACE
             if not reason:
                 return self._outcome(state, snapshot, pending, attempt)
             assert pending.merge is not None, "prepared with the snapshot"
@@ -223,7 +222,7 @@ class Committer:
         self,
         state: TableState,
         snapshot: Snapshot,
-        pending: _Pending,
+        delta: Delta,
         files: MetadataFiles,
         retries: Retries,
     ) -> str:
@@ -232,7 +231,6 @@ class Committer:
         If it was, or if that is unknown, it is looked back at later. While the catalog is down, all
         files of the attempt are taken back.
         """
-        delta = Delta(base=state.snapshot, changes=pending.changes)
         try:
             is_published = self._publication.published(state.table, snapshot, delta, files)
         except CommitUnknown:

@@ -164,12 +164,27 @@ def partition_path(
     so a file in any other folder is lost. Raises `FormatError` for rows that have no path, and with
     `source` for bytes that are no row.
     """
+    spec = partition_spec(
+        partition, fields, default_name=default_name, legacy_name=legacy_name, source=source
+    )
+    return "/".join(f"{_escaped(name)}={_escaped(text)}" for name, text in spec.items())
+
+
+def partition_spec(
+    partition: bytes,
+    fields: Sequence[DataField],
+    *,
+    default_name: str,
+    legacy_name: bool,
+    source: str = "partition",
+) -> dict[str, str]:
+    """The texts of a partition's values by column, not escaped; see `partition_path`."""
     values = decode_row(partition, [field.type for field in fields], source=source)
     text = to_string if legacy_name else cast_text
-    return "/".join(
-        f"{_escaped(field.name)}={_escaped(_named(text(value, field.type), default_name))}"
+    return {
+        field.name: _named(text(value, field.type), default_name)
         for value, field in zip(values, fields, strict=True)
-    )
+    }
 
 
 def _named(text: str | None, default_name: str) -> str:

@@ -10,8 +10,10 @@ Sources: operation/FileStoreCommitImpl.java (tryCommitOnce), utils/SnapshotManag
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
 
 import numpy as np
 
@@ -94,18 +96,21 @@ def load_newest(storage: Storage, table: TableRef) -> Refreshed:
     for attempt in range(_LOAD_ATTEMPTS):
         snapshot_id = latest_snapshot_id(storage, table.root)
         if snapshot_id is None:
-            empty = TableState(table=table, snapshot=None, files=no_files(table.location))
-            return Refreshed(state=empty, changed=None)
+            return load_at(storage, table, None)
         try:
             snapshot = read_snapshot(storage, table.root, snapshot_id)
-            return _load_at(storage, table, snapshot)
+            return load_at(storage, table, snapshot)
         except ObjectNotFound:
             if attempt == _LOAD_ATTEMPTS - 1:
                 raise
     raise AssertionError("the last attempt returns or raises")
 
 
-def _load_at(storage: Storage, table: TableRef, snapshot: Snapshot) -> Refreshed:
+def load_at(storage: Storage, table: TableRef, snapshot: Snapshot | None) -> Refreshed:
+    """The whole state of a snapshot, None: of a table without any. Raises what reading raises."""
+    if snapshot is None:
+        empty = TableState(table=table, snapshot=None, files=no_files(table.location))
+        return Refreshed(state=empty, changed=None)
     manifests = data_manifests(storage, table.location, snapshot)
     files = load_live_files(storage, table.location, manifests)
     entries = sum(each.num_added_files + each.num_deleted_files for each in manifests)
@@ -179,11 +184,32 @@ def refresh_state(storage: Storage, state: TableState, *, checks_hint: bool = Fa
         return _reloaded(storage, state, lost=known if is_lost else None)
     if found.identity != known.identity:
         return _reloaded(storage, state, lost=known)
-    try:
-        followed = _follow(storage, state, known, checks_hint=checks_hint)
-    except (ObjectNotFound, UnknownFile):
-        followed = None
-    return followed or _reloaded(storage, state)
+    later = _later(storage, root, known, checks_hint=checks_hint)
+    return _followed(storage, state, known, later) or _reloaded(storage, state)
+
+
+def refresh_to(storage: Storage, state: TableState, newest: Snapshot | None) -> Refreshed:
+    """As `refresh_state`, to the snapshot that a catalog names as the newest; None: there is none.
+
+    Its file is not read, nor is anything else when nothing is new.
+    """
+    known = state.snapshot
+    if (newest and newest.identity) == (known and known.identity):
+        return Refreshed(state=state, changed=frozenset())
+    loaded = partial(load_at, storage, state.table, newest)
+    if known is None:
+        return _reloaded(storage, state, load=loaded)
+    if newest is None or newest.id <= known.id:
+        return _reloaded(storage, state, lost=known, load=loaded)
+    found = _if_there(storage, state.table.root, known.id)
+    if found is not None and found.identity != known.identity:
+        return _reloaded(storage, state, lost=known, load=loaded)
+    followed = None
+    if found is not None and newest.id - known.id <= _MAX_FOLLOWED:
+        ids = range(known.id + 1, newest.id)
+        between = (_if_there(storage, state.table.root, each) for each in ids)
+        followed = _followed(storage, state, known, chain(between, [newest]))
+    return followed or _reloaded(storage, state, load=loaded)
 
 
 def _if_there(storage: Storage, root: str, snapshot_id: int) -> Snapshot | None:
@@ -216,16 +242,25 @@ def _later(
         newest_id = following.id
 
 
-def _follow(
-    storage: Storage, state: TableState, known: Snapshot, *, checks_hint: bool
+def _followed(
+    storage: Storage, state: TableState, known: Snapshot, later: Iterable[Snapshot | None]
 ) -> Refreshed | None:
     """Apply the deltas of later snapshots; None when they do not make an unbroken chain."""
+    try:
+        return _follow(storage, state, known, later)
+    except (ObjectNotFound, UnknownFile):
+        return None
+
+
+def _follow(
+    storage: Storage, state: TableState, known: Snapshot, later: Iterable[Snapshot | None]
+) -> Refreshed | None:
     location, root = state.table.location, state.table.root
     files, rewrites = state.files, state.rewrites
     newest = known
     changed: set[BucketId] = set()
     appended_bytes = manifest_count = entry_count = skipped = 0
-    for snapshot in _later(storage, root, known, checks_hint=checks_hint):
+    for snapshot in later:
         # Checked after reading: a rollback meanwhile may have replaced the snapshot below.
         if snapshot is None or not still_stands(storage, root, newest):
             return None
@@ -260,8 +295,14 @@ def _follow(
     )
 
 
-def _reloaded(storage: Storage, state: TableState, *, lost: Snapshot | None = None) -> Refreshed:
-    newest = replace(load_newest(storage, state.table), lost=lost)
+def _reloaded(
+    storage: Storage,
+    state: TableState,
+    *,
+    lost: Snapshot | None = None,
+    load: Callable[[], Refreshed] | None = None,
+) -> Refreshed:
+    newest = replace(load() if load else load_newest(storage, state.table), lost=lost)
     if state.rewrites is None:
         return newest
     known, after_id = state.rewrites, state.snapshot.id if state.snapshot else 0

@@ -109,6 +109,6 @@ class Breakers:
         breaker = self._known.setdefault(storage.spec, Breaker(store, self._now_ms))
         return storage.guarded(breaker)
 
-    def of(self, storage: Storage) -> Breaker | None:
+    def of(self, storage: Storage | None) -> Breaker | None:
         """The breaker of a store that was `guarded`."""
-        return self._known.get(storage.spec)
+        return self._known.get(storage.spec) if storage is not None else None

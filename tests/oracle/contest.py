@@ -48,11 +48,16 @@ class Contest:
             thread.start()
         published: list[int] = []
         while any(thread.is_alive() for thread in threads):
+            access = catalog.open(table)
             totals = builders.compact(
-                catalog.warehouse_storage,
-                table,
-                publisher=catalog.open(table).publisher,
-                overrides={"num-sorted-run.compaction-trigger": "2"},
+                access.storage,
+                access.ref,
+                access=access,
+                # Java's users commit without a pause, so that we lose many races.
+                overrides={
+                    "num-sorted-run.compaction-trigger": "2",
+                    "commit.max-retries": "10000",
+                },
             )
             assert totals.lost_snapshots == []
             published += totals.snapshots

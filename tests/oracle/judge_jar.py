@@ -29,9 +29,15 @@ class Jar:
     artifact: str
     version: str
     sha256: str
+    classifier: str = ""
 
     def __str__(self) -> str:
-        return f"{self.group}:{self.artifact}:{self.version}"
+        return f"{self.group}:{self.artifact}:{self.version}:{self.classifier}".rstrip(":")
+
+    @property
+    def name(self) -> str:
+        """Of its file, without the version."""
+        return f"{self.artifact}-{self.classifier}".rstrip("-")
 
 
 PAIMON = Jar(
@@ -48,8 +54,9 @@ SQLITE = Jar(
     sha256="4fd576a6af1ab45004826ca4cf1ea13b56323dfb226510b0589013095ea970f5",
 )
 FETCH_SECONDS_MAX = 600
-# Of the file beside this one: a jar's coordinates and its checksum on each line.
+# Of the files beside this one: a jar's coordinates and its checksum on each line.
 S3A_JARS = Path(__file__).with_name("s3a_jars.txt")
+REST_JARS = Path(__file__).with_name("rest_jars.txt")
 
 # The parent pom of this artifact cannot be had, so poms are not used. `root` is left out: Ivy then
 # takes its own default.
@@ -65,7 +72,7 @@ IVY_SETTINGS = """\
 
 
 IVY_MODULE = """\
-<ivy-module version="2.0">
+<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
   <info organisation="compactord" module="tests"/>
   <dependencies defaultconf="default->default">{dependencies}</dependencies>
 </ivy-module>
@@ -79,7 +86,7 @@ class JudgeJarError(RuntimeError):
 def cached_jar(jar: Jar = PAIMON, folder: str = "") -> Path:
     """Where a jar is kept; `folder` is within the cache."""
     root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(root) / "compactord" / folder / f"{jar.artifact}-{jar.version}.jar"
+    return Path(root) / "compactord" / folder / f"{jar.name}-{jar.version}.jar"
 
 
 def judge_jar(jar: Jar = PAIMON) -> Path:
@@ -124,7 +131,7 @@ def _fetch(wanted: Sequence[Jar], scratch: Path) -> list[Path]:
         *("-ivy", str(module)),
         *("-confs", "default"),
         *("-types", "jar"),
-        *("-retrieve", str(scratch / "[artifact].[ext]")),
+        *("-retrieve", str(scratch / "[artifact](-[classifier]).[ext]")),
     ]
     try:
         run = subprocess.run(
@@ -132,7 +139,7 @@ def _fetch(wanted: Sequence[Jar], scratch: Path) -> list[Path]:
         )
     except subprocess.TimeoutExpired as error:
         raise JudgeJarError(f"Ivy gave no jar in {FETCH_SECONDS_MAX} s") from error
-    jars = [scratch / f"{jar.artifact}.jar" for jar in wanted]
+    jars = [scratch / f"{jar.name}.jar" for jar in wanted]
     lacking = [str(jar) for jar, path in zip(wanted, jars, strict=True) if not path.exists()]
     if run.returncode or lacking:
         tail = "\n".join((run.stdout + run.stderr).splitlines()[-20:])
@@ -144,7 +151,10 @@ def _fetch(wanted: Sequence[Jar], scratch: Path) -> list[Path]:
 
 
 def _dependency(jar: Jar) -> str:
-    return f'<dependency org="{jar.group}" name="{jar.artifact}" rev="{jar.version}"/>'
+    classified = f' m:classifier="{jar.classifier}"' if jar.classifier else ""
+    artifact = f'<artifact name="{jar.artifact}" type="jar"{classified}/>'
+    dependency = f'org="{jar.group}" name="{jar.artifact}" rev="{jar.version}"'
+    return f"<dependency {dependency}>{artifact}</dependency>"
 
 
 def s3a_jars() -> list[Path]:
@@ -152,8 +162,7 @@ def s3a_jars() -> list[Path]:
 
     Raises `JudgeJarError` also where pyspark brings another Hadoop than these jars belong to.
     """
-    lines = [line.split() for line in S3A_JARS.read_text().splitlines() if line[0] != "#"]
-    jars = [_jar(coordinates, sha256) for coordinates, sha256 in lines]
+    jars = _listed(S3A_JARS)
     hadoop = next(jar.version for jar in jars if jar.artifact == "hadoop-aws")
     folder = Path(pyspark.__file__).parent / "jars"
     if not (folder / f"hadoop-client-api-{hadoop}.jar").exists():
@@ -161,9 +170,25 @@ def s3a_jars() -> list[Path]:
     return [*verified_jars(jars, f"s3a-{hadoop}"), *folder.glob("commons-lang3-*.jar")]
 
 
+def rest_jars() -> list[Path]:
+    """What Paimon's own REST server for tests needs beside the judge's class path, verified."""
+    return verified_jars(_listed(REST_JARS), "rest-2.0.0")
+
+
+def _listed(file: Path) -> list[Jar]:
+    lines = [line.split() for line in file.read_text().splitlines() if line[0] != "#"]
+    return [_jar(coordinates, sha256) for coordinates, sha256 in lines]
+
+
 def _jar(coordinates: str, sha256: str) -> Jar:
-    group, artifact, version = coordinates.split(":")
-    return Jar(group=group, artifact=artifact, version=version, sha256=sha256)
+    group, artifact, version, *classifiers = coordinates.split(":")
+    return Jar(
+        group=group,
+        artifact=artifact,
+        version=version,
+        sha256=sha256,
+        classifier="".join(classifiers),
+    )
 
 
 def trust_options(scratch: Path) -> list[str]:
@@ -219,6 +244,6 @@ if __name__ == "__main__":
     except JudgeJarError as error:
         sys.exit(str(error))
     try:
-        print(f"{len(s3a_jars())} jars of S3A")
+        print(f"{len(s3a_jars())} jars of S3A, {len(rest_jars())} of the REST server")
     except JudgeJarError as error:
-        print(f"Java's tests on S3 will be skipped: {error}")
+        print(f"Java's tests on S3, or through a REST server, will be skipped: {error}")

@@ -96,6 +96,7 @@ def test_nothing_imports_the_demo() -> None:
         ("py4j", {"engine"}),
         ("fastavro", {"paimon"}),
         ("sqlalchemy", {"catalog"}),
+        ("urllib3", {"catalog"}),
         (
             "structlog",
             {"catalog", "state", "commit", "maintenance", "engine", "service", "table", "cli"},

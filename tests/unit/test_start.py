@@ -18,6 +18,7 @@ _HEAVY = (
     "rich",
     "shtab",
     "sqlalchemy",
+    "urllib3",
     "structlog",
     "yaml",
 )

@@ -1,0 +1,1 @@
+"""The REST catalog: a server keeps the tables, their schemas and newest snapshots, and commits."""

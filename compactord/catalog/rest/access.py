@@ -1,0 +1,187 @@
+"""A table of a REST catalog: its schema is the server's, of an internal one also its snapshots."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from compactord.catalog.access import TableAccess
+from compactord.catalog.rest.client import NoSuchResource, RestClient
+from compactord.errors import (
+    CatalogUnavailable,
+    FormatError,
+    ObjectNotFound,
+    TableNotFound,
+    UnsupportedTable,
+)
+from compactord.paimon import paths
+from compactord.paimon.schema import (
+    CURRENT_VERSION,
+    TableSchema,
+    parse_schema,
+    read_schema,
+    same_column,
+)
+from compactord.paimon.snapshot import Snapshot, parse_snapshot
+from compactord.paimon.table import TableRef
+from compactord.state.table_state import Refreshed, TableState, load_at, refresh_to
+from compactord.storage.base import Storage
+
+_SNAPSHOT = "SNAPSHOT"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedTable:
+    """What the server says of a table; `path` is the URL that it gives (rest/GetTableResponse)."""
+
+    id: str
+    name: str
+    path: str
+    is_external: bool
+    schema_id: int
+    schema: Mapping[str, Any]
+
+    @property
+    def type(self) -> str:
+        """`table`, unless it is a view of files of another kind."""
+        options = self.schema.get("options")
+        return str((options.get("type") if isinstance(options, dict) else None) or "table")
+
+
+def served_table(found: object, url: str) -> ServedTable:
+    """Raises `CatalogUnavailable` for what describes no table."""
+    if not isinstance(found, dict):
+        raise CatalogUnavailable(url, "answered with something that is no table")
+    kinds = {"id": str, "name": str, "path": str, "isExternal": bool, "schemaId": int}
+    for key, kind in {**kinds, "schema": dict}.items():
+        if type(found.get(key)) is not kind:
+            name = found.get("name")
+            raise CatalogUnavailable(
+                url, f"answered with a table {name!r} whose {key} is {found.get(key)!r}"
+            )
+    return ServedTable(
+        id=found["id"],
+        name=found["name"],
+        path=found["path"],
+        is_external=found["isExternal"],
+        schema_id=found["schemaId"],
+        schema=found["schema"],
+    )
+
+
+class TableOnServer:
+    """One table, as the server has it now."""
+
+    def __init__(self, client: RestClient, database: str, name: str) -> None:
+        self.client = client
+        self._full_name = f"{database}.{name}"
+        self._parts = ("databases", database, "tables", name)
+
+    def load(self) -> ServedTable:
+        """Raises `TableNotFound`, and as `RestClient.get`."""
+        try:
+            found = self.client.get(*self._parts)
+        except NoSuchResource as error:
+            raise self._missing() from error
+        return served_table(found, self._url())
+
+    def newest_snapshot(self) -> Snapshot | None:
+        """None: it has none yet. Raises as `load`, and `FormatError`."""
+        try:
+            found = self.client.get(*self._parts, "snapshot")
+        except NoSuchResource as error:
+            if error.kind.upper() == _SNAPSHOT:
+                return None
+            raise self._missing() from error
+        inner = found.get("snapshot")
+        snapshot = inner.get("snapshot") if isinstance(inner, dict) else None
+        return parse_snapshot(json.dumps(snapshot).encode(), self._url("snapshot"))
+
+    def commit(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Raises as `RestClient.post`."""
+        return self.client.post(*self._parts, "commit", body=dict(body))
+
+    def _url(self, *more: str) -> str:
+        return "/".join((self.client.uri, *self._parts, *more))
+
+    def _missing(self) -> TableNotFound:
+        return TableNotFound(f"table {self._full_name} does not exist in {self.client.uri}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestTable(TableAccess):
+    """An external table: its writers rename snapshots in its store (catalog/CatalogUtils.java)."""
+
+    server: TableOnServer
+
+    def newest_schema(self, known: TableSchema | None = None) -> TableSchema:
+        return served_schema(self._loaded(), self.storage, self.ref)
+
+    def has_later_schema(self, known: TableSchema) -> bool:
+        return self._loaded().schema_id != known.id
+
+    def keeps_schema(self, known: TableSchema) -> bool:
+        """One before the server's is there as long as the table is the same."""
+        found = self._loaded()
+        if found.schema_id != known.id:
+            return known.id < found.schema_id
+        return served_schema(found, self.storage, self.ref) == known
+
+    def _loaded(self) -> ServedTable:
+        found = self.server.load()
+        if found.id != self.ref.identity:
+            raise TableNotFound(f"table {self.ref.full_name} was dropped, and made again")
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InternalTable(RestTable):
+    """A table whose snapshots the server takes and gives."""
+
+    def newest_state(self) -> Refreshed:
+        return load_at(self.storage, self.ref, self.server.newest_snapshot())
+
+    def refreshed_state(self, known: TableState, *, checks_hint: bool = False) -> Refreshed:
+        return refresh_to(self.storage, known, self.server.newest_snapshot())
+
+
+def served_schema(found: ServedTable, storage: Storage, ref: TableRef) -> TableSchema:
+    """The server's, if the file of its id below the path has the same columns and keys.
+
+    Raises what reading the file raises, `ObjectNotFound` and `FormatError` included.
+    """
+    path = paths.schema_path(ref.root, found.schema_id)
+    options = {key: text for key, text in _options(found).items() if key != "path"}
+    members = {"version": CURRENT_VERSION, "id": found.schema_id, "highestFieldId": 0}
+    text = json.dumps({**found.schema, **members, "options": options})
+    served = parse_schema(text.encode(), path)
+    try:
+        stored = read_schema(storage, ref.root, found.schema_id)
+    except ObjectNotFound as error:
+        why = f"schema {found.schema_id}, the newest that the catalog names, is not there"
+        raise ObjectNotFound(path, why) from error
+    if not _agree(served, stored):
+        raise FormatError(path, "the file has other columns or keys than the catalog's schema")
+    return replace(stored, options=options)
+
+
+def _options(found: ServedTable) -> Mapping[str, str]:
+    options = found.schema.get("options")
+    return options if isinstance(options, dict) else {}
+
+
+def _agree(served: TableSchema, stored: TableSchema) -> bool:
+    keys = (served.partition_keys, served.primary_keys)
+    return (
+        len(served.fields) == len(stored.fields)
+        and all(map(same_column, served.fields, stored.fields))
+        and keys == (stored.partition_keys, stored.primary_keys)
+    )
+
+
+def require_table(ref: TableRef, found: ServedTable) -> None:
+    """Raises `UnsupportedTable` for what has no files of the table format."""
+    if found.type != "table":
+        raise UnsupportedTable(ref.full_name, [f"option type={found.type} is not supported"])

@@ -1,0 +1,164 @@
+"""The REST catalog: its server lists the tables, each with a location of its own.
+
+Sources: rest/RESTCatalog.java, catalog/CatalogUtils.java (`loadTable`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+
+import tzlocal
+
+from compactord.catalog.access import TableAccess
+from compactord.catalog.base import Catalog, CatalogPlace, TableList
+from compactord.catalog.names import nearest_names, parse_name
+from compactord.catalog.publishing import Publishing
+from compactord.catalog.rest.access import (
+    InternalTable,
+    RestTable,
+    ServedTable,
+    TableOnServer,
+    require_table,
+    served_schema,
+    served_table,
+)
+from compactord.catalog.rest.auth import auth_of
+from compactord.catalog.rest.client import NoSuchResource, RestClient
+from compactord.catalog.rest.publisher import RestPublisher
+from compactord.clock import SystemClock
+from compactord.errors import (
+    AccessDenied,
+    CatalogDown,
+    CatalogOptionInvalid,
+    CompactordError,
+    ErrorAtPath,
+    StorageError,
+    TableNotFound,
+    UnsupportedTable,
+    UsageError,
+)
+from compactord.paimon import paths
+from compactord.paimon.options.table_options import parse_options
+from compactord.paimon.table import TableRef, branch_of
+from compactord.redaction import has_credentials
+from compactord.references import LateValues
+
+
+class RestCatalog(Catalog):
+    """The tables of one warehouse of a server."""
+
+    warehouse_storage = None
+
+    def __init__(self, place: CatalogPlace, client: RestClient) -> None:
+        self.warehouse = client.uri
+        self._place = place
+        self._client = client
+        self._zone = place.zone or tzlocal.get_localzone()
+
+    def check_access(self) -> None:
+        """See `Catalog`."""
+        self._client.get("databases", query={"maxResults": "1"})
+
+    def list_tables(self) -> TableList:
+        """See `Catalog`; views and tables of other formats are passed over."""
+        tables: list[TableRef] = []
+        unreadable: dict[str, StorageError] = {}
+        for database in self._client.pages("databases", key="databases"):
+            try:
+                tables += self._tables_of(str(database))
+            except NoSuchResource:
+                continue
+            except CatalogDown:
+                raise
+            except StorageError as error:
+                unreadable[str(database)] = error
+        tables.sort(key=lambda table: (table.database, table.name))
+        return TableList(tables=tuple(tables), unreadable=unreadable)
+
+    def _tables_of(self, database: str) -> Iterator[TableRef]:
+        parts = ("databases", database, "table-details")
+        for item in self._client.pages(*parts, key="tableDetails"):
+            found = served_table(item, "/".join((self._client.uri, *parts)))
+            if found.type == "table":
+                yield self._ref(database, found)
+
+    def find_table(self, name: str) -> TableRef:
+        """See `Catalog`."""
+        database, table, branch = parse_name(name, self.list_tables)
+        try:
+            found = TableOnServer(self._client, database, table).load()
+        except TableNotFound as error:
+            raise TableNotFound(f"{error}{nearest_names(name, self.list_tables)}") from None
+        return branch_of(self._ref(database, found), branch)
+
+    def open(self, table: TableRef) -> TableAccess:
+        """See `Catalog`; asks the server for the table."""
+        server = TableOnServer(self._client, table.database, table.name)
+        found = server.load()
+        require_table(table, found)
+        try:
+            storage, path = self._place.locate(found.path, self._client.options)
+        except UsageError as error:
+            raise UnsupportedTable(table.full_name, [str(error)]) from error
+        # A branch has the id of its own schema's table; it lies in the same place.
+        ref = replace(table, location=path, identity=found.id)
+        if found.is_external:
+            place = self._place
+            publishing = Publishing(
+                storage, path, is_guarded=place.is_guarded, settle_ms=place.settle_ms
+            )
+            renaming = publishing.access(ref).publisher
+            return RestTable(ref=ref, storage=storage, publisher=renaming, server=server)
+        if self._client.options.get("data-token.enabled", "false").lower() == "true":
+            why = "data-token.enabled=true: tokens of single tables are not supported yet"
+            raise UnsupportedTable(table.full_name, [why])
+        schema = served_schema(found, storage, ref)
+        options = parse_options(schema, {})
+        spec = partial(
+            paths.partition_spec,
+            fields=schema.partition_fields,
+            default_name=options.partition_default_name,
+            legacy_name=options.partition_legacy_name,
+        )
+        publisher = RestPublisher(server, storage, spec, self._zone)
+        return InternalTable(ref=ref, storage=storage, publisher=publisher, server=server)
+
+    def advice(self, error: CompactordError) -> str:
+        """See `Catalog`."""
+        if not (isinstance(error, ErrorAtPath) and error.path.startswith(self._client.uri)):
+            return ""
+        if isinstance(error, AccessDenied):
+            return "correct token or the dlf.* options, or let this user in on the server"
+        return "correct uri and warehouse, or repair the server"
+
+    def _ref(self, database: str, found: ServedTable) -> TableRef:
+        try:
+            _, path = self._place.locate(found.path, self._client.options)
+        except UsageError:
+            # Refused when it is opened.
+            path = found.path
+        return TableRef(database=database, name=found.name, location=path, identity=found.id)
+
+
+def open_rest(place: CatalogPlace) -> RestCatalog:
+    """The catalog that the options describe; asks its server nothing.
+
+    Raises `CatalogOptionInvalid`.
+    """
+    uri = place.values.get("uri", "")
+    if not uri or has_credentials(uri) or "?" in uri:
+        raise CatalogOptionInvalid(
+            "uri", "the server's address, such as https://catalog.example.com"
+        )
+    late, clock = LateValues(place.options), SystemClock()
+    late.read()
+    client = RestClient(
+        place.store_options,
+        place.values,
+        warehouse=place.warehouse,
+        auth=auth_of(place.values, late, clock),
+        clock=clock,
+    )
+    return RestCatalog(place, client)

@@ -1,0 +1,288 @@
+"""Requests to the server of a REST catalog: paths, pages, deadlines, errors.
+
+Sources: rest/{RESTApi,ResourcePaths,RESTUtil,HttpClient,DefaultErrorHandler}.java. Java repeats
+every request that is answered with 429 or 503, commits included; here only reads are repeated.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import urllib.request
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import quote_plus, urlencode, urlsplit
+
+import urllib3
+from urllib3 import exceptions
+
+from compactord.catalog.rest.auth import Auth, Request
+from compactord.clock import Clock
+from compactord.errors import (
+    AccessDenied,
+    CatalogDown,
+    CatalogUnavailable,
+    ObjectNotFound,
+    TransientStorageError,
+)
+from compactord.paimon.json_text import parse_json
+from compactord.redaction import printable, redact_text
+from compactord.storage.retry import RetryPolicy
+
+Json = dict[str, Any]
+_CONNECT_SECONDS_MAX = 5.0
+# Of each wait for bytes, and of all of an answer.
+_READ_SECONDS_MAX = 30.0
+_ANSWER_BYTES_MAX = 256 << 20
+_CONNECTIONS = 16
+_ATTEMPTS_MAX = 4
+_PAGES_MAX = 100_000
+_MESSAGE_MAX = 300
+_HEADER = "header."
+# The request has not left, or was sent back unread.
+_UNSENT = (exceptions.NewConnectionError, exceptions.ConnectTimeoutError)
+_BUSY = (429, 503)
+
+
+class NoSuchResource(ObjectNotFound):
+    """The server says that something does not exist; `kind` is its word for what."""
+
+    kind = ""
+
+
+class _NoAnswer(Exception):
+    def __init__(self, why: str, *, was_sent: bool) -> None:
+        self.was_sent = was_sent
+        super().__init__(why)
+
+
+class RestClient:
+    """One server; any number of threads may ask.
+
+    `options` are the client's own, with `uri`; references in those that are sent are resolved by
+    `values`. The server's own options are asked for before the first request.
+    """
+
+    def __init__(
+        self,
+        options: Mapping[str, str],
+        values: Mapping[str, str],
+        *,
+        warehouse: str,
+        auth: Auth,
+        clock: Clock,
+        connect_seconds_max: float = _CONNECT_SECONDS_MAX,
+        read_seconds_max: float = _READ_SECONDS_MAX,
+    ) -> None:
+        uri = values["uri"].rstrip("/")
+        self.uri = uri if uri.startswith(("http://", "https://")) else f"http://{uri}"
+        self._given, self._values = options, values
+        self._warehouse = warehouse
+        self._auth = auth
+        self._clock = clock
+        self._timeout = urllib3.Timeout(connect=connect_seconds_max, read=read_seconds_max)
+        self._read_seconds_max = read_seconds_max
+        self._pool = _pool(self.uri)
+        self._lock = threading.Lock()
+        self._options: Mapping[str, str] | None = None
+        self._headers = _headers(values)
+        self._prefix: tuple[str, ...] = ()
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        """The server's defaults, over them the client's, over these what the server insists on.
+
+        Asked for once (rest/responses/ConfigResponse.java, `merge`). Raises as `get`.
+        """
+        with self._lock:
+            if self._options is None:
+                query = {"warehouse": self._warehouse} if self._warehouse else {}
+                found = self._get(("config",), query)
+                defaults, overrides = (_texts(found, key) for key in ("defaults", "overrides"))
+                self._headers |= _headers({**defaults, **self._values, **overrides})
+                prefix = {**defaults, **self._values, **overrides}.get("prefix", "")
+                self._prefix = (prefix,) if prefix else ()
+                self._options = {**defaults, **self._given, **overrides}
+            return self._options
+
+    def get(self, *parts: str, query: Mapping[str, str] | None = None) -> Json:
+        """The answer, asked for again while the server is busy or silent.
+
+        Raises `CatalogDown` where that does not help, `NoSuchResource` for what is not there,
+        `AccessDenied`, and `CatalogUnavailable` for everything else that is no answer.
+        """
+        assert self.options is not None
+        return self._get((*self._prefix, *parts), query or {})
+
+    def pages(self, *parts: str, key: str) -> Iterator[Any]:
+        """The items under `key` of all pages. Raises as `get`."""
+        query: dict[str, str] = {}
+        seen: set[str] = set()
+        for _ in range(_PAGES_MAX):
+            page = self.get(*parts, query=query)
+            items = page.get(key) or []
+            if not isinstance(items, list):
+                raise CatalogUnavailable(self._url(parts), f"answered with {key} that is no list")
+            yield from items
+            token = page.get("nextPageToken")
+            if not token:
+                return
+            if not isinstance(token, str) or token in seen:
+                raise CatalogUnavailable(self._url(parts), "its pages lead back to an earlier one")
+            seen.add(token)
+            query = {"pageToken": token}
+        raise CatalogUnavailable(self._url(parts), f"there are more than {_PAGES_MAX:,} pages")
+
+    def post(self, *parts: str, body: Json) -> Json:
+        """The answer to what is sent once. Raises as `get` where it had no effect.
+
+        Raises `TransientStorageError` where it may have had one, or have it later.
+        """
+        assert self.options is not None
+        parts = (*self._prefix, *parts)
+        url, data = self._url(parts), json.dumps(body, ensure_ascii=False)
+        try:
+            status, answer = self._authorised("POST", parts, {}, data)
+        except _NoAnswer as error:
+            kind = TransientStorageError if error.was_sent else CatalogDown
+            raise kind(url, f"POST failed ({error})") from None
+        if status == 429:
+            raise CatalogDown(url, "POST was refused for now (429)")
+        if status >= 500 and status != 501:
+            raise TransientStorageError(url, f"POST failed ({_message(status, answer)})")
+        try:
+            return _content(url, status, answer)
+        except CatalogUnavailable as error:
+            if status < 300:
+                raise TransientStorageError(url, error.message) from None
+            raise
+
+    def _get(self, parts: tuple[str, ...], query: Mapping[str, str]) -> Json:
+        url = self._url(parts)
+        retries = RetryPolicy(clock=self._clock, attempts_max=_ATTEMPTS_MAX, give_up_after_s=30.0)
+        for is_last in retries.attempts():
+            try:
+                status, answer = self._authorised("GET", parts, query, "")
+            except _NoAnswer as error:
+                if is_last:
+                    raise CatalogDown(url, f"no answer ({error})") from None
+                continue
+            if status not in _BUSY and status not in (502, 504):
+                return _content(url, status, answer)
+            if is_last:
+                raise CatalogDown(url, _message(status, answer))
+        raise AssertionError("the last attempt returns or raises")
+
+    def _authorised(
+        self, method: str, parts: tuple[str, ...], query: Mapping[str, str], body: str
+    ) -> tuple[int, bytes]:
+        status, answer = self._exchange(method, parts, query, body)
+        if status == 401 and self._auth.is_renewed():
+            return self._exchange(method, parts, query, body)
+        return status, answer
+
+    def _exchange(
+        self, method: str, parts: tuple[str, ...], query: Mapping[str, str], body: str
+    ) -> tuple[int, bytes]:
+        """One request: the status and what came with it. Raises `_NoAnswer`."""
+        url = self._url(parts)
+        path = url[len(self.uri) :]
+        request = Request(method=method, path=path, query=query, body=body)
+        headers = {**self._headers, **self._auth.headers(request)}
+        if body:
+            headers["Content-Type"] = "application/json"
+        deadline_s = self._clock.monotonic_s() + self._read_seconds_max
+        try:
+            response = self._pool.request(
+                method,
+                f"{url}?{urlencode(query)}" if query else url,
+                body=body.encode() if body else None,
+                headers=headers,
+                timeout=self._timeout,
+                retries=False,
+                redirect=False,
+                preload_content=False,
+            )
+            try:
+                return response.status, self._whole(response, deadline_s)
+            except BaseException:
+                response.close()
+                raise
+            finally:
+                response.release_conn()
+        except (exceptions.HTTPError, OSError, ValueError) as error:
+            # Its text may have the address with its query.
+            why = type(error).__name__
+            raise _NoAnswer(why, was_sent=not isinstance(error, _UNSENT)) from None
+
+    def _whole(self, response: urllib3.BaseHTTPResponse, deadline_s: float) -> bytes:
+        found = bytearray()
+        while piece := response.read(1 << 16):
+            found += piece
+            if len(found) > _ANSWER_BYTES_MAX:
+                raise ValueError("an answer without an end")
+            if self._clock.monotonic_s() > deadline_s:
+                raise TimeoutError("an answer that takes too long")
+        return bytes(found)
+
+    def _url(self, parts: tuple[str, ...]) -> str:
+        return "/".join((self.uri, "v1", *map(quote_plus, parts)))
+
+
+def _pool(uri: str) -> urllib3.PoolManager:
+    """Proxies are those of the environment, as for stores."""
+    parts = urlsplit(uri)
+    proxy = urllib.request.getproxies().get(parts.scheme)
+    if proxy and not urllib.request.proxy_bypass(parts.hostname or ""):
+        return urllib3.ProxyManager(proxy, maxsize=_CONNECTIONS)
+    return urllib3.PoolManager(maxsize=_CONNECTIONS)
+
+
+def _headers(options: Mapping[str, str]) -> dict[str, str]:
+    return {
+        key.removeprefix(_HEADER): value
+        for key, value in options.items()
+        if key.startswith(_HEADER)
+    }
+
+
+def _texts(found: Json, key: str) -> dict[str, str]:
+    """Options that are null mean nothing."""
+    options = found.get(key)
+    if not isinstance(options, dict):
+        return {}
+    return {name: str(value) for name, value in options.items() if value is not None}
+
+
+def _content(url: str, status: int, answer: bytes) -> Json:
+    if status in (200, 202, 204):
+        try:
+            found = parse_json(answer)
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise CatalogUnavailable(url, "answered with something that is not a JSON object")
+        return found
+    message = _message(status, answer)
+    if status in (401, 403):
+        raise AccessDenied(url, message)
+    if status == 404:
+        missing = NoSuchResource(url, message)
+        missing.kind = str(_error_of(answer).get("resourceType") or "")
+        raise missing
+    raise CatalogUnavailable(url, message)
+
+
+def _error_of(answer: bytes) -> Json:
+    try:
+        found = parse_json(answer)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _message(status: int, answer: bytes) -> str:
+    """What the server says about an error, as far as it can be shown."""
+    text = _error_of(answer).get("message")
+    said = f": {printable(redact_text(text))[:_MESSAGE_MAX]}" if isinstance(text, str) else ""
+    return f"the server answered {status}{said}"

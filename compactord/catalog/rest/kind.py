@@ -1,0 +1,33 @@
+"""What the REST catalog says of itself."""
+
+from __future__ import annotations
+
+from compactord.catalog.kind import CatalogKind
+
+_WHERE = """\
+--metastore rest \\
+      --catalog-option uri=https://catalog.example.com --catalog-option token.provider=bear \\
+      --catalog-option 'token=${file:/run/secrets/token}'"""
+
+REST = CatalogKind(
+    name="rest",
+    opener="compactord.catalog.rest.catalog:open_rest",
+    options=(
+        "uri",
+        "prefix",
+        "token",
+        "token.provider",
+        "data-token.enabled",
+        # What Java's own file systems keep in memory.
+        *("io-cache.enabled", "io-cache.policy", "io-cache.whitelist-path"),
+    ),
+    prefixes=("header.", "dlf."),
+    credentials=("token", "dlf.access-key-id", "dlf.access-key-secret", "dlf.security-token"),
+    names_warehouse=True,
+    install="pip install 'urllib3>=2.2,<3'",
+    shown_options=("token", "token.provider", "dlf.region"),
+    example_option="uri=https://catalog.example.com",
+    examples={
+        "compact": f"  compactord compact --warehouse lake --table sales.orders {_WHERE}",
+    },
+)

@@ -1,0 +1,137 @@
+"""Commits through the server of a REST catalog (catalog/CatalogSnapshotCommit.java)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import tzinfo
+from typing import Any
+
+from compactord.catalog.rest.access import TableOnServer
+from compactord.clock import epoch_ms
+from compactord.commit.changes import BucketChange
+from compactord.commit.publish import Delta
+from compactord.errors import CompactordError, TransientStorageError
+from compactord.ids import Owner
+from compactord.paimon.snapshot import Snapshot, snapshot_json, snapshot_unless_gone
+from compactord.paimon.table import TableRef
+from compactord.storage.base import Creation, Storage
+
+# The text of each partition column's value, by the column's name.
+PartitionSpec = Callable[[bytes], Mapping[str, str]]
+
+
+class RestPublisher:
+    """The server compares the base with its newest snapshot, and publishes one or the other.
+
+    A request whose answer is lost may have its effect later. It is sent again only while the
+    newest snapshot is still the base: whichever of the two is first, the other is refused.
+    """
+
+    excludes_writers = True
+    settle_ms = 0
+
+    def __init__(
+        self, server: TableOnServer, storage: Storage, spec: PartitionSpec, zone: tzinfo
+    ) -> None:
+        self._server = server
+        self._storage = storage
+        self._spec = spec
+        self._zone = zone
+        # The snapshot whose outcome is unknown, if any.
+        self._doubt: str | None = None
+
+    def publish(
+        self, table: TableRef, snapshot: Snapshot, delta: Delta, *, owner: Owner
+    ) -> Creation:
+        """See `SnapshotPublisher`."""
+        is_doubtful, self._doubt = self._doubt == snapshot.uuid, None
+        if is_doubtful:
+            self._doubt = snapshot.uuid
+            found = self._outcome(table, snapshot, delta)
+            if found is not None:
+                return found
+        body = {
+            "tableId": table.identity,
+            "baseSnapshotUuid": delta.base.uuid if delta.base else None,
+            "snapshot": json.loads(snapshot_json(snapshot)),
+            "statistics": list(statistics(delta.changes, self._spec, self._zone)),
+        }
+        try:
+            success = self._server.commit(body).get("success")
+        except TransientStorageError as error:
+            self._doubt = snapshot.uuid
+            if self._is_newest(snapshot, error):
+                return Creation.CREATED
+            raise
+        if success is True:
+            return Creation.CREATED
+        # A gateway may have sent it twice, or a server of an old release knows no base.
+        return self._outcome(table, snapshot, delta) or Creation.EXISTS
+
+    def _is_newest(self, snapshot: Snapshot, error: TransientStorageError) -> bool:
+        """Raises the error where that cannot be found out."""
+        try:
+            newest = self._server.newest_snapshot()
+        except CompactordError:
+            raise error from None
+        return newest is not None and newest.uuid == snapshot.uuid
+
+    def _outcome(self, table: TableRef, snapshot: Snapshot, delta: Delta) -> Creation | None:
+        """What became of it; None while the newest snapshot is the one that it is built upon.
+
+        Raises `TransientStorageError` where that cannot be found out.
+        """
+        path = f"{self._server.client.uri}: {table.full_name}"
+        try:
+            newest = self._server.newest_snapshot()
+        except CompactordError as error:
+            raise TransientStorageError(path, f"the outcome is unknown ({error})") from error
+        if newest is not None and newest.uuid == snapshot.uuid:
+            return Creation.CREATED
+        if (newest and newest.identity) == (delta.base and delta.base.identity):
+            return None
+        if newest is not None and newest.id > snapshot.id:
+            found = snapshot_unless_gone(self._storage, table.root, snapshot.id)
+            if found is None:
+                why = f"snapshot {snapshot.id} is gone, there is {newest.id}"
+                raise TransientStorageError(path, f"the outcome is unknown ({why})")
+            if found.uuid == snapshot.uuid:
+                return Creation.CREATED
+        return Creation.EXISTS
+
+
+@dataclass(slots=True)
+class _Sums:
+    rows: int = 0
+    size: int = 0
+    files: int = 0
+    newest_ms: int = 0
+    buckets: int = 0
+
+
+def statistics(
+    changes: Iterable[BucketChange], spec: PartitionSpec, zone: tzinfo
+) -> Iterable[Mapping[str, Any]]:
+    """What changes, for each partition (manifest/PartitionEntry.java); `zone` is the writers'."""
+    sums: dict[bytes, _Sums] = {}
+    for change in changes:
+        found = sums.setdefault(change.bucket.partition, _Sums())
+        found.buckets = change.total_buckets
+        for sign, files in ((-1, change.before), (1, change.after)):
+            for file in files:
+                found.rows += sign * file.row_count
+                found.size += sign * file.file_size
+                found.files += sign
+                # Deleted files count, too.
+                found.newest_ms = max(found.newest_ms, epoch_ms(file.creation_time_ms or 0, zone))
+    for partition, found in sums.items():
+        yield {
+            "spec": spec(partition),
+            "recordCount": found.rows,
+            "fileSizeInBytes": found.size,
+            "fileCount": found.files,
+            "lastFileCreationTime": found.newest_ms,
+            "totalBuckets": found.buckets,
+        }
