@@ -43,7 +43,6 @@ from compactord.paimon import paths
 from compactord.paimon.options.table_options import parse_options
 from compactord.paimon.table import TableRef, branch_of
 from compactord.redaction import has_credentials
-from compactord.references import LateValues
 
 
 class RestCatalog(Catalog):
@@ -152,13 +151,12 @@ def open_rest(place: CatalogPlace) -> RestCatalog:
         raise CatalogOptionInvalid(
             "uri", "the server's address, such as https://catalog.example.com"
         )
-    late, clock = LateValues(place.options), SystemClock()
-    late.read()
+    clock = SystemClock()
     client = RestClient(
         place.store_options,
         place.values,
         warehouse=place.warehouse,
-        auth=auth_of(place.values, late, clock),
+        auth=auth_of(place.options, place.values, clock),
         clock=clock,
     )
     return RestCatalog(place, client)

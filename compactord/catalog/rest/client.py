@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import json
 import threading
-import urllib.request
 from collections.abc import Iterator, Mapping
 from typing import Any
-from urllib.parse import quote_plus, urlencode, urlsplit
+from urllib.parse import urlencode
 
-import urllib3
-from urllib3 import exceptions
-
-from compactord.catalog.rest.auth import Auth, Request
+from compactord.catalog.rest.auth import Auth
+from compactord.catalog.rest.http import READ_SECONDS_MAX, Http, NoAnswer
+from compactord.catalog.rest.signing import Request, form_encoded
 from compactord.clock import Clock
 from compactord.errors import (
     AccessDenied,
@@ -30,17 +28,10 @@ from compactord.redaction import printable, redact_text
 from compactord.storage.retry import RetryPolicy
 
 Json = dict[str, Any]
-_CONNECT_SECONDS_MAX = 5.0
-# Of each wait for bytes, and of all of an answer.
-_READ_SECONDS_MAX = 30.0
-_ANSWER_BYTES_MAX = 256 << 20
-_CONNECTIONS = 16
 _ATTEMPTS_MAX = 4
 _PAGES_MAX = 100_000
 _MESSAGE_MAX = 300
 _HEADER = "header."
-# The request has not left, or was sent back unread.
-_UNSENT = (exceptions.NewConnectionError, exceptions.ConnectTimeoutError)
 _BUSY = (429, 503)
 
 
@@ -48,12 +39,6 @@ class NoSuchResource(ObjectNotFound):
     """The server says that something does not exist; `kind` is its word for what."""
 
     kind = ""
-
-
-class _NoAnswer(Exception):
-    def __init__(self, why: str, *, was_sent: bool) -> None:
-        self.was_sent = was_sent
-        super().__init__(why)
 
 
 class RestClient:
@@ -71,8 +56,7 @@ class RestClient:
         warehouse: str,
         auth: Auth,
         clock: Clock,
-        connect_seconds_max: float = _CONNECT_SECONDS_MAX,
-        read_seconds_max: float = _READ_SECONDS_MAX,
+        read_seconds_max: float = READ_SECONDS_MAX,
     ) -> None:
         uri = values["uri"].rstrip("/")
         self.uri = uri if uri.startswith(("http://", "https://")) else f"http://{uri}"
@@ -80,9 +64,7 @@ class RestClient:
         self._warehouse = warehouse
         self._auth = auth
         self._clock = clock
-        self._timeout = urllib3.Timeout(connect=connect_seconds_max, read=read_seconds_max)
-        self._read_seconds_max = read_seconds_max
-        self._pool = _pool(self.uri)
+        self._http = Http(self.uri, clock, read_seconds_max=read_seconds_max)
         self._lock = threading.Lock()
         self._options: Mapping[str, str] | None = None
         self._headers = _headers(values)
@@ -143,7 +125,7 @@ class RestClient:
         url, data = self._url(parts), json.dumps(body, ensure_ascii=False)
         try:
             status, answer = self._authorised("POST", parts, {}, data)
-        except _NoAnswer as error:
+        except NoAnswer as error:
             kind = TransientStorageError if error.was_sent else CatalogDown
             raise kind(url, f"POST failed ({error})") from None
         if status == 429:
@@ -163,7 +145,7 @@ class RestClient:
         for is_last in retries.attempts():
             try:
                 status, answer = self._authorised("GET", parts, query, "")
-            except _NoAnswer as error:
+            except NoAnswer as error:
                 if is_last:
                     raise CatalogDown(url, f"no answer ({error})") from None
                 continue
@@ -184,58 +166,17 @@ class RestClient:
     def _exchange(
         self, method: str, parts: tuple[str, ...], query: Mapping[str, str], body: str
     ) -> tuple[int, bytes]:
-        """One request: the status and what came with it. Raises `_NoAnswer`."""
+        """One request: the status and what came with it. Raises `NoAnswer`."""
         url = self._url(parts)
         path = url[len(self.uri) :]
         request = Request(method=method, path=path, query=query, body=body)
         headers = {**self._headers, **self._auth.headers(request)}
         if body:
             headers["Content-Type"] = "application/json"
-        deadline_s = self._clock.monotonic_s() + self._read_seconds_max
-        try:
-            response = self._pool.request(
-                method,
-                f"{url}?{urlencode(query)}" if query else url,
-                body=body.encode() if body else None,
-                headers=headers,
-                timeout=self._timeout,
-                retries=False,
-                redirect=False,
-                preload_content=False,
-            )
-            try:
-                return response.status, self._whole(response, deadline_s)
-            except BaseException:
-                response.close()
-                raise
-            finally:
-                response.release_conn()
-        except (exceptions.HTTPError, OSError, ValueError) as error:
-            # Its text may have the address with its query.
-            why = type(error).__name__
-            raise _NoAnswer(why, was_sent=not isinstance(error, _UNSENT)) from None
-
-    def _whole(self, response: urllib3.BaseHTTPResponse, deadline_s: float) -> bytes:
-        found = bytearray()
-        while piece := response.read(1 << 16):
-            found += piece
-            if len(found) > _ANSWER_BYTES_MAX:
-                raise ValueError("an answer without an end")
-            if self._clock.monotonic_s() > deadline_s:
-                raise TimeoutError("an answer that takes too long")
-        return bytes(found)
+        return self._http.send(method, f"{url}?{urlencode(query)}" if query else url, headers, body)
 
     def _url(self, parts: tuple[str, ...]) -> str:
-        return "/".join((self.uri, "v1", *map(quote_plus, parts)))
-
-
-def _pool(uri: str) -> urllib3.PoolManager:
-    """Proxies are those of the environment, as for stores."""
-    parts = urlsplit(uri)
-    proxy = urllib.request.getproxies().get(parts.scheme)
-    if proxy and not urllib.request.proxy_bypass(parts.hostname or ""):
-        return urllib3.ProxyManager(proxy, maxsize=_CONNECTIONS)
-    return urllib3.PoolManager(maxsize=_CONNECTIONS)
+        return "/".join((self.uri, "v1", *map(form_encoded, parts)))
 
 
 def _headers(options: Mapping[str, str]) -> dict[str, str]:

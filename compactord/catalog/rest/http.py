@@ -1,0 +1,85 @@
+"""One HTTP request with deadlines, which nothing repeats or redirects."""
+
+from __future__ import annotations
+
+import urllib.request
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+import urllib3
+from urllib3 import exceptions
+
+from compactord.clock import Clock
+
+CONNECT_SECONDS_MAX = 5.0
+# Of each wait for bytes, and of all of an answer.
+READ_SECONDS_MAX = 30.0
+_ANSWER_BYTES_MAX = 256 << 20
+_PIECE_BYTES = 1 << 16
+_CONNECTIONS = 16
+# The request has not left.
+_UNSENT = (exceptions.NewConnectionError, exceptions.ConnectTimeoutError)
+
+
+class NoAnswer(Exception):
+    """No whole answer came; not `was_sent`: nor did the request have an effect."""
+
+    def __init__(self, why: str, *, was_sent: bool) -> None:
+        self.was_sent = was_sent
+        super().__init__(why)
+
+
+class Http:
+    """Connections to one host; any number of threads may ask. Proxies are the environment's."""
+
+    def __init__(
+        self, url: str, clock: Clock, *, read_seconds_max: float = READ_SECONDS_MAX
+    ) -> None:
+        parts = urlsplit(url)
+        proxy = urllib.request.getproxies().get(parts.scheme)
+        self._pool = (
+            urllib3.ProxyManager(proxy, maxsize=_CONNECTIONS)
+            if proxy and not urllib.request.proxy_bypass(parts.hostname or "")
+            else urllib3.PoolManager(maxsize=_CONNECTIONS)
+        )
+        self._clock = clock
+        self._read_seconds_max = read_seconds_max
+        self._timeout = urllib3.Timeout(connect=CONNECT_SECONDS_MAX, read=read_seconds_max)
+
+    def send(
+        self, method: str, url: str, headers: Mapping[str, str], body: str = ""
+    ) -> tuple[int, bytes]:
+        """The status, and what came with it. Raises `NoAnswer`."""
+        deadline_s = self._clock.monotonic_s() + self._read_seconds_max
+        try:
+            response = self._pool.request(
+                method,
+                url,
+                body=body.encode() if body else None,
+                headers=headers,
+                timeout=self._timeout,
+                retries=False,
+                redirect=False,
+                preload_content=False,
+            )
+            try:
+                return response.status, self._whole(response, deadline_s)
+            except BaseException:
+                response.close()
+                raise
+            finally:
+                response.release_conn()
+        except (exceptions.HTTPError, OSError, ValueError) as error:
+            # Its text may have the address with its query.
+            why = type(error).__name__
+            raise NoAnswer(why, was_sent=not isinstance(error, _UNSENT)) from None
+
+    def _whole(self, response: urllib3.BaseHTTPResponse, deadline_s: float) -> bytes:
+        found = bytearray()
+        while piece := response.read(_PIECE_BYTES):
+            found += piece
+            if len(found) > _ANSWER_BYTES_MAX:
+                raise ValueError("an answer without an end")
+            if self._clock.monotonic_s() > deadline_s:
+                raise TimeoutError("an answer that takes too long")
+        return bytes(found)
