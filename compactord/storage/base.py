@@ -10,7 +10,7 @@ import enum
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -205,4 +205,13 @@ class Storage(Protocol):
 
     def may_write(self, folder: str) -> bool | None:
         """Whether this process may create and delete in a folder; None where only trying tells."""
+        ...
+
+
+@runtime_checkable
+class Reconnects(Protocol):
+    """A store that keeps a connection, with the credentials that were there when it was made."""
+
+    def reconnect(self) -> None:
+        """Resolve references to credentials again at the next call."""
         ...

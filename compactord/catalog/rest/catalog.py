@@ -24,10 +24,9 @@ from compactord.catalog.rest.access import (
     served_schema,
     served_table,
 )
-from compactord.catalog.rest.auth import auth_of
 from compactord.catalog.rest.client import NoSuchResource, RestClient
+from compactord.catalog.rest.lent import client_of, lent_spec
 from compactord.catalog.rest.publisher import RestPublisher
-from compactord.clock import SystemClock
 from compactord.errors import (
     AccessDenied,
     CatalogDown,
@@ -43,6 +42,7 @@ from compactord.paimon import paths
 from compactord.paimon.options.table_options import parse_options
 from compactord.paimon.table import TableRef, branch_of
 from compactord.redaction import has_credentials
+from compactord.storage.base import Storage
 
 
 class RestCatalog(Catalog):
@@ -98,21 +98,14 @@ class RestCatalog(Catalog):
         found = server.load()
         require_table(table, found)
         try:
-            storage, path = self._place.locate(found.path, self._client.options)
+            storage, path = self._located(table, found)
         except UsageError as error:
             raise UnsupportedTable(table.full_name, [str(error)]) from error
-        # A branch has the id of its own schema's table; it lies in the same place.
         ref = replace(table, location=path, identity=found.id)
         if found.is_external:
-            place = self._place
-            publishing = Publishing(
-                storage, path, is_guarded=place.is_guarded, settle_ms=place.settle_ms
-            )
-            renaming = publishing.access(ref).publisher
-            return RestTable(ref=ref, storage=storage, publisher=renaming, server=server)
-        if self._client.options.get("data-token.enabled", "false").lower() == "true":
-            why = "data-token.enabled=true: tokens of single tables are not supported yet"
-            raise UnsupportedTable(table.full_name, [why])
+            is_guarded, settle_ms = self._place.is_guarded, self._place.settle_ms
+            safe = Publishing(storage, path, is_guarded=is_guarded, settle_ms=settle_ms).access(ref)
+            return RestTable(ref=ref, storage=storage, publisher=safe.publisher, server=server)
         schema = served_schema(found, storage, ref)
         options = parse_options(schema, {})
         spec = partial(
@@ -123,6 +116,20 @@ class RestCatalog(Catalog):
         )
         publisher = RestPublisher(server, storage, spec, self._zone)
         return InternalTable(ref=ref, storage=storage, publisher=publisher, server=server)
+
+    def _located(self, table: TableRef, found: ServedTable) -> tuple[Storage, str]:
+        """The table's store and its path there. Tokens are for internal tables, as in Java."""
+        place, options = self._place, self._client.options
+        if found.is_external or options.get("data-token.enabled", "").lower() != "true":
+            return place.locate(found.path, options)
+        spec = lent_spec(
+            found.path,
+            place.store_options,
+            warehouse=place.warehouse,
+            database=table.database,
+            table=table.name,
+        )
+        return spec.opened(place.locate)
 
     def advice(self, error: CompactordError) -> str:
         """See `Catalog`."""
@@ -151,12 +158,4 @@ def open_rest(place: CatalogPlace) -> RestCatalog:
         raise CatalogOptionInvalid(
             "uri", "the server's address, such as https://catalog.example.com"
         )
-    clock = SystemClock()
-    client = RestClient(
-        place.store_options,
-        place.values,
-        warehouse=place.warehouse,
-        auth=auth_of(place.options, place.values, clock),
-        clock=clock,
-    )
-    return RestCatalog(place, client)
+    return RestCatalog(place, client_of(place.store_options, place.values, place.warehouse))

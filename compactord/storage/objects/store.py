@@ -29,7 +29,7 @@ from compactord.storage.base import (
 from compactord.storage.breaker import Breaker
 from compactord.storage.objects.bucket import BucketSpec
 from compactord.storage.objects.calls import Calls, OtherKeys
-from compactord.storage.objects.connection import connection_of
+from compactord.storage.objects.connection import connection_of, forget
 from compactord.storage.objects.failures import (
     LIBRARY_ERRORS,
     Failure,
@@ -87,6 +87,10 @@ class ObjectStorage:
     def guarded(self, breaker: Breaker) -> ObjectStorage:
         """The same store, whose attempts the breaker may refuse and is told of."""
         return ObjectStorage(self._spec, self._calls.policy, self._calls.report, breaker)
+
+    def reconnect(self) -> None:
+        """See `Reconnects`; what is streamed meanwhile goes on as it was."""
+        forget(self._spec, connection_of(self._spec))
 
     @property
     def spec(self) -> BucketSpec:

@@ -62,6 +62,8 @@ class FakeServer:
     token: str = TOKEN
     fault: Callable[[Asked], Answer | None] = lambda _: None
     after: Callable[[Asked], Answer | None] = lambda _: None
+    # What is lent of a table's store.
+    lend: Callable[[str], dict[str, Any]] = lambda _: {}
     asked: list[Asked] = field(default_factory=list)
     # What the commits said of partitions, added up as a server does.
     sums: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -121,6 +123,8 @@ class FakeServer:
         snapshot = read_snapshot(_STORAGE, table.path, newest) if newest else None
         if rest == ():
             return 200, self._details(name)
+        if rest == ("token",):
+            return 200, self.lend(name)
         if rest == ("snapshot",):
             if snapshot is None:
                 return missing("SNAPSHOT")

@@ -1,0 +1,155 @@
+"""Stores whose credentials the server lends for a while, a table at a time.
+
+Whoever opens one asks the server by itself, workers included: a task has the way to ask, and no
+secret. Source: rest/RESTTokenFileIO.java.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from compactord.catalog.rest.auth import auth_of
+from compactord.catalog.rest.client import RestClient
+from compactord.catalog.rest.kind import REST
+from compactord.catalog.rest.renewing import Lent, Renewing
+from compactord.clock import SystemClock
+from compactord.errors import CatalogUnavailable, UsageError
+from compactord.redaction import is_secret_key
+from compactord.references import ReferenceMissing, handed_over, resolve
+from compactord.storage.base import Reconnects, Storage
+from compactord.storage.metered import ReportsItself
+from compactord.storage.open import STORES
+from compactord.storage.requests import Report
+
+# Of the variables that hold what is lent, each with the same name for ever.
+_VARIABLE = "COMPACTORD_LENT_"
+Locate = Callable[[str, Mapping[str, str]], tuple[Storage, str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LentSpec:
+    """A table's store. `options` are the catalog's, secrets as references only."""
+
+    location: str
+    warehouse: str
+    database: str
+    table: str
+    options: tuple[tuple[str, str], ...] = field(repr=False)
+
+    def open(self) -> Storage:
+        """See `StorageSpec`; asks the server. Raises what it raises, and `UsageError`."""
+        return self.opened(STORES.open)[0]
+
+    def opened(self, locate: Locate) -> tuple[Storage, str]:
+        """The store, and the table's path in it; `locate` as `Stores.open`."""
+        tokens = _tokens_of(self)
+        inner, path = locate(self.location, tokens.options())
+        return cast(Storage, _LentStorage(self, inner, tokens)), path
+
+
+def lent_spec(
+    location: str, options: Mapping[str, str], *, warehouse: str, database: str, table: str
+) -> LentSpec:
+    """Secrets among the options are handed over by the environment of this process."""
+    shown = tuple((key, _without_secret(key, text)) for key, text in sorted(options.items()))
+    return LentSpec(
+        location=location, warehouse=warehouse, database=database, table=table, options=shown
+    )
+
+
+def client_of(options: Mapping[str, str], values: Mapping[str, str], warehouse: str) -> RestClient:
+    """The server of a catalog. Raises `CatalogOptionInvalid`."""
+    clock = SystemClock()
+    auth = auth_of(options, values, clock)
+    return RestClient(options, values, warehouse=warehouse, auth=auth, clock=clock)
+
+
+def _without_secret(key: str, text: str) -> str:
+    is_secret = key in REST.credentials or key.startswith("header.") or is_secret_key(key)
+    return handed_over(text) if is_secret and key != "token.provider" else text
+
+
+class _Tokens:
+    """What was lent of one store, in variables of this process."""
+
+    def __init__(self, spec: LentSpec) -> None:
+        options = dict(spec.options)
+        try:
+            values = {key: resolve(text) for key, text in options.items()}
+        except ReferenceMissing as error:
+            raise UsageError(
+                f"{spec.location}: workers ask the catalog's server for its keys, and need the "
+                f"same options: give secrets as ${{file:/path}} that is there, too ({error})"
+            ) from None
+        self._spec = spec
+        self._client = client_of(options, values, spec.warehouse)
+        self._references: dict[str, str] = {}
+        self._count = 0
+        self._lent = Renewing(self._fetch, SystemClock())
+
+    def options(self) -> Mapping[str, str]:
+        """Those of the store, with what is lent as references."""
+        self.number()
+        found = {**self._client.options, **self._references}
+        endpoint = found.get("dlf.oss-endpoint")
+        return {**found, "fs.oss.endpoint": endpoint} if endpoint else found
+
+    def number(self) -> int:
+        """Of the token that holds now: another one where it was renewed. Raises as `RestClient`."""
+        return self._lent.value()
+
+    def _fetch(self) -> Lent[int]:
+        spec = self._spec
+        parts = ("databases", spec.database, "tables", spec.table, "token")
+        found = self._client.get(*parts)
+        token, expires_ms = found.get("token"), found.get("expiresAtMillis")
+        if not isinstance(token, dict) or type(expires_ms) is not int:
+            url = "/".join((self._client.uri, *parts))
+            raise CatalogUnavailable(url, "answered with something that is no token")
+        for key, text in token.items():
+            digest = hashlib.sha256(repr((spec, spec.options, key)).encode()).hexdigest()
+            name = _VARIABLE + digest[:16].upper()
+            os.environ[name] = str(text)
+            self._references[key] = f"${{env:{name}}}"
+        self._count += 1
+        return Lent(self._count, expires_ms)
+
+
+_lock = threading.Lock()
+_known: dict[LentSpec, _Tokens] = {}
+
+
+def _tokens_of(spec: LentSpec) -> _Tokens:
+    with _lock:
+        if spec not in _known:
+            _known[spec] = _Tokens(spec)
+        return _known[spec]
+
+
+class _LentStorage:
+    """Another store, which connects anew once its token was renewed."""
+
+    def __init__(self, spec: LentSpec, inner: Storage, tokens: _Tokens) -> None:
+        self.spec = spec
+        self._inner = inner
+        self._tokens = tokens
+        self._number = tokens.number()
+
+    def reporting(self, report: Report) -> Storage:
+        """As `ReportsItself`, where the store does."""
+        inner = self._inner
+        inner = inner.reporting(report) if isinstance(inner, ReportsItself) else inner
+        return cast(Storage, _LentStorage(self.spec, inner, self._tokens))
+
+    def __getattr__(self, name: str) -> Any:
+        """Everything else that a store has. Raises where a token is due and cannot be had."""
+        number = self._tokens.number()
+        if number != self._number and isinstance(self._inner, Reconnects):
+            self._inner.reconnect()
+        self._number = number
+        return getattr(self._inner, name)

@@ -1,0 +1,179 @@
+"""Keys of stores that a REST server lends, a table at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compactord.catalog.base import Catalog
+from compactord.catalog.open import open_catalog
+from compactord.catalog.rest.lent import LentSpec
+from compactord.errors import AccessDenied, CatalogUnavailable, UnsupportedTable
+from compactord.paimon.table import TableRef
+from compactord.storage.local import LocalStorage
+from compactord_demo.writer import create_table
+from tests import builders, fake_oss
+from tests.unit.catalog.rest_server import TOKEN, FakeServer, FakeTable, serving
+
+_STORAGE = LocalStorage()
+_LIFE_S = 2.0
+
+
+class _Lender:
+    """Lends a new key at each call, which an OSS takes for `_LIFE_S` seconds."""
+
+    def __init__(self) -> None:
+        self.bucket = fake_oss.Bucket()
+        self.lent: list[float] = []
+        self.port = 0
+
+    def lend(self, name: str) -> dict[str, Any]:
+        assert name == "db.t"
+        self.lent.append(time.monotonic())
+        keys = {
+            "fs.oss.accessKeyId": f"AK{len(self.lent)}",
+            "fs.oss.accessKeySecret": "secret of the store",
+            "fs.oss.securityToken": "sts",
+        }
+        return {"token": keys, "expiresAtMillis": int((time.time() + _LIFE_S) * 1000)}
+
+    def is_known(self, authorization: str) -> bool:
+        now_s = time.monotonic()
+        good = [f"AK{n}" for n, at_s in enumerate(self.lent, 1) if now_s - at_s < _LIFE_S]
+        return any(f"{key}:" in authorization or f"{key}/" in authorization for key in good)
+
+
+@pytest.fixture
+def lender() -> Iterator[_Lender]:
+    lender = _Lender()
+
+    class Handler(fake_oss.Handler):
+        bucket = lender.bucket
+
+        def parse_request(self) -> bool:
+            if not super().parse_request():
+                return False
+            if lender.is_known(self.headers.get("Authorization", "")):
+                return True
+            self._body()
+            self._refuse(403, "SecurityTokenExpired")
+            return False
+
+    with fake_oss.Server(("127.0.0.1", 0), Handler) as server:
+        lender.port = server.server_address[1]
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield lender
+        server.shutdown()
+        thread.join()
+
+
+class Lake:
+    """The table db.t in the bucket; its server works on a copy of the metadata in a folder."""
+
+    def __init__(self, server: FakeServer, lender: _Lender, folder: Path) -> None:
+        path = folder / "t"
+        ref = TableRef(database="db", name="t", location=str(path))
+        options = {"bucket": "1", "write-only": "true"}
+        create_table(_STORAGE, ref, builders.FIELDS, primary_keys=["k"], options=options)
+        self.rows = builders.fill_keyed(builders.writer(_STORAGE, ref), commits=5)
+        for file in (file for file in path.rglob("*") if file.is_file()):
+            key = f"somewhere/t/{file.relative_to(path)}"
+            lender.bucket.objects[key] = fake_oss.Stored(file.read_bytes(), {})
+        shown = f"oss://{fake_oss.BUCKET}/somewhere/t"
+        server.tables["db.t"] = FakeTable(path=str(path), shown=shown, id="x")
+        server.lend = lender.lend
+        server.overrides = {
+            "data-token.enabled": "true",
+            "fs.oss.endpoint": "http://nowhere.example",
+            "dlf.oss-endpoint": f"http://127.0.0.1:{lender.port}",
+        }
+
+
+def _catalog(server: FakeServer, **options: str) -> Catalog:
+    return open_catalog("lake", metastore="rest", options={**server.options, **options})
+
+
+def test_who_reads_fetches_the_keys_and_renews_them(lender: _Lender, tmp_path: Path) -> None:
+    with serving(FakeServer()) as server:
+        lake = Lake(server, lender, tmp_path)
+        catalog = _catalog(server)
+        access = catalog.open(catalog.find_table("db.t"))
+        totals = builders.compact(access.storage, access.ref, access=access)
+        assert totals.snapshots == [6]
+        assert len(lender.lent) == 1 or time.monotonic() - lender.lent[0] > _LIFE_S / 2
+        for _ in range(3):
+            time.sleep(_LIFE_S / 2)
+            assert builders.read_keyed(access.storage, access.ref) == lake.rows
+        time.sleep(_LIFE_S)
+        # A worker's, in the middle of a file.
+        spec = pickle.loads(pickle.dumps(access.storage.spec))
+        assert spec.open().spec == access.storage.spec
+        assert len(lender.lent) <= 8
+
+
+def test_a_task_has_no_secret(lender: _Lender, tmp_path: Path) -> None:
+    secret = tmp_path / "token"
+    secret.write_text(TOKEN)
+    with serving(FakeServer()) as server:
+        Lake(server, lender, tmp_path)
+        header = {"header.X-Key": "a secret header", "fs.s3a.secret.key": "a secret key"}
+        for token in (TOKEN, f"${{file:{secret}}}"):
+            catalog = _catalog(server, token=token, **header)
+            spec = catalog.open(catalog.find_table("db.t")).storage.spec
+            assert isinstance(spec, LentSpec)
+            task = pickle.dumps(spec)
+            for text in (TOKEN, "a secret", "secret of the store", "AK1"):
+                assert text.encode() not in task
+                assert text not in repr(spec)
+            assert server.uri.encode() in task
+
+
+def test_the_variables_of_what_is_lent_do_not_become_more(lender: _Lender, tmp_path: Path) -> None:
+    def count() -> int:
+        return sum(name.startswith("COMPACTORD_") for name in os.environ)
+
+    with serving(FakeServer()) as server:
+        Lake(server, lender, tmp_path)
+        storages = [_catalog(server).open(_catalog(server).find_table("db.t")).storage]
+        before = count()
+        for _ in range(2):
+            time.sleep(_LIFE_S / 2 + 0.1)
+            storages.append(_catalog(server).open(_catalog(server).find_table("db.t")).storage)
+            assert all(storage.read(f"{_SCHEMA}") for storage in storages)
+        assert count() == before
+
+
+_SCHEMA = f"oss://{fake_oss.BUCKET}/somewhere/t/schema/schema-0"
+
+
+def test_a_server_that_lends_nothing_is_an_error_of_the_table(
+    lender: _Lender, tmp_path: Path
+) -> None:
+    with serving(FakeServer()) as server:
+        Lake(server, lender, tmp_path)
+        catalog = _catalog(server)
+        ref = catalog.find_table("db.t")
+        for answer, error in (
+            ((403, None), AccessDenied),
+            ((200, {}), CatalogUnavailable),
+            ((200, {"token": {"fs.oss.accessKeyId": "k"}, "expiresAtMillis": 1}), UnsupportedTable),
+        ):
+            server.fault = lambda asked, answer=answer: (
+                answer if asked.parts[-1] == "token" else None
+            )
+            with pytest.raises(error):
+                catalog.open(ref)
+        server.fault = lambda _: None
+        with contextlib.suppress(UnsupportedTable):
+            catalog.open(ref)
+        time.sleep(1.1)
+        catalog.open(ref)
