@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,6 +51,15 @@ class RestServer:
 
     def tell(self, method: str, **arguments: object) -> Any:
         return self.java.call("RestServer", method, arguments)
+
+    def create_table(self, name: str, **options: str) -> None:
+        """db.`name` with the columns k, v and p, by which it is partitioned."""
+        options = {"bucket": "-1", "write-only": "true", **options}
+        self.tell("createTable", catalog=self.java_options, name=name, options=options)
+
+    def write(self, name: str, rows: Sequence[Sequence[object]]) -> None:
+        """A commit, and a file, for each row [k, v, p]."""
+        self.tell("write", catalog=self.java_options, name=name, rows=rows)
 
     def newest(self, table: str) -> dict[str, Any]:
         """What the server says of the newest snapshot of db.`table`."""

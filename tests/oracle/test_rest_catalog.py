@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from compactord.catalog.access import TableAccess
+from compactord.catalog.rest.access import InternalTable
+from compactord.errors import AccessDenied
+from compactord.paimon.snapshot import CommitKind
+from tests import builders
 from tests.oracle.contest import Contest
 from tests.oracle.judge import Judge
 from tests.oracle.judge_jar import JudgeJarError
@@ -30,11 +38,10 @@ def server(java: JudgeJvm, tmp_path: Path) -> Iterator[RestServer]:
         yield running
 
 
-@pytest.mark.parametrize("has_partner", [False, True], ids=["alone", "with a second Java writer"])
-def test_java_and_compactord_commit_through_the_server_and_lose_nothing(
-    server: RestServer, judge: Judge, *, has_partner: bool
+def test_two_java_writers_and_compactord_commit_through_the_server_and_lose_nothing(
+    server: RestServer, judge: Judge
 ) -> None:
-    users = ["java-1", "java-2"][: 1 + has_partner]
+    users = ["java-1", "java-2"]
     contest = Contest(java=server.java, options=server.java_options, users=users, commits=30)
     contest.create_table()
     catalog = server.catalog()
@@ -51,3 +58,97 @@ def test_java_and_compactord_commit_through_the_server_and_lose_nothing(
         state.files.size_bytes,
         state.files.file_count,
     ]
+
+
+_ROWS = [(n, n, p) for n in range(10) for p in ("a b", "x/y", None)]
+
+
+def _compact(server: RestServer, name: str, **overrides: str) -> TableAccess:
+    catalog = server.catalog()
+    access = catalog.open(catalog.find_table(name))
+    totals = builders.compact(access.storage, access.ref, access=access, overrides=overrides)
+    assert totals.lost_snapshots == []
+    return access
+
+
+def _check_partitions(server: RestServer, name: str, access: TableAccess) -> None:
+    """The server's sums of partitions are those of the live files, and its totals, too."""
+    live: Counter[str] = Counter()
+    state = access.newest_state().state
+    for bucket in state.files.bucket_ids():
+        for file in state.files.files_in(bucket):
+            live["recordCount"] += file.row_count
+            live["fileSizeInBytes"] += file.file_size
+            live["fileCount"] += 1
+    found = json.loads(server.tell("partitions", table=f"db.{name}"))
+    assert {one["spec"]["p"] for one in found} == {"a b", "x/y", "__DEFAULT_PARTITION__"}
+    newest = server.newest(name)
+    for key, total in live.items():
+        assert sum(one[key] for one in found) == newest[key] == total
+    now_ms = time.time() * 1000
+    assert all(now_ms - 600_000 < one["lastFileCreationTime"] <= now_ms + 1000 for one in found)
+
+
+def test_java_sees_our_commits_in_its_numbers_and_writes_on(
+    server: RestServer, judge: Judge
+) -> None:
+    server.create_table("t")
+    server.write("t", _ROWS)
+    access = _compact(server, "db.t")
+    newest = access.newest_state().state.snapshot
+    assert newest is not None
+    assert newest.commit_kind is CommitKind.COMPACT
+    _check_partitions(server, "t", access)
+    server.write("t", _ROWS[:8])
+    assert Counter(judge.read(access.ref.location)) == Counter((*_ROWS, *_ROWS[:8]))
+    _compact(server, "db.t")
+    _check_partitions(server, "t", access)
+
+
+def test_a_commit_that_took_effect_and_was_answered_with_an_error_counts_once(
+    server: RestServer, judge: Judge
+) -> None:
+    server.create_table("t")
+    server.write("t", _ROWS)
+    server.tell("failAfterCommit")
+    access = _compact(server, "db.t")
+    _check_partitions(server, "t", access)
+    newest = access.newest_state().state.snapshot
+    assert newest is not None
+    assert newest.id == len(_ROWS) + 1
+    assert Counter(judge.read(access.ref.location)) == Counter(_ROWS)
+
+
+def test_a_compaction_that_was_rolled_back_is_done_again(server: RestServer, judge: Judge) -> None:
+    server.create_table("t")
+    server.write("t", _ROWS)
+    access = _compact(server, "db.t")
+    known = access.newest_state().state
+    server.tell("rollBack", catalog=server.java_options, name="t", id=len(_ROWS))
+    server.write("t", _ROWS[:1])
+    refreshed = access.refreshed_state(known)
+    assert refreshed.lost == known.snapshot
+    assert refreshed.state.files.file_count == len(_ROWS) + 1
+    _compact(server, "db.t")
+    assert Counter(judge.read(access.ref.location)) == Counter((*_ROWS, *_ROWS[:1]))
+
+
+def test_an_external_table_and_others_beside_it(
+    server: RestServer, judge: Judge, tmp_path: Path
+) -> None:
+    server.create_table("e", path=str(tmp_path / "elsewhere"))
+    server.create_table("forbidden")
+    server.create_table("format", type="format-table")
+    server.write("e", _ROWS)
+    server.tell("forbid", table="db.forbidden")
+    catalog = server.catalog()
+    names = [table.full_name for table in catalog.list_tables().tables]
+    assert names == ["db.e", "db.forbidden"]
+    with pytest.raises(AccessDenied, match="403"):
+        catalog.open(catalog.list_tables().tables[1])
+    access = _compact(server, "db.e")
+    assert not isinstance(access, InternalTable)
+    assert access.ref.location == str(tmp_path / "elsewhere")
+    assert access.newest_state().state.files.file_count == 3
+    server.write("e", _ROWS[:4])
+    assert Counter(judge.read(access.ref.location)) == Counter((*_ROWS, *_ROWS[:4]))

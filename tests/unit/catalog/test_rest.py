@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import itertools
+import json
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import yaml
 
 from compactord.catalog.base import Catalog
+from compactord.catalog.check import Verdict
 from compactord.catalog.open import open_catalog
 from compactord.catalog.rest.access import InternalTable
 from compactord.catalog.rest.catalog import RestCatalog
 from compactord.catalog.rest.publisher import RestPublisher
+from compactord.cli.catalog_checks import catalog_checks
+from compactord.cli.command import _parser
+from compactord.cli.compact import compact
+from compactord.cli.loading import check_online, load_usable, refuse_literal_secrets
+from compactord.clock import SystemClock
+from compactord.config.show import show_text
+from compactord.engine.inline import InlineEngine
 from compactord.errors import (
     AccessDenied,
     CatalogDown,
@@ -34,6 +44,7 @@ from compactord_demo.writer import create_table
 from tests import builders
 from tests.builders import FIRST
 from tests.unit.catalog.rest_server import TOKEN, Answer, Asked, FakeServer, FakeTable, serving
+from tests.unit.cli.warehouses import configuration
 
 _STORAGE = LocalStorage()
 _NAME = "db.t"
@@ -448,3 +459,59 @@ def test_options_without_a_meaning_are_refused(options: dict[str, str], key: str
     with pytest.raises(CatalogOptionInvalid) as caught:
         open_catalog("wh", metastore="rest", options=given)
     assert caught.value.key == key
+
+
+def _arguments(server: FakeServer) -> list[str]:
+    options = (f"--catalog-option={key}={text}" for key, text in server.options.items())
+    return ["--warehouse", "the lake", "--metastore", "rest", *options]
+
+
+def test_commands_take_its_tables(
+    lake: Lake, server: FakeServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lake.add("db.e", is_external=True)
+    server.fault = _only("tables/e", (403, None))
+    args = _parser().parse_args(["compact", "--database=db", *_arguments(server), "--json"])
+    code = compact(args, start_engine=lambda *_: InlineEngine())
+    said = capsys.readouterr()
+    assert json.loads(said.out.splitlines()[-1])["summary"] == {"done": 1, "failed": 1}
+    assert "db.e: FAILED: the server answered 403" in said.err
+    assert code != 0
+    lake.check()
+
+
+def test_the_doctor_says_what_is_wrong_with_it(lake: Lake, server: FakeServer) -> None:
+    clock = SystemClock()
+
+    def found() -> dict[str, tuple[Verdict, str]]:
+        checks = catalog_checks({"p": _catalog(server)}, clock)
+        return {check.name: (check.verdict, check.found + check.advice) for check in checks}
+
+    good = found()
+    assert {name: verdict for name, (verdict, _) in good.items()} == {
+        "p: tables": Verdict.OK,
+        "p: permissions": Verdict.OK,
+    }
+    assert f"1 table in {server.uri}" in good["p: tables"][1]
+    for answer, advice in (((401, None), "correct token"), ((500, None), "correct uri")):
+        server.fault = _only("databases", answer)
+        ((verdict, text),) = found().values()
+        assert verdict is Verdict.FAILED
+        assert advice in text
+
+
+def test_its_place_in_a_configuration(server: FakeServer, tmp_path: Path) -> None:
+    options = {**server.options, "s3.secret-key": "literal", "s3.endpoint": "http://x"}
+    text = yaml.safe_dump(
+        {"catalogs": {"p": {"metastore": "rest", "warehouse": "the lake", "options": options}}}
+    )
+    loaded = load_usable(configuration(tmp_path, text), ())
+    assert TOKEN not in "\n".join(show_text(loaded)) + repr(loaded)
+    assert check_online(loaded, SystemClock()) == []
+    server.token = "another"
+    ((trouble, problem),) = check_online(loaded, SystemClock())
+    assert problem.key == "catalogs.p.options.uri"
+    assert not trouble.may_heal
+    with pytest.raises(CatalogOptionInvalid, match=r"s3\.secret-key"):
+        refuse_literal_secrets(loaded.config, "spark://elsewhere:7077")
+    refuse_literal_secrets(loaded.config, "local[2]")
