@@ -1,10 +1,11 @@
 {{/* Where the configuration leads the pods: the ports of stores and databases that it names. */}}
 
-{{/* Names of the catalogs whose warehouse is in an object store, as JSON. */}}
+{{/* Names of the catalogs whose tables are, or may be, in object stores, as JSON. */}}
 {{- define "compactord.objectStores" -}}
 {{- $names := list }}
 {{- range $name, $catalog := .Values.config.catalogs }}
-{{- if and (regexMatch "^[A-Za-z][A-Za-z0-9+.-]*:" $catalog.warehouse) (not (regexMatch "^(?i)file:" $catalog.warehouse)) }}
+{{- $isUrl := and (regexMatch "^[A-Za-z][A-Za-z0-9+.-]*:" $catalog.warehouse) (not (regexMatch "^(?i)file:" $catalog.warehouse)) }}
+{{- if or $isUrl (eq (dig "metastore" "filesystem" $catalog) "rest") }}
 {{- $names = append $names $name }}
 {{- end }}
 {{- end }}
@@ -36,7 +37,9 @@
 {{- end }}
 {{- $ports = append $ports $plain }}
 {{- range $key, $value := $options }}
-{{- if regexMatch "^(s3|s3a|fs)[.].*(endpoint|storage[.]root[.]url)$" $key }}
+{{- /* A REST catalog's server lends keys, for which workers ask it, too. */}}
+{{- $isServer := and (eq $key "uri") (eq (dig "metastore" "filesystem" $catalog) "rest") }}
+{{- if or $isServer (regexMatch "^(s3|s3a|fs)[.].*(endpoint|storage[.]root[.]url)$" $key) }}
 {{- include "compactord.requireKnown" (list $ $name $key $value) }}
 {{- $ports = append $ports (include "compactord.endpointPort" (list $key ($value | toString) $plain) | int) }}
 {{- end }}
