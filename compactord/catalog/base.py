@@ -30,8 +30,8 @@ class CatalogPlace:
 
     `warehouse` is its URL as writers give it, `path` the same in `storage`. `options` are those of
     the catalog itself, references as they are written, and `values` what these stand for now.
-    `locate` opens the store of any location, as `Stores.open`; with `store_options` as they are
-    written, references included, it does so with the catalog's credentials.
+    `locate` opens the store of any location, as `Stores.open`, `path_of` only tells the location's
+    path in it; `store_options`, references as they are written, are the catalog's credentials.
     Where the kind names its warehouse, `storage` and `path` mean nothing.
     `zone` is that of the writers, None the machine's. `is_guarded` and `settle_ms` as in
     `Publishing`.
@@ -44,6 +44,7 @@ class CatalogPlace:
     values: Mapping[str, str] = field(repr=False)
     store_options: Mapping[str, str] = field(repr=False)
     locate: Callable[[str, Mapping[str, str]], tuple[Storage, str]]
+    path_of: Callable[[str, Mapping[str, str]], str]
     zone: tzinfo | None
     is_guarded: bool
     settle_ms: int

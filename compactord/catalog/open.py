@@ -55,6 +55,7 @@ def open_catalog(
         values=_resolved(own),
         store_options=options,
         locate=stores.open,
+        path_of=lambda location, given: stores.located(location, given).path,
         zone=zone,
         is_guarded=is_guarded,
         settle_ms=settle_ms,

@@ -152,7 +152,8 @@ class Committer:
                     return NothingCommitted(dropped=tuple(pending.dropped)), state
                 assert state.snapshot is not None, "what stands of the changes is in one"
                 stands = still_stands(self._storage, state.table.root, state.snapshot)
-            except (TransientStorageError, ObjectNotFound) as error:
+            except (CatalogDown, TransientStorageError, ObjectNotFound) as error:
+                retries.is_down = isinstance(error, CatalogDown)
                 # Nothing of this attempt was published, whatever it was that failed. What is not
                 # found went with a snapshot that expired or was rolled back meanwhile.
                 files.take_back()

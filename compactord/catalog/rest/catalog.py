@@ -141,7 +141,7 @@ class RestCatalog(Catalog):
 
     def _ref(self, database: str, found: ServedTable) -> TableRef:
         try:
-            _, path = self._place.locate(found.path, self._client.options)
+            path = self._place.path_of(found.path, self._client.options)
         except UsageError:
             # Refused when it is opened.
             path = found.path

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import tzinfo
 from typing import Any
 
@@ -39,19 +39,18 @@ class RestPublisher:
         self._storage = storage
         self._spec = spec
         self._zone = zone
-        # The snapshot whose outcome is unknown, if any.
-        self._doubt: str | None = None
+        # The uuid of a snapshot that may have been sent.
+        self._sent_last: str | None = None
 
     def publish(
         self, table: TableRef, snapshot: Snapshot, delta: Delta, *, owner: Owner
     ) -> Creation:
         """See `SnapshotPublisher`."""
-        is_doubtful, self._doubt = self._doubt == snapshot.uuid, None
-        if is_doubtful:
-            self._doubt = snapshot.uuid
-            found = self._outcome(table, snapshot, delta)
-            if found is not None:
-                return found
+        found = self._outcome(table, snapshot, delta) if self._sent_last == snapshot.uuid else None
+        self._sent_last = snapshot.uuid
+        return found or self._sent(table, snapshot, delta)
+
+    def _sent(self, table: TableRef, snapshot: Snapshot, delta: Delta) -> Creation:
         body = {
             "tableId": table.identity,
             "baseSnapshotUuid": delta.base.uuid if delta.base else None,
@@ -60,46 +59,53 @@ class RestPublisher:
         }
         try:
             success = self._server.commit(body).get("success")
+            if not isinstance(success, bool):
+                raise TransientStorageError(self._named(table), f"success is {success!r}")
         except TransientStorageError as error:
-            self._doubt = snapshot.uuid
-            if self._is_newest(snapshot, error):
+            # Whatever else is the newest now, it may have been ours in between.
+            if self._outcome(table, snapshot, delta, doubt=error) is Creation.CREATED:
                 return Creation.CREATED
             raise
-        if success is True:
-            return Creation.CREATED
         # A gateway may have sent it twice, or a server of an old release knows no base.
-        return self._outcome(table, snapshot, delta) or Creation.EXISTS
+        if success or self._outcome(table, snapshot, delta) is Creation.CREATED:
+            return Creation.CREATED
+        return Creation.EXISTS
 
-    def _is_newest(self, snapshot: Snapshot, error: TransientStorageError) -> bool:
-        """Raises the error where that cannot be found out."""
-        try:
-            newest = self._server.newest_snapshot()
-        except CompactordError:
-            raise error from None
-        return newest is not None and newest.uuid == snapshot.uuid
-
-    def _outcome(self, table: TableRef, snapshot: Snapshot, delta: Delta) -> Creation | None:
+    def _outcome(
+        self,
+        table: TableRef,
+        snapshot: Snapshot,
+        delta: Delta,
+        *,
+        doubt: TransientStorageError | None = None,
+    ) -> Creation | None:
         """What became of it; None while the newest snapshot is the one that it is built upon.
 
-        Raises `TransientStorageError` where that cannot be found out.
+        Raises `TransientStorageError`, `doubt` if it is given, where that cannot be found out.
         """
-        path = f"{self._server.client.uri}: {table.full_name}"
         try:
             newest = self._server.newest_snapshot()
+            if newest is None or newest.id < snapshot.id:
+                is_base = (newest and newest.identity) == (delta.base and delta.base.identity)
+                return None if is_base else Creation.EXISTS
+            found: Snapshot | None = newest
+            if newest.id > snapshot.id:
+                found = snapshot_unless_gone(self._storage, table.root, snapshot.id)
         except CompactordError as error:
-            raise TransientStorageError(path, f"the outcome is unknown ({error})") from error
-        if newest is not None and newest.uuid == snapshot.uuid:
-            return Creation.CREATED
-        if (newest and newest.identity) == (delta.base and delta.base.identity):
-            return None
-        if newest is not None and newest.id > snapshot.id:
-            found = snapshot_unless_gone(self._storage, table.root, snapshot.id)
-            if found is None:
-                why = f"snapshot {snapshot.id} is gone, there is {newest.id}"
-                raise TransientStorageError(path, f"the outcome is unknown ({why})")
-            if found.uuid == snapshot.uuid:
-                return Creation.CREATED
-        return Creation.EXISTS
+            why = f"the outcome is unknown ({error})"
+            raise doubt or TransientStorageError(self._named(table), why) from error
+        if found is None:
+            why = f"the outcome is unknown (snapshot {snapshot.id} is gone, there is {newest.id})"
+            raise doubt or TransientStorageError(self._named(table), why)
+        return Creation.CREATED if _is_same(found, snapshot) else Creation.EXISTS
+
+    def _named(self, table: TableRef) -> str:
+        return f"{self._server.client.uri}: {table.full_name}"
+
+
+def _is_same(found: Snapshot, ours: Snapshot) -> bool:
+    """Servers before 2.0 drop the uuid."""
+    return found.identity in (ours.identity, replace(ours, uuid=None).identity)
 
 
 @dataclass(slots=True)

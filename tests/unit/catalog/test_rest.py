@@ -7,6 +7,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -17,12 +18,13 @@ from compactord.catalog.check import Verdict
 from compactord.catalog.open import open_catalog
 from compactord.catalog.rest.access import InternalTable
 from compactord.catalog.rest.catalog import RestCatalog
-from compactord.catalog.rest.publisher import RestPublisher
+from compactord.catalog.rest.publisher import RestPublisher, statistics
 from compactord.cli.catalog_checks import catalog_checks
 from compactord.cli.command import _parser
 from compactord.cli.compact import compact
 from compactord.cli.loading import check_online, load_usable, refuse_literal_secrets
 from compactord.clock import SystemClock
+from compactord.commit.changes import BucketChange
 from compactord.config.show import show_text
 from compactord.engine.inline import InlineEngine
 from compactord.errors import (
@@ -37,6 +39,7 @@ from compactord.errors import (
     TableNotFound,
     UnsupportedTable,
 )
+from compactord.paimon.data_file import EMPTY_STATS, BucketId, DataFile
 from compactord.paimon.table import TableRef
 from compactord.state.follower import Follower
 from compactord.storage.local import LocalStorage
@@ -408,6 +411,65 @@ def test_a_server_that_falls_silent_leaves_everything_in_place(
     lake.compact(catalog)
     lake.check()
     lake.check_sums()
+
+
+def test_a_commit_waits_for_a_server_that_is_down(lake: Lake, server: FakeServer) -> None:
+    asked = itertools.count(1)
+
+    def restart(one: Asked) -> Answer | None:
+        # The first is that of the plan; a request is tried four times.
+        if one.parts[-1] == "snapshot" and next(asked) in range(2, 12):
+            raise ConnectionError
+        return None
+
+    server.fault = restart
+    assert lake.compact(_catalog(server)) == [7]
+    lake.check()
+    assert len(list(Path(lake.ref().location).glob("bucket-*/data-*"))) == 14, "merged once"
+
+
+def _file(rows: int, size: int, created_ms: int | None) -> DataFile:
+    empty = EMPTY_STATS
+    return DataFile(
+        file_name=f"data-{rows}",
+        file_size=size,
+        row_count=rows,
+        min_key=b"",
+        max_key=b"",
+        key_stats=empty,
+        value_stats=empty,
+        min_sequence_number=0,
+        max_sequence_number=0,
+        schema_id=0,
+        level=0,
+        creation_time_ms=created_ms,
+    )
+
+
+def test_statistics_are_sums_of_partitions_with_the_newest_time_of_all_files() -> None:
+    def change(partition: bytes, before: list[DataFile], after: list[DataFile]) -> BucketChange:
+        return BucketChange(
+            bucket=BucketId(partition, 0),
+            total_buckets=len(partition),
+            output_level=0,
+            before=tuple(before),
+            upgraded=(),
+            outputs=builders.data_outputs(*after),
+            files_above=frozenset(),
+            index_entries=(),
+        )
+
+    changes = [
+        change(b"a", [_file(5, 50, 10_800_000), _file(6, 60, None)], [_file(10, 70, 9_000_000)]),
+        change(b"bb", [_file(1, 1, 0)], [_file(1, 2, 0)]),
+        change(b"a", [], [_file(1, 8, 0)]),
+    ]
+    zone = timezone(timedelta(hours=2))
+    found = [
+        tuple(one.values()) for one in statistics(changes, lambda row: {"p": row.decode()}, zone)
+    ]
+    # Records, bytes, files, the newest file's time since the epoch, buckets.
+    assert found == [({"p": "a"}, 0, -32, 0, 3_600_000, 1), ({"p": "bb"}, 0, 1, 0, 0, 2)]
 
 
 def test_our_snapshot_that_a_writer_rolled_back_is_planned_anew_and_no_loss(
