@@ -80,6 +80,11 @@ def is_secret_key(key: str) -> bool:
     return _SECRET_KEY.search(name) is not None
 
 
+def is_secret_option(key: str) -> bool:
+    """Whether a catalog's option is surely a secret: others only might be one, or name one."""
+    return is_secret_key(key) and not _HARMLESS_OPTION.search(key)
+
+
 def is_secret(key: str, text: str) -> bool:
     """Whether a value is a secret by its key, or has one in it that is recognised by its form."""
     return text not in _FLAGS and (is_secret_key(key) or redact_text(text) != text)

@@ -26,7 +26,7 @@ from compactord.errors import (
     UnsafeStore,
     UsageError,
 )
-from compactord.redaction import is_secret_key, redact_value
+from compactord.redaction import is_secret_option, redact_value
 from compactord.references import has_reference
 from compactord.storage.open import STORES, Stores
 
@@ -101,7 +101,7 @@ def _literal_secrets(catalog: CatalogSection, stores: Stores) -> Sequence[str]:
     return [
         key
         for key, text in catalog.options.items()
-        if stores.has_option(key) and is_secret_key(key) and not has_reference(text)
+        if stores.has_option(key) and is_secret_option(key) and not has_reference(text)
     ]
 
 

@@ -5,7 +5,7 @@ Sources: rest/RESTCatalog.java, catalog/CatalogUtils.java (`loadTable`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -25,7 +25,7 @@ from compactord.catalog.rest.access import (
     served_table,
 )
 from compactord.catalog.rest.client import NoSuchResource, RestClient
-from compactord.catalog.rest.lent import client_of, lent_spec
+from compactord.catalog.rest.lent import LentSpec, client_of, has_secrets, without_secrets
 from compactord.catalog.rest.publisher import RestPublisher
 from compactord.errors import (
     AccessDenied,
@@ -50,9 +50,11 @@ class RestCatalog(Catalog):
 
     warehouse_storage = None
 
-    def __init__(self, place: CatalogPlace, client: RestClient) -> None:
+    def __init__(self, place: CatalogPlace, given: Mapping[str, str], client: RestClient) -> None:
         self.warehouse = client.uri
         self._place = place
+        # Options as they are given, without secrets.
+        self._given = given
         self._client = client
         self._zone = place.zone or tzlocal.get_localzone()
 
@@ -120,14 +122,14 @@ class RestCatalog(Catalog):
     def _located(self, table: TableRef, found: ServedTable) -> tuple[Storage, str]:
         """The table's store and its path there. Tokens are for internal tables, as in Java."""
         place, options = self._place, self._client.options
-        if found.is_external or options.get("data-token.enabled", "").lower() != "true":
+        is_lent = options.get("data-token.enabled", "").lower() == "true" and not found.is_external
+        if not is_lent and not has_secrets(self._client, self._given):
             return place.locate(found.path, options)
-        spec = lent_spec(
-            found.path,
-            place.store_options,
+        spec = LentSpec(
+            location=found.path,
             warehouse=place.warehouse,
-            database=table.database,
-            table=table.name,
+            table=(table.database, table.name) if is_lent else None,
+            options=tuple(sorted(self._given.items())),
         )
         return spec.opened(place.locate)
 
@@ -158,4 +160,5 @@ def open_rest(place: CatalogPlace) -> RestCatalog:
         raise CatalogOptionInvalid(
             "uri", "the server's address, such as https://catalog.example.com"
         )
-    return RestCatalog(place, client_of(place.store_options, place.values, place.warehouse))
+    given = without_secrets(place.store_options)
+    return RestCatalog(place, given, client_of(given, place.values, place.warehouse))

@@ -1,4 +1,4 @@
-"""Stores whose credentials the server lends for a while, a table at a time.
+"""Stores whose credentials are the server's: among its options, or lent for a table for a while.
 
 Whoever opens one asks the server by itself, workers included: a task has the way to ask, and no
 secret. Source: rest/RESTTokenFileIO.java.
@@ -19,7 +19,7 @@ from compactord.catalog.rest.kind import REST
 from compactord.catalog.rest.renewing import Lent, Renewing
 from compactord.clock import SystemClock
 from compactord.errors import CatalogUnavailable, UsageError
-from compactord.redaction import is_secret_key
+from compactord.redaction import is_secret_option
 from compactord.references import ReferenceMissing, handed_over, resolve
 from compactord.storage.base import Reconnects, Storage
 from compactord.storage.metered import ReportsItself
@@ -33,12 +33,14 @@ Locate = Callable[[str, Mapping[str, str]], tuple[Storage, str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LentSpec:
-    """A table's store. `options` are the catalog's, secrets as references only."""
+    """A store. `options` are the catalog's, secrets as references only.
+
+    `table` is that for which it is lent, database and name; None: for none.
+    """
 
     location: str
     warehouse: str
-    database: str
-    table: str
+    table: tuple[str, str] | None
     options: tuple[tuple[str, str], ...] = field(repr=False)
 
     def open(self) -> Storage:
@@ -52,14 +54,17 @@ class LentSpec:
         return cast(Storage, _LentStorage(self, inner, tokens)), path
 
 
-def lent_spec(
-    location: str, options: Mapping[str, str], *, warehouse: str, database: str, table: str
-) -> LentSpec:
-    """Secrets among the options are handed over by the environment of this process."""
-    shown = tuple((key, _without_secret(key, text)) for key, text in sorted(options.items()))
-    return LentSpec(
-        location=location, warehouse=warehouse, database=database, table=table, options=shown
-    )
+def without_secrets(options: Mapping[str, str]) -> Mapping[str, str]:
+    """The options, secrets handed over by the environment of this process.
+
+    To be called before workers are started, which inherit it.
+    """
+    return {key: handed_over(text) if _is_secret(key) else text for key, text in options.items()}
+
+
+def has_secrets(client: RestClient, options: Mapping[str, str]) -> bool:
+    """Whether there are secrets among the server's own options; the others are `options`."""
+    return bool(_secrets_of(client, options))
 
 
 def client_of(options: Mapping[str, str], values: Mapping[str, str], warehouse: str) -> RestClient:
@@ -69,9 +74,16 @@ def client_of(options: Mapping[str, str], values: Mapping[str, str], warehouse: 
     return RestClient(options, values, warehouse=warehouse, auth=auth, clock=clock)
 
 
-def _without_secret(key: str, text: str) -> str:
-    is_secret = key in REST.credentials or key.startswith("header.") or is_secret_key(key)
-    return handed_over(text) if is_secret and key != "token.provider" else text
+def _is_secret(key: str) -> bool:
+    return key in REST.credentials or key.startswith("header.") or is_secret_option(key)
+
+
+def _secrets_of(client: RestClient, options: Mapping[str, str]) -> Mapping[str, str]:
+    found = client.options.items()
+    return {key: text for key, text in found if text != options.get(key) and _is_secret(key)}
+
+
+_NOTHING: Lent[Mapping[str, Any]] = Lent({}, None)
 
 
 class _Tokens:
@@ -93,10 +105,10 @@ class _Tokens:
         self._lent = Renewing(self._fetch, SystemClock())
 
     def options(self) -> Mapping[str, str]:
-        """Those of the store, with what is lent as references."""
+        """Those of the store, with what is the server's as references."""
         self.number()
         found = {**self._client.options, **self._references}
-        endpoint = found.get("dlf.oss-endpoint")
+        endpoint = found.get("dlf.oss-endpoint") if self._spec.table else None
         return {**found, "fs.oss.endpoint": endpoint} if endpoint else found
 
     def number(self) -> int:
@@ -105,19 +117,25 @@ class _Tokens:
 
     def _fetch(self) -> Lent[int]:
         spec = self._spec
-        parts = ("databases", spec.database, "tables", spec.table, "token")
-        found = self._client.get(*parts)
-        token, expires_ms = found.get("token"), found.get("expiresAtMillis")
-        if not isinstance(token, dict) or type(expires_ms) is not int:
-            url = "/".join((self._client.uri, *parts))
-            raise CatalogUnavailable(url, "answered with something that is no token")
-        for key, text in token.items():
+        token = _token_of(self._client, spec.table) if spec.table else _NOTHING
+        secrets = _secrets_of(self._client, dict(spec.options))
+        for key, text in {**secrets, **token.value}.items():
             digest = hashlib.sha256(repr((spec, spec.options, key)).encode()).hexdigest()
             name = _VARIABLE + digest[:16].upper()
             os.environ[name] = str(text)
             self._references[key] = f"${{env:{name}}}"
         self._count += 1
-        return Lent(self._count, expires_ms)
+        return Lent(self._count, token.expires_ms)
+
+
+def _token_of(client: RestClient, table: tuple[str, str]) -> Lent[Mapping[str, Any]]:
+    parts = ("databases", table[0], "tables", table[1], "token")
+    found = client.get(*parts)
+    token, expires_ms = found.get("token"), found.get("expiresAtMillis")
+    if not isinstance(token, dict) or type(expires_ms) is not int:
+        url = "/".join((client.uri, *parts))
+        raise CatalogUnavailable(url, "answered with something that is no token")
+    return Lent(token, expires_ms)
 
 
 _lock = threading.Lock()

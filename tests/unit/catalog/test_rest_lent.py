@@ -137,6 +137,30 @@ def test_a_task_has_no_secret(lender: _Lender, tmp_path: Path) -> None:
             assert server.uri.encode() in task
 
 
+def test_secrets_among_the_servers_own_options_are_in_no_task(
+    lender: _Lender, tmp_path: Path
+) -> None:
+    with serving(FakeServer()) as server:
+        lake = Lake(server, lender, tmp_path)
+        keys = lender.lend("db.t")["token"]
+        server.defaults = {"fs.oss.endpoint": f"http://127.0.0.1:{lender.port}"}
+        server.overrides = {"data-token.enabled": "false", **keys}
+        catalog = _catalog(server, **{"fs.oss.accessKeyId": "overridden"})
+        access = catalog.open(catalog.find_table("db.t"))
+        totals = builders.compact(access.storage, access.ref, access=access)
+        assert totals.snapshots == [6]
+        assert builders.read_keyed(access.storage, access.ref) == lake.rows
+        task = pickle.dumps(access.storage.spec)
+        assert not any(text.encode() in task for text in keys.values())
+        assert not any(one.parts[-1] == "token" for one in server.asked)
+        # Whose keys are its own is asked for nothing by workers.
+        server.overrides = {"data-token.enabled": "false"}
+        catalog = _catalog(server, **keys)
+        spec = catalog.open(catalog.find_table("db.t")).storage.spec
+        assert not isinstance(spec, LentSpec)
+        assert not any(text.encode() in pickle.dumps(spec) for text in keys.values())
+
+
 def test_the_variables_of_what_is_lent_do_not_become_more(lender: _Lender, tmp_path: Path) -> None:
     def count() -> int:
         return sum(name.startswith("COMPACTORD_") for name in os.environ)
