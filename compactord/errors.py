@@ -13,7 +13,7 @@
     │   │   │   └── ReadOnlyFileSystem  whoever asks
     │   │   ├── StoreMissing      no such bucket or container (exit code 2)
     │   │   ├── UnsafeStore       it replaces what it was told to create (exit code 2)
-    │   │   ├── CatalogUnavailable  a catalog's database, or its lock; nothing was published
+    │   │   ├── CatalogUnavailable  a catalog's database, server or lock; nothing was published
     │   │   │   └── CatalogDown       … which may be back soon: worth another try
     │   │   ├── StoreFull         no space or quota left
     │   │   └── TransientStorageError worth another try
@@ -111,11 +111,11 @@ class UnsafeStore(StorageError):
 
 
 class CatalogUnavailable(StorageError):
-    """A catalog's database failed, or its lock could not be had; `path` is its address."""
+    """A catalog's database or server failed, or its lock is held; `path` is its address."""
 
 
 class CatalogDown(CatalogUnavailable):
-    """A catalog's database gave no answer, or refused one for now, as one that restarts."""
+    """A catalog's database or server gave no answer, or none for now, as one that restarts."""
 
 
 class StoreFull(StorageError):

@@ -39,13 +39,15 @@ def open_catalog(
     Raises what `Stores.open` does, `UsageError` for a metastore whose packages are not installed,
     `CatalogOptionInvalid` for an option that cannot be used.
     """
+    kind = kinds[metastore]
+    location, of_store = (".", _NONE) if kind.names_warehouse else (warehouse, options)
     try:
-        storage, path = stores.open(warehouse, options)
+        storage, path = stores.open(location, of_store)
     except CatalogOptionInvalid:
         raise
     except UsageError as error:
         raise UsageError(f"warehouse {error}") from error
-    kind, own = kinds[metastore], _own(options, stores)
+    own = _own(options, stores)
     check_names(own, kind, kinds.values())
     place = CatalogPlace(
         warehouse=warehouse,

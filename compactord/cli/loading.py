@@ -189,7 +189,8 @@ def _unusable_catalog(
     catalog, here = loaded.config.catalogs[name], f"catalogs.{name}"
     key, value = f"{here}.warehouse", catalog.warehouse
     try:
-        stores.open(catalog.warehouse, catalog.options)
+        if catalog.location is not None:
+            stores.open(catalog.location, catalog.options)
         key, value = f"{here}.metastore", catalog.metastore
         open_configured(loaded.config, name, stores, kinds)
     except CatalogOptionInvalid as error:

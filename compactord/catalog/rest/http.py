@@ -76,7 +76,7 @@ class Http:
 
     def _whole(self, response: urllib3.BaseHTTPResponse, deadline_s: float) -> bytes:
         found = bytearray()
-        while piece := response.read(_PIECE_BYTES):
+        while piece := response.read1(_PIECE_BYTES):
             found += piece
             if len(found) > _ANSWER_BYTES_MAX:
                 raise ValueError("an answer without an end")

@@ -24,7 +24,7 @@ REST = CatalogKind(
     prefixes=("header.", "dlf."),
     credentials=("token", "dlf.access-key-id", "dlf.access-key-secret", "dlf.security-token"),
     names_warehouse=True,
-    install="pip install 'urllib3>=2.2,<3'",
+    install="pip install 'urllib3>=2.3,<3'",
     shown_options=("token", "token.provider", "dlf.region"),
     example_option="uri=https://catalog.example.com",
     examples={

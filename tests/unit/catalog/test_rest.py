@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import shutil
+import socketserver
+import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta, timezone
@@ -18,6 +22,7 @@ from compactord.catalog.check import Verdict
 from compactord.catalog.open import open_catalog
 from compactord.catalog.rest.access import InternalTable
 from compactord.catalog.rest.catalog import RestCatalog
+from compactord.catalog.rest.http import Http, NoAnswer
 from compactord.catalog.rest.publisher import RestPublisher, statistics
 from compactord.cli.catalog_checks import catalog_checks
 from compactord.cli.command import _parser
@@ -165,6 +170,22 @@ def test_a_quiet_poll_is_two_requests_and_no_listing(lake: Lake, server: FakeSer
     assert not access.has_later_schema(schema)
     assert server.calls() == ["GET t/snapshot", "GET tables/t"]
     assert access.keeps_schema(schema)
+
+
+def test_new_snapshots_are_followed_by_their_deltas(lake: Lake, server: FakeServer) -> None:
+    catalog = _catalog(server)
+    access = catalog.open(catalog.find_table(_NAME))
+    known = access.newest_state().state
+    for _ in range(3):
+        lake.write()
+    server.calls()
+    found = access.refreshed_state(known)
+    assert server.calls() == ["GET t/snapshot"]
+    assert found.changed is not None
+    assert len(found.changed) == 1
+    whole = access.newest_state().state
+    assert found.state.snapshot == whole.snapshot
+    assert found.state.files.file_count == whole.files.file_count == known.files.file_count + 3
 
 
 def test_tables_are_listed_by_pages_and_what_has_other_files_is_passed_over(
@@ -504,6 +525,36 @@ def test_a_token_in_a_file_is_read_again_once_it_is_refused(
     server.token = "a third"
     with pytest.raises(AccessDenied):
         catalog.check_access()
+
+
+@pytest.mark.parametrize("pause_s", [60.0, 0.05], ids=["no answer", "an answer in drops"])
+def test_a_request_has_a_deadline(pause_s: float) -> None:
+    is_over = threading.Event()
+
+    class Slow(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.recv(1 << 16)
+            self.request.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
+            with contextlib.suppress(OSError):
+                while not is_over.wait(pause_s):
+                    self.request.sendall(b" ")
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Slow) as silent:
+        threading.Thread(target=silent.serve_forever, kwargs={"poll_interval": 0.01}).start()
+        url = f"http://127.0.0.1:{silent.server_address[1]}"
+        http = Http(url, SystemClock(), read_seconds_max=0.3)
+        began_s = time.monotonic()
+        try:
+            with pytest.raises(NoAnswer) as caught:
+                http.send("GET", url, {})
+        finally:
+            is_over.set()
+            silent.shutdown()
+        assert time.monotonic() - began_s < 30
+    assert caught.value.was_sent
+    with pytest.raises(NoAnswer) as caught:
+        http.send("GET", url, {})
+    assert not caught.value.was_sent, "nobody is there"
 
 
 @pytest.mark.parametrize(
