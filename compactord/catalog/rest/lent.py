@@ -23,6 +23,7 @@ from compactord.redaction import is_secret_option
 from compactord.references import ReferenceMissing, handed_over, resolve
 from compactord.storage.base import Reconnects, Storage
 from compactord.storage.metered import ReportsItself
+from compactord.storage.objects.oss import ENDPOINT
 from compactord.storage.open import STORES
 from compactord.storage.requests import Report
 
@@ -109,7 +110,7 @@ class _Tokens:
         self.number()
         found = {**self._client.options, **self._references}
         endpoint = found.get("dlf.oss-endpoint") if self._spec.table else None
-        return {**found, "fs.oss.endpoint": endpoint} if endpoint else found
+        return {**found, ENDPOINT: endpoint} if endpoint else found
 
     def number(self) -> int:
         """Of the token that holds now: another one where it was renewed. Raises as `RestClient`."""

@@ -13,8 +13,10 @@ from compactord.storage.base import Capabilities
 from compactord.storage.objects.options import Given, OptionNames, StoreService, given, is_address
 from compactord.storage.objects.spec import object_store
 
+_PREFIX = "fs.oss."
+ENDPOINT = f"{_PREFIX}endpoint"
 _NAMES = OptionNames(
-    prefixes=("fs.oss.",),
+    prefixes=(_PREFIX,),
     refused={
         "credentials.provider": "give keys, or none for variables and roles of the machine",
         "server-side-data-encryption": "SM4 within KMS is not supported yet",
@@ -31,7 +33,7 @@ def _service(scheme: str, bucket: str, options: Mapping[str, str]) -> StoreServi
     endpoint = found.text("endpoint").rstrip("/")
     if not endpoint:
         raise CatalogOptionInvalid(
-            "fs.oss.endpoint", "the endpoint of the bucket, such as oss-cn-hangzhou.aliyuncs.com"
+            ENDPOINT, "the endpoint of the bucket, such as oss-cn-hangzhou.aliyuncs.com"
         )
     if "://" not in endpoint:
         is_secure = found.flag("connection.secure.enabled", True)
