@@ -42,7 +42,7 @@ def test_two_java_writers_and_compactord_commit_through_the_server_and_lose_noth
     server: RestServer, judge: Judge
 ) -> None:
     users = ["java-1", "java-2"]
-    contest = Contest(java=server.java, options=server.java_options, users=users, commits=30)
+    contest = Contest(java=server.java, options=server.java_options, users=users, commits=20)
     contest.create_table()
     catalog = server.catalog()
     catalog.check_access()
@@ -60,7 +60,7 @@ def test_two_java_writers_and_compactord_commit_through_the_server_and_lose_noth
     ]
 
 
-_ROWS = [(n, n, p) for n in range(10) for p in ("a b", "x/y", None)]
+_ROWS = [(n, n, p) for n in range(7) for p in ("a b", "x/y", None)]
 
 
 def _compact(server: RestServer, name: str, **overrides: str) -> TableAccess:
