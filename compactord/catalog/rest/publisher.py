@@ -67,9 +67,11 @@ class RestPublisher:
                 return Creation.CREATED
             raise
         # A gateway may have sent it twice, or a server of an old release knows no base.
-        if success or self._outcome(table, snapshot, delta) is Creation.CREATED:
-            return Creation.CREATED
-        return Creation.EXISTS
+        found = Creation.CREATED if success else self._outcome(table, snapshot, delta)
+        if found is None:
+            why = "the server refused a snapshot built upon its newest one; it may come yet"
+            raise TransientStorageError(self._named(table), why)
+        return found
 
     def _outcome(
         self,

@@ -349,6 +349,7 @@ _LOST = {
     "500, done": ("after", lambda _: (500, None)),
     "503, done": ("after", lambda _: (503, None)),
     "nonsense, done": ("after", lambda _: (200, b"<html>")),
+    "false, nothing done": ("fault", lambda _: (200, {"success": False})),
     "false, done": ("after", lambda _: (200, {"success": False})),
 }
 
