@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -16,6 +16,8 @@ from compactord.catalog.probe import probe
 from compactord.catalog.trouble import CatalogTrouble, check_catalogs
 from compactord.clock import Clock, age_text
 from compactord.config.catalog_section import CatalogSection
+from compactord.config.model import ServiceConfig
+from compactord.config.policy import policy_for
 from compactord.errors import (
     AccessDenied,
     CompactordError,
@@ -23,6 +25,7 @@ from compactord.errors import (
     TableNotFound,
     UsageError,
 )
+from compactord.paimon.table import TableRef
 from compactord.storage.base import Storage
 from compactord.storage.open import STORES
 from compactord.table.report import count_text
@@ -37,17 +40,25 @@ _STORE_PERMISSION = (
 )
 # A commit waits for some 20 small requests, one after the other.
 _LATENCY_REQUESTS = 5
+# Of a poll that finds nothing new; between those of a table that does not say; of one for a fleet;
+# and how many a second are worth a word: a store bills this many at $3 a day.
+_POLL_REQUESTS = 3
+_INTERVAL_MS = 10_000
+_LONG_MS = 300_000
+_REQUESTS_MAX = 100
 _LATENCY_MS_MAX = 200
 
 
-def catalog_checks(catalogs: Mapping[str, Catalog], clock: Clock) -> Iterator[Check]:
+def catalog_checks(
+    catalogs: Mapping[str, Catalog], clock: Clock, config: ServiceConfig
+) -> Iterator[Check]:
     """Of each catalog: is it there, can its tables be read, are commits safe, do clocks agree."""
     troubles = {trouble.catalog: trouble for trouble in check_catalogs(catalogs, clock)}
     for name, catalog in catalogs.items():
         if name in troubles:
             yield _trouble_check(name, catalog, troubles[name])
             continue
-        yield from _table_checks(name, catalog)
+        yield from _table_checks(name, catalog, config)
         for check in catalog.checks():
             yield replace(check, name=f"{name}: {check.name}")
         storage = catalog.warehouse_storage
@@ -96,7 +107,27 @@ def _advice(catalog: Catalog, trouble: CatalogTrouble) -> str:
     return "repair the storage, or wait for it"
 
 
-def _table_checks(name: str, catalog: Catalog) -> Iterator[Check]:
+def poll_check(catalog: str, tables: Iterable[TableRef], config: ServiceConfig) -> Check:
+    """How many requests polls take while nothing changes, and how many fewer they could take."""
+    now, longer = 0.0, 0.0
+    for table in tables:
+        policy = policy_for(config, catalog, table.database, table.name)
+        interval_ms = policy.discovery_interval_ms or _INTERVAL_MS
+        quiet_ms = max(interval_ms, policy.max_quiet_interval_ms or 0)
+        now += _POLL_REQUESTS * 1000 / quiet_ms
+        longer += _POLL_REQUESTS * 1000 / max(quiet_ms, _LONG_MS)
+    found = f"while nothing changes, polls take {now:,.1f} requests a second"
+    if now < _REQUESTS_MAX:
+        return Check(name=f"{catalog}: polls", verdict=Verdict.OK, found=found)
+    return Check(
+        name=f"{catalog}: polls",
+        verdict=Verdict.WARNING,
+        found=found,
+        advice=f"set max_quiet_interval: 5 min, which spares {now - longer:,.1f} of them",
+    )
+
+
+def _table_checks(name: str, catalog: Catalog, config: ServiceConfig) -> Iterator[Check]:
     """Whether every database can be listed, every table's schema read, every table written."""
     mend = partial(_mend, is_url=_is_url(catalog))
     try:
@@ -120,6 +151,7 @@ def _table_checks(name: str, catalog: Catalog) -> Iterator[Check]:
     else:
         found = f"{count} in {catalog.warehouse}, all readable"
         yield Check(name=f"{name}: tables", verdict=Verdict.OK, found=found)
+    yield poll_check(name, listed.tables, config)
     closed = [folder for folder, may_write in open_for.items() if may_write is False]
     if closed:
         folders = count_text(len(closed), "folder")

@@ -81,7 +81,7 @@ def _checks(args: argparse.Namespace) -> Iterator[Check]:
     yield scratch_check(tempfile.gettempdir())
     yield zone_check(lambda: config.service.zone or local_zone())
     yield from option_checks({name: config.catalogs[name] for name in catalogs})
-    yield from catalog_checks(catalogs, SystemClock())
+    yield from catalog_checks(catalogs, SystemClock(), config)
 
 
 def _configured(args: argparse.Namespace) -> tuple[ServiceConfig, dict[str, Catalog]]:

@@ -30,6 +30,7 @@ from compactord.cli.compact import compact
 from compactord.cli.loading import check_online, load_usable, refuse_literal_secrets
 from compactord.clock import SystemClock
 from compactord.commit.changes import BucketChange
+from compactord.config.load import config_of_warehouse
 from compactord.config.show import show_text
 from compactord.engine.inline import InlineEngine
 from compactord.errors import (
@@ -595,15 +596,16 @@ def test_commands_take_its_tables(
 
 
 def test_the_doctor_says_what_is_wrong_with_it(lake: Lake, server: FakeServer) -> None:
-    clock = SystemClock()
+    clock, config = SystemClock(), config_of_warehouse("p", server.uri).config
 
     def found() -> dict[str, tuple[Verdict, str]]:
-        checks = catalog_checks({"p": _catalog(server)}, clock)
+        checks = catalog_checks({"p": _catalog(server)}, clock, config)
         return {check.name: (check.verdict, check.found + check.advice) for check in checks}
 
     good = found()
     assert {name: verdict for name, (verdict, _) in good.items()} == {
         "p: tables": Verdict.OK,
+        "p: polls": Verdict.OK,
         "p: permissions": Verdict.OK,
     }
     assert f"1 table in {server.uri}" in good["p: tables"][1]

@@ -14,7 +14,7 @@ from compactord.catalog.check import Check, Verdict
 from compactord.catalog.filesystem import FilesystemCatalog
 from compactord.catalog.probe import probe
 from compactord.cli import checks
-from compactord.cli.catalog_checks import catalog_checks
+from compactord.cli.catalog_checks import catalog_checks, poll_check
 from compactord.clock import Clock
 from compactord.config.model import ServiceConfig
 from compactord.engine.jre import Java
@@ -148,7 +148,7 @@ def _lake(clock_ms: int = NOW_MS) -> MemoryStorage:
 
 def _of_catalog(storage: Storage, clock: Clock | None = None) -> dict[str, Check]:
     catalogs = {"lake": FilesystemCatalog(storage, "/w")}
-    found = catalog_checks(catalogs, clock or VirtualClock())
+    found = catalog_checks(catalogs, clock or VirtualClock(), _config())
     return {check.name.removeprefix("lake: "): check for check in found}
 
 
@@ -218,3 +218,22 @@ def test_a_probe_that_fails_removes_what_it_made() -> None:
     with pytest.raises(StorageError):
         probe(HookedStorage(storage, before=fail), "/w")
     assert storage.objects == _lake().objects
+
+
+@pytest.mark.parametrize(
+    ("count", "defaults", "verdict", "text"),
+    [
+        (100, {}, Verdict.OK, "polls take 30.0 requests a second"),
+        (5000, {}, Verdict.WARNING, "1,500.0 requests a second; set max_quiet_interval: 5 min"),
+        (5000, {}, Verdict.WARNING, "which spares 1,450.0 of them"),
+        (5000, {"max_quiet_interval": "5 min"}, Verdict.OK, "50.0 requests a second"),
+        (1000, {"discovery_interval": "1 min"}, Verdict.OK, "50.0 requests a second"),
+    ],
+)
+def test_what_polls_of_quiet_tables_cost_is_told(
+    count: int, defaults: dict[str, str], verdict: Verdict, text: str
+) -> None:
+    tables = [TableRef(database="d", name=f"t{n}", location="/w") for n in range(count)]
+    check = poll_check("lake", tables, _config(defaults=defaults))
+    assert check.verdict is verdict
+    assert text in f"{check.found}; {check.advice}"

@@ -174,11 +174,13 @@ def test_its_secrets_are_shown_nowhere_and_read_again(
 
 
 def test_the_doctor_asks_it(lake: Lake, tmp_path: Path) -> None:
-    catalog = lake.catalog(lake.loaded(tmp_path))
-    found = {check.name: check.found for check in catalog_checks({"p": catalog}, VirtualClock())}
+    loaded = lake.loaded(tmp_path)
+    catalogs, clock = {"p": lake.catalog(loaded)}, VirtualClock()
+    checks = catalog_checks(catalogs, clock, loaded.config)
+    found = {check.name: check.found for check in checks}
     assert found["p: server"] == "it runs"
     lake.server.pin = "another"
-    (check,) = catalog_checks({"p": catalog}, VirtualClock())
+    (check,) = catalog_checks(catalogs, clock, loaded.config)
     assert (check.name, check.advice) == ("p: catalog", "correct pointers.pin")
 
 
