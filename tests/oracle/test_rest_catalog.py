@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections import Counter
@@ -24,12 +25,11 @@ from tests.oracle.rest_server import RestServer, java_with_rest, rest_server
 
 @pytest.fixture(scope="module")
 def java() -> Iterator[JudgeJvm]:
-    try:
-        running = java_with_rest()
-    except JudgeJarError as error:
-        pytest.skip(str(error))
-    with running as jvm:
-        yield jvm
+    with contextlib.ExitStack() as running:
+        try:
+            yield running.enter_context(java_with_rest())
+        except JudgeJarError as error:
+            pytest.skip(str(error))
 
 
 @pytest.fixture
