@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from compactord.catalog.access import TableAccess
@@ -30,6 +31,7 @@ from compactord.state.table_state import Refreshed, TableState, load_at, refresh
 from compactord.storage.base import Storage
 
 _SNAPSHOT = "SNAPSHOT"
+_SHOWN_MAX = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,9 +60,8 @@ def served_table(found: object, url: str) -> ServedTable:
     for key, kind in {**kinds, "schema": dict}.items():
         if type(found.get(key)) is not kind:
             name = found.get("name")
-            raise CatalogUnavailable(
-                url, f"answered with a table {name!r} whose {key} is {found.get(key)!r}"
-            )
+            shown = repr(found.get(key))[:_SHOWN_MAX]
+            raise CatalogUnavailable(url, f"answered with a table {name!r} whose {key} is {shown}")
     return ServedTable(
         id=found["id"],
         name=found["name"],
@@ -141,10 +142,21 @@ class InternalTable(RestTable):
     """A table whose snapshots the server takes and gives."""
 
     def newest_state(self) -> Refreshed:
-        return load_at(self.storage, self.ref, self.server.newest_snapshot())
+        return self._read(partial(load_at, self.storage, self.ref))
 
     def refreshed_state(self, known: TableState, *, checks_hint: bool = False) -> Refreshed:
-        return refresh_to(self.storage, known, self.server.newest_snapshot())
+        return self._read(partial(refresh_to, self.storage, known))
+
+    def _read(self, read: Callable[[Snapshot | None], Refreshed]) -> Refreshed:
+        """The newest snapshot may be gone before it is read; then there is another one."""
+        for is_last in (False, False, True):
+            newest = self.server.newest_snapshot()
+            try:
+                return read(newest)
+            except ObjectNotFound:
+                if is_last:
+                    raise
+        raise AssertionError("the last attempt returns or raises")
 
 
 def served_schema(found: ServedTable, storage: Storage, ref: TableRef) -> TableSchema:

@@ -29,7 +29,7 @@ from compactord.storage.retry import RetryPolicy
 
 Json = dict[str, Any]
 _ATTEMPTS_MAX = 4
-_PAGES_MAX = 100_000
+_PAGES_MAX = 10_000
 _MESSAGE_MAX = 300
 _HEADER = "header."
 _BUSY = (429, 503)

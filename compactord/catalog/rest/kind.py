@@ -9,6 +9,9 @@ _WHERE = """\
       --catalog-option uri=https://catalog.example.com --catalog-option token.provider=bear \\
       --catalog-option 'token=${file:/run/secrets/token}'"""
 
+_KEYS = ("dlf.access-key-id", "dlf.access-key-secret", "dlf.security-token")
+
+
 REST = CatalogKind(
     name="rest",
     opener="compactord.catalog.rest.catalog:open_rest",
@@ -18,11 +21,14 @@ REST = CatalogKind(
         "token",
         "token.provider",
         "data-token.enabled",
+        *("dlf.region", "dlf.oss-endpoint", "dlf.signing-algorithm", *_KEYS),
+        *("dlf.token-loader", "dlf.token-path"),
+        *("dlf.token-ecs-metadata-url", "dlf.token-ecs-role-name"),
         # What Java's own file systems keep in memory.
         *("io-cache.enabled", "io-cache.policy", "io-cache.whitelist-path"),
     ),
-    prefixes=("header.", "dlf."),
-    credentials=("token", "dlf.access-key-id", "dlf.access-key-secret", "dlf.security-token"),
+    prefixes=("header.",),
+    credentials=("token", *_KEYS),
     names_warehouse=True,
     install="pip install 'urllib3>=2.3,<3'",
     shown_options=("token", "token.provider", "dlf.region"),

@@ -10,7 +10,7 @@ import socketserver
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta, timezone
 from pathlib import Path
 
@@ -46,6 +46,7 @@ from compactord.errors import (
     UnsupportedTable,
 )
 from compactord.paimon.data_file import EMPTY_STATS, BucketId, DataFile
+from compactord.paimon.snapshot import snapshot_json
 from compactord.paimon.table import TableRef
 from compactord.state.follower import Follower
 from compactord.storage.local import LocalStorage
@@ -187,6 +188,19 @@ def test_new_snapshots_are_followed_by_their_deltas(lake: Lake, server: FakeServ
     whole = access.newest_state().state
     assert found.state.snapshot == whole.snapshot
     assert found.state.files.file_count == whole.files.file_count == known.files.file_count + 3
+
+
+def test_a_snapshot_that_is_gone_when_it_is_read_is_asked_for_again(
+    lake: Lake, server: FakeServer
+) -> None:
+    catalog = _catalog(server)
+    access = catalog.open(catalog.find_table(_NAME))
+    newest = access.newest_state().state.snapshot
+    assert newest is not None
+    gone = json.loads(snapshot_json(replace(newest, base_manifest_list="manifest-list-gone")))
+    left = [(200, {"snapshot": {"snapshot": gone}})] * 2
+    server.fault = lambda asked: left.pop() if asked.parts[-1] == "snapshot" and left else None
+    assert access.newest_state().state.snapshot == newest
 
 
 def test_tables_are_listed_by_pages_and_what_has_other_files_is_passed_over(
@@ -566,7 +580,7 @@ def test_a_request_has_a_deadline(pause_s: float) -> None:
         ({"uri": "http://me:secret@host"}, "uri"),
         ({"token.provider": "other"}, "token.provider"),
         ({"token": ""}, "token"),
-        ({"lock-check-max-slep": "1"}, "lock-check-max-slep"),
+        ({"dlf.token-pth": "/x"}, "dlf.token-pth"),
     ],
 )
 def test_options_without_a_meaning_are_refused(options: dict[str, str], key: str) -> None:
