@@ -337,6 +337,14 @@ def _egress(values: Path, *arguments: str) -> dict[str, list[Object]]:
             ],
             [443, 3307],
         ),
+        (
+            [
+                "config.catalogs.lake.metastore=rest",
+                "config.catalogs.lake.warehouse=lake",
+                "config.catalogs.lake.options.uri=http://catalog:8080",
+            ],
+            [443, 8080],
+        ),
         (["config.spark.master=spark://head:7077"], [7077]),
         (["config.spark.master=sc://connect"], [15002]),
     ],

@@ -99,7 +99,7 @@ def test_the_locked_packages_are_those_that_the_package_asks_for() -> None:
         )
     }
     extras = project["optional-dependencies"]
-    for text in (*project["dependencies"], *extras["jdbc"], *extras["stores"]):
+    for text in (*project["dependencies"], *extras["jdbc"], *extras["rest"], *extras["stores"]):
         wanted = Requirement(text)
         name = wanted.name.replace(".", "-")
         assert name in locked, "run `make lock`"
