@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 from collections.abc import Callable
 
@@ -68,12 +69,15 @@ def require_schema(storage: Storage, ref: TableRef) -> None:
 def may_be_table(storage: Storage, location: str) -> bool:
     """Whether there is a schema: one small request for a table, a listing for what may be none.
 
-    No writer removes the first schema. When asking fails, True: opening the table reports the
+    No writer removes the first schema. When listing fails, True: opening the table reports the
     error.
     """
+    with contextlib.suppress(StorageError):
+        first = storage.status(schema_path(location, 0))
+        if first is not None and not first.is_folder:
+            return True
     try:
-        has_first = storage.status(schema_path(location, 0)) is not None
-        return has_first or bool(schema_ids(storage, location))
+        return bool(schema_ids(storage, location))
     except ObjectNotFound:
         return False
     except StorageError:

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from compactord.catalog.filesystem import FilesystemCatalog
 from compactord.catalog.open import open_catalog
 from compactord.errors import AccessDenied, TableNotFound, UsageError
 from compactord.storage.base import Storage
+from compactord.storage.local import LocalStorage
 from tests.storages import Fault, FaultyStorage, MemoryStorage, RecordingStorage
 
 WAREHOUSE = "/w"
@@ -139,3 +142,14 @@ def test_a_place_that_cannot_be_opened_is_refused_as_a_warehouse(text: str, mess
     with pytest.raises(UsageError) as refused:
         open_catalog(text)
     assert str(refused.value) == message
+
+
+def test_folders_that_only_look_like_tables_are_passed_over(tmp_path: Path) -> None:
+    database = tmp_path / "d.db"
+    (database / "hollow" / "schema").mkdir(parents=True)
+    (database / "flat").mkdir()
+    (database / "flat" / "schema").write_text("no folder")
+    (database / "strange" / "schema" / "schema-0").mkdir(parents=True)
+    (database / "loop").symlink_to("loop")
+    (database / "nowhere").symlink_to("nothing")
+    assert FilesystemCatalog(LocalStorage(), str(tmp_path)).list_tables().tables == ()
