@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from compactord.catalog.hive.kind import HIVE
 from compactord.catalog.jdbc.kind import JDBC
 from compactord.catalog.kind import CatalogKind
 from compactord.catalog.rest.kind import REST
@@ -11,4 +12,4 @@ from compactord.catalog.rest.kind import REST
 CatalogKinds = Mapping[str, CatalogKind]
 # It has no options of its own.
 FILESYSTEM = CatalogKind(name="filesystem", opener="compactord.catalog.filesystem:open_filesystem")
-CATALOGS: CatalogKinds = {kind.name: kind for kind in (FILESYSTEM, JDBC, REST)}
+CATALOGS: CatalogKinds = {kind.name: kind for kind in (FILESYSTEM, JDBC, HIVE, REST)}

@@ -80,7 +80,6 @@ _BRANCH = "writers use that branch, whose name is db.t$branch_NAME"
 # Releases add kinds of indexes of primary-key tables, each with options of its own name.
 _OF_A_KEY_INDEX = r"pk-[^.]+\."
 _CHAINS = "partitions continue in another branch"
-_PARTITION_CATALOG = "partitions are registered in a catalog at commit"
 
 REFUSED_OPTIONS = (
     _unless("type", "table", "only plain tables have the files of this format"),
@@ -116,8 +115,6 @@ REFUSED_OPTIONS = (
     _set("commit.callbacks", _CALLBACKS),
     _set("tag.callbacks", _CALLBACKS),
     _on("visibility-callback.enabled", _CALLBACKS),
-    _on("metastore.partitioned-table", _PARTITION_CATALOG),
-    _set("metastore.tag-to-partition", _PARTITION_CATALOG),
 )
 
 # Of tables whose writers move keys (`moves_keys`). Java's next writer of a table that has a key in

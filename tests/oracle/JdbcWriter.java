@@ -45,6 +45,7 @@ public class JdbcWriter {
         String user = ((JsonNode) args.get("user")).asText();
         int commits = ((JsonNode) args.get("commits")).asInt();
         int keys = ((JsonNode) args.get("keys")).asInt();
+        long pause = ((JsonNode) args.get("pause_ms")).asLong();
         long first = "java-2".equals(user) ? 1000L : 0L;
         Catalog catalog = open(args);
         FileStoreTable table = (FileStoreTable) catalog.getTable(Identifier.create("db", "t"));
@@ -61,6 +62,7 @@ public class JdbcWriter {
             }
             List messages = write.prepareCommit(true, n);
             commit.commit(n, messages);
+            Thread.sleep(pause);
         }
         write.close();
         commit.close();

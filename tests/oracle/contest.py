@@ -20,13 +20,18 @@ _FIRST_KEYS = {"java-1": 0, "java-2": 1000}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contest:
-    """What Java's users do in the catalog that `options` describe to Java: so many commits each."""
+    """What Java's users do in the catalog that `options` describe to Java: so many commits each.
+
+    After each they wait for `pause_ms`: a lock that is given in the order of asking lets nobody in
+    twice before a writer that never waits.
+    """
 
     java: JudgeJvm
     options: Mapping[str, str]
     users: Sequence[str]
     commits: int
     keys: int = 40
+    pause_ms: int = 0
 
     def create_table(self) -> None:
         """The table db.t, with a primary key and one bucket."""
@@ -72,6 +77,7 @@ class Contest:
             "user": user,
             "commits": self.commits,
             "keys": self.keys,
+            "pause_ms": self.pause_ms,
         }
         self.java.call("JdbcWriter", "write", arguments)
 

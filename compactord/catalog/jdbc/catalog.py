@@ -10,10 +10,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import tzinfo
 
-from compactord import ids
 from compactord.catalog.access import TableAccess
 from compactord.catalog.base import Catalog, CatalogPlace, TableList
-from compactord.catalog.check import Check, Verdict, failed_check
+from compactord.catalog.check import Check, lock_check
 from compactord.catalog.jdbc.address import JdbcAddress, jdbc_address
 from compactord.catalog.jdbc.database import Database, MissingTable
 from compactord.catalog.jdbc.lock import JdbcLock
@@ -75,7 +74,12 @@ class JdbcCatalog(Catalog):
     def checks(self) -> Iterator[Check]:
         """Whether its lock can be taken and given back, where it has one."""
         if self._lock is not None:
-            yield self._lock_check(self._lock)
+            yield lock_check(
+                self._lock,
+                refused="let this user insert into and delete from paimon_distributed_locks",
+                lost="compare lock-acquire-timeout and, with PostgreSQL, time zones with the "
+                "writers'",
+            )
 
     def advice(self, error: CompactordError) -> str:
         """See `Catalog`."""
@@ -88,21 +92,6 @@ class JdbcCatalog(Catalog):
     def registration(self) -> JdbcRegistration:
         """See `Catalog`."""
         return JdbcRegistration(self._place, self._given, self._database)
-
-    def _lock_check(self, lock: JdbcLock) -> Check:
-        # No table has such a name, so no writer waits.
-        nothing = TableRef(database=".compactord-probe", name=ids.random_uuid(), location="")
-        try:
-            was_ours = lock.acquire(nothing).release()
-        except CompactordError as error:
-            advice = "let this user insert into and delete from paimon_distributed_locks"
-            return failed_check("lock", str(error), advice)
-        if was_ours:
-            found = "taken and given back; all writers of its tables must have lock.enabled, too"
-            return Check(name="lock", verdict=Verdict.OK, found=found)
-        found = "a lock that was taken did not stay"
-        advice = "compare lock-acquire-timeout and, with PostgreSQL, time zones with the writers'"
-        return failed_check("lock", found, advice)
 
     def list_tables(self) -> TableList:
         """See `Catalog`; tables are those of the database, whatever lies in the warehouse."""

@@ -1,0 +1,185 @@
+"""The Hive catalog: a metastore lists the tables, each with a location of its own.
+
+Source: hive/HiveCatalog.java. Nothing is created in the metastore, and only locks are taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from compactord.catalog.access import TableAccess
+from compactord.catalog.base import Catalog, CatalogPlace, TableList
+from compactord.catalog.check import Check, lock_check
+from compactord.catalog.hive.client import HiveClient
+from compactord.catalog.hive.lock import HiveLock
+from compactord.catalog.hive.options import HiveOptions, hive_options
+from compactord.catalog.hive.wire import NO_DATABASE, NO_OBJECT, HiveTable, MetastoreFault
+from compactord.catalog.names import nearest_names, parse_name, table_at
+from compactord.catalog.publishing import Publishing
+from compactord.clock import SystemClock
+from compactord.errors import (
+    CatalogDown,
+    CompactordError,
+    ErrorAtPath,
+    StorageError,
+    TableNotFound,
+    UnsupportedTable,
+    UsageError,
+)
+from compactord.paimon.table import BRANCH_MARK, TableRef, branch_of
+
+_INPUT = "org.apache.paimon.hive.mapred.PaimonInputFormat"
+_OUTPUT = "org.apache.paimon.hive.mapred.PaimonOutputFormat"
+_LOCATION = "paimon_location"
+
+
+class HiveCatalog(Catalog):
+    """The tables of one metastore."""
+
+    def __init__(
+        self, place: CatalogPlace, given: HiveOptions, client: HiveClient, lock: HiveLock | None
+    ) -> None:
+        self.warehouse_storage, self.warehouse = place.storage, place.path
+        self._place = place
+        self._given = given
+        self._client = client
+        self._lock = lock
+
+    def check_access(self) -> None:
+        """See `Catalog`; the warehouse itself is not looked at: tables lie anywhere."""
+        self._databases()
+
+    def list_tables(self) -> TableList:
+        """See `Catalog`; views and tables of other formats are passed over."""
+        tables: list[TableRef] = []
+        unreadable: dict[str, StorageError] = {}
+        for database in self._databases():
+            try:
+                tables += self._tables_of(database)
+            except MetastoreFault as error:
+                if error.kind != NO_DATABASE:
+                    unreadable[database] = self._client.unavailable(error)
+            except CatalogDown:
+                raise
+            except StorageError as error:
+                unreadable[database] = error
+        tables.sort(key=lambda table: (table.database, table.name))
+        return TableList(tables=tuple(tables), unreadable=unreadable)
+
+    def _databases(self) -> list[str]:
+        try:
+            return sorted(self._client.databases())
+        except MetastoreFault as error:
+            raise self._client.unavailable(error) from None
+
+    def _tables_of(self, database: str) -> Iterator[TableRef]:
+        names = self._client.table_names(database)
+        for start in range(0, len(names), self._given.batch_size):
+            batch = names[start : start + self._given.batch_size]
+            for found in self._client.tables(database, batch):
+                if _is_paimon(found):
+                    yield self._ref(found)
+
+    def find_table(self, name: str) -> TableRef:
+        """See `Catalog`."""
+        database, table, branch = parse_name(name, self.list_tables)
+        try:
+            found = self._load(database, table)
+        except TableNotFound as error:
+            raise TableNotFound(f"{error}{nearest_names(name, self.list_tables)}") from None
+        return branch_of(self._ref(found), branch)
+
+    def open(self, table: TableRef) -> TableAccess:
+        """See `Catalog`; asks the metastore for the table."""
+        main = table.name.partition(BRANCH_MARK)[0]
+        found = self._load(table.database, main)
+        place = self._place
+        try:
+            storage, path = place.locate(self._location(found), place.store_options)
+        except UsageError as error:
+            raise UnsupportedTable(table.full_name, [str(error)]) from error
+        ref = replace(table, location=path, identity=_identity(found))
+        # Each table by its own store: the lock is on or off for all (catalog/AbstractCatalog.java).
+        return Publishing(
+            storage,
+            path,
+            lock=self._lock,
+            is_guarded=place.is_guarded,
+            settle_ms=place.settle_ms,
+        ).access(ref)
+
+    def checks(self) -> Iterator[Check]:
+        """Whether its lock can be taken and given back, where it has one."""
+        if self._lock is not None:
+            yield lock_check(
+                self._lock,
+                refused="let the metastore keep locks: its database needs the tables of "
+                "transactions (HIVE_LOCKS)",
+                lost="compare hive.txn.timeout with the metastore's",
+            )
+
+    def advice(self, error: CompactordError) -> str:
+        """See `Catalog`."""
+        if not (isinstance(error, ErrorAtPath) and error.path == self._client.shown):
+            return ""
+        return "correct uri, or start the metastore; one that insists on Kerberos hangs up"
+
+    def _load(self, database: str, name: str) -> HiveTable:
+        """Raises `TableNotFound`, also for a table of another format."""
+        try:
+            found = self._client.table(database, name)
+        except MetastoreFault as error:
+            if error.kind != NO_OBJECT:
+                raise self._client.unavailable(error) from None
+            where = self._client.shown
+            raise TableNotFound(f"table {database}.{name} does not exist in {where}") from None
+        if not _is_paimon(found):
+            raise TableNotFound(f"{database}.{name} is not a Paimon table, by its formats in Hive")
+        return found
+
+    def _location(self, found: HiveTable) -> str:
+        """As Java finds it (hive/TBPropertiesLocationHelper.java, StorageLocationHelper.java)."""
+        own = (found.parameters or {}).get(_LOCATION) if self._given.location_in_properties else ""
+        location = own or (found.sd.location if found.sd is not None else "")
+        if not location:
+            return table_at(self._place.warehouse.rstrip("/"), found.database, found.name).location
+        if location.startswith("/") and self._given.default_fs:
+            return f"{self._given.default_fs.rstrip('/')}{location}"
+        return location
+
+    def _ref(self, found: HiveTable) -> TableRef:
+        location = self._location(found)
+        try:
+            path = self._place.path_of(location, self._place.store_options)
+        except UsageError:
+            # Refused when it is opened.
+            path = location
+        return TableRef(
+            database=found.database, name=found.name, location=path, identity=_identity(found)
+        )
+
+
+def _is_paimon(found: HiveTable) -> bool:
+    sd = found.sd
+    return sd is not None and (sd.input, sd.output) == (_INPUT, _OUTPUT)
+
+
+def _identity(found: HiveTable) -> str:
+    return f"{found.database}.{found.name}.{found.created_s}"
+
+
+def open_hive(place: CatalogPlace) -> HiveCatalog:
+    """The catalog that the options describe; asks its metastore nothing.
+
+    Raises `CatalogOptionInvalid`.
+    """
+    # As in Java, which has a lock by default where the warehouse is in an object store.
+    is_locked = not place.storage.capabilities.has_folders
+    given, clock = (
+        hive_options(place.values, place.store_options, is_locked=is_locked),
+        SystemClock(),
+    )
+    client = HiveClient(given.addresses, given.shown, clock)
+    lock = HiveLock(client, given, clock) if given.is_locked else None
+    return HiveCatalog(place, given, client, lock)

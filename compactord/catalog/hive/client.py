@@ -1,0 +1,134 @@
+"""Calls to a metastore at one of several addresses, with idle connections kept."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from compactord.catalog.hive.options import Address
+from compactord.catalog.hive.wire import (
+    Connection,
+    HiveTable,
+    LockId,
+    LockRequest,
+    LockResponse,
+    MetastoreFault,
+    Nonsense,
+)
+from compactord.clock import Clock
+from compactord.errors import CatalogDown, CatalogUnavailable
+from compactord.redaction import printable, redact_text
+
+_IDLE_MAX = 4
+_MESSAGE_MAX = 300
+
+
+class HiveClient:
+    """One metastore, or several over one database; any number of threads may ask.
+
+    Each call raises `MetastoreFault` for the exceptions that it names, `CatalogDown` where no
+    address answers, and `CatalogUnavailable` for everything else that is no answer.
+    """
+
+    def __init__(self, addresses: Sequence[Address], shown: str, clock: Clock) -> None:
+        self.shown = shown
+        self._addresses = addresses
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._idle: list[Connection] = []
+        # The address that answered last.
+        self._first = 0
+
+    def databases(self) -> Sequence[str]:
+        found: Sequence[str] = self._call("get_all_databases")
+        return found
+
+    def table_names(self, database: str) -> Sequence[str]:
+        found: Sequence[str] = self._call("get_all_tables", database)
+        return found
+
+    def table(self, database: str, name: str) -> HiveTable:
+        """Raises a `MetastoreFault` of kind `NO_OBJECT` where it is not there."""
+        found: HiveTable = self._call("get_table", database, name)
+        return found
+
+    def tables(self, database: str, names: Sequence[str]) -> Sequence[HiveTable]:
+        """Those that are there."""
+        found: Sequence[HiveTable] = self._call("get_table_objects_by_name", database, list(names))
+        return found
+
+    def lock(self, request: LockRequest) -> LockResponse:
+        """Sent once: where the answer is lost, a lock may be left until it is forgotten."""
+        found: LockResponse = self._call("lock", request, is_repeatable=False)
+        return found
+
+    def check_lock(self, lock_id: int) -> LockResponse:
+        found: LockResponse = self._call("check_lock", LockId(lock_id=lock_id))
+        return found
+
+    def heartbeat(self, lock_id: int) -> None:
+        self._call("heartbeat", LockId(lock_id=lock_id))
+
+    def unlock(self, lock_id: int) -> None:
+        self._call("unlock", LockId(lock_id=lock_id))
+
+    def unavailable(self, error: MetastoreFault) -> CatalogUnavailable:
+        """What a fault is for whoever expected none."""
+        text = printable(redact_text(str(error)))[:_MESSAGE_MAX]
+        return CatalogUnavailable(self.shown, f"the metastore answered {text}")
+
+    def _call(self, name: str, *arguments: object, is_repeatable: bool = True) -> Any:
+        failures: list[str] = []
+        for connection in self._connections(failures):
+            try:
+                found = connection.call(name, arguments)
+            except MetastoreFault:
+                self._keep(connection)
+                raise
+            except Nonsense as error:
+                connection.close()
+                raise CatalogUnavailable(self.shown, f"this is no metastore: {error}") from None
+            except OSError as error:
+                connection.close()
+                failures.append(_why(error))
+                if not is_repeatable:
+                    break
+            except BaseException:
+                connection.close()
+                raise
+            else:
+                self._keep(connection)
+                return found
+        raise CatalogDown(self.shown, f"no answer ({'; '.join(failures)})")
+
+    def _connections(self, failures: list[str]) -> Iterator[Connection]:
+        """An idle one if there is any, then a new one to each address."""
+        with self._lock:
+            idle = self._idle.pop() if self._idle else None
+            first = self._first
+        if idle is not None:
+            if idle.is_open():
+                yield idle
+            idle.close()
+        for number in range(len(self._addresses)):
+            position = (first + number) % len(self._addresses)
+            host, port = self._addresses[position]
+            try:
+                connection = Connection(host, port, self._clock)
+            except OSError as error:
+                failures.append(f"{host}:{port}: {_why(error)}")
+                continue
+            self._first = position
+            yield connection
+
+    def _keep(self, connection: Connection) -> None:
+        with self._lock:
+            if len(self._idle) < _IDLE_MAX:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+
+def _why(error: OSError) -> str:
+    return error.strerror or str(error) or type(error).__name__

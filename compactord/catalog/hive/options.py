@@ -1,0 +1,139 @@
+"""The options of a Hive catalog: hive-site.xml, over it those of the catalog, as in Java.
+
+Source: hive/HiveCatalog.java (`createHiveConf`).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree
+
+from compactord.catalog.options import read_option
+from compactord.errors import CatalogOptionInvalid
+from compactord.paimon.options.values import boolean, duration_ms, integer
+from compactord.redaction import has_credentials
+
+_ADDRESS = re.compile(r"(?:thrift://)?(?:\[([^]/@]+)\]|([^:/@,\[\]]+)):([0-9]{1,5})/?")
+_FORMS = "thrift://host:9083, or several with commas"
+_CLIENT = "org.apache.hadoop.hive.metastore.HiveMetaStoreClient"
+_BATCH = "hive.metastore.batch.retrieve.max"
+_BATCH_DEFAULT = 300
+_DEFAULT_FS = "fs.defaultFS"
+# Ways of metastores that are not served, by the option that asks for them.
+_UNSERVED = {
+    "hive.metastore.sasl.enabled": "Kerberos is not served yet",
+    "hive.metastore.use.SSL": "TLS to metastores is not served yet",
+    "hive.metastore.thrift.framed.transport.enabled": "framed messages are not served",
+    "hive.metastore.thrift.compact.protocol.enabled": "the compact protocol is not served",
+}
+Address = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HiveOptions:
+    """What a Hive catalog is told.
+
+    `default_fs` is the store of locations without a scheme; empty: the local file system.
+    `forget_ms` is after how long the metastore drops a lock that nobody prolongs.
+    """
+
+    addresses: tuple[Address, ...]
+    location_in_properties: bool
+    batch_size: int
+    default_fs: str
+    is_locked: bool
+    lock_sleep_max_ms: int
+    lock_timeout_ms: int
+    forget_ms: int
+
+    @property
+    def shown(self) -> str:
+        return ",".join(f"thrift://{host}:{port}" for host, port in self.addresses)
+
+
+def hive_options(
+    options: Mapping[str, str],
+    store_options: Mapping[str, str],
+    environment: Mapping[str, str] = os.environ,
+    *,
+    is_locked: bool,
+) -> HiveOptions:
+    """The options of a Hive catalog; `is_locked`: whether it has a lock by default.
+
+    Raises `CatalogOptionInvalid`.
+    """
+    site = _hive_site(options, environment)
+    merged = {**site, **options}
+    for key, why in _UNSERVED.items():
+        if read_option(merged, key, boolean, False):
+            where = "" if key in options else " (it is true in hive-site.xml)"
+            raise CatalogOptionInvalid(key, f"false: {why}{where}")
+    if merged.get("metastore.client.class", _CLIENT) != _CLIENT:
+        raise CatalogOptionInvalid("metastore.client.class", f"{_CLIENT}: others are not served")
+    if options.get("lock.type", "hive") != "hive":
+        raise CatalogOptionInvalid("lock.type", "hive, the only lock that is supported here")
+    given_fs = store_options.get(f"hadoop.{_DEFAULT_FS}", store_options.get(_DEFAULT_FS))
+    batch_size = read_option(merged, _BATCH, integer, _BATCH_DEFAULT)
+    return HiveOptions(
+        addresses=_addresses(options.get("uri") or merged.get("hive.metastore.uris", "")),
+        location_in_properties=read_option(merged, "location-in-properties", boolean, False),
+        batch_size=batch_size if batch_size > 0 else _BATCH_DEFAULT,
+        default_fs=given_fs or site.get(_DEFAULT_FS) or _core_site_fs(options, environment),
+        is_locked=read_option(options, "lock.enabled", boolean, is_locked),
+        lock_sleep_max_ms=read_option(merged, "lock-check-max-sleep", duration_ms, 8_000),
+        lock_timeout_ms=read_option(merged, "lock-acquire-timeout", duration_ms, 8 * 60_000),
+        forget_ms=read_option(merged, "hive.txn.timeout", _hive_duration_ms, 300_000),
+    )
+
+
+def _hive_duration_ms(text: str) -> int:
+    """Seconds where there is no unit."""
+    found_ms = int(text) * 1000 if text.isdecimal() else duration_ms(text)
+    if found_ms <= 0:
+        raise ValueError("a time above 0")
+    return found_ms
+
+
+def _addresses(uris: str) -> tuple[Address, ...]:
+    found = []
+    for uri in filter(None, map(str.strip, uris.split(","))):
+        parts = _ADDRESS.fullmatch(uri)
+        if parts is None or has_credentials(uri):
+            raise CatalogOptionInvalid("uri", _FORMS)
+        found.append((parts[1] or parts[2], int(parts[3])))
+    if not found:
+        raise CatalogOptionInvalid("uri", f"{_FORMS}; or hive.metastore.uris in hive-site.xml")
+    return tuple(found)
+
+
+def _hive_site(options: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
+    folder = options.get("hive-conf-dir") or environment.get("HIVE_CONF_DIR")
+    return _site(Path(folder) / "hive-site.xml", "hive-conf-dir") if folder else {}
+
+
+def _core_site_fs(options: Mapping[str, str], environment: Mapping[str, str]) -> str:
+    """`fs.defaultFS` of the first core-site.xml where Java looks for one; else empty."""
+    home = environment.get("HADOOP_HOME")
+    folders = [options.get("hadoop-conf-dir"), environment.get("HADOOP_CONF_DIR")]
+    folders += [f"{home}/conf", f"{home}/etc/hadoop"] if home else []
+    for folder in filter(None, folders):
+        path = Path(folder) / "core-site.xml"
+        if path.is_file():
+            return _site(path, "hadoop-conf-dir").get(_DEFAULT_FS, "")
+    return ""
+
+
+def _site(path: Path, option: str) -> dict[str, str]:
+    """The properties of a file of Hadoop's; whoever writes it is trusted like the options."""
+    try:
+        root = ElementTree.parse(path).getroot()
+    except (OSError, ElementTree.ParseError) as error:
+        raise CatalogOptionInvalid(option, f"a folder with {path.name} ({error})") from None
+    return {
+        (each.findtext("name") or "").strip(): (each.findtext("value") or "").strip()
+        for each in root.iter("property")
+    }
