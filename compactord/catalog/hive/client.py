@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -37,6 +38,7 @@ class HiveClient:
         self._clock = clock
         self._lock = threading.Lock()
         self._idle: list[Connection] = []
+        weakref.finalize(self, _close_all, self._idle)
         # The address that answered last.
         self._first = 0
 
@@ -127,6 +129,11 @@ class HiveClient:
             if len(self._idle) < _IDLE_MAX:
                 self._idle.append(connection)
                 return
+        connection.close()
+
+
+def _close_all(connections: Sequence[Connection]) -> None:
+    for connection in connections:
         connection.close()
 
 

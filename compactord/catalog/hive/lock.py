@@ -95,12 +95,12 @@ class HeldHiveLock:
     def __init__(self, lock: HiveLock, name: str, lock_id: int) -> None:
         self._lock = lock
         self._name = name
-        self._id = lock_id
+        self.id = lock_id
         self._is_over = threading.Event()
 
     def keep_alive(self) -> None:
         """Prolong it, in a thread, until it is released."""
-        threading.Thread(target=self._beat, name=f"hive-lock-{self._id}", daemon=True).start()
+        threading.Thread(target=self._beat, name=f"hive-lock-{self.id}", daemon=True).start()
 
     def release(self) -> bool:
         """See `HeldLock`; False also when the metastore does not say."""
@@ -109,7 +109,9 @@ class HeldHiveLock:
         start_s, pause_ms = clock.monotonic_s(), _FIRST_SLEEP_MS
         for attempt in itertools.count(1):
             try:
-                self._lock.client.unlock(self._id)
+                # A metastore that knows no such lock says so here, but not when asked to unlock.
+                self._lock.client.heartbeat(self.id)
+                self._lock.client.unlock(self.id)
             except MetastoreFault as error:
                 # Forgotten, and perhaps another's since; or a first attempt gave it back.
                 if error.kind != NO_LOCK:
@@ -128,7 +130,7 @@ class HeldHiveLock:
     def _beat(self) -> None:
         while not self._is_over.wait(self._lock.heartbeat_s):
             try:
-                self._lock.client.heartbeat(self._id)
+                self._lock.client.heartbeat(self.id)
             except MetastoreFault:
                 # It is gone: `release` says so.
                 return

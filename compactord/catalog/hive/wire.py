@@ -68,7 +68,7 @@ def _list_of(kind: type[Struct]) -> tuple[int, Any]:
     return TType.LIST, (TType.STRUCT, [kind, kind.thrift_spec], False)
 
 
-class _Fault(Struct):
+class Fault(Struct):
     thrift_spec = _spec((1, "message", _TEXT))
 
 
@@ -133,7 +133,7 @@ class _Call:
 def _call(
     arguments: Sequence[tuple[int, Any]], value: tuple[int, Any] | None, *faults: str
 ) -> _Call:
-    fields = [(number, f"fault{number}", _of(_Fault)) for number in range(1, len(faults) + 1)]
+    fields = [(number, f"fault{number}", _of(Fault)) for number in range(1, len(faults) + 1)]
     if value is not None:
         fields.append((0, "value", value))
     return _Call(
@@ -147,7 +147,7 @@ def _call(
 NO_OBJECT, NO_DATABASE = "NoSuchObjectException", "UnknownDBException"
 NO_LOCK = "NoSuchLockException"
 _META, _NO_TXN, _ABORTED = "MetaException", "NoSuchTxnException", "TxnAbortedException"
-_CALLS: Mapping[str, _Call] = {
+CALLS: Mapping[str, _Call] = {
     "get_all_databases": _call((), _TEXTS, _META),
     "get_all_tables": _call((_TEXT,), _TEXTS, _META),
     "get_table": _call((_TEXT, _TEXT), _of(HiveTable), _META, NO_OBJECT),
@@ -207,7 +207,8 @@ class _Socket:
     def is_open(self) -> bool:
         """Whether the other side has neither closed it nor said anything."""
         try:
-            self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+            self._socket.settimeout(0)
+            self._socket.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
             return True
         except OSError:
@@ -238,7 +239,7 @@ class Connection:
     def call(self, name: str, arguments: Sequence[object]) -> Any:
         """What a call returns. Raises OSError, `MetastoreFault` and `Nonsense`."""
         self._socket.deadline_s = self._clock.monotonic_s() + CALL_SECONDS_MAX
-        call = _CALLS[name]
+        call = CALLS[name]
         try:
             self._send(name, call, arguments)
             return self._received(name, call)
