@@ -34,6 +34,7 @@ def test_nobody_is_told_to_fetch_compactord_from_an_index() -> None:
     ("module", "extra"),
     [
         ("compactord/catalog/jdbc/kind.py", "jdbc"),
+        ("compactord/catalog/hive/kind.py", "hive"),
         ("compactord/catalog/rest/kind.py", "rest"),
         ("compactord/storage/objects/bucket.py", "stores"),
     ],

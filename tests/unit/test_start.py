@@ -18,6 +18,7 @@ _HEAVY = (
     "rich",
     "shtab",
     "sqlalchemy",
+    "thrift",
     "urllib3",
     "structlog",
     "yaml",

@@ -29,8 +29,8 @@ from compactord.errors import (
 )
 from compactord.paimon.table import BRANCH_MARK, TableRef, branch_of
 
-_INPUT = "org.apache.paimon.hive.mapred.PaimonInputFormat"
-_OUTPUT = "org.apache.paimon.hive.mapred.PaimonOutputFormat"
+INPUT = "org.apache.paimon.hive.mapred.PaimonInputFormat"
+OUTPUT = "org.apache.paimon.hive.mapred.PaimonOutputFormat"
 _LOCATION = "paimon_location"
 
 
@@ -162,7 +162,9 @@ class HiveCatalog(Catalog):
 
 def _is_paimon(found: HiveTable) -> bool:
     sd = found.sd
-    return sd is not None and (sd.input, sd.output) == (_INPUT, _OUTPUT)
+    if not (found.name and found.database and sd):
+        return False
+    return (sd.input, sd.output) == (INPUT, OUTPUT)
 
 
 def _identity(found: HiveTable) -> str:

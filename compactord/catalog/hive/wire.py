@@ -161,6 +161,10 @@ CALLS: Mapping[str, _Call] = {
 }
 
 
+# What Thrift raises for bytes that are no answer, in C and in Python.
+_DECODING = (TException, ArithmeticError, ValueError, TypeError, MemoryError, RecursionError)
+
+
 class MetastoreFault(Exception):
     """The metastore's own answer that it will not; `kind` is the name of its exception."""
 
@@ -245,7 +249,7 @@ class Connection:
             return self._received(name, call)
         except TApplicationException as error:
             raise Nonsense(f"it does not know {name} ({error})") from None
-        except (TException, ValueError, TypeError, MemoryError, RecursionError) as error:
+        except _DECODING as error:
             raise Nonsense(f"{type(error).__name__} in the answer to {name}") from None
 
     def _send(self, name: str, call: _Call, arguments: Sequence[object]) -> None:

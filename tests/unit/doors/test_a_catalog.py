@@ -154,9 +154,11 @@ def test_its_options_are_taken_and_others_refused_in_its_words(lake: Lake, tmp_p
     assert found == {
         "pointers.server": "a server that runs",
         "pointers.servr": "a catalog option of Paimon; did you mean pointers.server?",
-        "uri": "no such option, unless metastore is jdbc or rest",
+        "uri": "no such option, unless metastore is jdbc or hive or rest",
     }
-    with pytest.raises(ConfigInvalid, match="expected filesystem or jdbc or rest, the metastores"):
+    with pytest.raises(
+        ConfigInvalid, match="expected filesystem or jdbc or hive or rest, the metastores"
+    ):
         load_usable(lake.config(tmp_path), (), lake.known)
 
 
