@@ -118,7 +118,7 @@ class HiveClient:
             host, port = self._addresses[position]
             try:
                 connection = Connection(host, port, self._clock)
-            except OSError as error:
+            except (OSError, UnicodeError) as error:
                 failures.append(f"{host}:{port}: {_why(error)}")
                 continue
             self._first = position
@@ -137,5 +137,5 @@ def _close_all(connections: Sequence[Connection]) -> None:
         connection.close()
 
 
-def _why(error: OSError) -> str:
-    return error.strerror or str(error) or type(error).__name__
+def _why(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__

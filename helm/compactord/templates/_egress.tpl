@@ -48,11 +48,17 @@
 {{- $ports | uniq | toJson }}
 {{- end }}
 
-{{/* Ports of the databases of JDBC catalogs, and of a Spark elsewhere, as JSON. */}}
+{{/* Ports of the databases of JDBC catalogs, of the metastores of Hive catalogs, and of a Spark elsewhere, as JSON. */}}
 {{- define "compactord.daemonPorts" -}}
 {{- $ports := list }}
 {{- range $name, $catalog := .Values.config.catalogs }}
 {{- $uri := dig "options" "uri" "" $catalog | toString }}
+{{- if and (eq (dig "metastore" "filesystem" $catalog) "hive") $uri }}
+{{- include "compactord.requireKnown" (list $ $name "uri" $uri) }}
+{{- range $address := splitList "," $uri }}
+{{- $ports = append $ports (include "compactord.endpointPort" (list "uri" (trim $address) 9083) | int) }}
+{{- end }}
+{{- end }}
 {{- if and (eq (dig "metastore" "filesystem" $catalog) "jdbc") (not (hasPrefix "jdbc:sqlite:" $uri)) }}
 {{- include "compactord.requireKnown" (list $ $name "uri" $uri) }}
 {{- $default := ternary 5432 3306 (hasPrefix "jdbc:postgresql:" $uri) }}
