@@ -130,13 +130,13 @@ def test_a_configuration_says_each_wrong_option_with_its_line_and_no_secret(
               locked: true
           d:
             warehouse: /wh
-            metastore: hive
+            metastore: glue
         """,
     )
     metastore = said(capsys, "config", "check", "--config", config, code=2)
-    assert "19: catalogs.d.metastore is hive: expected filesystem or jdbc" in metastore
+    assert "19: catalogs.d.metastore is glue: expected filesystem or jdbc" in metastore
     file = Path(config)
-    file.write_text(file.read_text().replace("hive", "filesystem"))
+    file.write_text(file.read_text().replace("glue", "filesystem"))
     found = said(capsys, "config", "check", "--config", config, code=2)
     assert "7: catalogs.a.options.jdbc.password is ***: expected the value in uri" in found
     assert "12: catalogs.b.options.uri is jdbc:mysql://***@h/p: expected" in found

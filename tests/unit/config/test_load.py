@@ -332,7 +332,7 @@ def test_what_cannot_be_meant_is_refused_at_its_place(
         ("catalogs: {lake: {}}\n", "catalogs.lake.warehouse", "has no default"),
         ("catalogs: {lake: null}\n", "catalogs.lake.warehouse", "has no default"),
         ("catalogs: {a.b: {warehouse: /w}}\n", "catalogs.a.b", "a catalog's name"),
-        ("catalogs: {a: {warehouse: /w, metastore: hive}}\n", "catalogs.a.metastore", "supported"),
+        ("catalogs: {a: {warehouse: /w, metastore: glue}}\n", "catalogs.a.metastore", "supported"),
         ("- catalogs\n", "", "a mapping"),
         ("catalogs: {lake: {warehouse: /w}\n", "", "YAML"),
         ("a: 1\n---\nb: 2\n", "", "YAML"),

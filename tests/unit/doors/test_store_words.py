@@ -13,6 +13,7 @@ from compactord.storage.open import STORES
 _PRODUCT = Path(__file__).parents[3] / "compactord"
 # Examples for people, and the signs that a URL of Azure has where others have a password.
 _ALLOWED = {
+    "catalog/hive/kind.py",
     "catalog/jdbc/kind.py",
     "cli/arguments.py",
     "cli/examples.py",
