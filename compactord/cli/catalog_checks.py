@@ -23,6 +23,7 @@ from compactord.errors import (
     CompactordError,
     StoreMissing,
     TableNotFound,
+    UnsupportedTable,
     UsageError,
 )
 from compactord.paimon.table import TableRef
@@ -136,21 +137,28 @@ def _table_checks(name: str, catalog: Catalog, config: ServiceConfig) -> Iterato
         yield failed_check(f"{name}: tables", str(error), mend(error))
         return
     unreadable: list[CompactordError] = list(listed.unreadable.values())
+    refused: list[str] = []
     open_for: dict[str, bool | None] = {}
     for ref in listed.tables:
         try:
             access = catalog.open(ref)
             access.newest_schema()
             open_for.update(_folders(access))
+        except UnsupportedTable as error:
+            refused.append(str(error))
         except CompactordError as error:
             unreadable.append(error)
-    count = count_text(len(listed.tables), "table")
+    count = count_text(len(listed.tables) - len(refused), "table")
     if unreadable:
         found = f"{count}; errors: {len(unreadable)}, first: {unreadable[0]}"
         yield failed_check(f"{name}: tables", found, mend(unreadable[0]))
     else:
         found = f"{count} in {catalog.warehouse}, all readable"
         yield Check(name=f"{name}: tables", verdict=Verdict.OK, found=found)
+    if refused:
+        found = f"{count_text(len(refused), 'table')} refused, first: {refused[0]}"
+        advice = "nothing, if its writers compact it themselves"
+        yield Check(name=f"{name}: refused", verdict=Verdict.WARNING, found=found, advice=advice)
     yield poll_check(name, listed.tables, config)
     closed = [folder for folder, may_write in open_for.items() if may_write is False]
     if closed:

@@ -345,6 +345,14 @@ def _egress(values: Path, *arguments: str) -> dict[str, list[Object]]:
             ],
             [443, 8080],
         ),
+        (
+            [
+                "config.catalogs.lake.metastore=hive",
+                r"config.catalogs.lake.options.uri=thrift://a:9084\, thrift://b",
+                _STORE,
+            ],
+            [443, 9084, 9083],
+        ),
         (["config.spark.master=spark://head:7077"], [7077]),
         (["config.spark.master=sc://connect"], [15002]),
     ],

@@ -23,6 +23,7 @@ from compactord.errors import (
 from compactord.paimon.table import TableRef
 from tests.store_servers import free_port
 from tests.unit.catalog.metastore import Metastore, listening, running, table
+from tests.unit.cli.warehouses import answered, keyed
 
 _S3 = {"s3.region": "r"}
 
@@ -251,3 +252,23 @@ def test_options_that_are_refused(options: dict[str, str], key: str, text: str) 
     with pytest.raises(CatalogOptionInvalid, match=text) as got:
         open_catalog("/wh", metastore="hive", options=given)
     assert got.value.key == key
+
+
+def test_doctor_tries_the_lock_and_names_what_is_refused(
+    stack: ExitStack, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keyed(tmp_path, "d.t", commits=1)
+    metastore = Metastore(
+        table("d", "t", f"file:{tmp_path}/d.db/t"), table("d", "u", "hdfs://nn/x")
+    )
+    uri = stack.enter_context(running(metastore))
+    options = [f"--catalog-option=uri={uri}", "--catalog-option=lock.enabled=true"]
+    found = answered(
+        capsys, "doctor", "--warehouse", str(tmp_path), "--metastore", "hive", *options
+    )
+    checks = {each["check"]: each for each in found["checks"]}
+    assert checks["warehouse: lock"]["verdict"] == checks["warehouse: tables"]["verdict"] == "ok"
+    refused = checks["warehouse: refused"]
+    assert refused["verdict"] == "warning"
+    assert refused["found"].startswith("1 table refused, first: table d.u is refused: hdfs://nn/x")
+    assert metastore.held == set()
