@@ -5,6 +5,7 @@ import org.apache.hadoop.hive.metastore.HiveMetaStore;
 import org.apache.hadoop.hive.metastore.IHMSHandler;
 import org.apache.hadoop.hive.metastore.api.ThriftHiveMetastore;
 import org.apache.hadoop.hive.metastore.txn.TxnDbUtil;
+import org.apache.hadoop.hive.metastore.txn.TxnUtils;
 import org.apache.paimon.catalog.Catalog;
 import org.apache.paimon.catalog.CatalogContext;
 import org.apache.paimon.catalog.CatalogFactory;
@@ -49,6 +50,11 @@ public class Metastore {
         thread.setDaemon(true);
         thread.start();
         return socket.getServerSocket().getLocalPort();
+    }
+
+    /** What a metastore's own thread does now and then: drops locks that nobody has prolonged. */
+    public void housekeeping(String json) throws Exception {
+        TxnUtils.getTxnStore(new HiveConf()).performTimeOuts();
     }
 
     private static Catalog open(JsonNode args) {

@@ -14,6 +14,7 @@ from compactord.catalog.open import open_catalog
 from tests.oracle.contest import PROGRAM
 from tests.oracle.judge_jvm import JAVA_OPTIONS, JudgeJvm
 
+FORGET_SECONDS = 2
 _METASTORE = Path(__file__).with_name("Metastore.java")
 _OPENED = [f"--add-opens=java.base/java.{name}=ALL-UNNAMED" for name in ("net", "lang", "util")]
 # Without it Log4j looks for classes in a way that fails beside another loader.
@@ -71,6 +72,8 @@ def hive_metastore(folder: Path) -> Iterator[Metastore]:
             "datanucleus.connectionPoolingType": "HikariCP",
             "hive.metastore.schema.verification": "false",
             "hive.metastore.warehouse.dir": f"file:{warehouse}",
+            # Locks are dropped only by the `housekeeping` of a test.
+            "hive.txn.timeout": f"{FORGET_SECONDS}s",
             "derby.stream.error.file": str(folder / "derby.log"),
         }
         port = java.call("Metastore", "start", properties)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,13 +19,15 @@ from compactord.errors import CatalogUnavailable, TableNotFound
 from compactord.paimon.table import TableRef
 from tests import builders
 from tests.oracle.contest import Contest
-from tests.oracle.hive_metastore import Metastore, hive_metastore
+from tests.oracle.hive_metastore import FORGET_SECONDS, Metastore, hive_metastore
 from tests.oracle.judge import Judge
 
 
 @pytest.fixture(scope="module")
 def metastore(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Metastore]:
     with hive_metastore(tmp_path_factory.mktemp("hive")) as running:
+        options = {"bucket": "-1", "write-only": "true"}
+        running.tell("createTable", "locked", java=running.java_options(), options=options)
         yield running
 
 
@@ -104,8 +108,6 @@ def _lock(metastore: Metastore, **more: str) -> HiveLock:
 
 
 def test_two_clients_of_ours_never_hold_one_lock_and_notice_a_robbery(metastore: Metastore) -> None:
-    options = {"bucket": "-1", "write-only": "true"}
-    metastore.tell("createTable", "locked", java=metastore.java_options(), options=options)
     table = TableRef(database="db", name="locked", location="")
     holders: list[str] = []
     most: list[int] = []
@@ -135,3 +137,14 @@ def test_two_clients_of_ours_never_hold_one_lock_and_notice_a_robbery(metastore:
     robber = other.acquire(table)
     assert not held.release()
     assert robber.release()
+
+
+def test_a_lock_that_is_prolonged_outlives_the_metastores_patience(metastore: Metastore) -> None:
+    table = TableRef(database="db", name="patience", location="")
+    settings = {"hive.txn.timeout": f"{FORGET_SECONDS} s"}
+    lock, careless = _lock(metastore, **settings), _lock(metastore)
+    held, forgotten = lock.acquire(table), careless.acquire(replace(table, name="other"))
+    time.sleep(FORGET_SECONDS * 1.5)
+    metastore.java.call("Metastore", "housekeeping", {})
+    assert not forgotten.release()
+    assert held.release()
