@@ -61,7 +61,7 @@ def _measured(case: str, made: Path, folder: Path, arguments: argparse.Namespace
     checkouts = {"": _ROOT} | ({"base_": arguments.base} if arguments.base else {})
     wall: dict[str, list[float]] = {side: [] for side in checkouts}
     cpu: dict[str, list[float]] = {side: [] for side in checkouts}
-    for repetition in range(-_WARM_UPS, arguments.repeat):
+    for repetition in range(-min(_WARM_UPS, arguments.repeat), arguments.repeat):
         for side, checkout in checkouts.items():
             wall_s, cpu_s = _run(case, made, folder, checkout)
             if repetition >= 0:

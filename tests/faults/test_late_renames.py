@@ -53,8 +53,9 @@ def _publications(call: Call) -> bool:
     return call.method == "create_if_absent"
 
 
-@pytest.mark.parametrize("buckets", [(0, 1), (0, 0), (2, 2)])
-@pytest.mark.parametrize("is_keyed", [True, False], ids=["keyed", "appended"])
+@pytest.mark.parametrize(
+    ("is_keyed", "buckets"), [(True, (0, 1)), (True, (0, 0)), (False, (0, 1)), (False, (2, 2))]
+)
 def test_whenever_two_writers_rename_no_row_is_lost_unnamed_and_none_is_there_twice(
     *, is_keyed: bool, buckets: tuple[int, int]
 ) -> None:

@@ -162,7 +162,7 @@ def test_a_doctor_looks_at_everything_that_a_store_has_to_do(
     where = (*_arguments(moto, _filled(moto, "doctor"), uri=uri), "--metastore", "jdbc")
     checks = json.loads(_said(capsys, "doctor", *where, "--json"))["checks"]
     found = {check["check"]: check for check in checks if check["check"].startswith("warehouse: ")}
-    names = ("tables", "lock", "commits", "clock", "latency")
+    names = ("tables", "polls", "lock", "commits", "clock", "latency")
     assert list(found) == [f"warehouse: {name}" for name in names]
     assert {check["verdict"] for check in found.values()} == {"ok"}
     assert " ms for a small request" in found["warehouse: latency"]["found"]

@@ -53,11 +53,15 @@ class Away(InlineEngine):
         super().submit(pickle.loads(payload))
 
 
+@pytest.fixture(autouse=True)
+def _key_as_at_first() -> None:
+    mem_store.accepted["key"] = KEY
+
+
 @pytest.fixture
 def filled() -> tuple[Catalog, dict[int, int], Counter[StorageOp]]:
     """A warehouse with a table that is due, the table's rows, and what its driver asked for."""
     mem_store.buckets.clear()
-    mem_store.accepted["key"] = KEY
     asked: Counter[StorageOp] = Counter()
 
     def report(request: StorageRequest) -> None:
