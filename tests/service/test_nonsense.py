@@ -21,11 +21,18 @@ def _schema(text: str) -> Callable[[Lake, str], None]:
 
 def _after_commits(spoil: Callable[[Path], object]) -> Callable[[Lake, str], None]:
     def create_and_spoil(lake: Lake, name: str) -> None:
-        # Nothing is due yet, so it is spoilt before anything happens.
-        lake.keyed(name, options={"num-sorted-run.compaction-trigger": "6"}).commit(3)
-        spoil(lake.path(name))
+        # Where the daemon does not look: it never sees the table as it was before.
+        elsewhere = Lake(lake.warehouse / "elsewhere")
+        elsewhere.keyed(name, options={"num-sorted-run.compaction-trigger": "6"}).commit(3)
+        spoil(elsewhere.path(name))
+        elsewhere.path(name).rename(lake.path(name))
 
     return create_and_spoil
+
+
+def _denied(lake: Lake, name: str) -> None:
+    lake.keyed(name).commit(3)
+    lake.path(name).chmod(0)
 
 
 def _lists(table: Path) -> None:
@@ -72,7 +79,7 @@ SPOILT = {
         "repeated_failures",
         "LATEST",
     ),
-    "denied": _Spoilt(_after_commits(lambda table: table.chmod(0)), "repeated_failures", "denied"),
+    "denied": _Spoilt(_denied, "repeated_failures", "denied"),
 }
 
 
