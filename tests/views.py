@@ -31,6 +31,7 @@ from compactord.service.view import (
     TableView,
     excluded_view,
 )
+from compactord.table.cycle import Planned
 from compactord.table.status import Backlog, BucketDetail, RunState, RunView, TableInfo, TableShape
 
 NOW_MS = 1_795_000_000_000
@@ -71,6 +72,26 @@ class FixedStatus:
 
     def detail(self, name: TableName) -> TableDetail | None:
         return self.details.get(name)
+
+
+def planned(snapshot_id: int, **changes: Any) -> Planned:
+    """A plan of a table that has nothing to do."""
+    nothing = Planned(
+        snapshot_id=snapshot_id,
+        info=TableInfo(),
+        shape=TableShape(),
+        offered=(),
+        backlog=Backlog(),
+        workable=Backlog(),
+        top=(),
+        discovery_interval_ms=2_000,
+        appended_bytes=0,
+        manifests_read=0,
+        entries_read=0,
+        entries_skipped=0,
+        seconds=0.0,
+    )
+    return replace(nothing, **changes)
 
 
 def table_name(table: str = "sales.orders", catalog: str = "lake") -> TableName:

@@ -11,7 +11,7 @@ from compactord.catalog.access import TableAccess
 from compactord.catalog.check import Check
 from compactord.catalog.publishing import Publishing
 from compactord.commit.locked import CatalogLock
-from compactord.errors import CompactordError, StorageError
+from compactord.errors import CatalogDown, CompactordError, StorageError
 from compactord.paimon.table import TableRef
 from compactord.storage.base import Storage
 
@@ -22,6 +22,24 @@ class TableList:
 
     tables: tuple[TableRef, ...]
     unreadable: Mapping[str, StorageError]
+
+    @staticmethod
+    def of(databases: Iterable[str], tables_of: Callable[[str], Iterable[TableRef]]) -> TableList:
+        """The tables of each database; what one fails with is its own.
+
+        Raises what naming the databases raises, and `CatalogDown`.
+        """
+        tables: list[TableRef] = []
+        unreadable: dict[str, StorageError] = {}
+        for database in databases:
+            try:
+                tables += tables_of(database)
+            except CatalogDown:
+                raise
+            except StorageError as error:
+                unreadable[database] = error
+        tables.sort(key=lambda table: (table.database, table.name))
+        return TableList(tables=tuple(tables), unreadable=unreadable)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

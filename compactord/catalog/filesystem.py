@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from compactord.catalog.access import TableAccess
 from compactord.catalog.base import Catalog, CatalogPlace, TableList
@@ -17,7 +17,7 @@ from compactord.catalog.names import (
 from compactord.catalog.options import read_option
 from compactord.catalog.publishing import Publishing
 from compactord.catalog.registry import CATALOGS
-from compactord.errors import CatalogOptionInvalid, StorageError, TableNotFound
+from compactord.errors import CatalogOptionInvalid, TableNotFound
 from compactord.paimon.options.values import boolean
 from compactord.paimon.table import TableRef, branch_of
 from compactord.storage.base import Storage
@@ -72,26 +72,20 @@ class FilesystemCatalog(Catalog):
         (catalog/FileSystemCatalog.java), and so are names that are not UTF-8: no command or option
         could name them.
         """
-        storage, warehouse = self.warehouse_storage, self.warehouse
         self._publishing.require_root()
-        tables: list[TableRef] = []
-        unreadable: dict[str, StorageError] = {}
-        for database in storage.list(warehouse):
-            if not database.is_folder or not database.name.endswith(DATABASE_SUFFIX):
-                continue
-            folder = f"{warehouse}/{database.name}"
-            name = database.name.removesuffix(DATABASE_SUFFIX)
-            try:
-                found = [child for child in storage.list(folder) if child.is_folder]
-            except StorageError as error:
-                unreadable[name] = error
-                continue
-            for table in found:
-                location = f"{folder}/{table.name}"
-                if _is_text(location) and may_be_table(storage, location):
-                    tables.append(TableRef(database=name, name=table.name, location=location))
-        tables.sort(key=lambda table: (table.database, table.name))
-        return TableList(tables=tuple(tables), unreadable=unreadable)
+        databases = (
+            child.name.removesuffix(DATABASE_SUFFIX)
+            for child in self.warehouse_storage.list(self.warehouse)
+            if child.is_folder and child.name.endswith(DATABASE_SUFFIX)
+        )
+        return TableList.of(databases, self._tables_of)
+
+    def _tables_of(self, database: str) -> Iterator[TableRef]:
+        storage, folder = self.warehouse_storage, f"{self.warehouse}/{database}{DATABASE_SUFFIX}"
+        for name in [child.name for child in storage.list(folder) if child.is_folder]:
+            location = f"{folder}/{name}"
+            if _is_text(location) and may_be_table(storage, location):
+                yield TableRef(database=database, name=name, location=location)
 
 
 def _is_text(path: str) -> bool:

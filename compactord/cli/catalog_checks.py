@@ -26,6 +26,7 @@ from compactord.errors import (
     UnsupportedTable,
     UsageError,
 )
+from compactord.paimon.options.table_options import DISCOVERY_INTERVAL_MS
 from compactord.paimon.table import TableRef
 from compactord.storage.base import Storage
 from compactord.storage.open import STORES
@@ -41,10 +42,9 @@ _STORE_PERMISSION = (
 )
 # A commit waits for some 20 small requests, one after the other.
 _LATENCY_REQUESTS = 5
-# Of a poll that finds nothing new; between those of a table that does not say; of one for a fleet;
-# and how many a second are worth a word: a store bills this many at $3 a day.
+# Of a poll that finds nothing new; between polls for a fleet; and how many a second are worth a
+# word: a store bills this many at $3 a day.
 _POLL_REQUESTS = 3
-_INTERVAL_MS = 10_000
 _LONG_MS = 300_000
 _REQUESTS_MAX = 100
 _LATENCY_MS_MAX = 200
@@ -113,7 +113,7 @@ def poll_check(catalog: str, tables: Iterable[TableRef], config: ServiceConfig) 
     now, longer = 0.0, 0.0
     for table in tables:
         policy = policy_for(config, catalog, table.database, table.name)
-        interval_ms = policy.discovery_interval_ms or _INTERVAL_MS
+        interval_ms = policy.discovery_interval_ms or DISCOVERY_INTERVAL_MS
         quiet_ms = max(interval_ms, policy.max_quiet_interval_ms or 0)
         now += _POLL_REQUESTS * 1000 / quiet_ms
         longer += _POLL_REQUESTS * 1000 / max(quiet_ms, _LONG_MS)

@@ -57,6 +57,9 @@ class ScheduledTable:
     version: int = 0
     # How often it is polled; 0: not known yet.
     interval_ms: int = 0
+    # The snapshot that was found by the last poll, and by how many polls in a row before it.
+    polled_snapshot_id: int = -1
+    quiet_polls: int = 0
     first_poll_ms: int = 0
     last_poll_ms: int = 0
     # Whether the table wants a cycle; since when.
@@ -119,6 +122,14 @@ class ScheduledTable:
     def is_idle(self) -> bool:
         """Whether nothing of the table is under way."""
         return not (self.job or self.maintenance or self.compactions)
+
+    def count_quiet_poll(self) -> None:
+        """A poll has ended: whether it found what the last one did, and nothing to do."""
+        snapshot_id = self.planned.snapshot_id if self.planned else 0
+        is_quiet = snapshot_id == self.polled_snapshot_id
+        is_quiet = is_quiet and not self.compactions and not self.offered
+        self.polled_snapshot_id = snapshot_id
+        self.quiet_polls = self.quiet_polls + 1 if is_quiet else 0
 
     def tell(self, event: Event) -> None:
         """It has happened: count it, and tell the observer."""

@@ -14,6 +14,7 @@ from compactord.config.load import LoadedConfig
 from compactord.config.model import ServiceConfig
 from compactord.config.policy import TablePolicy, policy_for, unmatched_patterns
 from compactord.model import TableName
+from compactord.paimon.options.table_options import DISCOVERY_INTERVAL_MS
 from compactord.scheduler.scheduled_table import ScheduledTable
 from compactord.scheduler.scheduler import Scheduler
 from compactord.service.discovery import Listing
@@ -23,8 +24,6 @@ from compactord.service.view import CatalogView, TableView
 from compactord.table.request import CompactRequest
 
 _log = structlog.get_logger()
-# Until a table has been read: Paimon's default of continuous.discovery-interval.
-_FIRST_INTERVAL_MS = 10_000
 _LEAST_INTERVAL_MS = 100
 # The time between polls of a quiet table doubles no more often.
 _DOUBLED_MAX = 30
@@ -55,8 +54,6 @@ class TableRegistry:
         }
         self.excluded: dict[TableName, TableView] = {}
         self.unmatched: dict[str, str] = {}
-        # The snapshot of each table's last poll, and how many polls before found the same one.
-        self._quiet: dict[TableName, tuple[int, int]] = {}
         # Catalogs of which all tables are known.
         self._listed: set[str] = set()
         self._loaded = loaded
@@ -94,7 +91,6 @@ class TableRegistry:
                 _log.info("table_removed", **name.log_fields)
                 self._scheduler.remove(name)
                 self._timetable.stop_calling(str(name))
-                self._quiet.pop(name, None)
         if not listing.unreadable:
             self._listed.add(listing.catalog)
         self._judge_patterns()
@@ -143,11 +139,7 @@ class TableRegistry:
 
     def polled(self, scheduled: ScheduledTable) -> None:
         """A cycle has read what the table is, which may exclude it, or change when it is polled."""
-        planned = scheduled.planned
-        snapshot_id = planned.snapshot_id if planned else 0
-        known_id, polls = self._quiet.get(scheduled.name, (-1, 0))
-        is_quiet = snapshot_id == known_id and not scheduled.compactions and not scheduled.offered
-        self._quiet[scheduled.name] = snapshot_id, min(polls + 1, _DOUBLED_MAX) if is_quiet else 0
+        scheduled.count_quiet_poll()
         self._judge(scheduled)
 
     def _judge(self, scheduled: ScheduledTable) -> None:
@@ -199,14 +191,13 @@ class TableRegistry:
         interval_ms = scheduled.policy.discovery_interval_ms
         if interval_ms is None:
             planned = scheduled.planned
-            interval_ms = planned.discovery_interval_ms if planned else _FIRST_INTERVAL_MS
+            interval_ms = planned.discovery_interval_ms if planned else DISCOVERY_INTERVAL_MS
         if scheduled.is_excluded:
             # Polled only to see whether its writers still compact.
             interval_ms = max(interval_ms, self._loaded.config.discovery.catalog_list_interval_ms)
         interval_ms = max(_LEAST_INTERVAL_MS, interval_ms)
         longest_ms = max(interval_ms, scheduled.policy.max_quiet_interval_ms or 0)
-        _, quiet_polls = self._quiet.get(scheduled.name, (-1, 0))
-        interval_ms = min(interval_ms << quiet_polls, longest_ms)
+        interval_ms = min(interval_ms << min(scheduled.quiet_polls, _DOUBLED_MAX), longest_ms)
         scheduled.interval_ms = interval_ms
         self._timetable.every(
             str(scheduled.name), interval_ms, partial(self._poll_due, scheduled.name)

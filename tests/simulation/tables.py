@@ -23,7 +23,8 @@ from compactord.paimon.data_file import BucketId
 from compactord.table.backlog import OFFERED_MAX, PendingCompaction, Skip
 from compactord.table.cycle import Cycle, Dispatch, Planned, Settled
 from compactord.table.in_flight import Failed, Finished
-from compactord.table.status import Backlog, TableInfo, TableShape
+from compactord.table.status import Backlog
+from tests.views import planned
 
 MIB = 1 << 20
 TRIGGER, STOP = 5, 8
@@ -212,20 +213,11 @@ class SimTable:
         )
         if oldest is not None and oldest not in offered:
             offered[-1] = oldest
-        return Planned(
-            snapshot_id=self.snapshot_id,
-            info=TableInfo(),
-            shape=TableShape(),
+        return planned(
+            self.snapshot_id,
             offered=tuple(offered),
             backlog=_backlog(waiting),
             workable=_backlog([each for each in waiting if each.bucket not in skip.buckets]),
-            top=(),
-            discovery_interval_ms=2_000,
-            appended_bytes=0,
-            manifests_read=0,
-            entries_read=0,
-            entries_skipped=0,
-            seconds=0.0,
         )
 
     def dispatch(self, bucket: int, *, number: int, free_slots: int) -> Dispatch | None:

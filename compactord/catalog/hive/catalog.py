@@ -19,10 +19,8 @@ from compactord.catalog.names import nearest_names, parse_name, table_at
 from compactord.catalog.publishing import Publishing
 from compactord.clock import SystemClock
 from compactord.errors import (
-    CatalogDown,
     CompactordError,
     ErrorAtPath,
-    StorageError,
     TableNotFound,
     UnsupportedTable,
     UsageError,
@@ -52,20 +50,7 @@ class HiveCatalog(Catalog):
 
     def list_tables(self) -> TableList:
         """See `Catalog`; views and tables of other formats are passed over."""
-        tables: list[TableRef] = []
-        unreadable: dict[str, StorageError] = {}
-        for database in self._databases():
-            try:
-                tables += self._tables_of(database)
-            except MetastoreFault as error:
-                if error.kind != NO_DATABASE:
-                    unreadable[database] = self._client.unavailable(error)
-            except CatalogDown:
-                raise
-            except StorageError as error:
-                unreadable[database] = error
-        tables.sort(key=lambda table: (table.database, table.name))
-        return TableList(tables=tuple(tables), unreadable=unreadable)
+        return TableList.of(self._databases(), self._tables_of)
 
     def _databases(self) -> list[str]:
         try:
@@ -74,12 +59,16 @@ class HiveCatalog(Catalog):
             raise self._client.unavailable(error) from None
 
     def _tables_of(self, database: str) -> Iterator[TableRef]:
-        names = self._client.table_names(database)
-        for start in range(0, len(names), self._given.batch_size):
-            batch = names[start : start + self._given.batch_size]
-            for found in self._client.tables(database, batch):
-                if _is_paimon(found):
-                    yield self._ref(found)
+        try:
+            names = self._client.table_names(database)
+            for start in range(0, len(names), self._given.batch_size):
+                batch = names[start : start + self._given.batch_size]
+                for found in self._client.tables(database, batch):
+                    if _is_paimon(found):
+                        yield self._ref(found)
+        except MetastoreFault as error:
+            if error.kind != NO_DATABASE:
+                raise self._client.unavailable(error) from None
 
     def find_table(self, name: str) -> TableRef:
         """See `Catalog`."""

@@ -29,11 +29,9 @@ from compactord.catalog.rest.lent import LentSpec, client_of, has_secrets, witho
 from compactord.catalog.rest.publisher import RestPublisher
 from compactord.errors import (
     AccessDenied,
-    CatalogDown,
     CatalogOptionInvalid,
     CompactordError,
     ErrorAtPath,
-    StorageError,
     TableNotFound,
     UnsupportedTable,
     UsageError,
@@ -64,26 +62,19 @@ class RestCatalog(Catalog):
 
     def list_tables(self) -> TableList:
         """See `Catalog`; views and tables of other formats are passed over."""
-        tables: list[TableRef] = []
-        unreadable: dict[str, StorageError] = {}
-        for database in self._client.pages("databases", key="databases"):
-            try:
-                tables += self._tables_of(str(database))
-            except NoSuchResource:
-                continue
-            except CatalogDown:
-                raise
-            except StorageError as error:
-                unreadable[str(database)] = error
-        tables.sort(key=lambda table: (table.database, table.name))
-        return TableList(tables=tuple(tables), unreadable=unreadable)
+        databases = self._client.pages("databases", key="databases")
+        return TableList.of(map(str, databases), self._tables_of)
 
     def _tables_of(self, database: str) -> Iterator[TableRef]:
         parts = ("databases", database, "table-details")
-        for item in self._client.pages(*parts, key="tableDetails"):
-            found = served_table(item, "/".join((self._client.uri, *parts)))
-            if found.type == "table":
-                yield self._ref(database, found)
+        try:
+            for item in self._client.pages(*parts, key="tableDetails"):
+                found = served_table(item, "/".join((self._client.uri, *parts)))
+                if found.type == "table":
+                    yield self._ref(database, found)
+        except NoSuchResource:
+            # Dropped since the databases were named.
+            return
 
     def find_table(self, name: str) -> TableRef:
         """See `Catalog`."""

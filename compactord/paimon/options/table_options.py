@@ -39,6 +39,8 @@ class MergeEngine(enum.Enum):
 
 # Of tables which name none.
 USUAL_MERGE_ENGINE = MergeEngine.DEDUPLICATE
+# Of a table that does not say how often it is polled.
+DISCOVERY_INTERVAL_MS = 10_000
 
 
 class SequenceInit(enum.Enum):
@@ -216,7 +218,7 @@ def parse_options(schema: TableSchema, overrides: Mapping[str, str] | None = Non
         partition_default_name=texts.read("partition.default-name", str, "__DEFAULT_PARTITION__"),
         partition_legacy_name=texts.read("partition.legacy-name", option_values.boolean, True),
         discovery_interval_ms=texts.read(
-            "continuous.discovery-interval", option_values.duration_ms, 10_000
+            "continuous.discovery-interval", option_values.duration_ms, DISCOVERY_INTERVAL_MS
         ),
         compaction=_compaction(texts, trigger, has_key=bool(schema.primary_keys)),
         commit=_commit(texts),

@@ -19,8 +19,7 @@ from compactord.service.metrics import OPENMETRICS, TEXT, Metrics
 from compactord.service.observer import LoggingObserver
 from compactord.service.view import ServiceView, TableStatus, TableView
 from compactord.storage.requests import RequestTotal, StorageOp, StorageOutcome, StorageRequest
-from compactord.table.cycle import Planned
-from compactord.table.status import Backlog, RunState, TableInfo, TableShape
+from compactord.table.status import RunState, TableInfo, TableShape
 from tests.views import (
     NOW_MS,
     append_view,
@@ -28,6 +27,7 @@ from tests.views import (
     compaction_view,
     halt,
     pattern_excluded_view,
+    planned,
     service_view,
     table_view,
 )
@@ -424,22 +424,8 @@ def test_what_happens_is_counted() -> None:
             name=name, snapshot_id=1, attempts=1, compactions=(1, 2, 3), buckets=3, seconds=0.2
         )
     )
-    planned = Planned(
-        snapshot_id=1,
-        info=TableInfo(),
-        shape=TableShape(),
-        offered=(),
-        backlog=Backlog(),
-        workable=Backlog(),
-        top=(),
-        discovery_interval_ms=1,
-        appended_bytes=0,
-        manifests_read=4,
-        entries_read=9,
-        entries_skipped=2,
-        seconds=0.1,
-    )
-    observer.told(Polled(name=name, seconds=0.1, planned=planned, before=None))
+    plan = planned(1, manifests_read=4, entries_read=9, entries_skipped=2)
+    observer.told(Polled(name=name, seconds=0.1, planned=plan, before=None))
     put = StorageRequest(store="s3", op=StorageOp.PUT, outcome=StorageOutcome.ERROR, seconds=0.5)
     metrics.storage_request(replace(put, is_repeated=True))
     metrics.storage_request(replace(put, outcome=StorageOutcome.OK, size_bytes=77))

@@ -29,10 +29,10 @@ from compactord.service.table_jobs import TableSpec
 from compactord.service.timetable import Timetable
 from compactord.service.view import excluded_view
 from compactord.table.backlog import PendingCompaction
-from compactord.table.cycle import Planned
-from compactord.table.status import Backlog, TableInfo, TableShape
+from compactord.table.status import TableInfo
 from tests.builders import VirtualClock
 from tests.storages import MemoryStorage
+from tests.views import planned
 
 DUE = PendingCompaction(
     bucket=BucketId(b"", 0),
@@ -111,24 +111,6 @@ def _registry(
     return TableRegistry(loaded, scheduler, specs, timetable=timetable, clock=clock), scheduler
 
 
-def _planned(snapshot_id: int) -> Planned:
-    return Planned(
-        snapshot_id=snapshot_id,
-        info=TableInfo(),
-        shape=TableShape(),
-        offered=(),
-        backlog=Backlog(),
-        workable=Backlog(),
-        top=(),
-        discovery_interval_ms=2_000,
-        appended_bytes=0,
-        manifests_read=0,
-        entries_read=0,
-        entries_skipped=0,
-        seconds=0.0,
-    )
-
-
 def test_tables_of_a_database_that_cannot_be_listed_are_not_taken_for_dropped() -> None:
     registry, scheduler = _registry(VirtualClock())
     registry.listed(_listing("a.x", "b.y", "b.z"))
@@ -173,7 +155,7 @@ def test_a_quiet_table_is_polled_less_and_less_until_it_changes() -> None:
     scheduled, seen = scheduler.tables[_name("a.x")], []
     # Snapshots, and whether something is due on them: that is tried at each poll.
     for snapshot_id, is_due in [(7, 0), *[(7, 0)] * 4, (7, 1), (7, 0), (8, 0), (8, 0)]:
-        scheduled.planned = _planned(snapshot_id)
+        scheduled.planned = planned(snapshot_id)
         scheduled.offered = {DUE.bucket: DUE} if is_due else {}
         registry.polled(scheduled)
         seen.append(scheduled.interval_ms // 1000)
