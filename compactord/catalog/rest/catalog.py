@@ -72,9 +72,10 @@ class RestCatalog(Catalog):
                 found = served_table(item, "/".join((self._client.uri, *parts)))
                 if found.type == "table":
                     yield self._ref(database, found)
-        except NoSuchResource:
-            # Dropped since the databases were named.
-            return
+        except NoSuchResource as error:
+            # Dropped since the databases were named, in the server's own word: a gateway's is none.
+            if error.kind.upper() != "DATABASE":
+                raise
 
     def find_table(self, name: str) -> TableRef:
         """See `Catalog`."""

@@ -273,6 +273,7 @@ def test_what_concerns_one_database_or_table_leaves_the_others(
     catalog = _catalog(server)
     for fault, error in (
         (_only("other/table-details", (403, None)), AccessDenied),
+        (_only("other/table-details", (404, None)), ObjectNotFound),
         (_only("other/table-details", (500, None)), CatalogUnavailable),
         (_only("other/table-details", (200, {"tableDetails": [{"id": 1}]})), CatalogUnavailable),
     ):
@@ -280,7 +281,7 @@ def test_what_concerns_one_database_or_table_leaves_the_others(
         listed = catalog.list_tables()
         assert [table.full_name for table in listed.tables] == ["db.t"]
         assert isinstance(listed.unreadable["other"], error)
-    server.fault = _only("other/table-details", (404, None))
+    server.fault = _only("other/table-details", (404, {"resourceType": "DATABASE"}))
     assert not catalog.list_tables().unreadable
 
 
