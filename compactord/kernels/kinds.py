@@ -15,8 +15,7 @@ from compactord.kernels.columns import Bools, fixed_values
 
 VALUE_KIND = "_VALUE_KIND"
 SEQUENCE_NUMBER = "_SEQUENCE_NUMBER"
-INSERT = 0
-DELETE = 3
+INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = range(4)
 
 
 def is_retract(kinds: pa.Array) -> Bools:

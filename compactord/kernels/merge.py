@@ -13,21 +13,27 @@ batches that the caller holds. A function that needs all records adds a sorted c
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from compactord.kernels.columns import Int64s
+from compactord.errors import TaskError
+from compactord.kernels.changelog import MERGED, NEW, SAME, MergedKeys
+from compactord.kernels.columns import Bools, Int64s, fixed_values
 from compactord.kernels.functions.base import MergeFunction, Needs, OrderedRecords
-from compactord.kernels.gather import concat_column, hand_on
-from compactord.kernels.grouping import group_rows, last_rows
+from compactord.kernels.gather import concat_column, gather, hand_on
+from compactord.kernels.grouping import Groups, group_rows, last_rows
 from compactord.kernels.kinds import SEQUENCE_NUMBER, VALUE_KIND
 from compactord.kernels.order import MergeOrder
 from compactord.kernels.records import Records
 from compactord.kernels.ties import MergeTree
 from compactord.kernels.window import Window, windows
 
+# The level of the file that a record is from (int8): a column of the records of `merge_keys`.
+LEVEL = "_LEVEL"
 # How many of a window's last rows are read first to find the history of the merge tree.
 _TAIL_ROWS = 128
 
@@ -60,6 +66,32 @@ def merge_runs(
         yield from merge.merge_window(window)
 
 
+def merge_keys(
+    runs: Sequence[Iterator[pa.RecordBatch]],
+    order: MergeOrder,
+    function: MergeFunction,
+    *,
+    before_level: int,
+    window_rows: int,
+    window_bytes: int,
+    keys_repeat: bool = False,
+) -> Iterator[MergedKeys]:
+    """As `merge_runs`, with what each key was before: its record of the level `before_level`.
+
+    Batches have a column `LEVEL` besides, as their last; results lack it. Raises `TaskError` also
+    when a key has two records of that level.
+    """
+    merge = _Merge(order, function, len(runs), keys_repeat=keys_repeat)
+    for window in windows(
+        runs,
+        order.key_columns,
+        window_rows=window_rows,
+        window_bytes=window_bytes,
+        keys_repeat=keys_repeat,
+    ):
+        yield from merge.merge_keys(window, before_level)
+
+
 class _Merge:
     """The state of a merge between windows: the history of the tie-breaking tree."""
 
@@ -78,31 +110,81 @@ class _Merge:
         self._compared_columns = tuple(dict.fromkeys(names))
 
     def merge_window(self, window: Window) -> Iterator[pa.RecordBatch]:
-        present = [run for run, batches in enumerate(window) if batches]
         parts = [batch for batches in window for batch in batches]
-        if len(present) == 1 and not self._keys_repeat:
-            if self._tree is not None:
-                self._tree.pass_run(present[0])
+        if self._is_one_run(window):
             return hand_on(parts)
-        order = self._order
-        columns = {
+        columns = self._columns(parts)
+        rows, starts = self._ordered(window, columns, None)
+        return self._merged(parts, rows, starts, columns)
+
+    def merge_keys(self, window: Window, before_level: int) -> Iterator[MergedKeys]:
+        parts = [batch for batches in window for batch in batches]
+        if self._is_one_run(window):
+            for batch in hand_on(parts):
+                is_before = fixed_values(batch.column(LEVEL), np.int8) == before_level
+                fates = np.where(is_before, SAME, NEW).astype(np.int8)
+                yield MergedKeys(batch.drop_columns([LEVEL]), fates, ())
+            return
+        columns = self._columns(parts)
+        levels = concat_column([part.column(LEVEL) for part in parts])
+        keys = [columns[name] for name in self._order.key_columns]
+        groups = group_rows(keys, sum(map(bool, window)))
+        before = _before(groups, fixed_values(levels, np.int8) == before_level)
+        parts = [part.drop_columns([LEVEL]) for part in parts]
+        rows, starts = self._ordered(window, columns, groups)
+        # The keys that have a result: one in each row, in order.
+        found = before.key_of_row[rows if starts is None else rows[starts]]
+        for batch in self._merged(parts, rows, starts, columns):
+            those, found = np.split(found, [batch.num_rows])
+            fates = before.fates[those]
+            merged = before.rows[those[fates == MERGED]]
+            earlier = tuple(gather(parts, merged, columns)) if len(merged) else ()
+            yield MergedKeys(batch, fates, earlier)
+        assert not len(found), "a function returns one row for each key"
+
+    def _is_one_run(self, window: Window) -> bool:
+        """Whether each row is the only one of its key."""
+        present = [run for run, batches in enumerate(window) if batches]
+        if len(present) > 1 or self._keys_repeat:
+            return False
+        if self._tree is not None:
+            self._tree.pass_run(present[0])
+        return True
+
+    def _columns(self, parts: Sequence[pa.RecordBatch]) -> Mapping[str, pa.Array]:
+        """The columns that decide about the order of rows, whole."""
+        return {
             name: concat_column([part.column(name) for part in parts])
             for name in self._compared_columns
         }
+
+    def _merged(
+        self,
+        parts: Sequence[pa.RecordBatch],
+        rows: Int64s,
+        starts: Int64s | None,
+        columns: Mapping[str, pa.Array],
+    ) -> Iterator[pa.RecordBatch]:
+        records = OrderedRecords(parts, rows, starts, columns, self._order.key_columns)
+        return self._function.merge(records)
+
+    def _ordered(
+        self, window: Window, columns: Mapping[str, pa.Array], groups: Groups | None
+    ) -> tuple[Int64s, Int64s | None]:
+        """Rows and starts as `OrderedRecords` has them; `groups` where they are known already."""
+        order = self._order
+        present = [run for run, batches in enumerate(window) if batches]
         keys = [columns[name] for name in order.key_columns]
         needs_last = self._function.needs is Needs.LAST
         by_run = order.disjoint_sequences and not order.sequence_fields and not order.ignore_delete
-        if needs_last and by_run:
-            rows, starts = last_rows(keys, len(present)), None
-        else:
-            groups = group_rows(keys, len(present))
-            run_ends = np.cumsum([sum(batch.num_rows for batch in run) for run in window])
-            records = Records(order, groups, columns, run_ends)
-            if needs_last:
-                rows, starts = self._pick(records, present), None
-            else:
-                rows, starts = records.in_order(self._tree)
-        return self._function.merge(OrderedRecords(parts, rows, starts, columns, order.key_columns))
+        if needs_last and by_run and groups is None:
+            return last_rows(keys, len(present)), None
+        groups = groups or group_rows(keys, len(present))
+        run_ends = np.cumsum([sum(batch.num_rows for batch in run) for run in window])
+        records = Records(order, groups, columns, run_ends)
+        if needs_last:
+            return self._pick(records, present), None
+        return records.in_order(self._tree)
 
     def _pick(self, records: Records, present: Sequence[int]) -> Int64s:
         """The row numbers of the last record of each key, in key order."""
@@ -132,3 +214,30 @@ class _Merge:
             size *= 8
         rows, _ = records.sequenced(0)
         tree.pass_rows(rows)
+
+
+class _Before(NamedTuple):
+    """What the keys of a window had before; keys are counted from 0, in order.
+
+    `fates` are those of `MergedKeys`, `rows` the row numbers of the records before (-1: none).
+    `key_of_row` is the key of each of the window's rows.
+    """
+
+    fates: npt.NDArray[np.int8]
+    rows: Int64s
+    key_of_row: Int64s
+
+
+def _before(groups: Groups, is_before: Bools) -> _Before:
+    keys: Int64s = np.cumsum(groups.ends) - groups.ends
+    key_of_row = np.empty(len(keys), np.int64)
+    key_of_row[groups.order] = keys
+    places = np.flatnonzero(is_before[groups.order])
+    owners: Int64s = keys[places]
+    if (np.diff(owners) == 0).any():
+        raise TaskError("a key has two records on the highest level")
+    rows = np.full(int(keys[-1]) + 1, -1, np.int64)
+    rows[owners] = groups.order[places]
+    fates = np.where(np.bincount(keys) > 1, MERGED, SAME).astype(np.int8)
+    fates[rows < 0] = NEW
+    return _Before(fates, rows, key_of_row)
