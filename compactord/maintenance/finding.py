@@ -23,6 +23,7 @@ class FindingKind(enum.Enum):
     DATA_FILE_MISSING = "data_file_missing"
     DATA_FILE_SIZE = "data_file_size"
     DATA_FILE_DAMAGED = "data_file_damaged"
+    CHANGELOG_FILE_MISSING = "changelog_file_missing"
     LEVELS_OVERLAP = "levels_overlap"
     INDEX_FILE_MISSING = "index_file_missing"
     INDEX_FILE_SIZE = "index_file_size"

@@ -24,6 +24,7 @@ _MAY_PASS = {
     FindingKind.HINT_WRONG,
     FindingKind.METADATA_MISSING,
     FindingKind.DATA_FILE_MISSING,
+    FindingKind.CHANGELOG_FILE_MISSING,
     FindingKind.INDEX_FILE_MISSING,
     FindingKind.CANNOT_BE_READ,
 }
@@ -120,6 +121,10 @@ def _verified_once(
                 unknown.append(f"data files of {version.name}: its metadata cannot be read")
             else:
                 files_of.append(version.name)
+            if version.name.startswith("snapshot "):
+                # As for metadata: the changelog of a tagged snapshot goes with the snapshot.
+                changelog = check.changelog(version.snapshot)
+                findings += (replace(each, needed_by=(version.name,)) for each in changelog)
     unknown += _not_read(counts)
     return Verified(
         findings=_once(findings),

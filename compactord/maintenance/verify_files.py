@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Protocol
 
@@ -27,6 +27,7 @@ from compactord.paimon import paths
 from compactord.paimon.avro.columns import Ints
 from compactord.paimon.data_file import BucketId, DataFile, ManifestEntry
 from compactord.paimon.manifest.index_manifest import read_index_entries
+from compactord.paimon.manifest.manifest_files import read_entries, read_manifest_list
 from compactord.paimon.snapshot import Snapshot
 from compactord.state.base_files import BaseFiles
 from compactord.state.load_files import load_live_files
@@ -126,6 +127,35 @@ class FileCheck:
         for bucket, named in vectors.items():
             yield from self._dangling(bucket, named)
         yield from self._footers(base, np.flatnonzero(is_new), gone)
+
+    def changelog(self, snapshot: Snapshot) -> Iterator[Finding]:
+        """What is wrong with a snapshot's changelog files, which only streaming readers need."""
+        name, size = snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size
+        if name is None:
+            return
+        path = paths.manifest_path(self._location, name)
+        try:
+            manifests = read_manifest_list(self._storage, path, size)
+            entries = [e for m in manifests for e in read_entries(self._storage, self._location, m)]
+        except CompactordError:
+            return  # A finding among the metadata.
+        rows, recorded = sum(e.file.row_count for e in entries), snapshot.changelog_record_count
+        if rows != (recorded or 0):
+            message = f"names {rows:,} rows, but snapshot {snapshot.id} has counted {recorded:,}"
+            advice = "Readers do not count: compare what they were told with the table's rows."
+            kind = FindingKind.METADATA_DAMAGED
+            yield Finding(kind=kind, path=path, message=message, advice=advice)
+        files = list(self._present(entries, set()))
+        status = attempted(self._storage.status)
+        statuses = results_of(self._storage, status, [each for each, _ in files])
+        for (each, file), found in zip(files, statuses, strict=True):
+            finding = _file_finding(each, file.file_size, found)
+            if finding is not None and finding.kind is FindingKind.DATA_FILE_MISSING:
+                kind = FindingKind.CHANGELOG_FILE_MISSING
+                advice = "Restore it from a backup: streaming readers fail at this snapshot."
+                finding = replace(finding, kind=kind, advice=advice)
+            if finding is not None:
+                yield finding
 
     def _listed(self, bucket: BucketId) -> _Listing:
         folder = self._rules.bucket_folder(bucket)

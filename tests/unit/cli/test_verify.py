@@ -105,6 +105,14 @@ class Home:
         Path(path).write_bytes(list_data)
         self.change(snapshot_id, delta_manifest_list_size=len(list_data))
 
+    def tell(self, snapshot_id: int, *, rows: int) -> Path:
+        """Snapshot 8 tells what another added, and counts so many rows; the first file of it."""
+        told = self.metadata(snapshot_id, "delta_manifest_list")
+        size = told.stat().st_size
+        changelog = {"changelog_manifest_list": told.name, "changelog_manifest_list_size": size}
+        self.change(8, **changelog, changelog_record_count=rows)
+        return self.folder / "bucket-0" / self._entries(snapshot_id)[0].file.file_name
+
     def _entries(self, snapshot_id: int) -> tuple[ManifestEntry, ...]:
         path = str(self.metadata(snapshot_id, "delta_manifest_list"))
         (listed,) = read_manifest_list(LOCAL, path)
@@ -276,6 +284,16 @@ CASES: dict[str, tuple[str, str, Callable[[Home], str]]] = {
         "vector_without_file",
         "deletion vector of nobody.parquet",
         lambda t: t.index(vector_of="nobody.parquet").name,
+    ),
+    "changelog file": (
+        "changelog_file_missing",
+        "does not exist",
+        lambda t: _gone(t.tell(4, rows=1)),
+    ),
+    "another number of changes": (
+        "metadata_damaged",
+        "names 1 rows, but snapshot 8 has counted 5",
+        lambda t: [t.tell(4, rows=5), t.metadata(4, "delta_manifest_list").name][1],  # type: ignore[list-item]
     ),
     "data file": ("data_file_missing", "does not exist", lambda t: _gone(t.data_files(7)[0])),
     "data file of another size": (
