@@ -85,11 +85,7 @@ class WorkKind(enum.Enum):
 
 
 class PickRule(enum.Enum):
-    """Which release's universal compaction picks from sorted runs.
-
-    2.0: a large level 1 is merged with each pick and stays level 1, without bound. 2.1: it counts
-    for the size ratio, and moves on.
-    """
+    """Which release's universal compaction picks: by 2.1 a large level 1 does not stay there."""
 
     RELEASE_2_0 = "2.0"
     RELEASE_2_1 = "2.1"
@@ -109,10 +105,9 @@ class SortedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """Runs whose key ranges touch no other section's; the order of runs settles ties.
+    """Runs whose key ranges touch no other section's, in the order of IntervalPartition.java.
 
-    Order as IntervalPartition.java returns it. `level` of a run here is that of its first file: a
-    section's run may mix files of several levels.
+    A section's run may mix files of several levels; its `level` is that of the first.
     """
 
     runs: tuple[SortedRun, ...]
@@ -120,31 +115,42 @@ class Section:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewrite:
-    """One rewrite call: sections in key order, written by one rolling writer."""
+    """One rewrite call: sections in key order, written by one rolling writer.
+
+    `drop_deletes`: retracts are left out of the new files. `changelog`: what changes above the
+    files on the output level is written, too.
+    """
 
     sections: tuple[Section, ...]
+    drop_deletes: bool = False
+    changelog: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upgrade:
-    """The same file on a higher level: metadata only."""
+    """The same file on a higher level: metadata only, but for its rows in a `changelog`."""
 
     file: DataFile
+    changelog: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeCompaction:
-    """A decision on one bucket of a primary-key table.
+    """A decision on one bucket of a primary-key table: `actions` in key order.
 
-    `actions` in key order. Files of the picked unit that stay where they are appear nowhere.
+    Files of the picked unit that stay where they are appear nowhere.
     """
 
     bucket: BucketId
     total_buckets: int
     reason: CompactReason
     output_level: int
-    drop_deletes: bool
     actions: tuple[Rewrite | Upgrade, ...]
+
+    @property
+    def drop_deletes(self) -> bool:
+        """Whether a rewrite leaves retracts out."""
+        return any(isinstance(each, Rewrite) and each.drop_deletes for each in self.actions)
 
     @property
     def upgraded(self) -> tuple[DataFile, ...]:
@@ -172,8 +178,7 @@ class AppendCompaction:
     total_buckets: int
     reason: CompactReason
     files: tuple[DataFile, ...]
-    # Bucketed tables keep sequence ranges of several outputs disjoint and ascending.
-    ordered: bool
+    ordered: bool  # sequence ranges of several outputs are disjoint and ascending
 
     @property
     def inputs(self) -> tuple[DataFile, ...]:
@@ -187,8 +192,7 @@ Compaction = MergeCompaction | AppendCompaction
 class InputFile:
     """What a worker needs to read one file; `path` is whole, `file_format` as in `formats`.
 
-    `older_schema` is the place of the file's columns in `Subcompaction.older_schemas`; None: the
-    file has the columns of the latest schema.
+    `older_schema` is the place of its columns in `Subcompaction.older_schemas`; None: the latest.
     """
 
     path: str
@@ -197,6 +201,7 @@ class InputFile:
     row_count: int
     min_sequence_number: int
     max_sequence_number: int
+    level: int = 0
     older_schema: int | None = None
     # Of all its records; None: each has the one in the file.
     sequence_number: int | None = None
@@ -209,23 +214,36 @@ class InputFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyRange:
-    """Serialised keys (BinaryRow of the trimmed primary key): lower inclusive, upper exclusive.
-
-    None leaves that end open.
-    """
+    """Serialised keys (BinaryRow), lower inclusive, upper exclusive; None leaves an end open."""
 
     lower: bytes | None = None
     upper: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MergeSpec:
-    """How rows of one key become one row: sections of runs of files, and a merge function's name.
+class ChangelogSpec:
+    """What is written beside the merged rows: how they differ from the records of `before_level`.
 
-    `sections` are in key order. Records of a key are ordered by the sequence fields (nulls first
-    in both directions), then by sequence number, then as Java's loser tree meets them. Expired
-    records are left out before they are merged. `merge_engine` as in `kernels.functions`; `rules`
-    are what its function is told.
+    `write` is how changelog files are made. `compared`: a row whose values in these columns are as
+    before has not changed; None: whatever was merged has. `updates_before` and `deletes` say
+    whether rows of the kinds -U and -D are written.
+    """
+
+    before_level: int
+    write: WriteSpec
+    compared: tuple[str, ...] | None
+    updates_before: bool = True
+    deletes: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeSpec:
+    """How rows of one key become one row: sections of runs of files, in key order.
+
+    Records of a key are ordered by the sequence fields (nulls first in both directions), then by
+    sequence number, then as Java's loser tree meets them; expired ones are left out before.
+    `merge_engine` as in `kernels.functions`; `rules` are what its function is told.
+    `keeps_inputs`: the files stay, so that no rows are written but those of the `changelog`.
     """
 
     sections: tuple[tuple[tuple[InputFile, ...], ...], ...]
@@ -238,6 +256,8 @@ class MergeSpec:
     drop_deletes: bool
     key_range: KeyRange
     record_expire: RecordExpire | None = None
+    changelog: ChangelogSpec | None = None
+    keeps_inputs: bool = False
 
     @property
     def files(self) -> tuple[InputFile, ...]:
@@ -255,10 +275,7 @@ class ConcatSpec:
 
 
 class Encoding(Protocol):
-    """How new files are encoded; all but this is for the writer of the format that made it.
-
-    A value that pickles and compares by value.
-    """
+    """How new files are encoded: a value; all but this is for the writer of its format."""
 
     @property
     def compression(self) -> str:
@@ -275,9 +292,9 @@ class Encoding(Protocol):
 class WriteSpec:
     """How output files are made.
 
-    `folder` is the whole path of the bucket's directory. `stats_modes` are by column name of the
-    file (system columns included). `encoding` is that of the format; `keeps_encoding` says that
-    this run does not change it, so that what writers encoded may stay.
+    `folder` is the bucket's whole path. `stats_modes` are by column name of the file (system
+    columns included). `keeps_encoding`: this run does not change the format's `encoding`, so that
+    what writers encoded may stay.
     """
 
     folder: str
@@ -299,10 +316,9 @@ class WriteSpec:
 class Subcompaction:
     """One worker's share of a compaction; nothing else is needed to run it.
 
-    `fields` are the columns of the table's latest schema. `older_schemas` are the columns of files
-    that were written with other schemas; `zone` is the time zone of casts between local times and
-    instants. `compaction` is the number of the decision and `index` the place of this share in it,
-    from 0: they come back in the answer.
+    `fields` are the columns of the latest schema, `older_schemas` those of files of other schemas;
+    `zone` is for casts between local times and instants. `compaction`, the number of the decision,
+    and `index`, the place of this share in it from 0, come back in the answer.
     """
 
     table: str
@@ -318,8 +334,9 @@ class Subcompaction:
     zone: datetime.tzinfo = datetime.timezone.utc
 
 
-# Rows of the table; what else a subcompaction may write is of another kind.
+# Rows of the table, and how they have changed.
 DATA = "data"
+CHANGELOG = "changelog"
 
 
 class Output(NamedTuple):
@@ -347,10 +364,7 @@ class RewriteStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubcompactionResult:
-    """New files, those of a kind in key (or arrival) order, at `WriteSpec.level`.
-
-    None when no row was left.
-    """
+    """New files, those of a kind in key (or arrival) order; none when no row was left."""
 
     compaction: int
     index: int

@@ -149,10 +149,12 @@ class WriteOnlyWriter:
             key = subcompaction.source.key_columns
             layout = keyed_layout(subcompaction.fields, key, thin=subcompaction.write.thin_mode)
             rows = rows.sort_by([(name, "ascending") for name in key])
-            describe: MergedFile | AppendedFile = MergedFile(subcompaction, layout)
+            describe: MergedFile | AppendedFile = MergedFile(
+                subcompaction.write, layout, FileSource.APPEND
+            )
         else:
             layout = append_layout(subcompaction.fields)
-            describe = AppendedFile(subcompaction, subcompaction.source, layout)
+            describe = AppendedFile(subcompaction.write, subcompaction.source)
             self._next_sequence += rows.num_rows
         outputs = Outputs(
             storage=self._storage, unique_name=self._owner.unique_name(), clock=self._clock

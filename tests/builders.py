@@ -26,9 +26,13 @@ from compactord.kernels.functions.registry import MERGE_FUNCTIONS, MergeFunction
 from compactord.maintenance.orphan_files import Orphan, OwnerRule, remove_orphans
 from compactord.model import DATA, Compaction, Output, PickRule
 from compactord.paimon import paths
-from compactord.paimon.data_file import DataFile
-from compactord.paimon.manifest.manifest_files import read_entries
-from compactord.paimon.snapshot import read_snapshot, snapshot_ids
+from compactord.paimon.data_file import BucketId, DataFile
+from compactord.paimon.manifest.manifest_files import (
+    ManifestFile,
+    read_entries,
+    read_manifest_list,
+)
+from compactord.paimon.snapshot import Snapshot, read_snapshot, snapshot_ids
 from compactord.paimon.table import TableRef, branch_of
 from compactord.paimon.types import AtomicType, DataField, TypeRoot
 from compactord.plan.table import Strategy
@@ -272,6 +276,51 @@ def read_keyed(
     return {key: value for key, (_, kind, value) in newest.items() if kind not in (1, DELETE)}
 
 
+def read_changes(storage: Storage, table: TableRef) -> list[tuple[int, int, int]]:
+    """What streaming readers are told, snapshot by snapshot: kind, key and value of each change."""
+    access = table_in_folder(storage, table)
+    opened = describe_table(access, access.newest_schema(), {})
+    found: list[tuple[int, int, int]] = []
+    for number in sorted(snapshot_ids(storage, table.root)):
+        snapshot = read_snapshot(storage, table.root, number)
+        rows = list(_told(storage, table, snapshot, opened.bucket_folder))
+        assert len(rows) == (snapshot.changelog_record_count or 0), f"snapshot {number}"
+        found += rows
+    return found
+
+
+def _told(
+    storage: Storage,
+    table: TableRef,
+    snapshot: Snapshot,
+    bucket_folder: Callable[[BucketId], str],
+) -> Iterator[tuple[int, int, int]]:
+    for manifest in _changelog(storage, table, snapshot):
+        for entry in read_entries(storage, table.location, manifest):
+            path = paths.data_file_path(bucket_folder(entry.bucket_id), entry.file)
+            for row in _records(storage, path):
+                yield row["_VALUE_KIND"], row["k"], row["v"]
+
+
+def _changelog(storage: Storage, table: TableRef, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
+    name, size = snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size
+    if name is None:
+        return ()
+    return read_manifest_list(storage, paths.manifest_path(table.location, name), size)
+
+
+def replayed(changes: Iterable[tuple[int, int, int]]) -> dict[int, int]:
+    """The rows after these changes, each of which must fit those before."""
+    rows: dict[int, int] = {}
+    for kind, key, value in changes:
+        if kind in (0, 2):
+            assert key not in rows, f"key {key} is told twice"
+            rows[key] = value
+        else:
+            assert rows.pop(key, None) == value, f"key {key} has not been {value}"
+    return rows
+
+
 def read_appended(storage: Storage, table: TableRef) -> Counter[tuple[int, int]]:
     """The rows of an append table, with how often each is there."""
     state = load_state(storage, table)
@@ -347,7 +396,9 @@ def named_files(storage: Storage, table: TableRef) -> set[str]:
         snapshot = read_snapshot(storage, table.location, snapshot_id)
         named |= {f"snapshot-{snapshot_id}"}
         named |= {snapshot.base_manifest_list, snapshot.delta_manifest_list}
-        for manifest in data_manifests(storage, table.location, snapshot):
+        named.add(snapshot.changelog_manifest_list or "")
+        told = _changelog(storage, table, snapshot)
+        for manifest in (*data_manifests(storage, table.location, snapshot), *told):
             named.add(manifest.file_name)
             entries = read_entries(storage, table.location, manifest)
             named.update(entry.file.file_name for entry in entries)

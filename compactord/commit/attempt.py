@@ -6,20 +6,20 @@ snapshot before, which are computed).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import structlog
 
 from compactord.commit.changes import BucketChange
+from compactord.commit.listed import listed_entries, row_count
 from compactord.commit.manifest_merge import ManifestMerge, MergeRules, is_due, merge_manifests
 from compactord.commit.metadata import MetadataFiles
 from compactord.errors import CommitError, FormatError, ObjectNotFound, TableNotFound
-from compactord.model import DATA
 from compactord.paimon import paths
 from compactord.paimon.binary_row import comparable_key
-from compactord.paimon.data_file import EMPTY_STATS, BucketId, EntryKind, ManifestEntry
+from compactord.paimon.data_file import BucketId
 from compactord.paimon.json_text import parse_json
 from compactord.paimon.manifest.manifest_files import ManifestFile, read_entries
 from compactord.paimon.options.table_options import CommitOptions, SequenceInit
@@ -72,20 +72,17 @@ def prepare(
     attempt, to be reused if it still fits. Raises `CommitError`, before anything is written, for
     outputs of a kind that no list of a snapshot would name.
     """
-    for output in (output for change in changes for output in change.outputs):
-        if output.kind != DATA:
-            name = output.file.file_name
-            raise CommitError(f"output {name} is of kind {output.kind}, which no manifest lists")
+    listed = listed_entries(changes, drop_stats=settings.options.delete_file_drop_stats)
     location, latest = state.table.location, state.snapshot
     assert latest is not None, "a table with files to compact has a snapshot"
     base, merge = _base_manifests(storage, location, manifests, settings, files, merge)
-    entries = tuple(_entries(changes, drop_stats=settings.options.delete_file_drop_stats))
     base_list, base_size = files.write_list(base)
-    delta_list, delta_size = files.write_list(files.write_manifests(entries))
-    delta_rows = sum(
-        entry.file.row_count if entry.kind is EntryKind.ADD else -entry.file.row_count
-        for entry in entries
-    )
+    delta_list, delta_size = files.write_list(files.write_manifests(listed.delta))
+    changelog_list = changelog_size = None
+    if listed.changelog:
+        told = files.write_manifests(listed.changelog)
+        changelog_list, changelog_size = files.write_list(told)
+    delta_rows = row_count(listed.delta)
     root = state.table.root
     schema_id = max(schema_ids(storage, root), default=None)
     if schema_id is None:
@@ -102,6 +99,8 @@ def prepare(
         base_manifest_list_size=base_size,
         delta_manifest_list=delta_list,
         delta_manifest_list_size=delta_size,
+        changelog_manifest_list=changelog_list,
+        changelog_manifest_list_size=changelog_size,
         index_manifest=latest.index_manifest,
         commit_user=stamp.user,
         commit_identifier=stamp.identifier,
@@ -109,6 +108,7 @@ def prepare(
         time_ms=stamp.time_ms,
         total_record_count=latest.total_record_count + delta_rows,
         delta_record_count=delta_rows,
+        changelog_record_count=row_count(listed.changelog) if listed.changelog else None,
         watermark=latest.watermark,
         statistics=statistics,
         properties=_properties(state, changes, settings.options),
@@ -212,22 +212,6 @@ def _may_contain(
         )
         for values in rows
     )
-
-
-def _entries(changes: Sequence[BucketChange], *, drop_stats: bool) -> Iterator[ManifestEntry]:
-    """The entries to write: per bucket the deletions, then the additions."""
-    for change in changes:
-        for kind, files in ((EntryKind.DELETE, change.before), (EntryKind.ADD, change.after)):
-            for file in files:
-                if drop_stats and kind is EntryKind.DELETE:
-                    file = replace(file, value_stats=EMPTY_STATS, value_stats_columns=())
-                yield ManifestEntry(
-                    kind=kind,
-                    partition=change.bucket.partition,
-                    bucket=change.bucket.bucket,
-                    total_buckets=change.total_buckets,
-                    file=file,
-                )
 
 
 def _statistics(storage: Storage, location: str, latest: Snapshot, schema_id: int) -> str | None:

@@ -28,12 +28,15 @@ class NewFiles:
 class TableFormats:
     """What new files of a table are. Levels of which the options say nothing are as `usual`.
 
+    `changelogs` are those of changelog files, of each level in `levels`, and of all others at None.
+
     `refusals` say why the table cannot be served, `warnings` what is not as its options say. A
     level whose format is not registered has no files here.
     """
 
     usual: NewFiles | None
     levels: Mapping[int, NewFiles]
+    changelogs: Mapping[int | None, NewFiles]
     refusals: tuple[str, ...] = field(compare=False)
     warnings: tuple[str, ...] = field(compare=False)
 
@@ -42,6 +45,10 @@ class TableFormats:
         found = self.levels.get(level, self.usual)
         assert found is not None, "tables with unknown formats are refused"
         return found
+
+    def changelog_at(self, level: int) -> NewFiles:
+        """Those of changelog files of a level."""
+        return self.changelogs.get(level) or self.changelogs[None]
 
 
 def table_formats(
@@ -65,20 +72,35 @@ def table_formats(
             reasons.append(f"{name} files of compression {encoding.compression} cannot be written")
         return NewFiles(file_format=name, file_suffix=file_suffix(options, name), encoding=encoding)
 
-    def at_level(level: int) -> NewFiles | None:
-        name = files.format_per_level.get(level)
-        option = "file.format=" if name is None else f"file.format.per.level={level}:"
-        compression = files.compression_per_level.get(level, files.compression)
-        return new_files(option, name or files.format, compression)
+    def at_level(level: int | None, *, changelog: bool = False) -> NewFiles | None:
+        """Level None: those of which the options say nothing."""
+        name, compression = files.format, files.compression
+        option = "file.format="
+        if level is not None:
+            compression = files.compression_per_level.get(level, compression)
+            if level in files.format_per_level:
+                name, option = files.format_per_level[level], f"file.format.per.level={level}:"
+        if changelog:
+            compression = files.changelog_compression or compression
+            if files.changelog_format is not None:
+                name, option = files.changelog_format, "changelog-file.format="
+        return new_files(option, name, compression)
 
-    usual = new_files("file.format=", files.format, files.compression)
+    usual = at_level(None)
     named = sorted(files.format_per_level.keys() | files.compression_per_level.keys())
     levels = {level: found for level in named if (found := at_level(level)) is not None}
+    changelogs = {
+        level: found
+        for level in (None, *named)
+        if options.compaction.full_changelog
+        and (found := at_level(level, changelog=True)) is not None
+    }
     reasons += [why for key, why in texts.unreadable.items() if key not in options.unreadable]
     for each in used.values():
         reasons += _refusals(each, schema, texts.merged)
     return TableFormats(
         usual=usual,
+        changelogs=changelogs,
         # Files of tables without keys have no levels.
         levels=levels if schema.primary_keys else {},
         refusals=tuple(dict.fromkeys(reasons)),

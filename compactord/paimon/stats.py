@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from compactord.paimon.binary_row import Value, encode_row
 from compactord.paimon.data_file import ColumnStats
-from compactord.paimon.options.table_options import STATS_MODE, FileOptions
+from compactord.paimon.options.file_options import STATS_MODE, FileOptions
 from compactord.paimon.schema import TableSchema
 from compactord.paimon.types import DataField, DataType, is_system_column
 

@@ -30,7 +30,11 @@ from compactord.paimon.types import (
     VectorType,
 )
 
-CHANGELOG_PRODUCERS = (ChangelogProducer.NONE, ChangelogProducer.INPUT)
+CHANGELOG_PRODUCERS = (
+    ChangelogProducer.NONE,
+    ChangelogProducer.INPUT,
+    ChangelogProducer.FULL_COMPACTION,
+)
 MANIFEST_CODECS = ("zstd", "zstandard", "null", "deflate", "snappy", "bzip2", "xz")
 EXPIRE_TIME_TYPES = (
     TypeRoot.INT,
@@ -244,14 +248,24 @@ def _kind_reasons(schema: TableSchema, options: TableOptions) -> Iterator[str]:
             yield "all columns of its primary key are partition columns"
         yield from merge_reasons(schema, options.raw, options.merge_engine.value)
         yield from rule_reasons(schema, options.merge_rules, options.raw)
-        if options.changelog_producer not in CHANGELOG_PRODUCERS:
-            yield f"option changelog-producer={options.changelog_producer.value} is not supported"
+        yield from _changelog_reasons(options)
+    elif options.changelog_producer is not ChangelogProducer.NONE:
+        producer = options.changelog_producer.value
+        yield f"option changelog-producer={producer}: the table has no primary key"
     if "bucket" in options.unreadable:
         return  # said already; the default would be a second, wrong reason
     if options.bucket == -2:
         yield "option bucket=-2 (postponed buckets) is not supported"
     elif options.bucket < -1 or options.bucket == 0:
         yield f"option bucket={options.bucket} is not a number of buckets"
+
+
+def _changelog_reasons(options: TableOptions) -> Iterator[str]:
+    producer = f"option changelog-producer={options.changelog_producer.value}"
+    if options.changelog_producer not in CHANGELOG_PRODUCERS:
+        yield f"{producer} is not supported"
+    elif options.compaction.full_changelog and options.streams_overwrites:
+        yield f"{producer} with streaming-read-overwrite=true: changes would be read twice"
 
 
 def _column_reasons(schema: TableSchema) -> Iterator[str]:

@@ -28,7 +28,8 @@ class ActionRules:
 
     `max_level` is the highest level in effect, `small_file_size` in bytes. With `force_rewrite`
     nothing is upgraded except files named in `final`. No file with expired records is upgraded:
-    a service meets its own files again long after it made them.
+    a service meets its own files again long after it made them. `drop_deletes` and `changelog` are
+    those of the actions.
     """
 
     max_level: int
@@ -36,6 +37,12 @@ class ActionRules:
     force_rewrite: bool
     final: Set[str] = frozenset()
     is_expired: Callable[[DataFile], bool] = never_expired
+    drop_deletes: bool = False
+    changelog: bool = False
+
+    def rewrite(self, *sections: Section) -> Rewrite:
+        """The action that merges these sections."""
+        return Rewrite(sections=sections, drop_deletes=self.drop_deletes, changelog=self.changelog)
 
 
 def interval_partition(files: Iterable[DataFile], key_of: KeyOf) -> tuple[Section, ...]:
@@ -81,10 +88,12 @@ def cut_actions(pick: Pick, key_of: KeyOf, rules: ActionRules) -> tuple[Rewrite 
     return tuple(actions)
 
 
-def rewrite_each(files: Sequence[DataFile], key_of: KeyOf) -> tuple[Rewrite, ...]:
+def rewrite_each(
+    files: Sequence[DataFile], key_of: KeyOf, rules: ActionRules
+) -> tuple[Rewrite, ...]:
     """One rewrite per file, in key order (FileRewriteCompactTask.java)."""
     ordered = sorted(files, key=lambda file: file.key_range(key_of)[0])
-    return tuple(Rewrite(sections=(_alone(file),)) for file in ordered)
+    return tuple(rules.rewrite(_alone(file)) for file in ordered)
 
 
 def _flush(
@@ -95,7 +104,7 @@ def _flush(
     if len(pending) == 1 and len(pending[0].runs) == 1:
         (file,) = pending[0].runs[0].files
         return _lift(file, output_level, rules)
-    return [Rewrite(sections=tuple(pending))]
+    return [rules.rewrite(*pending)]
 
 
 def _lift(file: DataFile, output_level: int, rules: ActionRules) -> list[Rewrite | Upgrade]:
@@ -107,8 +116,10 @@ def _lift(file: DataFile, output_level: int, rules: ActionRules) -> list[Rewrite
         or (rules.force_rewrite and file.file_name not in rules.final)
         or rules.is_expired(file)
     ):
-        return [Rewrite(sections=(_alone(file),))]
-    return [] if file.level == output_level else [Upgrade(file=file)]
+        return [rules.rewrite(_alone(file))]
+    if file.level == output_level:
+        return []
+    return [Upgrade(file=file, changelog=rules.changelog)]
 
 
 def _alone(file: DataFile) -> Section:

@@ -215,16 +215,20 @@ def _plan_merge(bucket: BucketFiles, request: PlanRequest) -> BucketPlan:
 def _merge_compaction(
     bucket: BucketFiles, request: PlanRequest, pick: Pick, num_levels: int, highest: int
 ) -> MergeCompaction:
+    rules = ActionRules(
+        max_level=num_levels - 1,
+        small_file_size=request.options.small_file_size,
+        force_rewrite=request.options.force_rewrite_all_files,
+        final=request.final,
+        is_expired=request.is_expired,
+        # No older files are below the output, so its deletions can be dropped.
+        drop_deletes=pick.output_level != 0 and pick.output_level >= highest,
+        # Of the levels in effect, where Java takes those of the option and tells nothing.
+        changelog=request.options.full_changelog and pick.output_level == num_levels - 1,
+    )
     if pick.reason in (CompactReason.FORCED_REWRITE, CompactReason.EXPIRED_RECORDS):
-        actions: tuple[Rewrite | Upgrade, ...] = rewrite_each(pick.files, request.key_of)
+        actions: tuple[Rewrite | Upgrade, ...] = rewrite_each(pick.files, request.key_of, rules)
     else:
-        rules = ActionRules(
-            max_level=num_levels - 1,
-            small_file_size=request.options.small_file_size,
-            force_rewrite=request.options.force_rewrite_all_files,
-            final=request.final,
-            is_expired=request.is_expired,
-        )
         actions = cut_actions(pick, request.key_of, rules)
     assert actions, "a picked unit has a run that changes its level or is rewritten"
     return MergeCompaction(
@@ -232,8 +236,6 @@ def _merge_compaction(
         total_buckets=bucket.total_buckets,
         reason=pick.reason,
         output_level=pick.output_level,
-        # No older files are below the output, so its deletions can be dropped.
-        drop_deletes=pick.output_level != 0 and pick.output_level >= highest,
         actions=actions,
     )
 

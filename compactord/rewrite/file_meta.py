@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from compactord.formats.layout import Layout
 from compactord.formats.values import cell
-from compactord.model import ConcatSpec, Subcompaction
+from compactord.model import ConcatSpec, WriteSpec
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.data_file import EMPTY_ROW, EMPTY_STATS, DataFile, FileSource
 from compactord.paimon.stats import ColumnBounds, build_stats
@@ -62,12 +62,13 @@ class Describe(Protocol):
 
 
 class MergedFile:
-    """Describes files of primary-key tables."""
+    """Describes files of primary-key tables. `source` is who adds their rows, for readers."""
 
-    def __init__(self, subcompaction: Subcompaction, layout: Layout) -> None:
-        self._write = subcompaction.write
+    def __init__(self, write: WriteSpec, layout: Layout, source: FileSource) -> None:
+        self._write = write
         self._layout = layout
-        self._modes = dict(subcompaction.write.stats_modes)
+        self._file_source = source
+        self._modes = dict(write.stats_modes)
 
     def __call__(
         self,
@@ -102,7 +103,7 @@ class MergedFile:
             level=self._write.level,
             creation_time_ms=now_ms + self._write.creation_zone_offset_ms,
             delete_row_count=facts.retracts,
-            file_source=FileSource.COMPACT,
+            file_source=self._file_source,
             value_stats_columns=stats_columns,
         )
 
@@ -114,11 +115,10 @@ class AppendedFile:
     (append/AppendCompactTask.java); with `continues_across_outputs` the ranges are disjoint.
     """
 
-    def __init__(self, subcompaction: Subcompaction, source: ConcatSpec, layout: Layout) -> None:
-        self._write = subcompaction.write
+    def __init__(self, write: WriteSpec, source: ConcatSpec) -> None:
+        self._write = write
         self._source = source
-        self._layout = layout
-        self._modes = dict(subcompaction.write.stats_modes)
+        self._modes = dict(write.stats_modes)
         self._next_sequence = source.first_sequence_number
 
     def __call__(

@@ -1,4 +1,4 @@
-"""Merges the sections of a subcompaction into one stream of rows in key order.
+"""Merges the sections of a subcompaction into streams of rows in key order, one of each kind.
 
 A section with more runs than can be open at once is merged in several passes: neighbouring runs
 are merged into temporary local files, which are the runs of the next pass. These files hold every
@@ -14,26 +14,30 @@ import itertools
 import os
 import posixpath
 import tempfile
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+import numpy as np
 import pyarrow as pa
 
 from compactord.errors import TaskError
+from compactord.kernels.changelog import ChangelogRule, changelog_rows
 from compactord.kernels.functions.base import MergeFunction
 from compactord.kernels.functions.every_record import EveryRecord
 from compactord.kernels.keyed import key_text
 from compactord.kernels.kinds import drop_retracts
-from compactord.kernels.merge import merge_runs
+from compactord.kernels.merge import LEVEL, merge_keys, merge_runs
 from compactord.kernels.order import MergeOrder
-from compactord.model import MergeSpec
+from compactord.model import CHANGELOG, DATA, ChangelogSpec, MergeSpec
 from compactord.rewrite.budget import Budget
 from compactord.rewrite.pipeline import Decoding
 from compactord.rewrite.reader import Input, Section, Sections
 from compactord.storage.local import named_errors
 
 Rows: TypeAlias = Generator[pa.RecordBatch, None, None]
+# Rows to write, each batch with the kind of their files.
+Emitted: TypeAlias = Generator[tuple[str, pa.RecordBatch], None, None]
 Run: TypeAlias = Callable[[], Rows]
 _NAMED_FILES = 5
 
@@ -53,7 +57,7 @@ def merged_rows(
     function: MergeFunction,
     decoding: Decoding,
     budgets: Sequence[Budget],
-) -> Rows:
+) -> Emitted:
     """Yield the rows to write, section by section; `budgets` has one item per section.
 
     Raises `TaskError` for values that the table's rules forbid, or that a column cannot hold; it
@@ -71,32 +75,68 @@ def merged_rows(
 
 def _section_rows(
     source: MergeSpec, section: Section, function: MergeFunction, decoding: Decoding, sizes: Budget
-) -> Rows:
+) -> Emitted:
     ignore_delete = source.ignore_delete and function.ignores_deletes
     ordered, order = _ordered(section, source, ignore_delete=ignore_delete)
-    runs = [_file_run(run, decoding, sizes) for run in ordered]
+    keeps_levels = source.changelog is not None
+    runs = [_file_run(run, decoding, sizes, keeps_levels=keeps_levels) for run in ordered]
     # More would not be in memory at once.
     for run in ordered[: sizes.fan_in]:
         run[0].stored.expect()
     last = _Pass(order=order, function=function)
+    # A result of some records does not say what its key was before.
+    merges_again = function.merges_again and not keeps_levels
     with contextlib.ExitStack() as stack:
         if len(runs) > sizes.fan_in:
-            if ignore_delete and not source.drop_deletes and function.merges_again:
+            if ignore_delete and not source.drop_deletes and merges_again:
                 # A key's only retract is kept, two are dropped: equal after a partial merge.
                 raise TaskError(
                     f"{len(runs)} runs with ignore-delete cannot be merged {sizes.fan_in} at"
                     " a time: raise --memory (spark.task_memory)"
                 )
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="compactord-"))
-            if function.merges_again:
+            if merges_again:
                 runs = _fewer_runs(runs, last, sizes, folder)
             else:
                 runs = _fewer_runs(runs, _every_record(order), sizes, folder)
                 last = replace(last, keys_repeat=True)
-        for batch in _merge(runs, last, sizes):
-            rows = drop_retracts(batch) if source.drop_deletes else batch
-            _refuse_nulls(rows, source.key_columns)
-            yield rows
+        if source.changelog is None:
+            for batch in _merge(runs, last, sizes):
+                yield DATA, _kept(batch, source)
+        else:
+            yield from _with_changelog(source, source.changelog, runs, last, sizes)
+
+
+def _with_changelog(
+    source: MergeSpec, changelog: ChangelogSpec, runs: Sequence[Run], how: _Pass, sizes: Budget
+) -> Emitted:
+    rule = ChangelogRule(
+        compared=changelog.compared,
+        updates_before=changelog.updates_before,
+        deletes=changelog.deletes,
+    )
+    with _opened(runs) as opened:
+        for keys in merge_keys(
+            opened,
+            how.order,
+            how.function,
+            before_level=changelog.before_level,
+            window_rows=sizes.window_rows,
+            window_bytes=sizes.window_bytes,
+            keys_repeat=how.keys_repeat,
+        ):
+            kept = _kept(keys.rows, source)
+            if not source.keeps_inputs:
+                yield DATA, kept
+            for batch in changelog_rows(keys, rule):
+                yield CHANGELOG, batch
+
+
+def _kept(batch: pa.RecordBatch, source: MergeSpec) -> pa.RecordBatch:
+    """The rows to write of the results of a merge. Raises as `_refuse_nulls`."""
+    rows = drop_retracts(batch) if source.drop_deletes else batch
+    _refuse_nulls(rows, source.key_columns)
+    return rows
 
 
 def _refuse_nulls(rows: pa.RecordBatch, key_columns: Sequence[str]) -> None:
@@ -146,12 +186,15 @@ def _ordered(
     return (tuple(by_sequence) if disjoint else section), order
 
 
-def _file_run(inputs: tuple[Input, ...], decoding: Decoding, sizes: Budget) -> Run:
+def _file_run(
+    inputs: tuple[Input, ...], decoding: Decoding, sizes: Budget, *, keeps_levels: bool
+) -> Run:
     def read() -> Rows:
         for place, each in enumerate(inputs):
             for following in inputs[place + 1 : place + 2]:
                 following.stored.expect()
-            yield from each.batches(sizes.batch_rows, sizes.held_bytes)
+            for batch in each.batches(sizes.batch_rows, sizes.held_bytes):
+                yield _with_level(batch, each.file.level) if keeps_levels else batch
 
     def run() -> Rows:
         # Of all runs of a section this comes before the first row of any.
@@ -161,9 +204,23 @@ def _file_run(inputs: tuple[Input, ...], decoding: Decoding, sizes: Budget) -> R
     return run
 
 
-def _merge(runs: Sequence[Run], how: _Pass, sizes: Budget) -> Rows:
+def _with_level(batch: pa.RecordBatch, level: int) -> pa.RecordBatch:
+    levels = pa.array(np.full(batch.num_rows, level, np.int8))
+    return batch.append_column(pa.field(LEVEL, pa.int8(), nullable=False), levels)
+
+
+@contextlib.contextmanager
+def _opened(runs: Sequence[Run]) -> Iterator[Sequence[Rows]]:
     opened = [run() for run in runs]
     try:
+        yield opened
+    finally:
+        for rows in opened:
+            rows.close()
+
+
+def _merge(runs: Sequence[Run], how: _Pass, sizes: Budget) -> Rows:
+    with _opened(runs) as opened:
         yield from merge_runs(
             opened,
             how.order,
@@ -172,9 +229,6 @@ def _merge(runs: Sequence[Run], how: _Pass, sizes: Budget) -> Rows:
             window_bytes=sizes.window_bytes,
             keys_repeat=how.keys_repeat,
         )
-    finally:
-        for rows in opened:
-            rows.close()
 
 
 def _fewer_runs(runs: list[Run], how: _Pass, sizes: Budget, folder: str) -> list[Run]:

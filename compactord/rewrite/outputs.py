@@ -73,7 +73,7 @@ class Outputs:
 
 
 class OutputSeries:
-    """The files of one kind, at most one of them open at a time.
+    """The files of one kind, at most one of them open at a time; `spec` is how they are made.
 
     `facts` belong to the file that was opened last.
     """
@@ -83,7 +83,7 @@ class OutputSeries:
     ) -> None:
         self._outputs = outputs
         self._kind = kind
-        self._spec = spec
+        self.spec = spec
         self._layout = layout
         self._describe = describe
         self._open: OutputFile | None = None
@@ -94,7 +94,7 @@ class OutputSeries:
     def open(self, create: Callable[[Storage, str], Opened]) -> Opened:
         """Open the next file with `create`, the format's function."""
         assert self._open is None, "one file at a time"
-        output, self._name = self._outputs.create(self._spec, create)
+        output, self._name = self._outputs.create(self.spec, create)
         self._open = output
         self.facts = FileFacts(self._layout)
         return output

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from compactord.clock import Clock, SystemClock
 from compactord.errors import AccessDenied, StorageError
@@ -19,6 +19,7 @@ from compactord.formats.registry import FORMATS, Formats, format_named
 from compactord.kernels.functions.base import Needs
 from compactord.kernels.functions.registry import MERGE_FUNCTIONS, MergeFunctions, function_named
 from compactord.model import (
+    CHANGELOG,
     DATA,
     ConcatSpec,
     FailureKind,
@@ -28,15 +29,17 @@ from compactord.model import (
     SubcompactionResult,
     TaskFailure,
     TaskOutcome,
+    WriteSpec,
     data_files,
 )
+from compactord.paimon.data_file import FileSource
 from compactord.paimon.types import VALUE_KIND
 from compactord.rewrite.budget import Budget, Load, budget
 from compactord.rewrite.copying import copy_files, is_worthwhile
 from compactord.rewrite.evolution import evolutions
 from compactord.rewrite.expiry import expiry
 from compactord.rewrite.file_meta import AppendedFile, Describe, MergedFile
-from compactord.rewrite.merging import Rows, merged_rows
+from compactord.rewrite.merging import Emitted, merged_rows
 from compactord.rewrite.meter import Meter
 from compactord.rewrite.outputs import Outputs, OutputSeries
 from compactord.rewrite.pipeline import Decoding, Encoding, use_threads
@@ -152,9 +155,10 @@ def _write_outputs(
         outputs,
         Encoding(threaded=threaded) as encoding,
     ):
-        data = outputs.series(
-            DATA, spec=subcompaction.write, layout=layout, describe=_describe(subcompaction, layout)
-        )
+        series = {
+            kind: outputs.series(kind, spec=spec, layout=layout, describe=describe)
+            for kind, spec, describe in _kinds(subcompaction, layout)
+        }
         copier = _copier(subcompaction, inputs, facts, reader)
         if copier is not None:
             copy_files(
@@ -163,7 +167,7 @@ def _write_outputs(
                 facts,
                 copier,
                 counts=reader.counts,
-                outputs=data,
+                outputs=series[DATA],
                 decoding=decoding,
                 encoding=encoding,
             )
@@ -171,12 +175,32 @@ def _write_outputs(
             budgets = _budgets(
                 subcompaction, sections, facts, reader, functions, decodes_ahead=threaded
             )
-            writer = _writer(subcompaction, facts, reader, budgets, data, encoding)
+            writers = {
+                kind: _writer(subcompaction, facts, reader, budgets, each, encoding)
+                for kind, each in series.items()
+            }
             rows = _rows(subcompaction.source, sections, functions, decoding, budgets)
             with contextlib.closing(rows):
-                for batch in rows:
-                    writer.write(batch)
-            writer.finish()
+                for kind, batch in rows:
+                    writers[kind].write(batch)
+            for writer in writers.values():
+                writer.finish()
+
+
+def _kinds(
+    subcompaction: Subcompaction, layout: Layout
+) -> Iterator[tuple[str, WriteSpec, Describe]]:
+    """The kinds of files that may be written, and how."""
+    source, write = subcompaction.source, subcompaction.write
+    if isinstance(source, ConcatSpec):
+        yield DATA, write, AppendedFile(write, source)
+        return
+    if not source.keeps_inputs:
+        yield DATA, write, MergedFile(write, layout, FileSource.COMPACT)
+    if source.changelog is not None:
+        # For readers a changelog is what a writer adds (io/KeyValueFileWriterFactory.java).
+        write = source.changelog.write
+        yield CHANGELOG, write, MergedFile(write, layout, FileSource.APPEND)
 
 
 def _opened(subcompaction: Subcompaction) -> tuple[Storage, RequestTally]:
@@ -209,19 +233,20 @@ def _rows(
     functions: MergeFunctions,
     decoding: Decoding,
     budgets: Sequence[Budget],
-) -> Rows:
+) -> Emitted:
     if isinstance(source, MergeSpec):
         function = function_named(source.merge_engine, source.rules, functions)
         return merged_rows(source, sections, function, decoding, budgets)
     return _concatenated(sections[0][0], decoding, budgets[0])
 
 
-def _concatenated(inputs: Sequence[Input], decoding: Decoding, sizes: Budget) -> Rows:
-    def read() -> Rows:
+def _concatenated(inputs: Sequence[Input], decoding: Decoding, sizes: Budget) -> Emitted:
+    def read() -> Emitted:
         for place, each in enumerate(inputs):
             for soon in inputs[place : place + _EXPECTED_FILES]:
                 soon.stored.expect()
-            yield from each.batches(sizes.batch_rows, sizes.held_bytes)
+            for batch in each.batches(sizes.batch_rows, sizes.held_bytes):
+                yield DATA, batch
 
     with contextlib.closing(decoding.ahead(read())) as rows:
         yield from rows
@@ -261,10 +286,11 @@ def _budgets(
     upload_bytes = 0
     if reader.storage.capabilities.behind_network:
         upload_bytes = min(_UPLOAD_BYTES, sum(file.size_bytes for file in source.files))
-    needs_all = False
+    needs_all = has_changelog = False
     if isinstance(source, MergeSpec):
         function = function_named(source.merge_engine, source.rules, functions)
         needs_all = function.needs is Needs.ALL
+        has_changelog = source.changelog is not None
     return tuple(
         budget(
             subcompaction.memory_bytes - reader.fetcher.kept_bytes,
@@ -275,18 +301,13 @@ def _budgets(
                 largest_file=max(each.file.size_bytes for run in section for each in run),
                 decodes_ahead=decodes_ahead,
                 needs_all=needs_all,
+                has_changelog=has_changelog,
                 held_bytes=held_bytes,
                 upload_bytes=upload_bytes,
             ),
         )
         for section in sections
     )
-
-
-def _describe(subcompaction: Subcompaction, layout: Layout) -> Describe:
-    if isinstance(subcompaction.source, MergeSpec):
-        return MergedFile(subcompaction, layout)
-    return AppendedFile(subcompaction, subcompaction.source, layout)
 
 
 def _writer(
@@ -297,11 +318,10 @@ def _writer(
     outputs: OutputSeries,
     encoding: Encoding,
 ) -> RollingWriter:
-    files, layout = subcompaction.source.files, reader.layout
-    file_format = format_named(subcompaction.write.file_format, reader.formats)
+    files, layout, spec = subcompaction.source.files, reader.layout, outputs.spec
     return RollingWriter(
         outputs,
-        spec=subcompaction.write,
+        spec=spec,
         layout=layout,
         size=GroupSize(
             rows=min(sizes.group_rows for sizes in budgets),
@@ -309,8 +329,8 @@ def _writer(
             bytes_per_row=sum(f.size_bytes for f in files)
             / max(1, sum(f.row_count for f in files)),
         ),
-        writer=file_format.writer(
-            layout, subcompaction.write.encoding, _dictionary_columns(layout, facts)
+        writer=format_named(spec.file_format, reader.formats).writer(
+            layout, spec.encoding, _dictionary_columns(layout, facts)
         ),
         encoding=encoding,
     )

@@ -197,6 +197,8 @@ class TableRegistry:
             interval_ms = max(interval_ms, self._loaded.config.discovery.catalog_list_interval_ms)
         interval_ms = max(_LEAST_INTERVAL_MS, interval_ms)
         longest_ms = max(interval_ms, scheduled.policy.max_quiet_interval_ms or 0)
+        if scheduled.planned and scheduled.planned.info.readers_wait:
+            longest_ms = interval_ms
         interval_ms = min(interval_ms << min(scheduled.quiet_polls, _DOUBLED_MAX), longest_ms)
         scheduled.interval_ms = interval_ms
         self._timetable.every(

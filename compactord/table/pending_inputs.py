@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compactord.model import AppendCompaction, Compaction, CompactReason, WorkKind
+from compactord.model import AppendCompaction, Compaction, CompactReason, Rewrite, WorkKind
 from compactord.paimon.avro.columns import NULL, Ints
 from compactord.plan.unaware import PackedCompactions
 
@@ -16,7 +16,7 @@ from compactord.plan.unaware import PackedCompactions
 class PendingInputs:
     """What the first of a bucket's compactions is, and the files that all of them take.
 
-    `is_read`: not all of these only change their level. `created_ms` are the creation times, NULL
+    `is_read`: a worker has to read some of these. `created_ms` are the creation times, NULL
     for none, of those on level 0 or, where there is none, of all.
     """
 
@@ -58,7 +58,7 @@ def inputs_of(compactions: Sequence[Compaction]) -> PendingInputs:
 def _reads_files(compaction: Compaction) -> bool:
     if isinstance(compaction, AppendCompaction):
         return True
-    return len(compaction.upgraded) < len(compaction.inputs)
+    return any(isinstance(each, Rewrite) or each.changelog for each in compaction.actions)
 
 
 def kind_of(compaction: Compaction) -> WorkKind:

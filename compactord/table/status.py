@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from compactord.model import WorkKind
-from compactord.paimon.options.table_options import CompactionOptions
+from compactord.paimon.options.table_options import ChangelogProducer, CompactionOptions
 from compactord.plan.table import TableKind
 from compactord.state.rewrites import Rewrite
 
@@ -62,6 +62,11 @@ class TableInfo:
     stop_trigger: int = 0
     warnings: tuple[str, ...] = ()
     rewrite: Rewrite | None = None
+
+    @property
+    def readers_wait(self) -> bool:
+        """Whether streaming readers see no change before a compaction."""
+        return self.changelog_producer == ChangelogProducer.FULL_COMPACTION.value
 
     @property
     def usual_kind(self) -> WorkKind:

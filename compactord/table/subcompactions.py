@@ -12,6 +12,7 @@ from compactord.ids import Owner
 from compactord.kernels.functions.registry import MERGE_FUNCTIONS, MergeFunctions
 from compactord.model import (
     AppendCompaction,
+    ChangelogSpec,
     Compaction,
     ConcatSpec,
     InputFile,
@@ -19,13 +20,16 @@ from compactord.model import (
     MergeCompaction,
     MergeSpec,
     Rewrite,
+    Section,
+    SortedRun,
     Subcompaction,
+    Upgrade,
     WriteSpec,
 )
 from compactord.paimon import arrow, paths
 from compactord.paimon.data_file import DataFile, FileSource
 from compactord.paimon.options.table_options import SortOrder
-from compactord.paimon.stats import stats_modes
+from compactord.paimon.stats import ColumnStatsMode, stats_modes
 from compactord.paimon.types import DataField
 from compactord.rewrite.split import cut_ranges
 from compactord.table.opening import OpenTable
@@ -57,24 +61,23 @@ def subcompactions(
     worker: WorkerSpec,
     clock: Clock,
 ) -> tuple[Subcompaction, ...]:
-    """The subcompactions of a decision in output order; none when it only upgrades files.
+    """The subcompactions of a decision in output order; none when it only changes levels.
 
     A rewrite of many bytes is cut into key ranges, at most one for each of `free_slots`; this reads
     the footers of its inputs. `number` comes back in the outcomes. Raises `UnsupportedTable`
     for an input that cannot be rewritten, before it is read.
     """
     inputs = _Inputs(table, table.bucket_folder(compaction.bucket))
-    sources: list[MergeSpec | ConcatSpec]
+    level = compaction.output_level if isinstance(compaction, MergeCompaction) else 0
+    write = write_spec(table, inputs.folder, level, worker, clock)
+    sources: list[MergeSpec | ConcatSpec] = []
     match compaction:
         case MergeCompaction(actions=actions):
-            level = compaction.output_level
-            sources = []
             for action in actions:
-                if isinstance(action, Rewrite):
-                    whole = _merge_spec(table, compaction, action, inputs)
-                    sources += _cut(table, whole, action, free_slots, inputs)
+                whole = _merge_spec(table, action, inputs, write)
+                if whole is not None:
+                    sources += _cut(table, whole, free_slots, inputs)
         case AppendCompaction(files=files, ordered=ordered):
-            level = 0
             sources = [
                 ConcatSpec(
                     files=tuple(inputs.file(file) for file in files),
@@ -82,7 +85,6 @@ def subcompactions(
                     continues_across_outputs=ordered,
                 )
             ]
-    write = write_spec(table, inputs.folder, level, worker, clock)
     return tuple(
         Subcompaction(
             table=table.ref.full_name,
@@ -102,12 +104,20 @@ def subcompactions(
 
 
 def _merge_spec(
-    table: OpenTable, compaction: MergeCompaction, rewrite: Rewrite, inputs: _Inputs
-) -> MergeSpec:
+    table: OpenTable, action: Rewrite | Upgrade, inputs: _Inputs, write: WriteSpec
+) -> MergeSpec | None:
+    """What an action has workers merge; None: nothing."""
+    match action:
+        case Rewrite(sections=sections):
+            pass
+        case Upgrade(file=file, changelog=True):
+            sections = (Section(runs=(SortedRun(level=file.level, files=(file,)),)),)
+        case Upgrade():
+            return None
     return MergeSpec(
         sections=tuple(
             tuple(tuple(inputs.file(file) for file in run.files) for run in section.runs)
-            for section in rewrite.sections
+            for section in sections
         ),
         merge_engine=table.options.merge_engine.value,
         rules=table.options.merge_rules,
@@ -115,17 +125,39 @@ def _merge_spec(
         sequence_fields=table.options.sequence_fields,
         sequence_descending=table.options.sequence_order is SortOrder.DESCENDING,
         ignore_delete=table.options.ignore_delete,
-        drop_deletes=compaction.drop_deletes,
+        drop_deletes=isinstance(action, Rewrite) and action.drop_deletes,
         key_range=KeyRange(),
         record_expire=table.options.compaction.record_expire,
+        changelog=_changelog_spec(table, write) if action.changelog else None,
+        keeps_inputs=isinstance(action, Upgrade),
+    )
+
+
+def _changelog_spec(table: OpenTable, write: WriteSpec) -> ChangelogSpec:
+    """How changes above the level of `write` are told."""
+    options, files = table.options.changelog, table.options.files
+    new_files = table.formats.changelog_at(write.level)
+    columns = tuple(each.name for each in table.schema.fields if each.name not in options.ignored)
+    return ChangelogSpec(
+        before_level=write.level,
+        write=replace(
+            write,
+            file_format=new_files.file_format,
+            file_prefix=files.changelog_prefix,
+            file_suffix=new_files.file_suffix,
+            encoding=new_files.encoding,
+            stats_modes=_stats_modes(table, write.level, files.changelog_stats_mode),
+        ),
+        compared=columns if options.row_deduplicate else None,
+        updates_before=options.updates_before,
+        deletes=options.deletes,
     )
 
 
 def _cut(
-    table: OpenTable, whole: MergeSpec, rewrite: Rewrite, free_slots: int, inputs: _Inputs
+    table: OpenTable, whole: MergeSpec, free_slots: int, inputs: _Inputs
 ) -> list[MergeSpec | ConcatSpec]:
-    size = sum(run.size_bytes for section in rewrite.sections for run in section.runs)
-    count = min(free_slots, size // _MIN_BYTES)
+    count = min(free_slots, sum(file.size_bytes for file in whole.files) // _MIN_BYTES)
     if count < 2:
         return [whole]
     ranges = cut_ranges(
@@ -144,15 +176,6 @@ def write_spec(
 ) -> WriteSpec:
     """How the outputs of one level are made, in the bucket's `folder`."""
     files, new_files = table.options.files, table.formats.at(level)
-    columns: tuple[DataField, ...] = table.schema.fields
-    if table.schema.primary_keys:
-        columns = tuple(
-            arrow.file_fields(
-                table.schema.fields,
-                [field.name for field in table.schema.key_fields],
-                thin=files.thin_mode,
-            )
-        )
     now = clock.now_ms()
     return WriteSpec(
         folder=folder,
@@ -164,11 +187,25 @@ def write_spec(
         target_file_size=table.options.compaction.target_file_size,
         encoding=new_files.encoding,
         thin_mode=files.thin_mode,
-        stats_modes=stats_modes(columns, table.schema, files, level),
+        stats_modes=_stats_modes(table, level, None),
         stats_dense=files.stats_dense,
         creation_zone_offset_ms=local_ms(now, worker.zone) - now,
         keeps_encoding=table.keeps_encoding,
     )
+
+
+def _stats_modes(
+    table: OpenTable, level: int, mode: str | None
+) -> tuple[tuple[str, ColumnStatsMode], ...]:
+    """Those of a file's columns; `mode` replaces that of the level."""
+    schema, files = table.schema, table.options.files
+    if mode is not None:
+        files = replace(files, stats_mode=mode, stats_mode_per_level={})
+    columns: tuple[DataField, ...] = schema.fields
+    if schema.primary_keys:
+        key = [field.name for field in schema.key_fields]
+        columns = tuple(arrow.file_fields(schema.fields, key, thin=files.thin_mode))
+    return stats_modes(columns, schema, files, level)
 
 
 class _Inputs:
@@ -202,6 +239,7 @@ class _Inputs:
             row_count=file.row_count,
             min_sequence_number=file.min_sequence_number,
             max_sequence_number=file.max_sequence_number,
+            level=file.level,
             older_schema=self._older_schema(file),
             sequence_number=self._sequence_number(file),
         )

@@ -22,7 +22,8 @@ REPOSITORY = Path(__file__).parent.parent.parent
 
 def test_whatever_a_killed_process_leaves_the_next_one_heals(tmp_path: Path) -> None:
     template, folder = tmp_path / "template", tmp_path / "killed"
-    table = builders.keyed_table(LOCAL, str(template), buckets=1)
+    options = {"changelog-producer": "full-compaction"}
+    table = builders.keyed_table(LOCAL, str(template), buckets=1, options=options)
     expected = builders.fill_keyed(builders.writer(LOCAL, table), commits=5, keys=20)
     folder.mkdir()
     subprocess.run(
@@ -54,6 +55,7 @@ def _heal(killed: Path, expected: dict[int, int]) -> set[str]:
     totals = builders.compact(LOCAL, table, owner=ids.this_process())
     assert totals.snapshots == ([] if is_published else [6]), killed.name
     assert builders.read_keyed(LOCAL, table) == expected, killed.name
+    assert builders.replayed(builders.read_changes(LOCAL, table)) == expected, killed.name
     builders.check_chain(LOCAL, table)
     assert _left(table) == set(), killed.name
     state = load_state(LOCAL, table)

@@ -10,14 +10,22 @@ from compactord.plan.table import Strategy
 from tests.oracle.differential import LiveTable, compact
 from tests.oracle.judge import Judge
 from tests.oracle.judge_jvm import JudgeError
-from tests.oracle.merging import run_history
+from tests.oracle.merging import producer_options, run_history
 
 SEEDS = range(40)
+CHANGELOG_SEEDS = range(1000, 1024)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_random_tables_are_merged_as_in_java(judge: Judge, tmp_path: Path, seed: int) -> None:
     run_history(judge, tmp_path / "db.db" / "t", seed)
+
+
+@pytest.mark.parametrize("seed", CHANGELOG_SEEDS)
+def test_full_compactions_of_random_tables_tell_the_changes_of_java(
+    judge: Judge, tmp_path: Path, seed: int
+) -> None:
+    run_history(judge, tmp_path / "db.db" / "t", seed, producer_options(seed))
 
 
 def test_a_value_that_java_refuses_fails_its_bucket_and_not_its_neighbours(

@@ -30,9 +30,6 @@ class Refused:
 APPEND = {"bucket": "-1"}
 CASES: dict[str, Refused] = {
     "first-row": Refused("merge-engine=first-row", {"merge-engine": "first-row"}),
-    "full-compaction-changelog": Refused(
-        "changelog-producer=full-compaction", {"changelog-producer": "full-compaction"}
-    ),
     "lookup-changelog": Refused("changelog-producer=lookup", {"changelog-producer": "lookup"}),
     "force-lookup": Refused("force-lookup", {"force-lookup": "true"}),
     "deletion-vectors": Refused("deletion-vectors.enabled", {"deletion-vectors.enabled": "true"}),

@@ -375,6 +375,8 @@ _FORMAT_OPTION = r"(?i:parquet|orc|avro)\..+"
 
 # Keys that are built from other names; the first match counts.
 _PATTERNS = (
+    # Of release 2.1.
+    (r"changelog-producer\.ignore-(update-before|delete)", "Boolean", "a"),
     (r"fields\..+\.(aggregate-function|nested-key|nested-key-null-strategy)", "String", "a"),
     (r"fields\..+\.(nested-sequence-field|list-agg-delimiter|ts-field)", "String", "a"),
     (r"fields\..+\.(ignore-retract|distinct)", "Boolean", "a"),

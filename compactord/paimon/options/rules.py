@@ -42,11 +42,9 @@ def _level_reasons(options: TableOptions, texts: Mapping[str, str]) -> Iterator[
 
 
 def _name_reasons(options: TableOptions, texts: Mapping[str, str]) -> Iterator[str]:
-    """Texts in the names of files, besides the prefix of data files."""
-    named = {"changelog-file.prefix"}
-    if options.files.suffix_includes_compression:
-        named.add("file.compression")
-    for key in sorted(named & texts.keys()):
+    """Texts in the names of files, besides their prefixes."""
+    key = "file.compression"
+    if options.files.suffix_includes_compression and key in texts:
         try:
             option_values.name_part(texts[key])
         except ValueError as error:

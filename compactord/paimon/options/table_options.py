@@ -6,13 +6,18 @@ Source: CoreOptions.java of release 2.0.0; values are parsed as options/OptionsU
 from __future__ import annotations
 
 import enum
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from compactord.paimon.merge_rules import MergeRules
 from compactord.paimon.options import values as option_values
 from compactord.paimon.options.catalogue import LEVELS_MAX
+from compactord.paimon.options.file_options import (
+    ChangelogOptions,
+    FileOptions,
+    changelog_options,
+    file_options,
+)
 from compactord.paimon.options.merge import merge_rules
 from compactord.paimon.options.texts import OptionTexts
 from compactord.paimon.schema import TableSchema
@@ -82,6 +87,8 @@ class CompactionOptions:
     file_num_limit: int
     open_file_cost: int
     record_expire: RecordExpire | None = None
+    # A compaction into the highest level writes what it changes above that level.
+    full_changelog: bool = False
 
     @property
     def small_file_size(self) -> int:
@@ -129,27 +136,6 @@ class ExpireOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FileOptions:
-    """What output files look like, whatever their format; `formats` reads the options of each.
-
-    Per-level maps win over the table-wide value.
-    """
-
-    data_file_prefix: str
-    suffix_includes_compression: bool
-    format: str
-    format_per_level: Mapping[int, str]
-    compression: str
-    compression_per_level: Mapping[int, str]
-    thin_mode: bool
-    stats_mode: str
-    stats_mode_per_level: Mapping[int, str]
-    stats_mode_per_field: Mapping[str, str]
-    stats_dense: bool
-    stats_keep_first: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TableOptions:
     """All of them; `raw` is the merged text form (schema's options under those of the run).
 
@@ -175,12 +161,13 @@ class TableOptions:
     commit: CommitOptions
     expire: ExpireOptions
     files: FileOptions
+    changelog: ChangelogOptions
+    # Streaming readers see what an overwrite changes, too.
+    streams_overwrites: bool
     raw: Mapping[str, str]
     unreadable: Mapping[str, str]
 
 
-STATS_MODE = re.compile(r"(?i:none|counts|full|truncate\((?P<length>0*[1-9][0-9]*)\))")
-_FIELD_STATS_MODE = re.compile(r"fields\.(.+)\.stats-mode")
 _MIB = 1024 * 1024
 _INT_MAX, _LONG_MAX = 2**31 - 1, 2**63 - 1
 
@@ -196,16 +183,15 @@ def parse_options(schema: TableSchema, overrides: Mapping[str, str] | None = Non
     bucket = texts.read("bucket", option_values.integer, -1)
     engine = texts.read("merge-engine", option_values.enumeration(MergeEngine), USUAL_MERGE_ENGINE)
     sequence_fields = texts.maybe("sequence.field", _sequence_fields(schema)) or ()
+    producer = texts.read(
+        "changelog-producer", option_values.enumeration(ChangelogProducer), ChangelogProducer.NONE
+    )
     return TableOptions(
         bucket=bucket,
         bucket_key=_bucket_key(texts, schema),
         merge_engine=engine,
         merge_rules=merge_rules(schema, texts, engine.value, sequence_fields),
-        changelog_producer=texts.read(
-            "changelog-producer",
-            option_values.enumeration(ChangelogProducer),
-            ChangelogProducer.NONE,
-        ),
+        changelog_producer=producer,
         sequence_fields=sequence_fields,
         sequence_order=texts.read(
             "sequence.field.sort-order",
@@ -220,17 +206,22 @@ def parse_options(schema: TableSchema, overrides: Mapping[str, str] | None = Non
         discovery_interval_ms=texts.read(
             "continuous.discovery-interval", option_values.duration_ms, DISCOVERY_INTERVAL_MS
         ),
-        compaction=_compaction(texts, trigger, has_key=bool(schema.primary_keys)),
+        compaction=_compaction(texts, trigger, producer, has_key=bool(schema.primary_keys)),
         commit=_commit(texts),
         expire=_expire(texts),
-        files=_files(texts),
+        files=file_options(texts),
+        changelog=changelog_options(texts),
+        streams_overwrites=texts.read("streaming-read-overwrite", option_values.boolean, False),
         raw=texts.merged,
         unreadable=texts.unreadable,
     )
 
 
-def _compaction(texts: OptionTexts, trigger: int, *, has_key: bool) -> CompactionOptions:
+def _compaction(
+    texts: OptionTexts, trigger: int, producer: ChangelogProducer, *, has_key: bool
+) -> CompactionOptions:
     integer, size = option_values.integer, option_values.memory_size
+    full_changelog = producer is ChangelogProducer.FULL_COMPACTION
     stop = texts.read("num-sorted-run.stop-trigger", integer, min(trigger + 3, _INT_MAX))
     return CompactionOptions(
         # Java has no bound, but no memory for a bucket with that many levels either.
@@ -250,7 +241,7 @@ def _compaction(texts: OptionTexts, trigger: int, *, has_key: bool) -> Compactio
         ),
         total_size_threshold=texts.maybe("compaction.total-size-threshold", size),
         incremental_size_threshold=texts.maybe("compaction.incremental-size-threshold", size),
-        full_compaction_delta_commits=_delta_commits(texts),
+        full_compaction_delta_commits=_delta_commits(texts, 1 if full_changelog else -1),
         force_rewrite_all_files=texts.read(
             "compaction.force-rewrite-all-files", option_values.boolean, False
         ),
@@ -262,6 +253,7 @@ def _compaction(texts: OptionTexts, trigger: int, *, has_key: bool) -> Compactio
         file_num_limit=texts.read("compaction.file-num-limit", integer, 100_000),
         open_file_cost=texts.read("source.split.open-file-cost", size, 4 * _MIB),
         record_expire=_record_expire(texts) if has_key else None,
+        full_changelog=full_changelog,
     )
 
 
@@ -274,9 +266,9 @@ def _record_expire(texts: OptionTexts) -> RecordExpire | None:
     return RecordExpire(field=field, seconds=expire_ms // 1000)
 
 
-def _delta_commits(texts: OptionTexts) -> int | None:
+def _delta_commits(texts: OptionTexts, default: int) -> int | None:
     """As StoreSinkWrite.java: below 0 is never, and 0 as often as 1."""
-    found = texts.read("full-compaction.delta-commits", option_values.integer, -1)
+    found = texts.read("full-compaction.delta-commits", option_values.integer, default)
     return None if found < 0 else max(found, 1)
 
 
@@ -337,35 +329,6 @@ def _expire(texts: OptionTexts) -> ExpireOptions:
         or texts.read("changelog.num-retained.max", integer, most) > most
         or texts.read("changelog.time-retained", duration, time_ms) > time_ms,
     )
-
-
-def _files(texts: OptionTexts) -> FileOptions:
-    integer, boolean = option_values.integer, option_values.boolean
-    return FileOptions(
-        data_file_prefix=texts.read("data-file.prefix", option_values.name_part, "data-"),
-        suffix_includes_compression=texts.read("file.suffix.include.compression", boolean, False),
-        format=texts.read("file.format", str.lower, "parquet"),
-        format_per_level=texts.level_map("file.format.per.level", str.lower),
-        compression=texts.read("file.compression", option_values.codec, "zstd"),
-        compression_per_level=texts.level_map("file.compression.per.level", option_values.codec),
-        thin_mode=texts.read("data-file.thin-mode", boolean, False),
-        stats_mode=texts.read("metadata.stats-mode", _stats_mode, "truncate(16)"),
-        stats_mode_per_level=texts.level_map("metadata.stats-mode.per.level", _stats_mode),
-        stats_mode_per_field={
-            found[1]: mode
-            for key in texts.merged
-            if (found := _FIELD_STATS_MODE.fullmatch(key))
-            and (mode := texts.maybe(key, _stats_mode)) is not None
-        },
-        stats_dense=texts.read("metadata.stats-dense-store", boolean, True),
-        stats_keep_first=texts.read("metadata.stats-keep-first-n-columns", integer, -1),
-    )
-
-
-def _stats_mode(text: str) -> str:
-    if STATS_MODE.fullmatch(text) is None:
-        raise ValueError("none, counts, full or truncate(n) with n > 0")
-    return text
 
 
 def _sequence_fields(schema: TableSchema) -> Callable[[str], tuple[str, ...]]:

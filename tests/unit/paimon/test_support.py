@@ -114,7 +114,10 @@ def test_supported_tables_have_no_reason(schema: TableSchema) -> None:
     [
         ({"merge-engine": "first-row"}, "option merge-engine=first-row is not supported"),
         ({"changelog-producer": "lookup"}, "changelog-producer=lookup"),
-        ({"changelog-producer": "full-compaction"}, "changelog-producer=full-compaction"),
+        (
+            {"changelog-producer": "full-compaction", "streaming-read-overwrite": "true"},
+            "changelog-producer=full-compaction with streaming-read-overwrite=true",
+        ),
         ({"bucket": "-2"}, "bucket=-2"),
         ({"bucket": "0"}, "bucket=0"),
         ({"file.format": "orc"}, "option file.format=orc"),

@@ -13,7 +13,7 @@ from compactord.errors import StorageError
 from compactord.formats.layout import keyed_layout
 from compactord.formats.registry import FORMATS
 from compactord.model import DATA, Output, Subcompaction
-from compactord.paimon.data_file import DataFile
+from compactord.paimon.data_file import DataFile, FileSource
 from compactord.rewrite.file_meta import MergedFile
 from compactord.rewrite.outputs import Outputs
 from compactord.rewrite.pipeline import Encoding
@@ -36,7 +36,7 @@ def _write(subcompaction: Subcompaction, after: Callable[[int], None]) -> list[O
         writers = []
         for kind in KINDS:
             spec = replace(subcompaction.write, file_prefix=f"{kind}-")
-            describe = MergedFile(subcompaction, layout)
+            describe = MergedFile(spec, layout, FileSource.COMPACT)
             writers.append(
                 RollingWriter(
                     outputs.series(kind, spec=spec, layout=layout, describe=describe),

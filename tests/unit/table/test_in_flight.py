@@ -31,7 +31,6 @@ MERGE = MergeCompaction(
     total_buckets=4,
     reason=CompactReason.FULL,
     output_level=5,
-    drop_deletes=True,
     actions=(Upgrade(file=A), Upgrade(file=B)),
 )
 APPEND = AppendCompaction(

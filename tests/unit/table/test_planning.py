@@ -57,6 +57,20 @@ def test_a_bucket_that_was_taken_to_the_highest_level_since_is_not_due() -> None
     assert _due(table) == {0, 1}, "three appends lie after the full compaction of bucket 0"
 
 
+def test_what_came_while_a_bucket_was_compacted_is_due_where_every_commit_is() -> None:
+    table = Lineage(buckets=2, options={"changelog-producer": "full-compaction", "bucket": "2"})
+    table.append(1, bucket=0)
+    table.append(1, bucket=1)
+    first = table.files(0)
+    table.compacted_by_others(first, bucket=0)
+    assert _due(table) == {1}
+    table.append(1, bucket=0)
+    second = table.files(0)[-1:]
+    table.append(1, bucket=0)
+    table.compacted_by_others(second, bucket=0)
+    assert _due(table) == {0, 1}, "the last append is still on level 0"
+
+
 def test_a_compaction_below_the_highest_level_does_not_count() -> None:
     table = Lineage(buckets=2, options={**EVERY_THIRD, "num-levels": "7"})
     table.append(1, bucket=0)

@@ -1,0 +1,101 @@
+"""The options of a table's new files and of its changelogs, whatever their formats.
+
+Source: CoreOptions.java of release 2.0.0.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from compactord.paimon.options import values as option_values
+from compactord.paimon.options.texts import OptionTexts
+
+STATS_MODE = re.compile(r"(?i:none|counts|full|truncate\((?P<length>0*[1-9][0-9]*)\))")
+_FIELD_STATS_MODE = re.compile(r"fields\.(.+)\.stats-mode")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileOptions:
+    """What output files look like, whatever their format; `formats` reads the options of each.
+
+    Per-level maps win over the table-wide value, and what is set for changelogs over both.
+    """
+
+    data_file_prefix: str
+    suffix_includes_compression: bool
+    format: str
+    format_per_level: Mapping[int, str]
+    compression: str
+    compression_per_level: Mapping[int, str]
+    thin_mode: bool
+    stats_mode: str
+    stats_mode_per_level: Mapping[int, str]
+    stats_mode_per_field: Mapping[str, str]
+    stats_dense: bool
+    stats_keep_first: int
+    changelog_prefix: str
+    changelog_format: str | None
+    changelog_compression: str | None
+    changelog_stats_mode: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangelogOptions:
+    """What a changelog of compactions tells.
+
+    A row whose values are as before has changed unless `row_deduplicate`; columns that are
+    `ignored` do not count. `updates_before`, `deletes`: rows of kind -U and -D are written.
+    """
+
+    row_deduplicate: bool
+    ignored: frozenset[str]
+    updates_before: bool
+    deletes: bool
+
+
+def file_options(texts: OptionTexts) -> FileOptions:
+    """What the options say of files; they cannot be read as `parse_options` says."""
+    integer, boolean = option_values.integer, option_values.boolean
+    return FileOptions(
+        data_file_prefix=texts.read("data-file.prefix", option_values.name_part, "data-"),
+        suffix_includes_compression=texts.read("file.suffix.include.compression", boolean, False),
+        format=texts.read("file.format", str.lower, "parquet"),
+        format_per_level=texts.level_map("file.format.per.level", str.lower),
+        compression=texts.read("file.compression", option_values.codec, "zstd"),
+        compression_per_level=texts.level_map("file.compression.per.level", option_values.codec),
+        thin_mode=texts.read("data-file.thin-mode", boolean, False),
+        stats_mode=texts.read("metadata.stats-mode", _stats_mode, "truncate(16)"),
+        stats_mode_per_level=texts.level_map("metadata.stats-mode.per.level", _stats_mode),
+        stats_mode_per_field={
+            found[1]: mode
+            for key in texts.merged
+            if (found := _FIELD_STATS_MODE.fullmatch(key))
+            and (mode := texts.maybe(key, _stats_mode)) is not None
+        },
+        stats_dense=texts.read("metadata.stats-dense-store", boolean, True),
+        stats_keep_first=texts.read("metadata.stats-keep-first-n-columns", integer, -1),
+        changelog_prefix=texts.read("changelog-file.prefix", option_values.name_part, "changelog-"),
+        changelog_format=texts.maybe("changelog-file.format", str.lower),
+        changelog_compression=texts.maybe("changelog-file.compression", option_values.codec),
+        changelog_stats_mode=texts.maybe("changelog-file.stats-mode", _stats_mode),
+    )
+
+
+def changelog_options(texts: OptionTexts) -> ChangelogOptions:
+    """What the options say of changelogs; they cannot be read as `parse_options` says."""
+    boolean, producer = option_values.boolean, "changelog-producer"
+    ignored = texts.maybe(f"{producer}.row-deduplicate-ignore-fields", str) or ""
+    return ChangelogOptions(
+        row_deduplicate=texts.read(f"{producer}.row-deduplicate", boolean, False),
+        ignored=frozenset(ignored.split(",")),
+        updates_before=not texts.read(f"{producer}.ignore-update-before", boolean, False),
+        deletes=not texts.read(f"{producer}.ignore-delete", boolean, False),
+    )
+
+
+def _stats_mode(text: str) -> str:
+    if STATS_MODE.fullmatch(text) is None:
+        raise ValueError("none, counts, full or truncate(n) with n > 0")
+    return text
