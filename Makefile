@@ -20,10 +20,12 @@ HISTORIES ?= 1000
 SEED ?= 0
 # How many commands are run for the sake of their ends.
 EXITS ?= 200
+# How many commits a reader follows.
+COMMITS ?= 1000
 
 .DEFAULT_GOAL := help
 .PHONY: help demo setup lint test-fast test test-deploy tools deploy-tools stores lock manifests \
-	bench bench-large soak contest exits faults \
+	bench bench-large soak contest exits faults follow \
 	compat compat-pypaimon compat-histories compat-oldest compat-releases evolutions merge-histories
 
 help: ## Show the targets
@@ -115,6 +117,10 @@ bench-large: setup ## Measure a bucket of 5 GB; needs 10 GB of disk
 
 soak: setup ## Ingestion beside a daemon that is killed once; SECONDS=600
 	$(BIN)/python -m tests.bench --soak --seconds $(SECONDS)
+
+follow: setup ## A streaming reader of Java's while daemons compact and are killed; COMMITS=1000
+	$(BIN)/python -m tests.oracle.judge_jar
+	$(BIN)/python -m tests.oracle.following --commits $(COMMITS)
 
 contest: tools ## 200 commits of a Java writer and ours at once, on S3 under a JDBC catalog's lock
 	$(BIN)/python -m tests.oracle.judge_jar

@@ -9,6 +9,7 @@
     python -m tests.bench --soak --seconds 600     # ingestion beside a daemon that is killed once
 
 Cases: pk (with pk-bigint, pk-string and pk-three), partial-update, sequence-groups, aggregation,
+changelog (of full compaction, with a row for each change),
 altered (half of the files have an older schema), append, small, buckets (32 of them) and dynamic
 (as many dynamic ones) compare both sides; scan looks at reading a table's state, append-plan at
 planning very many small files, bucket-plan at planning very many buckets,

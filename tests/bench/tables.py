@@ -94,6 +94,7 @@ SHAPES = {
             "fields.ts.aggregate-function": "max",
         },
     ),
+    "changelog": replace(_PK, options={"changelog-producer": "full-compaction"}),
     "altered": replace(_WITH_NULLS, options=_PARTIAL_UPDATE, is_altered=True),
     "append": Shape(
         key=(("id", "BIGINT"),), commits=200, rows=20_000, keys=3_000_000, appends=True

@@ -51,6 +51,7 @@ TARGETS: Mapping[str, tuple[Target, ...]] = {
     "partial-update": (_at_least("java_wall_ratio", 3.5), _MEMORY),
     "sequence-groups": (_at_least("java_wall_ratio", 3.0), _MEMORY),
     "aggregation": (_at_least("java_wall_ratio", 3.5), _MEMORY),
+    "changelog": (_at_least("java_wall_ratio", 4.0), _MEMORY),
     "altered": (_at_least("java_wall_ratio", 3.0), _MEMORY),
     "append": (_at_least("java_wall_ratio", 3.5), _MEMORY),
     "small": (_at_most("wall_s", 0.15), _MEMORY),
