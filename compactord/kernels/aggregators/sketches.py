@@ -27,6 +27,7 @@ _HLL_FAMILY, _LG_K, _COUNT, _MODE = 7, 3, 6, 7
 _LIST, _SET, _REGISTERS = 0, 1, 2
 _OUT_OF_ORDER = 16
 _LIST_MAX = 7
+_ACCUMULATOR = slice(8, 16)
 _REGISTERS_START = 40
 _AUXILIARY = 15
 
@@ -75,7 +76,8 @@ def hll_union(library: Any, before: bytes, value: bytes) -> bytes:
     before, value = _checked_hll(before), _checked_hll(value)
     first, second = (library.hll_sketch.deserialize(_in_order(data)) for data in (before, value))
     lg_k = second.lg_config_k
-    if _mode(before) == _REGISTERS and first.lg_config_k > lg_k:
+    is_reduced = _mode(before) == _REGISTERS and first.lg_config_k > lg_k
+    if is_reduced:
         # The library would add to this accumulator what fits a sketch without registers.
         smaller = library.hll_union(lg_k)
         smaller.update(first)
@@ -86,6 +88,9 @@ def hll_union(library: Any, before: bytes, value: bytes) -> bytes:
     found = bytearray(union.get_result(library.tgt_hll_type.HLL_4).serialize_compact())
     if _is_out_of_order(before) or _is_out_of_order(value):
         found[_FLAGS] |= _OUT_OF_ORDER
+    if is_reduced and _is_out_of_order(before):
+        # What was not told: of a sketch that it makes smaller Java does not keep it either.
+        found[_ACCUMULATOR] = bytes(8)
     return bytes(found)
 
 
