@@ -114,8 +114,7 @@ def _buckets(
     reasons = []
     for shape in shapes:
         try:
-            planned = planner.files(shape.bucket)
-            plan = planner.decide(planned)
+            planned, plan = planner.decided(shape.bucket)
             small = table.options.compaction.small_file_size
             files = (
                 planned

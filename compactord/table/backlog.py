@@ -193,10 +193,7 @@ class TableBacklog:
         read. Raises what planning raises, where the decision was not kept.
         """
         if bucket not in self._kept:
-            found = without_busy(planner.files(bucket), busy)
-            if found is None:
-                return None
-            self._kept[bucket] = iter(planner.decide(found).compactions), 0
+            self._kept[bucket] = iter(planner.decided(bucket, busy)[1].compactions), 0
         return next(self._kept[bucket][0], None)
 
     def resting(self, partition_text: Callable[[bytes], str]) -> tuple[RestingPartition, ...]:
@@ -270,10 +267,7 @@ class TableBacklog:
         self, planner: StatePlanner, bucket: BucketId, busy: Set[str], context: PlanContext
     ) -> None:
         """Raises `FormatError` for damage of the bucket."""
-        found = without_busy(planner.files(bucket), busy)
-        if found is None or not len(found):
-            return
-        plan = planner.decide(found)
+        found, plan = planner.decided(bucket, busy)
         if plan.rest is not None:
             self._rests[bucket] = plan.rest
             left_ms = plan.rest.until_ms - context.now_ms
@@ -332,16 +326,6 @@ class TableBacklog:
         has_off_peak = options.offpeak_start_hour != options.offpeak_end_hour
         depends_on_time = options.optimization_interval_ms is not None or has_off_peak
         return depends_on_time and steady_ms - self._complete_ms > _REPLAN_MS
-
-
-def without_busy(found: PlannedFiles, busy: Set[str]) -> PlannedFiles | None:
-    """What may be planned beside running compactions: other files of a table without buckets.
-
-    Elsewhere a bucket is planned as a whole: None while one runs.
-    """
-    if isinstance(found, FilesBySize):
-        return found.without(busy)
-    return None if busy else found
 
 
 def _created_ms(creation_time_ms: Ints, place: int, context: PlanContext) -> int:

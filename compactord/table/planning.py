@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterable, Iterator, Mapping, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from compactord.clock import Clock, age_text, local_ms
@@ -25,6 +25,7 @@ from compactord.plan.table import (
     one_round,
     plan_bucket,
 )
+from compactord.state.files_by_size import FilesBySize
 from compactord.state.rewrites import Rest, Rewrite
 from compactord.state.table_state import TableState, delta_entries, with_rewrites
 from compactord.table.expired_files import expired_files
@@ -143,21 +144,27 @@ class StatePlanner:
         refuse_formats(self._table, small.formats())
         return small
 
-    def decide(self, found: PlannedFiles) -> BucketPlan:
-        """The plan of `files`. Raises what `plan_bucket` raises.
+    def decided(
+        self, bucket: BucketId, busy: Set[str] = frozenset()
+    ) -> tuple[PlannedFiles, BucketPlan]:
+        """What may be planned of the bucket, and its plan; `busy` files are being read.
 
-        And `FormatError` if something is due in a partition that has no folder.
+        Raises what `files` and `plan_bucket` raise, and `FormatError` if something is due in a
+        partition that has no folder.
         """
+        found = without_busy(self.files(bucket), busy)
+        if not len(found):
+            return found, BucketPlan(bucket=bucket, compactions=())
         plan = plan_bucket(found, self.request)
-        if plan.compactions and found.bucket.partition not in self._with_folder:
-            self._table.partition_path(found.bucket.partition)
-            self._with_folder.add(found.bucket.partition)
-        return plan
+        if plan.compactions and bucket.partition not in self._with_folder:
+            self._table.partition_path(bucket.partition)
+            self._with_folder.add(bucket.partition)
+        return found, plan
 
     def plan(self, bucket: BucketId) -> BucketPlan:
         """The bucket's plan; of a damaged one, why it has none. Raises other errors of `files`."""
         try:
-            return self.decide(self.files(bucket))
+            return self.decided(bucket)[1]
         except FormatError as error:
             return BucketPlan(bucket=bucket, compactions=(), damage=damage_text(error))
 
@@ -169,6 +176,16 @@ def plan_state(table: OpenTable, state: TableState, context: PlanContext) -> Ite
     """
     planner = StatePlanner(table, state, context)
     return one_round(map(planner.plan, planner.candidates()), planner.request)
+
+
+def without_busy(found: PlannedFiles, busy: Set[str]) -> PlannedFiles:
+    """What may be planned beside running compactions: other files of a table without buckets.
+
+    Elsewhere a bucket is planned as a whole: nothing of it while one runs.
+    """
+    if isinstance(found, FilesBySize):
+        return found.without(busy)
+    return replace(found, files=()) if busy else found
 
 
 def snapshot_count(table: OpenTable, state: TableState) -> int:

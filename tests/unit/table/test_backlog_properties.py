@@ -15,12 +15,12 @@ from compactord.paimon.table import TableRef
 from compactord.plan.runs import bucket_runs
 from compactord.plan.table import last_full_compaction_ms, plan_bucket
 from compactord.state.table_state import TableState, load_state
-from compactord.table.backlog import PendingCompaction, TableBacklog, without_busy
+from compactord.table.backlog import PendingCompaction, TableBacklog
 from compactord.table.compactor import TableCompactor
 from compactord.table.cycle import Dispatch, Planned
 from compactord.table.opening import OpenTable, open_table
 from compactord.table.planner import TOP_MAX
-from compactord.table.planning import PlanContext, StatePlanner, plan_context
+from compactord.table.planning import PlanContext, StatePlanner, plan_context, without_busy
 from compactord.table.request import CompactRequest
 from compactord.table.status import measured_stop_trigger
 from compactord_demo.writer import WriteOnlyWriter
@@ -77,7 +77,7 @@ class History:
         )
         busy = _busy(self.in_flight).get(bucket, set())
         found = without_busy(StatePlanner(table, state, context).files(bucket), busy)
-        return next(iter(plan_bucket(found, request).compactions), None) if found else None
+        return next(iter(plan_bucket(found, request).compactions), None) if len(found) else None
 
     def compact_elsewhere(self) -> None:
         compact(self.storage, self.table, owner=SECOND)
@@ -139,7 +139,6 @@ def _require_counted(
 ) -> None:
     """The numbers of a partition without buckets are those of the files that would be taken."""
     found = without_busy(planner.files(pending.bucket), busy.get(pending.bucket, set()))
-    assert found is not None
     compactions = plan_bucket(found, planner.request).compactions
     inputs = [file for compaction in compactions for file in compaction.inputs]
     size = sum(file.file_size for file in inputs)
