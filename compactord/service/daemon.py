@@ -90,7 +90,7 @@ class Daemon:
         config = loaded.config
         now_ms = clock.steady_ms()
         self._settings = Settings(loaded, read=reload, apply_logs=apply_logs, now_ms=now_ms)
-        self._clock = clock
+        self._clock, self._metrics, self._kinds = clock, metrics, kinds
         # Opened once: a catalog that cannot be opened ends the start.
         catalogs = {name: open_catalog(catalog) for name, catalog in config.catalogs.items()}
         self._discovery = Discovery(
@@ -99,22 +99,23 @@ class Daemon:
             post=lambda listing: self._events.put(partial(self._listed, listing)),
             clock=clock,
         )
-        self._metrics = metrics
         self._capacity = Capacity(config, clock)
         self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._kinds = kinds
         self._scheduler = self._make_scheduler(config, zone)
         # A catalog's tables wait for the store of its warehouse.
-        found = {name: breakers.of(each.warehouse_storage) for name, each in catalogs.items()}
         self._silent_stores = SilentStores(
-            {name: breaker for name, breaker in found.items() if breaker is not None},
+            {name: breakers.of(each.warehouse_storage) for name, each in catalogs.items()},
             self._scheduler,
         )
         self._engine = EngineHost(start_engine, self, post=self._events.put)
         worker = WorkerSpec(owner=owner, memory_bytes=self._capacity.task_memory_bytes, zone=zone)
         self._tables = ServedTables(clock=clock, worker=worker)
         self._runner = JobRunner(
-            self._tables, self._engine, thread_pools(), post=self._events.put, ended=self._job_ended
+            self._tables,
+            thread_pools(),
+            engine=lambda: self._engine,
+            restart=self._engine.restart,
+            ended=lambda *ended: self._events.put(partial(self._job_ended, *ended)),
         )
         # Reading the configuration, and cancelling at the end.
         self._chores = ThreadPoolExecutor(2, thread_name_prefix="chore")
@@ -126,9 +127,8 @@ class Daemon:
         self._next_tick_s = clock.monotonic_s()
         self._start_deadline_s = clock.monotonic_s() + config.startup.timeout_ms / 1000
         self._shutdown = Shutdown(self._scheduler, clock, self._cancel)
-        self._exit_code = 0
-        # Whether threads still run that would keep the process from ending.
-        self.has_stragglers = False
+        # And whether threads still run that would keep the process from ending.
+        self._exit_code, self.has_stragglers = 0, False
         self._status = StatusKeeper(self._scheduler, config.metrics.top_n)
         self._view = self._status.update(self._facts, {}, now_ms)
 

@@ -83,11 +83,11 @@ class EngineHost:
         if engine is not None:
             engine.cancel()
 
-    def cancel_one(self, subcompaction: Subcompaction) -> None:
+    def cancel_one(self, compaction: int, index: int) -> None:
         """Stop one subcompaction; its outcome comes once its worker has ended."""
         engine = self._engine
         if engine is not None:
-            engine.cancel_one(subcompaction.compaction, subcompaction.index)
+            engine.cancel_one(compaction, index)
 
     def restart(self, why: str) -> None:
         """End the engine and all its workers, and start it again; `engine_down` follows."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
-from functools import partial
 from typing import Any, Protocol
 
 from compactord.engine.worker import discard, file_names
@@ -32,13 +31,11 @@ _MAINTENANCE_THREADS = 2
 
 
 class Workers(Protocol):
-    """What effects need of the engine; see `EngineHost`."""
+    """What effects need of an `Engine`, or of the `EngineHost` that keeps one."""
 
     def submit(self, subcompaction: Subcompaction) -> None: ...
 
-    def cancel_one(self, subcompaction: Subcompaction) -> None: ...
-
-    def restart(self, why: str) -> None: ...
+    def cancel_one(self, compaction: int, index: int) -> None: ...
 
 
 class OwnThread(Executor):
@@ -51,23 +48,24 @@ class OwnThread(Executor):
 
 
 class JobRunner:
-    """`run` is called by the loop alone, and `ended` is posted to it.
+    """`run` is called by the loop alone; `ended` is called by the thread in which a job has ended.
 
+    `engine` may start one; `restart` ends it with all its workers, and says why.
     Maintenance has an executor of its own: it may be slow, and never takes the threads of cycles.
     """
 
     def __init__(
         self,
         tables: TableJobs,
-        engine: Workers,
         executors: tuple[Executor, Executor],
         *,
-        post: Callable[[Callable[[], None]], None],
+        engine: Callable[[], Workers],
+        restart: Callable[[str], None],
         ended: Callable[[Job, JobOutcome, float], None],
     ) -> None:
         self._tables = tables
         self._engine = engine
-        self._post = post
+        self._restart = restart
         self._ended = ended
         self._jobs, self._maintenance = executors
         self._under_way: set[Future[None]] = set()
@@ -76,11 +74,11 @@ class JobRunner:
         """Begin the effect."""
         match effect:
             case Submit(subcompaction=subcompaction):
-                self._engine.submit(subcompaction)
+                self._engine().submit(subcompaction)
             case Cancel(subcompaction=subcompaction):
-                self._engine.cancel_one(subcompaction)
+                self._engine().cancel_one(subcompaction.compaction, subcompaction.index)
             case RestartEngine(why=why):
-                self._engine.restart(why)
+                self._restart(why)
             case RemoveOutputs(subcompaction=subcompaction, result=result):
                 self._begin(self._maintenance, discard, subcompaction, file_names(result))
             case MaintenanceJob():
@@ -102,8 +100,7 @@ class JobRunner:
         future.add_done_callback(self._under_way.discard)
 
     def _run(self, job: Job) -> None:
-        outcome, seconds = self._tables.run(job)
-        self._post(partial(self._ended, job, outcome, seconds))
+        self._ended(job, *self._tables.run(job))
 
 
 def thread_pools() -> tuple[Executor, Executor]:

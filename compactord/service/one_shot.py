@@ -29,7 +29,7 @@ from compactord.errors import (
     TransientStorageError,
 )
 from compactord.maintenance.kind import AnyKind
-from compactord.model import Subcompaction, TableName, TaskOutcome
+from compactord.model import TableName, TaskOutcome
 from compactord.scheduler.counts import Counts
 from compactord.scheduler.effects import Effect
 from compactord.scheduler.events import BucketQuarantined, Committed, Event, SnapshotLost
@@ -110,7 +110,11 @@ class OneShot:
         self._compactor = tables.open(self._name)
         own = OwnThread()
         self._runner = JobRunner(
-            tables, self, (own, own), post=lambda ended: ended(), ended=self._job_ended
+            tables,
+            (own, own),
+            engine=self._running_engine,
+            restart=self._engine_hangs,
+            ended=self._job_ended,
         )
         self.totals = CompactTotals()
         # Whether workers of this run did not end: the engine must not be used for another one.
@@ -194,15 +198,7 @@ class OneShot:
             effect = replace(effect, free_slots=max(1, free))
         self._runner.run(effect)
 
-    # -- what effects need of the engine
-
-    def submit(self, subcompaction: Subcompaction) -> None:
-        self._running_engine().submit(subcompaction)
-
-    def cancel_one(self, subcompaction: Subcompaction) -> None:
-        self._running_engine().cancel_one(subcompaction.compaction, subcompaction.index)
-
-    def restart(self, why: str) -> None:
+    def _engine_hangs(self, why: str) -> None:
         """Nothing is started again for one table: the run ends, unless it is over."""
         self.leaves_workers = True
         has_more = bool(self._table.offered or self._table.in_flight)

@@ -13,12 +13,12 @@ _log = structlog.get_logger()
 
 
 class SilentStores:
-    """Used by the loop alone. `breakers` are those of the catalogs' stores, by catalog."""
+    """Used by the loop alone. `breakers` are those of the catalogs' stores."""
 
-    def __init__(self, breakers: Mapping[str, Breaker], scheduler: Scheduler) -> None:
+    def __init__(self, breakers: Mapping[str, Breaker | None], scheduler: Scheduler) -> None:
         # Since when the stores of catalogs have not answered.
         self.since_ms: dict[str, int] = {}
-        self._breakers = breakers
+        self._breakers = {name: each for name, each in breakers.items() if each is not None}
         self._scheduler = scheduler
 
     def check(self, now_ms: int) -> Iterator[str]:

@@ -279,7 +279,7 @@ def test_one_is_cancelled_and_a_restart_ends_the_engine_and_starts_another() -> 
 
     with hosted(start) as (host, heard):
         assert heard.next() == ("up", 2)
-        host.cancel_one(subcompaction(1))
+        host.cancel_one(1, 1)
         assert engines[0].cancelled_one == [(1, 1)]
         host.restart("its workers hang")
         assert heard.next() == ("down", "its workers hang")

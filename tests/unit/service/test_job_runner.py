@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -36,7 +36,8 @@ from compactord.service.job_runner import JobRunner
 from compactord.service.served_tables import ServedTables
 from compactord.service.table_jobs import TableSpec
 from compactord.table.backlog import Skip
-from compactord.table.cycle import Cycle, Dispatch, OwnCommit
+from compactord.table.cycle import Cycle, OwnCommit
+from compactord.table.in_flight import InFlight
 from compactord.table.request import CompactRequest
 from compactord.table.subcompactions import WorkerSpec
 from tests.builders import FIRST, SECOND, VirtualClock, compact, fill_keyed, keyed_table, writer
@@ -62,10 +63,9 @@ class Harness:
         self.table: TableRef = keyed_table(self.inner, "/wh/db.db/t")
         fill_keyed(writer(self.inner, self.table), commits=6)
         self.error: Exception | None = None
-        self.events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self.outcomes: list[JobOutcome] = []
+        self.outcomes: queue.SimpleQueue[JobOutcome] = queue.SimpleQueue()
         self.submitted: list[Subcompaction] = []
-        self.cancelled: list[Subcompaction] = []
+        self.cancelled: list[tuple[int, int]] = []
         self.restarts: list[str] = []
         self.logs: list[EventDict] = []
         clock = VirtualClock()
@@ -73,10 +73,10 @@ class Harness:
         self.tables = ServedTables(clock=clock, worker=worker)
         self.runner = JobRunner(
             self.tables,
-            self,
             (ThreadPoolExecutor(2), ThreadPoolExecutor(2)),
-            post=self.events.put,
-            ended=lambda job, outcome, seconds: self.outcomes.append(outcome),
+            engine=lambda: self,
+            restart=self.restarts.append,
+            ended=lambda job, outcome, seconds: self.outcomes.put(outcome),
         )
         storage = HookedStorage(self.inner, before=self._before)
         self.tables.specs[NAME] = TableSpec(
@@ -89,11 +89,8 @@ class Harness:
     def submit(self, subcompaction: Subcompaction) -> None:
         self.submitted.append(subcompaction)
 
-    def cancel_one(self, subcompaction: Subcompaction) -> None:
-        self.cancelled.append(subcompaction)
-
-    def restart(self, why: str) -> None:
-        self.restarts.append(why)
+    def cancel_one(self, compaction: int, index: int) -> None:
+        self.cancelled.append((compaction, index))
 
     def _before(self, call: Call) -> None:
         if self.error is not None:
@@ -102,8 +99,7 @@ class Harness:
     def outcome(self, job: Job) -> JobOutcome:
         """Run the job, and wait for its end."""
         self.runner.run(job)
-        self.events.get(timeout=WAIT_S)()
-        return self.outcomes[-1]
+        return self.outcomes.get(timeout=WAIT_S)
 
     def cycle(self) -> Cycle:
         cycle = self.outcome(CycleJob(name=NAME, ended=(), skip=Skip()))
@@ -136,7 +132,7 @@ def test_a_cycle_opens_the_table_and_a_dispatch_decides(harness: Harness) -> Non
     assert cycle.error is None
     assert cycle.planned is not None
     assert len(cycle.planned.offered) == 2
-    assert isinstance(harness.dispatch(0), Dispatch)
+    assert isinstance(harness.dispatch(0), InFlight)
 
 
 def test_the_first_plan_after_a_start_knows_the_last_commit_of_an_earlier_process(
@@ -194,7 +190,7 @@ def test_a_commit_that_fails_is_an_answer_and_leaves_no_bucket_busy(
 ) -> None:
     harness.cycle()
     dispatched = harness.dispatch(0)
-    assert isinstance(dispatched, Dispatch)
+    assert isinstance(dispatched, InFlight)
     finished = outcome_of(dispatched)
     harness.error = error
     cycle = harness.outcome(CycleJob(name=NAME, ended=(finished,), skip=Skip()))
@@ -211,7 +207,7 @@ def test_a_commit_that_fails_is_an_answer_and_leaves_no_bucket_busy(
 def test_care_and_discarding_that_fail_are_answered(harness: Harness, error: Exception) -> None:
     harness.cycle()
     dispatched = harness.dispatch(0)
-    assert isinstance(dispatched, Dispatch)
+    assert isinstance(dispatched, InFlight)
     finished = outcome_of(dispatched)
     harness.error = error
     expiry = harness.outcome(replace(SWEEP, kind=ExpireSnapshots(interval_ms=1)))
@@ -255,13 +251,14 @@ def test_hung_workers_are_the_engines_business(harness: Harness) -> None:
     made = subcompaction(3)
     harness.runner.run(Cancel(subcompaction=made))
     harness.runner.run(RestartEngine(why="it hangs"))
-    assert (harness.cancelled, harness.restarts) == ([made], ["it hangs"])
+    assert harness.cancelled == [(made.compaction, made.index)]
+    assert harness.restarts == ["it hangs"]
 
 
 def test_files_of_a_late_result_are_removed(harness: Harness) -> None:
     harness.cycle()
     dispatch = harness.dispatch(0)
-    assert isinstance(dispatch, Dispatch)
+    assert isinstance(dispatch, InFlight)
     (made,) = dispatch.subcompactions
     result = run_subcompaction(made)
     assert isinstance(result, SubcompactionResult)
