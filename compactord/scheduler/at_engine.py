@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 
 from compactord.model import Subcompaction
 from compactord.scheduler.record import CompactionRecord
-from compactord.scheduler.scheduled_table import ScheduledTable
 
 # The engine is started again once they have been hung for so long and it runs nothing else.
 RESTART_ALONE_MS = 60_000
@@ -41,7 +40,7 @@ class TimeLimit:
 class Submitted:
     """A subcompaction at the engine. Times are steady; 0 means not yet."""
 
-    scheduled: ScheduledTable
+    record: CompactionRecord
     subcompaction: Subcompaction
     # About how much it reads.
     size_bytes: int
@@ -52,10 +51,9 @@ class Submitted:
     hung_ms: int = 0
 
     @property
-    def record(self) -> CompactionRecord | None:
-        """Its compaction; None once that has ended, whatever the worker still does."""
-        record = self.scheduled.compactions.get(self.subcompaction.compaction)
-        return record if record is not None and record.is_under_way else None
+    def is_abandoned(self) -> bool:
+        """Whether its compaction has ended, whatever the worker still does."""
+        return not self.record.is_under_way
 
     @property
     def key(self) -> Key:
@@ -87,13 +85,18 @@ class AtEngine:
 
     def add(self, submitted: Submitted) -> None:
         self._submitted[submitted.key] = submitted
+        submitted.record.table.at_engine[submitted.key] = submitted
 
     def ended(self, key: Key) -> Submitted | None:
-        """It has had its outcome; None for one that is not at the engine."""
-        return self._submitted.pop(key, None)
+        """It has had its outcome, and its slot is free; None for one that is not at the engine."""
+        ended = self._submitted.pop(key, None)
+        if ended is not None:
+            del ended.record.table.at_engine[key]
+        return ended
 
     def clear(self) -> None:
-        self._submitted.clear()
+        for key in list(self._submitted):
+            self.ended(key)
 
     def of_compaction(self, number: int) -> list[Submitted]:
         """What is still at the engine of one compaction."""

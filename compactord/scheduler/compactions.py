@@ -37,11 +37,11 @@ class Compactions:
 
     def subcompaction_ended(self, outcome: TaskOutcome, now_ms: int) -> None:
         """It has succeeded or failed; of a compaction that has ended only files are removed."""
-        submitted = self._slots.freed(outcome.compaction, outcome.index)
+        submitted = self._slots.engine.ended((outcome.compaction, outcome.index))
         if submitted is None:
             return
         record = submitted.record
-        if record is None:
+        if submitted.is_abandoned:
             if isinstance(outcome, SubcompactionResult) and outcome.outputs:
                 work = submitted.subcompaction
                 self._late.append(RemoveOutputs(subcompaction=work, result=outcome))
@@ -56,8 +56,6 @@ class Compactions:
         """All subcompactions are lost: their compactions are planned again, no table has failed."""
         self._slots.engine.clear()
         for scheduled in tables:
-            scheduled.slots = 0
-            scheduled.abandoned.clear()
             for record in [r for r in scheduled.compactions.values() if r.is_under_way]:
                 self.give_up(record, why, now_ms)
                 if record.started_ms and not self._cycles.is_draining:
@@ -71,9 +69,10 @@ class Compactions:
         """
         effects: list[Cancel | RestartEngine] = []
         for each in list(self._slots.engine.overdue(at_once, now_ms)):
-            each.scheduled.tell(
+            record = each.record
+            record.table.tell(
                 SubcompactionHung(
-                    name=each.scheduled.name,
+                    name=record.table.name,
                     compaction=each.subcompaction.compaction,
                     index=each.subcompaction.index,
                     size_bytes=each.size_bytes,
@@ -81,15 +80,14 @@ class Compactions:
                     ran_ms=now_ms - each.began_ms,
                 )
             )
-            record = each.record
-            if record is None:
+            if each.is_abandoned:
                 # Its compaction has ended before, and it was cancelled then.
                 continue
             record.table.version += 1
             index, seconds = each.subcompaction.index, each.limit_ms // 1000
             failed = record.timed_out(index, size_bytes=each.size_bytes, seconds=seconds)
             self.arrived(record, failed, now_ms)
-            left = self._slots.abandon(record)
+            left = self._slots.engine.of_compaction(record.number)
             effects += [Cancel(subcompaction=other.subcompaction) for other in left]
             self._slots.want(record.table)
         why = None if self._cycles.is_draining else self._slots.engine.why_restart(now_ms)

@@ -14,6 +14,7 @@ from compactord.maintenance.snapshot_expiry import ExpireSnapshots
 from compactord.model import TableName, WorkKind
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.table import TableRef
+from compactord.scheduler.at_engine import Key, Submitted
 from compactord.scheduler.counts import Counts
 from compactord.scheduler.events import Event, Observer, TableHalted, TableResumed
 from compactord.scheduler.halts import Drops, HaltEnd, Quarantined, halt_of_buckets
@@ -33,15 +34,6 @@ HUNG_MAINTENANCE_MS = 3 * 3_600_000
 # Work keeps the snapshots it reads from expiring for so long. Nothing is at risk after that: what
 # is live never expires, and work that finds its inputs gone is planned again.
 PIN_MAX_MS = 6 * 3_600_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Abandoned:
-    """A subcompaction at the engine whose compaction has ended; it may still write files."""
-
-    bucket: BucketId
-    # When its compaction was chosen.
-    since_ms: int
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -76,9 +68,8 @@ class ScheduledTable:
     queued_ms: dict[BucketId, int] = field(default_factory=dict)
     # All that have not ended, by number, in the order in which they were chosen.
     compactions: dict[int, CompactionRecord] = field(default_factory=dict)
-    # Subcompactions at the engine, besides the abandoned ones.
-    slots: int = 0
-    abandoned: dict[tuple[int, int], Abandoned] = field(default_factory=dict)
+    # Subcompactions at the engine, those that are abandoned included.
+    at_engine: dict[Key, Submitted] = field(default_factory=dict)
     virtual_time: float = 0.0
     quarantined: dict[BucketId, Quarantined] = field(default_factory=dict)
     drops: dict[BucketId, Drops] = field(default_factory=dict)
@@ -166,6 +157,16 @@ class ScheduledTable:
     def has_finished(self) -> bool:
         """Whether compactions wait for a cycle."""
         return any(each.status is Status.FINISHED for each in self.compactions.values())
+
+    @property
+    def slots(self) -> int:
+        """How many subcompactions it has at the engine, besides the abandoned ones."""
+        return sum(not each.is_abandoned for each in self.at_engine.values())
+
+    @property
+    def abandoned(self) -> list[CompactionRecord]:
+        """Compactions that have ended, and whose workers may still write files."""
+        return [each.record for each in self.at_engine.values() if each.is_abandoned]
 
     @property
     def next_waiting(self) -> CompactionRecord | None:
@@ -266,7 +267,7 @@ class ScheduledTable:
 
     def under_way_since_ms(self, now_ms: int) -> int:
         """When the oldest work began that may still write files of the table."""
-        abandoned = (each.since_ms for each in self.abandoned.values())
+        abandoned = (record.chosen_ms for record in self.abandoned)
         return min([*self._began_ms, *abandoned], default=now_ms)
 
     @property

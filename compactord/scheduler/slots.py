@@ -26,7 +26,7 @@ from compactord.scheduler.priority import (
     most_urgent,
 )
 from compactord.scheduler.record import CompactionRecord
-from compactord.scheduler.scheduled_table import Abandoned, ScheduledTable
+from compactord.scheduler.scheduled_table import ScheduledTable
 from compactord.table.backlog import PendingCompaction, Skip
 
 # How long a choice among a table's pending compactions is valid: time makes them more urgent.
@@ -109,23 +109,6 @@ class Slots:
         """A table gets no credit for time in which it wanted no slot or was not allowed one."""
         scheduled.virtual_time = max(scheduled.virtual_time, self._virtual_time)
 
-    def freed(self, number: int, index: int) -> Submitted | None:
-        """What the slot was used for, which is free again; None if it is not at the engine."""
-        ended = self.engine.ended((number, index))
-        if ended is not None and ended.scheduled.abandoned.pop(ended.key, None) is None:
-            ended.scheduled.slots -= 1
-        return ended
-
-    def abandon(self, record: CompactionRecord) -> list[Submitted]:
-        """The record's compaction has ended: what it has at the engine only holds slots."""
-        left = self.engine.of_compaction(record.number)
-        for each in left:
-            each.scheduled.slots -= 1
-            each.scheduled.abandoned[each.key] = Abandoned(
-                bucket=record.pending.bucket, since_ms=record.chosen_ms
-            )
-        return left
-
     def give(
         self, tables: Collection[ScheduledTable], *, slots: int, now_ms: int
     ) -> Iterator[Submit | DispatchJob]:
@@ -176,7 +159,7 @@ class Slots:
         )
         return Skip(
             buckets=frozenset(quarantined).union(
-                each.bucket for each in scheduled.abandoned.values()
+                record.pending.bucket for record in scheduled.abandoned
             ),
             kinds=frozenset(closed),
             spare_forced=not policy.windows_strict,
@@ -251,7 +234,7 @@ class Slots:
     def _may(self, scheduled: ScheduledTable, pending: PendingCompaction, now_ms: int) -> bool:
         if scheduled.is_quarantined(pending.bucket, now_ms):
             return False
-        if any(each.bucket == pending.bucket for each in scheduled.abandoned.values()):
+        if any(record.pending.bucket == pending.bucket for record in scheduled.abandoned):
             # A worker may still be at it: another attempt might hang as well, and cost a slot too.
             return False
         policy = scheduled.policy
@@ -272,10 +255,9 @@ class Slots:
             scheduled.tell(started)
         size = record.subcompaction_bytes
         scheduled.virtual_time += cost(size) / scheduled.weight
-        scheduled.slots += 1
         self.engine.add(
             Submitted(
-                scheduled=scheduled,
+                record=record,
                 subcompaction=subcompaction,
                 size_bytes=size,
                 is_large=chosen.is_large,

@@ -6,7 +6,6 @@ import pytest
 
 from compactord.config.model import Limits
 from compactord.model import SubcompactionResult, TableName
-from compactord.paimon.table import TableRef
 from compactord.scheduler.at_engine import (
     PAUSE_MS,
     RESTART_ALONE_MS,
@@ -17,23 +16,15 @@ from compactord.scheduler.at_engine import (
 )
 from compactord.scheduler.effects import Cancel, RemoveOutputs, Submit
 from compactord.scheduler.job import CycleJob
-from compactord.scheduler.scheduled_table import ScheduledTable
 from compactord.scheduler.status import Outcome
 from compactord.service.capacity import time_limit
 from compactord.table.in_flight import Failed
 from tests.simulation.tables import MIB, subcompaction_of
-from tests.simulation.world import LATE_OUTPUTS, policy
-from tests.unit.scheduler.test_scheduler import NAME, STATS, Silent, Stage, is_sweep, only
+from tests.simulation.world import LATE_OUTPUTS
+from tests.unit.scheduler.test_scheduler import NAME, STATS, Stage, is_sweep, only
 
 NOW, GIB = 1_700_000_000_000, 1024 * MIB
 MINUTE = 60_000
-TABLE = ScheduledTable(
-    name=TableName("c", "db", "t"),
-    ref=TableRef(database="db", name="t", location="/t"),
-    policy=policy(),
-    index=1,
-    observer=Silent(),
-)
 
 
 @pytest.mark.parametrize(
@@ -49,11 +40,14 @@ def test_the_limit_is_as_configured() -> None:
 
 
 def _submitted(*numbers: int, limit_ms: int = 1000) -> AtEngine:
-    engine = AtEngine()
+    engine, stage = AtEngine(), Stage()
+    stage.add()
+    stage.submitted()
+    (record,) = stage.scheduler.tables[NAME].compactions.values()
     for number in numbers:
         engine.add(
             Submitted(
-                scheduled=TABLE,
+                record=record,
                 subcompaction=subcompaction_of(number, 0),
                 size_bytes=1,
                 is_large=False,
