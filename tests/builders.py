@@ -15,7 +15,6 @@ import pyarrow.parquet as pq
 from compactord import ids
 from compactord.catalog.access import TableAccess, table_in_folder
 from compactord.clock import Clock, SystemClock
-from compactord.commit.changes import Committed
 from compactord.commit.publish import SnapshotPublisher, StorePublisher
 from compactord.config.model import Limits
 from compactord.engine.base import Engine
@@ -40,7 +39,7 @@ from compactord.rewrite.subcompaction import run_subcompaction
 from compactord.service.one_shot import OneShot
 from compactord.state.table_state import TableState, data_manifests, load_state
 from compactord.storage.base import Storage
-from compactord.table.in_flight import Finished
+from compactord.table.in_flight import InFlight
 from compactord.table.opening import OpenTable, describe_table
 from compactord.table.request import CompactRequest
 from compactord.table.subcompactions import WorkerSpec
@@ -157,9 +156,9 @@ class Silent:
 
     def planned(self, table: OpenTable, compaction: Compaction) -> None: ...
 
-    def finished(self, finished: Finished) -> None: ...
+    def finished(self, in_flight: InFlight) -> None: ...
 
-    def committed(self, committed: Committed) -> None: ...
+    def committed(self, snapshot_id: int) -> None: ...
 
     def waiting(self, wait_ms: int) -> None: ...
 

@@ -6,10 +6,9 @@ import sys
 
 import structlog
 
-from compactord.commit.changes import Committed
 from compactord.model import Compaction
 from compactord.table import report
-from compactord.table.in_flight import Finished
+from compactord.table.in_flight import Finished, InFlight
 from compactord.table.opening import OpenTable
 from compactord.table.report import count_text, size_text
 
@@ -19,9 +18,6 @@ _log = structlog.get_logger()
 class EventProgress:
     """Logs every step at INFO, under the names that the service's log has."""
 
-    def __init__(self) -> None:
-        self._table: OpenTable | None = None
-
     def starting(self, where: str) -> None:
         """`where` is the Spark master, as it may be shown."""
         _log.info("spark_starting", master=where)
@@ -30,7 +26,6 @@ class EventProgress:
         _log.info("spark_started", seconds=round(seconds, 2), slots=slots)
 
     def planned(self, table: OpenTable, compaction: Compaction) -> None:
-        self._table = table
         found = report.compaction_json(table, compaction)
         _log.info(
             "compaction_planned",
@@ -43,23 +38,23 @@ class EventProgress:
             output_level=found["output_level"],
         )
 
-    def finished(self, finished: Finished) -> None:
-        assert self._table is not None, "planned before it is finished"
-        bucket = finished.compaction.bucket
+    def finished(self, in_flight: InFlight) -> None:
+        compaction, done = in_flight.compaction, in_flight.result
+        assert isinstance(done, Finished), "it has not failed"
         _log.info(
             "compaction_finished",
-            partition=self._table.partition_text(bucket.partition),
-            bucket=bucket.bucket,
-            input_files=len(finished.compaction.inputs),
-            output_files=len(finished.change.after),
-            input_bytes=sum(stats.bytes_in for stats in finished.stats),
-            output_bytes=sum(stats.bytes_out for stats in finished.stats),
-            input_records=sum(stats.rows_in for stats in finished.stats),
-            output_records=sum(stats.rows_out for stats in finished.stats),
+            partition=in_flight.partition,
+            bucket=compaction.bucket.bucket,
+            input_files=len(compaction.inputs),
+            output_files=len(done.change.after),
+            input_bytes=sum(stats.bytes_in for stats in done.stats),
+            output_bytes=sum(stats.bytes_out for stats in done.stats),
+            input_records=sum(stats.rows_in for stats in done.stats),
+            output_records=sum(stats.rows_out for stats in done.stats),
         )
 
-    def committed(self, committed: Committed) -> None:
-        _log.info("commit_succeeded", snapshot_id=committed.snapshot_id)
+    def committed(self, snapshot_id: int) -> None:
+        _log.info("commit_succeeded", snapshot_id=snapshot_id)
 
     def waiting(self, wait_ms: int) -> None:
         _log.info("commit_settling", seconds=round(wait_ms / 1000, 1))
@@ -92,12 +87,12 @@ class TerminalProgress:
         self._bytes_planned += sum(file.file_size for file in compaction.inputs)
         self._show()
 
-    def finished(self, finished: Finished) -> None:
+    def finished(self, in_flight: InFlight) -> None:
         self._finished += 1
-        self._bytes_finished += sum(file.file_size for file in finished.compaction.inputs)
+        self._bytes_finished += sum(file.file_size for file in in_flight.compaction.inputs)
         self._show()
 
-    def committed(self, committed: Committed) -> None:
+    def committed(self, snapshot_id: int) -> None:
         self._snapshots += 1
         self._show()
 

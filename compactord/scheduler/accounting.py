@@ -14,7 +14,7 @@ from compactord.commit.changes import Conflict, LossOutcome
 from compactord.config.model import Retry
 from compactord.errors import CompactordError, DataFileMissing, FormatError, ObjectNotFound
 from compactord.maintenance.kind import Round
-from compactord.model import MergeCompaction
+from compactord.model import MergeCompaction, TaskFailure
 from compactord.redaction import redact_text
 from compactord.scheduler.events import (
     CommitFailed,
@@ -40,7 +40,6 @@ from compactord.scheduler.record import CompactionRecord, Status
 from compactord.scheduler.scheduled_table import ScheduledTable
 from compactord.scheduler.status import EndedCompaction, Halt, HaltReason, Outcome
 from compactord.table.cycle import Cycle, Settled
-from compactord.table.in_flight import Failed, Finished
 
 _RECENT_MAX = 200
 
@@ -59,32 +58,33 @@ class Accounting:
         records = {record.number: record for record in scheduled.with_status(Status.COMMITTING)}
         for number, record in records.items():
             del scheduled.compactions[number]
-            if is_undecided(record.result):
-                self._inputs_gone(record, record.result, cycle, now_ms)
+            failure = record.failure
+            if is_undecided(failure):
+                self._inputs_gone(record, failure, cycle, now_ms)
         if cycle.in_commit and cycle.error is not None:
             scheduled.tell(CommitFailed(name=scheduled.name, error=cycle.error))
             for record in records.values():
-                if isinstance(record.result, Finished):
+                if record.failure is None:
                     self.ended(record, Outcome.FAILED, str(cycle.error), now_ms)
         settled = cycle.settled
         if settled is None:
             return
-        if settled.committed is not None:
+        if settled.snapshot_id is not None:
             self._committed(scheduled, records, settled, cycle.commit_seconds, now_ms)
         damaged = {each.bucket for each in cycle.planned.damaged} if cycle.planned else set()
-        for each, drop in settled.dropped:
-            record = records[each.number]
+        for number, drop in settled.dropped:
+            record = records[number]
             self.ended(record, Outcome.CONFLICT, drop.why, now_ms)
             if drop.conflict is not Conflict.BUCKET_DAMAGED:
                 self.conflicted(record, drop.conflict, drop.why, now_ms)
                 continue
             scheduled.tell(Conflicted(name=scheduled.name, conflict=drop.conflict))
             if record.pending.bucket not in damaged:
-                failure = Failure(message=drop.why, error=FormatError.__name__)
-                quarantine(record, failure, self.retry, now_ms)
-        for each in settled.replaced:
+                damage = Failure(message=drop.why, error=FormatError.__name__)
+                quarantine(record, damage, self.retry, now_ms)
+        for number in settled.replaced:
             why = "another writer's snapshot took the place of ours"
-            self.ended(records[each.number], Outcome.CONFLICT, why, now_ms)
+            self.ended(records[number], Outcome.CONFLICT, why, now_ms)
 
     def _committed(
         self,
@@ -94,23 +94,23 @@ class Accounting:
         seconds: float,
         now_ms: int,
     ) -> None:
-        committed, published = settled.committed, settled.published
-        assert committed is not None, "it was committed"
+        snapshot_id, published = settled.snapshot_id, settled.published
+        assert snapshot_id is not None, "it was committed"
         scheduled.tell(
             Committed(
                 name=scheduled.name,
-                snapshot_id=committed.snapshot_id,
-                attempts=committed.attempts,
-                compactions=tuple(each.number for each in published),
-                buckets=len({each.compaction.bucket for each in published}),
+                snapshot_id=snapshot_id,
+                attempts=settled.attempts,
+                compactions=published,
+                buckets=len({records[number].pending.bucket for number in published}),
                 seconds=seconds,
             )
         )
         scheduled.last_commit_ms = now_ms
-        scheduled.last_commit_snapshot_id = committed.snapshot_id
+        scheduled.last_commit_snapshot_id = snapshot_id
         scheduled.failures = 0
-        for each in published:
-            record = records[each.number]
+        for number in published:
+            record = records[number]
             bucket = record.pending.bucket
             known = scheduled.quarantined.get(bucket)
             # One that began before another one of its bucket failed does not refute that failure.
@@ -124,13 +124,13 @@ class Accounting:
         self._end_halt(scheduled, HaltEnd.COMMIT)
 
     def _inputs_gone(
-        self, record: CompactionRecord, failed: Failed, cycle: Cycle, now_ms: int
+        self, record: CompactionRecord, failed: TaskFailure, cycle: Cycle, now_ms: int
     ) -> None:
         """Inputs could not be found: others replaced and expired them, or they are lost.
 
         If the cause is unknown, this does not count as a failure: the next attempt decides.
         """
-        message, was_replaced = failed.failure.message, cycle.replaced_inputs.get(record.number)
+        message, was_replaced = failed.message, cycle.replaced_inputs.get(record.number)
         if was_replaced is None:
             self.ended(record, Outcome.CANCELLED, message, now_ms)
         elif was_replaced:
@@ -138,7 +138,7 @@ class Accounting:
             self.ended(record, Outcome.CONFLICT, message, now_ms)
         else:
             missing = cycle.missing.get(record.number)
-            failure = Failure(message=message, error=failed.failure.error)
+            failure = Failure(message=message, error=failed.error)
             failure = failure if missing is None else Failure.of(missing)
             self.bucket_failed(record, failure, now_ms)
             self.ended(record, Outcome.FAILED, failure.message, now_ms)
@@ -313,23 +313,23 @@ class Accounting:
         )
 
 
-def is_undecided(ended: Finished | Failed) -> TypeGuard[Failed]:
+def is_undecided(failure: TaskFailure | None) -> TypeGuard[TaskFailure]:
     """Whether the next cycle must find out the cause: other writers, or the table itself."""
-    return isinstance(ended, Failed) and ended.failure.error == ObjectNotFound.__name__
+    return failure is not None and failure.error == ObjectNotFound.__name__
 
 
 def _ended_compaction(
     record: CompactionRecord, outcome: Outcome, message: str, now_ms: int
 ) -> EndedCompaction:
     finished = record.finished_result
-    compaction, stats = record.dispatch.compaction, finished.stats if finished else ()
+    compaction, stats = record.in_flight.compaction, finished.stats if finished else ()
     upgraded = len(compaction.upgraded) if isinstance(compaction, MergeCompaction) else 0
     # Without the time for which it waited to be published with others.
     end_ms = record.finished_ms or now_ms
     return EndedCompaction(
         compaction_id=record.number,
         name=record.table.name,
-        partition=record.dispatch.partition,
+        partition=record.in_flight.partition,
         bucket=compaction.bucket.bucket,
         kind=record.pending.kind,
         reason=compaction.reason,

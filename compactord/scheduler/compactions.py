@@ -17,7 +17,6 @@ from compactord.scheduler.record import CompactionRecord, Status
 from compactord.scheduler.scheduled_table import ScheduledTable
 from compactord.scheduler.slots import Slots
 from compactord.scheduler.status import Outcome
-from compactord.table.in_flight import Failed, Finished
 
 
 class Compactions:
@@ -49,8 +48,8 @@ class Compactions:
         record.table.version += 1
         self._slots.want(record.table)
         attempts_max = 1 if self._cycles.is_draining else self._accounting.retry.task_attempts
-        ended = record.in_flight.arrived(outcome, record.table.name, attempts_max=attempts_max)
-        self.arrived(record, ended, now_ms)
+        record.in_flight.arrived(outcome, record.table.name, attempts_max=attempts_max)
+        self.arrived(record, now_ms)
 
     def engine_lost(self, tables: Iterable[ScheduledTable], why: str, now_ms: int) -> None:
         """All subcompactions are lost: their compactions are planned again, no table has failed."""
@@ -85,8 +84,8 @@ class Compactions:
                 continue
             record.table.version += 1
             index, seconds = each.subcompaction.index, each.limit_ms // 1000
-            failed = record.timed_out(index, size_bytes=each.size_bytes, seconds=seconds)
-            self.arrived(record, failed, now_ms)
+            record.timed_out(index, size_bytes=each.size_bytes, seconds=seconds)
+            self.arrived(record, now_ms)
             left = self._slots.engine.of_compaction(record.number)
             effects += [Cancel(subcompaction=other.subcompaction) for other in left]
             self._slots.want(record.table)
@@ -95,18 +94,17 @@ class Compactions:
             effects.append(RestartEngine(why=why))
         return effects
 
-    def arrived(
-        self, record: CompactionRecord, ended: Finished | Failed | None, now_ms: int
-    ) -> None:
-        """The table's next cycle deals with a compaction that has ended at the workers."""
-        if ended is None:
+    def arrived(self, record: CompactionRecord, now_ms: int) -> None:
+        """The table's next cycle deals with a compaction once it has ended at the workers."""
+        if record.in_flight.result is None:
             return
-        if isinstance(ended, Failed):
+        failure = record.failure
+        if failure is not None:
             # The table's next choice may be of this bucket.
             record.table.head = None
-            if not is_undecided(ended):
-                self._failed(record, ended.failure, now_ms)
-        record.finished(ended, now_ms)
+            if not is_undecided(failure):
+                self._failed(record, failure, now_ms)
+        record.finished(now_ms)
         self._cycles.want(record.table)
 
     def drop_unbegun(self, scheduled: ScheduledTable, why: str, now_ms: int) -> None:
@@ -116,7 +114,8 @@ class Compactions:
     def give_up(self, record: CompactionRecord, why: str, now_ms: int) -> None:
         """End a compaction whose outcomes will not come; it is no failure of the table."""
         self._accounting.ended(record, Outcome.CANCELLED, why, now_ms)
-        record.finished(record.in_flight.give_up(_lost(why)), now_ms)
+        record.in_flight.give_up(_lost(why))
+        record.finished(now_ms)
         self._cycles.want(record.table)
 
     def _failed(self, record: CompactionRecord, failure: TaskFailure, now_ms: int) -> None:

@@ -11,7 +11,6 @@ from compactord.scheduler.job import CycleJob, DiscardJob, JobRecord
 from compactord.scheduler.record import CompactionRecord, Status
 from compactord.scheduler.scheduled_table import ScheduledTable
 from compactord.scheduler.slots import Jobs, Slots
-from compactord.table.in_flight import Failed
 
 
 class Cycles:
@@ -70,7 +69,7 @@ class Cycles:
     ) -> CycleJob | DiscardJob:
         for record in finished:
             record.status = Status.COMMITTING
-        name, ended = scheduled.name, tuple(record.result for record in finished)
+        name, ended = scheduled.name, tuple(record.in_flight for record in finished)
         job: CycleJob | DiscardJob
         if ended and (self.is_ending or scheduled.is_unsafe):
             job = DiscardJob(name=name, ended=ended)
@@ -93,7 +92,7 @@ class Cycles:
         oldest_ms = min(record.finished_ms for record in finished)
         if now_ms - oldest_ms >= self.max_commit_delay_ms:
             return False
-        if any(each.pending.is_forced or isinstance(each.result, Failed) for each in finished):
+        if any(each.pending.is_forced or each.failure for each in finished):
             return False
         has_others = any(record.is_under_way for record in scheduled.compactions.values())
         return has_others or self._slots.may_begin(scheduled, now_ms)

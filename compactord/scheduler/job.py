@@ -13,8 +13,8 @@ from compactord.maintenance.kind import AnyKind, Round, UnderWay
 from compactord.model import TableName
 from compactord.paimon.data_file import BucketId
 from compactord.table.backlog import Skip
-from compactord.table.cycle import Cycle, Dispatch, InputsReplaced
-from compactord.table.in_flight import Failed, Finished
+from compactord.table.cycle import Cycle, InputsReplaced
+from compactord.table.in_flight import InFlight
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +28,7 @@ class Job:
 class CycleJob(Job):
     """Run `TableCompactor.cycle`: its outcome is a `Cycle`, whatever happens."""
 
-    ended: tuple[Finished | Failed, ...]
+    ended: tuple[InFlight, ...]
     skip: Skip
 
 
@@ -45,7 +45,7 @@ class DispatchJob(Job):
 class DiscardJob(Job):
     """Remove the outputs of compactions that will not be committed; the outcome does not matter."""
 
-    ended: tuple[Finished | Failed, ...]
+    ended: tuple[InFlight, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ class MaintenanceJob(Job):
     under_way: UnderWay | None
 
 
-JobOutcome = Cycle | Dispatch | InputsReplaced | Round | CompactordError | None
+JobOutcome = Cycle | InFlight | InputsReplaced | Round | CompactordError | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

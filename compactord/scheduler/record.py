@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 from compactord.model import FailureKind, TaskFailure
 from compactord.scheduler.status import Outcome, PriorityClass
 from compactord.table.backlog import PendingCompaction
-from compactord.table.cycle import Dispatch
-from compactord.table.in_flight import Failed, Finished, InFlight
+from compactord.table.in_flight import Finished, InFlight
 
 if TYPE_CHECKING:
     from compactord.scheduler.scheduled_table import ScheduledTable
@@ -55,21 +54,8 @@ class CompactionRecord:
     is_beside_plan: bool = False
     # How it ended, as soon as that is known; its files may still have to be removed.
     outcome: Outcome | None = None
-    _dispatch: Dispatch | None = None
-    _in_flight: InFlight | None = None
-    _result: Finished | Failed | None = None
-
-    def dispatched(self, dispatch: Dispatch) -> None:
-        """It has been cut into subcompactions."""
-        self.status = Status.DISPATCHED
-        self._dispatch = dispatch
-        self._in_flight = InFlight(
-            self.number,
-            dispatch.compaction,
-            dispatch.subcompactions,
-            neighbours=dispatch.neighbours,
-            index_entries=dispatch.index_entries,
-        )
+    # What its dispatch has made of it; None before.
+    dispatched: InFlight | None = None
 
     def begun(self, now_ms: int) -> bool:
         """A subcompaction is submitted; whether it is the first."""
@@ -78,30 +64,26 @@ class CompactionRecord:
         self.started_ms = self.started_ms or now_ms
         return is_first
 
-    def finished(self, result: Finished | Failed, now_ms: int) -> None:
+    def finished(self, now_ms: int) -> None:
         """Nothing of it is at the engine any more."""
-        self.status, self._result, self.finished_ms = Status.FINISHED, result, now_ms
-
-    @property
-    def dispatch(self) -> Dispatch:
-        assert self._dispatch is not None, "it has been dispatched"
-        return self._dispatch
+        self.status, self.finished_ms = Status.FINISHED, now_ms
 
     @property
     def in_flight(self) -> InFlight:
-        assert self._in_flight is not None, "it has been dispatched"
-        return self._in_flight
+        assert self.dispatched is not None, "it has been dispatched"
+        return self.dispatched
 
     @property
-    def result(self) -> Finished | Failed:
-        """What it came to, from FINISHED on."""
-        assert self._result is not None, "it has finished"
-        return self._result
+    def failure(self) -> TaskFailure | None:
+        """Why it failed for good."""
+        result = self.in_flight.result
+        return result if isinstance(result, TaskFailure) else None
 
     @property
     def finished_result(self) -> Finished | None:
         """What its workers wrote; None before they have finished, and when they failed."""
-        return self._result if isinstance(self._result, Finished) else None
+        result = self.in_flight.result
+        return result if isinstance(result, Finished) else None
 
     @property
     def is_under_way(self) -> bool:
@@ -116,15 +98,15 @@ class CompactionRecord:
     @property
     def subcompaction_bytes(self) -> int:
         """About how much each of its subcompactions reads, as planned or as chosen at last."""
-        chosen = sum(file.file_size for file in self.dispatch.compaction.inputs)
-        return max(self.pending.size_bytes, chosen) // len(self.dispatch.subcompactions)
+        chosen = sum(file.file_size for file in self.in_flight.compaction.inputs)
+        return max(self.pending.size_bytes, chosen) // len(self.in_flight.subcompactions)
 
-    def timed_out(self, index: int, *, size_bytes: int, seconds: int) -> Failed:
+    def timed_out(self, index: int, *, size_bytes: int, seconds: int) -> None:
         """End it, because a subcompaction had no outcome within its time limit."""
-        partition = self.dispatch.partition
+        partition = self.in_flight.partition
         where = f"bucket {self.pending.bucket.bucket}" + (f" of {partition}" if partition else "")
-        part = f"subcompaction {index + 1} of {len(self.dispatch.subcompactions)}"
-        return self.in_flight.give_up(
+        part = f"subcompaction {index + 1} of {len(self.in_flight.subcompactions)}"
+        self.in_flight.give_up(
             TaskFailure(
                 compaction=self.number,
                 index=index,

@@ -310,6 +310,6 @@ class ScheduledTable:
     def _reads(self) -> Iterator[tuple[int, int]]:
         """The snapshots that are read, each with the steady time since when."""
         for record in self.with_status(*IN_FLIGHT, Status.COMMITTING):
-            yield record.dispatch.snapshot_id, record.chosen_ms
+            yield record.in_flight.snapshot_id, record.chosen_ms
         if self.planned is not None:
             yield self.planned.snapshot_id, self.last_poll_ms

@@ -41,7 +41,8 @@ from compactord.scheduler.record import Status
 from compactord.scheduler.scheduled_table import ScheduledTable
 from compactord.scheduler.slots import Jobs, Slots
 from compactord.scheduler.status import Outcome
-from compactord.table.cycle import Cycle, Dispatch, InputsReplaced, Planned
+from compactord.table.cycle import Cycle, InputsReplaced, Planned
+from compactord.table.in_flight import InFlight
 
 
 class Scheduler:
@@ -212,7 +213,7 @@ class Scheduler:
         match job, outcome:
             case CycleJob(), Cycle():
                 self._cycle_ended(scheduled, outcome, seconds, now_ms)
-            case DispatchJob(), Dispatch():
+            case DispatchJob(), InFlight():
                 self._dispatched(scheduled, outcome, now_ms)
             case DispatchJob(), (None | InputsReplaced() | CompactordError()):
                 self._not_dispatched(scheduled, outcome, now_ms)
@@ -245,20 +246,19 @@ class Scheduler:
             Polled(name=scheduled.name, seconds=seconds, planned=cycle.planned, before=before)
         )
 
-    def _dispatched(self, scheduled: ScheduledTable, dispatch: Dispatch, now_ms: int) -> None:
+    def _dispatched(self, scheduled: ScheduledTable, in_flight: InFlight, now_ms: int) -> None:
         (record,) = scheduled.with_status(Status.PLANNED)
         self._slots.want(scheduled)
-        record.dispatched(dispatch)
+        record.status, record.dispatched = Status.DISPATCHED, in_flight
         scheduled.last_number = record.number
-        self.picks[record.pending.kind, dispatch.compaction.reason] += 1
+        self.picks[record.pending.kind, in_flight.compaction.reason] += 1
         if self.is_draining or scheduled.is_leaving:
             self._compactions.give_up(record, "stopped before it began", now_ms)
             return
-        ended = record.in_flight.ended()
-        if ended is not None:
+        if in_flight.ended() is not None:
             # Nothing to submit: files only change their level.
             record.begun(now_ms)
-            self._compactions.arrived(record, ended, now_ms)
+            self._compactions.arrived(record, now_ms)
 
     def _not_dispatched(
         self, scheduled: ScheduledTable, why: InputsReplaced | CompactordError | None, now_ms: int

@@ -71,17 +71,17 @@ class LoggingObserver:
         _log.info(
             "compaction_started",
             **event.name.log_fields,
-            partition=record.dispatch.partition,
+            partition=record.in_flight.partition,
             bucket=pending.bucket.bucket,
             kind=pending.kind.value,
-            reason=record.dispatch.compaction.reason.value,
+            reason=record.in_flight.compaction.reason.value,
             priority_class=record.priority_class.value,
             compaction_id=record.number,
-            snapshot_id=record.dispatch.snapshot_id,
+            snapshot_id=record.in_flight.snapshot_id,
             input_files=pending.files,
             input_bytes=pending.size_bytes,
             runs_before=pending.sorted_runs,
-            subcompactions=len(record.dispatch.subcompactions),
+            subcompactions=len(record.in_flight.subcompactions),
         )
 
     def _ended(self, view: EndedCompaction) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import structlog
@@ -33,7 +33,7 @@ from compactord.model import TableName, TaskOutcome
 from compactord.scheduler.counts import Counts
 from compactord.scheduler.effects import Effect
 from compactord.scheduler.events import BucketQuarantined, Committed, Event, SnapshotLost
-from compactord.scheduler.job import DispatchJob, Job, JobOutcome, MaintenanceJob
+from compactord.scheduler.job import CycleJob, DispatchJob, Job, JobOutcome, MaintenanceJob
 from compactord.scheduler.record import Status
 from compactord.scheduler.scheduled_table import ScheduledTable
 from compactord.scheduler.scheduler import Scheduler
@@ -41,8 +41,8 @@ from compactord.scheduler.status import Outcome
 from compactord.service.capacity import time_limit
 from compactord.service.job_runner import JobRunner, OwnThread
 from compactord.service.table_jobs import TableJobs, TableSpec
-from compactord.table.cycle import Cycle, Dispatch, InputsReplaced
-from compactord.table.in_flight import Finished
+from compactord.table.cycle import Cycle, InputsReplaced
+from compactord.table.in_flight import Finished, InFlight
 from compactord.table.planning import PartitionTest, rest_text
 from compactord.table.request import CompactRequest
 from compactord.table.subcompactions import WorkerSpec
@@ -211,23 +211,24 @@ class OneShot:
     def _job_ended(self, job: Job, outcome: JobOutcome, seconds: float) -> None:
         now_ms = self._clock.steady_ms()
         self._scheduler.job_ended(job, outcome, seconds, now_ms)
-        match outcome:
-            case Cycle():
-                self._cycle_ended(outcome)
-            case Dispatch():
+        match job, outcome:
+            case CycleJob(ended=ended), Cycle():
+                self._cycle_ended(ended, outcome)
+            case _, InFlight():
                 self._progress.planned(self._compactor.table, outcome.compaction)
-            case InputsReplaced():
+            case _, InputsReplaced():
                 # The bucket moved on: it is planned anew.
                 self._scheduler.poll_now(self._name, now_ms)
 
-    def _cycle_ended(self, cycle: Cycle) -> None:
+    def _cycle_ended(self, ended: Sequence[InFlight], cycle: Cycle) -> None:
         settled = cycle.settled
-        if settled is not None and settled.committed is not None:
-            stats = [each for done in settled.published for each in done.stats]
+        if settled is not None and settled.snapshot_id is not None:
+            results = (each.result for each in ended if each.number in settled.published)
+            stats = [s for done in results if isinstance(done, Finished) for s in done.stats]
             self.totals.worker_cpu_s += sum(each.cpu_s for each in stats)
             peaks = [self.totals.peak_worker_rss_bytes, *(each.peak_rss_bytes for each in stats)]
             self.totals.peak_worker_rss_bytes = max(peaks)
-            self._progress.committed(settled.committed)
+            self._progress.committed(settled.snapshot_id)
         for lost in cycle.lost_commits:
             is_back = lost.outcome is LossOutcome.HEALED
             (self.totals.lost_commits if is_back else self.totals.failures).append(str(lost))
@@ -336,8 +337,8 @@ class OneShot:
         record = self._table.compactions.get(outcome.compaction)
         if record is None or record.status is not Status.FINISHED:
             return
-        if isinstance(record.result, Finished):
-            self._progress.finished(record.result)
+        if record.failure is None:
+            self._progress.finished(record.in_flight)
 
     def _running_engine(self) -> Engine:
         """The engine, started when it is first needed: a run that reads no file needs none."""

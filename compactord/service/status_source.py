@@ -324,7 +324,7 @@ def _compaction(
         sorted_runs=pending.sorted_runs,
         queued_ms=wall.at(queued_ms),
         started_ms=wall.shown(record.started_ms) if record else 0,
-        subcompactions=len(record.dispatch.subcompactions) if record else 0,
+        subcompactions=len(record.in_flight.subcompactions) if record else 0,
         subcompactions_done=record.in_flight.done if record else 0,
     )
 

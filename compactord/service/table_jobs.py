@@ -5,7 +5,7 @@ Errors that a user or a store can cause are outcomes; any other exception is rai
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -25,7 +25,7 @@ from compactord.scheduler.job import (
 )
 from compactord.table.compactor import TableCompactor
 from compactord.table.cycle import Cycle
-from compactord.table.in_flight import Failed, Finished
+from compactord.table.in_flight import Finished
 from compactord.table.request import CompactRequest
 from compactord.table.subcompactions import WorkerSpec
 
@@ -108,7 +108,10 @@ class TableJobs:
 
     def _cycle(self, job: CycleJob) -> Cycle:
         cycle = self._attempted(lambda: self.open(job.name).cycle(job.ended, job.skip))
-        return _failed(cycle, job.ended) if isinstance(cycle, CompactordError) else cycle
+        if isinstance(cycle, CompactordError):
+            commits = any(isinstance(each.result, Finished) for each in job.ended)
+            return Cycle(error=cycle, in_commit=commits)
+        return cycle
 
     def _attempted(self, work: Callable[[], T]) -> T | CompactordError:
         """The result or the error of `work`."""
@@ -116,16 +119,3 @@ class TableJobs:
             return work()
         except CompactordError as error:
             return error
-
-
-def _failed(error: CompactordError, ended: Sequence[Finished | Failed]) -> Cycle:
-    finished = any(isinstance(each, Finished) for each in ended)
-    return Cycle(
-        settled=None,
-        commit_seconds=0.0,
-        planned=None,
-        lost_snapshots=(),
-        replaced_snapshots=0,
-        error=error,
-        in_commit=finished,
-    )

@@ -6,7 +6,7 @@ time runs `cycle` and `dispatch`; a kind of maintenance may run beside them on `
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import structlog
 
@@ -16,17 +16,18 @@ from compactord.clock import Clock
 from compactord.commit.changes import Committed, NothingCommitted, Replaced
 from compactord.commit.discard import remove_outputs
 from compactord.errors import CommitUnknown, CompactordError, DataFileMissing, ObjectNotFound
-from compactord.model import Compaction, Output
+from compactord.model import Compaction, MergeCompaction, TaskFailure
 from compactord.paimon.data_file import BucketId
 from compactord.plan.table import PlanRequest
 from compactord.state.published import last_commit
 from compactord.state.table_state import TableState
 from compactord.table.backlog import Skip
-from compactord.table.cycle import Cycle, Dispatch, InputsReplaced, OwnCommit, Phase, Settled
+from compactord.table.cycle import Cycle, InputsReplaced, OwnCommit, Phase, Settled
 from compactord.table.followed import FollowedTable
-from compactord.table.in_flight import Failed, Finished
+from compactord.table.in_flight import Finished, InFlight
 from compactord.table.lost_inputs import missing_input
 from compactord.table.opening import OpenTable
+from compactord.table.own_work import OwnWork
 from compactord.table.planner import TablePlanner
 from compactord.table.planning import PartitionTest
 from compactord.table.request import CompactRequest
@@ -62,8 +63,10 @@ class TableCompactor:
         )
         # Validate partitions first.
         PartitionTest(self.table, request.partitions)
+        self._own_work = OwnWork()
         self._planner = TablePlanner(
             self._followed,
+            self._own_work,
             clock=clock,
             zone=worker.zone,
             stop_trigger_fallback=stop_trigger_fallback,
@@ -85,7 +88,7 @@ class TableCompactor:
         """The table, the state that was planned on last, and how: values, for any thread."""
         return self._planner.seen
 
-    def cycle(self, ended: Sequence[Finished | Failed], skip: Skip) -> Cycle:
+    def cycle(self, ended: Sequence[InFlight], skip: Skip) -> Cycle:
         """Publish what has finished, take in what is new, and plan; merge manifests if that is all.
 
         `ended` are compactions of this table; they are no longer under way afterwards.
@@ -94,21 +97,21 @@ class TableCompactor:
         starts from nothing that was known.
         """
         followed = self._followed
-        finished = [each for each in ended if isinstance(each, Finished)]
-        failed = [each for each in ended if isinstance(each, Failed)]
+        finished = [(each, each.result) for each in ended if isinstance(each.result, Finished)]
+        failed = [(each, each.result) for each in ended if isinstance(each.result, TaskFailure)]
         settled, planned, error, merge_error = None, None, None, None
         in_commit, start_s, commit_seconds = bool(finished), self.clock.monotonic_s(), 0.0
         replaced_inputs: dict[int, bool] = {}
         missing: dict[int, DataFileMissing] = {}
         try:
-            self._remove_outputs(failed)
+            self._remove_outputs(each for each, _ in failed)
             if finished:
                 self.phase = Phase.COMMIT
                 settled = self._settle(finished)
                 commit_seconds = self.clock.monotonic_s() - start_s
                 in_commit = False
             self.phase = Phase.PLAN
-            self._planner.release(ended)
+            self._planner.release(each.number for each in ended)
             planned = None if followed.wait_ms() else self._planner.plan(skip)
             replaced_inputs, missing = self._failed_inputs(failed)
             if settled is None and not followed.wait_ms() and self._planner.is_idle(skip):
@@ -140,7 +143,7 @@ class TableCompactor:
 
     def dispatch(
         self, bucket: BucketId, *, number: int, free_slots: int
-    ) -> Dispatch | InputsReplaced | None:
+    ) -> InFlight | InputsReplaced | None:
         """The next decision on a bucket, cut into subcompactions; None when there is none any more.
 
         Raises what cutting into key ranges raises: footers of the inputs are read. Of a live file
@@ -149,7 +152,8 @@ class TableCompactor:
         taken = self._planner.take(bucket)
         if taken is None:
             return None
-        compaction = taken.compaction
+        compaction, state = taken
+        assert state.snapshot is not None, "a decision is about files"
         size = sum(file.file_size for file in compaction.inputs)
         try:
             cut = subcompactions(
@@ -162,20 +166,23 @@ class TableCompactor:
             )
         except CompactordError as error:
             if self._are_inputs_replaced(number, compaction, type(error).__name__, str(error)):
-                return InputsReplaced(number=number, why=str(error))
+                return InputsReplaced(why=str(error))
             if isinstance(error, ObjectNotFound):
                 raise missing_input(self.table, compaction) or error from error
             raise
-        self._planner.begun(number, compaction)
-        return Dispatch(
-            number=number,
-            compaction=compaction,
-            subcompactions=cut,
-            neighbours=taken.neighbours,
-            index_entries=taken.index_entries,
-            snapshot_id=taken.snapshot_id,
+        # Nothing else than a merge depends on its neighbours.
+        is_merge = isinstance(compaction, MergeCompaction)
+        in_flight = InFlight(
+            number,
+            compaction,
+            cut,
+            neighbours=state.files.files_in(bucket) if is_merge else (),
+            index_entries=state.index_entries(bucket),
+            snapshot_id=state.snapshot.id,
             partition=self.table.partition_text(bucket.partition),
         )
+        self._planner.begun(in_flight)
+        return in_flight
 
     def last_commit(self) -> OwnCommit | None:
         """The last commit of compactord before this process; None: not among the last snapshots.
@@ -201,56 +208,66 @@ class TableCompactor:
         self._followed.request = request
         self._planner.reconfigure(stop_trigger_fallback)
 
-    def discard(self, ended: Sequence[Finished | Failed]) -> None:
+    def discard(self, ended: Sequence[InFlight]) -> None:
         """Remove the files of compactions that will never be published."""
-        self._planner.release(ended)
+        self._planner.release(each.number for each in ended)
         self._remove_outputs(ended)
 
-    def _settle(self, finished: Sequence[Finished]) -> Settled:
+    def _settle(self, finished: Sequence[tuple[InFlight, Finished]]) -> Settled:
         """Publish finished compactions in one snapshot; files of those that cannot be are removed.
 
         Raises what `FollowedTable.commit` raises; but for `CommitUnknown`, no file is left then.
         """
-        by_change = {id(each.change): each for each in finished}
+        by_change = {id(result.change): each for each, result in finished}
         try:
             outcome = self._followed.commit(
-                [each.change for each in finished], busy=self._planner.busy.keys()
+                [result.change for _, result in finished], busy=self._planner.busy.keys()
             )
         except CommitUnknown:
             raise
         except CompactordError:
             # Certainly not published, and nothing needs these files any more.
-            self._remove_outputs(finished)
+            self._remove_outputs(by_change.values())
             raise
-        dropped = tuple((by_change[id(drop.change)], drop) for drop in outcome.dropped)
-        for each, drop in dropped:
-            named = self._named(each.compaction.bucket)
-            _log.warning("commit_conflict", compaction_id=each.number, **named, reason=drop.why)
-        self._remove_outputs([each for each, _ in dropped])
+        dropped = tuple((by_change[id(drop.change)].number, drop) for drop in outcome.dropped)
+        for number, drop in dropped:
+            named = self._named(drop.change.bucket)
+            _log.warning("commit_conflict", compaction_id=number, **named, reason=drop.why)
+        self._remove_outputs(by_change[id(drop.change)] for _, drop in dropped)
         match outcome:
             case Committed(published=changes):
-                published = tuple(by_change[id(change)] for change in changes)
-                self._planner.published(published)
-                return Settled(committed=outcome, published=published, dropped=dropped)
+                now_ms = self.clock.steady_ms()
+                interval_ms = self.table.options.compaction.optimization_interval_ms
+                for change in changes:
+                    compaction = by_change[id(change)].compaction
+                    self._own_work.published(
+                        compaction, change, now_ms=now_ms, interval_ms=interval_ms
+                    )
+                return Settled(
+                    snapshot_id=outcome.snapshot_id,
+                    attempts=outcome.attempts,
+                    published=tuple(by_change[id(change)].number for change in changes),
+                    dropped=dropped,
+                )
             case NothingCommitted():
                 return Settled(dropped=dropped)
             case Replaced(changes=changes):
-                replaced = tuple(by_change[id(change)] for change in changes)
+                replaced = tuple(by_change[id(change)].number for change in changes)
                 return Settled(dropped=dropped, replaced=replaced)
 
     def _failed_inputs(
-        self, failed: Sequence[Failed]
+        self, failed: Sequence[tuple[InFlight, TaskFailure]]
     ) -> tuple[dict[int, bool], dict[int, DataFileMissing]]:
         """Why compactions failed: whether others came first, and else which data file is gone."""
         replaced_inputs: dict[int, bool] = {}
         missing: dict[int, DataFileMissing] = {}
-        for each in failed:
+        for each, failure in failed:
             found = self._are_inputs_replaced(
-                each.number, each.compaction, each.failure.error, each.failure.message
+                each.number, each.compaction, failure.error, failure.message
             )
             if found is not None:
                 replaced_inputs[each.number] = found
-            if found is False and each.failure.error == ObjectNotFound.__name__:
+            if found is False and failure.error == ObjectNotFound.__name__:
                 gone = missing_input(self.table, each.compaction)
                 missing |= {each.number: gone} if gone is not None else {}
         return replaced_inputs, missing
@@ -289,21 +306,21 @@ class TableCompactor:
                 self._followed.forget_state()
                 self._planner.forget()
             return None, error
-        return (Settled(committed=merged) if merged is not None else None), None
+        if merged is None:
+            return None, None
+        return Settled(snapshot_id=merged.snapshot_id, attempts=merged.attempts), None
 
-    def _start_anew(self, ended: Sequence[Finished | Failed], *, forget: bool) -> None:
+    def _start_anew(self, ended: Sequence[InFlight], *, forget: bool) -> None:
         """After an error: nothing of `ended` is busy, and everything is planned again."""
-        self._planner.release(ended)
+        self._planner.release(each.number for each in ended)
         self._planner.forget()
         if forget:
             self._followed.forget_state()
 
-    def _remove_outputs(self, ended: Sequence[Finished | Failed]) -> None:
+    def _remove_outputs(self, ended: Iterable[InFlight]) -> None:
         for each in ended:
-            outputs: Sequence[Output]
-            outputs = each.change.outputs if isinstance(each, Finished) else each.outputs
             folder = self.table.bucket_folder(each.compaction.bucket)
-            remove_outputs(self._storage, folder, outputs)
+            remove_outputs(self._storage, folder, each.outputs)
 
     def _named(self, bucket: BucketId) -> dict[str, str | int]:
         """The fields that name a bucket in a log event."""

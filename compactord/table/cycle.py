@@ -6,12 +6,10 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from compactord.commit.changes import Committed, DroppedChange, LostCommit
+from compactord.commit.changes import DroppedChange, LostCommit
 from compactord.errors import CompactordError, DataFileMissing
-from compactord.model import Compaction, Subcompaction
-from compactord.paimon.data_file import BucketId, DataFile
+from compactord.paimon.data_file import BucketId
 from compactord.table.backlog import DamagedBucket, PendingCompaction
-from compactord.table.in_flight import Finished
 from compactord.table.shape import TopBucket
 from compactord.table.status import Backlog, RestingPartition, TableInfo, TableShape
 
@@ -25,13 +23,14 @@ class Phase(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settled:
-    """What became of finished compactions. `committed` None: no snapshot was made."""
+    """What became of finished compactions, by their numbers. `snapshot_id` None: none was made."""
 
-    committed: Committed | None = None
-    published: tuple[Finished, ...] = ()
-    dropped: tuple[tuple[Finished, DroppedChange], ...] = ()
+    snapshot_id: int | None = None
+    attempts: int = 0
+    published: tuple[int, ...] = ()
+    dropped: tuple[tuple[int, DroppedChange], ...] = ()
     # Published, and then replaced by another writer: nothing of them is known to be live.
-    replaced: tuple[Finished, ...] = ()
+    replaced: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,13 +81,13 @@ class Cycle:
     passed in are settled in any case.
     """
 
-    settled: Settled | None
-    commit_seconds: float
-    planned: Planned | None
-    lost_snapshots: tuple[str, ...]
-    replaced_snapshots: int
-    error: CompactordError | None
-    in_commit: bool
+    settled: Settled | None = None
+    commit_seconds: float = 0.0
+    planned: Planned | None = None
+    lost_snapshots: tuple[str, ...] = ()
+    replaced_snapshots: int = 0
+    error: CompactordError | None = None
+    in_commit: bool = False
     # Why manifests that wait for no compaction could not be merged; the plan holds all the same.
     merge_error: CompactordError | None = None
     # What the table is; None where nothing new was read of it.
@@ -107,21 +106,7 @@ class Cycle:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dispatch:
-    """A decision with its subcompactions, planned on a state whose snapshot is `snapshot_id`."""
-
-    number: int
-    compaction: Compaction
-    subcompactions: tuple[Subcompaction, ...]
-    neighbours: tuple[DataFile, ...]
-    index_entries: tuple[bytes, ...]
-    snapshot_id: int
-    partition: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class InputsReplaced:
     """A decision that others made void: they replaced and expired an input before it was read."""
 
-    number: int
     why: str

@@ -30,29 +30,17 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """A compaction whose subcompactions have all succeeded. `number` is that of its dispatch."""
+    """What a compaction whose subcompactions have all succeeded came to."""
 
-    number: int
-    compaction: Compaction
     change: BucketChange
     stats: tuple[RewriteStats, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failed:
-    """A compaction that failed for good; the `outputs` of those that succeeded must go."""
-
-    number: int
-    compaction: Compaction
-    failure: TaskFailure
-    outputs: tuple[Output, ...]
-
-
 class InFlight:
-    """The subcompactions of one compaction: which wait, and what became of the others.
+    """A compaction from its cutting into subcompactions until a cycle has dealt with its result.
 
     The caller takes from `waiting` what it submits, and hands in each outcome. `neighbours` are the
-    files of a merge's bucket at planning time.
+    files of a merge's bucket at planning time, `snapshot_id` is that of the state that was planned.
     """
 
     def __init__(
@@ -63,12 +51,18 @@ class InFlight:
         *,
         neighbours: Iterable[DataFile],
         index_entries: tuple[bytes, ...],
+        snapshot_id: int = 0,
+        partition: str = "",
     ) -> None:
         level = compaction.output_level if isinstance(compaction, MergeCompaction) else 0
+        self.number = number
+        self.compaction = compaction
+        self.subcompactions = tuple(subcompactions)
+        self.snapshot_id = snapshot_id
+        self.partition = partition
         self.waiting = deque(subcompactions)
-        self._number = number
-        self._compaction = compaction
-        self._subcompactions = tuple(subcompactions)
+        # What it came to, a failure for good; None while outcomes are outstanding.
+        self.result: Finished | TaskFailure | None = None
         self._files_above = frozenset(f.file_name for f in neighbours if f.level >= level)
         self._index_entries = index_entries
         self._results: dict[int, SubcompactionResult] = {}
@@ -81,19 +75,23 @@ class InFlight:
         """How many subcompactions have succeeded."""
         return len(self._results)
 
-    def ended(self) -> Finished | Failed | None:
-        """What the compaction came to; None while outcomes are outstanding.
+    @property
+    def outputs(self) -> tuple[Output, ...]:
+        """The new files of what has succeeded: they must go unless they are published."""
+        return tuple(output for each in self._results.values() for output in each.outputs)
+
+    def ended(self) -> Finished | TaskFailure | None:
+        """`result`, found now if nothing is outstanding any more.
 
         One without subcompactions, which only moves files to another level, has finished at once.
         """
-        if self._outstanding:
-            return None
-        failure = self._failure or self._miscounted()
-        return self._finished() if failure is None else self.give_up(failure)
+        if not self._outstanding and self.result is None:
+            self.result = self._failure or self._miscounted() or self._finished()
+        return self.result
 
     def arrived(
         self, outcome: TaskOutcome, table: TableName, *, attempts_max: int
-    ) -> Finished | Failed | None:
+    ) -> Finished | TaskFailure | None:
         """Take in an outcome of the `table`; the answer is as that of `ended`.
 
         A subcompaction that fails in a way that may pass waits again, up to `attempts_max` attempts
@@ -107,11 +105,11 @@ class InFlight:
                 self._attempts[index] += 1
                 may_pass = kind is not FailureKind.POISON and self._attempts[index] < attempts_max
                 if may_pass and self._failure is None:
-                    again = self._subcompactions[index]
+                    again = self.subcompactions[index]
                     _log.warning(
                         "compaction_retry",
                         **table.log_fields,
-                        compaction_id=self._number,
+                        compaction_id=self.number,
                         error=outcome.message,
                     )
                     self.waiting.append(again)
@@ -121,13 +119,10 @@ class InFlight:
                 self.waiting.clear()
         return self.ended()
 
-    def give_up(self, failure: TaskFailure) -> Failed:
+    def give_up(self, failure: TaskFailure) -> None:
         """End the compaction; later outcomes must not be passed to `arrived`."""
         self.waiting.clear()
-        outputs = tuple(output for each in self._results.values() for output in each.outputs)
-        return Failed(
-            number=self._number, compaction=self._compaction, failure=failure, outputs=outputs
-        )
+        self.result = failure
 
     def _miscounted(self) -> TaskFailure | None:
         """Each row of the inputs must have been read by exactly one of several subcompactions.
@@ -135,17 +130,17 @@ class InFlight:
         One that reads a range of keys passes over row groups by their bounds, which no checksum
         covers. Where a single one reads whole files, it counts their rows itself.
         """
-        if len(self._subcompactions) < 2:
+        if len(self.subcompactions) < 2:
             return None
         inputs = {
-            file.path: file.row_count for each in self._subcompactions for file in each.source.files
+            file.path: file.row_count for each in self.subcompactions for file in each.source.files
         }
         rows = sum(inputs.values())
         read = sum(each.stats.rows_in for each in self._results.values())
         if read == rows:
             return None
         return TaskFailure(
-            compaction=self._number,
+            compaction=self.number,
             index=0,
             kind=FailureKind.POISON,
             error=FormatError.__name__,
@@ -155,16 +150,14 @@ class InFlight:
         )
 
     def _finished(self) -> Finished:
-        compaction = self._compaction
-        results = [self._results[index] for index in range(len(self._subcompactions))]
+        compaction = self.compaction
+        results = [self._results[index] for index in range(len(self.subcompactions))]
         match compaction:
             case MergeCompaction(output_level=level):
                 upgraded = [replace(file, level=level) for file in compaction.upgraded]
             case AppendCompaction():
                 level, upgraded = 0, []
         return Finished(
-            number=self._number,
-            compaction=compaction,
             change=BucketChange(
                 bucket=compaction.bucket,
                 total_buckets=compaction.total_buckets,

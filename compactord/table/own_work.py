@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping, Set
 
+from compactord.commit.changes import BucketChange
+from compactord.model import Compaction
 from compactord.paimon.data_file import BucketId
 from compactord.plan.table import final_files
-from compactord.table.in_flight import Finished
 
 # Live files that we made and that are not to be picked again; the oldest are forgotten beyond this.
 _SETTLED_MAX = 100_000
@@ -30,18 +31,24 @@ class OwnWork:
         """Full compactions, in steady time, the oldest first."""
         return self._last_full_ms
 
-    def published(self, finished: Finished, *, now_ms: int, interval_ms: int | None) -> None:
+    def published(
+        self,
+        compaction: Compaction,
+        change: BucketChange,
+        *,
+        now_ms: int,
+        interval_ms: int | None,
+    ) -> None:
         """A compaction was published at `now_ms`.
 
         `interval_ms` is `compaction.optimization-interval`: a full compaction longer ago says no
         more than none.
         """
-        compaction = finished.compaction
-        kept = {file.file_name for file in finished.change.after}
-        for file in finished.change.before:
+        kept = {file.file_name for file in change.after}
+        for file in change.before:
             if file.file_name not in kept:
                 self._settled.pop(file.file_name, None)
-        for name in final_files(compaction, finished.change.after):
+        for name in final_files(compaction, change.after):
             self._settled[name] = compaction.bucket
         while len(self._settled) > _SETTLED_MAX:
             self._settled.popitem(last=False)

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Set
 
 from compactord.clock import Clock
-from compactord.model import Compaction, MergeCompaction
-from compactord.paimon.data_file import BucketId, DataFile
+from compactord.model import Compaction
+from compactord.paimon.data_file import BucketId
 from compactord.plan.table import PlanRequest, TableKind
 from compactord.state.follower import Drift
 from compactord.state.table_state import TableState
 from compactord.table.backlog import Skip, TableBacklog
 from compactord.table.cycle import Planned
 from compactord.table.followed import FollowedTable
-from compactord.table.in_flight import Failed, Finished
+from compactord.table.in_flight import InFlight
 from compactord.table.info import table_info
 from compactord.table.opening import OpenTable
 from compactord.table.own_work import OwnWork
@@ -26,25 +25,13 @@ from compactord.table.status import measured_stop_trigger
 TOP_MAX = 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Taken:
-    """A decision that begins, and what its commit will compare with the newest state.
-
-    `neighbours` are the files of a merge's bucket: nothing else than a merge depends on them.
-    """
-
-    compaction: Compaction
-    neighbours: tuple[DataFile, ...]
-    index_entries: tuple[bytes, ...]
-    snapshot_id: int
-
-
 class TablePlanner:
     """One thread at a time uses it; `seen` is of values, for any."""
 
     def __init__(
         self,
         followed: FollowedTable,
+        own_work: OwnWork,
         *,
         clock: Clock,
         zone: datetime.tzinfo,
@@ -54,12 +41,12 @@ class TablePlanner:
         self._clock = clock
         self._zone = zone
         self._fallback = stop_trigger_fallback
-        self._own_work = OwnWork()
+        self._own_work = own_work
         self._backlog = TableBacklog(stop_trigger=self._stop_trigger)
         self._planner: StatePlanner | None = None
         self._planned_on: TableState | None = None
         # Compactions under way, by number: their inputs are not planned again.
-        self._reading: dict[int, Compaction] = {}
+        self._in_flight: dict[int, InFlight] = {}
         # Buckets whose files became busy or free since they were planned.
         self._touched: set[BucketId] = set()
         # Whether all buckets must be planned again.
@@ -79,9 +66,9 @@ class TablePlanner:
     def busy(self) -> Mapping[BucketId, Set[str]]:
         """Names of files that compactions under way read."""
         busy: dict[BucketId, set[str]] = {}
-        for compaction in self._reading.values():
-            names = busy.setdefault(compaction.bucket, set())
-            names.update(file.file_name for file in compaction.inputs)
+        for each in self._in_flight.values():
+            names = busy.setdefault(each.compaction.bucket, set())
+            names.update(file.file_name for file in each.compaction.inputs)
         return busy
 
     def plan(self, skip: Skip) -> Planned | None:
@@ -107,10 +94,10 @@ class TablePlanner:
         self._is_stale, self._skip = False, skip
         return self._planned(drift, context, gone, start_s)
 
-    def take(self, bucket: BucketId) -> Taken | None:
-        """The next decision on a bucket; None when there is none any more.
+    def take(self, bucket: BucketId) -> tuple[Compaction, TableState] | None:
+        """The next decision on a bucket, and the state that it was made on.
 
-        Raises what planning raises, where the decision was not kept.
+        None when there is none any more. Raises what planning raises, where it was not kept.
         """
         # Plan the bucket again in any case: its pending compaction has been taken.
         self._touched.add(bucket)
@@ -118,34 +105,18 @@ class TablePlanner:
         assert planner is not None, "a cycle comes first"
         assert state is not None, "it planned on something"
         compaction = self._backlog.take(planner, bucket, self.busy.get(bucket, set()))
-        if compaction is None:
-            return None
-        assert state.snapshot is not None, "a decision is about files"
-        is_merge = isinstance(compaction, MergeCompaction)
-        return Taken(
-            compaction=compaction,
-            neighbours=state.files.files_in(bucket) if is_merge else (),
-            index_entries=state.index_entries(bucket),
-            snapshot_id=state.snapshot.id,
-        )
+        return None if compaction is None else (compaction, state)
 
-    def begun(self, number: int, compaction: Compaction) -> None:
+    def begun(self, in_flight: InFlight) -> None:
         """Its inputs are busy until it is released."""
-        self._reading[number] = compaction
+        self._in_flight[in_flight.number] = in_flight
 
-    def release(self, ended: Sequence[Finished | Failed]) -> None:
-        """Nothing reads the inputs of these any more."""
-        for each in ended:
-            compaction = self._reading.pop(each.number, None)
-            if compaction is not None:
-                self._touched.add(compaction.bucket)
-
-    def published(self, published: Sequence[Finished]) -> None:
-        """These have been published just now."""
-        now_ms = self._clock.steady_ms()
-        interval_ms = self._followed.table.options.compaction.optimization_interval_ms
-        for each in published:
-            self._own_work.published(each, now_ms=now_ms, interval_ms=interval_ms)
+    def release(self, numbers: Iterable[int]) -> None:
+        """Nothing reads the inputs of these compactions any more."""
+        for number in numbers:
+            ended = self._in_flight.pop(number, None)
+            if ended is not None:
+                self._touched.add(ended.compaction.bucket)
 
     def reconfigure(self, stop_trigger_fallback: int) -> None:
         """Plan everything again, by other options."""
@@ -158,7 +129,7 @@ class TablePlanner:
 
     def is_idle(self, skip: Skip) -> bool:
         """Whether manifests need a commit of their own."""
-        return not (skip.manifests or self._reading or self._backlog.has_work)
+        return not (skip.manifests or self._in_flight or self._backlog.has_work)
 
     @property
     def _stop_trigger(self) -> int:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from compactord.commit.changes import Committed
 from compactord.model import Compaction
-from compactord.table.in_flight import Finished
+from compactord.table.in_flight import InFlight
 from compactord.table.opening import OpenTable
 
 
@@ -50,9 +49,9 @@ class Progress(Protocol):
 
     def planned(self, table: OpenTable, compaction: Compaction) -> None: ...
 
-    def finished(self, finished: Finished) -> None: ...
+    def finished(self, in_flight: InFlight) -> None: ...
 
-    def committed(self, committed: Committed) -> None: ...
+    def committed(self, snapshot_id: int) -> None: ...
 
     def waiting(self, wait_ms: int) -> None:
         """Our last snapshot stands for so long before anything is built on it."""

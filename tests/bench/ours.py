@@ -11,7 +11,6 @@ from pathlib import Path
 
 from compactord.catalog.access import TableAccess
 from compactord.clock import SystemClock
-from compactord.commit.changes import Committed
 from compactord.commit.publish import Delta, StorePublisher
 from compactord.engine.base import Engine
 from compactord.ids import Owner, this_process
@@ -22,7 +21,7 @@ from compactord.plan.table import Strategy
 from compactord.service.one_shot import OneShot
 from compactord.storage.base import Creation, Storage
 from compactord.storage.local import LocalStorage
-from compactord.table.in_flight import Finished
+from compactord.table.in_flight import Finished, InFlight
 from compactord.table.opening import OpenTable
 from compactord.table.request import CompactRequest
 from compactord.table.subcompactions import WorkerSpec
@@ -146,13 +145,15 @@ class _Timeline:
         self.planned_s = self.planned_s or time.perf_counter()
         self._watch("planned")
 
-    def finished(self, finished: Finished) -> None:
+    def finished(self, in_flight: InFlight) -> None:
+        finished = in_flight.result
+        assert isinstance(finished, Finished), "it has not failed"
         self.answered_s = time.perf_counter()
         self.subcompaction_cpu_s = max(
             [self.subcompaction_cpu_s, *(stats.cpu_s for stats in finished.stats)]
         )
 
-    def committed(self, committed: Committed) -> None:
+    def committed(self, snapshot_id: int) -> None:
         self.committed_s = time.perf_counter()
 
     def waiting(self, wait_ms: int) -> None:

@@ -18,14 +18,13 @@ from typing import Any
 from compactord import ids
 from compactord.catalog.filesystem import FilesystemCatalog
 from compactord.clock import SystemClock
-from compactord.commit.changes import Committed
 from compactord.engine.inline import InlineEngine
 from compactord.model import Compaction, PickRule
 from compactord.plan.table import Strategy
 from compactord.service.one_shot import OneShot
 from compactord.storage.base import Storage
 from compactord.storage.local import LocalStorage
-from compactord.table.in_flight import Finished
+from compactord.table.in_flight import InFlight
 from compactord.table.opening import OpenTable
 from compactord.table.request import CompactRequest
 from compactord.table.subcompactions import WorkerSpec
@@ -203,10 +202,10 @@ class _Silent:
     def planned(self, table: OpenTable, compaction: Compaction) -> None:
         pass
 
-    def finished(self, finished: Finished) -> None:
+    def finished(self, in_flight: InFlight) -> None:
         pass
 
-    def committed(self, committed: Committed) -> None:
+    def committed(self, snapshot_id: int) -> None:
         pass
 
     def waiting(self, wait_ms: int) -> None:

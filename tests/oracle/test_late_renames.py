@@ -94,7 +94,7 @@ def _publish_twice(compactor: TableCompactor) -> None:
         assert dispatch is not None
         cycle = compactor.cycle([outcome_of(dispatch)], ALL)
         assert cycle.settled is not None
-        assert cycle.settled.committed is not None
+        assert cycle.settled.snapshot_id is not None
 
 
 def _lost(table: LiveTable, writer: Judge, *, is_restarted: bool) -> LostCommit:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from compactord.config.choices import Mode
 from compactord.config.windows import may_start
 from compactord.maintenance.snapshot_expiry import ExpireSnapshots
-from compactord.model import FailureKind, TableName
+from compactord.model import FailureKind, TableName, TaskFailure
 from compactord.paimon.data_file import BucketId
 from compactord.scheduler.effects import Cancel, Effect, Forget, RemoveOutputs, Submit
 from compactord.scheduler.events import (
@@ -30,8 +30,8 @@ from compactord.scheduler.priority import cost
 from compactord.scheduler.record import Status
 from compactord.scheduler.scheduled_table import PIN_MAX_MS
 from compactord.scheduler.status import EndedCompaction, Halt, HaltReason, Outcome
-from compactord.table.cycle import Cycle, Dispatch
-from compactord.table.in_flight import Failed, Finished
+from compactord.table.cycle import Cycle
+from compactord.table.in_flight import InFlight
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -48,7 +48,7 @@ class Rules:
         self.table_of: dict[int, TableName] = {}
         self.bucket_of: dict[int, BucketId] = {}
         # Compactions that were cut into subcompactions and whose end nobody has seen.
-        self.active: dict[int, Dispatch] = {}
+        self.active: dict[int, InFlight] = {}
         self.dispatched_count: Counter[TableName] = Counter()
         self.published: Counter[TableName] = Counter()
         # What slots were given for, as the scheduler counts it.
@@ -224,7 +224,7 @@ class Rules:
         self.table_of[effect.number], self.bucket_of[effect.number] = name, bucket
         self.attempts_at.setdefault((name, bucket), []).append(world.now_ms)
 
-    def _hand_back(self, name: TableName, ended: Sequence[Finished | Failed]) -> None:
+    def _hand_back(self, name: TableName, ended: Sequence[InFlight]) -> None:
         for each in ended:
             number = each.number
             assert self.table_of[number] == name
@@ -234,7 +234,7 @@ class Rules:
             still_run = any(n == number for n, _ in self._world.running)
             assert not still_run or number in self._cancelled, "its subcompactions still run"
             failed_ms = self._doomed.get(number)
-            if isinstance(each, Failed) and failed_ms is not None:
+            if isinstance(each.result, TaskFailure) and failed_ms is not None:
                 self.failed(name, self.bucket_of[number], failed_ms)
 
     # -- answers
@@ -250,7 +250,7 @@ class Rules:
         pause = backoff.min_ms * 2 ** (self._failures[name, bucket] - 1)
         self._rests_until[name, bucket] = now_ms + min(backoff.max_ms, pause)
 
-    def dispatched(self, name: TableName, effect: DispatchJob, result: Dispatch | None) -> None:
+    def dispatched(self, name: TableName, effect: DispatchJob, result: InFlight | None) -> None:
         del self._jobs[name]
         self.answered[name] += 1
         if result is None:
@@ -265,26 +265,23 @@ class Rules:
         self.dispatched_count[name] += 1
         self.active[result.number] = result
 
-    def cycle_ended(
-        self, name: TableName, ended: Sequence[Finished | Failed], cycle: Cycle
-    ) -> None:
+    def cycle_ended(self, name: TableName, ended: Sequence[InFlight], cycle: Cycle) -> None:
         self.discarded(name, ended)
         if cycle.error is None:
             self._looked_at[name] = self._world.now_ms
         if cycle.wait_ms:
             self._held_until[name] = self._world.now_ms + cycle.wait_ms
         if cycle.settled is not None:
-            published = {id(each) for each in cycle.settled.published}
             for each in ended:
                 number = each.number
-                if id(each) in published:
+                if number in cycle.settled.published:
                     key = (name, self.bucket_of[number])
                     self.published[name] += 1
                     if self.first_submits[number] >= self._rests_until.get(key, 0):
                         self._failures.pop(key, None)
                         self._rests_until.pop(key, None)
 
-    def discarded(self, name: TableName, ended: Sequence[Finished | Failed]) -> None:
+    def discarded(self, name: TableName, ended: Sequence[InFlight]) -> None:
         del self._jobs[name]
         for each in ended:
             del self.active[each.number]

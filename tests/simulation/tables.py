@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from compactord.commit.changes import Committed, Conflict, DroppedChange, LossOutcome, LostCommit
+from compactord.commit.changes import Conflict, DroppedChange, LossOutcome, LostCommit
 from compactord.errors import CompactordError
 from compactord.model import (
     AppendCompaction,
@@ -21,8 +21,8 @@ from compactord.model import (
 )
 from compactord.paimon.data_file import BucketId
 from compactord.table.backlog import OFFERED_MAX, PendingCompaction, Skip
-from compactord.table.cycle import Cycle, Dispatch, Planned, Settled
-from compactord.table.in_flight import Failed, Finished
+from compactord.table.cycle import Cycle, Planned, Settled
+from compactord.table.in_flight import Finished, InFlight
 from compactord.table.status import Backlog
 from tests.views import planned
 
@@ -130,14 +130,14 @@ class SimTable:
         """Nothing is known any more, as after an error."""
         self._is_changed = True
 
-    def release(self, ended: Sequence[Finished | Failed]) -> None:
+    def release(self, ended: Sequence[InFlight]) -> None:
         for each in ended:
             if self.in_flight.pop(each.number, None) is not None:
                 self._is_changed = True
 
     def cycle(
         self,
-        ended: Sequence[Finished | Failed],
+        ended: Sequence[InFlight],
         skip: Skip,
         *,
         error: CompactordError | None,
@@ -149,7 +149,7 @@ class SimTable:
 
         `late`: what becomes of a writer's commit that this cycle finds lost, if it may commit.
         """
-        finished = [each for each in ended if isinstance(each, Finished)]
+        finished = [(each, each.result) for each in ended if isinstance(each.result, Finished)]
         settled = None
         if error is None and finished:
             settled = self._settle(finished, conflicts)
@@ -157,7 +157,7 @@ class SimTable:
         planned, wait_ms = None, 0
         if error is not None:
             self._is_changed = True
-        elif self._settle_ms and settled is not None and settled.committed is not None:
+        elif self._settle_ms and settled is not None and settled.snapshot_id is not None:
             self._is_changed, wait_ms = True, self._settle_ms
         elif self._is_changed or skip != self._skip:
             planned = self._plan(skip)
@@ -175,31 +175,30 @@ class SimTable:
             wait_ms=wait_ms,
         )
 
-    def _settle(self, finished: Sequence[Finished], conflicts: frozenset[int]) -> Settled:
+    def _settle(
+        self, finished: Sequence[tuple[InFlight, Finished]], conflicts: frozenset[int]
+    ) -> Settled:
         published, dropped = [], []
-        for each in finished:
+        for each, result in finished:
             in_flight = self.in_flight[each.number]
             if each.number in conflicts:
                 drop = DroppedChange(
-                    change=each.change, conflict=Conflict.FILE_REMOVED, why="a file is gone"
+                    change=result.change, conflict=Conflict.FILE_REMOVED, why="a file is gone"
                 )
-                dropped.append((each, drop))
+                dropped.append((each.number, drop))
                 continue
             bucket = self.buckets[in_flight.bucket]
             gone = {id(file) for file in in_flight.files}
             bucket.level0 = [file for file in bucket.level0 if id(file) not in gone]
             bucket.run = in_flight.size if in_flight.takes_run else bucket.run + in_flight.size
-            published.append(each)
-        committed = None
-        if published:
-            self.snapshot_id += 1
-            committed = Committed(
-                snapshot_id=self.snapshot_id,
-                published=tuple(each.change for each in published),
-                dropped=tuple(drop for _, drop in dropped),
-                attempts=1,
-            )
-        return Settled(committed=committed, published=tuple(published), dropped=tuple(dropped))
+            published.append(each.number)
+        self.snapshot_id += bool(published)
+        return Settled(
+            snapshot_id=self.snapshot_id if published else None,
+            attempts=1,
+            published=tuple(published),
+            dropped=tuple(dropped),
+        )
 
     def _plan(self, skip: Skip) -> Planned:
         self.planned_snapshot_id = self.snapshot_id
@@ -220,7 +219,7 @@ class SimTable:
             workable=_backlog([each for each in waiting if each.bucket not in skip.buckets]),
         )
 
-    def dispatch(self, bucket: int, *, number: int, free_slots: int) -> Dispatch | None:
+    def dispatch(self, bucket: int, *, number: int, free_slots: int) -> InFlight | None:
         files = self._free(bucket)[: None if self.is_keyed else TRIGGER]
         if len(files) < self._wanted(bucket):
             return None
@@ -231,20 +230,19 @@ class SimTable:
         count = 1
         if size > 64 * MIB:
             count = max(1, free_slots, -(-size // SUBCOMPACTION_BYTES_MAX))
-        return Dispatch(
-            number=number,
-            compaction=AppendCompaction(
+        return InFlight(
+            number,
+            AppendCompaction(
                 bucket=BucketId(b"", bucket),
                 total_buckets=len(self.buckets),
                 reason=CompactReason.SIZE_RATIO,
                 files=(),
                 ordered=False,
             ),
-            subcompactions=tuple(subcompaction_of(number, part) for part in range(count)),
+            [subcompaction_of(number, part) for part in range(count)],
             neighbours=(),
             index_entries=(),
             snapshot_id=self.planned_snapshot_id,
-            partition="",
         )
 
     @property

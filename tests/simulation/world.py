@@ -46,7 +46,7 @@ from compactord.scheduler.effects import (
 )
 from compactord.scheduler.job import CycleJob, DiscardJob, DispatchJob, MaintenanceJob
 from compactord.scheduler.scheduler import Scheduler
-from compactord.table.in_flight import Failed, Finished
+from compactord.table.in_flight import Finished, InFlight
 from tests.simulation.faults import Faults
 from tests.simulation.rules import Rules
 from tests.simulation.tables import MIB, SimTable
@@ -280,7 +280,7 @@ class World:
                 case CycleJob(name=name) | DispatchJob(name=name) if name in self.stuck:
                     self._jobs_running += 1
                 case CycleJob(name=name, ended=ended):
-                    commits = any(isinstance(each, Finished) for each in ended)
+                    commits = any(isinstance(each.result, Finished) for each in ended)
                     silent_ms = self.faults.silence_ms(name, commits=commits)
                     self._job(lambda effect=effect: self._cycle(effect), silent_ms)
                 case DispatchJob(name=name):
@@ -327,7 +327,7 @@ class World:
     def _cycle(self, effect: CycleJob) -> None:
         name, ended = effect.name, effect.ended
         odds, chance = self.odds, self.random.random
-        finished = [each.number for each in ended if isinstance(each, Finished)]
+        finished = [each.number for each in ended if isinstance(each.result, Finished)]
         error: CompactordError | None = None
         if chance() < (odds.commit_fails if finished else odds.look_fails):
             errors = [StorageError("/t", "read failed"), FormatError("/t/snapshot-1", "torn")]
@@ -471,5 +471,5 @@ class World:
         self.trace.append((self.now_ms - START_MS, what))
 
 
-def _numbers(ended: Sequence[Finished | Failed]) -> list[int]:
+def _numbers(ended: Sequence[InFlight]) -> list[int]:
     return sorted(each.number for each in ended)

@@ -201,7 +201,7 @@ def test_a_decision_whose_inputs_go_before_it_is_cut_is_a_drop_and_in_the_end_qu
     for number in range(1, quarantine.DROPS_MAX + 1):
         assert not scheduled.quarantined, f"after {number - 1}"
         assert isinstance(effect, DispatchJob)
-        stage.job_ends(InputsReplaced(number=effect.number, why="gone"))
+        stage.job_ends(InputsReplaced(why="gone"))
         if number < quarantine.DROPS_MAX:
             # With what the writer did the bucket is offered anew.
             stage.tables[NAME].commit({0: MIB}, stage.now)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from compactord.config.model import Limits
-from compactord.model import SubcompactionResult, TableName
+from compactord.model import SubcompactionResult, TableName, TaskFailure
 from compactord.scheduler.at_engine import (
     PAUSE_MS,
     RESTART_ALONE_MS,
@@ -18,7 +18,6 @@ from compactord.scheduler.effects import Cancel, RemoveOutputs, Submit
 from compactord.scheduler.job import CycleJob
 from compactord.scheduler.status import Outcome
 from compactord.service.capacity import time_limit
-from compactord.table.in_flight import Failed
 from tests.simulation.tables import MIB, subcompaction_of
 from tests.simulation.world import LATE_OUTPUTS
 from tests.unit.scheduler.test_scheduler import NAME, STATS, Stage, is_sweep, only
@@ -159,7 +158,7 @@ def test_a_hung_subcompaction_ends_its_compaction_at_once() -> None:
     scheduled = stage.scheduler.tables[NAME]
     assert cancel == Cancel(subcompaction=submit.subcompaction)
     assert isinstance(cycle, CycleJob)
-    assert [type(each) for each in cycle.ended] == [Failed]
+    assert [type(each.result) for each in cycle.ended] == [TaskFailure]
     assert stage.outcomes() == {Outcome.FAILED: 1}
     assert scheduled.failures == 1
     assert list(scheduled.quarantined) == [cycle.ended[0].compaction.bucket]

@@ -125,10 +125,10 @@ def test_a_result_that_its_damaged_bucket_makes_void_quarantines_the_bucket_at_o
     cycle = table.cycle(effect.ended, effect.skip, error=None, conflicts=frozenset({ended.number}))
     assert cycle.settled is not None
     assert cycle.planned is not None
-    ((finished, drop),) = cycle.settled.dropped
+    ((number, drop),) = cycle.settled.dropped
     drop = replace(drop, conflict=Conflict.BUCKET_DAMAGED, why="a key is junk")
-    settled = replace(cycle.settled, dropped=((finished, drop),))
-    bucket = finished.compaction.bucket
+    settled = replace(cycle.settled, dropped=((number, drop),))
+    bucket = ended.compaction.bucket
     named = (replace(DAMAGED, bucket=bucket),) if is_planned else ()
     planned = replace(cycle.planned, damaged=named)
     stage.job_ends(replace(cycle, settled=settled, planned=planned))

@@ -28,7 +28,7 @@ from compactord.scheduler.job import CycleJob, DiscardJob, DispatchJob, JobOutco
 from compactord.scheduler.record import Status
 from compactord.scheduler.scheduler import Scheduler
 from compactord.scheduler.status import Outcome
-from compactord.table.in_flight import Failed, Finished
+from compactord.table.in_flight import Finished
 from tests.simulation.tables import MIB, Bucket, SimTable
 from tests.simulation.world import policy
 
@@ -210,7 +210,7 @@ def test_from_a_first_look_to_a_commit() -> None:
     stage.ends(only(stage.submitted()))  # type: ignore[arg-type]
     cycle = only(stage.decide())
     assert isinstance(cycle, CycleJob)
-    assert [type(each) for each in cycle.ended] == [Finished]
+    assert [type(each.result) for each in cycle.ended] == [Finished]
     stage.cycle_ended(cycle)
     assert stage.decide() == []
     scheduled = stage.scheduler.tables[NAME]
@@ -279,7 +279,7 @@ def test_when_one_subcompaction_fails_for_good_the_others_are_not_begun() -> Non
     stage.ends(submits[1])
     cycle = only(stage.decide())
     assert isinstance(cycle, CycleJob)
-    assert [type(each) for each in cycle.ended] == [Failed]
+    assert [type(each.result) for each in cycle.ended] == [TaskFailure]
     assert stage.outcomes() == {Outcome.FAILED: 1}
     assert stage.scheduler.engine.running == 0
 

@@ -19,8 +19,8 @@ from compactord.plan.table import Strategy
 from compactord.storage.base import Storage
 from compactord.table.backlog import Skip
 from compactord.table.compactor import TableCompactor
-from compactord.table.cycle import Cycle, Dispatch, Planned
-from compactord.table.in_flight import Failed, Finished, InFlight
+from compactord.table.cycle import Cycle, Planned
+from compactord.table.in_flight import InFlight
 from compactord.table.request import CompactRequest
 from compactord.table.subcompactions import WorkerSpec
 from tests.builders import FIRST, VirtualClock
@@ -59,22 +59,14 @@ def compactor_of(
     )
 
 
-def outcome_of(dispatch: Dispatch, *, failed: bool = False) -> Finished | Failed:
-    """What comes of a compaction; each subcompaction is run once, unless it is to have `failed`."""
-    in_flight = InFlight(
-        dispatch.number,
-        dispatch.compaction,
-        dispatch.subcompactions,
-        neighbours=dispatch.neighbours,
-        index_entries=dispatch.index_entries,
-    )
+def outcome_of(in_flight: InFlight, *, failed: bool = False) -> InFlight:
+    """With its result: each subcompaction is run once, unless it is to have `failed`."""
     while in_flight.waiting:
         part = in_flight.waiting.popleft()
         outcome = _poisoned(part) if failed else run_subcompaction(part)
         in_flight.arrived(outcome, NAME, attempts_max=1)
-    ended = in_flight.ended()
-    assert ended is not None
-    return ended
+    assert in_flight.ended() is not None
+    return in_flight
 
 
 def _poisoned(subcompaction: Subcompaction) -> TaskFailure:
@@ -107,7 +99,7 @@ class Driver:
     def run(self, *, cycles: int) -> Planned | None:
         """The plan in the end; at most so many cycles, of which the last one begins nothing."""
         planned: Planned | None = None
-        ended: list[Finished | Failed] = []
+        ended: list[InFlight] = []
         for left in reversed(range(cycles)):
             cycle = self.compactor.cycle(ended, ALL)
             self.cycles.append(cycle)

@@ -17,7 +17,8 @@ from compactord.plan.table import last_full_compaction_ms, plan_bucket
 from compactord.state.table_state import TableState, load_state
 from compactord.table.backlog import PendingCompaction, TableBacklog
 from compactord.table.compactor import TableCompactor
-from compactord.table.cycle import Dispatch, Planned
+from compactord.table.cycle import Planned
+from compactord.table.in_flight import InFlight
 from compactord.table.opening import OpenTable, open_table
 from compactord.table.planner import TOP_MAX
 from compactord.table.planning import PlanContext, StatePlanner, plan_context, without_busy
@@ -46,7 +47,7 @@ class History:
             self.storage, self.table, clock=self.clock, append_wait_ms=WAIT_MS
         )
         self.planned: Planned | None = None
-        self.in_flight: dict[int, Dispatch] = {}
+        self.in_flight: dict[int, InFlight] = {}
         self.planned_ms = 0
         self.numbers = 0
         self.key = 0
@@ -165,7 +166,7 @@ def worst_buckets(table: OpenTable, state: TableState, context: PlanContext) -> 
     return max(amplifications), min(ms for ms in full_ms if ms is not None) - offset_ms
 
 
-def _busy(in_flight: dict[int, Dispatch]) -> dict[BucketId, set[str]]:
+def _busy(in_flight: dict[int, InFlight]) -> dict[BucketId, set[str]]:
     busy: dict[BucketId, set[str]] = {}
     for dispatched in in_flight.values():
         compaction: Compaction = dispatched.compaction

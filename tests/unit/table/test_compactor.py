@@ -15,6 +15,7 @@ from compactord.errors import (
     UnsupportedTable,
 )
 from compactord.maintenance.expire import Expired
+from compactord.model import TaskFailure
 from compactord.paimon import paths
 from compactord.paimon.snapshot import snapshot_ids
 from compactord.paimon.table import TableRef
@@ -22,8 +23,7 @@ from compactord.state.table_state import data_manifests, load_state
 from compactord.storage.base import Storage
 from compactord.table.backlog import Skip
 from compactord.table.compactor import TableCompactor
-from compactord.table.cycle import Dispatch
-from compactord.table.in_flight import Failed, Finished
+from compactord.table.in_flight import InFlight
 from compactord.table.request import CompactRequest
 from tests.builders import (
     FIRST,
@@ -59,12 +59,12 @@ def _due(compactor: TableCompactor) -> list[int]:
     return [pending.bucket.bucket for pending in planned.offered]
 
 
-def _dispatched(compactor: TableCompactor) -> Dispatch:
+def _dispatched(compactor: TableCompactor) -> InFlight:
     """The first decision of the table, as compaction 1."""
     planned = compactor.cycle((), ALL).planned
     assert planned is not None
     dispatched = compactor.dispatch(planned.offered[0].bucket, number=1, free_slots=1)
-    assert isinstance(dispatched, Dispatch)
+    assert isinstance(dispatched, InFlight)
     return dispatched
 
 
@@ -106,8 +106,7 @@ def test_a_cycle_with_nothing_due_merges_manifests() -> None:
     cycle = compactor.cycle((), ALL)
     assert (cycle.planned is not None, cycle.error) == (True, None)
     assert cycle.settled is not None
-    assert cycle.settled.committed is not None
-    assert cycle.settled.committed.snapshot_id == 41
+    assert cycle.settled.snapshot_id == 41
     snapshot = load_state(storage, table).snapshot
     assert snapshot is not None
     assert len(data_manifests(storage, table.location, snapshot)) == 1
@@ -140,7 +139,7 @@ def test_manifests_that_cannot_be_merged_leave_the_plan_as_it_is_until_the_next_
     writer(storage, table).write(rows_of([(100, 1)]))
     settled = compactor.cycle((), ALL).settled
     assert settled is not None
-    assert settled.committed is not None
+    assert settled.snapshot_id is not None
 
 
 @pytest.mark.parametrize(("commits", "skip"), [(29, ALL), (40, Skip(manifests=True))])
@@ -234,8 +233,8 @@ def test_inputs_that_are_gone_are_blamed_on_writers_only_if_they_were_replaced(
     for file in dispatched.compaction.inputs:
         storage.delete(paths.data_file_path(folder, file))
     ended = outcome_of(dispatched)
-    assert isinstance(ended, Failed)
-    assert ended.failure.error == "ObjectNotFound"
+    assert isinstance(ended.result, TaskFailure)
+    assert ended.result.error == "ObjectNotFound"
     cycle = compactor.cycle([ended], ALL)
     assert cycle.replaced_inputs == {1: is_replaced}
 
@@ -257,7 +256,7 @@ def test_a_live_file_that_is_gone_is_named_with_the_newest_snapshot_without_it(
     dispatched = None
     if is_cut:
         dispatched = compactor.dispatch(bucket, number=1, free_slots=1)
-        assert isinstance(dispatched, Dispatch)
+        assert isinstance(dispatched, InFlight)
     for path in lost:
         storage.delete(path)
     if dispatched is not None:
@@ -462,7 +461,7 @@ def test_what_was_handed_in_is_settled_whatever_call_of_the_commit_fails_for_eve
     compactor = compactor_of(faulty, table)
     planned = compactor.cycle((), ALL).planned
     assert planned is not None
-    ended: list[Finished | Failed] = []
+    ended: list[InFlight] = []
     for number, pending in enumerate(planned.offered):
         dispatched = compactor.dispatch(pending.bucket, number=number, free_slots=1)
         assert dispatched is not None
@@ -496,10 +495,10 @@ def test_after_a_commit_of_unknown_outcome_others_in_flight_are_still_published(
     compactor = compactor_of(HookedStorage(storage, before=outage, after=published), table)
     planned = compactor.cycle((), ALL).planned
     assert planned is not None
-    ended: list[Finished | Failed] = []
+    ended: list[InFlight] = []
     for number, pending in enumerate(planned.offered, start=1):
         dispatched = compactor.dispatch(pending.bucket, number=number, free_slots=1)
-        assert isinstance(dispatched, Dispatch)
+        assert isinstance(dispatched, InFlight)
         ended.append(outcome_of(dispatched))
     first, second = ended
     assert isinstance(compactor.cycle([first], ALL).error, CommitUnknown)
@@ -507,6 +506,6 @@ def test_after_a_commit_of_unknown_outcome_others_in_flight_are_still_published(
     cycle = compactor.cycle([second], ALL)
     assert (cycle.error, cycle.in_commit) == (None, False)
     assert cycle.settled is not None
-    assert cycle.settled.published == (second,)
+    assert cycle.settled.published == (second.number,)
     assert read_keyed(storage, table) == expected
     assert leftovers(storage, table, [FIRST]) == set()

@@ -11,7 +11,8 @@ from compactord.maintenance.orphan_sweep import SweepOrphans
 from compactord.paimon.snapshot import snapshot_ids
 from compactord.paimon.table import TableRef
 from compactord.table.compactor import TableCompactor
-from compactord.table.cycle import Dispatch, Planned
+from compactord.table.cycle import Planned
+from compactord.table.in_flight import InFlight
 from tests import builders
 from tests.damage import DAMAGE, JUNK, Spoil, of_file, spoil
 from tests.storages import Call, HookedStorage, MemoryStorage
@@ -118,15 +119,15 @@ def test_a_bucket_that_is_damaged_while_it_is_merged_fails_no_commit_of_the_othe
     finished = []
     for number, pending in enumerate(planned_by(compactor).offered, 1):
         dispatched = compactor.dispatch(pending.bucket, number=number, free_slots=1)
-        assert isinstance(dispatched, Dispatch)
+        assert isinstance(dispatched, InFlight)
         finished.append(outcome_of(dispatched))
     spoil(storage, table, 3, of_file(level=3, max_key=JUNK), adds=True)
     cycle = compactor.cycle(finished, ALL)
     assert (cycle.error, cycle.settled is not None) == (None, True)
     assert cycle.settled is not None
     assert len(cycle.settled.published) == BUCKETS - 1
-    ((dropped, drop),) = cycle.settled.dropped
-    assert dropped.compaction.bucket.bucket == 3
+    ((number, drop),) = cycle.settled.dropped
+    assert finished[number - 1].compaction.bucket.bucket == 3
     assert drop.conflict is Conflict.BUCKET_DAMAGED
     assert builders.leftovers(storage, table, [builders.FIRST]) == set()
     assert cycle.planned is not None

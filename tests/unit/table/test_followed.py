@@ -20,9 +20,9 @@ from compactord.plan.table import Strategy, TableKind
 from compactord.storage.base import Storage
 from compactord.table.backlog import Skip
 from compactord.table.compactor import TableCompactor
-from compactord.table.cycle import Cycle, Dispatch, Settled
+from compactord.table.cycle import Cycle, Settled
 from compactord.table.followed import FollowedTable
-from compactord.table.in_flight import Failed, Finished
+from compactord.table.in_flight import Finished, InFlight
 from compactord.table.request import CompactRequest
 from compactord_demo.writer import WriteOnlyWriter
 from tests.builders import (
@@ -61,20 +61,20 @@ def _followed(storage: Storage, table: TableRef) -> FollowedTable:
     )
 
 
-def _finished(compactor: TableCompactor) -> list[Finished]:
+def _finished(compactor: TableCompactor) -> list[InFlight]:
     """All that is due, merged and not yet published."""
     planned = compactor.cycle([], ALL).planned
-    ended: list[Finished] = []
+    ended: list[InFlight] = []
     for number, pending in enumerate(planned.offered if planned is not None else (), 1):
         dispatch = compactor.dispatch(pending.bucket, number=number, free_slots=1)
-        assert isinstance(dispatch, Dispatch)
+        assert isinstance(dispatch, InFlight)
         found = outcome_of(dispatch)
-        assert isinstance(found, Finished)
+        assert isinstance(found.result, Finished)
         ended.append(found)
     return ended
 
 
-def _settled(compactor: TableCompactor, finished: list[Finished]) -> Settled:
+def _settled(compactor: TableCompactor, finished: list[InFlight]) -> Settled:
     cycle = compactor.cycle(finished, ALL)
     if cycle.error is not None:
         raise cycle.error
@@ -124,12 +124,12 @@ def test_files_of_older_columns_that_came_during_a_merge_are_merged_next() -> No
     compactor = compactor_of(storage, table)
     finished = _finished(compactor)
     stale.write(rows_of([(1, 1)]))
-    assert _settled(compactor, finished).committed is not None
+    assert _settled(compactor, finished).snapshot_id is not None
     for value in range(5):
         stale.write(rows_of([(1, value)]))
     settled = _round(compactor)
     assert settled is not None
-    assert settled.committed is not None
+    assert settled.snapshot_id is not None
     assert _schema_ids(compactor) == (1, {1})
 
 
@@ -139,7 +139,7 @@ def test_a_column_that_is_renamed_during_a_merge_costs_a_new_plan_and_nothing_el
     finished = _finished(compactor)
     _altered(storage, table)
     settled = _settled(compactor, finished)
-    assert settled.committed is not None
+    assert settled.snapshot_id is not None
     assert not settled.dropped
     assert _schema_ids(compactor) == (1, {0})
     target = writer(storage, table)
@@ -218,11 +218,9 @@ def test_what_a_process_has_rewritten_it_does_not_rewrite_again(commits: int) ->
     for _ in range(2):
         # A later command rewrites again, as asked.
         compactor = compactor_of(storage, table, strategy=Strategy.FULL, overrides=FORCED)
-        first = _round(compactor)
-        assert first is not None
-        assert {each.compaction.reason for each in first.published} == {
-            CompactReason.FORCED_REWRITE
-        }
+        finished = _finished(compactor)
+        assert {each.compaction.reason for each in finished} == {CompactReason.FORCED_REWRITE}
+        assert len(_settled(compactor, finished).published) == len(finished)
         assert _round(compactor) is None
     assert read_keyed(storage, table) == expected
     check_chain(storage, table)
@@ -233,9 +231,8 @@ INTERVAL = {"compaction.optimization-interval": "1 h"}
 
 def _full_round(compactor: TableCompactor, target: WriteOnlyWriter) -> BucketId:
     target.write(rows_of([(1, 1)]))
-    settled = _round(compactor)
-    assert settled is not None
-    (finished,) = settled.published
+    (finished,) = _finished(compactor)
+    assert _settled(compactor, [finished]).published == (finished.number,)
     return finished.compaction.bucket
 
 
@@ -258,9 +255,9 @@ def test_full_compactions_alone_are_remembered_while_that_matters() -> None:
         overrides={"compaction.max-size-amplification-percent": "1000"},
         clock=clock,
     )
-    settled = _round(compactor)
-    assert settled is not None
-    assert [each.compaction.reason for each in settled.published] == [CompactReason.SIZE_RATIO]
+    (finished,) = _finished(compactor)
+    assert finished.compaction.reason is CompactReason.SIZE_RATIO
+    assert _settled(compactor, [finished]).published == (finished.number,)
     compactor.reconfigure(CompactRequest(strategy=Strategy.FULL), 3)
     _full_round(compactor, target)
     assert _last_full_ms(compactor) == {}, "nothing goes by it"
@@ -282,7 +279,7 @@ class _Counted(TableCompactor):
 
     lost = replaced = 0
 
-    def cycle(self, ended: Sequence[Finished | Failed], skip: Skip) -> Cycle:
+    def cycle(self, ended: Sequence[InFlight], skip: Skip) -> Cycle:
         found = super().cycle(ended, skip)
         assert found.error is None
         self.lost += len(found.lost_snapshots)
@@ -297,8 +294,8 @@ def _counted(storage: Storage, table: TableRef) -> _Counted:
 def _published(compactor: TableCompactor) -> int:
     settled = _round(compactor)
     assert settled is not None
-    assert settled.committed is not None
-    return settled.committed.snapshot_id
+    assert settled.snapshot_id is not None
+    return settled.snapshot_id
 
 
 def test_snapshots_of_a_table_made_anew_are_not_replaced_but_earlier_and_later_ones_are() -> None:
@@ -388,7 +385,7 @@ def test_files_of_a_schema_that_was_rolled_back_are_not_published() -> None:
     _alter(storage, table, comment="new")
     compactor = compactor_of(storage, table)
     finished = _finished(compactor)
-    assert {output.file.schema_id for each in finished for output in each.change.outputs} == {1}
+    assert {output.file.schema_id for each in finished for output in each.outputs} == {1}
     storage.delete(paths.schema_path(table.location, 1))
     newest = latest_snapshot_id(storage, table.location)
     with pytest.raises(CommitError, match="schema 1, which was rolled back meanwhile to 0"):
@@ -397,6 +394,6 @@ def test_files_of_a_schema_that_was_rolled_back_are_not_published() -> None:
     assert leftovers(storage, table, [FIRST]) == set()
     again = _round(compactor)
     assert again is not None
-    assert again.committed is not None
+    assert again.snapshot_id is not None
     assert len(again.published) == len(finished)
     assert _schema_ids(compactor)[0] == 0

@@ -17,7 +17,7 @@ from compactord.model import (
     Upgrade,
 )
 from compactord.paimon.data_file import DataFile
-from compactord.table.in_flight import Failed, Finished, InFlight
+from compactord.table.in_flight import Finished, InFlight
 from tests.builders import data_outputs
 from tests.lineage import bucket_id
 from tests.simulation.tables import subcompaction_of
@@ -59,7 +59,7 @@ def _in_flight(count: int) -> tuple[InFlight, list[Subcompaction]]:
     return in_flight, flown
 
 
-def _arrived(in_flight: InFlight, outcome: TaskOutcome) -> Finished | Failed | None:
+def _arrived(in_flight: InFlight, outcome: TaskOutcome) -> Finished | TaskFailure | None:
     return in_flight.arrived(outcome, NAME, attempts_max=3)
 
 
@@ -95,8 +95,8 @@ def test_what_may_succeed_is_tried_again_so_often(kind: FailureKind) -> None:
         assert _arrived(in_flight, _failure(0, kind)) is None
         assert in_flight.waiting.popleft() is flown
     failed = _arrived(in_flight, _failure(0, kind, "third"))
-    assert isinstance(failed, Failed)
-    assert failed.failure.message == "third"
+    assert isinstance(failed, TaskFailure)
+    assert failed.message == "third"
 
 
 def test_attempts_are_counted_for_each_subcompaction() -> None:
@@ -120,15 +120,15 @@ def test_subcompactions_must_have_read_each_row_once(paths: tuple[str, ...], row
     if rows == 2:
         assert isinstance(found, Finished)
         return
-    assert isinstance(found, Failed)
-    assert found.failure.kind is FailureKind.POISON
-    assert f"read 2 rows, its files have {rows}" in found.failure.message
-    assert found.outputs == data_outputs(x, y)
+    assert isinstance(found, TaskFailure)
+    assert found.kind is FailureKind.POISON
+    assert f"read 2 rows, its files have {rows}" in found.message
+    assert in_flight.outputs == data_outputs(x, y)
 
 
 def test_poison_is_not_tried_again() -> None:
     in_flight, _ = _in_flight(1)
-    assert isinstance(_arrived(in_flight, _failure(0, FailureKind.POISON)), Failed)
+    assert isinstance(_arrived(in_flight, _failure(0, FailureKind.POISON)), TaskFailure)
 
 
 def test_a_failure_waits_for_the_others_and_names_what_they_finished() -> None:
@@ -138,15 +138,15 @@ def test_a_failure_waits_for_the_others_and_names_what_they_finished() -> None:
     assert _arrived(in_flight, _result(1, x)) is None
     # After the first failure nothing is tried again.
     failed = _arrived(in_flight, _failure(2, FailureKind.TRANSIENT, "second"))
-    assert isinstance(failed, Failed)
-    assert (failed.failure.message, failed.outputs) == ("first", data_outputs(x))
+    assert isinstance(failed, TaskFailure)
+    assert (failed.message, in_flight.outputs) == ("first", data_outputs(x))
 
 
 def test_after_a_failure_those_that_wait_are_not_begun() -> None:
     flown = [subcompaction_of(1, number) for number in range(3)]
     in_flight = InFlight(1, APPEND, flown, neighbours=[], index_entries=())
     in_flight.waiting.popleft()
-    assert isinstance(_arrived(in_flight, _failure(0, FailureKind.POISON)), Failed)
+    assert isinstance(_arrived(in_flight, _failure(0, FailureKind.POISON)), TaskFailure)
     assert not in_flight.waiting
 
 
@@ -154,6 +154,7 @@ def test_giving_up_names_what_was_finished() -> None:
     in_flight, _ = _in_flight(3)
     assert _arrived(in_flight, _result(0, C)) is None
     assert _arrived(in_flight, _failure(1)) is None
-    failed = in_flight.give_up(_failure(2, FailureKind.LOST, "the engine is gone"))
-    assert (failed.failure.message, failed.outputs) == ("the engine is gone", data_outputs(C))
+    failure = _failure(2, FailureKind.LOST, "the engine is gone")
+    in_flight.give_up(failure)
+    assert (in_flight.result, in_flight.outputs) == (failure, data_outputs(C))
     assert not in_flight.waiting

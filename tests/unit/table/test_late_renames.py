@@ -9,7 +9,7 @@ from typing import ClassVar
 import pyarrow as pa
 import pytest
 
-from compactord.commit.changes import Committed, LossOutcome
+from compactord.commit.changes import LossOutcome
 from compactord.commit.publish import StorePublisher
 from compactord.paimon import paths
 from compactord.paimon.snapshot import latest_snapshot_id, snapshot_ids
@@ -63,7 +63,7 @@ def _publish_each_bucket(compactor: TableCompactor) -> int:
         assert dispatch is not None
         settled = compactor.cycle([outcome_of(dispatch)], ALL).settled
         assert settled is not None
-        assert settled.committed is not None
+        assert settled.snapshot_id is not None
         count += 1
     return count
 
@@ -107,7 +107,7 @@ def test_nothing_is_planned_committed_or_expired_while_our_snapshot_has_to_stand
     assert other is not None
     published = compactor.cycle([outcome_of(one)], ALL)
     assert published.settled is not None
-    assert published.settled.committed is not None
+    assert published.settled.snapshot_id is not None
     assert (published.planned, published.wait_ms) == (None, SETTLE_MS)
     why_not = expire(compactor).why_not
     assert why_not is not None
@@ -140,8 +140,7 @@ def test_a_rename_over_our_snapshot_while_it_has_to_stand_is_neither_unsafe_nor_
     one, other = (outcome_of(each) for each in dispatched if each is not None)
     settled = compactor.cycle([one], ALL).settled
     assert settled is not None
-    assert settled.committed is not None
-    assert settled.committed.snapshot_id == snapshot_id
+    assert settled.snapshot_id == snapshot_id
     rename()
     clock.sleep(SETTLE_MS / 1000)
     # The other bucket is published on top of what the writer put in the place of the first.
@@ -224,8 +223,8 @@ def test_a_run_puts_right_or_names_what_came_late(
     class Late(builders.Silent):
         """Others append to what was published, and then comes the rename over it."""
 
-        def committed(self, committed: Committed) -> None:
-            if committed.snapshot_id == snapshot_id:
+        def committed(self, found_id: int) -> None:
+            if found_id == snapshot_id:
                 writer(inner, table).write(rows_of([(9, 90)]))
                 rename()
 

@@ -19,8 +19,7 @@ from compactord.model import (
     TaskOutcome,
 )
 from compactord.table.compactor import TableCompactor
-from compactord.table.cycle import Dispatch
-from compactord.table.in_flight import Failed, Finished, InFlight
+from compactord.table.in_flight import Finished, InFlight
 from tests.builders import fill_keyed, keyed_table, writer
 from tests.storages import MemoryStorage
 from tests.unit.table.compacting import ALL, NAME, compactor_of
@@ -46,7 +45,7 @@ class Case:
 
     storage: MemoryStorage
     compactor: TableCompactor
-    dispatch: Dispatch
+    dispatch: InFlight
     before: dict[str, bytes]
 
     @property
@@ -54,21 +53,20 @@ class Case:
         (only,) = self.dispatch.subcompactions
         return only
 
-    def settled(self, *outcomes: TaskOutcome) -> Finished | Failed:
+    def settled(self, *outcomes: TaskOutcome) -> InFlight:
         """What comes of the compaction when its subcompactions have these outcomes."""
         in_flight = InFlight(
             self.dispatch.number,
             self.dispatch.compaction,
             [replace(self.subcompaction, index=number) for number in range(len(outcomes))],
-            neighbours=self.dispatch.neighbours,
+            neighbours=self.dispatch.compaction.inputs,
             index_entries=(),
         )
         in_flight.waiting.clear()  # they run elsewhere
         for outcome in outcomes:
             in_flight.arrived(outcome, NAME, attempts_max=1)
-        found = in_flight.ended()
-        assert found is not None
-        return found
+        assert in_flight.ended() is not None
+        return in_flight
 
     def new_files(self) -> list[str]:
         """The beginnings of the names of files that were not there before."""
@@ -86,7 +84,7 @@ def case() -> Case:
     assert planned is not None
     (pending,) = planned.offered
     dispatch = compactor.dispatch(pending.bucket, number=0, free_slots=1)
-    assert isinstance(dispatch, Dispatch)
+    assert isinstance(dispatch, InFlight)
     return Case(storage, compactor, dispatch, dict(storage.objects))
 
 
@@ -97,7 +95,7 @@ def test_a_subcompaction_that_succeeded_beside_one_that_failed_leaves_no_file_of
         compaction=0, index=1, kind=FailureKind.POISON, error="E", message="", traceback=""
     )
     failed = case.settled(_with_audit(case.subcompaction), failure)
-    assert isinstance(failed, Failed)
+    assert failed.result is failure
     assert case.new_files() == ["audit", "data"]
     case.compactor.discard([failed])
     assert case.storage.objects == case.before
@@ -105,16 +103,16 @@ def test_a_subcompaction_that_succeeded_beside_one_that_failed_leaves_no_file_of
 
 def test_what_is_finished_and_not_to_be_published_leaves_no_file_of_any_kind(case: Case):
     finished = case.settled(_with_audit(case.subcompaction))
-    assert isinstance(finished, Finished)
-    assert [output.kind for output in finished.change.outputs] == [DATA, AUDIT]
-    assert [file.file_name[:4] for file in finished.change.after] == ["data"]
+    assert isinstance(finished.result, Finished)
+    assert [output.kind for output in finished.result.change.outputs] == [DATA, AUDIT]
+    assert [file.file_name[:4] for file in finished.result.change.after] == ["data"]
     case.compactor.discard([finished])
     assert case.storage.objects == case.before
 
 
 def test_a_commit_refuses_a_kind_that_it_cannot_list_and_no_file_is_left(case: Case):
     finished = case.settled(_with_audit(case.subcompaction))
-    assert isinstance(finished, Finished)
+    assert isinstance(finished.result, Finished)
     cycle = case.compactor.cycle([finished], ALL)
     assert isinstance(cycle.error, CommitError)
     assert "is of kind audit, which no manifest lists" in str(cycle.error)
@@ -124,12 +122,12 @@ def test_a_commit_refuses_a_kind_that_it_cannot_list_and_no_file_is_left(case: C
 def test_a_file_of_any_kind_that_is_lost_before_its_commit_takes_the_others_along(case: Case):
     result = _with_audit(case.subcompaction)
     finished = case.settled(result)
-    assert isinstance(finished, Finished)
+    assert isinstance(finished.result, Finished)
     case.storage.delete(f"{case.subcompaction.write.folder}/{result.outputs[1].file.file_name}")
     settled = case.compactor.cycle([finished], ALL).settled
     assert settled is not None
     ((_, drop),) = settled.dropped
-    assert (settled.committed, drop.conflict) == (None, Conflict.OUTPUT_LOST)
+    assert (settled.snapshot_id, drop.conflict) == (None, Conflict.OUTPUT_LOST)
     assert case.storage.objects == case.before
 
 

@@ -78,7 +78,7 @@ def test_five_small_files_take_few_requests() -> None:
     assert dispatched is not None
     settled = compactor.cycle([outcome_of(dispatched)], ALL).settled
     assert settled is not None
-    assert settled.committed is not None
+    assert settled.snapshot_id is not None
     methods = [call.method for call in counter.requests]
     published = methods.index("create_if_absent") + 1
     assert kinds(counter.requests[:published]) == FROM_PLAN_TO_SNAPSHOT
