@@ -39,7 +39,7 @@ from compactord.scheduler.quarantine import (
 from compactord.scheduler.record import CompactionRecord, Status
 from compactord.scheduler.scheduled_table import ScheduledTable
 from compactord.scheduler.status import EndedCompaction, Halt, HaltReason, Outcome
-from compactord.table.cycle import Cycle, Settled
+from compactord.table.cycle import Cycle, InputsReplaced, Settled
 
 _RECENT_MAX = 200
 
@@ -130,16 +130,14 @@ class Accounting:
 
         If the cause is unknown, this does not count as a failure: the next attempt decides.
         """
-        message, was_replaced = failed.message, cycle.replaced_inputs.get(record.number)
-        if was_replaced is None:
+        message, cause = failed.message, cycle.causes.get(record.number)
+        if record.number not in cycle.causes:
             self.ended(record, Outcome.CANCELLED, message, now_ms)
-        elif was_replaced:
+        elif isinstance(cause, InputsReplaced):
             self.conflicted(record, Conflict.FILE_REMOVED, message, now_ms)
             self.ended(record, Outcome.CONFLICT, message, now_ms)
         else:
-            missing = cycle.missing.get(record.number)
-            failure = Failure(message=message, error=failed.error)
-            failure = failure if missing is None else Failure.of(missing)
+            failure = Failure.of(cause) if cause else Failure(message=message, error=failed.error)
             self.bucket_failed(record, failure, now_ms)
             self.ended(record, Outcome.FAILED, failure.message, now_ms)
 

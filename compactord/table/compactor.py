@@ -101,8 +101,7 @@ class TableCompactor:
         failed = [(each, each.result) for each in ended if isinstance(each.result, TaskFailure)]
         settled, planned, error, merge_error = None, None, None, None
         in_commit, start_s, commit_seconds = bool(finished), self.clock.monotonic_s(), 0.0
-        replaced_inputs: dict[int, bool] = {}
-        missing: dict[int, DataFileMissing] = {}
+        causes: dict[int, InputsReplaced | DataFileMissing | None] = {}
         try:
             self._remove_outputs(each for each, _ in failed)
             if finished:
@@ -113,7 +112,7 @@ class TableCompactor:
             self.phase = Phase.PLAN
             self._planner.release(each.number for each in ended)
             planned = None if followed.wait_ms() else self._planner.plan(skip)
-            replaced_inputs, missing = self._failed_inputs(failed)
+            causes = self._causes(failed)
             if settled is None and not followed.wait_ms() and self._planner.is_idle(skip):
                 start_s = self.clock.monotonic_s()
                 settled, merge_error = self._merged_manifests()
@@ -136,8 +135,7 @@ class TableCompactor:
             in_commit=in_commit,
             merge_error=merge_error,
             info=planned.info if planned is not None else None,
-            replaced_inputs=replaced_inputs,
-            missing=missing,
+            causes=causes,
             wait_ms=followed.wait_ms(),
         )
 
@@ -164,12 +162,10 @@ class TableCompactor:
                 worker=self._worker,
                 clock=self.clock,
             )
-        except CompactordError as error:
-            if self._are_inputs_replaced(number, compaction, type(error).__name__, str(error)):
+        except ObjectNotFound as error:
+            if self._are_inputs_replaced(number, compaction, str(error)):
                 return InputsReplaced(why=str(error))
-            if isinstance(error, ObjectNotFound):
-                raise missing_input(self.table, compaction) or error from error
-            raise
+            raise missing_input(self.table, compaction) or error from error
         # Nothing else than a merge depends on its neighbours.
         is_merge = isinstance(compaction, MergeCompaction)
         in_flight = InFlight(
@@ -255,33 +251,28 @@ class TableCompactor:
                 replaced = tuple(by_change[id(change)].number for change in changes)
                 return Settled(dropped=dropped, replaced=replaced)
 
-    def _failed_inputs(
+    def _causes(
         self, failed: Sequence[tuple[InFlight, TaskFailure]]
-    ) -> tuple[dict[int, bool], dict[int, DataFileMissing]]:
-        """Why compactions failed: whether others came first, and else which data file is gone."""
-        replaced_inputs: dict[int, bool] = {}
-        missing: dict[int, DataFileMissing] = {}
+    ) -> dict[int, InputsReplaced | DataFileMissing | None]:
+        """As `Cycle.causes`."""
+        causes: dict[int, InputsReplaced | DataFileMissing | None] = {}
         for each, failure in failed:
-            found = self._are_inputs_replaced(
-                each.number, each.compaction, failure.error, failure.message
-            )
-            if found is not None:
-                replaced_inputs[each.number] = found
-            if found is False and failure.error == ObjectNotFound.__name__:
-                gone = missing_input(self.table, each.compaction)
-                missing |= {each.number: gone} if gone is not None else {}
-        return replaced_inputs, missing
+            if failure.error != ObjectNotFound.__name__:
+                continue
+            why = failure.message
+            is_replaced = self._are_inputs_replaced(each.number, each.compaction, why)
+            if is_replaced:
+                causes[each.number] = InputsReplaced(why=why)
+            elif is_replaced is not None:
+                causes[each.number] = missing_input(self.table, each.compaction)
+        return causes
 
-    def _are_inputs_replaced(
-        self, number: int, compaction: Compaction, error: str, why: str
-    ) -> bool | None:
-        """Whether it failed, by an error of this class, because others came first.
+    def _are_inputs_replaced(self, number: int, compaction: Compaction, why: str) -> bool | None:
+        """Whether an input was not found because others came first.
 
-        They replaced some of its inputs, and expiry removed these before they were read. None when
-        the newest snapshot cannot be read.
+        They replaced it, and expiry removed it before it was read. None when the newest snapshot
+        cannot be read.
         """
-        if error != ObjectNotFound.__name__:
-            return False
         named = self._named(compaction.bucket)
         try:
             if not self._followed.has_replaced(compaction):

@@ -74,6 +74,13 @@ class OwnCommit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InputsReplaced:
+    """A decision that others made void: they replaced and expired an input before it was read."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cycle:
     """The outcome of a cycle. `planned` is None when nothing is new since the last one.
 
@@ -92,21 +99,12 @@ class Cycle:
     merge_error: CompactordError | None = None
     # What the table is; None where nothing new was read of it.
     info: TableInfo | None = None
-    # For the failed compactions that were passed in: whether others had replaced and expired their
-    # inputs, as far as is known.
-    replaced_inputs: Mapping[int, bool] = field(default_factory=dict)
-    # For those whose inputs nobody replaced: the data file that is gone.
-    missing: Mapping[int, DataFileMissing] = field(default_factory=dict)
+    # Of compactions that failed because an input was not found, as far as is known: that others had
+    # replaced and expired it, or which live data file is gone (None: none is).
+    causes: Mapping[int, InputsReplaced | DataFileMissing | None] = field(default_factory=dict)
     # What writers lost to late renames, committed again or not.
     lost_commits: tuple[LostCommit, ...] = ()
     # The last commit of ours that the table itself tells of; only after a start.
     last_commit: OwnCommit | None = None
     # How long nothing may be built on our newest snapshot; `planned` is None meanwhile.
     wait_ms: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InputsReplaced:
-    """A decision that others made void: they replaced and expired an input before it was read."""
-
-    why: str

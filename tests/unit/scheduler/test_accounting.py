@@ -170,9 +170,10 @@ def test_a_table_is_to_blame_only_for_inputs_that_nobody_replaced(
     stage.ends(submit, FailureKind.POISON, error="ObjectNotFound")
     scheduled = stage.scheduler.tables[NAME]
     assert (scheduled.failures, scheduled.quarantined) == (0, {}), "nobody knows yet"
-    known = {} if replaced_inputs is None else {submit.subcompaction.compaction: replaced_inputs}
+    cause = InputsReplaced(why="gone") if replaced_inputs else None
+    known = {} if replaced_inputs is None else {submit.subcompaction.compaction: cause}
     error = TransientStorageError("/t", "busy") if replaced_inputs is None else None
-    stage.cycle_ended(only(stage.decide()), replaced_inputs=known, error=error)
+    stage.cycle_ended(only(stage.decide()), causes=known, error=error)
     assert scheduled.failures == failures
     assert len(scheduled.quarantined) == failures
     assert {each: n for (_, each), n in scheduled.counts.compactions.items()} == {outcome: 1}

@@ -362,9 +362,7 @@ def _with_a_lost_file(**retry: object) -> tuple[Stage, Submit]:
     stage.ends(first, FailureKind.POISON, error="ObjectNotFound")
     number = first.subcompaction.compaction
     missing = DataFileMissing("/t/bucket-0/data-1", "a live data file does not exist")
-    stage.cycle_ended(
-        only(stage.decide()), replaced_inputs={number: False}, missing={number: missing}
-    )
+    stage.cycle_ended(only(stage.decide()), causes={number: missing})
     return stage, other
 
 

@@ -23,6 +23,7 @@ from compactord.state.table_state import data_manifests, load_state
 from compactord.storage.base import Storage
 from compactord.table.backlog import Skip
 from compactord.table.compactor import TableCompactor
+from compactord.table.cycle import InputsReplaced
 from compactord.table.in_flight import InFlight
 from compactord.table.request import CompactRequest
 from tests.builders import (
@@ -236,7 +237,7 @@ def test_inputs_that_are_gone_are_blamed_on_writers_only_if_they_were_replaced(
     assert isinstance(ended.result, TaskFailure)
     assert ended.result.error == "ObjectNotFound"
     cycle = compactor.cycle([ended], ALL)
-    assert cycle.replaced_inputs == {1: is_replaced}
+    assert isinstance(cycle.causes[1], InputsReplaced) == is_replaced
 
 
 @pytest.mark.parametrize("is_cut", [False, True], ids=["while it is cut", "while it is merged"])
@@ -261,8 +262,8 @@ def test_a_live_file_that_is_gone_is_named_with_the_newest_snapshot_without_it(
         storage.delete(path)
     if dispatched is not None:
         cycle = compactor.cycle([outcome_of(dispatched)], ALL)
-        assert cycle.replaced_inputs == {1: False}
-        error = cycle.missing[1]
+        error = cycle.causes[1]
+        assert isinstance(error, DataFileMissing)
     else:
         # As reading a footer of large inputs would end.
         clock.error, clock.is_broken = ObjectNotFound, True
