@@ -127,8 +127,10 @@ def _alone(file: DataFile) -> Section:
 
 
 def _section(members: Sequence[tuple[Any, Any, DataFile]]) -> Section:
-    queue = _RunQueue()
     _, maximum, file = members[0]
+    if len(members) == 1:
+        return _alone(file)
+    queue = _RunQueue()
     queue.offer(_OpenRun(maximum, [file]))
     for minimum, maximum, file in members[1:]:
         # If the run that ends first cannot take the file, none can.

@@ -15,13 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from compactord.clock import local_ms
 from compactord.errors import FormatError
 from compactord.model import Compaction, CompactReason, WorkKind
 from compactord.paimon.avro.columns import NULL, Ints
 from compactord.paimon.data_file import BucketFiles, BucketId
 from compactord.paimon.options.table_options import CompactionOptions
-from compactord.plan.table import BucketPlan, PlannedFiles, TableKind
+from compactord.plan.table import BucketPlan, PlannedFiles, PlanRequest, TableKind
 from compactord.state.bucket_summaries import BucketSummaries
 from compactord.state.files_by_size import FilesBySize
 from compactord.state.rewrites import Rest
@@ -273,7 +272,7 @@ class TableBacklog:
             left_ms = plan.rest.until_ms - context.now_ms
             self._recheck_ms[bucket] = context.steady_ms + left_ms
         elif plan.compactions:
-            pending = self._pending[bucket] = self._due(planner, found, plan, context)
+            pending = self._pending[bucket] = self._due(planner, found, plan)
             objects = 1 if isinstance(found, BucketFiles) else _PACKED
             files = -(-pending.files // objects)
             if self._kept_files + files <= _KEPT_FILES_MAX:
@@ -286,16 +285,12 @@ class TableBacklog:
         ):
             # Two files that have waited long enough are merged: the second oldest decides.
             created = found.columns.creation_time_ms
-            due_ms = _created_ms(created, 1, context) + wait_ms
+            due_ms = _created_ms(created, 1, planner.request) + wait_ms
             later_ms = context.steady_ms + _REPLAN_MS
             self._recheck_ms[bucket] = due_ms if due_ms > context.steady_ms else later_ms
 
     def _due(
-        self,
-        planner: StatePlanner,
-        found: PlannedFiles,
-        plan: BucketPlan,
-        context: PlanContext,
+        self, planner: StatePlanner, found: PlannedFiles, plan: BucketPlan
     ) -> PendingCompaction:
         options, compactions = planner.request.options, plan.compactions
         inputs = inputs_of(compactions)
@@ -317,7 +312,7 @@ class TableBacklog:
             files_saved=max(0, inputs.count - outputs),
             sorted_runs=runs,
             is_forced=runs >= self._stop_trigger - 1,
-            since_ms=_created_ms(inputs.created_ms, max(0, wanted - 1), context),
+            since_ms=_created_ms(inputs.created_ms, max(0, wanted - 1), planner.request),
             reads_files=inputs.is_read,
         )
 
@@ -328,13 +323,16 @@ class TableBacklog:
         return depends_on_time and steady_ms - self._complete_ms > _REPLAN_MS
 
 
-def _created_ms(creation_time_ms: Ints, place: int, context: PlanContext) -> int:
+def _created_ms(creation_time_ms: Ints | list[int], place: int, request: PlanRequest) -> int:
     """When the file at this place from the oldest was created, in steady time; or the youngest was.
 
     `creation_time_ms` as in `FileColumns`. Capped at now, in case the writer's clock was ahead.
     """
-    now_local_ms = local_ms(context.now_ms, context.zone)
-    capped = np.minimum(creation_time_ms, now_local_ms)
-    capped[creation_time_ms == NULL] = now_local_ms
-    place = min(place, len(capped) - 1)
-    return context.steady_ms - now_local_ms + int(np.partition(capped, place)[place])
+    now_ms, place = request.now_local_ms, min(place, len(creation_time_ms) - 1)
+    if isinstance(creation_time_ms, list):
+        # Most buckets have a few files, of which vectors take longer.
+        ordered = sorted(now_ms if ms == NULL else min(ms, now_ms) for ms in creation_time_ms)
+        return request.steady_ms - now_ms + ordered[place]
+    capped = np.minimum(creation_time_ms, now_ms)
+    capped[creation_time_ms == NULL] = now_ms
+    return request.steady_ms - now_ms + int(np.partition(capped, place)[place])
