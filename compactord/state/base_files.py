@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import groupby
+from operator import itemgetter
 
 import numpy as np
 import pyarrow as pa
@@ -178,13 +179,11 @@ class BaseFiles:
         """The files of these rows as objects; neighbours are cheaper than scattered ones."""
         path = f"{self._location}/manifest"
         entries: list[ManifestEntry] = []
-        chunk_of_row, positions = unpacked_keys(self.places[rows])
-        # A bucket's rows are in order of arrival: mostly consecutive rows of one chunk.
-        ends = (np.flatnonzero(chunk_of_row[1:] != chunk_of_row[:-1]) + 1).tolist()
-        for start, end in pairwise([0, *ends, len(positions)] if len(positions) else ()):
-            chunk = self.chunks[chunk_of_row[start]]
-            data = b"".join(chunk.records.read(positions[start:end].tolist()))
-            records = decode_with_bytes(chunk.schema, Block(end - start, data), path)
+        places = zip(*(part.tolist() for part in unpacked_keys(self.places[rows])), strict=True)
+        for index, group in groupby(places, itemgetter(0)):
+            chunk = self.chunks[index]
+            found = tuple(chunk.records.read(position for _, position in group))
+            records = decode_with_bytes(chunk.schema, Block(len(found), b"".join(found)), path)
             entries.extend(entries_of(chunk.schema, records, path))
         return entries
 

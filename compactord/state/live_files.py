@@ -306,6 +306,8 @@ class LiveFiles:
     def _contents(self, bucket: BucketId) -> tuple[Ints, dict[FileIdentity, ManifestEntry]]:
         """The bucket's live files: rows of the base, and files added by layers, oldest first."""
         rows = self.base.rows_of(bucket)
+        if not self.layers:
+            return np.arange(rows.start, rows.stop), {}
         is_live: Mask = np.ones(rows.stop - rows.start, np.bool_)
         added: dict[FileIdentity, ManifestEntry] = {}
         for patch in self._patches(bucket):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -54,7 +54,7 @@ class PackedRecords:
             index, place = divmod(position, _GROUP)
             if index != unpacked:
                 lengths = self._lengths[index * _GROUP : (index + 1) * _GROUP]
-                bounds = [0, *np.cumsum(lengths).tolist()]
+                bounds = [0, *accumulate(lengths.tolist())]
                 group = codec.decompress(self._groups[index], bounds[-1], asbytes=True)
                 unpacked = index
             yield group[bounds[place] : bounds[place + 1]]
