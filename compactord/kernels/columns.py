@@ -53,6 +53,23 @@ def fixed_values(array: pa.Array, dtype: npt.DTypeLike, width: int = 1) -> npt.N
     return np.frombuffer(array.buffers()[1], dtype, len(array) * width, array.offset * width * size)
 
 
+def fixed_array(values: npt.NDArray[Any], valid: Bools, type_: pa.DataType) -> pa.Array:
+    """The fixed-width column with this data buffer, null where not valid."""
+    bitmap = None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    return pa.Array.from_buffers(type_, len(valid), [bitmap, pa.py_buffer(values)])
+
+
+def validity(array: pa.Array) -> Bools:
+    """One bool per row: False where the value is null."""
+    bitmap = array.buffers()[0]
+    if bitmap is None or not array.null_count:
+        return np.ones(len(array), np.bool_)
+    first, skipped = divmod(array.offset, 8)
+    bits = np.frombuffer(bitmap, np.uint8, offset=first)
+    unpacked = np.unpackbits(bits, count=skipped + len(array), bitorder="little")
+    return unpacked[skipped:].view(np.bool_)
+
+
 def text_buffers(array: pa.Array) -> tuple[npt.NDArray[Any], npt.NDArray[np.uint8]]:
     """Offsets (rows + 1, int32 or int64) into the data, and the data, of a text column; no copy."""
     dtype = _offset_type(array.type)

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from compactord.kernels.columns import Int64s, RowSizes
+from compactord.kernels.columns import Int64s, RowSizes, fixed_array, fixed_values
 
 # Slices shorter than this on average cost later steps more than a copy would.
 _MIN_SLICE_ROWS = 4096
@@ -31,7 +31,7 @@ def concat_column(parts: Sequence[pa.Array]) -> pa.Array:
 def hand_on(parts: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """All rows in their order: the same batches, or one copy if there are many small ones."""
     rows = sum(part.num_rows for part in parts)
-    if len(parts) * _MIN_SLICE_ROWS <= rows or not _fits(parts, MAX_CONCAT_BYTES):
+    if len(parts) * _MIN_SLICE_ROWS <= rows or not fits(parts, MAX_CONCAT_BYTES):
         yield from parts
     else:
         yield _concat(parts)
@@ -53,7 +53,7 @@ def gather(
     segments = np.count_nonzero(np.diff(rows) != 1) + 1
     if segments == 1 or (segments + len(parts)) * _MIN_SLICE_ROWS <= len(rows):
         yield from _slices(parts, rows)
-    elif not _fits(parts, max_bytes):
+    elif not fits(parts, max_bytes):
         for half in np.array_split(rows, 2):
             yield from gather(*_narrow(parts, half), max_bytes=max_bytes)
     else:
@@ -92,7 +92,7 @@ def split_keys(whole: KeyRows, *, max_bytes: int = MAX_CONCAT_BYTES) -> Iterator
     Columns of variable width take at most `max_bytes`, unless the rows of a single key take more.
     """
     parts, rows, starts, _ = whole
-    if len(starts) > 1 and not _fits(parts, max_bytes):
+    if len(starts) > 1 and not fits(parts, max_bytes):
         middle = len(starts) // 2
         cut = int(starts[middle])
         for half, begins in ((rows[:cut], starts[:middle]), (rows[cut:], starts[middle:] - cut)):
@@ -136,7 +136,21 @@ def taken(column: pa.Array, rows: Int64s) -> pa.Array:
     return pa.StructArray.from_arrays(children, fields=list(column.type), mask=pa.array(nulls))
 
 
-def _fits(parts: Sequence[pa.RecordBatch], max_bytes: int) -> bool:
+def taken_valid(column: pa.Array, rows: Int64s) -> pa.Array:
+    """As `taken`, of rows none of which is null; faster for numbers and dictionaries."""
+    type_ = column.type
+    if pa.types.is_dictionary(type_):
+        indices = taken_valid(column.indices, rows)
+        return pa.DictionaryArray.from_arrays(indices, column.dictionary, safe=False)
+    if not pa.types.is_primitive(type_) or pa.types.is_boolean(type_):
+        return taken(column, rows)
+    valid = rows >= 0
+    values = fixed_values(column, f"i{type_.bit_width // 8}").take(rows)
+    values *= valid
+    return fixed_array(values, valid, type_)
+
+
+def fits(parts: Sequence[pa.RecordBatch], max_bytes: int) -> bool:
     """Columns of fixed width always fit: a window has far fewer rows than 32-bit offsets allow."""
     sizes = RowSizes(parts[0].schema)
     return sum(sizes.of_varying(part) for part in parts) <= max_bytes

@@ -37,6 +37,12 @@ class Groups:
     order: Int64s
     ends: Bools
 
+    def key_of_row(self) -> Int64s:
+        """The number of each row's key, from 0 in key order."""
+        numbers = np.empty(len(self.order), np.int64)
+        numbers[self.order] = np.cumsum(self.ends) - self.ends
+        return numbers
+
 
 def group_rows(columns: list[pa.Array], run_count: int) -> Groups:
     """Sort and group the rows of key columns, most significant column first.
@@ -51,15 +57,34 @@ def group_rows(columns: list[pa.Array], run_count: int) -> Groups:
 def last_rows(columns: list[pa.Array], run_count: int) -> Int64s:
     """The row number of each key's last row, in key order; arguments and errors as `group_rows`."""
     codes = _codes(columns, run_count)
-    row_count = len(codes.values)
-    if not codes.rest and 1 << codes.bits <= _MAX_TABLE_SHARE * row_count:
+    if _is_dense(codes):
         last = np.full(1 << codes.bits, -1, np.int32)
         # When an index occurs several times, numpy keeps the last assignment.
-        last[codes.values.view(np.int64)] = np.arange(row_count, dtype=np.int32)
+        last[codes.values.view(np.int64)] = np.arange(len(codes.values), dtype=np.int32)
         return last[last >= 0].astype(np.int64)
     groups = _groups(codes)
     winners: Int64s = groups.order.take(np.flatnonzero(groups.ends))
     return winners
+
+
+def key_numbers(columns: list[pa.Array], run_count: int) -> Int64s:
+    """The number of each row's key, from 0 in key order; arguments and errors as `group_rows`."""
+    codes = _codes(columns, run_count)
+    if _is_dense(codes):
+        values = codes.values.view(np.int64)
+        is_key = np.zeros(1 << codes.bits, np.bool_)
+        is_key[values] = True
+        table: Int64s = np.cumsum(is_key) - 1
+        return table.take(values)
+    groups = _groups(codes)
+    numbers = np.empty(len(groups.order), np.int64)
+    numbers[groups.order] = np.cumsum(groups.ends) - groups.ends
+    return numbers
+
+
+def _is_dense(codes: Codes) -> bool:
+    """Whether a table with a place for each possible code is faster than a sort."""
+    return not codes.rest and 1 << codes.bits <= _MAX_TABLE_SHARE * len(codes.values)
 
 
 def _codes(columns: list[pa.Array], run_count: int) -> Codes:

@@ -14,7 +14,6 @@ batches that the caller holds. A function that needs all records adds a sorted c
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,9 +23,9 @@ from compactord.errors import TaskError
 from compactord.kernels.changelog import MERGED, NEW, SAME, MergedKeys
 from compactord.kernels.columns import Bools, Int64s, fixed_values
 from compactord.kernels.functions.base import MergeFunction, Needs, OrderedRecords
-from compactord.kernels.gather import concat_column, gather, hand_on
-from compactord.kernels.grouping import Groups, group_rows, last_rows
-from compactord.kernels.kinds import SEQUENCE_NUMBER, VALUE_KIND
+from compactord.kernels.gather import MAX_CONCAT_BYTES, concat_column, fits, gather, hand_on
+from compactord.kernels.grouping import Groups, group_rows, key_numbers, last_rows
+from compactord.kernels.kinds import SEQUENCE_NUMBER, VALUE_KIND, is_retract
 from compactord.kernels.order import MergeOrder
 from compactord.kernels.records import Records
 from compactord.kernels.ties import MergeTree
@@ -102,6 +101,11 @@ class _Merge:
         self._function = function
         self._keys_repeat = keys_repeat
         self._tree = None if order.disjoint_sequences else MergeTree(run_count)
+        self._keys = order.key_columns
+        # Whether of a key's records the one of the later run is the later one, and none is ignored.
+        self._by_run = (
+            order.disjoint_sequences and not order.sequence_fields and not order.ignore_delete
+        )
         names = [*order.key_columns, *order.sequence_fields]
         if not order.disjoint_sequences:
             names.append(SEQUENCE_NUMBER)
@@ -114,8 +118,12 @@ class _Merge:
         if self._is_one_run(window):
             return hand_on(parts)
         columns = self._columns(parts)
-        rows, starts = self._ordered(window, columns, None)
-        return self._merged(parts, rows, starts, columns)
+        numbers = self._numbers(window, parts, columns)
+        rows, starts = None, None
+        if numbers is None:
+            rows, starts = self._ordered(window, columns, None)
+        records = OrderedRecords(parts, rows, starts, columns, self._keys, numbers)
+        return self._function.merge(records)
 
     def merge_keys(self, window: Window, before_level: int) -> Iterator[MergedKeys]:
         parts = [batch for batches in window for batch in batches]
@@ -127,19 +135,31 @@ class _Merge:
             return
         columns = self._columns(parts)
         levels = concat_column([part.column(LEVEL) for part in parts])
-        keys = [columns[name] for name in self._order.key_columns]
-        groups = group_rows(keys, sum(map(bool, window)))
-        before = _before(groups, fixed_values(levels, np.int8) == before_level)
         parts = [part.drop_columns([LEVEL]) for part in parts]
-        rows, starts = self._ordered(window, columns, groups)
-        # The keys that have a result: one in each row, in order.
-        found = before.key_of_row[rows if starts is None else rows[starts]]
-        for batch in self._merged(parts, rows, starts, columns):
+        numbers = self._numbers(window, parts, columns)
+        keys = [columns[name] for name in self._keys]
+        rows, starts = None, None
+        if numbers is not None:
+            key_of_row, found = numbers, np.arange(int(numbers.max()) + 1)
+        elif self._function.needs is Needs.LAST and self._by_run:
+            key_of_row = key_numbers(keys, sum(map(bool, window)))
+            found = np.arange(int(key_of_row.max()) + 1)
+            rows = np.empty(len(found), np.int64)
+            rows[key_of_row] = np.arange(len(key_of_row))
+        else:
+            groups = group_rows(keys, sum(map(bool, window)))
+            key_of_row = groups.key_of_row()
+            rows, starts = self._ordered(window, columns, groups)
+            # The keys that have a result: one in each row, in order.
+            found = key_of_row[rows if starts is None else rows[starts]]
+        fates, befores = _before(key_of_row, fixed_values(levels, np.int8) == before_level)
+        records = OrderedRecords(parts, rows, starts, columns, self._keys, numbers)
+        for batch in self._function.merge(records):
             those, found = np.split(found, [batch.num_rows])
-            fates = before.fates[those]
-            merged = before.rows[those[fates == MERGED]]
+            of_batch = fates[those]
+            merged = befores[those[of_batch == MERGED]]
             earlier = tuple(gather(parts, merged, columns)) if len(merged) else ()
-            yield MergedKeys(batch, fates, earlier)
+            yield MergedKeys(batch, of_batch, earlier)
         assert not len(found), "a function returns one row for each key"
 
     def _is_one_run(self, window: Window) -> bool:
@@ -158,30 +178,26 @@ class _Merge:
             for name in self._compared_columns
         }
 
-    def _merged(
-        self,
-        parts: Sequence[pa.RecordBatch],
-        rows: Int64s,
-        starts: Int64s | None,
-        columns: Mapping[str, pa.Array],
-    ) -> Iterator[pa.RecordBatch]:
-        records = OrderedRecords(parts, rows, starts, columns, self._order.key_columns)
-        return self._function.merge(records)
+    def _numbers(
+        self, window: Window, parts: Sequence[pa.RecordBatch], columns: Mapping[str, pa.Array]
+    ) -> Int64s | None:
+        """The number of each row's key, where that is enough for the function."""
+        if self._function.needs is not Needs.INSERTS or not self._by_run or not _are_inserts(parts):
+            return None
+        return key_numbers([columns[name] for name in self._keys], sum(map(bool, window)))
 
     def _ordered(
         self, window: Window, columns: Mapping[str, pa.Array], groups: Groups | None
     ) -> tuple[Int64s, Int64s | None]:
         """Rows and starts as `OrderedRecords` has them; `groups` where they are known already."""
-        order = self._order
         present = [run for run, batches in enumerate(window) if batches]
-        keys = [columns[name] for name in order.key_columns]
+        keys = [columns[name] for name in self._keys]
         needs_last = self._function.needs is Needs.LAST
-        by_run = order.disjoint_sequences and not order.sequence_fields and not order.ignore_delete
-        if needs_last and by_run and groups is None:
+        if needs_last and self._by_run and groups is None:
             return last_rows(keys, len(present)), None
         groups = groups or group_rows(keys, len(present))
         run_ends = np.cumsum([sum(batch.num_rows for batch in run) for run in window])
-        records = Records(order, groups, columns, run_ends)
+        records = Records(self._order, groups, columns, run_ends)
         if needs_last:
             return self._pick(records, present), None
         return records.in_order(self._tree)
@@ -216,28 +232,21 @@ class _Merge:
         tree.pass_rows(rows)
 
 
-class _Before(NamedTuple):
-    """What the keys of a window had before; keys are counted from 0, in order.
-
-    `fates` are those of `MergedKeys`, `rows` the row numbers of the records before (-1: none).
-    `key_of_row` is the key of each of the window's rows.
-    """
-
-    fates: npt.NDArray[np.int8]
-    rows: Int64s
-    key_of_row: Int64s
-
-
-def _before(groups: Groups, is_before: Bools) -> _Before:
-    keys: Int64s = np.cumsum(groups.ends) - groups.ends
-    key_of_row = np.empty(len(keys), np.int64)
-    key_of_row[groups.order] = keys
-    places = np.flatnonzero(is_before[groups.order])
-    owners: Int64s = keys[places]
-    if (np.diff(owners) == 0).any():
+def _before(key_of_row: Int64s, is_before: Bools) -> tuple[npt.NDArray[np.int8], Int64s]:
+    """The fate of each key (`MergedKeys`), and the row number of its record before (-1: none)."""
+    counts = np.bincount(key_of_row)
+    places = np.flatnonzero(is_before)
+    owners = key_of_row[places]
+    rows = np.full(len(counts), -1, np.int64)
+    rows[owners] = places
+    if np.count_nonzero(rows >= 0) < len(places):
         raise TaskError("a key has two records on the highest level")
-    rows = np.full(int(keys[-1]) + 1, -1, np.int64)
-    rows[owners] = groups.order[places]
-    fates = np.where(np.bincount(keys) > 1, MERGED, SAME).astype(np.int8)
+    fates = np.where(counts > 1, MERGED, SAME).astype(np.int8)
     fates[rows < 0] = NEW
-    return _Before(fates, rows, key_of_row)
+    return fates, rows
+
+
+def _are_inserts(parts: Sequence[pa.RecordBatch]) -> bool:
+    """Whether no row is a retract, and each column of the parts can be concatenated."""
+    retracts = (is_retract(part.column(VALUE_KIND)).any() for part in parts)
+    return fits(parts, MAX_CONCAT_BYTES) and not any(retracts)

@@ -289,7 +289,7 @@ def _budgets(
     needs_all = has_changelog = False
     if isinstance(source, MergeSpec):
         function = function_named(source.merge_engine, source.rules, functions)
-        needs_all = function.needs is Needs.ALL
+        needs_all = function.needs is not Needs.LAST
         has_changelog = source.changelog is not None
     return tuple(
         budget(

@@ -11,12 +11,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from compactord.kernels.columns import Bools, Int64s
+from compactord.kernels.columns import Bools, Int64s, validity
 from compactord.paimon.merge_rules import ColumnRule
 
 
@@ -39,10 +36,7 @@ class Values:
     @cached_property
     def valid(self) -> Bools:
         """One bool per row: False where the value is null."""
-        if self.column.null_count == 0:
-            return np.ones(len(self.column), np.bool_)
-        valid: Bools = pc.is_valid(self.column).to_numpy(zero_copy_only=False)
-        return valid
+        return validity(self.column)
 
     @cached_property
     def plain(self) -> pa.Array:
@@ -195,9 +189,3 @@ class FoldedBytes(Walking):
 def slots_and_rows(slots: Int64s, rows: Int64s) -> Sequence[tuple[int, int]]:
     """Each slot with its row."""
     return list(zip(slots.tolist(), rows.tolist(), strict=True))
-
-
-def with_nulls(values: npt.NDArray[Any], valid: Bools, type_: pa.DataType) -> pa.Array:
-    """An Arrow column of these values, null where not valid."""
-    mask = None if valid.all() else ~valid
-    return pa.array(values, type_, mask=mask)

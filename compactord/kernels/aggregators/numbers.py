@@ -16,8 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from compactord.kernels.aggregators.base import RuleViolation, Unretractable, Values, with_nulls
-from compactord.kernels.columns import Bools, Int64s, fixed_values
+from compactord.kernels.aggregators.base import RuleViolation, Unretractable, Values
+from compactord.kernels.columns import Bools, Int64s, fixed_array, fixed_values
 from compactord.paimon.merge_rules import ColumnRule
 
 Numbers = npt.NDArray[Any]
@@ -221,7 +221,7 @@ class BoolAnd:
         self.add(slots, rows)
 
     def result(self) -> pa.Array:
-        return with_nulls(self._totals, self._known, pa.bool_())
+        return pa.array(self._totals, mask=~self._known)
 
 
 class BoolOr(BoolAnd):
@@ -248,9 +248,9 @@ def _numbers(values: Values) -> Numbers:
 
 def _column(numbers: Numbers, known: Bools, type_: pa.DataType) -> pa.Array:
     if pa.types.is_floating(type_):
-        return with_nulls(numbers, known, type_)
+        return fixed_array(numbers, known, type_)
     if not pa.types.is_decimal(type_):
-        return with_nulls(numbers.astype(f"i{type_.bit_width // 8}"), known, type_)
+        return fixed_array(numbers.astype(f"i{type_.bit_width // 8}"), known, type_)
     if type_.precision <= _INT32_DIGITS:
         # Files hold such decimals in 32 bits; Java cuts off what does not fit.
         numbers = numbers.astype(np.int32).astype(np.int64)
@@ -262,8 +262,7 @@ def _column(numbers: Numbers, known: Bools, type_: pa.DataType) -> pa.Array:
         low, high = numbers, numbers >> 63
     words = np.empty(2 * len(numbers), np.int64)
     words[0::2], words[1::2] = low, high
-    validity = None if known.all() else pa.py_buffer(np.packbits(known, bitorder="little"))
-    return pa.Array.from_buffers(type_, len(numbers), [validity, pa.py_buffer(words)])
+    return fixed_array(words, known, type_)
 
 
 def _at_most(numbers: Numbers, most: int) -> Bools:

@@ -18,6 +18,7 @@ from compactord.kernels.functions.folding import (
     result_rows,
     slots_of_round,
 )
+from compactord.kernels.functions.inserts import merged_inserts
 from compactord.kernels.keyed import KeyedRecords
 from compactord.kernels.kinds import DELETE, is_retract_kind
 from compactord.paimon.merge_rules import MergeRules
@@ -32,12 +33,15 @@ class Aggregation:
     """
 
     rules: MergeRules
-    needs = Needs.ALL
+    needs = Needs.INSERTS
     ignores_deletes = False
     merges_again = False
 
     def merge(self, records: OrderedRecords) -> Iterator[pa.RecordBatch]:
         rules = {rule.column: rule for rule in self.rules.columns}
+        if records.numbers is not None:
+            yield merged_inserts(records, records.numbers, rules.__getitem__, adds_null=True)
+            return
         for keyed in records.keyed():
             steps, facts = self._steps(keyed)
 

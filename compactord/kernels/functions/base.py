@@ -9,21 +9,26 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from compactord.kernels.columns import Int64s
-from compactord.kernels.gather import KeyRows, gather, gather_keys, split_keys
+from compactord.kernels.gather import KeyRows, concat_column, gather, gather_keys, split_keys
 from compactord.kernels.keyed import KeyedRecords
 
 
 class Needs(enum.Enum):
-    """The records of a key that a function needs. Finding only the last one is much faster."""
+    """The records of a key that a function needs. Finding only the last one is much faster.
+
+    INSERTS: all; `OrderedRecords.numbers` is enough where none is a retract.
+    """
 
     LAST = "last"
     ALL = "all"
+    INSERTS = "inserts"
 
 
 class OrderedRecords:
@@ -35,27 +40,51 @@ class OrderedRecords:
     def __init__(
         self,
         parts: Sequence[pa.RecordBatch],
-        rows: Int64s,
+        rows: Int64s | None,
         starts: Int64s | None,
         columns: Mapping[str, pa.Array],
         key_columns: Sequence[str],
+        numbers: Int64s | None = None,
     ) -> None:
         """Takes the window's batches (`parts`) and the order of its records.
 
         `rows` (int64, one per record) are row numbers counted over all parts. `starts` (int64, one
         per key) are the places where keys begin; None: each key has one record. `columns` maps
-        names to columns that are concatenated already, `key_columns` among them.
+        names to columns that are concatenated already, `key_columns` among them. `numbers` (in
+        place of `rows` and `starts`): the number of each row's key, from 0 in key order; no row is
+        a retract, and the row numbers of a key's records rise from its first to its last.
         """
         self._parts = parts
-        self._rows = rows
+        self._found = rows
         self._columns = columns
         self._starts = starts
         self._key_columns = tuple(key_columns)
+        self.numbers = numbers
+
+    @cached_property
+    def _rows(self) -> Int64s:
+        if self._found is not None:
+            return self._found
+        assert self.numbers is not None, "numbers are given where rows are not"
+        return np.argsort(self.numbers, kind="stable")
 
     @property
     def starts(self) -> Int64s:
         """The places where keys begin, ascending."""
+        if self.numbers is not None:
+            counts = np.bincount(self.numbers)
+            return np.cumsum(counts) - counts
         return np.arange(len(self._rows)) if self._starts is None else self._starts
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._parts[0].schema
+
+    def column(self, name: str) -> pa.Array:
+        """All rows of a column, in the order of the parts, not of keys; not too large for one."""
+        if name in self._columns:
+            return self._columns[name]
+        return concat_column([part.column(name) for part in self._parts])
 
     def all_rows(self) -> Iterator[pa.RecordBatch]:
         """All records unchanged, in order."""

@@ -26,6 +26,7 @@ from compactord.kernels.functions.folding import (
     result_rows,
     slots_of_round,
 )
+from compactord.kernels.functions.inserts import merged_inserts
 from compactord.kernels.keyed import KeyedRecords
 from compactord.kernels.kinds import DELETE, is_retract_kind
 from compactord.kernels.precedence import precedence_words
@@ -38,6 +39,11 @@ _NO_RETRACTS = (
 )
 
 
+def _rule(column: str) -> ColumnRule:
+    """The rule of a column outside of sequence groups."""
+    return ColumnRule(column=column, aggregator="last_non_null_value")
+
+
 @dataclass(frozen=True)
 class PartialUpdate:
     """The `MergeFunction` of the merge engine `partial-update`.
@@ -46,11 +52,17 @@ class PartialUpdate:
     """
 
     rules: MergeRules
-    needs = Needs.ALL
     ignores_deletes = False
     merges_again = False
 
+    @property
+    def needs(self) -> Needs:
+        return Needs.ALL if self.rules.groups else Needs.INSERTS
+
     def merge(self, records: OrderedRecords) -> Iterator[pa.RecordBatch]:
+        if records.numbers is not None:
+            yield merged_inserts(records, records.numbers, _rule, adds_null=False)
+            return
         for keyed in records.keyed():
             fold = _Fold(keyed, self.rules)
             for rows in keyed.rounds:
@@ -184,5 +196,4 @@ class _Fold:
                 return folded(self._keyed, name, rules[name], group.steps, adds_null=True)
             if name in group.rule.columns:
                 return self._keyed.selected(self._keyed.column(name), group.value_rows)
-        rule = ColumnRule(column=name, aggregator="last_non_null_value")
-        return folded(self._keyed, name, rule, self._steps, adds_null=bool(self._groups))
+        return folded(self._keyed, name, _rule(name), self._steps, adds_null=bool(self._groups))

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import decimal
+
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compactord.kernels.gather import gather, gather_keys, hand_on, taken
+from compactord.kernels.columns import validity
+from compactord.kernels.gather import gather, gather_keys, hand_on, taken, taken_valid
 
 
 def parts_of(sizes: list[int]) -> list[pa.RecordBatch]:
@@ -102,3 +106,29 @@ def test_a_row_that_becomes_null_has_no_nulls_in_its_required_fields() -> None:
     assert found.to_pylist() == [{"a": 2, "b": None}, None, {"a": 1, "b": "x"}]
     assert found.type == required
     assert found.field(0).null_count == 0
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([1, 2, None, 4], pa.int16()),
+        pa.array([1.5, None, 0.0, -0.0]),
+        pa.array([1, 2, None, 4], pa.timestamp("us", tz="UTC")),
+        pa.array([True, None, False, None]),
+        pa.array([None, decimal.Decimal(2), None, decimal.Decimal(4)]),
+        pa.array(["a", None, "", "b"]),
+        pa.array(["a", None, "", "b"]).dictionary_encode(),
+    ],
+    ids=lambda column: str(column.type),
+)
+@pytest.mark.parametrize("missing", [[], [-1]])
+def test_rows_that_are_not_null_are_taken_as_all_others(column, missing):
+    for part in (column, column.slice(1), column.slice(2, 1)):
+        rows = np.array([*np.flatnonzero(validity(part))[::-1], *missing], np.int64)
+        found = taken_valid(part, rows)
+        found.validate(full=True)
+        assert validity(part).tolist() == part.is_valid().to_pylist()
+        assert found.type == column.type
+        assert str(found.to_pylist()) == str(
+            [*part.drop_null().to_pylist()[::-1], *(missing and [None])]
+        )

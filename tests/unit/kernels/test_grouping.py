@@ -11,7 +11,7 @@ import pytest
 
 from compactord.errors import TaskError
 from compactord.kernels.codes import pack
-from compactord.kernels.grouping import collide_often, group_rows, last_rows
+from compactord.kernels.grouping import collide_often, group_rows, key_numbers, last_rows
 from tests.unit.kernels import model
 
 RUN_COUNT = 4
@@ -132,10 +132,12 @@ def test_a_run_that_is_not_sorted_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("spread", [1, 9], ids=["dense", "sparse"])
-def test_last_rows_of_numbers(spread):
+def test_last_rows_and_key_numbers_of_numbers(spread):
     runs = [np.arange(100, 200) * spread, np.arange(150, 250) * spread]
     found = last_rows([pa.array(np.concatenate(runs))], 2)
     assert found.tolist() == [*range(50), *range(100, 200)]
+    numbers = key_numbers([pa.array(np.concatenate(runs))], 2)
+    assert numbers.tolist() == [*range(100), *range(50, 150)]
 
 
 def test_last_rows_of_unsorted_runs_are_an_error():
@@ -144,12 +146,14 @@ def test_last_rows_of_unsorted_runs_are_an_error():
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_last_rows_are_the_ends_of_the_groups(shape):
+def test_last_rows_and_key_numbers_are_those_of_the_groups(shape):
     keys, types, _ = SHAPES[shape]
     rows = runs_of(keys)
     columns = columns_of(rows, types)
     groups = group_rows(columns, RUN_COUNT)
     assert last_rows(columns, RUN_COUNT).tolist() == groups.order[groups.ends].tolist()
+    numbers = key_numbers(columns, RUN_COUNT)[groups.order]
+    assert numbers.tolist() == (np.cumsum(groups.ends) - groups.ends).tolist()
 
 
 def test_last_rows_of_texts_that_differ_in_a_zero_byte_only():

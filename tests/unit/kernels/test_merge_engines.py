@@ -17,7 +17,13 @@ KINDS = {"+I": 0, "-U": 1, "+U": 2, "-D": 3}
 Record = tuple[str, Any]
 
 
-def merged(engine: str, rules: MergeRules, types: dict[str, pa.DataType], *records: Record) -> Any:
+def merged(
+    engine: str,
+    rules: MergeRules,
+    types: dict[str, pa.DataType],
+    *records: Record,
+    by_run: bool = False,
+) -> Any:
     """(kind, sequence number, values) of the row that records of one key become."""
     schema = pa.schema(
         [
@@ -37,7 +43,7 @@ def merged(engine: str, rules: MergeRules, types: dict[str, pa.DataType], *recor
         rules = MergeRules(columns=(key, *rules.columns), remove_on_delete=rules.remove_on_delete)
     found = merge_runs(
         runs,
-        MergeOrder(key_columns=("k",)),
+        MergeOrder(key_columns=("k",), disjoint_sequences=by_run),
         function_named(engine, rules, MERGE_FUNCTIONS),
         window_rows=100,
         window_bytes=1 << 20,
@@ -154,10 +160,11 @@ PARTIAL_UPDATES: dict[str, tuple[MergeRules, list[Record], Any]] = {
 }
 
 
+@pytest.mark.parametrize("by_run", [True, False])
 @pytest.mark.parametrize("name", PARTIAL_UPDATES)
-def test_a_partial_update(name: str) -> None:
+def test_a_partial_update(name: str, by_run: bool) -> None:
     rules, records, wanted = PARTIAL_UPDATES[name]
-    assert merged("partial-update", rules, FOUR, *records) == wanted
+    assert merged("partial-update", rules, FOUR, *records, by_run=by_run) == wanted
 
 
 def test_a_sequence_of_two_words_is_compared_in_full() -> None:
@@ -199,8 +206,9 @@ def test_a_sequence_of_two_words_is_compared_in_full() -> None:
 
 
 def test_a_delete_without_an_option_is_an_error_that_names_the_key() -> None:
+    records = [("+I", (1, 2, 3, 4)), ("-D", (1, 2, 3, 4))]
     with pytest.raises(TaskError, match=r"key k=7: a partial update cannot take deletes"):
-        merged("partial-update", NONE, FOUR, ("+I", (1, 2, 3, 4)), ("-D", (1, 2, 3, 4)))
+        merged("partial-update", NONE, FOUR, *records, by_run=True)
 
 
 def rule(aggregator: str, **options: Any) -> MergeRules:
@@ -371,15 +379,18 @@ AGGREGATIONS: dict[str, tuple[MergeRules, pa.DataType, list[tuple[str, Any]], An
 }
 
 
+@pytest.mark.parametrize("by_run", [True, False])
 @pytest.mark.parametrize("name", AGGREGATIONS)
-def test_an_aggregation(name: str) -> None:
-    rules, type_, records, (kind, sequence, value) = AGGREGATIONS[name]
-    found = merged("aggregation", rules, {"v": type_}, *((kind, (v,)) for kind, v in records))
+def test_an_aggregation(name: str, by_run: bool) -> None:
+    rules, type_, cells, (kind, sequence, value) = AGGREGATIONS[name]
+    records = [(kind, (v,)) for kind, v in cells]
+    found = merged("aggregation", rules, {"v": type_}, *records, by_run=by_run)
     assert found == (kind, sequence, (value,))
 
 
+@pytest.mark.parametrize("by_run", [True, False])
 @pytest.mark.parametrize(
-    ("rules", "type_", "records", "message"),
+    ("rules", "type_", "cells", "message"),
     [
         (rule("sum"), pa.int8(), [("+I", 127), ("+I", 1)], "int8 overflow: 127 and 1"),
         (rule("sum"), pa.int64(), [("+I", 2**63 - 1), ("+I", 1)], "int64 overflow"),
@@ -403,7 +414,8 @@ def test_an_aggregation(name: str) -> None:
     ],
 )
 def test_what_java_refuses_is_an_error_that_names_key_and_column(
-    rules: MergeRules, type_: pa.DataType, records: list[tuple[str, Any]], message: str
+    rules: MergeRules, type_: pa.DataType, cells: list[tuple[str, Any]], message: str, by_run: bool
 ) -> None:
+    records = [(kind, (v,)) for kind, v in cells]
     with pytest.raises(TaskError, match=f"key k=7, column v: .*{message}"):
-        merged("aggregation", rules, {"v": type_}, *((kind, (v,)) for kind, v in records))
+        merged("aggregation", rules, {"v": type_}, *records, by_run=by_run)
