@@ -28,7 +28,7 @@ class TableAccess:
     publisher: SnapshotPublisher
 
     def newest_schema(self, known: TableSchema | None = None) -> TableSchema:
-        """The newest schema; `known` was the newest before.
+        """The newest schema; `known` was the newest before, None: the table was just opened.
 
         Raises `TableNotFound` where there is none, and what reading it raises.
         """

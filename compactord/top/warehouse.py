@@ -106,7 +106,7 @@ class _WatchedTable:
 
     def _read(self) -> TableView:
         access = self._table.access if self._table else self._catalog.open(self._ref)
-        schema = access.newest_schema()
+        schema = access.newest_schema(self._table.schema if self._table else None)
         if self._table is None or self._table.schema.id != schema.id or self._state is None:
             self._forget()
             self._table = describe_table(access, schema, {})

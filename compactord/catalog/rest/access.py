@@ -113,11 +113,17 @@ class TableOnServer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestTable(TableAccess):
-    """An external table: its writers rename snapshots in its store (catalog/CatalogUtils.java)."""
+    """An external table: its writers rename snapshots in its store (catalog/CatalogUtils.java).
+
+    `opened` is the schema that it was opened with.
+    """
 
     server: TableOnServer
+    opened: TableSchema
 
     def newest_schema(self, known: TableSchema | None = None) -> TableSchema:
+        if known is None:
+            return self.opened
         return served_schema(self._loaded(), self.storage, self.ref)
 
     def has_later_schema(self, known: TableSchema) -> bool:

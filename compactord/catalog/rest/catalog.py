@@ -99,7 +99,10 @@ class RestCatalog(Catalog):
         if found.is_external:
             is_guarded, settle_ms = self._place.is_guarded, self._place.settle_ms
             safe = Publishing(storage, path, is_guarded=is_guarded, settle_ms=settle_ms).access(ref)
-            return RestTable(ref=ref, storage=storage, publisher=safe.publisher, server=server)
+            schema = served_schema(found, storage, ref)
+            return RestTable(
+                ref=ref, storage=storage, publisher=safe.publisher, server=server, opened=schema
+            )
         schema = served_schema(found, storage, ref)
         options = parse_options(schema, {})
         spec = partial(
@@ -109,7 +112,9 @@ class RestCatalog(Catalog):
             legacy_name=options.partition_legacy_name,
         )
         publisher = RestPublisher(server, storage, spec, self._zone)
-        return InternalTable(ref=ref, storage=storage, publisher=publisher, server=server)
+        return InternalTable(
+            ref=ref, storage=storage, publisher=publisher, server=server, opened=schema
+        )
 
     def _located(self, table: TableRef, found: ServedTable) -> tuple[Storage, str]:
         """The table's store and its path there. Tokens are for internal tables, as in Java."""

@@ -165,9 +165,11 @@ def test_the_servers_options_go_below_and_above_those_of_the_client(
 
 def test_a_quiet_poll_is_two_requests_and_no_listing(lake: Lake, server: FakeServer) -> None:
     catalog = _catalog(server)
-    access = catalog.open(catalog.find_table(_NAME))
-    state, schema = access.newest_state().state, access.newest_schema()
+    ref = catalog.find_table(_NAME)
     server.calls()
+    access = catalog.open(ref)
+    state, schema = access.newest_state().state, access.newest_schema()
+    assert server.calls() == ["GET tables/t", "GET t/snapshot"]
     assert access.refreshed_state(state).state is state
     assert not access.has_later_schema(schema)
     assert server.calls() == ["GET t/snapshot", "GET tables/t"]
@@ -318,20 +320,21 @@ def test_a_table_fails_alone_with_what_is_wrong(
 def test_schemas_that_differ_or_are_gone_are_told(lake: Lake, server: FakeServer) -> None:
     catalog = _catalog(server)
     access = catalog.open(ref := catalog.find_table(_NAME))
+    known = access.newest_schema()
     schema = Path(server.tables[_NAME].path, "schema", "schema-0")
     text, details = schema.read_text(), server._details(_NAME)
     server.fault = _only("tables/t", (200, details))
     schema.write_text(text.replace('"name": "v"', '"name": "w"'))
     with pytest.raises(FormatError, match="other columns or keys than the catalog's schema"):
-        access.newest_schema()
+        access.newest_schema(known)
     schema.unlink()
-    for ask in (access.newest_schema, lambda: catalog.open(ref)):
+    for ask in (lambda: access.newest_schema(known), lambda: catalog.open(ref)):
         with pytest.raises(ObjectNotFound, match="the newest that the catalog names, is not there"):
             ask()
     schema.write_text(text)
     details["id"] = "another"
     with pytest.raises(TableNotFound, match="was dropped, and made again"):
-        access.newest_schema()
+        access.newest_schema(known)
 
 
 def test_an_external_table_follows_unlocked_writers_by_its_store(
