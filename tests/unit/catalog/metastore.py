@@ -69,7 +69,8 @@ class Metastore:
         return [each.name for each in self.tables if each.database == database]
 
     def _get_table_objects_by_name(self, database: str, names: list[str]) -> Any:
-        return [each for each in self.tables if each.database == database and each.name in names]
+        wanted = set(names)
+        return [each for each in self.tables if each.database == database and each.name in wanted]
 
     def _get_table(self, database: str, name: str) -> Any:
         found = self._get_table_objects_by_name(database, [name])

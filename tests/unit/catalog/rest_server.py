@@ -8,16 +8,16 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote_plus, urlsplit
 
+from compactord.paimon.paths import snapshot_path
 from compactord.paimon.schema import latest_schema, schema_json
 from compactord.paimon.snapshot import latest_snapshot_id, read_snapshot, snapshot_json
+from compactord.storage.base import Storage
 from compactord.storage.local import LocalStorage
 
 TOKEN = "hunter2"
-_STORAGE = LocalStorage()
 Answer = tuple[int, Any]
 
 
@@ -50,12 +50,14 @@ def missing(kind: str) -> Answer:
 
 @dataclass(slots=True)
 class FakeServer:
-    """`fault` may answer in the server's place: what it returns, or by raising; None: go on.
+    """Tables lie in `storage`.
 
-    `after` is called once the answer is known; an exception of it closes the connection.
+    `fault` may answer in the server's place: what it returns, or by raising; None: go on. `after`
+    is called once the answer is known; an exception of it closes the connection.
     """
 
     tables: dict[str, FakeTable] = field(default_factory=dict)
+    storage: Storage = field(default_factory=LocalStorage)
     defaults: dict[str, Any] = field(default_factory=dict)
     overrides: dict[str, Any] = field(default_factory=dict)
     page_size: int = 100
@@ -104,12 +106,9 @@ class FakeServer:
                 names = sorted({name.partition(".")[0] for name in self.tables})
                 return 200, self._page(asked, "databases", names)
             case ("databases", database, "table-details"):
-                found = [
-                    self._details(name)
-                    for name in sorted(self.tables)
-                    if name.startswith(f"{database}.")
-                ]
-                return 200, self._page(asked, "tableDetails", found)
+                names = sorted(name for name in self.tables if name.startswith(f"{database}."))
+                page = self._page(asked, "tableDetails", names)
+                return 200, {**page, "tableDetails": [*map(self._details, page["tableDetails"])]}
             case ("databases", database, "tables", table, *rest):
                 name = f"{database}.{table}"
                 if name not in self.tables:
@@ -119,12 +118,12 @@ class FakeServer:
 
     def _of_table(self, name: str, rest: tuple[str, ...], body: Any) -> Answer:
         table = self.tables[name]
-        newest = latest_snapshot_id(_STORAGE, table.path)
-        snapshot = read_snapshot(_STORAGE, table.path, newest) if newest else None
         if rest == ():
             return 200, self._details(name)
         if rest == ("token",):
             return 200, self.lend(name)
+        newest = latest_snapshot_id(self.storage, table.path)
+        snapshot = read_snapshot(self.storage, table.path, newest) if newest else None
         if rest == ("snapshot",):
             if snapshot is None:
                 return missing("SNAPSHOT")
@@ -134,8 +133,8 @@ class FakeServer:
             return missing("TABLE")
         if body["baseSnapshotUuid"] != (snapshot.uuid if snapshot else None):
             return 200, {"success": False}
-        path = Path(table.path, "snapshot", f"snapshot-{body['snapshot']['id']}")
-        path.write_text(json.dumps(body["snapshot"]))
+        path = snapshot_path(table.path, body["snapshot"]["id"])
+        self.storage.write_new(path, json.dumps(body["snapshot"]).encode())
         for one in body["statistics"]:
             sums = self.sums.setdefault(json.dumps(one.pop("spec")), {})
             for key, value in one.items():
@@ -146,7 +145,7 @@ class FakeServer:
         table, database = self.tables[name], name.partition(".")[0]
         schema: dict[str, Any] = {"fields": [], "options": {}}
         if table.type == "table":
-            schema = json.loads(schema_json(latest_schema(_STORAGE, table.path)))
+            schema = json.loads(schema_json(latest_schema(self.storage, table.path)))
         return {
             "id": table.id,
             "database": database,
