@@ -14,6 +14,7 @@ from compactord.commit.locked import CatalogLock
 from compactord.errors import CatalogDown, CompactordError, StorageError
 from compactord.paimon.table import TableRef
 from compactord.storage.base import Storage
+from compactord.storage.breaker import Breaker, Breakers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +132,14 @@ class Catalog(Protocol):
         """What to do about an error of the catalog's own service; empty for those of stores."""
         del error
         return ""
+
+    def guarded(self, breakers: Breakers) -> Sequence[Breaker]:
+        """Let breakers refuse calls to the catalog's own server, where it has one.
+
+        Returns those that its tables wait for, that of its warehouse's store among them.
+        """
+        found = breakers.of(self.warehouse_storage)
+        return () if found is None else (found,)
 
     def registration(self) -> Registration | None:
         """What registers tables that lie in its warehouse already; None where they need not be."""

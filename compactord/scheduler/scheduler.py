@@ -192,7 +192,7 @@ class Scheduler:
                 self._touched(name).error = why
 
     def store_answers(self, catalog: str, now_ms: int) -> None:
-        """The catalog's store is asked again: its tables are polled at once."""
+        """It is asked again: the catalog's tables are polled at once."""
         self._jobs.silent.discard(catalog)
         for name, scheduled in self.tables.items():
             if name.catalog == catalog:

@@ -51,7 +51,7 @@ class Jobs:
         # By catalog: its tables, and the threads that it holds.
         self._tables: Counter[str] = Counter()
         self._held: Counter[str] = Counter()
-        # Catalogs whose store does not answer.
+        # Catalogs whose store or server does not answer.
         self.silent: set[str] = set()
 
     @property

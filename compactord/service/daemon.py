@@ -102,11 +102,8 @@ class Daemon:
         self._capacity = Capacity(config, clock)
         self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._scheduler = self._make_scheduler(config, zone)
-        # A catalog's tables wait for the store of its warehouse.
-        self._silent_stores = SilentStores(
-            {name: breakers.of(each.warehouse_storage) for name, each in catalogs.items()},
-            self._scheduler,
-        )
+        guards = {name: each.guarded(breakers) for name, each in catalogs.items()}
+        self._silent_stores = SilentStores(guards, self._scheduler)
         self._engine = EngineHost(start_engine, self, post=self._events.put)
         worker = WorkerSpec(owner=owner, memory_bytes=self._capacity.task_memory_bytes, zone=zone)
         self._tables = ServedTables(clock=clock, worker=worker)
@@ -328,7 +325,7 @@ class Daemon:
     def _check_catalogs(self, now_ms: int) -> None:
         for catalog, seconds in self._discovery.overdue(now_ms):
             self._registry.overdue(catalog, seconds)
-        # A listing asks its store first.
+        # A listing asks them first.
         probed = list(self._silent_stores.check(now_ms))
         if probed and not self._shutdown.is_asked:
             self._discovery.begin(*probed)

@@ -112,7 +112,7 @@ _METRICS = (
     ),
     _values(
         "store_breaker_open",
-        "1 while a catalog's store does not answer: its tables wait, and one request in "
+        "1 while a catalog's store or server does not answer: its tables wait, and one request in "
         "30 s finds out whether it answers again.",
         "catalog",
         lambda view: (((each.name,), each.store_silent_since_ms > 0) for each in view.catalogs),

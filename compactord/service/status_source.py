@@ -51,7 +51,7 @@ class Facts:
     engine: EngineView
     is_started: bool = False
     catalogs: dict[str, CatalogView] = field(default_factory=dict)
-    # Of catalogs whose store does not answer: since when.
+    # Of catalogs whose store or server does not answer: since when.
     silent_since_ms: dict[str, int] = field(default_factory=dict)
     # Patterns that match no table, by their keys.
     unmatched: dict[str, str] = field(default_factory=dict)

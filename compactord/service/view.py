@@ -173,7 +173,7 @@ class ActiveCompaction:
 class CatalogView:
     """One catalog's listing of tables; `error` is empty when the last one succeeded.
 
-    `store_silent_since_ms`: since when its store has not answered, so that its tables wait.
+    `store_silent_since_ms`: since when its store or server has not answered: its tables wait.
     """
 
     name: str

@@ -1,13 +1,16 @@
-"""Whether a store is asked at all: one that does not answer would keep its callers' threads."""
+"""Whether a store, or a catalog's server, is asked at all: a silent one would keep threads."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
-from compactord.errors import StoreSilent
+from compactord.errors import CatalogDown, StorageError, StoreSilent
 from compactord.storage.base import Storage, StorageSpec
+
+T = TypeVar("T")
+_Errors = type[Exception] | tuple[type[Exception], ...]
 
 # A store is asked no more after so many failures in a row, over so long: shorter troubles are what
 # callers repeat their requests for.
@@ -18,14 +21,18 @@ PROBE_MS = 30_000
 
 
 class Breaker:
-    """Of one store; any thread. Times are those of `now_ms`.
+    """Of one store or server, `name`d for people; any thread. Times are those of `now_ms`.
 
     Open once `FAILURES_MAX` attempts in a row, over `PATIENCE_MS`, had no answer or one that says
-    that the store does not work. Any other answer closes it, a refusal too.
+    that it does not work. Any other answer closes it, a refusal too. Attempts that are not made
+    raise a `refusal`.
     """
 
-    def __init__(self, store: str, now_ms: Callable[[], int]) -> None:
-        self._store = store
+    def __init__(
+        self, name: str, now_ms: Callable[[], int], refusal: type[StorageError] = StoreSilent
+    ) -> None:
+        self._name = name
+        self._refusal = refusal
         self._now_ms = now_ms
         self._lock = threading.Lock()
         self._failures = 0
@@ -34,7 +41,7 @@ class Breaker:
         self._next_ms: int | None = None
 
     def require(self, path: str) -> None:
-        """Called before each attempt. Raises `StoreSilent` while it is open, but for one probe."""
+        """Called before each attempt. Raises a `refusal` while it is open, but for one probe."""
         with self._lock:
             now_ms = self._now_ms()
             if self._next_ms is None:
@@ -42,7 +49,7 @@ class Breaker:
             if now_ms >= self._next_ms:
                 self._next_ms = now_ms + PROBE_MS
                 return
-            raise StoreSilent(path, self._why(now_ms, self._next_ms))
+            raise self._refusal(path, self._why(now_ms, self._next_ms))
 
     def answered(self) -> None:
         """An attempt got an answer, whatever it says."""
@@ -61,15 +68,35 @@ class Breaker:
             if self._next_ms is None:
                 self._next_ms = now_ms + PROBE_MS
 
+    def asked(
+        self, path: str, call: Callable[[], T], *, silent: _Errors, answers: _Errors = ()
+    ) -> T:
+        """What `call` returns, one attempt, which has no answer if it raises one of `silent`.
+
+        Errors of `answers` are some. Raises as `require`.
+        """
+        self.require(path)
+        start_ms = self._now_ms()
+        try:
+            result = call()
+        except silent:
+            self.failed((self._now_ms() - start_ms) / 1000)
+            raise
+        except answers:
+            self.answered()
+            raise
+        self.answered()
+        return result
+
     @property
     def open_since_ms(self) -> int:
-        """Since when the store has not answered; 0 while it is asked."""
+        """Since when there has been no answer; 0 while it is asked."""
         with self._lock:
             return 0 if self._next_ms is None else self._since_ms
 
     @property
     def why(self) -> str:
-        """What is said of an open one; empty while the store is asked."""
+        """What is said of an open one; empty while it is asked."""
         with self._lock:
             return "" if self._next_ms is None else self._why(self._now_ms(), self._next_ms)
 
@@ -81,7 +108,7 @@ class Breaker:
 
     def _why(self, now_ms: int, next_ms: int) -> str:
         return (
-            f"store {self._store} has not answered for {(now_ms - self._since_ms) // 1000} s: "
+            f"{self._name} has not answered for {(now_ms - self._since_ms) // 1000} s: "
             f"next attempt in {max(0, next_ms - now_ms) // 1000} s"
         )
 
@@ -96,7 +123,7 @@ class Guardable(Protocol):
 
 
 class Breakers:
-    """One breaker for each store of this process."""
+    """The breakers of this process: one for each store, and for the server of each catalog."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
@@ -106,9 +133,13 @@ class Breakers:
         """The store behind its breaker; `store` is its name for people. File systems have none."""
         if not isinstance(storage, Guardable):
             return storage
-        breaker = self._known.setdefault(storage.spec, Breaker(store, self._now_ms))
+        breaker = self._known.setdefault(storage.spec, Breaker(f"store {store}", self._now_ms))
         return storage.guarded(breaker)
 
     def of(self, storage: Storage | None) -> Breaker | None:
         """The breaker of a store that was `guarded`."""
         return self._known.get(storage.spec) if storage is not None else None
+
+    def of_server(self, address: str) -> Breaker:
+        """One for the server of a catalog."""
+        return Breaker(f"the server {address}", self._now_ms, CatalogDown)

@@ -81,7 +81,7 @@ def service_troubles(view: ServiceView) -> Iterator[str]:
             yield f"catalog {catalog.name} cannot be listed: {catalog.error}"
     for catalog in view.catalogs:
         if catalog.store_silent_since_ms:
-            yield f"the store of catalog {catalog.name} does not answer; its tables wait"
+            yield f"the store or server of catalog {catalog.name} does not answer; its tables wait"
     if not view.config.last_reload_successful:
         yield f"the configuration could not be reloaded: {view.config.error}"
     for loop in view.loops:

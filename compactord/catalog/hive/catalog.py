@@ -5,7 +5,8 @@ Source: hive/HiveCatalog.java. Nothing is created in the metastore, and only loc
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from compactord.catalog.access import TableAccess
@@ -21,11 +22,13 @@ from compactord.clock import SystemClock
 from compactord.errors import (
     CompactordError,
     ErrorAtPath,
+    StorageError,
     TableNotFound,
     UnsupportedTable,
     UsageError,
 )
 from compactord.paimon.table import BRANCH_MARK, TableRef, branch_of
+from compactord.storage.breaker import Breaker, Breakers
 
 INPUT = "org.apache.paimon.hive.mapred.PaimonInputFormat"
 OUTPUT = "org.apache.paimon.hive.mapred.PaimonOutputFormat"
@@ -43,6 +46,7 @@ class HiveCatalog(Catalog):
         self._given = given
         self._client = client
         self._lock = lock
+        self._store_breaker: Breaker | None = None
 
     def check_access(self) -> None:
         """See `Catalog`; the warehouse itself is not looked at: tables lie anywhere."""
@@ -50,6 +54,10 @@ class HiveCatalog(Catalog):
 
     def list_tables(self) -> TableList:
         """See `Catalog`; views and tables of other formats are passed over."""
+        # Else nobody would ask the store of the warehouse while its tables wait for it.
+        if self._store_breaker is not None and self._store_breaker.is_probe_due:
+            with contextlib.suppress(StorageError):
+                self.warehouse_storage.folder_exists(self.warehouse)
         return TableList.of(self._databases(), self._tables_of)
 
     def _databases(self) -> list[str]:
@@ -97,6 +105,13 @@ class HiveCatalog(Catalog):
             is_guarded=place.is_guarded,
             settle_ms=place.settle_ms,
         ).access(ref)
+
+    def guarded(self, breakers: Breakers) -> Sequence[Breaker]:
+        """See `Catalog`; without a lock its tables that are known do without the metastore."""
+        self._client.breaker = breakers.of_server(self._client.shown)
+        self._store_breaker = breakers.of(self.warehouse_storage)
+        found = (self._store_breaker, self._client.breaker if self._lock else None)
+        return [breaker for breaker in found if breaker is not None]
 
     def checks(self) -> Iterator[Check]:
         """Whether its lock can be taken and given back, where it has one."""

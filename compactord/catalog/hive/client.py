@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from compactord.catalog.hive.options import Address
@@ -20,22 +21,27 @@ from compactord.catalog.hive.wire import (
 from compactord.clock import Clock
 from compactord.errors import CatalogDown, CatalogUnavailable
 from compactord.redaction import printable, redact_text
+from compactord.storage.breaker import Breaker
 
 _IDLE_MAX = 4
 _MESSAGE_MAX = 300
+# Other writers wait until a lock that is held is given back.
+_OF_HELD_LOCKS = ("heartbeat", "unlock")
 
 
 class HiveClient:
     """One metastore, or several over one database; any number of threads may ask.
 
     Each call raises `MetastoreFault` for the exceptions that it names, `CatalogDown` where no
-    address answers, and `CatalogUnavailable` for everything else that is no answer.
+    address answers or a `breaker` refuses, and `CatalogUnavailable` for everything else that is no
+    answer. For a lock that is held the metastore is always asked.
     """
 
     def __init__(self, addresses: Sequence[Address], shown: str, clock: Clock) -> None:
         self.shown = shown
         self._addresses = addresses
         self._clock = clock
+        self.breaker: Breaker | None = None
         self._lock = threading.Lock()
         self._idle: list[Connection] = []
         weakref.finalize(self, _close_all, self._idle)
@@ -81,6 +87,13 @@ class HiveClient:
         return CatalogUnavailable(self.shown, f"the metastore answered {text}")
 
     def _call(self, name: str, *arguments: object, is_repeatable: bool = True) -> Any:
+        call = partial(self._answer, name, arguments, is_repeatable=is_repeatable)
+        if self.breaker is None or name in _OF_HELD_LOCKS:
+            return call()
+        answers = (MetastoreFault, CatalogUnavailable)
+        return self.breaker.asked(self.shown, call, silent=CatalogDown, answers=answers)
+
+    def _answer(self, name: str, arguments: Sequence[object], *, is_repeatable: bool) -> Any:
         failures: list[str] = []
         for connection in self._connections(failures):
             try:

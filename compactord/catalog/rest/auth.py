@@ -150,7 +150,7 @@ def _fetched(http: Http, url: str) -> bytes:
     try:
         status, answer = http.send("GET", url, {})
     except NoAnswer as error:
-        raise CatalogUnavailable(url, f"no answer ({error})") from None
+        raise CatalogUnavailable(url, str(error)) from None
     if status != 200:
         raise CatalogUnavailable(url, f"the metadata of the machine answered {status}")
     return answer

@@ -5,7 +5,7 @@ Sources: rest/RESTCatalog.java, catalog/CatalogUtils.java (`loadTable`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -41,6 +41,7 @@ from compactord.paimon.options.table_options import parse_options
 from compactord.paimon.table import TableRef, branch_of
 from compactord.redaction import has_credentials
 from compactord.storage.base import Storage
+from compactord.storage.breaker import Breaker, Breakers
 
 
 class RestCatalog(Catalog):
@@ -128,7 +129,12 @@ class RestCatalog(Catalog):
             table=(table.database, table.name) if is_lent else None,
             options=tuple(sorted(self._given.items())),
         )
-        return spec.opened(place.locate)
+        return spec.opened(place.locate, self._client.breaker)
+
+    def guarded(self, breakers: Breakers) -> Sequence[Breaker]:
+        """See `Catalog`."""
+        self._client.breaker = breakers.of_server(self._client.uri)
+        return (self._client.breaker,)
 
     def advice(self, error: CompactordError) -> str:
         """See `Catalog`."""

@@ -25,6 +25,7 @@ from compactord.errors import (
 )
 from compactord.paimon.json_text import parse_json
 from compactord.redaction import printable, redact_text
+from compactord.storage.breaker import Breaker
 from compactord.storage.retry import RetryPolicy
 
 Json = dict[str, Any]
@@ -32,7 +33,8 @@ _ATTEMPTS_MAX = 4
 _PAGES_MAX = 10_000
 _MESSAGE_MAX = 300
 _HEADER = "header."
-_BUSY = (429, 503)
+# Answers of a server that does not work for now, or of a gateway before it.
+_BUSY = (429, 502, 503, 504)
 
 
 class NoSuchResource(ObjectNotFound):
@@ -45,7 +47,8 @@ class RestClient:
     """One server; any number of threads may ask.
 
     `options` are the client's own, with `uri`; references in those that are sent are resolved by
-    `values`. The server's own options are asked for before the first request.
+    `values`. The server's own options are asked for before the first request. A `breaker` may
+    refuse any request with `CatalogDown`.
     """
 
     def __init__(
@@ -64,6 +67,7 @@ class RestClient:
         self._warehouse = warehouse
         self._auth = auth
         self._clock = clock
+        self.breaker: Breaker | None = None
         self._http = Http(self.uri, clock, read_seconds_max=read_seconds_max)
         self._lock = threading.Lock()
         self._options: Mapping[str, str] | None = None
@@ -128,8 +132,6 @@ class RestClient:
         except NoAnswer as error:
             kind = TransientStorageError if error.was_sent else CatalogDown
             raise kind(url, f"POST failed ({error})") from None
-        if status == 429:
-            raise CatalogDown(url, "POST was refused for now (429)")
         if status >= 500 and status != 501:
             raise TransientStorageError(url, f"POST failed ({_message(status, answer)})")
         try:
@@ -144,15 +146,10 @@ class RestClient:
         retries = RetryPolicy(clock=self._clock, attempts_max=_ATTEMPTS_MAX, give_up_after_s=30.0)
         for is_last in retries.attempts():
             try:
-                status, answer = self._authorised("GET", parts, query, "")
+                return _content(url, *self._authorised("GET", parts, query, ""))
             except NoAnswer as error:
                 if is_last:
-                    raise CatalogDown(url, f"no answer ({error})") from None
-                continue
-            if status not in _BUSY and status not in (502, 504):
-                return _content(url, status, answer)
-            if is_last:
-                raise CatalogDown(url, _message(status, answer))
+                    raise CatalogDown(url, str(error)) from None
         raise AssertionError("the last attempt returns or raises")
 
     def _authorised(
@@ -173,7 +170,17 @@ class RestClient:
         headers = {**self._headers, **self._auth.headers(request)}
         if body:
             headers["Content-Type"] = "application/json"
-        return self._http.send(method, f"{url}?{urlencode(query)}" if query else url, headers, body)
+        asked = f"{url}?{urlencode(query)}" if query else url
+
+        def attempt() -> tuple[int, bytes]:
+            status, answer = self._http.send(method, asked, headers, body)
+            if status in _BUSY:
+                raise NoAnswer(_message(status, answer), was_sent=status != 429)
+            return status, answer
+
+        if self.breaker is None:
+            return attempt()
+        return self.breaker.asked(url, attempt, silent=NoAnswer)
 
     def _url(self, parts: tuple[str, ...]) -> str:
         return "/".join((self.uri, "v1", *map(form_encoded, parts)))

@@ -22,7 +22,10 @@ _UNSENT = (exceptions.NewConnectionError, exceptions.ConnectTimeoutError)
 
 
 class NoAnswer(Exception):
-    """No whole answer came; not `was_sent`: nor did the request have an effect."""
+    """No whole answer came, or one that says that the server does not work.
+
+    Not `was_sent`: nor did the request have an effect.
+    """
 
     def __init__(self, why: str, *, was_sent: bool) -> None:
         self.was_sent = was_sent
@@ -71,7 +74,7 @@ class Http:
                 response.release_conn()
         except (exceptions.HTTPError, OSError, ValueError) as error:
             # Its text may have the address with its query.
-            why = type(error).__name__
+            why = f"no answer ({type(error).__name__})"
             raise NoAnswer(why, was_sent=not isinstance(error, _UNSENT)) from None
 
     def _whole(self, response: urllib3.BaseHTTPResponse, deadline_s: float) -> bytes:

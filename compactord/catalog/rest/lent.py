@@ -22,6 +22,7 @@ from compactord.errors import CatalogUnavailable, UsageError
 from compactord.redaction import is_secret_option
 from compactord.references import ReferenceMissing, handed_over, resolve
 from compactord.storage.base import Reconnects, Storage
+from compactord.storage.breaker import Breaker
 from compactord.storage.metered import ReportsItself
 from compactord.storage.objects.oss import ENDPOINT
 from compactord.storage.open import STORES
@@ -48,9 +49,13 @@ class LentSpec:
         """See `StorageSpec`; asks the server. Raises what it raises, and `UsageError`."""
         return self.opened(STORES.open)[0]
 
-    def opened(self, locate: Locate) -> tuple[Storage, str]:
-        """The store, and the table's path in it; `locate` as `Stores.open`."""
+    def opened(self, locate: Locate, breaker: Breaker | None = None) -> tuple[Storage, str]:
+        """The store, and the table's path in it; `locate` as `Stores.open`.
+
+        `breaker` is that of the server.
+        """
         tokens = _tokens_of(self)
+        tokens.client.breaker = breaker or tokens.client.breaker
         inner, path = locate(self.location, tokens.options())
         return cast(Storage, _LentStorage(self, inner, tokens)), path
 
@@ -100,7 +105,7 @@ class _Tokens:
                 f"same options: give secrets as ${{file:/path}} that is there, too ({error})"
             ) from None
         self._spec = spec
-        self._client = client_of(options, values, spec.warehouse)
+        self.client = client_of(options, values, spec.warehouse)
         self._references: dict[str, str] = {}
         self._count = 0
         self._lent = Renewing(self._fetch, SystemClock())
@@ -108,7 +113,7 @@ class _Tokens:
     def options(self) -> Mapping[str, str]:
         """Those of the store, with what is the server's as references."""
         self.number()
-        found = {**self._client.options, **self._references}
+        found = {**self.client.options, **self._references}
         endpoint = found.get("dlf.oss-endpoint") if self._spec.table else None
         return {**found, ENDPOINT: endpoint} if endpoint else found
 
@@ -118,8 +123,8 @@ class _Tokens:
 
     def _fetch(self) -> Lent[int]:
         spec = self._spec
-        token = _token_of(self._client, spec.table) if spec.table else _NOTHING
-        secrets = _secrets_of(self._client, dict(spec.options))
+        token = _token_of(self.client, spec.table) if spec.table else _NOTHING
+        secrets = _secrets_of(self.client, dict(spec.options))
         for key, text in {**secrets, **token.value}.items():
             digest = hashlib.sha256(repr((spec, spec.options, key)).encode()).hexdigest()
             name = _VARIABLE + digest[:16].upper()

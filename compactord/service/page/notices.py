@@ -53,7 +53,7 @@ def service_notices(view: ServiceView, now_ms: int) -> Iterator[Notice]:
         if catalog.store_silent_since_ms:
             yield _notice(
                 "bad",
-                f"The store of catalog {catalog.name} does not answer; its tables wait.",
+                f"The store or server of catalog {catalog.name} does not answer; its tables wait.",
                 f"{catalog.warehouse}: no answer for "
                 f"{age_text(now_ms - catalog.store_silent_since_ms)}; asked again every 30 s.",
                 "CompactordStoreSilent",

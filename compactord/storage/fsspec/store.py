@@ -313,22 +313,15 @@ class FsspecStorage:
 
     def _asked(self, path: str, action: str, call: Callable[[], T], seconds: float) -> T:
         """One attempt, for so long."""
-        if self._breaker is None:
+
+        def attempt() -> T:
             with named_errors(path, action):
                 return self._calls.within(seconds, call)
-        self._breaker.require(path)
-        start_s = self._policy.clock.monotonic_s()
-        try:
-            with named_errors(path, action):
-                result = self._calls.within(seconds, call)
-        except TransientStorageError:
-            self._breaker.failed(self._policy.clock.monotonic_s() - start_s)
-            raise
-        except (ObjectNotFound, AccessDenied):
-            self._breaker.answered()
-            raise
-        self._breaker.answered()
-        return result
+
+        if self._breaker is None:
+            return attempt()
+        answers = (ObjectNotFound, AccessDenied)
+        return self._breaker.asked(path, attempt, silent=TransientStorageError, answers=answers)
 
     @property
     def _files(self) -> Any:

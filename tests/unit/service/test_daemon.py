@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
+import pytest
 from structlog.testing import capture_logs
 
 from compactord.catalog.base import Catalog
 from compactord.catalog.filesystem import FilesystemCatalog
+from compactord.catalog.open import open_catalog
 from compactord.config.catalog_section import CatalogSection
 from compactord.engine.base import Engine
 from compactord.engine.inline import InlineEngine
@@ -31,6 +35,7 @@ from compactord_demo.writer import create_table
 from tests.builders import FIELDS, FIRST, NOW_MS, VirtualClock, fill_keyed, keyed_table, writer
 from tests.fsspec_files import Exclusive, fsspec_at
 from tests.storages import HookedStorage
+from tests.unit.catalog.rest_server import Asked, FakeServer, FakeTable, serving
 from tests.unit.config.files import load
 
 
@@ -167,21 +172,53 @@ class _Sometimes(Exclusive):
         return bool(super().isdir(path))
 
 
-def test_a_store_that_does_not_answer_is_shown_probed_and_served_again(tmp_path: Path) -> None:
+_Silence = Callable[[bool], None]
+
+
+@contextlib.contextmanager
+def _store(folder: Path, breakers: Breakers) -> Iterator[tuple[Catalog, _Silence]]:
+    """A catalog whose store is silent, and how that is changed."""
+    files = _Sometimes(skip_instance_cache=True)
+    spec, root = fsspec_at(f"exclusive://{folder}/wh", {})
+    storage = FsspecStorage(spec, Opened(files), RetryPolicy(clock=VirtualClock()))
+    guarded = breakers.guarded(storage, spec.root)
+    yield FilesystemCatalog(guarded, root), partial(setattr, files, "is_silent")
+
+
+@contextlib.contextmanager
+def _server(folder: Path, breakers: Breakers) -> Iterator[tuple[Catalog, _Silence]]:
+    """As `_store`, of a server."""
+    del breakers
+    state = {"is_silent": True}
+
+    def fault(_: Asked) -> None:
+        if state["is_silent"]:
+            raise ConnectionError
+
+    server = FakeServer(fault=fault)
+    server.tables["db.t"] = FakeTable(path=f"{folder}/wh/db.db/t", id="x")
+    with serving(server):
+        catalog = open_catalog("lake", metastore="rest", options=server.options)
+        yield catalog, partial(state.__setitem__, "is_silent")
+
+
+@pytest.mark.parametrize("what", [_store, _server])
+def test_what_does_not_answer_is_shown_probed_and_served_again(
+    tmp_path: Path,
+    what: Callable[[Path, Breakers], contextlib.AbstractContextManager[tuple[Catalog, _Silence]]],
+) -> None:
     ref = TableRef(database="db", name="t", location=f"{tmp_path}/wh/db.db/t")
     options = {"bucket": "1", "write-only": "true"}
     create_table(LocalStorage(), ref, FIELDS, primary_keys=["k"], options=options)
-    metrics, clock = _Told(), VirtualClock()
-    files, breakers = _Sometimes(skip_instance_cache=True), Breakers(clock.steady_ms)
-    spec, root = fsspec_at(f"exclusive://{tmp_path}/wh", {})
-    storage = FsspecStorage(spec, Opened(files), RetryPolicy(clock=VirtualClock()))
-    guarded = breakers.guarded(storage, spec.root)
+    metrics, clock, stack = _Told(), VirtualClock(), contextlib.ExitStack()
+    breakers = Breakers(clock.steady_ms)
+    catalog, set_silent = stack.enter_context(what(tmp_path, breakers))
     daemon = _daemon(
         tmp_path,
         metrics,
         clock=clock,
         config="discovery: {catalog_list_interval: 1 s}\n",
-        open_catalog=lambda _: FilesystemCatalog(guarded, root),
+        open_catalog=lambda _: catalog,
         breakers=breakers,
     )
     silent: list[ServiceView] = []
@@ -195,14 +232,14 @@ def test_a_store_that_does_not_answer_is_shown_probed_and_served_again(tmp_path:
         if view.catalogs[0].store_silent_since_ms:
             silent.append(view)
             # A probe finds out that it still does not answer, the next one that it does.
-            files.is_silent = len(silent) < 50
+            set_silent(len(silent) < 50)
         if any(table.first_poll_ms for table in view.tables):
             served.append(view)
         if served or time.monotonic() > deadline_s:
             daemon.stop()
 
     metrics.then = watch
-    with capture_logs() as events:
+    with stack, capture_logs() as events:
         assert daemon.run() == 0
     assert served[0].catalogs[0].store_silent_since_ms == 0
     told = [event["event"] for event in events if event["event"].startswith("store_")]

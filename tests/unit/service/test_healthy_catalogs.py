@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
 from compactord.catalog.base import Catalog
 from compactord.catalog.filesystem import FilesystemCatalog
+from compactord.catalog.open import open_catalog
 from compactord.clock import SystemClock
 from compactord.config.catalog_section import CatalogSection
 from compactord.engine.inline import InlineEngine
@@ -21,10 +23,14 @@ from compactord.paimon.snapshot import CommitKind, read_snapshot, snapshot_ids
 from compactord.paimon.table import TableRef
 from compactord.service.daemon import Daemon
 from compactord.service.metrics import Metrics
+from compactord.storage.base import Located, Storage, Store
 from compactord.storage.breaker import Breakers
+from compactord.storage.open import STORES
 from tests import builders
 from tests.builders import FIRST
 from tests.storages import Call, HookedStorage, MemoryStorage
+from tests.unit.catalog import metastore
+from tests.unit.catalog.rest_server import FakeServer, FakeTable, serving
 from tests.unit.config.files import load
 
 T = TypeVar("T")
@@ -39,12 +45,16 @@ defaults: {discovery_interval: 1 s}
 retry: {backoff: {min: 500 ms, max: 2 s}}
 shutdown: {grace: 2 s, commit_reserve: 1 s}
 """
-HANGS = "hangs"
+HANGS, REST, HIVE = "hangs", "rest", "hive"
+# A server of a catalog hangs, while its store is well.
+SERVERS = (REST, HIVE)
 KINDS: dict[str, type[StorageError] | str] = {
     "silence": HANGS,
     "throttled": TransientStorageError,
     "refused": AccessDenied,
     "false 404": ObjectNotFound,
+    "a silent REST server": REST,
+    "a silent metastore": HIVE,
 }
 
 
@@ -57,19 +67,35 @@ class Sick:
     well: threading.Event = field(default_factory=threading.Event)
 
     def before(self, call: Call) -> None:
+        if self.kind not in SERVERS:
+            self.ask(call.path, call.method)
+
+    def ask(self, path: str, what: str) -> None:
         if not self.ill.is_set() or self.well.is_set():
             return
         if isinstance(self.kind, str):
             self.well.wait()
         else:
-            raise self.kind(call.path, f"{call.method} failed (as the test asked)")
+            raise self.kind(path, f"{what} failed (as the test asked)")
 
 
-class Store(HookedStorage):
+class ParallelStore(HookedStorage):
     """Calls do not wait for each other."""
 
     def _watch(self, method: str, path: str, effect: Callable[[], T]) -> T:
         return self.around(Call(0, method, path), effect)
+
+
+class Metastore(metastore.Metastore):
+    """Hangs while it is ill."""
+
+    def __init__(self, sick: Sick) -> None:
+        super().__init__()
+        self._sick = sick
+
+    def answer(self, name: str, arguments: Sequence[Any]) -> Any:
+        self._sick.ask("metastore", name)
+        return super().answer(name, arguments)
 
 
 class Beside:
@@ -78,7 +104,7 @@ class Beside:
     def __init__(self, folder: Path, kind: type[StorageError] | str) -> None:
         self.sick, self._inner = Sick(kind), MemoryStorage()
         self._well = MemoryStorage()
-        stores = {"/sick": Store(self._inner, before=self.sick.before), "/well": self._well}
+        stores = {"/sick": ParallelStore(self._inner, before=self.sick.before), "/well": self._well}
         self.ill_tables = [
             builders.keyed_table(self._inner, f"/sick/db.db/t{n}", buckets=1)
             for n in range(SICK_TABLES)
@@ -87,7 +113,12 @@ class Beside:
         loaded = load(folder, CONFIG, whole=True)
         clock = SystemClock()
 
-        def open_catalog(section: CatalogSection) -> Catalog:
+        self._servers = contextlib.ExitStack()
+        served = self._served(stores["/sick"])
+
+        def open_one(section: CatalogSection) -> Catalog:
+            if section.warehouse == "/sick" and served is not None:
+                return served
             return FilesystemCatalog(stores[section.warehouse], section.warehouse)
 
         self.daemon = Daemon(
@@ -95,7 +126,7 @@ class Beside:
             clock=clock,
             zone=clock.time_zone,
             owner=FIRST,
-            open_catalog=open_catalog,
+            open_catalog=open_one,
             start_engine=InlineEngine,
             reload=lambda: loaded,
             apply_logs=lambda _: None,
@@ -105,6 +136,32 @@ class Beside:
         )
         self._thread = threading.Thread(target=self.daemon.run)
 
+    def _served(self, storage: Storage) -> Catalog | None:
+        """The catalog of a server that falls ill, if that is what does."""
+        mem = Store(
+            schemes=("mem",),
+            locate=lambda location, _: Located(spec=storage, path=location[6:]),
+        )
+        stores = replace(STORES, known=(*STORES.known, mem))
+        if self.sick.kind == REST:
+            server = FakeServer(storage=self._inner)
+            server.fault = lambda asked: self.sick.ask(asked.raw_path, asked.method)
+            for number, ref in enumerate(self.ill_tables):
+                shown = f"mem://{ref.location}"
+                table = FakeTable(path=ref.location, shown=shown, id=f"{number}")
+                server.tables[f"db.t{number}"] = table
+            self._servers.enter_context(serving(server))
+            return open_catalog("lake", stores, metastore=REST, options=server.options)
+        if self.sick.kind == HIVE:
+            running = Metastore(self.sick)
+            for number, ref in enumerate(self.ill_tables):
+                location = f"mem://{ref.location}"
+                running.tables.append(metastore.table("db", f"t{number}", location))
+            uri = self._servers.enter_context(metastore.running(running))
+            options = {"uri": uri, "lock.enabled": "true"}
+            return open_catalog("mem:///sick", stores, metastore=HIVE, options=options)
+        return None
+
     def start(self) -> None:
         self._thread.start()
 
@@ -113,6 +170,7 @@ class Beside:
         self.daemon.stop()
         self._thread.join(60)
         assert not self._thread.is_alive()
+        self._servers.close()
 
     def write(self, *tables: TableRef) -> None:
         for table in tables or [self.table]:
@@ -159,10 +217,10 @@ def test_a_store_that_fails_under_many_tables_holds_up_no_other(beside: Beside) 
     beside.start()
     _within(beside.are_known, "all tables are known")
     beside.sick.ill.set()
+    beside.write(*beside.ill_tables)
     # Each of its tables has had a turn, and may hold a thread.
     time.sleep(2)
     beside.write()
     _within(lambda: beside.is_compacted(beside.table), "the healthy table is compacted")
-    beside.write(beside.ill_tables[0])
     beside.sick.well.set()
     _within(lambda: beside.is_compacted(beside.ill_tables[0]), "work goes on", 120)

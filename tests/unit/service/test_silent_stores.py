@@ -22,9 +22,10 @@ class _Both:
         self.stage = Stage(slots=4)
         for name in (GOOD, SILENT):
             self.stage.add(name)
-        breaker = {name: Breaker(name, lambda: self.stage.now) for name in ("good", "silent")}
-        self.breaker = breaker["silent"]
-        self.stores = SilentStores(breaker, self.stage.scheduler)
+        self.breaker = Breaker("store silent", lambda: self.stage.now)
+        other = Breaker("server silent", lambda: self.stage.now)
+        breakers = {"good": (), "silent": (other, self.breaker)}
+        self.stores = SilentStores(breakers, self.stage.scheduler)
 
     def look(self) -> list[str]:
         return list(self.stores.check(self.stage.now))

@@ -1,0 +1,182 @@
+"""Servers of catalogs that do not answer are asked no more, but for a probe now and then."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+import pytest
+
+from compactord.catalog.base import Catalog
+from compactord.catalog.hive.lock import HiveLock
+from compactord.catalog.open import open_catalog
+from compactord.catalog.rest.lent import client_of
+from compactord.commit.locked import LockedPublisher
+from compactord.errors import CatalogDown, StorageError, TransientStorageError
+from compactord.storage.base import Located, Storage, Store
+from compactord.storage.breaker import FAILURES_MAX, PATIENCE_MS, PROBE_MS, Breaker, Breakers
+from compactord.storage.open import STORES
+from tests.builders import VirtualClock
+from tests.storages import Call, MemoryStorage, WatchedStorage
+from tests.unit.catalog import metastore
+from tests.unit.catalog.rest_server import Answer, Asked, FakeServer, serving
+
+T = TypeVar("T")
+_BUSY, _GONE, _REFUSING, _WELL = "busy", "gone", "refusing", "well"
+
+
+@dataclass
+class _Server:
+    """One whose `state` is set; `asked` counts the requests."""
+
+    state: str = _WELL
+    asked: int = 0
+    catalog: Catalog = field(init=False)
+
+
+@contextlib.contextmanager
+def _rest() -> Iterator[_Server]:
+    found = _Server()
+
+    def answer(_: Asked) -> Answer | None:
+        found.asked += 1
+        if found.state == _GONE:
+            raise ConnectionError
+        return {_BUSY: (503, None), _REFUSING: (403, None)}.get(found.state)
+
+    with serving(FakeServer(fault=answer)) as server:
+        found.catalog = open_catalog("lake", metastore="rest", options=server.options)
+        yield found
+
+
+class _Metastore(metastore.Metastore):
+    def __init__(self, found: _Server) -> None:
+        super().__init__(metastore.table("db", "t", "file:/x"))
+        self._found = found
+
+    def answer(self, name: str, arguments: Sequence[Any]) -> Any:
+        self._found.asked += 1
+        self.is_gone = self._found.state == _GONE
+        self.broken = {name} if self._found.state == _REFUSING else set()
+        return super().answer(name, arguments)
+
+
+@contextlib.contextmanager
+def _hive() -> Iterator[_Server]:
+    found = _Server()
+    with metastore.running(_Metastore(found)) as uri:
+        options = {"uri": uri, "lock.enabled": "true"}
+        found.catalog = open_catalog("/wh", metastore="hive", options=options)
+        yield found
+
+
+@pytest.mark.parametrize(
+    ("running", "trouble", "answer"),
+    [
+        (_rest, _GONE, _WELL),
+        (_rest, _BUSY, _REFUSING),
+        (_hive, _GONE, _WELL),
+        (_hive, _GONE, _REFUSING),
+    ],
+)
+def test_a_server_that_does_not_answer_is_asked_no_more(
+    running: Callable[[], contextlib.AbstractContextManager[_Server]], trouble: str, answer: str
+) -> None:
+    clock = VirtualClock()
+    with running() as server:
+        catalog = server.catalog
+        (breaker,) = catalog.guarded(Breakers(clock.steady_ms))
+        catalog.check_access()
+        server.state = trouble
+        while not breaker.open_since_ms:
+            with pytest.raises(CatalogDown):
+                catalog.check_access()
+            clock.sleep(PATIENCE_MS / 1000)
+        asked = server.asked
+        assert asked <= 12
+        for _ in range(3):
+            with pytest.raises(CatalogDown, match=r"the server .* has not answered for"):
+                catalog.list_tables()
+        assert server.asked == asked
+        clock.sleep(PROBE_MS / 1000)
+        with pytest.raises(CatalogDown):
+            catalog.list_tables()
+        assert server.asked == asked + 1, "a probe"
+        server.state = answer
+        clock.sleep(PROBE_MS / 1000)
+        with contextlib.suppress(StorageError):
+            catalog.check_access()
+        assert not breaker.open_since_ms
+
+
+def _open(breaker: Breaker) -> None:
+    for _ in range(FAILURES_MAX):
+        breaker.failed(PATIENCE_MS / 1000)
+    assert breaker.open_since_ms
+
+
+def test_a_commit_that_is_refused_so_was_not_sent() -> None:
+    with serving(FakeServer()) as server:
+        client = client_of(server.options, server.options, "lake")
+        assert client.options["uri"] == server.uri
+        client.breaker = Breakers(VirtualClock().steady_ms).of_server(server.uri)
+        _open(client.breaker)
+        with pytest.raises(CatalogDown, match="has not answered for"):
+            client.post("databases", body={})
+
+
+def test_a_lock_is_given_back_to_a_metastore_that_is_asked_nothing_else() -> None:
+    with _hive() as server:
+        (breaker,) = server.catalog.guarded(Breakers(VirtualClock().steady_ms))
+        ref = server.catalog.find_table("db.t")
+        publisher = server.catalog.open(ref).publisher
+        assert isinstance(publisher, LockedPublisher)
+        assert isinstance(publisher.lock, HiveLock)
+        held = publisher.lock.acquire(ref)
+        _open(breaker)
+        with pytest.raises(CatalogDown):
+            publisher.lock.acquire(ref)
+        assert held.release()
+
+
+class _Guarded(WatchedStorage):
+    """A store with a breaker."""
+
+    breaker: Breaker | None = None
+
+    @property
+    def spec(self) -> Any:
+        return self.inner.spec
+
+    def guarded(self, breaker: Breaker) -> Storage:
+        found = _Guarded(self.inner)
+        found.breaker = breaker
+        return found
+
+    def around(self, call: Call, effect: Callable[[], T]) -> T:
+        assert self.breaker is not None
+        return self.breaker.asked(call.path, effect, silent=TransientStorageError)
+
+
+def test_a_listing_of_a_metastore_probes_the_store_of_its_warehouse() -> None:
+    clock = VirtualClock()
+    breakers, storage = Breakers(clock.steady_ms), _Guarded(MemoryStorage())
+
+    def locate(location: str, options: Mapping[str, str]) -> Located:
+        del options
+        return Located(spec=storage, path=location)
+
+    mem = Store(schemes=("mem",), locate=locate)
+    stores = replace(STORES, known=(*STORES.known, mem)).wrapped(breakers.guarded)
+    with metastore.running(metastore.Metastore()) as uri:
+        options = {"uri": uri, "lock.enabled": "false"}
+        catalog = open_catalog("mem://b/wh", stores, metastore="hive", options=options)
+        (breaker,) = catalog.guarded(breakers)
+        _open(breaker)
+        catalog.list_tables()
+        assert breaker.open_since_ms, "not yet"
+        clock.sleep(PROBE_MS / 1000)
+        catalog.list_tables()
+        assert not breaker.open_since_ms
