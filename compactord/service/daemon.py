@@ -287,7 +287,8 @@ class Daemon:
 
     def _job_ended(self, job: Job, outcome: JobOutcome, seconds: float) -> None:
         self._scheduler.job_ended(job, outcome, seconds, self._clock.steady_ms())
-        if isinstance(outcome, Cycle) and outcome.info is not None:
+        # A poll that finds nothing new tells nothing of the table, and is one of a quiet one.
+        if isinstance(outcome, Cycle) and (outcome.info is not None or outcome.error is None):
             self._registry.polled(self._scheduler.tables[job.name])
 
     def subcompaction_ended(self, outcome: TaskOutcome) -> None:

@@ -138,7 +138,7 @@ class TableRegistry:
         _log.warning("discovery_failed", catalog=name, error=error)
 
     def polled(self, scheduled: ScheduledTable) -> None:
-        """A cycle has read what the table is, which may exclude it, or change when it is polled."""
+        """A cycle has ended: what it read may exclude the table, or change when it is polled."""
         scheduled.count_quiet_poll()
         self._judge(scheduled)
 

@@ -172,6 +172,25 @@ class _Sometimes(Exclusive):
         return bool(super().isdir(path))
 
 
+def test_a_quiet_table_is_polled_less_and_less(tmp_path: Path) -> None:
+    keyed_table(LocalStorage(), f"{tmp_path}/db.db/t", buckets=1)
+    metrics, clock, found = _Told(), VirtualClock(), set[int]()
+    rarely = "defaults: {discovery_interval: 1 s, max_quiet_interval: 3 s}\n"
+    daemon = _daemon(tmp_path, metrics, clock=clock, config=rarely)
+    deadline_s = time.monotonic() + 180
+
+    def watch() -> None:
+        time.sleep(0.02)
+        clock.sleep(1)
+        found.update(table.discovery_interval_ms for table in daemon.view().tables)
+        if max(found, default=0) >= 3_000 or time.monotonic() > deadline_s:
+            daemon.stop()
+
+    metrics.then = watch
+    assert daemon.run() == 0
+    assert found == {1_000, 2_000, 3_000}
+
+
 _Silence = Callable[[bool], None]
 
 
