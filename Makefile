@@ -122,9 +122,9 @@ follow: setup ## A streaming reader of Java's while daemons compact and are kill
 	$(BIN)/python -m tests.oracle.judge_jar
 	$(BIN)/python -m tests.oracle.following --commits $(COMMITS)
 
-contest: tools ## 200 commits of a Java writer and ours at once, on S3 under a JDBC catalog's lock
+contest: tools ## 200 commits of each of Java's writers and ours at once: JDBC, Hive, REST
 	$(BIN)/python -m tests.oracle.judge_jar
-	$(BIN)/python -m tests.oracle.on_s3
+	$(BIN)/python -m tests.oracle.many_commits
 
 exits: tools ## Short commands whose ends are watched for aborts; EXITS=200
 	$(BIN)/python -m tests.e2e.exits --count $(EXITS)

@@ -11,7 +11,7 @@ import pyspark
 
 from compactord.catalog.base import Catalog
 from compactord.catalog.open import open_catalog
-from tests.oracle.contest import PROGRAM
+from tests.oracle.contest import PROGRAM, Contest
 from tests.oracle.judge_jvm import JAVA_OPTIONS, JudgeJvm
 
 FORGET_SECONDS = 2
@@ -46,6 +46,13 @@ class Metastore:
 
     def java_options(self, **more: str) -> dict[str, str]:
         return {"metastore": "hive", "warehouse": self.warehouse, **self.options(**more)}
+
+    def contest(self, *, commits: int) -> Contest:
+        """Java's writer waits after each commit: locks are given in the order of asking."""
+        options = self.java_options()
+        return Contest(
+            java=self.java, options=options, users=["java-1"], commits=commits, pause_ms=150
+        )
 
     def tell(self, method: str, name: str, *, java: dict[str, str], **arguments: object) -> int:
         """Java does something with the table db.`name` of the catalog that `java` describes."""

@@ -1,15 +1,8 @@
-"""Java Paimon on a test server's S3, through Hadoop's S3A; 200 commits of both sides there:
-
-python -m tests.oracle.on_s3 --commits 200
-"""
+"""Java Paimon on a test server's S3, through Hadoop's S3A."""
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import sys
-import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +12,7 @@ from tests.databases import run_sql
 from tests.oracle.contest import PROGRAM, Contest
 from tests.oracle.judge import Judge
 from tests.oracle.judge_jar import SQLITE, judge_jar, s3a_jars
-from tests.store_servers import StoreServer, moto, s3
+from tests.store_servers import StoreServer, s3
 
 
 def s3a(server: StoreServer) -> StoreServer:
@@ -72,32 +65,7 @@ def contest_under_lock(
     )
     contest.create_table()
     ours = open_catalog(warehouse, metastore="jdbc", options={**catalog, **lake.options})
-    published = contest.run(ours)
-    table = ours.open(ours.find_table("db.t"))
-    assert isinstance(table.publisher, LockedPublisher)
-    location = table.ref.location
-    contest.check_snapshots(table.storage, location, published)
-    assert dict(judge.read(location)) == contest.rows()
+    assert isinstance(ours.open(ours.find_table("db.t")).publisher, LockedPublisher)
+    published = contest.nothing_is_lost(ours, judge)
     assert run_sql(folder / "catalog.db", "SELECT * FROM paimon_distributed_locks") == []
     return published
-
-
-def main() -> int:
-    """Raises AssertionError when a commit was lost."""
-    parser = argparse.ArgumentParser(prog="python -m tests.oracle.on_s3")
-    parser.add_argument("--commits", type=int, default=200, metavar="N", help="of Java")
-    commits = parser.parse_args().commits
-    with tempfile.TemporaryDirectory(prefix="contest-") as folder:
-        with moto() as server, judge_on(lake := s3a(server)) as judge:
-            began = time.monotonic()
-            published = contest_under_lock(judge, lake, Path(folder), users=1, commits=commits)
-        seconds = time.monotonic() - began
-    print(
-        f"{commits} commits of Java's and {len(published)} of ours in {seconds:.0f} s: "
-        "no snapshot lost, ids without gaps, rows equal"
-    )
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -12,7 +12,7 @@ from typing import Any
 
 from compactord.catalog.base import Catalog
 from compactord.catalog.open import open_catalog
-from tests.oracle.contest import PROGRAM
+from tests.oracle.contest import PROGRAM, Contest
 from tests.oracle.judge_jar import rest_jars
 from tests.oracle.judge_jvm import JAVA_OPTIONS, JudgeJvm
 
@@ -48,6 +48,10 @@ class RestServer:
     def catalog(self, **more: str) -> Catalog:
         options = {**self.options, **more}
         return open_catalog(_WAREHOUSE, metastore="rest", options=options)
+
+    def contest(self, *, commits: int) -> Contest:
+        users = ["java-1", "java-2"]
+        return Contest(java=self.java, options=self.java_options, users=users, commits=commits)
 
     def tell(self, method: str, **arguments: object) -> Any:
         return self.java.call("RestServer", method, arguments)

@@ -18,7 +18,6 @@ from compactord.commit.locked import LockedPublisher
 from compactord.errors import CatalogUnavailable, TableNotFound
 from compactord.paimon.table import TableRef
 from tests import builders
-from tests.oracle.contest import Contest
 from tests.oracle.hive_metastore import FORGET_SECONDS, Metastore, hive_metastore
 from tests.oracle.judge import Judge
 
@@ -34,20 +33,10 @@ def metastore(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Metastore]:
 def test_java_and_compactord_commit_under_one_lock_and_lose_nothing(
     metastore: Metastore, judge: Judge
 ) -> None:
-    contest = Contest(
-        java=metastore.java,
-        options=metastore.java_options(),
-        users=["java-1"],
-        commits=20,
-        pause_ms=150,
-    )
+    catalog, contest = metastore.catalog(), metastore.contest(commits=20)
     contest.create_table()
-    catalog = metastore.catalog()
     assert [check.found.partition(";")[0] for check in catalog.checks()] == ["taken and given back"]
-    published = contest.run(catalog)
-    table = catalog.open(catalog.find_table("db.t"))
-    contest.check_snapshots(table.storage, table.ref.location, published)
-    assert dict(judge.read(table.ref.location)) == contest.rows()
+    contest.nothing_is_lost(catalog, judge)
 
 
 def _compact(catalog: Catalog, name: str) -> TableAccess:

@@ -44,10 +44,7 @@ def test_java_and_compactord_commit_under_one_lock_and_lose_nothing(
     catalog = open_catalog(warehouse, metastore="jdbc", options=options)
     catalog.check_access()
     assert [table.full_name for table in catalog.list_tables().tables] == ["db.t"]
-    published = contest.run(catalog)
-    location = catalog.find_table("db.t").location
-    contest.check_snapshots(catalog.warehouse_storage, location, published)
-    assert dict(judge.read(location)) == contest.rows()
+    contest.nothing_is_lost(catalog, judge)
     assert run_sql(tmp_path / "catalog.db", "SELECT * FROM paimon_distributed_locks") == []
 
 
@@ -78,7 +75,4 @@ def test_java_finds_the_tables_that_were_registered_as_if_it_had_made_them(
         ]
     assert str(rows["java"]).replace("/java/", "/ours/") == str(rows["ours"])
     catalog = open_catalog(warehouse, metastore="jdbc", options=options)
-    published = contest.run(catalog)
-    location = catalog.find_table("db.t").location
-    contest.check_snapshots(catalog.warehouse_storage, location, published)
-    assert dict(judge.read(location)) == contest.rows()
+    contest.nothing_is_lost(catalog, judge)

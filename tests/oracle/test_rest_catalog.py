@@ -16,7 +16,6 @@ from compactord.catalog.rest.access import InternalTable
 from compactord.errors import AccessDenied
 from compactord.paimon.snapshot import CommitKind
 from tests import builders
-from tests.oracle.contest import Contest
 from tests.oracle.judge import Judge
 from tests.oracle.judge_jar import JudgeJarError
 from tests.oracle.judge_jvm import JudgeJvm
@@ -41,16 +40,12 @@ def server(java: JudgeJvm, tmp_path: Path) -> Iterator[RestServer]:
 def test_two_java_writers_and_compactord_commit_through_the_server_and_lose_nothing(
     server: RestServer, judge: Judge
 ) -> None:
-    users = ["java-1", "java-2"]
-    contest = Contest(java=server.java, options=server.java_options, users=users, commits=20)
+    catalog, contest = server.catalog(), server.contest(commits=20)
     contest.create_table()
-    catalog = server.catalog()
     catalog.check_access()
     assert [table.full_name for table in catalog.list_tables().tables] == ["db.t"]
-    published = contest.run(catalog)
+    contest.nothing_is_lost(catalog, judge)
     table = catalog.open(catalog.find_table("db.t"))
-    contest.check_snapshots(table.storage, table.ref.location, published)
-    assert dict(judge.read(table.ref.location)) == contest.rows()
     state = table.newest_state().state
     newest = server.newest("t")
     assert [newest[key] for key in ("recordCount", "fileSizeInBytes", "fileCount")] == [
