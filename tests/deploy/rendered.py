@@ -16,7 +16,7 @@ from tests.deploy.rendering import CHART, VALUES, objects, template
 
 # The oldest that the chart says it runs on, and the newest that the schemas are there for.
 KUBERNETES = ("1.27", kubernetes_validate.latest_version())
-LOCAL, EVERYTHING, EXECUTORS, STANDALONE, S3 = (
+LOCAL, EVERYTHING, EXECUTORS, STANDALONE, S3, HIVE, REST = (
     CHART / "ci" / f"{name}-values.yaml"
     for name in (
         "local-on-volume",
@@ -24,6 +24,8 @@ LOCAL, EVERYTHING, EXECUTORS, STANDALONE, S3 = (
         "spark-on-kubernetes",
         "standalone-spark",
         "s3-jdbc",
+        "hive",
+        "rest",
     )
 )
 POD_MONITOR = ("--set", "serviceMonitor.enabled=false,podMonitor.enabled=true")

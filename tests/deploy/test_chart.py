@@ -15,9 +15,11 @@ import yaml
 
 from tests.deploy.rendered import (
     EVERYTHING,
+    HIVE,
     KUBERNETES,
     LOCAL,
     POD_MONITOR,
+    REST,
     S3,
     Object,
     config_text,
@@ -42,7 +44,9 @@ def test_each_part_of_the_chart_has_a_values_file_that_renders_it() -> None:
         "adls-values",
         "everything-values",
         "gcs-values",
+        "hive-values",
         "local-on-volume-values",
+        "rest-values",
         "s3-jdbc-values",
         "spark-on-kubernetes-values",
         "standalone-spark-values",
@@ -368,14 +372,26 @@ def test_the_daemon_is_let_out_to_what_the_configuration_names(
         assert rule["to"] == [{"ipBlock": {"cidr": "10.0.0.0/8"}}]
 
 
-def test_executors_are_let_out_to_stores_and_not_to_databases() -> None:
-    found = _egress(S3)
+@pytest.mark.parametrize(
+    ("values", "daemon", "executor"),
+    [
+        (S3, [443, 9000, 5432], [443, 9000]),
+        (HIVE, [443, 9083], [443]),
+        # The server lends keys, also to executors.
+        (REST, [443, 8443], [443, 8443]),
+    ],
+    ids=lambda value: getattr(value, "stem", None),
+)
+def test_executors_are_let_out_to_stores_and_not_to_databases(
+    values: Path, daemon: list[int], executor: list[int]
+) -> None:
+    found = _egress(values)
     named = {
         component: [[port["port"] for port in rule["ports"]] for rule in rules if "to" not in rule]
         for component, rules in found.items()
     }
-    assert named["daemon"] == [[443, 9000, 5432]]
-    assert named["executor"] == [[443, 9000]]
+    assert named["daemon"] == [daemon]
+    assert named["executor"] == [executor]
 
 
 @pytest.mark.parametrize(
