@@ -50,7 +50,8 @@ class CatalogPlace:
     `warehouse` is its URL as writers give it, `path` the same in `storage`. `options` are those of
     the catalog itself, references as they are written, and `values` what these stand for now.
     `locate` opens the store of any location, as `Stores.open`, `path_of` only tells the location's
-    path in it; `store_options`, references as they are written, are the catalog's credentials.
+    path in it, and of one that `locate` refuses the location itself; `store_options`, references as
+    they are written, are the catalog's credentials.
     Where the kind names its warehouse, `storage` and `path` mean nothing.
     `zone` is that of the writers, None the machine's. `is_guarded` and `settle_ms` as in
     `Publishing`.

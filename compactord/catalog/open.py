@@ -49,6 +49,13 @@ def open_catalog(
         raise UsageError(f"warehouse {error}") from error
     own = _own(options, stores)
     check_names(own, kind, kinds.values())
+
+    def path_of(location: str, given: Mapping[str, str]) -> str:
+        try:
+            return stores.located(location, given).path
+        except UsageError:
+            return location
+
     place = CatalogPlace(
         warehouse=warehouse,
         storage=storage,
@@ -57,7 +64,7 @@ def open_catalog(
         values=_resolved(own),
         store_options=options,
         locate=stores.open,
-        path_of=lambda location, given: stores.located(location, given).path,
+        path_of=path_of,
         zone=zone,
         is_guarded=is_guarded,
         settle_ms=settle_ms,

@@ -153,12 +153,7 @@ class HiveCatalog(Catalog):
         return location
 
     def _ref(self, found: HiveTable) -> TableRef:
-        location = self._location(found)
-        try:
-            path = self._place.path_of(location, self._place.store_options)
-        except UsageError:
-            # Refused when it is opened.
-            path = location
+        path = self._place.path_of(self._location(found), self._place.store_options)
         return TableRef(
             database=found.database, name=found.name, location=path, identity=_identity(found)
         )

@@ -145,11 +145,7 @@ class RestCatalog(Catalog):
         return "correct uri and warehouse, or repair the server"
 
     def _ref(self, database: str, found: ServedTable) -> TableRef:
-        try:
-            path = self._place.path_of(found.path, self._client.options)
-        except UsageError:
-            # Refused when it is opened.
-            path = found.path
+        path = self._place.path_of(found.path, self._client.options)
         return TableRef(database=database, name=found.name, location=path, identity=found.id)
 
 
