@@ -172,25 +172,6 @@ class _Sometimes(Exclusive):
         return bool(super().isdir(path))
 
 
-def test_a_quiet_table_is_polled_less_and_less(tmp_path: Path) -> None:
-    keyed_table(LocalStorage(), f"{tmp_path}/db.db/t", buckets=1)
-    metrics, clock, found = _Told(), VirtualClock(), set[int]()
-    rarely = "defaults: {discovery_interval: 1 s, max_quiet_interval: 3 s}\n"
-    daemon = _daemon(tmp_path, metrics, clock=clock, config=rarely)
-    deadline_s = time.monotonic() + 180
-
-    def watch() -> None:
-        time.sleep(0.02)
-        clock.sleep(1)
-        found.update(table.discovery_interval_ms for table in daemon.view().tables)
-        if max(found, default=0) >= 3_000 or time.monotonic() > deadline_s:
-            daemon.stop()
-
-    metrics.then = watch
-    assert daemon.run() == 0
-    assert found == {1_000, 2_000, 3_000}
-
-
 _Silence = Callable[[bool], None]
 
 
@@ -219,6 +200,33 @@ def _server(folder: Path, breakers: Breakers) -> Iterator[tuple[Catalog, _Silenc
     with serving(server):
         catalog = open_catalog("lake", metastore="rest", options=server.options)
         yield catalog, partial(state.__setitem__, "is_silent")
+
+
+@pytest.mark.parametrize("what", [_store, _server])
+def test_a_quiet_table_is_polled_less_and_less(
+    tmp_path: Path,
+    what: Callable[[Path, Breakers], contextlib.AbstractContextManager[tuple[Catalog, _Silence]]],
+) -> None:
+    keyed_table(LocalStorage(), f"{tmp_path}/wh/db.db/t", buckets=1)
+    metrics, clock, found = _Told(), VirtualClock(), set[int]()
+    with what(tmp_path, Breakers(clock.steady_ms)) as (catalog, set_silent):
+        set_silent(False)
+        rarely = "defaults: {discovery_interval: 1 s, max_quiet_interval: 3 s}\n"
+        daemon = _daemon(
+            tmp_path, metrics, clock=clock, config=rarely, open_catalog=lambda _: catalog
+        )
+        deadline_s = time.monotonic() + 180
+
+        def watch() -> None:
+            time.sleep(0.02)
+            clock.sleep(1)
+            found.update(table.discovery_interval_ms for table in daemon.view().tables)
+            if max(found, default=0) >= 3_000 or time.monotonic() > deadline_s:
+                daemon.stop()
+
+        metrics.then = watch
+        assert daemon.run() == 0
+    assert found == {1_000, 2_000, 3_000}
 
 
 @pytest.mark.parametrize("what", [_store, _server])
