@@ -18,10 +18,9 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 
 from compactord import ids
-from compactord.catalog.access import table_in_folder
+from compactord.catalog.access import TableAccess, table_in_folder
 from compactord.clock import SystemClock
 from compactord.paimon.table import TableRef
 from compactord.service.job_runner import JOBS_MAX
@@ -37,7 +36,7 @@ from tests.tools.store_proxy import ProxyProcess
 from tests.tools.workbench import ToolError
 
 DELAY_MS = 10
-_SKIP = Skip()
+SKIP = Skip()
 
 
 def main() -> None:
@@ -72,14 +71,14 @@ def polls(
     storage = s3(proxy.port).spec.open()
     seconds, cpu = [], []
     with ThreadPoolExecutor(arguments.threads) as pool:
-        compactors = list(pool.map(partial(_compactor, storage), refs))
-        first = list(pool.map(_poll, compactors))
+        compactors = list(pool.map(lambda ref: compactor_of(table_in_folder(storage, ref)), refs))
+        first = list(pool.map(poll, compactors))
         assert all(first), "a table was not read"
         proxy.delay(DELAY_MS)
         for _ in range(arguments.rounds):
             proxy.reset()
             start_s, start_cpu_s = time.perf_counter(), time.process_time()
-            is_new = list(pool.map(_poll, compactors))
+            is_new = list(pool.map(poll, compactors))
             seconds.append(time.perf_counter() - start_s)
             cpu.append(time.process_time() - start_cpu_s)
             assert not any(is_new), "a table is not quiet"
@@ -113,10 +112,11 @@ def _tables(storage: Storage, folder: str, count: int) -> Sequence[TableRef]:
     return refs
 
 
-def _compactor(storage: Storage, ref: TableRef) -> TableCompactor:
+def compactor_of(access: TableAccess) -> TableCompactor:
+    """Of a table, as the service makes it."""
     clock = SystemClock()
     return TableCompactor(
-        table_in_folder(storage, ref),
+        access,
         CompactRequest(),
         clock=clock,
         worker=WorkerSpec(owner=ids.this_process(), memory_bytes=64 << 20, zone=clock.time_zone),
@@ -124,9 +124,9 @@ def _compactor(storage: Storage, ref: TableRef) -> TableCompactor:
     )
 
 
-def _poll(compactor: TableCompactor) -> bool:
+def poll(compactor: TableCompactor) -> bool:
     """Whether there was something new."""
-    cycle = compactor.cycle((), _SKIP)
+    cycle = compactor.cycle((), SKIP)
     assert cycle.error is None, cycle.error
     return cycle.planned is not None
 

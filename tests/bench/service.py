@@ -4,6 +4,7 @@
     python -m tests.bench.service memory   # of the driver, for each bucket
     python -m tests.bench.service latency  # from a commit to the COMPACT snapshot
     python -m tests.bench.service load     # a commit a second over 200 tables of 50 buckets
+    python -m tests.bench.service fleet    # 5,000 quiet tables of a REST server and a metastore
 
 One line of JSON. `compactord serve` is a process of its own, with its own settings but for what is
 named here; all that it does to the machine is read from outside.
@@ -12,6 +13,7 @@ named here; all that it does to the machine is read from outside.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import random
 import statistics
@@ -25,6 +27,8 @@ from typing import Any
 
 from compactord.paimon import paths
 from compactord.paimon.table import TableRef
+from compactord.storage.local import LocalStorage
+from tests.bench.catalog_servers import OPTIONS, Requests
 from tests.bench.service_process import (
     Daemons,
     daemons,
@@ -190,6 +194,48 @@ def load(started: Daemons, warehouse: Path, quick: bool) -> dict[str, Any]:
     }
 
 
+def fleet(started: Daemons, warehouse: Path, quick: bool) -> dict[str, Any]:
+    """Quiet tables, half of a REST server, half of a metastore, polled ever more rarely."""
+    tables, longest_s, seconds = (6, 0.0, 2.0) if quick else (5000, 300.0, 150.0)
+    refs = many_tables(warehouse, buckets=1, runs=[1] * tables)
+    requests, half = Requests(), len(refs) // 2
+    with contextlib.ExitStack() as stack:
+        catalogs: dict[str, Any] = {}
+        for name, kind, own in (("lake", "rest", refs[:half]), ("hive", "hive", refs[half:])):
+            paths = {ref.full_name: ref.location for ref in own}
+            options = stack.enter_context(OPTIONS[kind](paths, LocalStorage(), "file:", requests))
+            catalogs[name] = {"metastore": kind, "warehouse": str(warehouse), "options": options}
+        rarely = {"max_quiet_interval": "5 min"}
+        # All of them have series, so that their intervals are seen.
+        seen = {"max_tables": tables}
+        sections = {"catalogs": catalogs, "defaults": rarely, "metrics": seen}
+        service = started.start(warehouse, sections)
+        # Until every table has been looked at for expiry, and is polled as rarely as it will be.
+        while not _is_settled(before := service.metrics(), tables, longest_s):
+            # Scrapes of so many tables take time: not too many of them.
+            time.sleep(0.2 if quick else 10)
+        cpu = usage(service)
+        requests.taken()
+        time.sleep(seconds)
+        shares, after = spent(cpu, usage(service)), service.metrics()
+        asked = len(requests.taken())
+        stored = rise(before, after, "storage_requests_total")
+    return {
+        "fleet_cpu_percent": 100 * shares.driver,
+        "jvm_cpu_percent": 100 * shares.jvm,
+        "requests_per_s": (asked + stored) / shares.seconds,
+        "catalog_requests_per_s": asked / shares.seconds,
+        "polls_per_s": rise(before, after, "poll_duration_seconds_count") / shares.seconds,
+        "driver_mib": rss_mib(service.pid),
+    }
+
+
+def _is_settled(scrape: Scrape, tables: int, longest_s: float) -> bool:
+    intervals = scrape.all("table_discovery_interval_seconds")
+    expired = scrape.sum("expire_duration_seconds_count")
+    return expired >= tables and min(intervals) >= longest_s
+
+
 def _oldest_s(scrape: Scrape) -> float:
     """How long the oldest due has waited."""
     since = [at for at in scrape.all("table_backlog_oldest_timestamp_seconds") if at > 0]
@@ -217,6 +263,7 @@ _CASES: dict[str, Callable[[Daemons, Path, bool], dict[str, Any]]] = {
     "memory": memory,
     "latency": latency,
     "load": load,
+    "fleet": fleet,
 }
 
 

@@ -89,6 +89,18 @@ TARGETS: Mapping[str, tuple[Target, ...]] = {
     "level-1": (_at_least("picks_ratio", 5),),
     # Of a thousand tables on one core, 10 ms added to each request.
     "polls": (_at_most("polls_s", 10), _at_most("requests_per_poll", 3)),
+    # As many tables, ten times as many listed, each request to server and store 10 ms.
+    "catalogs": tuple(
+        _at_most(f"{kind}_{figure}", bound)
+        for kind in ("rest", "hive")
+        for figure, bound in (
+            ("requests_per_poll", 3),
+            ("listings", 0),
+            ("commit_requests", 25),
+            ("commit_s", 1),
+            ("list_s", 20),
+        )
+    ),
     # Beside 0.1.0 without an archive of classes; only with --base.
     "start": (_at_most("compact_wall_ratio", 0.6),),
     "large": (_at_most("peak_rss_mib", 1024),),
@@ -96,6 +108,11 @@ TARGETS: Mapping[str, tuple[Target, ...]] = {
     "service-memory": (_at_most("kib_per_bucket", 20),),
     # The interval and a second.
     "service-latency": (_at_most("latency_1s_max_s", 2), _at_most("latency_5s_max_s", 6)),
+    "service-fleet": (
+        _at_most("requests_per_s", 100),
+        _at_most("fleet_cpu_percent", 15),
+        _at_most("driver_mib", 600),
+    ),
     # A commit makes fifty buckets due: the mean of what waits grows by no more.
     "service-load": (
         _at_most("driver_cores", 1),

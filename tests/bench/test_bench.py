@@ -12,6 +12,7 @@ import pytest
 
 from tests.bench.peers import CorePeer
 from tests.bench.tables import SHAPES, make_table
+from tests.bench.targets import TARGETS
 
 REPOSITORY = Path(__file__).parents[2]
 pytestmark = pytest.mark.bench
@@ -97,9 +98,14 @@ def test_level_1_is_merged_with_older_runs_by_the_picks_of_2_1(tmp_path: Path) -
 
 
 def test_quiet_tables_are_polled_and_contested_commits_made(tmp_path: Path) -> None:
-    found = bench(tmp_path / "figures.json", "polls", "contested")
+    found = bench(tmp_path / "figures.json", "polls", "catalogs", "contested")
     for polled in found["polls"]["lines"]:
         assert (polled["tables"], polled["requests_per_poll"]) == (5, 3)
+    of_catalogs = found["catalogs"]
+    assert [line["listed"] for line in of_catalogs["lines"]] == [8, 8]
+    polled = [of_catalogs[f"{kind}_requests_per_poll"] for kind in ("rest", "hive")]
+    assert polled == [2, 3]
+    assert {target.figure for target in TARGETS["catalogs"]} <= of_catalogs.keys()
     (line,) = found["contested"]["lines"]
     assert (line["store"], line["commits"]) == ("local", 12)
 

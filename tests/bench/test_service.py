@@ -14,7 +14,7 @@ pytestmark = pytest.mark.bench
 
 
 @pytest.mark.parametrize(
-    "case", ["service-idle", "service-memory", "service-latency", "service-load"]
+    "case", [f"service-{case}" for case in ("idle", "memory", "latency", "load", "fleet")]
 )
 def test_every_promise_of_the_daemon_is_measured(case: str, tmp_path: Path) -> None:
     found = bench(tmp_path / "figures.json", case)[case]
