@@ -41,8 +41,8 @@ from compactord.storage.base import (
     whole_range,
 )
 from compactord.storage.breaker import Breaker
+from compactord.storage.deadlines import TimedAttempts
 from compactord.storage.fsspec.creation_race import prove_create_if_absent
-from compactord.storage.fsspec.deadlines import TimedCalls
 from compactord.storage.fsspec.opened import (
     ANSWER_SECONDS_MAX,
     Opened,
@@ -62,7 +62,6 @@ _proved: set[FsspecSpec] = set()
 # A listing is many requests, and what is written takes longer the larger it is.
 _LISTING_FACTOR = 10
 _WRITTEN_BYTES_PER_S = 1 << 20
-_CALLS_AT_ONCE = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,8 +125,7 @@ class FsspecStorage:
         self._opened = opened
         self._policy = policy or RetryPolicy(clock=SystemClock())
         self._answer_seconds = answer_seconds
-        self._breaker = breaker
-        self._calls = TimedCalls(_CALLS_AT_ONCE)
+        self._attempts = TimedAttempts(breaker, named_errors)
         # Of one store, so that another one that hangs keeps nobody waiting.
         self._proving = threading.Lock()
 
@@ -290,9 +288,9 @@ class FsspecStorage:
             call(name)
 
         try:
-            self._asked(path, action, lambda: call(name), seconds)
+            self._attempts.one(path, action, lambda: call(name), seconds)
         except ObjectNotFound:
-            self._asked(path, action, into_new_folder, seconds)
+            self._attempts.one(path, action, into_new_folder, seconds)
 
     def _tried(
         self, path: str, action: str, call: Callable[[str], T], *, seconds: float | None = None
@@ -302,7 +300,7 @@ class FsspecStorage:
         for is_last in self._policy.attempts():
             files = self._files
             try:
-                return self._asked(path, action, lambda: call(name), seconds)
+                return self._attempts.one(path, action, lambda: call(name), seconds)
             except TransientStorageError as error:
                 if is_last or isinstance(error, StoreSilent):
                     raise
@@ -310,18 +308,6 @@ class FsspecStorage:
                 if not self._has_other_keys(path, files) or is_last:
                     raise
         raise AssertionError("the last attempt returns or raises")
-
-    def _asked(self, path: str, action: str, call: Callable[[], T], seconds: float) -> T:
-        """One attempt, for so long."""
-
-        def attempt() -> T:
-            with named_errors(path, action):
-                return self._calls.within(seconds, call)
-
-        if self._breaker is None:
-            return attempt()
-        answers = (ObjectNotFound, AccessDenied)
-        return self._breaker.asked(path, attempt, silent=TransientStorageError, answers=answers)
 
     @property
     def _files(self) -> Any:
@@ -337,7 +323,7 @@ class FsspecStorage:
             now_s = self._policy.clock.monotonic_s()
             if opened.files is refused and opened.late.have_changed(now_s):
                 try:
-                    opened.files = self._asked(
+                    opened.files = self._attempts.one(
                         path,
                         "connect",
                         lambda: connected(self._spec.root, opened.late),

@@ -5,9 +5,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, wait
+from contextlib import AbstractContextManager
 from typing import TypeVar
 
+from compactord.errors import AccessDenied, ObjectNotFound, TransientStorageError
+from compactord.storage.breaker import Breaker
+
 T = TypeVar("T")
+# Of one store and process.
+CALLS_AT_ONCE = 64
 
 
 class TimedCalls:
@@ -37,3 +43,31 @@ class TimedCalls:
         if wait([future], seconds).not_done:
             raise TimeoutError(f"no answer within {seconds:.0f} s")
         return future.result()
+
+
+class TimedAttempts:
+    """Attempts at calls of one store; the breaker, if there is one, may refuse each.
+
+    `named` is entered with path and action, and raises the library's errors as ours.
+    """
+
+    def __init__(
+        self,
+        breaker: Breaker | None,
+        named: Callable[[str, str], AbstractContextManager[None]],
+    ) -> None:
+        self._breaker = breaker
+        self._named = named
+        self._calls = TimedCalls(CALLS_AT_ONCE)
+
+    def one(self, path: str, action: str, call: Callable[[], T], seconds: float) -> T:
+        """One attempt, for so long. Raises what `named` does, and `StoreSilent`."""
+
+        def attempt() -> T:
+            with self._named(path, action):
+                return self._calls.within(seconds, call)
+
+        if self._breaker is None:
+            return attempt()
+        answers = (ObjectNotFound, AccessDenied)
+        return self._breaker.asked(path, attempt, silent=TransientStorageError, answers=answers)

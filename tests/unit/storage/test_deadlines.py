@@ -11,7 +11,7 @@ import pytest
 
 from compactord.errors import TransientStorageError
 from compactord.storage.base import Creation
-from compactord.storage.fsspec.deadlines import TimedCalls
+from compactord.storage.deadlines import TimedCalls
 from compactord.storage.fsspec.opened import Opened
 from compactord.storage.fsspec.store import FsspecSpec, FsspecStorage
 from compactord.storage.retry import RetryPolicy
