@@ -43,13 +43,16 @@ class LockedPublisher:
     by others while its holder believes in it.
     """
 
-    # The lock has a time limit: who stops for longer while holding it may replace a snapshot.
-    excludes_writers = False
     settle_ms = 0
 
     def __init__(self, publisher: SnapshotPublisher, lock: CatalogLock) -> None:
         self.lock = lock
         self._publisher = publisher
+
+    @property
+    def excludes_writers(self) -> bool:
+        """Not by the lock: who stops for longer than its time limit may replace a snapshot."""
+        return self._publisher.excludes_writers
 
     def publish(
         self, table: TableRef, snapshot: Snapshot, delta: Delta, *, owner: Owner

@@ -66,11 +66,14 @@ class StorePublisher:
     that rename takes long, as on object stores, snapshots of ours stand for `settle_ms` first.
     """
 
-    excludes_writers = False
-
     def __init__(self, storage: Storage, *, settle_ms: int = 0) -> None:
         self.settle_ms = settle_ms
         self._storage = storage
+
+    @property
+    def excludes_writers(self) -> bool:
+        """See `SnapshotPublisher`."""
+        return self._storage.capabilities.replaces_nothing
 
     def publish(
         self, table: TableRef, snapshot: Snapshot, delta: Delta, *, owner: Owner

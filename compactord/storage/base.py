@@ -67,12 +67,18 @@ class Capabilities:
     `excludes_java_writers`: a snapshot that Java publishes without a lock is there at once, by a
     rename or a creation that replaces nothing; elsewhere it is copied, and replaces what was
     published since Java looked.
+    `replaces_nothing`: nobody can put a snapshot in the place of another one, whatever they saw
+    before, so what was published stays.
+    `copies_may_look_old`: whoever copies a file may give it the time of the other, so that a new
+    file may look old.
     """
 
     behind_network: bool = True
     has_folders: bool = False
     creates_exclusively: bool = False
     excludes_java_writers: bool = False
+    replaces_nothing: bool = False
+    copies_may_look_old: bool = False
 
 
 class StorageSpec(Protocol):

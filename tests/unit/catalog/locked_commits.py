@@ -28,6 +28,8 @@ OPTIONS = {"lock.enabled": "true", "lock-check-max-sleep": "20 ms"}
 class CheckedPublisher:
     """Looks, waits, and replaces."""
 
+    excludes_writers = False
+
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
 

@@ -24,7 +24,7 @@ from compactord.commit.publish import Delta, StorePublisher
 from compactord.errors import CatalogDown, CatalogUnavailable, TransientStorageError
 from compactord.paimon.snapshot import read_snapshot, snapshot_ids
 from compactord.paimon.table import TableRef
-from compactord.storage.base import Creation
+from compactord.storage.base import Capabilities, Creation
 from compactord.storage.local import LocalStorage
 from tests import builders
 from tests.builders import VirtualClock
@@ -291,6 +291,20 @@ def _publisher(locked: Locked, meanwhile: Callable[[], None]) -> tuple[MemorySto
 
     storage = HookedStorage(inner, before=hook)
     return inner, LockedPublisher(StorePublisher(storage), locked.lock)
+
+
+class _Unreplaced(MemoryStorage):
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(replaces_nothing=True)
+
+
+def test_what_a_store_excludes_is_excluded_under_a_lock_too(tmp_path: Path) -> None:
+    lock = Locked(tmp_path).lock
+    for storage, expected in ((_Unreplaced(), True), (MemoryStorage(), False)):
+        publisher = StorePublisher(storage)
+        assert publisher.excludes_writers is expected
+        assert LockedPublisher(publisher, lock).excludes_writers is expected
 
 
 def test_a_snapshot_is_published_under_the_lock_and_nothing_stays_locked(tmp_path: Path) -> None:
