@@ -15,6 +15,7 @@ from compactord.clock import Clock, WallTime
 from compactord.config.policy import TablePolicy
 from compactord.errors import CompactordError
 from compactord.ids import Owner
+from compactord.maintenance.sightings import Sightings
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.options.table_options import TableOptions
 from compactord.paimon.schema import TableSchema
@@ -71,6 +72,11 @@ class OpenedTable(Protocol):
     @property
     def owner(self) -> Owner:
         """Whose files are this process's."""
+        ...
+
+    @property
+    def sightings(self) -> Sightings:
+        """What sweeps of the table have seen; for one sweep at a time."""
         ...
 
     def why_keep(self) -> str | None:

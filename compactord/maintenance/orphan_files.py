@@ -12,7 +12,7 @@ deleted while the snapshots of main or of a branch may not be complete (`restore
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,7 +44,7 @@ _LISTINGS_MAX = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orphan:
-    """A file of ours that no living process needs; `size_bytes` is its length.
+    """A file of ours that no living process needs: its length, and when it changed last.
 
     With `upload` it is none yet: somebody began to write it, and died.
     """
@@ -52,6 +52,7 @@ class Orphan:
     path: str
     name: str
     size_bytes: int
+    changed_ms: int
     upload: UnfinishedUpload | None = None
 
 
@@ -89,13 +90,20 @@ class OwnerRule:
 
 
 def remove_orphans(
-    storage: Storage, location: str, *, partition_depth: int, rule: OwnerRule
-) -> tuple[Orphan, ...]:
+    storage: Storage,
+    location: str,
+    *,
+    partition_depth: int,
+    rule: OwnerRule,
+    among: Callable[[Sequence[Orphan]], Sequence[Orphan]] = tuple,
+) -> Sequence[Orphan]:
     """Delete the orphan files that earlier runs left in a table; returns the deleted files.
+
+    Of all that are found `among` chooses those to be deleted.
 
     Raises what `find_orphans` raises, before anything is deleted.
     """
-    orphans = find_orphans(storage, location, partition_depth=partition_depth, rule=rule)
+    orphans = among(find_orphans(storage, location, partition_depth=partition_depth, rule=rule))
     for orphan in orphans:
         if orphan.upload is None:
             storage.delete(orphan.path)
@@ -146,7 +154,15 @@ def _left_uploads(storage: Storage, location: str, rule: OwnerRule) -> tuple[Orp
                 name=name, is_folder=False, size_bytes=0, changed_ms=upload.started_ms
             )
             if rule.lets_go(started):
-                found.append(Orphan(path=upload.path, name=name, size_bytes=0, upload=upload))
+                found.append(
+                    Orphan(
+                        path=upload.path,
+                        name=name,
+                        size_bytes=0,
+                        changed_ms=upload.started_ms,
+                        upload=upload,
+                    )
+                )
     except CompactordError as error:
         _log.warning("uploads_not_listed", error=str(error))
         return ()
@@ -198,8 +214,12 @@ def _old_files(
     for folder in (*folders, *_bucket_folders(storage, location, partition_depth)):
         for status in storage.list(folder):
             if rule.lets_go(status):
-                path = paths.join(folder, status.name)
-                yield Orphan(path=path, name=status.name, size_bytes=status.size_bytes)
+                yield Orphan(
+                    path=paths.join(folder, status.name),
+                    name=status.name,
+                    size_bytes=status.size_bytes,
+                    changed_ms=status.changed_ms,
+                )
 
 
 def _bucket_folders(storage: Storage, folder: str, depth: int) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -17,7 +18,7 @@ from compactord.maintenance.kind import (
     Round,
     UnderWay,
 )
-from compactord.maintenance.orphan_files import OwnerRule, remove_orphans
+from compactord.maintenance.orphan_files import Orphan, OwnerRule, remove_orphans
 
 _log = structlog.get_logger()
 REMOVED = "removed_files"
@@ -58,7 +59,17 @@ class SweepOrphans(MaintenanceKind[int]):
         values = table.table
         depth = len(values.schema.partition_keys)
         location = values.ref.location
-        return len(remove_orphans(values.storage, location, partition_depth=depth, rule=rule))
+
+        def aged(found: Sequence[Orphan]) -> Sequence[Orphan]:
+            if not values.storage.capabilities.copies_may_look_old:
+                return found
+            now_ms = table.clock.steady_ms()
+            return table.sightings.aged(found, now_ms=now_ms, grace_ms=self.grace_ms)
+
+        removed = remove_orphans(
+            values.storage, location, partition_depth=depth, rule=rule, among=aged
+        )
+        return len(removed)
 
     def ended(self, result: int | CompactordError, seconds: float) -> Round:
         if isinstance(result, CompactordError):

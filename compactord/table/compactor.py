@@ -16,6 +16,7 @@ from compactord.clock import Clock
 from compactord.commit.changes import Committed, NothingCommitted, Replaced
 from compactord.commit.discard import remove_outputs
 from compactord.errors import CommitUnknown, CompactordError, DataFileMissing, ObjectNotFound
+from compactord.maintenance.sightings import Sightings
 from compactord.model import Compaction, MergeCompaction, TaskFailure
 from compactord.paimon.data_file import BucketId
 from compactord.plan.table import PlanRequest
@@ -52,6 +53,7 @@ class TableCompactor:
     ) -> None:
         self._storage = access.storage
         self.clock = clock
+        self.sightings = Sightings()
         self._worker = worker
         self._followed = FollowedTable(
             access,
