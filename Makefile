@@ -45,7 +45,7 @@ $(VENV)/.runs: pyproject.toml
 setup: $(VENV)/.installed ## Make .venv for developers: all stores and databases, and what tests need
 
 $(VENV)/.installed: $(VENV)/.runs
-	$(BIN)/python -m pip install --quiet --use-pep517 --editable '.[jre,jdbc,hive,rest,stores,sketches,dev]'
+	$(BIN)/python -m pip install --quiet --use-pep517 --editable '.[jre,jdbc,hive,rest,stores,hdfs,sketches,dev]'
 	@touch $@
 
 tools: setup $(VENV)/.tools ## A browser, moto, PostgreSQL for `make test`; fetched once into the cache
@@ -62,13 +62,13 @@ $(VENV)/.deploy-tools: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --use-pep517 --editable '.[deploy-tools]'
 	@touch $@
 
-stores: setup ## Servers of object stores for tests: MinIO, fake-gcs-server, Azurite; once
+stores: setup ## Servers of stores for tests: MinIO, fake-gcs-server, Azurite, HDFS; once
 	$(BIN)/python -m tests.tools.store_servers
 
 # Run it on Linux with the Python version of the image's Debian: what is locked depends on both.
 lock: setup $(CACHE)/pip-tools/.installed ## Fix the image's packages by version and checksum
 	$(LOCK) --output-file $(CACHE)/pip-tools/build.txt requirements/build.in
-	$(LOCK) --extra jdbc --extra hive --extra rest --extra stores --extra sketches --output-file $(CACHE)/pip-tools/runtime.txt pyproject.toml
+	$(LOCK) --extra jdbc --extra hive --extra rest --extra stores --extra hdfs --extra sketches --output-file $(CACHE)/pip-tools/runtime.txt pyproject.toml
 	{ echo '# What builds the wheels of the image; made by `make lock`.'; \
 		cat $(CACHE)/pip-tools/build.txt; } > requirements/build.txt
 	{ echo '# What the image holds beside compactord, by version and checksum; made by `make lock`.'; \
@@ -157,7 +157,7 @@ compat-oldest: $(CACHE)/compat/oldest/.installed ## Unit tests on the oldest Pyt
 $(CACHE)/compat/oldest/.installed: pyproject.toml
 	mkdir -p $(CACHE)/compat
 	python3.10 -m venv $(CACHE)/compat/oldest
-	$(CACHE)/compat/oldest/bin/python -m pip install --quiet --use-pep517 --editable '.[jre,jdbc,hive,rest,stores,sketches,dev]' \
+	$(CACHE)/compat/oldest/bin/python -m pip install --quiet --use-pep517 --editable '.[jre,jdbc,hive,rest,stores,hdfs,sketches,dev]' \
 		'pyarrow==23.*' 'numpy==2.0.*'
 	@touch $@
 
@@ -170,8 +170,8 @@ $(CACHE)/compat/pypaimon-2.1/.installed:
 
 # Each version has a virtual environment of its own in the cache, kept for the next time. What Spark
 # 3.5 wants for Connect cannot be installed beside numpy 2.
-compat-%: EXTRAS = jre,jdbc,hive,rest,stores,sketches,dev,connect
-compat-3.5: EXTRAS = jre,jdbc,hive,rest,stores,sketches,dev
+compat-%: EXTRAS = jre,jdbc,hive,rest,stores,hdfs,sketches,dev,connect
+compat-3.5: EXTRAS = jre,jdbc,hive,rest,stores,hdfs,sketches,dev
 
 compat-%: $(CACHE)/compat/%/.installed
 	$(CACHE)/compat/$*/bin/python -m pytest -m spark tests/spark $(PYTEST_ARGS)

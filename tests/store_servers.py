@@ -1,4 +1,4 @@
-"""Object stores on this machine, each a process of its own that ends with its context."""
+"""Stores on this machine, each a process of its own that ends with its context."""
 
 from __future__ import annotations
 
@@ -17,11 +17,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from email.utils import formatdate
+from importlib.util import find_spec
 from pathlib import Path
 
+from compactord.storage.hdfs.spec import HdfsSpec
 from compactord.storage.objects.spec import ObjectSpec
 from tests.tools.obtain import tool_path
 from tests.tools.store_servers import server_path
+from tests.tools.workbench import ToolError
 
 BUCKET = "lake"
 ACCESS_KEY, SECRET_KEY = "test-access", "test-secret-key"
@@ -41,7 +44,7 @@ class StoreServer:
     """
 
     port: int
-    spec: ObjectSpec
+    spec: ObjectSpec | HdfsSpec
     options: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -131,12 +134,30 @@ def fake_oss() -> Iterator[StoreServer]:
         yield StoreServer(port=port, spec=_spec(f"oss://{BUCKET}", "oss", options))
 
 
+@contextlib.contextmanager
+def hdfs() -> Iterator[StoreServer]:
+    """Hadoop's name node and a data node, in a JVM."""
+    # Slow to import, and needed for this one alone.
+    from tests.oracle.hdfs_cluster import hdfs_cluster
+    from tests.oracle.judge_jar import JudgeJarError
+
+    if find_spec("hdfs_native") is None:
+        raise ToolError("hdfs-native is missing: run `make setup`")
+    with contextlib.ExitStack() as running:
+        try:
+            cluster = running.enter_context(hdfs_cluster())
+        except JudgeJarError as error:
+            raise ToolError(str(error)) from error
+        yield StoreServer(port=cluster.ports[0], spec=HdfsSpec(root=cluster.root))
+
+
 SERVERS = {
     "moto": moto,
     "minio": minio,
     "fake_gcs": fake_gcs,
     "azurite": azurite,
     "fake_oss": fake_oss,
+    "hdfs": hdfs,
 }
 
 

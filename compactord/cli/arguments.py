@@ -155,7 +155,8 @@ def _add_place_arguments(parser: argparse.ArgumentParser, *, or_service: bool) -
             "--url", help="ask the service that runs there, like http://HOST:9464; read no table"
         )
     where.add_argument(
-        "--warehouse", help="the warehouse: a folder, or s3://bucket/wh, gs://, abfss://, oss://"
+        "--warehouse",
+        help="the warehouse: a folder, or s3://bucket/wh, gs://, abfss://, oss://, hdfs://",
     )
     where.add_argument(
         "--config",

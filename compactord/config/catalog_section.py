@@ -45,8 +45,8 @@ class CatalogSection(Section):
     )
     warehouse: Text = Field(
         description="root folder of the warehouse: a path, or a URL such as s3://bucket/wh, gs://, "
-        "abfss://container@account.dfs.core.windows.net/wh, oss://; the name of a warehouse that "
-        "the catalog's server knows"
+        "abfss://container@account.dfs.core.windows.net/wh, oss://, hdfs://; the name of a "
+        "warehouse that the catalog's server knows"
     )
     options: _Options = Field(
         default={},

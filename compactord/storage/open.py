@@ -13,6 +13,7 @@ from compactord.references import has_reference
 from compactord.storage import local
 from compactord.storage.base import HADOOP, Located, Storage, Store
 from compactord.storage.fsspec.store import ENABLED, FSSPEC
+from compactord.storage.hdfs.spec import HDFS
 from compactord.storage.objects import azure, gcs, oss, s3
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
@@ -113,7 +114,7 @@ class Stores:
         return stores.get(scheme, stores[_FILE])
 
 
-STORES = Stores(known=(local.FILES, s3.S3, gcs.GCS, azure.AZURE, oss.OSS))
+STORES = Stores(known=(local.FILES, s3.S3, gcs.GCS, azure.AZURE, oss.OSS, HDFS))
 
 
 def scheme_of(location: str) -> str:

@@ -69,7 +69,7 @@ class Contest:
             published += totals.snapshots
         for thread in threads:
             thread.join()
-        assert failures == []
+        assert failures == [], [str(f)[:3000] for f in failures]
         return published
 
     def _write(self, user: str) -> None:

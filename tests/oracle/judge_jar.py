@@ -53,6 +53,13 @@ SQLITE = Jar(
     version="3.44.0.0",
     sha256="4fd576a6af1ab45004826ca4cf1ea13b56323dfb226510b0589013095ea970f5",
 )
+# Name nodes and data nodes of HDFS, in the version of pyspark's own Hadoop.
+HDFS = Jar(
+    group="org.apache.hadoop",
+    artifact="hadoop-client-minicluster",
+    version="3.5.0",
+    sha256="06772d24529e59939915979b3edba204d367750ef7dc5120411f35221dd4818c",
+)
 FETCH_SECONDS_MAX = 600
 # Of the files beside this one: a jar's coordinates and its checksum on each line.
 S3A_JARS = Path(__file__).with_name("s3a_jars.txt")
@@ -164,10 +171,29 @@ def s3a_jars() -> list[Path]:
     """
     jars = _listed(S3A_JARS)
     hadoop = next(jar.version for jar in jars if jar.artifact == "hadoop-aws")
+    _require_hadoop(hadoop, "S3A")
     folder = Path(pyspark.__file__).parent / "jars"
-    if not (folder / f"hadoop-client-api-{hadoop}.jar").exists():
-        raise JudgeJarError(f"pyspark {pyspark.__version__} has no Hadoop {hadoop}, as S3A needs")
     return [*verified_jars(jars, f"s3a-{hadoop}"), *folder.glob("commons-lang3-*.jar")]
+
+
+def hdfs_jar(*, fetches: bool = False) -> Path:
+    """What an HDFS in a JVM needs beside the judge's class path, verified; raises as `s3a_jars`.
+
+    Unless it `fetches`, `JudgeJarError` also where the jar is not there yet.
+    """
+    _require_hadoop(HDFS.version, "HDFS")
+    path = cached_jar(HDFS)
+    if not (fetches or path.exists()):
+        raise JudgeJarError(f"the jar of an HDFS is missing ({path}): run `make stores`")
+    return judge_jar(HDFS)
+
+
+def _require_hadoop(version: str, who: str) -> None:
+    folder = Path(pyspark.__file__).parent / "jars"
+    if not (folder / f"hadoop-client-api-{version}.jar").exists():
+        raise JudgeJarError(
+            f"pyspark {pyspark.__version__} has no Hadoop {version}, as {who} needs"
+        )
 
 
 def rest_jars() -> list[Path]:

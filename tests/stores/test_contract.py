@@ -51,15 +51,17 @@ def listed(store: Subject, folder: str) -> dict[str, bool]:
 
 
 def test_what_is_written_is_read_whatever_its_name(store: Subject) -> None:
-    for name in ODD_NAMES:
+    # HDFS refuses names with a colon, as Hadoop's paths do.
+    names = [name for name in ODD_NAMES if store.name != "hdfs" or ":" not in name]
+    for name in names:
         path = put(store, f"{name}/{name}.parquet", name.encode())
         assert store.storage.read(path) == name.encode()
         found = store.storage.status(path)
         assert found is not None
         assert (found.name, found.size_bytes) == (f"{name}.parquet", len(name.encode()))
         assert listed(store, f"{store.folder}/{name}") == {f"{name}.parquet": False}
-    assert listed(store, store.folder) == dict.fromkeys(ODD_NAMES, True)
-    for name in ODD_NAMES:
+    assert listed(store, store.folder) == dict.fromkeys(names, True)
+    for name in names:
         store.storage.delete(f"{store.folder}/{name}/{name}.parquet")
         assert listed(store, f"{store.folder}/{name}") == {}
 

@@ -1,4 +1,4 @@
-"""Obtain, once, the object stores on which the contract of a store is tested: `make stores`.
+"""Obtain, once, the stores on which the contract of a store is tested: `make stores`.
 
 They are optional: their tests are skipped where they are missing. moto is not among them, since
 `make tools` obtains it. MinIO takes some minutes to build.
@@ -14,6 +14,9 @@ from pathlib import Path
 from tests.tools.catalogue import GO, NODE, Tool
 from tests.tools.obtain import cache_root, obtain
 from tests.tools.workbench import ToolError, Workbench
+
+# A jar, which Java runs: no program of its own.
+HDFS = "hdfs"
 
 
 def _minio(bench: Workbench) -> None:
@@ -75,13 +78,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tests.tools.store_servers", description=__doc__
     )
-    names = [tool.name for tool in SERVERS]
+    names = [*(tool.name for tool in SERVERS), HDFS]
     parser.add_argument("name", nargs="*", help=f"of {', '.join(names)}; default: all")
     wanted = parser.parse_args(arguments).name or names
     for name in wanted:
         if name not in names:
             parser.error(f"no server is called {name}; there are {', '.join(names)}")
     failures = obtain([tool for tool in SERVERS if tool.name in wanted], cache_root())
+    if HDFS in wanted:
+        # Slow to import, and this module is imported for its paths.
+        from tests.oracle.judge_jar import JudgeJarError, hdfs_jar
+
+        try:
+            hdfs_jar(fetches=True)
+        except JudgeJarError as error:
+            failures[HDFS] = str(error)
     for name, why in failures.items():
         print(f"stores: {name} could not be obtained: {why}", file=sys.stderr)
     return 1 if failures else 0

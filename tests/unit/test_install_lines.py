@@ -37,6 +37,7 @@ def test_nobody_is_told_to_fetch_compactord_from_an_index() -> None:
         ("compactord/catalog/hive/kind.py", "hive"),
         ("compactord/catalog/rest/kind.py", "rest"),
         ("compactord/storage/objects/bucket.py", "stores"),
+        ("compactord/storage/hdfs/spec.py", "hdfs"),
     ],
 )
 def test_the_packages_named_are_those_of_the_extra(module: str, extra: str) -> None:

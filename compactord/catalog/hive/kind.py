@@ -12,7 +12,6 @@ HIVE = CatalogKind(
     options=(
         "uri",
         "hive-conf-dir",
-        "hadoop-conf-dir",
         "location-in-properties",
         "metastore.client.class",
         # Of Java's clients and of changes to tables, which are not made here.

@@ -10,12 +10,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from xml.etree import ElementTree
 
 from compactord.catalog.options import read_option
 from compactord.errors import CatalogOptionInvalid
 from compactord.paimon.options.values import boolean, duration_ms, integer
 from compactord.redaction import has_credentials
+from compactord.storage.hdfs.settings import default_fs, site_properties
 
 _ADDRESS = re.compile(r"(?:thrift://)?(?:\[([^]/@]+)\]|([^:/@,\[\]]+)):([0-9]{1,5})/?")
 _FORMS = "thrift://host:9083, or several with commas"
@@ -82,7 +82,7 @@ def hive_options(
         addresses=_addresses(options.get("uri") or merged.get("hive.metastore.uris", "")),
         location_in_properties=read_option(merged, "location-in-properties", boolean, False),
         batch_size=batch_size if batch_size > 0 else _BATCH_DEFAULT,
-        default_fs=given_fs or site.get(_DEFAULT_FS) or _core_site_fs(options, environment),
+        default_fs=given_fs or site.get(_DEFAULT_FS) or default_fs(store_options, environment),
         is_locked=read_option(options, "lock.enabled", boolean, is_locked),
         lock_sleep_max_ms=read_option(merged, "lock-check-max-sleep", duration_ms, 8_000),
         lock_timeout_ms=read_option(merged, "lock-acquire-timeout", duration_ms, 8 * 60_000),
@@ -110,30 +110,6 @@ def _addresses(uris: str) -> tuple[Address, ...]:
     return tuple(found)
 
 
-def _hive_site(options: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
+def _hive_site(options: Mapping[str, str], environment: Mapping[str, str]) -> Mapping[str, str]:
     folder = options.get("hive-conf-dir") or environment.get("HIVE_CONF_DIR")
-    return _site(Path(folder) / "hive-site.xml", "hive-conf-dir") if folder else {}
-
-
-def _core_site_fs(options: Mapping[str, str], environment: Mapping[str, str]) -> str:
-    """`fs.defaultFS` of the first core-site.xml where Java looks for one; else empty."""
-    home = environment.get("HADOOP_HOME")
-    folders = [options.get("hadoop-conf-dir"), environment.get("HADOOP_CONF_DIR")]
-    folders += [f"{home}/conf", f"{home}/etc/hadoop"] if home else []
-    for folder in filter(None, folders):
-        path = Path(folder) / "core-site.xml"
-        if path.is_file():
-            return _site(path, "hadoop-conf-dir").get(_DEFAULT_FS, "")
-    return ""
-
-
-def _site(path: Path, option: str) -> dict[str, str]:
-    """The properties of a file of Hadoop's; whoever writes it is trusted like the options."""
-    try:
-        root = ElementTree.parse(path).getroot()
-    except (OSError, ElementTree.ParseError) as error:
-        raise CatalogOptionInvalid(option, f"a folder with {path.name} ({error})") from None
-    return {
-        (each.findtext("name") or "").strip(): (each.findtext("value") or "").strip()
-        for each in root.iter("property")
-    }
+    return site_properties(Path(folder) / "hive-site.xml", "hive-conf-dir") if folder else {}

@@ -132,7 +132,7 @@ def test_the_schemas_of_a_table_that_has_its_first_one_are_not_listed() -> None:
             "viewfs://bucket/w",
             "warehouse viewfs://bucket/w: scheme viewfs:// is not supported yet; "
             "local and mounted file systems are, and "
-            "s3://, s3a://, s3n://, gs://, abfs://, abfss://, wasb://, wasbs://, oss://; "
+            "s3://, s3a://, s3n://, gs://, abfs://, abfss://, wasb://, wasbs://, oss://, hdfs://; "
             "others by fsspec, with the option fsspec.enabled",
         ),
         ("file:w", "warehouse file:w: a file: URI needs an absolute path, as in file:///data/wh"),

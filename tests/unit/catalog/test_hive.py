@@ -117,7 +117,7 @@ def test_a_table_that_was_made_again_has_another_identity(stack: ExitStack) -> N
         ("s3://b/wh", "s3://b/t", {}, "locked"),
         ("s3://b/wh", "s3://b/t", {"lock.enabled": "false"}, "without a lock"),
         ("s3://b/wh", "file:/x", {}, "locked"),
-        ("/wh", "hdfs://nn/x", {}, "scheme hdfs:// is not supported yet"),
+        ("/wh", "viewfs://nn/x", {}, "scheme viewfs:// is not supported yet"),
     ],
 )
 def test_the_lock_follows_the_warehouse_and_safety_the_table(
@@ -259,7 +259,7 @@ def test_doctor_tries_the_lock_and_names_what_is_refused(
 ) -> None:
     keyed(tmp_path, "d.t", commits=1)
     metastore = Metastore(
-        table("d", "t", f"file:{tmp_path}/d.db/t"), table("d", "u", "hdfs://nn/x")
+        table("d", "t", f"file:{tmp_path}/d.db/t"), table("d", "u", "viewfs://nn/x")
     )
     uri = stack.enter_context(running(metastore))
     options = [f"--catalog-option=uri={uri}", "--catalog-option=lock.enabled=true"]
@@ -270,5 +270,7 @@ def test_doctor_tries_the_lock_and_names_what_is_refused(
     assert checks["warehouse: lock"]["verdict"] == checks["warehouse: tables"]["verdict"] == "ok"
     refused = checks["warehouse: refused"]
     assert refused["verdict"] == "warning"
-    assert refused["found"].startswith("1 table refused, first: table d.u is refused: hdfs://nn/x")
+    assert refused["found"].startswith(
+        "1 table refused, first: table d.u is refused: viewfs://nn/x"
+    )
     assert metastore.held == set()

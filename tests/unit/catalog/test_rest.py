@@ -351,8 +351,8 @@ def test_an_external_table_follows_unlocked_writers_by_its_store(
     catalog = _catalog(server)
     with pytest.raises(UnsupportedTable, match="without a lock Java's writers replace"):
         catalog.open(catalog.find_table("db.e"))
-    server.tables["db.e"].shown = "hdfs://name/e"
-    with pytest.raises(UnsupportedTable, match="hdfs:// is not supported"):
+    server.tables["db.e"].shown = "viewfs://name/e"
+    with pytest.raises(UnsupportedTable, match="viewfs:// is not supported"):
         catalog.open(catalog.find_table("db.e"))
     assert lake.compact(catalog) == [7]
 

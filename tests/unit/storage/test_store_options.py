@@ -349,8 +349,8 @@ def test_options_without_an_effect_are_known(
 @pytest.mark.parametrize(
     "scheme", [scheme for store in STORES.known for scheme in store.schemes if store.prefixes]
 )
-def test_a_location_without_a_bucket_is_refused(scheme: str) -> None:
-    with pytest.raises(UsageError, match="bucket is missing"):
+def test_a_location_that_names_no_store_is_refused(scheme: str) -> None:
+    with pytest.raises(UsageError, match=r"(bucket|name service) is missing"):
         _spec(scheme, "", {})
 
 

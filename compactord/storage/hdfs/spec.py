@@ -1,0 +1,77 @@
+"""Locations in HDFS: which name service, what a client has to know of it, and the path there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from compactord.errors import UsageError
+from compactord.storage.base import HADOOP, Located, Store
+from compactord.storage.hdfs.settings import (
+    CONF_DIR,
+    PROPERTIES,
+    address_of,
+    is_known,
+    settings_of,
+)
+
+if TYPE_CHECKING:
+    from compactord.storage.hdfs.store import HdfsStorage
+
+# What the extra `hdfs` names: compactord itself is in no package index.
+INSTALL_HDFS = "pip install 'hdfs-native>=0.14.7,<0.15'"
+# Of a call without an answer.
+ANSWER_S = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HdfsSpec:
+    """A name service as the user wrote it, `hdfs://service`, with which paths begin.
+
+    `settings` are Hadoop's properties of it. Tickets and user are found where it is opened.
+    """
+
+    root: str
+    settings: tuple[tuple[str, str], ...] = ()
+    answer_s: float = ANSWER_S
+
+    @property
+    def address(self) -> str:
+        """The URL that is connected to."""
+        return address_of(self.root.partition("://")[2], dict(self.settings))
+
+    def open(self) -> HdfsStorage:
+        """Asks nothing. Raises `UsageError` when the extra is missing."""
+        # Imported here: the package has to be usable without the extra.
+        try:
+            from compactord.storage.hdfs.store import HdfsStorage
+        except ImportError as error:
+            raise UsageError(
+                f"{self.root}: HDFS needs a package that is not installed "
+                f"({error.name or error}): {INSTALL_HDFS}"
+            ) from None
+        return HdfsStorage(self)
+
+
+def _locate(location: str, options: Mapping[str, str]) -> Located:
+    """The name service of a URL, and the URL without slashes at its end."""
+    scheme, _, rest = location.partition(":")
+    service, _, path = rest.removeprefix("//").partition("/")
+    if not service:
+        raise UsageError(
+            f"{location}: a name service is missing, as in {scheme}://service/warehouse or "
+            f"{scheme}://namenode:8020/warehouse"
+        )
+    settings = settings_of(service, options)
+    root = f"hdfs://{service}"
+    path = path.strip("/")
+    return Located(
+        spec=HdfsSpec(root=root, settings=tuple(sorted(settings.items()))),
+        path=f"{root}/{path}" if path else root,
+        unknown=tuple(key for key in options if not is_known(key.removeprefix(HADOOP))),
+        known=(CONF_DIR, *settings),
+    )
+
+
+HDFS = Store(schemes=("hdfs",), locate=_locate, prefixes=(CONF_DIR, PROPERTIES))
