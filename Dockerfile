@@ -39,7 +39,9 @@ COPY --chmod=755 deploy/image/decommission.py /opt/compactord/bin/decommission
 FROM ${BASE}
 # hadolint ignore=DL3008
 RUN apt-get update \
- && apt-get install --yes --no-install-recommends openjdk-17-jre-headless python3 tini tzdata \
+ # Kerberos, for HDFS, is loaded where a name node asks for it.
+ && apt-get install --yes --no-install-recommends \
+        libgssapi-krb5-2 openjdk-17-jre-headless python3 tini tzdata \
  && rm -rf /var/lib/apt/lists/* \
  # Nothing in here has to gain rights.
  && find / -xdev -type f -perm /6000 -exec chmod a-s {} + \

@@ -44,6 +44,7 @@ def test_each_part_of_the_chart_has_a_values_file_that_renders_it() -> None:
         "adls-values",
         "everything-values",
         "gcs-values",
+        "hdfs-values",
         "hive-values",
         "local-on-volume-values",
         "rest-values",
@@ -154,8 +155,10 @@ def test_selectors_ports_and_volumes_fit_together(values: Path) -> None:
         assert service["spec"]["selector"].items() <= labels.items()
         assert {port["targetPort"] for port in service["spec"]["ports"]} <= ports
     assert "http" in ports
-    volumes = {volume["name"] for volume in pod_of(values)["volumes"]}
-    assert {mount["name"] for mount in container["volumeMounts"]} == volumes
+    pod = pod_of(values)
+    containers = (*pod.get("initContainers", ()), *pod["containers"])
+    mounts = {mount["name"] for each in containers for mount in each.get("volumeMounts", ())}
+    assert mounts == {volume["name"] for volume in pod["volumes"]}
     accounts = {o["metadata"]["name"] for o in objects_of(values) if o["kind"] == "ServiceAccount"}
     assert pod_of(values)["serviceAccountName"] in accounts
 
@@ -357,6 +360,8 @@ def _egress(values: Path, *arguments: str) -> dict[str, list[Object]]:
             ],
             [443, 9084, 9083],
         ),
+        (["config.catalogs.lake.warehouse=hdfs://lake/wh"], [8020, 9866]),
+        (["config.catalogs.lake.warehouse=hdfs://node:9000/wh"], [9000, 9866]),
         (["config.spark.master=spark://head:7077"], [7077]),
         (["config.spark.master=sc://connect"], [15002]),
     ],
@@ -412,7 +417,7 @@ def test_what_is_named_by_reference_needs_an_egress_of_its_own(option: str) -> N
         (
             S3,
             [
-                "In object stores: archive, lake.",
+                "In object stores and HDFS: archive, lake.",
                 "lets the daemon out to TCP 443, 9000, 5432, executors to TCP 443, 9000 of any",
             ],
         ),

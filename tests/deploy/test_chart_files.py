@@ -30,7 +30,7 @@ from tests.deploy.rendering import CHART, ROOT, chart_files, helm, manifests, te
         (["config.shutdown.grace=2 d"], "is no duration with its unit, such as 300 s"),
         (["config.service.http.port=0"], "probes need a certain one"),
         (["config.service.http.bind=127.0.0.1"], "cannot be reached by probes"),
-        (["config.catalogs.lake.warehouse=hdfs://name/wh"], "is not supported yet"),
+        (["config.catalogs.lake.warehouse=viewfs://name/wh"], "is not supported yet"),
         (
             [r"config.catalogs.lake.options.s3\.secret-key=hunter2"],
             "a ConfigMap is no place for a secret; write ${file:/run/secrets/compactord/NAME}",

@@ -1,6 +1,6 @@
 {{/* Where the configuration leads the pods: the ports of stores and databases that it names. */}}
 
-{{/* Names of the catalogs whose tables are, or may be, in object stores, as JSON. */}}
+{{/* Names of the catalogs whose tables are, or may be, behind a network, as JSON. */}}
 {{- define "compactord.objectStores" -}}
 {{- $names := list }}
 {{- range $name, $catalog := .Values.config.catalogs }}
@@ -24,22 +24,27 @@
 {{- end }}
 {{- end }}
 
-{{/* Ports of object stores, as JSON; 443 is also that of what gives out tokens (STS, Entra ID, Google). */}}
+{{/* Ports of stores, as JSON; 443 is also that of what gives out tokens (STS, Entra ID, Google). */}}
 {{- define "compactord.storePorts" -}}
 {{- $ports := list }}
 {{- range $name := include "compactord.objectStores" . | fromJsonArray }}
 {{- $catalog := index $.Values.config.catalogs $name }}
 {{- $options := dig "options" dict $catalog | default dict }}
+{{- if regexMatch "^(?i)hdfs:" $catalog.warehouse }}
+{{- /* A name node, and where data nodes usually listen. */}}
+{{- $ports = concat $ports (list (include "compactord.endpointPort" (list "warehouse" $catalog.warehouse 8020) | int) 9866) }}
+{{- else }}
 {{- $ports = append $ports 443 }}
+{{- end }}
 {{- $plain := 443 }}
 {{- range $key, $value := $options }}
 {{- if and (regexMatch "[.](ssl[.]enabled|secure[.]connections|always[.]use[.]https)$" $key) (eq ($value | toString | lower) "false") }}{{ $plain = 80 }}{{ end }}
 {{- end }}
-{{- $ports = append $ports $plain }}
+{{- if not (regexMatch "^(?i)hdfs:" $catalog.warehouse) }}{{ $ports = append $ports $plain }}{{ end }}
 {{- range $key, $value := $options }}
 {{- /* A REST catalog's server lends keys, for which workers ask it, too. */}}
 {{- $isServer := and (eq $key "uri") (eq (dig "metastore" "filesystem" $catalog) "rest") }}
-{{- if or $isServer (regexMatch "^(s3|s3a|fs)[.].*(endpoint|storage[.]root[.]url)$" $key) }}
+{{- if or $isServer (regexMatch "^(s3|s3a|fs)[.].*(endpoint|storage[.]root[.]url)$|^(hadoop[.])?dfs[.]namenode[.]rpc-address[.]" $key) }}
 {{- include "compactord.requireKnown" (list $ $name $key $value) }}
 {{- $ports = append $ports (include "compactord.endpointPort" (list $key ($value | toString) $plain) | int) }}
 {{- end }}

@@ -162,8 +162,8 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 {{- range $name, $catalog := $config.catalogs }}
 {{- if regexMatch "^[A-Za-z][A-Za-z0-9+.-]*:" $catalog.warehouse }}
-{{- if not (regexMatch "^(?i)(file|s3|s3a|s3n|gs|abfs|abfss|wasb|wasbs|oss):" $catalog.warehouse) }}
-{{- fail (printf "config.catalogs.%s.warehouse: %s is not supported yet; mounted file systems are, and s3://, gs://, abfss:// and oss://" $name $catalog.warehouse) }}
+{{- if not (regexMatch "^(?i)(file|s3|s3a|s3n|gs|abfs|abfss|wasb|wasbs|oss|hdfs):" $catalog.warehouse) }}
+{{- fail (printf "config.catalogs.%s.warehouse: %s is not supported yet; mounted file systems are, and hdfs://, s3://, gs://, abfss:// and oss://" $name $catalog.warehouse) }}
 {{- end }}
 {{- end }}
 {{- range $key, $value := dig "options" dict $catalog | default dict }}
