@@ -64,7 +64,7 @@ class HdfsStorage:
     ) -> None:
         self._spec = spec
         self._policy = policy or RetryPolicy(clock=SystemClock())
-        self._attempts = TimedAttempts(self._policy.clock, breaker, named_errors)
+        self._attempts = TimedAttempts(breaker, named_errors)
         client_of(spec)
 
     def guarded(self, breaker: Breaker) -> HdfsStorage:
