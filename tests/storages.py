@@ -183,6 +183,18 @@ class RequestCounter(RecordingStorage):
         return [call for call in self.log if call.method != "open_output"]
 
 
+class RangeLog(RequestCounter):
+    """Remembers which bytes were asked for, and how many of them are asked for at once."""
+
+    def __init__(self, inner: Storage) -> None:
+        super().__init__(inner)
+        self.spans: list[tuple[int, int]] = []
+
+    def read_range(self, path: str, start: int, size: int) -> bytes:
+        self.spans.append((start, size))
+        return super().read_range(path, start, size)
+
+
 class HookedStorage(WatchedStorage):
     """Asks `before` before each call takes effect and tells `after` afterwards."""
 

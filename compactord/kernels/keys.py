@@ -58,10 +58,12 @@ def slice_range(
     if batch.num_rows == 0 or (lower is None and upper is None):
         return batch
     keys = BatchKeys(batch, key_columns)
-    start = 0 if lower is None else keys.count_below(BatchKeys(lower, key_columns)[0])
-    if upper is None:
-        return batch.slice(start)
-    end = keys.count_below(BatchKeys(upper, key_columns)[0], start)
+    start, end = 0, batch.num_rows
+    # Most batches of a range lie in it as a whole.
+    if lower is not None and keys[0] < (bound := BatchKeys(lower, key_columns)[0]):
+        start = keys.count_below(bound)
+    if upper is not None and keys[end - 1] >= (bound := BatchKeys(upper, key_columns)[0]):
+        end = keys.count_below(bound, start)
     return batch.slice(start, end - start)
 
 

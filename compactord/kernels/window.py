@@ -4,17 +4,19 @@ A window never splits a key: it ends with the smallest of the runs' last buffere
 More rows are read from the run with that key until enough rows are buffered. If runs may have a key
 more than once, the window ends before that key, because the run may have more rows of it.
 
-Batches are first cut into pieces of at most `window_rows` rows and `window_bytes / (runs + 1)`
+Batches are first cut into pieces of at most `window_rows` rows and `2 * window_bytes / (runs + 2)`
 bytes, so that the size of a window does not depend on the size of batches. Each run needs one
-buffered piece, which gives its last key; the last piece that is read may exceed the limit.
+buffered piece, which gives its last key. On average half of it goes beyond the window, so that half
+of it counts; the last piece that is read may exceed the limit.
 
-Memory: at most `window_rows + (runs + 1) * piece_rows` rows and `2 * window_bytes` bytes are
+Memory: at most `window_rows + (runs / 2 + 1) * piece_rows` rows and `2 * window_bytes` bytes are
 buffered at any time, including the window (more bytes only if single rows are larger than a piece;
 dictionaries are not counted). One batch per run is in memory until its last piece is merged.
 """
 
 from __future__ import annotations
 
+import heapq
 from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
@@ -48,7 +50,7 @@ def windows(
     buffers = [
         _RunBuffer(
             index,
-            _pieces(run, window_rows, window_bytes // (len(runs) + 1)),
+            _pieces(run, window_rows, 2 * window_bytes // (len(runs) + 2)),
             key_columns,
             keys_repeat=keys_repeat,
         )
@@ -57,23 +59,28 @@ def windows(
     while True:
         for buffer in buffers:
             buffer.ensure()
-        growing = [buffer for buffer in buffers if not buffer.is_exhausted]
-        while growing:
-            if sum(buffer.rows for buffer in buffers) >= window_rows:
-                break
-            if sum(buffer.size_bytes for buffer in buffers) >= window_bytes:
-                break
-            behind = min(growing, key=_RunBuffer.last_key)
+        growing = [(b.last_key(), b.index) for b in buffers if not b.is_exhausted]
+        heapq.heapify(growing)
+        rows = sum(buffer.counted_rows for buffer in buffers)
+        size_bytes = sum(buffer.counted_bytes for buffer in buffers)
+        while growing and rows < window_rows and size_bytes < window_bytes:
+            behind = buffers[growing[0][1]]
+            rows -= behind.counted_rows
+            size_bytes -= behind.counted_bytes
             behind.read()
+            rows += behind.counted_rows
+            size_bytes += behind.counted_bytes
             if behind.is_exhausted:
-                growing.remove(behind)
-        bound = min((buffer.last_key() for buffer in growing), default=None)
+                heapq.heappop(growing)
+            else:
+                heapq.heapreplace(growing, (behind.last_key(), behind.index))
+        bound = growing[0][0] if growing else None
         window = [buffer.cut(bound) for buffer in buffers]
         if any(window):
             yield window
         elif growing:
             # The run with the smallest last key has rows of one key only in its buffer.
-            min(growing, key=_RunBuffer.last_key).read()
+            buffers[growing[0][1]].read()
         if bound is None:
             return
 
@@ -107,7 +114,7 @@ class _RunBuffer:
         *,
         keys_repeat: bool,
     ) -> None:
-        self._index = index
+        self.index = index
         self._batches = pieces
         self._key_columns = key_columns
         self._keys_repeat = keys_repeat
@@ -119,6 +126,16 @@ class _RunBuffer:
 
     def last_key(self) -> Key:
         return self._pieces[-1].last_key
+
+    @property
+    def counted_rows(self) -> int:
+        """Rows that count for the limit: half of the last piece, which goes beyond the window."""
+        return self.rows - self._pieces[-1].rows // 2 if self._pieces else 0
+
+    @property
+    def counted_bytes(self) -> int:
+        """As `counted_rows`."""
+        return self.size_bytes - self._pieces[-1].size_bytes // 2 if self._pieces else 0
 
     def ensure(self) -> None:
         """Read a piece if none is buffered."""
@@ -138,11 +155,11 @@ class _RunBuffer:
         for name in self._key_columns:
             nulls = batch.column(name).null_count
             if nulls:
-                raise TaskError(f"run {self._index}: key column {name} holds {nulls} nulls")
+                raise TaskError(f"run {self.index}: key column {name} holds {nulls} nulls")
         piece = _Piece(batch, size_bytes, self._key_columns)
         if piece.last_key < piece.first_key or self._is_behind(piece.first_key):
             raise TaskError(
-                f"run {self._index} is not sorted by its key: after {self._last_read} came a "
+                f"run {self.index} is not sorted by its key: after {self._last_read} came a "
                 f"batch from {piece.first_key} to {piece.last_key}"
             )
         self._last_read = piece.last_key

@@ -126,8 +126,8 @@ def _sizes(runs: int, share: float) -> tuple[int, int, int]:
         return int(low + share * (high - low))
 
     window = between(MIN_WINDOW_ROWS, MAX_WINDOW_ROWS)
-    # Batches larger than a run's part of a window would only take memory.
-    batch = min(MAX_BATCH_ROWS, max(MIN_BATCH_ROWS, window // max(1, runs)))
+    # Half of a run's last batch goes beyond a window: larger ones would only take memory.
+    batch = min(MAX_BATCH_ROWS, max(MIN_BATCH_ROWS, 2 * window // (runs + 2)))
     return batch, window, between(MIN_GROUP_ROWS, MAX_GROUP_ROWS)
 
 

@@ -42,10 +42,6 @@ _TIMES = (TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ)
 # About as many keys are sampled from a run.
 _SAMPLE_ROWS = 1 << 16
 _BATCH_ROWS = 1 << 16
-# Decoding cannot begin inside a row group. If files have one group each, a subcompaction also
-# decodes all rows below its range; such a row costs about a third of a row in the range.
-_DECODE_SHARE = 1 / 3
-_FEW_GROUPS = 2.0
 # Files whose footers are fetched at once.
 _EXPECTED_FILES = 16
 
@@ -81,22 +77,6 @@ def cut_ranges(
     return tuple(KeyRange(lower=lower, upper=upper) for lower, upper in itertools.pairwise(edges))
 
 
-def _shares(count: int, *, decodes_from_start: bool) -> list[float]:
-    """The shares of the rows below each cut, so that all subcompactions take the same time.
-
-    With decoding from the start the range from x to y costs d*y + (1 - d)*(y - x).
-    """
-    if not decodes_from_start:
-        return [cut / count for cut in range(1, count)]
-    keep = 1 - _DECODE_SHARE
-    cost = 1 / sum(keep**place for place in range(count))
-    shares, last = [], 0.0
-    for _ in range(count - 1):
-        last = cost + keep * last
-        shares.append(last)
-    return shares
-
-
 def _is_number(keys: tuple[DataField, ...]) -> bool:
     return len(keys) == 1 and isinstance(keys[0].type, AtomicType) and keys[0].type.root in _NUMBERS
 
@@ -104,23 +84,17 @@ def _is_number(keys: tuple[DataField, ...]) -> bool:
 class _NumberGroups:
     """Bounds and rows of all row groups, for a key that is one number."""
 
-    def __init__(
-        self, groups: Sequence[tuple[int, int, int]], type_: AtomicType, *, few_groups: bool
-    ) -> None:
+    def __init__(self, groups: Sequence[tuple[int, int, int]], type_: AtomicType) -> None:
         self._low, self._high, self._rows = (
             np.array(column, np.float64) for column in zip(*groups, strict=True)
         )
         self._first = min(group[0] for group in groups)
         self._last = max(group[1] for group in groups)
         self._type = type_
-        self._few_groups = few_groups
 
     def cut(self, count: int) -> list[bytes]:
         total = float(self._rows.sum())
-        cuts = [
-            self._quantile(share * total)
-            for share in _shares(count, decodes_from_start=self._few_groups)
-        ]
+        cuts = [self._quantile(part / count * total) for part in range(1, count)]
         # A cut at the first key would make an empty range.
         distinct = sorted(set(cuts) - {self._first})
         unit = nanos_per_unit(self._type) if self._type.root in _TIMES else 1
@@ -155,8 +129,7 @@ def _number_groups(sections: Sections, key: DataField) -> _NumberGroups | None:
             groups.append((*group.bounds, group.rows))
     if not groups:
         return None
-    few_groups = len(groups) < _FEW_GROUPS * len(inputs)
-    return _NumberGroups(groups, key.type, few_groups=few_groups)
+    return _NumberGroups(groups, key.type)
 
 
 def _expect(inputs: Sequence[Input]) -> None:
@@ -167,12 +140,9 @@ def _expect(inputs: Sequence[Input]) -> None:
 def _cut_by_keys(sections: Sections, fields: Sequence[DataField], count: int) -> list[bytes]:
     samples: list[pa.RecordBatch] = []
     weights: list[npt.NDArray[np.float64]] = []
-    files = groups = 0
     for section in sections:
         run = max(section, key=_row_count)
-        files += len(run)
         _expect(run[:_EXPECTED_FILES])
-        groups += sum(len(each.row_groups()) for each in run)
         sample = _sample(run)
         samples += sample
         sampled = sum(batch.num_rows for batch in sample)
@@ -180,8 +150,8 @@ def _cut_by_keys(sections: Sections, fields: Sequence[DataField], count: int) ->
         weights.append(np.full(sampled, rows / max(1, sampled)))
     keys = pa.Table.from_batches(samples, schema=value_schema(fields))
     below = np.cumsum(np.concatenate(weights))
-    shares = _shares(count, decodes_from_start=groups < _FEW_GROUPS * files)
-    rows_at = np.searchsorted(below, np.array(shares) * below[-1], side="right")
+    shares = np.arange(1, count) / count
+    rows_at = np.searchsorted(below, shares * below[-1], side="right")
     distinct = sorted(set(np.minimum(rows_at, keys.num_rows - 1).tolist()) - {0})
     return [
         encode_row(

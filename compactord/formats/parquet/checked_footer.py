@@ -148,14 +148,24 @@ _OLD_INTEGERS = {
 
 
 class Footer(NamedTuple):
-    """`groups` are as stored, `arrow` declares INT96 as 12 fixed bytes (see `int96_footers`)."""
+    """`groups` are as stored; `arrow` declares INT96 as 12 fixed bytes (see `int96_footers`).
+
+    `declared` is what Arrow decoded.
+    """
 
     arrow: pq.FileMetaData
     groups: list[Struct]
+    declared: Struct
 
     def chunk(self, group: int, leaf: int) -> Struct:
         """ColumnChunk."""
         found: Struct = self.groups[group][Group.COLUMNS].value.values[leaf]
+        return found
+
+    def declared_meta(self, group: int, leaf: int) -> Struct:
+        """ColumnMetaData as Arrow reads it."""
+        chunks = self.declared[File.GROUPS].value.values[group][Group.COLUMNS]
+        found: Struct = chunks.value.values[leaf][Chunk.META].value
         return found
 
 
@@ -210,7 +220,7 @@ def _checked(encoded: bytes, path: str) -> Footer:
         rows += _natural(group, Group.ROWS)
     if rows != _natural(fields, File.ROWS):
         raise ValueError(f"its row groups have {rows} rows, not as many as it declares")
-    return Footer(arrow, groups)
+    return Footer(arrow, groups, for_arrow)
 
 
 def _for_arrow(fields: Struct) -> Struct:

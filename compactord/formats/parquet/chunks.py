@@ -17,12 +17,11 @@ import pyarrow.parquet as pq
 from compactord.errors import FormatError
 from compactord.formats.parquet import thrift
 from compactord.formats.parquet.assembly import EncodedChunk, Location
+from compactord.formats.parquet.column_index import Bounds, bound_order, indexed_bounds
 from compactord.formats.parquet.int96_footers import restored_meta
 from compactord.formats.parquet.options import ParquetEncoding, codec_of
 from compactord.formats.parquet.pages import Page, checked_pages
-from compactord.formats.parquet.statistics import statistics_order
 from compactord.formats.parquet.structs import (
-    Chunk,
     Codec,
     ColumnIndex,
     Encoding,
@@ -33,7 +32,7 @@ from compactord.formats.parquet.structs import (
     Statistics,
     Type,
 )
-from compactord.formats.parquet.thrift import Kind, Struct, Typed, required, required_list
+from compactord.formats.parquet.thrift import Kind, Struct, Typed
 from compactord.formats.parquet.whole_file import WholeFile
 from compactord.paimon.arrow import arrow_type
 from compactord.paimon.types import AtomicType, TypeRoot
@@ -86,17 +85,9 @@ class FlatColumn:
         return self.is_float or self.is_int96
 
 
-class _Bounds(NamedTuple):
-    """Bounds of a chunk or page, encoded as PLAIN; None if all values are null."""
-
-    low: bytes | None
-    high: bytes | None
-    nulls: int | None
-
-
 class _Placed(NamedTuple):
     page: Page
-    bounds: _Bounds
+    bounds: Bounds
 
 
 class StoredFile:
@@ -132,7 +123,7 @@ def copied_chunk(
     if not all(_is_as_written(file, column, encoding) for file in files):
         return None
     placed: list[_Placed] = []
-    totals: list[_Bounds] = []
+    totals: list[Bounds] = []
     encodings: dict[int, None] = {}
     chunk: Any = None
     for file in files:
@@ -208,21 +199,21 @@ def _is_plain(page: Page, column: FlatColumn) -> bool:
     return values == Encoding.PLAIN and definition in some and repetition in none
 
 
-def _chunk_bounds(chunk: pq.ColumnChunkMetaData, column: FlatColumn) -> _Bounds:
+def _chunk_bounds(chunk: pq.ColumnChunkMetaData, column: FlatColumn) -> Bounds:
     found = chunk.statistics
     if column.is_int96 or not found.has_min_max:
-        return _Bounds(None, None, found.null_count)
+        return Bounds(None, None, found.null_count)
     kind = chunk.physical_type
-    return _Bounds(_plain(found.min_raw, kind), _plain(found.max_raw, kind), found.null_count)
+    return Bounds(_plain(found.min_raw, kind), _plain(found.max_raw, kind), found.null_count)
 
 
 def _bounded(
-    file: StoredFile, group: int, leaf: int, pages: Sequence[Page], whole: _Bounds | None
+    file: StoredFile, group: int, leaf: int, pages: Sequence[Page], whole: Bounds | None
 ) -> Iterator[_Placed]:
     """Each page with its bounds: from the column index, else those of the chunk, also valid."""
-    bounds: Sequence[_Bounds]
+    bounds: Sequence[Bounds]
     if whole is None:
-        bounds = [_Bounds(None, None, None)] * len(pages)
+        bounds = [Bounds(None, None, None)] * len(pages)
     elif len(pages) == 1:
         bounds = [whole]
     else:
@@ -232,32 +223,18 @@ def _bounded(
     return map(_Placed, pages, bounds)
 
 
-def _part(whole: _Bounds, values: int) -> _Bounds:
+def _part(whole: Bounds, values: int) -> Bounds:
     """The bounds of a page, derived from those of its chunk."""
     if whole.low is None:
         return whole._replace(nulls=values)
     return whole if whole.nulls == 0 else whole._replace(nulls=None)
 
 
-def _indexed(file: StoredFile, group: int, leaf: int, pages: int) -> list[_Bounds] | None:
+def _indexed(file: StoredFile, group: int, leaf: int, pages: int) -> list[Bounds] | None:
     """The bounds of a chunk's pages from its column index; None if it has no usable one."""
-    try:
-        at = required(file.whole.footer.chunk(group, leaf), Chunk.COLUMN_INDEX_AT, Kind.I64)
-        index, _ = thrift.decode(file.whole.content, at)
-        is_null = required_list(index, ColumnIndex.NULL_PAGES, Kind.TRUE, Kind.FALSE)
-        lows = required_list(index, ColumnIndex.LOWS, Kind.BINARY)
-        highs = required_list(index, ColumnIndex.HIGHS, Kind.BINARY)
-        nulls: list[int | None] = [None] * pages
-        if ColumnIndex.NULL_COUNTS in index:
-            nulls = required_list(index, ColumnIndex.NULL_COUNTS, Kind.I64)
-    except ValueError:
-        return None
-    if any(len(column) != pages for column in (is_null, lows, highs, nulls)):
-        return None
-    return [
-        _Bounds(None, None, count) if null == Kind.TRUE else _Bounds(low, high, count)
-        for null, low, high, count in zip(is_null, lows, highs, nulls, strict=True)
-    ]
+    content = file.whole.content
+    chunk = file.whole.footer.chunk(group, leaf)
+    return indexed_bounds(chunk, lambda start, size: content[start : start + size], pages)
 
 
 def _plain(value: Any, physical_type: str) -> bytes:
@@ -271,23 +248,20 @@ def _plain(value: Any, physical_type: str) -> bytes:
     return bytes(value)
 
 
-def _order(bound: bytes, column: FlatColumn) -> Any:
-    kind = column.schema.physical_type
-    if kind in ("INT32", "INT64", "BOOLEAN"):
-        return int.from_bytes(bound, "little", signed=kind != "BOOLEAN")
-    return statistics_order(bound, column.type)
-
-
-def _statistics(chunks: Sequence[_Bounds], column: FlatColumn) -> Struct | None:
+def _statistics(chunks: Sequence[Bounds], column: FlatColumn) -> Struct | None:
     """Statistics over all chunks; None for floats."""
     if column.is_float:
         return None
+
+    def order(bound: bytes) -> Any:
+        return bound_order(bound, column.schema.physical_type, column.type)
+
     found = {Statistics.NULL_COUNT: thrift.i64(sum(chunk.nulls or 0 for chunk in chunks))}
     lows = [chunk.low for chunk in chunks if chunk.low is not None]
     highs = [chunk.high for chunk in chunks if chunk.high is not None]
     if lows:
-        found[Statistics.MAX] = thrift.binary(max(highs, key=lambda bound: _order(bound, column)))
-        found[Statistics.MIN] = thrift.binary(min(lows, key=lambda bound: _order(bound, column)))
+        found[Statistics.MAX] = thrift.binary(max(highs, key=order))
+        found[Statistics.MIN] = thrift.binary(min(lows, key=order))
     return found
 
 
@@ -335,7 +309,7 @@ def _locations(pages: Sequence[Page]) -> list[Location]:
     return found
 
 
-def _column_index(pages: Sequence[_Bounds]) -> bytes:
+def _column_index(pages: Sequence[Bounds]) -> bytes:
     index = {
         ColumnIndex.NULL_PAGES: thrift.items(
             Kind.TRUE, [Kind.TRUE if page.low is None else Kind.FALSE for page in pages]

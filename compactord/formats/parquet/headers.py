@@ -5,15 +5,16 @@ read one value more than the page has, or skip the page. Then the column's value
 rows, without an error. Each value of a header can be checked against the footer, the position of
 the next header or the page's levels.
 
-Headers are read of all row groups that are about to be read, one after the other. In local files
-this happens before they are decoded, and without page indexes: no checksum covers them either, and
-they would be additional reads. In files of object stores headers are checked as they arrive. Where
-reading ends before a chunk does, its sums are not known: the headers so far must then agree with
-the page index, or the rest is read for its headers.
+Headers of a row group are read before it is decoded, one after the other. In local files this needs
+no page indexes: no checksum covers them either, and they would be additional reads. In files of
+object stores headers are checked as they arrive. Where reading ends before a chunk does, its sums
+are not known: the headers so far must then agree with the page index, or the rest is read for its
+headers. Where it begins after the chunk, each header must agree.
 """
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -27,6 +28,7 @@ from compactord.formats.parquet.checked_footer import Footer
 from compactord.formats.parquet.leaves import top_column
 from compactord.formats.parquet.levels import are_levels, begins_with_levels
 from compactord.formats.parquet.page_headers import MOST_BYTES, PageHeader, Pages, one_name
+from compactord.formats.parquet.page_runs import ColumnPages
 from compactord.formats.parquet.structs import (
     Chunk,
     Codec,
@@ -46,25 +48,28 @@ _OF_LEVELS = frozenset({Encoding.RLE, Encoding.BIT_PACKED})
 def check_headers(
     pages: Pages,
     footer: Footer,
-    groups: Iterable[int],
+    group: int,
     row_schema: pa.Schema,
     path: str,
-) -> None:
-    """Raise `FormatError` unless all page headers of these row groups and columns are right.
+) -> dict[int, ColumnPages]:
+    """Raise `FormatError` unless all page headers of these columns in a row group are right.
 
-    With right headers Arrow reads the values that were written. Costs one small read per page; the
-    memory does not depend on the number of pages.
+    Returns the pages of each Parquet column; those of nested columns have no rows of their own.
+
+    With right headers Arrow reads the values that were written. Costs one small read per page.
 
     If the file and `row_schema` disagree on whether a column is nullable, either the table's schema
     has changed or the footer is damaged. Then a page is read to decide.
     """
-    leaves = read_leaves(footer, row_schema.names)
-    for group in groups:
-        # Arrow reads no pages of empty groups; its writer stores an empty dictionary and no data.
-        for leaf in leaves if footer.arrow.row_group(group).num_rows else ():
+    found: dict[int, ColumnPages] = {}
+    # Arrow reads no pages of empty groups; its writer stores an empty dictionary and no data.
+    if footer.arrow.row_group(group).num_rows:
+        for leaf in read_leaves(footer, row_schema.names):
             check = ChunkCheck(pages, footer, group, leaf, row_schema, path)
             check.require_inside()
             check.advance(check.end)
+            found[leaf] = check.found
+    return found
 
 
 def read_leaves(footer: Footer, names: Iterable[str]) -> list[int]:
@@ -80,7 +85,8 @@ def read_leaves(footer: Footer, names: Iterable[str]) -> list[int]:
 class ChunkCheck:
     """Checks the headers of one column chunk as its bytes arrive.
 
-    `locations`: its data pages by its page index, if that is known.
+    `locations`: its data pages by its page index, if that is known. `begin`: the offset of the page
+    from which on it is read. `needs_index`: headers that differ from the index are an error.
     """
 
     def __init__(
@@ -92,6 +98,9 @@ class ChunkCheck:
         row_schema: pa.Schema,
         path: str,
         locations: Sequence[Location] = (),
+        *,
+        begin: int | None = None,
+        needs_index: bool = False,
     ) -> None:
         self._pages = pages
         self._column = footer.arrow.schema.column(leaf)
@@ -102,10 +111,17 @@ class ChunkCheck:
         self._where = f"column {self._column.path}, row group {group}"
         self._path = path
         self._position, self.end = extent(self._meta)
+        self._start = self._position
+        self._needs_index = needs_index
+        self._offsets, self._first_rows = array("q"), array("q")
         self._values = 0
         self._encodings: Counter[tuple[int, ...]] = Counter()
         # Only a flat column has a value for each row.
         self._is_indexed = bool(locations) and not self._column.max_repetition_level
+        if begin is not None and begin > self._start:
+            locations = [each for each in locations if each.offset >= begin]
+            self._position, self._values = begin, locations[0].first_row
+        self._begin = self._position
         self._to_come = iter((*locations, Location(self.end, 0, self._rows)))
         self._expected = next(self._to_come)
 
@@ -117,6 +133,15 @@ class ChunkCheck:
         only = _only_encoding(self._meta)
         return all(of_values == only for of_values, *_ in self._encodings) and self._is_expected(
             self._position, self._values
+        )
+
+    @property
+    def found(self) -> ColumnPages:
+        """The data pages, once all headers are checked; `rows` only of a flat column."""
+        return ColumnPages(
+            self._start,
+            array("q", [*self._offsets, self.end]),
+            array("q", [*self._first_rows, self._values]),
         )
 
     def require_inside(self) -> None:
@@ -135,7 +160,7 @@ class ChunkCheck:
                 # The header of the first data page is right.
                 self._is_doubtful = False
                 levels = self._column.max_definition_level
-                _check_first_page(self._pages, self._meta, levels)
+                _check_first_page(self._pages, self._meta, levels, self._begin)
             if self._position >= self.end:
                 self._check_sums()
             elif self._encodings:
@@ -158,6 +183,10 @@ class ChunkCheck:
                 if self._is_indexed:
                     self._is_indexed = self._is_expected(position, values)
                     self._expected = next(self._to_come, self._expected)
+                if self._needs_index and not self._is_indexed:
+                    raise ValueError("its page index does not agree with its pages")
+                self._offsets.append(position)
+                self._first_rows.append(values)
                 found[header.encodings] += 1
                 values += header.values
             position = body + header.stored_size
@@ -177,7 +206,9 @@ class ChunkCheck:
         most = self._column.max_repetition_level
         if not most and self._values != self._rows:
             raise ValueError(f"it has {self._values} values for {self._rows} rows")
-        _check_encodings(self._meta, self._encodings, self._levels)
+        _check_encodings(
+            self._meta, self._encodings, self._levels, are_all=self._begin == self._start
+        )
 
 
 def _is_doubtful(column: pq.ColumnSchema, row_schema: pa.Schema) -> bool:
@@ -189,9 +220,9 @@ def _is_doubtful(column: pq.ColumnSchema, row_schema: pa.Schema) -> bool:
     return is_nullable != bool(column.max_definition_level)
 
 
-def _check_first_page(pages: Pages, meta: Struct, most: int) -> None:
+def _check_first_page(pages: Pages, meta: Struct, most: int, position: int) -> None:
     """Raise `ValueError` when the first page has levels but should not, or lacks them."""
-    position, end = extent(meta)
+    _, end = extent(meta)
     while position < end:
         fields, length = thrift.decode(pages.read(position, MOST_BYTES))
         stored_size = fields[Header.STORED_SIZE].value
@@ -215,16 +246,20 @@ def extent(meta: Struct) -> tuple[int, int]:
 
 
 def _check_encodings(
-    meta: Struct, found: Mapping[tuple[int, ...], int], levels: tuple[int, int]
+    meta: Struct,
+    found: Mapping[tuple[int, ...], int],
+    levels: tuple[int, int],
+    *,
+    are_all: bool,
 ) -> None:
-    """Check the encodings of all pages of a chunk."""
+    """Check the encodings of all pages of a chunk, or of its last ones if there is only one."""
     _check_named(meta, found, levels)
     # With a dictionary, PLAIN is that of the dictionary page or of pages after it became full.
     if len(_named(meta) - _OF_LEVELS) > 1 and Meta.ENCODING_STATS in meta:
         by_values: Counter[int] = Counter()
         for (of_values, *_), count in found.items():
             by_values[of_values] += count
-        if _counted(meta) != by_values:
+        if by_values != _counted(meta) if are_all else by_values.keys() != {_only_encoding(meta)}:
             raise ValueError("its pages have other encodings than the footer says")
 
 
@@ -235,6 +270,11 @@ def _check_named(meta: Struct, found: Iterable[tuple[int, ...]], levels: tuple[i
         used = {each for each, most in zip(of_levels, levels, strict=True) if most} - {Encoding.RLE}
         if not used | {of_values} <= named:
             raise ValueError("a page has an encoding that the footer does not name")
+
+
+def has_one_encoding(meta: Struct) -> bool:
+    """Whether the footer says that the values of all data pages have the same encoding."""
+    return _only_encoding(meta) is not None
 
 
 def _only_encoding(meta: Struct) -> int | None:

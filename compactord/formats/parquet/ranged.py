@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
 import pyarrow as pa
@@ -10,11 +10,12 @@ import pyarrow as pa
 from compactord.formats.parquet.checked_footer import Footer
 from compactord.formats.parquet.headers import ChunkCheck, extent, read_leaves
 from compactord.formats.parquet.page_headers import Pages
+from compactord.formats.parquet.page_runs import GroupPages
 from compactord.formats.parquet.pages import page_locations
 from compactord.formats.parquet.structs import Chunk
 from compactord.model import InputFile
 from compactord.storage.fetching import Fetcher, FileEnd
-from compactord.storage.ranges import Extent, Peek, RangedFile
+from compactord.storage.ranges import Check, Extent, Peek, RangedFile, Unchecked
 
 
 def extents(footer: Footer, groups: Iterable[int], names: Iterable[str]) -> list[Extent]:
@@ -35,27 +36,55 @@ def ranged_file(
     end: FileEnd,
     *,
     groups: Sequence[int],
+    paged: Sequence[GroupPages],
     row_schema: pa.Schema,
     held_bytes: int,
 ) -> RangedFile:
     """A file of which these row groups and columns are read; they are fetched from now on.
 
-    `row_schema`: the columns to read, as the table declares them. `end`: what is known of the
-    file's end, with or without its page index. Raises `FormatError` when the footer places one of
-    them outside the file.
+    `paged`: all these groups, if they are read by pages. `row_schema`: the columns to read, as the
+    table declares them. `end`: what is known of the file's end, with or without its page index.
+    Raises `FormatError` when the footer places one of them outside the file.
     """
+    by_group = {each.group: each for each in paged}
 
-    def check_of(each: Extent, peek: Peek) -> ChunkCheck:
-        pages = Pages(peek, file.size_bytes)
-        locations = page_locations(footer.chunk(each.group, each.column), end.read)
-        check = ChunkCheck(pages, footer, each.group, each.column, row_schema, file.path, locations)
+    def check_of(each: Extent, peek: Peek) -> Check:
+        of_group = by_group.get(each.group)
+        if of_group is not None and each.end == of_group.pages[each.column].offsets[0]:
+            return Unchecked(each, peek)
+        check = ChunkCheck(
+            Pages(peek, file.size_bytes),
+            footer,
+            each.group,
+            each.column,
+            row_schema,
+            file.path,
+            page_locations(footer.chunk(each.group, each.column), end.read),
+            begin=each.start,
+            needs_index=of_group is not None,
+        )
         check.require_inside()
         return check
 
     return RangedFile(
         partial(fetcher.range, file),
-        extents(footer, groups, row_schema.names),
+        [
+            part
+            for whole in extents(footer, groups, row_schema.names)
+            for part in _from_page(whole, by_group.get(whole.group))
+        ],
         check_of,
         size_bytes=file.size_bytes,
         held_bytes=held_bytes,
     )
+
+
+def _from_page(whole: Extent, of_group: GroupPages | None) -> Iterator[Extent]:
+    """The dictionary of a column and its pages from the first one that is read."""
+    if of_group is None or not of_group.row:
+        yield whole
+        return
+    column = of_group.pages[whole.column]
+    if column.dictionary_bytes:
+        yield whole._replace(end=column.offsets[0])
+    yield whole._replace(start=column.offsets[column.page_of(of_group.row)])

@@ -6,7 +6,8 @@ The reader keeps one batch of an open file in memory at a time.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -26,9 +27,11 @@ from compactord.formats.parquet import NAME
 from compactord.formats.parquet.checked_footer import Footer, read_footer
 from compactord.formats.parquet.conversion import check_convertible, converted
 from compactord.formats.parquet.dictionaries import check_indices
+from compactord.formats.parquet.group_pages import checked_pages, indexed_pages, is_flat
 from compactord.formats.parquet.headers import check_headers, read_leaves
 from compactord.formats.parquet.leaves import leaf_index
 from compactord.formats.parquet.page_headers import Pages
+from compactord.formats.parquet.page_runs import GroupPages, read_runs
 from compactord.formats.parquet.pages import estimated_pages_bytes, open_pages_bytes
 from compactord.formats.parquet.ranged import extents, ranged_file
 from compactord.formats.parquet.row_groups import groups_in_range, row_groups
@@ -43,12 +46,28 @@ from compactord.storage.ranges import RangedFile, held_limits
 BUFFER_BYTES = 32 << 10
 _NANOSECONDS = pa.timestamp("ns")
 
+# A file of an object store whose ranges are fetched, and its row groups if they are read by pages.
+_Fetched: TypeAlias = tuple[RangedFile, Sequence[GroupPages]]
+
+
+class _WrongIndexError(Exception):
+    """The first key that was read is not below the range: there may be keys of it before."""
+
+
+class _Part(NamedTuple):
+    """Batches of row groups from `group` on; `row`: the number of their first row in the file."""
+
+    group: int
+    row: int
+    begins_inside: bool
+    batches: Iterator[pa.RecordBatch]
+
 
 class ParquetInput(OpenFile):
     """An `OpenFile` that reads its footer once: it is kept until the rows are read."""
 
     _footer: Footer | None = None
-    _ranged: RangedFile | None = None
+    _fetched: _Fetched | None = None
     _held_bytes = 0
 
     def footer(self) -> Footer:
@@ -95,50 +114,70 @@ class ParquetInput(OpenFile):
         return least, most
 
     def start(self, layout: Layout, row_range: RowRange | None, held_bytes: int) -> None:
-        if not self.fetcher.is_needed or self._ranged is not None:
+        if not self.fetcher.is_needed or self._fetched is not None:
             return
         self._held_bytes = held_bytes
         self.expect()
         if self.fetcher.is_ranged(self.file) and self._footer is not None:
             with reading(self.file.path, NAME):
-                self._ranged = self._fetching(layout, row_range)
+                self._fetched = self._fetching(layout, row_range, by_index=True)
 
     def batches(
         self, layout: Layout, batch_rows: int, row_range: RowRange | None
     ) -> NumberedBatches:
-        path = self.file.path
+        try:
+            yield from self._batches(layout, batch_rows, row_range, by_index=True)
+        except _WrongIndexError:
+            # No row was returned yet.
+            yield from self._batches(layout, batch_rows, row_range, by_index=False)
+
+    def _batches(
+        self, layout: Layout, batch_rows: int, row_range: RowRange | None, *, by_index: bool
+    ) -> NumberedBatches:
+        path, schema = self.file.path, layout.row_schema
         with contextlib.ExitStack() as stack:
             stack.enter_context(reading(path, NAME))
             ranged: RangedFile | None = None
+            paged: Iterable[GroupPages] = ()
             if self.fetcher.is_ranged(self.file):
-                ranged, self._ranged = self._ranged or self._fetching(layout, row_range), None
+                fetched, self._fetched = self._fetched, None
+                ranged, paged = fetched or self._fetching(layout, row_range, by_index=by_index)
                 stack.callback(ranged.close)
                 stream = stack.enter_context(ranged.stream())
             else:
                 stream = stack.enter_context(self.fetcher.opened(self.file))
             footer, parquet = self._open(stream, layout)
-            columns = _matched(parquet.schema_arrow, layout, path)
-            if SEQUENCE_NUMBER.name in columns and self.file.sequence_number is None:
+            _matched(parquet.schema_arrow, layout, path)
+            if SEQUENCE_NUMBER.name in schema.names and self.file.sequence_number is None:
                 self._check_sequences(footer.arrow)
             groups = _groups(footer, row_range, path)
-            if ranged is None:
-                check_headers(Pages.of(stream), footer, groups, layout.row_schema, path)
-            row = sum(footer.arrow.row_group(i).num_rows for i in range(groups[0] if groups else 0))
-            # Ranges are given back group by group.
-            for part in [groups] if ranged is None else [[group] for group in groups]:
-                for batch in parquet.iter_batches(
-                    batch_size=batch_rows, row_groups=part, columns=columns, use_threads=False
-                ):
+            if ranged is None and row_range is not None and is_flat(footer, schema):
+                bounds = row_range if by_index else None
+                paged = checked_pages(stream, footer, groups, schema, bounds, path)
+            elif ranged is None:
+                for group in groups:
+                    check_headers(Pages.of(stream), footer, group, schema, path)
+            if paged:
+                parts = _by_pages(stream, footer, paged, layout, batch_rows)
+            else:
+                # Ranges are given back group by group.
+                together = [groups] if ranged is None else [[group] for group in groups]
+                parts = _by_groups(parquet, footer, together, layout, batch_rows)
+            for group, row, begins_inside, batches in parts:
+                for batch in batches:
                     check_indices(batch, layout.dictionaries, path)
-                    found = converted(batch, layout.row_schema, path)
+                    found = converted(batch, schema, path)
+                    if begins_inside and row_range is not None and _is_inside(found, row_range):
+                        raise _WrongIndexError
+                    begins_inside = False
                     if ranged is not None and _reaches_end(found, row_range):
-                        ranged.stop(part[0])
+                        ranged.stop(group)
                         yield row, found
                         return
                     yield row, found
                     row += batch.num_rows
                 if ranged is not None:
-                    ranged.finish(part[0])
+                    ranged.finish(group)
 
     def row_groups(self, column: DataField | None) -> Sequence[RowGroup]:
         footer = self.footer().arrow
@@ -153,8 +192,8 @@ class ParquetInput(OpenFile):
             stream = pa.BufferReader(content)
             footer, parquet = self._open(stream, layout)
             _matched(parquet.schema_arrow, layout, path)
-            groups = range(len(footer.groups))
-            check_headers(Pages.of(stream), footer, groups, layout.row_schema, path)
+            for group in range(len(footer.groups)):
+                check_headers(Pages.of(stream), footer, group, layout.row_schema, path)
         content = memoryview(content).cast("B")
         return WholeFile(input=self.file, content=content, footer=footer, parquet=parquet)
 
@@ -181,18 +220,25 @@ class ParquetInput(OpenFile):
         check_size(self.file, size)
         return read_footer(lambda start, length: stream.read_at(length, start), size, path)
 
-    def _fetching(self, layout: Layout, row_range: RowRange | None) -> RangedFile:
+    def _fetching(self, layout: Layout, row_range: RowRange | None, *, by_index: bool) -> _Fetched:
         """The ranges of a file that is not small; they are fetched from now on."""
-        footer = self.footer()
-        return ranged_file(
+        footer, schema, path = self.footer(), layout.row_schema, self.file.path
+        end = self.fetcher.taken_end(self.file)
+        groups = _groups(footer, row_range, path)
+        paged: list[GroupPages] = []
+        if by_index and row_range is not None and is_flat(footer, schema):
+            paged = indexed_pages(footer, groups, schema, row_range, end, path)
+        ranged = ranged_file(
             self.fetcher,
             self.file,
             footer,
-            self.fetcher.taken_end(self.file),
-            groups=_groups(footer, row_range, self.file.path),
-            row_schema=layout.row_schema,
+            end,
+            groups=groups,
+            paged=paged,
+            row_schema=schema,
             held_bytes=self._held_bytes,
         )
+        return ranged, paged
 
     def _open(self, stream: pa.NativeFile, layout: Layout) -> tuple[Footer, pq.ParquetFile]:
         """Raises `FormatError` unless size and row count are those in the manifest."""
@@ -242,6 +288,52 @@ def _groups(footer: Footer, row_range: RowRange | None, path: str) -> list[int]:
     return groups_in_range(footer.arrow, row_range, path)
 
 
+def _by_pages(
+    stream: pa.NativeFile,
+    footer: Footer,
+    paged: Iterable[GroupPages],
+    layout: Layout,
+    batch_rows: int,
+) -> Iterator[_Part]:
+    for each in paged:
+        batches = read_runs(
+            stream,
+            footer,
+            each,
+            names=layout.row_names,
+            dictionaries=layout.dictionaries,
+            batch_rows=batch_rows,
+        )
+        yield _Part(each.group, _rows_before(footer, each.group) + each.row, each.row > 0, batches)
+
+
+def _by_groups(
+    parquet: pq.ParquetFile,
+    footer: Footer,
+    together: Iterable[Sequence[int]],
+    layout: Layout,
+    batch_rows: int,
+) -> Iterator[_Part]:
+    for groups in together:
+        if groups:
+            batches = parquet.iter_batches(
+                batch_size=batch_rows,
+                row_groups=groups,
+                columns=list(layout.row_names),
+                use_threads=False,
+            )
+            yield _Part(groups[0], _rows_before(footer, groups[0]), False, batches)
+
+
+def _rows_before(footer: Footer, group: int) -> int:
+    return sum(footer.arrow.row_group(place).num_rows for place in range(group))
+
+
+def _is_inside(batch: pa.RecordBatch, row_range: RowRange) -> bool:
+    """Whether the first row of the batch is not below the range."""
+    return bool(row_range.from_lower(batch.slice(0, 1)).num_rows)
+
+
 def _reaches_end(batch: pa.RecordBatch, row_range: RowRange | None) -> bool:
     """Whether the batch's last row is at or above the end of the range: no later one is in it."""
     if row_range is None or row_range.upper is None or not batch.num_rows:
@@ -249,8 +341,8 @@ def _reaches_end(batch: pa.RecordBatch, row_range: RowRange | None) -> bool:
     return not row_range.below_upper(batch.slice(batch.num_rows - 1)).num_rows
 
 
-def _matched(found: pa.Schema, layout: Layout, path: str) -> list[str]:
-    """The names of the columns to read. Raises `FormatError` unless the file has every row column.
+def _matched(found: pa.Schema, layout: Layout, path: str) -> None:
+    """Raise `FormatError` unless the file has every row column.
 
     Columns are found by name, as in Java (utils/FormatReaderMapping.java). A field id that differs
     shows that the file has an older schema in which the name belonged to another column.
@@ -274,4 +366,3 @@ def _matched(found: pa.Schema, layout: Layout, path: str) -> list[str]:
                 path,
                 f"column {wanted.name} is stored as nanoseconds in 64 bits, not {wanted.type.unit}",
             )
-    return list(layout.row_names)

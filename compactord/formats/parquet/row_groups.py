@@ -17,8 +17,7 @@ from compactord.paimon.types import AtomicType, DataField
 def groups_in_range(footer: pq.FileMetaData, bounds: RowRange, path: str) -> list[int]:
     """The row groups that may have keys in the range: consecutive, because files are sorted."""
     name = bounds.key_columns[0]
-    if footer.schema.to_arrow_schema().field(name).type != arrow_type(bounds.first_type):
-        # An older file with another unit or scale: its statistics use that unit.
+    if not is_stored_as(footer, name, bounds.first_type):
         return list(range(footer.num_row_groups))
     column = leaf_index(footer, name, path)
     kept = [
@@ -27,6 +26,11 @@ def groups_in_range(footer: pq.FileMetaData, bounds: RowRange, path: str) -> lis
         if _may_overlap(footer.row_group(index).column(column), bounds)
     ]
     return list(range(kept[0], kept[-1] + 1)) if kept else []
+
+
+def is_stored_as(footer: pq.FileMetaData, name: str, type_: AtomicType) -> bool:
+    """Whether a column's statistics have the unit and scale of the type; older files may not."""
+    return bool(footer.schema.to_arrow_schema().field(name).type == arrow_type(type_))
 
 
 def _may_overlap(chunk: pq.ColumnChunkMetaData, bounds: RowRange) -> bool:
@@ -49,11 +53,9 @@ def row_groups(footer: pq.FileMetaData, column: DataField | None, path: str) -> 
     if column is None:
         return [RowGroup(group.num_rows) for group in groups]
     leaf = leaf_index(footer, column.name, path)
-    stored = footer.schema.to_arrow_schema().field(column.name)
-    if stored.type != arrow_type(column.type):
-        # The column has another unit or scale.
-        return [RowGroup(group.num_rows) for group in groups]
     assert isinstance(column.type, AtomicType), "keys are not nested"
+    if not is_stored_as(footer, column.name, column.type):
+        return [RowGroup(group.num_rows) for group in groups]
     return [RowGroup(group.num_rows, _bounds(group.column(leaf), column.type)) for group in groups]
 
 

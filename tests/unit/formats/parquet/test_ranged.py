@@ -24,7 +24,7 @@ from compactord.rewrite.reader import Input, InputReader
 from compactord.storage.base import Storage
 from compactord.storage.fetching import END_BYTES
 from compactord.storage.local import LocalStorage
-from tests.storages import Fault, FaultyStorage, RequestCounter
+from tests.storages import Fault, FaultyStorage, RangeLog, RequestCounter
 from tests.unit.rewrite.builders import (
     fields,
     input_file,
@@ -134,18 +134,6 @@ def test_a_file_that_fits_is_its_end_and_its_columns(tmp_path: Path) -> None:
     with contextlib.closing(reader_of(counter)) as reader:
         assert sum(rows.num_rows for rows in looked_at(reader, file).batches(1000)) == ROWS
     assert [call.method for call in counter.requests] == ["read_range", "read_range"]
-
-
-class RangeLog(RequestCounter):
-    """Remembers which bytes were asked for, and how many of them are asked for at once."""
-
-    def __init__(self, inner: Storage) -> None:
-        super().__init__(inner)
-        self.spans: list[tuple[int, int]] = []
-
-    def read_range(self, path: str, start: int, size: int) -> bytes:
-        self.spans.append((start, size))
-        return super().read_range(path, start, size)
 
 
 @pytest.mark.parametrize("held", HELD)

@@ -1,0 +1,142 @@
+"""Which pages of row groups are read for a range of keys.
+
+A part of a large merge begins at the page of keys that can hold its first key: the last page whose
+smallest key, by the column index, is below the range. Each other column begins at its page with
+the same row. The reader proves this by the first key that it decodes, which is below the range, as
+then are all before it. If it is not, the index is wrong, and the row group is read from its start,
+as are files without index and keys whose bounds say nothing.
+
+The rows of pages come from their headers. In an object store only those of the pages that are read
+arrive, so that the rows come from the page index and are compared with the headers later.
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import pyarrow as pa
+
+from compactord.formats.keyrange import RowRange
+from compactord.formats.parquet.checked_footer import Footer
+from compactord.formats.parquet.column_index import bound_order, indexed_bounds
+from compactord.formats.parquet.headers import (
+    check_headers,
+    extent,
+    has_one_encoding,
+    read_leaves,
+)
+from compactord.formats.parquet.leaves import leaf_index
+from compactord.formats.parquet.page_headers import Pages
+from compactord.formats.parquet.page_runs import ColumnPages, GroupPages
+from compactord.formats.parquet.pages import page_locations
+from compactord.formats.parquet.row_groups import is_stored_as
+from compactord.formats.parquet.structs import Chunk
+from compactord.storage.fetching import FileEnd
+
+
+def is_flat(footer: Footer, schema: pa.Schema) -> bool:
+    """Whether each row column is one Parquet column, with a value for each row."""
+    columns = [footer.arrow.schema.column(leaf) for leaf in read_leaves(footer, schema.names)]
+    return all(c.path in schema.names and not c.max_repetition_level for c in columns)
+
+
+def checked_pages(
+    stream: pa.NativeFile,
+    footer: Footer,
+    groups: Sequence[int],
+    schema: pa.Schema,
+    bounds: RowRange | None,
+    path: str,
+) -> Iterator[GroupPages]:
+    """The pages of these groups of a flat file, by all page headers, which are checked.
+
+    `bounds` None: from the first page on. Raises `FormatError`.
+    """
+
+    def read(start: int, size: int) -> bytes:
+        return bytes(stream.read_at(size, start))
+
+    for place, group in enumerate(groups):
+        pages = check_headers(Pages.of(stream), footer, group, schema, path)
+        if pages:
+            inside = bounds is not None and not place
+            row = _first_row(footer, group, pages, bounds, read, path) if inside else 0
+            yield GroupPages(group, pages, row)
+
+
+def indexed_pages(
+    footer: Footer,
+    groups: Sequence[int],
+    schema: pa.Schema,
+    bounds: RowRange,
+    end: FileEnd,
+    path: str,
+) -> list[GroupPages]:
+    """The pages of these groups of a flat file, by the page indexes at its end; none if unknown."""
+    found = []
+    for place, group in enumerate(groups):
+        if footer.arrow.row_group(group).num_rows:
+            pages = _indexed_pages(footer, group, schema, end)
+            if not pages:
+                return []
+            row = 0 if place else _first_row(footer, group, pages, bounds, end.read, path)
+            found.append(GroupPages(group, pages, row))
+    return found
+
+
+def _indexed_pages(
+    footer: Footer, group: int, schema: pa.Schema, end: FileEnd
+) -> dict[int, ColumnPages]:
+    """None, unless the pages lie side by side up to the end of the chunk and have one encoding.
+
+    How many pages have each of several encodings is not seen from those that are read.
+    """
+    rows = footer.arrow.row_group(group).num_rows
+    found = {}
+    for leaf in read_leaves(footer, schema.names):
+        chunk = footer.chunk(group, leaf)
+        meta = chunk[Chunk.META].value
+        start, chunk_end = extent(meta)
+        locations = page_locations(chunk, end.read)
+        offsets = [*(each.offset for each in locations), chunk_end]
+        first_rows = [*(each.first_row for each in locations), rows]
+        if (
+            not locations
+            or offsets[0] < start
+            or first_rows[0]
+            or [each.offset + each.size for each in locations] != offsets[1:]
+            or any(row >= following for row, following in itertools.pairwise(first_rows))
+            or not has_one_encoding(meta)
+        ):
+            return {}
+        found[leaf] = ColumnPages(start, offsets, first_rows)
+    return found
+
+
+def _first_row(
+    footer: Footer,
+    group: int,
+    pages: Mapping[int, ColumnPages],
+    bounds: RowRange | None,
+    read: Callable[[int, int], bytes | memoryview | None],
+    path: str,
+) -> int:
+    """The first row of the page of keys to begin with; 0 if bounds of pages are not known."""
+    if bounds is None or bounds.first_lower is None:
+        return 0
+    name, type_ = bounds.key_columns[0], bounds.first_type
+    if not is_stored_as(footer.arrow, name, type_):
+        return 0
+    leaf = leaf_index(footer.arrow, name, path)
+    keys = pages[leaf]
+    found = indexed_bounds(footer.chunk(group, leaf), read, len(keys.offsets) - 1) or []
+    lows = [each.low for each in found if each.low is not None]
+    if not lows or len(lows) < len(found):
+        return 0
+    physical = footer.arrow.schema.column(leaf).physical_type
+    page = bisect.bisect_left(
+        lows, bounds.first_lower, key=lambda low: bound_order(low, physical, type_)
+    )
+    return keys.rows[max(0, page - 1)]

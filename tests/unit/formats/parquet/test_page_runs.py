@@ -1,0 +1,341 @@
+"""Ranges of keys that begin inside a row group: the rows are those that lie in the range."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import random
+from collections.abc import Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from compactord.errors import FormatError
+from compactord.formats.keyrange import RowRange, row_range
+from compactord.formats.layout import keyed_layout
+from compactord.formats.parquet import thrift
+from compactord.formats.parquet.assembly import decoded_locations, footer_of
+from compactord.formats.parquet.structs import Chunk, ColumnIndex, File, Group
+from compactord.formats.parquet.thrift import Kind
+from compactord.model import InputFile, KeyRange
+from compactord.paimon.arrow import file_schema
+from compactord.paimon.binary_row import encode_row
+from compactord.paimon.types import DataField
+from compactord.paimon.wide_timestamps import from_nanoseconds
+from compactord.rewrite.reader import Input, InputReader
+from compactord.storage.base import Storage
+from compactord.storage.fetching import SMALL_FILE
+from compactord.storage.local import LocalStorage
+from tests.storages import RangeLog, RequestCounter
+from tests.unit.rewrite.builders import fields, input_file, write_parquet
+
+ROWS = 4_000
+PAGE_ROWS = 200
+VALUES = {
+    "v": "STRING",
+    "c": "STRING",
+    "d": "DECIMAL(30, 2)",
+    "t": "TIMESTAMP(9)",
+    "n": "INT",
+    "b": "BOOLEAN",
+}
+# How a file is written: what is no option of Arrow's writer is the number of rows of a page.
+WRITERS: dict[str, dict[str, Any]] = {
+    "pages of the same rows": {},
+    "pages of the same bytes": {"max_rows_per_page": ROWS, "data_page_size": 4 << 10},
+    "pages of version 2": {"data_page_version": "2.0"},
+    "uncompressed": {"compression": "none"},
+    "one page": {"max_rows_per_page": ROWS},
+    "no page index": {"write_page_index": False},
+    "no dictionaries": {"use_dictionary": False},
+    "full dictionaries": {"use_dictionary": True, "dictionary_pagesize_limit": 2_000},
+    "several row groups": {"row_group_size": 900},
+    "larger pages than batches": {"max_rows_per_page": 1_500},
+}
+KEYS: dict[str, tuple[tuple[str, ...], Any]] = {
+    "number": (("BIGINT NOT NULL",), lambda n: (3 * n - ROWS,)),
+    "text": (("STRING NOT NULL",), lambda n: (f"key {n:09}",)),
+    "text with a long prefix": (("STRING NOT NULL",), lambda n: ("é" * 70 + f"{n:09}",)),
+    "decimal": (("DECIMAL(9, 2) NOT NULL",), lambda n: (Decimal(n - 2_000).scaleb(-2),)),
+    "wide decimal": (
+        ("DECIMAL(38, 0) NOT NULL",),
+        lambda n: (Decimal(n - 2_000) * 10**30,),
+    ),
+    "float": (("DOUBLE NOT NULL",), lambda n: (n - 2_000.5,)),
+    "date": (("DATE NOT NULL",), lambda n: (n - 2_000,)),
+    "two columns": (("STRING NOT NULL", "INT NOT NULL"), lambda n: (f"k{n // 700}", n % 700)),
+    "a column of one value": (("INT NOT NULL", "INT NOT NULL"), lambda n: (7, n)),
+}
+
+
+def columns_of(key: str) -> tuple[tuple[DataField, ...], list[str]]:
+    names = [f"k{place}" for place in range(len(KEYS[key][0]))]
+    types = dict(zip(names, KEYS[key][0], strict=True))
+    return fields(**types, **VALUES), names
+
+
+def write(path: Path, key: str = "number", **options: Any) -> InputFile:
+    """A file with the keys of numbers from 0 in order, nulls among the values."""
+    columns, names = columns_of(key)
+    seeded = random.Random(5)
+    epoch = datetime.date(1970, 1, 1)
+    made: dict[str, list[Any]] = {
+        "v": [
+            seeded.choice([None, seeded.randbytes(seeded.randrange(1_200)).hex()])
+            for _ in range(ROWS)
+        ],
+        "c": [seeded.choice([None, *(f"category {n}" for n in range(40))]) for _ in range(ROWS)],
+        "d": [Decimal(seeded.randrange(10**20)).scaleb(-2) for _ in range(ROWS)],
+        "n": [seeded.choice([None, n]) for n in range(ROWS)],
+        "b": [seeded.random() < 0.5 for _ in range(ROWS)],
+    }
+    made["_SEQUENCE_NUMBER"], made["_VALUE_KIND"] = list(range(ROWS)), [0] * ROWS
+    for place, name in enumerate(names):
+        values = [KEYS[key][1](number)[place] for number in range(ROWS)]
+        if key == "date":
+            values = [epoch + datetime.timedelta(days=value) for value in values]
+        made[name] = made[f"_KEY_{name}"] = values
+    schema = file_schema(columns, names, thin=False)
+    table = pa.Table.from_arrays(
+        [
+            from_nanoseconds([None if n % 5 else n for n in range(ROWS)])
+            if field.name == "t"
+            else pa.array(made[field.name], field.type)
+            for field in schema
+        ],
+        schema=schema,
+    )
+    settings = {
+        "row_group_size": ROWS,
+        "max_rows_per_page": PAGE_ROWS,
+        "write_batch_size": 100,
+        "write_page_index": True,
+        "write_page_checksum": True,
+        "use_dictionary": ["c", "_VALUE_KIND"],
+    }
+    write_parquet(path, table, **settings | options)
+    return input_file(path, ROWS, 0, ROWS - 1)
+
+
+def between(key: str, low: int | None, high: int | None) -> RowRange | None:
+    columns, names = columns_of(key)
+    key_fields = columns[: len(names)]
+    lower, upper = (
+        None
+        if number is None
+        else encode_row(KEYS[key][1](number), [field.type for field in key_fields])
+        for number in (low, high)
+    )
+    return row_range(KeyRange(lower=lower, upper=upper), key_fields)
+
+
+def read(
+    file: InputFile,
+    rows: RowRange | None,
+    key: str = "number",
+    *,
+    storage: Storage | None = None,
+    batch_rows: int = 300,
+    held_bytes: int = 1 << 20,
+) -> pa.Table:
+    columns, names = columns_of(key)
+    layout = keyed_layout(columns, names, thin=False).with_dictionaries(["c"])
+    reader = InputReader(storage or LocalStorage(), layout, rows)
+    with contextlib.closing(reader):
+        batches = list(Input(reader, file).batches(batch_rows, held_bytes))
+    assert all(0 < batch.num_rows <= batch_rows for batch in batches)
+    table = pa.Table.from_batches(batches, layout.row_schema)
+    return table.unify_dictionaries().combine_chunks()
+
+
+def decoded(table: pa.Table) -> pa.Table:
+    """Without dictionaries, which may have other values."""
+    place = table.schema.get_field_index("c")
+    return table.set_column(place, "c", table.column("c").cast(pa.string()))
+
+
+def footer_leaf(path: Path, column: str) -> int:
+    return int(pq.ParquetFile(path).schema.names.index(column))
+
+
+RANGES: Sequence[tuple[int | None, int | None]] = [
+    (None, 0),
+    (None, 1),
+    (0, None),
+    (1, None),
+    (PAGE_ROWS, PAGE_ROWS + 1),
+    (PAGE_ROWS - 1, 2 * PAGE_ROWS),
+    (2_345, 3_100),
+    (ROWS - 1, None),
+    (None, ROWS),
+]
+
+
+CASES = [
+    *((writer, "number") for writer in WRITERS),
+    *(
+        (writer, key)
+        for writer in ("pages of the same rows", "pages of the same bytes")
+        for key in KEYS
+    ),
+]
+
+
+@pytest.mark.parametrize("is_remote", [False, True])
+@pytest.mark.parametrize(("writer", "key"), CASES)
+def test_a_range_has_the_rows_of_the_range(
+    tmp_path: Path, writer: str, key: str, is_remote: bool
+) -> None:
+    file = write(tmp_path / "a.parquet", key, **WRITERS[writer])
+    assert file.size_bytes > SMALL_FILE
+    whole = decoded(read(file, None, key))
+    assert whole.num_rows == ROWS
+    seeded = random.Random(writer + key)
+    drawn = [sorted(seeded.sample(range(ROWS), 2)) for _ in range(2)]
+    for low, high in [*RANGES, *drawn]:
+        found = decoded(
+            read(
+                file,
+                between(key, low, high),
+                key,
+                storage=RequestCounter(LocalStorage()) if is_remote else None,
+                batch_rows=seeded.choice([1, 70, 300, ROWS]) if high == 1 else 300,
+                held_bytes=seeded.choice([1, 16 << 20]),
+            )
+        )
+        assert found.equals(whole.slice(low or 0, (ROWS if high is None else high) - (low or 0)))
+
+
+@pytest.mark.parametrize(
+    ("writer", "key", "first"),
+    [
+        ("pages of the same rows", "number", 2_200),
+        ("pages of the same rows", "text", 2_200),
+        ("pages of the same rows", "wide decimal", 2_200),
+        ("pages of the same rows", "date", 2_200),
+        # The keys of two pages have the same first column.
+        ("pages of the same rows", "two columns", 2_000),
+        ("pages of the same rows", "a column of one value", 0),
+        # Bounds may leave out NaN.
+        ("pages of the same rows", "float", 0),
+        ("full dictionaries", "number", 2_300),
+        ("several row groups", "number", 2_200),
+        ("no page index", "number", 0),
+        ("one page", "number", 0),
+    ],
+)
+def test_reading_begins_at_the_page_that_can_have_the_first_key(
+    tmp_path: Path, writer: str, key: str, first: int
+) -> None:
+    file = write(tmp_path / "a.parquet", key, **WRITERS[writer])
+    bounds = between(key, 2_345, None)
+    columns, names = columns_of(key)
+    with contextlib.closing(
+        InputReader(LocalStorage(), keyed_layout(columns, names, thin=False), bounds)
+    ) as reader:
+        opened = Input(reader, file)
+        batches = opened.stored.batches(opened.layout, 100, bounds)
+        assert next(batches)[0] == first
+        batches.close()
+
+
+def test_an_object_store_is_not_asked_for_pages_before_the_range(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.parquet")
+    bounds = between("number", 3_500, None)
+    asked = {}
+    for index in (True, False):
+        file = write(tmp_path / "a.parquet", write_page_index=index)
+        log = RangeLog(LocalStorage())
+        assert read(file, bounds, storage=log).num_rows == 500
+        # Besides the end, which has footer and page index.
+        asked[index] = [size for start, size in log.spans if start + size < file.size_bytes]
+    assert sum(asked[True]) < 0.25 * sum(asked[False])
+    assert len(asked[True]) < len(asked[False])
+
+
+def indexes(path: Path, leaf: int) -> dict[int, tuple[int, int]]:
+    """Where the two page indexes of a column lie, by the fields of `Chunk` that say so."""
+    group = footer_of(path.read_bytes())[File.GROUPS].value.values[0]
+    chunk = group[Group.COLUMNS].value.values[leaf]
+    return {
+        at: (chunk[at].value, chunk[length].value)
+        for at, length in (
+            (Chunk.COLUMN_INDEX_AT, Chunk.COLUMN_INDEX_LENGTH),
+            (Chunk.OFFSET_INDEX_AT, Chunk.OFFSET_INDEX_LENGTH),
+        )
+    }
+
+
+@pytest.mark.parametrize("is_remote", [False, True])
+@pytest.mark.parametrize("low", [0, 4_000, 1_000_000])
+def test_a_wrong_column_index_loses_no_row(tmp_path: Path, low: int, is_remote: bool) -> None:
+    path = tmp_path / "a.parquet"
+    file = write(path)
+    bounds = between("number", 2_345, 3_000)
+    expected = decoded(read(file, bounds))
+    content = bytearray(path.read_bytes())
+    leaf = footer_leaf(path, "k0")
+    start, size = indexes(path, leaf)[Chunk.COLUMN_INDEX_AT]
+    index, _ = thrift.decode(bytes(content), start)
+    lows = index[ColumnIndex.LOWS].value.values
+    wrong = thrift.items(Kind.BINARY, [low.to_bytes(8, "little", signed=True)] * len(lows))
+    encoded = thrift.encode({**index, ColumnIndex.LOWS: wrong})
+    assert len(encoded) == size
+    content[start : start + size] = encoded
+    path.write_bytes(content)
+    storage = RequestCounter(LocalStorage()) if is_remote else None
+    assert decoded(read(file, bounds, storage=storage)).equals(expected)
+
+
+@pytest.mark.parametrize("is_remote", [False, True])
+@pytest.mark.parametrize("column", ["k0", "v", "c"])
+def test_a_flipped_bit_of_a_page_index_changes_no_row(
+    tmp_path: Path, column: str, is_remote: bool
+) -> None:
+    path = tmp_path / "a.parquet"
+    file = write(path, max_rows_per_page=500)
+    bounds = between("number", 2_345, 3_000)
+    expected = decoded(read(file, bounds))
+    sound = path.read_bytes()
+    storage = RequestCounter(LocalStorage()) if is_remote else None
+    refused = []
+    for start, size in indexes(path, footer_leaf(path, column)).values():
+        for bit in range(0, 8 * size, max(5, 8 * size // 60)):
+            damaged = bytearray(sound)
+            damaged[start + bit // 8] ^= 1 << bit % 8
+            path.write_bytes(damaged)
+            try:
+                assert decoded(read(file, bounds, storage=storage)).equals(expected)
+            except FormatError as error:
+                refused.append(str(error))
+    assert all(str(path) in error for error in refused)
+    # By headers only: a local file has all of them read, and its offset index not.
+    assert bool(refused) is is_remote
+
+
+def test_a_damaged_header_is_found_before_its_rows_are_used(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    file = write(path)
+    bounds = between("number", 2_345, 3_000)
+    expected = decoded(read(file, bounds))
+    sound = path.read_bytes()
+    found = 0
+    for column in ("k0", "v", "c"):
+        at, _ = indexes(path, footer_leaf(path, column))[Chunk.OFFSET_INDEX_AT]
+        locations = decoded_locations(sound[at:])
+        # Before the range, the first page that is read, one in the middle.
+        for page in (2, 11, 13):
+            for bit in range(0, 8 * 14, 9):
+                damaged = bytearray(sound)
+                damaged[locations[page].offset + bit // 8] ^= 1 << bit % 8
+                path.write_bytes(damaged)
+                for storage in (None, RequestCounter(LocalStorage())):
+                    try:
+                        assert decoded(read(file, bounds, storage=storage)).equals(expected)
+                    except FormatError:
+                        found += 1
+    assert found > 50
