@@ -214,15 +214,46 @@ class _Column:
         self.checked = extent.start
 
 
-class RangedFile:
-    """A seekable stream of a file for Arrow (`pyarrow.PythonFile`), one thread at a time.
+class FileForArrow:
+    """A seekable file for Arrow, one thread at a time, without its `read`."""
+
+    closed = False
+
+    def __init__(self, size_bytes: int) -> None:
+        self.size_bytes = size_bytes
+        self.position = 0
+
+    def stream(self) -> pa.PythonFile:
+        """The file for Arrow."""
+        return pa.PythonFile(self, mode="r")
+
+    def seek(self, position: int, whence: int = os.SEEK_SET) -> int:
+        """As files do."""
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self.position, os.SEEK_END: self.size_bytes}
+        self.position = base[whence] + position
+        return self.position
+
+    def tell(self) -> int:
+        """The offset of the next byte."""
+        return self.position
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return False
+
+
+class RangedFile(FileForArrow):
+    """A file that is read by ranges.
 
     `fetch` asks for a number of bytes from an offset on. Each column is to be read from its start
     to its end; other bytes, and those given back already, are asked for again. Reads end at the end
     of a column. `check_of` makes the check of each column before any byte is asked for.
     """
-
-    closed = False
 
     def __init__(
         self,
@@ -233,9 +264,8 @@ class RangedFile:
         size_bytes: int,
         held_bytes: int,
     ) -> None:
-        self._size_bytes = size_bytes
+        super().__init__(size_bytes)
         self._fetch = fetch
-        self._position = 0
         self._held = 0
         self._held_bytes = held_bytes
         self._ahead = [_Range(span) for span in planned(extents, held_bytes)]
@@ -252,14 +282,10 @@ class RangedFile:
                 each.users += 1
         self._fetch_ahead()
 
-    def stream(self) -> pa.PythonFile:
-        """The file for Arrow."""
-        return pa.PythonFile(self, mode="r")
-
     def read(self, size: int = -1) -> bytes | memoryview:
         """The next bytes, `size` at most, and fewer at the end of a column."""
-        start = self._position
-        end = self._size_bytes if size < 0 else min(start + size, self._size_bytes)
+        start = self.position
+        end = self.size_bytes if size < 0 else min(start + size, self.size_bytes)
         if end <= start:
             return b""
         column = self._column_at(start)
@@ -270,7 +296,7 @@ class RangedFile:
             self._check(column, end)
             data = self._bytes(column, start, end)
             self._pass(column, end)
-        self._position = start + len(data)
+        self.position = start + len(data)
         return data
 
     def finish(self, group: int) -> None:
@@ -285,25 +311,6 @@ class RangedFile:
         for column in self._columns:
             if column.extent.group == group and not column.check.is_proved:
                 self._finish(column)
-
-    def seek(self, position: int, whence: int = os.SEEK_SET) -> int:
-        """As files do."""
-        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._size_bytes}
-        self._position = base[whence] + position
-        return self._position
-
-    def tell(self) -> int:
-        """The offset of the next byte."""
-        return self._position
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def writable(self) -> bool:
-        return False
 
     def close(self) -> None:
         """Give back all ranges; requests that have not begun are not made."""

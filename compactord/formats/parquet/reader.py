@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -52,15 +52,6 @@ _Fetched: TypeAlias = tuple[RangedFile, Sequence[GroupPages]]
 
 class _WrongIndexError(Exception):
     """The first key that was read is not below the range: there may be keys of it before."""
-
-
-class _Part(NamedTuple):
-    """Batches of row groups from `group` on; `row`: the number of their first row in the file."""
-
-    group: int
-    row: int
-    begins_inside: bool
-    batches: Iterator[pa.RecordBatch]
 
 
 class ParquetInput(OpenFile):
@@ -157,13 +148,21 @@ class ParquetInput(OpenFile):
             elif ranged is None:
                 for group in groups:
                     check_headers(Pages.of(stream), footer, group, schema, path)
-            if paged:
-                parts = _by_pages(stream, footer, paged, layout, batch_rows)
-            else:
+            parts: Iterable[tuple[int, int, Iterator[pa.RecordBatch]]] = (
+                (each.group, each.row, read_runs(stream, footer, each, layout, batch_rows))
+                for each in paged
+            )
+            if not paged:
                 # Ranges are given back group by group.
                 together = [groups] if ranged is None else [[group] for group in groups]
-                parts = _by_groups(parquet, footer, together, layout, batch_rows)
-            for group, row, begins_inside, batches in parts:
+                parts = (
+                    (part[0], 0, _in_turn(parquet, part, layout, batch_rows))
+                    for part in together
+                    if part
+                )
+            for group, start, batches in parts:
+                row = start + sum(footer.arrow.row_group(place).num_rows for place in range(group))
+                begins_inside = start > 0
                 for batch in batches:
                     check_indices(batch, layout.dictionaries, path)
                     found = converted(batch, schema, path)
@@ -288,45 +287,16 @@ def _groups(footer: Footer, row_range: RowRange | None, path: str) -> list[int]:
     return groups_in_range(footer.arrow, row_range, path)
 
 
-def _by_pages(
-    stream: pa.NativeFile,
-    footer: Footer,
-    paged: Iterable[GroupPages],
-    layout: Layout,
-    batch_rows: int,
-) -> Iterator[_Part]:
-    for each in paged:
-        batches = read_runs(
-            stream,
-            footer,
-            each,
-            names=layout.row_names,
-            dictionaries=layout.dictionaries,
-            batch_rows=batch_rows,
-        )
-        yield _Part(each.group, _rows_before(footer, each.group) + each.row, each.row > 0, batches)
-
-
-def _by_groups(
-    parquet: pq.ParquetFile,
-    footer: Footer,
-    together: Iterable[Sequence[int]],
-    layout: Layout,
-    batch_rows: int,
-) -> Iterator[_Part]:
-    for groups in together:
-        if groups:
-            batches = parquet.iter_batches(
-                batch_size=batch_rows,
-                row_groups=groups,
-                columns=list(layout.row_names),
-                use_threads=False,
-            )
-            yield _Part(groups[0], _rows_before(footer, groups[0]), False, batches)
-
-
-def _rows_before(footer: Footer, group: int) -> int:
-    return sum(footer.arrow.row_group(place).num_rows for place in range(group))
+def _in_turn(
+    parquet: pq.ParquetFile, groups: Sequence[int], layout: Layout, batch_rows: int
+) -> Iterator[pa.RecordBatch]:
+    found: Iterator[pa.RecordBatch] = parquet.iter_batches(
+        batch_size=batch_rows,
+        row_groups=groups,
+        columns=list(layout.row_names),
+        use_threads=False,
+    )
+    return found
 
 
 def _is_inside(batch: pa.RecordBatch, row_range: RowRange) -> bool:
