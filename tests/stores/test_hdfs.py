@@ -49,6 +49,7 @@ from tests.oracle.hdfs_cluster import SERVICE, HdfsCluster, hdfs_cluster
 from tests.oracle.judge_jar import JudgeJarError
 from tests.silent_servers import serving
 from tests.store_servers import StoreServer
+from tests.unit.catalog import metastore as hive
 
 
 @pytest.fixture(scope="module")
@@ -352,6 +353,34 @@ def test_a_table_is_compacted_while_the_second_name_node_takes_over(
     assert builders.read_keyed(storage, found) == rows
     builders.check_chain(storage, found)
     assert builders.leftovers(storage, found, [FIRST]) == set()
+
+
+def test_a_metastore_s_warehouse_and_tables_may_be_there(
+    server: StoreServer, folder: str, tmp_path: Path
+) -> None:
+    """A location without a scheme is in the default file system of Hadoop's files."""
+    storage = server.spec.open()
+    (tmp_path / "core-site.xml").write_text(
+        "<configuration><property><name>fs.defaultFS</name>"
+        f"<value>{server.root}</value></property></configuration>"
+    )
+    rows = {}
+    for name in ("named", "default"):
+        ref = builders.keyed_table(storage, f"{folder}/db.db/{name}")
+        rows[name] = builders.fill_keyed(builders.writer(storage, ref), commits=6)
+    path = folder.removeprefix(server.root)
+    metastore = hive.Metastore(
+        hive.table("db", "named", f"{folder}/db.db/named"),
+        hive.table("db", "default", f"{path}/db.db/default"),
+    )
+    with hive.running(metastore) as uri:
+        options = {"uri": uri, "hadoop-conf-dir": str(tmp_path)}
+        catalog = open_catalog(folder, metastore="hive", options=options)
+        for name, expected in rows.items():
+            access = catalog.open(catalog.find_table(f"db.{name}"))
+            assert access.publisher.excludes_writers
+            assert builders.compact(access.storage, access.ref, access=access).snapshots == [7]
+            assert builders.read_keyed(storage, access.ref) == expected
 
 
 @pytest.mark.spark
