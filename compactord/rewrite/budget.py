@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from compactord.errors import TaskError
 
 # Speed hardly changes within these ranges, memory does (tests/bench/bench_rewrite.py).
-MAX_WINDOW_ROWS = 256 << 10
+MAX_WINDOW_ROWS = 128 << 10
 MIN_WINDOW_ROWS = 4_096
 MAX_BATCH_ROWS = 32_768
 MIN_BATCH_ROWS = 64

@@ -9,7 +9,7 @@ stays in memory until they have come as far. Nothing else is kept from run to ru
 from __future__ import annotations
 
 import bisect
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -25,8 +25,6 @@ from compactord.storage.ranges import FileForArrow
 
 # A dictionary is decoded with each run of its column, which has a row for so many of its bytes.
 _DICTIONARY_BYTES_PER_ROW = 4
-# Runs of each column that are in one footer: Arrow takes a kilobyte for each, and as much time.
-_RUNS_AT_ONCE = 8
 # Heads of fields: the distance from the field before, and the kind.
 _I64, _LIST, _STRUCT = 1 << 4 | Kind.I64, 1 << 4 | Kind.LIST, 1 << 4 | Kind.STRUCT
 _I64_AFTER_NEXT = 2 << 4 | Kind.I64
@@ -111,39 +109,28 @@ def read_runs(
         leaf: _Column(footer.arrow.schema.column(leaf).path, each, row, batch_rows)
         for leaf, each in pages.items()
     }
-    chunks = _Chunks(stream, pages)
-    files: dict[int, pq.ParquetFile] = {}
-
-    def file_with(first: int) -> pq.ParquetFile:
-        if first not in files:
-            least = min(column.place for column in columns.values())
-            for passed in [each for each in files if each + _RUNS_AT_ONCE <= least]:
-                del files[passed]
-            files[first] = pq.ParquetFile(
-                chunks.stream(),
-                metadata=as_arrow_reads(_footer_of_runs(footer, of_group, columns, first, chunks)),
-                read_dictionary=sorted(layout.dictionaries),
-                pre_buffer=False,
-                # Each chunk is read as a whole.
-                buffer_size=0,
-                page_checksum_verification=True,
-            )
-        return files[first]
-
+    parquet = pq.ParquetFile(
+        _Chunks(stream, pages).stream(),
+        metadata=as_arrow_reads(_footer_of_runs(footer, group, columns, stream.size())),
+        read_dictionary=sorted(layout.dictionaries),
+        pre_buffer=False,
+        # Each chunk is read as a whole.
+        buffer_size=0,
+        page_checksum_verification=True,
+    )
     by_name = {column.name: column for column in columns.values()}
     ordered = [by_name[name] for name in layout.row_names]
-    schema = pa.schema([file_with(0).schema_arrow.field(column.name) for column in ordered])
-    while row < footer.arrow.row_group(group).num_rows:
-        _read_next(file_with, ordered, row)
+    schema = pa.schema([parquet.schema_arrow.field(column.name) for column in ordered])
+    end = footer.arrow.row_group(group).num_rows
+    while row < end:
+        _read_next(parquet, ordered, row)
         count = min(len(column.held or ()) for column in ordered)
         table = pa.Table.from_arrays([column.cut(count) for column in ordered], schema=schema)
         yield from table.to_batches(max_chunksize=batch_rows)
         row += count
 
 
-def _read_next(
-    file_with: Callable[[int], pq.ParquetFile], columns: Sequence[_Column], row: int
-) -> None:
+def _read_next(parquet: pq.ParquetFile, columns: Sequence[_Column], row: int) -> None:
     """Decode the next run, from `row` on, of each column that holds no row."""
     together: dict[tuple[int, int], list[_Column]] = {}
     for column in columns:
@@ -151,9 +138,7 @@ def _read_next(
             together.setdefault((column.place, column.run(column.place).rows), []).append(column)
     for (place, _), found in together.items():
         names = [column.name for column in found]
-        number = place % _RUNS_AT_ONCE
-        parquet = file_with(place - number)
-        rows = parquet.read_row_group(number, columns=names, use_threads=False)
+        rows = parquet.read_row_group(place, columns=names, use_threads=False)
         for column in found:
             skipped = max(0, row - column.run(place).first_row)
             column.held = rows.column(column.name).slice(skipped)
@@ -170,7 +155,7 @@ class _Chunks(FileForArrow):
     def __init__(self, stream: pa.NativeFile, pages: Mapping[int, ColumnPages]) -> None:
         self._file = stream
         self._file_bytes = stream.size()
-        super().__init__(self.region(max(pages) + 1))
+        super().__init__(_region(max(pages) + 1, self._file_bytes))
         self._dictionaries = {
             leaf: stream.read_at(each.dictionary_bytes, each.start)
             for leaf, each in pages.items()
@@ -186,34 +171,27 @@ class _Chunks(FileForArrow):
         length = len(dictionary)
         return b"".join((dictionary, self._file.read_at(size - length, start + length)))
 
-    def region(self, leaf: int) -> int:
-        """Where the bytes begin that Arrow sees of a column with a dictionary."""
-        return self._file_bytes * (leaf + 1)
+
+def _region(leaf: int, file_bytes: int) -> int:
+    """Where the bytes begin that Arrow sees of a column with a dictionary."""
+    return file_bytes * (leaf + 1)
 
 
 def _footer_of_runs(
-    footer: Footer,
-    of_group: GroupPages,
-    columns: Mapping[int, _Column],
-    first: int,
-    chunks: _Chunks,
+    footer: Footer, group: int, columns: Mapping[int, _Column], file_bytes: int
 ) -> bytes:
-    """An encoded footer with runs from number `first` on as chunks.
-
-    By hand, as there is a chunk for each page.
-    """
+    """An encoded footer with the runs as chunks. By hand, as there is a chunk for each page."""
     of_file = {field: footer.declared[field] for field in (File.VERSION, File.SCHEMA)}
     out = bytearray(thrift.encode(of_file)[:-1])
     _put_number(out, _I64, 0)
     leaves = range(footer.arrow.num_columns)
     of_chunks = [
-        thrift.encode(
-            {field: footer.declared_meta(of_group.group, leaf)[field] for field in _OF_ALL_RUNS}
-        )
+        thrift.encode({field: footer.declared_meta(group, leaf)[field] for field in _OF_ALL_RUNS})
         for leaf in leaves
     ]
-    _put_list(out, _RUNS_AT_ONCE)
-    for place in range(first, first + _RUNS_AT_ONCE):
+    count = max(len(column.runs) for column in columns.values())
+    _put_list(out, count)
+    for place in range(count):
         _put_list(out, len(leaves))
         for leaf in leaves:
             # ColumnChunk: an offset that is not used, and ColumnMetaData.
@@ -224,8 +202,8 @@ def _footer_of_runs(
             if column is None:
                 _put_run(out, _NO_RUN, 0, 0)
             else:
-                run = column.run(place)
-                _put_run(out, run, column.dictionary_bytes, chunks.region(leaf))
+                region = _region(leaf, file_bytes)
+                _put_run(out, column.run(place), column.dictionary_bytes, region)
             out += b"\0\0"
         # Bytes, which nothing reads, and rows: a column of fewer ends with its chunk.
         _put_number(out, _I64, 0)
