@@ -148,7 +148,7 @@ def _changelog_spec(table: OpenTable, write: WriteSpec) -> ChangelogSpec:
             encoding=new_files.encoding,
             stats_modes=_stats_modes(table, write.level, files.changelog_stats_mode),
         ),
-        compared=columns if options.row_deduplicate else None,
+        compared=columns if options.only_different else None,
         updates_before=options.updates_before,
         deletes=options.deletes,
     )

@@ -45,11 +45,11 @@ class FileOptions:
 class ChangelogOptions:
     """What a changelog of compactions tells.
 
-    A row whose values are as before has changed unless `row_deduplicate`; columns that are
-    `ignored` do not count. `updates_before`, `deletes`: rows of kind -U and -D are written.
+    A row that was merged has changed; with `only_different` only if its values have, but for
+    columns that are `ignored`. `updates_before`, `deletes`: rows of kind -U and -D are written.
     """
 
-    row_deduplicate: bool
+    only_different: bool
     ignored: frozenset[str]
     updates_before: bool
     deletes: bool
@@ -88,7 +88,7 @@ def changelog_options(texts: OptionTexts) -> ChangelogOptions:
     boolean, producer = option_values.boolean, "changelog-producer"
     ignored = texts.maybe(f"{producer}.row-deduplicate-ignore-fields", str) or ""
     return ChangelogOptions(
-        row_deduplicate=texts.read(f"{producer}.row-deduplicate", boolean, False),
+        only_different=texts.read(f"{producer}.row-deduplicate", boolean, False),
         ignored=frozenset(ignored.split(",")),
         updates_before=not texts.read(f"{producer}.ignore-update-before", boolean, False),
         deletes=not texts.read(f"{producer}.ignore-delete", boolean, False),

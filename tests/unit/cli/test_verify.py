@@ -288,11 +288,11 @@ CASES: dict[str, tuple[str, str, Callable[[Home], str]]] = {
     "changelog file": (
         "changelog_file_missing",
         "does not exist",
-        lambda t: _gone(t.tell(4, rows=1)),
+        lambda t: _gone(t.tell(4, rows=2)),
     ),
     "another number of changes": (
         "metadata_damaged",
-        "names 1 rows, but snapshot 8 has counted 5",
+        "names 2 rows, but snapshot 8 has counted 5",
         lambda t: [t.tell(4, rows=5), t.metadata(4, "delta_manifest_list").name][1],  # type: ignore[list-item]
     ),
     "data file": ("data_file_missing", "does not exist", lambda t: _gone(t.data_files(7)[0])),
