@@ -13,7 +13,7 @@ from typing import Any
 import structlog
 
 from compactord.commit.changes import BucketChange
-from compactord.commit.listed import listed_entries, row_count
+from compactord.commit.listed import listed_entries
 from compactord.commit.manifest_merge import ManifestMerge, MergeRules, is_due, merge_manifests
 from compactord.commit.metadata import MetadataFiles
 from compactord.errors import CommitError, FormatError, ObjectNotFound, TableNotFound
@@ -82,7 +82,6 @@ def prepare(
     if listed.changelog:
         told = files.write_manifests(listed.changelog)
         changelog_list, changelog_size = files.write_list(told)
-    delta_rows = row_count(listed.delta)
     root = state.table.root
     schema_id = max(schema_ids(storage, root), default=None)
     if schema_id is None:
@@ -106,9 +105,9 @@ def prepare(
         commit_identifier=stamp.identifier,
         commit_kind=CommitKind.COMPACT,
         time_ms=stamp.time_ms,
-        total_record_count=latest.total_record_count + delta_rows,
-        delta_record_count=delta_rows,
-        changelog_record_count=row_count(listed.changelog) if listed.changelog else None,
+        total_record_count=latest.total_record_count + listed.delta_rows,
+        delta_record_count=listed.delta_rows,
+        changelog_record_count=listed.changelog_rows,
         watermark=latest.watermark,
         statistics=statistics,
         properties=_properties(state, changes, settings.options),

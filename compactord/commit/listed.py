@@ -36,6 +36,16 @@ class ListedEntries:
     delta: tuple[ManifestEntry, ...]
     changelog: tuple[ManifestEntry, ...]
 
+    @property
+    def delta_rows(self) -> int:
+        """The rows that are added, less those that are deleted."""
+        return _row_count(self.delta)
+
+    @property
+    def changelog_rows(self) -> int | None:
+        """The rows that are told; None without a list of them."""
+        return _row_count(self.changelog) if self.changelog else None
+
 
 def listed_entries(
     changes: Sequence[BucketChange],
@@ -65,8 +75,7 @@ def listed_entries(
     return ListedEntries(delta=tuple(delta), changelog=tuple(found[SnapshotList.CHANGELOG]))
 
 
-def row_count(entries: Iterable[ManifestEntry]) -> int:
-    """The rows that the entries add, less those that they delete."""
+def _row_count(entries: Iterable[ManifestEntry]) -> int:
     return sum(
         entry.file.row_count if entry.kind is EntryKind.ADD else -entry.file.row_count
         for entry in entries

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from compactord.model import AppendCompaction, Compaction, CompactReason, Rewrite, WorkKind
-from compactord.paimon.avro.columns import Ints
-from compactord.paimon.manifest.entry_columns import created_ms
+from compactord.paimon.avro.columns import NULL, Ints
 from compactord.plan.unaware import PackedCompactions
 
 
@@ -45,13 +44,14 @@ def inputs_of(compactions: Sequence[Compaction]) -> PendingInputs:
     first = compactions[0]
     files = [file for each in compactions for file in each.inputs]
     newest = [file for file in files if file.level == 0] or files
+    created = [NULL if (at := file.creation_time_ms) is None else at for file in newest]
     return PendingInputs(
         kind=kind_of(first),
         reason=first.reason,
         is_read=any(map(_reads_files, compactions)),
         count=len(files),
         size_bytes=sum(file.file_size for file in files),
-        created_ms=[created_ms(file) for file in newest],
+        created_ms=created,
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from compactord.commit.changes import BucketChange
-from compactord.commit.listed import LISTS, SnapshotList, listed_entries, row_count
+from compactord.commit.listed import LISTS, SnapshotList, listed_entries
 from compactord.errors import CommitError
 from compactord.model import CHANGELOG, DATA, Output
 from compactord.paimon.data_file import EMPTY_STATS, EntryKind
@@ -44,7 +44,8 @@ def test_each_kind_is_in_its_list_and_deletions_come_first():
         (entry.bucket_id, entry.total_buckets) for entry in (*listed.delta, *listed.changelog)
     }
     assert places == {(bucket_id(3), 4)}
-    assert row_count(listed.delta) == NEW.row_count - OLD.row_count
+    assert listed.delta_rows == NEW.row_count - OLD.row_count
+    assert listed.changelog_rows == TOLD.row_count
 
 
 def test_a_kind_is_a_line_of_the_table():
