@@ -33,6 +33,7 @@ from compactord.paimon.types import AtomicType, DataField, TypeRoot
 from compactord.storage.local import LocalStorage
 from compactord.table.backlog import Skip
 from compactord.table.followed import FollowedTable
+from compactord.table.own_work import OwnWork
 from compactord.table.planner import TablePlanner
 from compactord.table.request import CompactRequest
 from compactord_demo.writer import create_table
@@ -74,7 +75,9 @@ def _planner(table: TableRef) -> TablePlanner:
     clock = SystemClock()
     access = table_in_folder(STORAGE, table)
     followed = FollowedTable(access, CompactRequest(), clock=clock, owner=this_process())
-    return TablePlanner(followed, clock=clock, zone=clock.time_zone, stop_trigger_fallback=8)
+    return TablePlanner(
+        followed, OwnWork(), clock=clock, zone=clock.time_zone, stop_trigger_fallback=8
+    )
 
 
 def measure(folder: str, buckets: int) -> dict[str, object]:

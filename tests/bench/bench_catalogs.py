@@ -136,7 +136,7 @@ def _commits(
         assert dispatch is not None, "it is due"
         settled = compactor.cycle([outcome_of(dispatch)], SKIP).settled
         assert settled is not None
-        assert settled.committed is not None
+        assert settled.snapshot_id is not None
         asked = requests.taken()
         position = max(n for n, (what, _) in enumerate(asked) if what.startswith(last))
         counts.append(position + 1)

