@@ -85,7 +85,7 @@ class WorkKind(enum.Enum):
 
 
 class PickRule(enum.Enum):
-    """Which release's universal compaction picks: by 2.1 a large level 1 does not stay there."""
+    """Whose universal picks: by 2.0 a large level 1 joins each, by 2.1 it counts, and moves on."""
 
     RELEASE_2_0 = "2.0"
     RELEASE_2_1 = "2.1"
