@@ -77,6 +77,11 @@ class DataFile:
     write_columns: tuple[str, ...] | None = None
     foreign: tuple[ForeignValue, ...] = ()
 
+    @property
+    def created_ms(self) -> int:
+        """`creation_time_ms`, -1 where it is unknown, as columns of files have it."""
+        return -1 if self.creation_time_ms is None else self.creation_time_ms
+
     def key_range(self, key_of: Callable[[bytes], Any]) -> tuple[Any, Any]:
         """The smallest and largest key, comparable. Raises `FormatError` that names the file."""
         try:

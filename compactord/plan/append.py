@@ -104,7 +104,7 @@ def in_arrival_order(files: Iterable[DataFile]) -> list[DataFile]:
         files,
         key=lambda file: (
             file.min_sequence_number,
-            -1 if file.creation_time_ms is None else file.creation_time_ms,
+            file.created_ms,
             len(file.file_name),
             file.file_name,
         ),

@@ -52,8 +52,7 @@ def level_count(highest: int, configured: int) -> int:
 
 
 def _level_0_order(file: DataFile) -> tuple[int, int, int, str]:
-    created = -1 if file.creation_time_ms is None else file.creation_time_ms
-    return -file.max_sequence_number, file.min_sequence_number, created, file.file_name
+    return -file.max_sequence_number, file.min_sequence_number, file.created_ms, file.file_name
 
 
 def _level_run(level: int, files: list[DataFile], key_of: KeyOf) -> SortedRun:

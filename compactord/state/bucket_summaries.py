@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from compactord.paimon.avro.columns import Ints
 from compactord.paimon.data_file import BucketId, DataFile
-from compactord.paimon.manifest.entry_columns import FileColumns, Mask, SmallInts, created_ms
+from compactord.paimon.manifest.entry_columns import FileColumns, Mask, SmallInts
 
 Number = TypeVar("Number", int, Ints)
 
@@ -42,12 +42,11 @@ class TopLevel(Generic[Number]):
 
     @staticmethod
     def of_file(file: DataFile) -> TopLevel[int]:
-        created = created_ms(file)
         return TopLevel(
             level=file.level,
             oldest_run_bytes=file.file_size,
-            created_ms=created,
-            age=level0_age(file.max_sequence_number, file.min_sequence_number, created),
+            created_ms=file.created_ms,
+            age=level0_age(file.max_sequence_number, file.min_sequence_number, file.created_ms),
         )
 
     def joined(self: TopLevel[int], other: TopLevel[int]) -> TopLevel[int]:

@@ -20,7 +20,6 @@ from compactord.paimon.manifest.entry_columns import (
     Columns,
     Mask,
     SmallInts,
-    created_ms,
     source_code,
 )
 
@@ -47,7 +46,7 @@ class SizeColumns(Columns):
             file_size=integers(map(attrgetter("file_size"), files)),
             min_sequence_number=integers(map(attrgetter("min_sequence_number"), files)),
             level=small(map(attrgetter("level"), files)),
-            creation_time_ms=integers(map(created_ms, files)),
+            creation_time_ms=integers(map(attrgetter("created_ms"), files)),
             file_source=small(map(source_code, files)),
         )
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from compactord.model import AppendCompaction, Compaction, CompactReason, Rewrite, WorkKind
-from compactord.paimon.avro.columns import NULL, Ints
+from compactord.paimon.avro.columns import Ints
 from compactord.plan.unaware import PackedCompactions
 
 
@@ -44,14 +44,13 @@ def inputs_of(compactions: Sequence[Compaction]) -> PendingInputs:
     first = compactions[0]
     files = [file for each in compactions for file in each.inputs]
     newest = [file for file in files if file.level == 0] or files
-    created = [NULL if (at := file.creation_time_ms) is None else at for file in newest]
     return PendingInputs(
         kind=kind_of(first),
         reason=first.reason,
         is_read=any(map(_reads_files, compactions)),
         count=len(files),
         size_bytes=sum(file.file_size for file in files),
-        created_ms=created,
+        created_ms=[file.created_ms for file in newest],
     )
 
 

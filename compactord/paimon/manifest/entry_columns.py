@@ -366,7 +366,7 @@ def columns_of(
             total_buckets=small(entry.total_buckets for entry in entries),
             level=small(file.level for file in files),
             **{name: integers(map(attrgetter(name), files)) for name in _NUMBERS},
-            creation_time_ms=integers(map(created_ms, files)),
+            creation_time_ms=integers(map(attrgetter("created_ms"), files)),
             file_source=small(map(source_code, files)),
             identity_hash=identity_hashes(identities),
         ),
@@ -375,11 +375,6 @@ def columns_of(
         identities=lambda rows: [identities[row] for row in rows.tolist()],
         names=lambda rows: pa.array([files[r].file_name for r in rows], pa.large_string()),
     )
-
-
-def created_ms(file: DataFile) -> int:
-    """`FileColumns.creation_time_ms` of one file."""
-    return NULL if file.creation_time_ms is None else file.creation_time_ms
 
 
 def source_code(file: DataFile) -> int:
