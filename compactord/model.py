@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 from compactord.errors import FormatError
 from compactord.ids import Owner
 from compactord.paimon.data_file import BucketId, DataFile
-from compactord.paimon.merge_rules import MergeRules
+from compactord.paimon.merge_rules import ChangelogRule, MergeRules
 from compactord.paimon.options.table_options import RecordExpire
 from compactord.paimon.stats import ColumnStatsMode
 from compactord.paimon.types import DataField
@@ -224,16 +224,12 @@ class KeyRange:
 class ChangelogSpec:
     """What is written beside the merged rows: how they differ from the records of `before_level`.
 
-    `write` is how changelog files are made. `compared`: a row whose values in these columns are as
-    before has not changed; None: whatever was merged has. `updates_before` and `deletes` say
-    whether rows of the kinds -U and -D are written.
+    `write` is how changelog files are made.
     """
 
     before_level: int
     write: WriteSpec
-    compared: tuple[str, ...] | None
-    updates_before: bool = True
-    deletes: bool = True
+    rule: ChangelogRule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

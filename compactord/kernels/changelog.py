@@ -7,7 +7,6 @@ yields no row changes nothing: there Java fails.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -26,6 +25,7 @@ from compactord.kernels.kinds import (
     is_retract,
 )
 from compactord.kernels.precedence import precedence_words
+from compactord.paimon.merge_rules import ChangelogRule
 
 # What a key had before: nothing, nothing but the row that it has now, or a row that was merged.
 NEW, SAME, MERGED = 0, 1, 2
@@ -35,26 +35,12 @@ class MergedKeys(NamedTuple):
     """The result rows of some keys, one for each, and what these keys had before.
 
     `fates` (int8, one per key) are NEW, SAME or MERGED. `before` has the earlier records of the
-    keys that are MERGED, in the order of keys.
+    keys that are MERGED, in the order of keys. Both are empty where nobody asks for them.
     """
 
     rows: pa.RecordBatch
-    fates: npt.NDArray[np.int8]
-    before: Sequence[pa.RecordBatch]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangelogRule:
-    """Which changes are told.
-
-    `compared`: columns in which a row must differ from the one before to have changed; None: each
-    row that was merged counts as changed. `updates_before`, `deletes`: whether rows of kind -U and
-    -D are wanted.
-    """
-
-    compared: Sequence[str] | None
-    updates_before: bool = True
-    deletes: bool = True
+    fates: npt.NDArray[np.int8] = np.empty(0, np.int8)
+    before: Sequence[pa.RecordBatch] = ()
 
 
 def changelog_rows(keys: MergedKeys, rule: ChangelogRule) -> Iterator[pa.RecordBatch]:

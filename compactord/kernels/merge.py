@@ -31,7 +31,7 @@ from compactord.kernels.records import Records
 from compactord.kernels.ties import MergeTree
 from compactord.kernels.window import Window, windows
 
-# The level of the file that a record is from (int8): a column of the records of `merge_keys`.
+# The level of the file that a record is from (int8): a column of records that are to keep it.
 LEVEL = "_LEVEL"
 # How many of a window's last rows are read first to find the history of the merge tree.
 _TAIL_ROWS = 128
@@ -45,14 +45,19 @@ def merge_runs(
     window_rows: int,
     window_bytes: int,
     keys_repeat: bool = False,
-) -> Iterator[pa.RecordBatch]:
+    before_level: int | None = None,
+) -> Iterator[MergedKeys]:
     """Yield the function's result rows, in key order, in batches of at most one window.
 
     All batches, of input and output, have one schema with `_SEQUENCE_NUMBER` (int64) and
     `_VALUE_KIND` (int8). A run is sorted by key and has each key once; with `keys_repeat` it may
     have several records of a key, in their order. The dictionary of a dictionary-encoded column may
-    differ between batches, in input and output; its indices are int32. Raises `TaskError` when a
-    run is not sorted or a key is null.
+    differ between batches, in input and output; its indices are int32.
+
+    With `before_level` batches have a column `LEVEL` besides, as their last, which results lack,
+    and each key comes with what it was before: its record of that level.
+
+    Raises `TaskError` when a run is not sorted, a key is null, or has two records of that level.
     """
     merge = _Merge(order, function, len(runs), keys_repeat=keys_repeat)
     for window in windows(
@@ -62,33 +67,10 @@ def merge_runs(
         window_bytes=window_bytes,
         keys_repeat=keys_repeat,
     ):
-        yield from merge.merge_window(window)
-
-
-def merge_keys(
-    runs: Sequence[Iterator[pa.RecordBatch]],
-    order: MergeOrder,
-    function: MergeFunction,
-    *,
-    before_level: int,
-    window_rows: int,
-    window_bytes: int,
-    keys_repeat: bool = False,
-) -> Iterator[MergedKeys]:
-    """As `merge_runs`, with what each key was before: its record of the level `before_level`.
-
-    Batches have a column `LEVEL` besides, as their last; results lack it. Raises `TaskError` also
-    when a key has two records of that level.
-    """
-    merge = _Merge(order, function, len(runs), keys_repeat=keys_repeat)
-    for window in windows(
-        runs,
-        order.key_columns,
-        window_rows=window_rows,
-        window_bytes=window_bytes,
-        keys_repeat=keys_repeat,
-    ):
-        yield from merge.merge_keys(window, before_level)
+        if before_level is None:
+            yield from map(MergedKeys, merge.merge_window(window))
+        else:
+            yield from merge.keys_of(window, before_level)
 
 
 class _Merge:
@@ -125,7 +107,7 @@ class _Merge:
         records = OrderedRecords(parts, rows, starts, columns, self._keys, numbers)
         return self._function.merge(records)
 
-    def merge_keys(self, window: Window, before_level: int) -> Iterator[MergedKeys]:
+    def keys_of(self, window: Window, before_level: int) -> Iterator[MergedKeys]:
         parts = [batch for batches in window for batch in batches]
         if self._is_one_run(window):
             for batch in hand_on(parts):

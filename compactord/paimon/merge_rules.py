@@ -64,3 +64,17 @@ class MergeRules:
 
 
 NO_RULES = MergeRules()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangelogRule:
+    """Which changes a changelog of compactions tells.
+
+    `compared`: columns in which a row must differ from the one before to have changed; None: each
+    row that was merged counts as changed. `updates_before`, `deletes`: whether rows of kind -U and
+    -D are told.
+    """
+
+    compared: tuple[str, ...] | None
+    updates_before: bool = True
+    deletes: bool = True

@@ -22,14 +22,14 @@ import numpy as np
 import pyarrow as pa
 
 from compactord.errors import TaskError
-from compactord.kernels.changelog import ChangelogRule, changelog_rows
+from compactord.kernels.changelog import MergedKeys, changelog_rows
 from compactord.kernels.functions.base import MergeFunction
 from compactord.kernels.functions.every_record import EveryRecord
 from compactord.kernels.keyed import key_text
 from compactord.kernels.kinds import drop_retracts
-from compactord.kernels.merge import LEVEL, merge_keys, merge_runs
+from compactord.kernels.merge import LEVEL, merge_runs
 from compactord.kernels.order import MergeOrder
-from compactord.model import CHANGELOG, DATA, ChangelogSpec, MergeSpec
+from compactord.model import CHANGELOG, DATA, MergeSpec
 from compactord.rewrite.budget import Budget
 from compactord.rewrite.pipeline import Decoding
 from compactord.rewrite.reader import Input, Section, Sections
@@ -100,36 +100,15 @@ def _section_rows(
             else:
                 runs = _fewer_runs(runs, _every_record(order), sizes, folder)
                 last = replace(last, keys_repeat=True)
-        if source.changelog is None:
-            for batch in _merge(runs, last, sizes):
-                yield DATA, _kept(batch, source)
-        else:
-            yield from _with_changelog(source, source.changelog, runs, last, sizes)
-
-
-def _with_changelog(
-    source: MergeSpec, changelog: ChangelogSpec, runs: Sequence[Run], how: _Pass, sizes: Budget
-) -> Emitted:
-    rule = ChangelogRule(
-        compared=changelog.compared,
-        updates_before=changelog.updates_before,
-        deletes=changelog.deletes,
-    )
-    with _opened(runs) as opened:
-        for keys in merge_keys(
-            opened,
-            how.order,
-            how.function,
-            before_level=changelog.before_level,
-            window_rows=sizes.window_rows,
-            window_bytes=sizes.window_bytes,
-            keys_repeat=how.keys_repeat,
-        ):
-            kept = _kept(keys.rows, source)
-            if not source.keeps_inputs:
-                yield DATA, kept
-            for batch in changelog_rows(keys, rule):
-                yield CHANGELOG, batch
+        level = source.changelog.before_level if source.changelog else None
+        with contextlib.closing(_merge(runs, last, sizes, before_level=level)) as merged:
+            for keys in merged:
+                kept = _kept(keys.rows, source)
+                if not source.keeps_inputs:
+                    yield DATA, kept
+                if source.changelog is not None:
+                    for batch in changelog_rows(keys, source.changelog.rule):
+                        yield CHANGELOG, batch
 
 
 def _kept(batch: pa.RecordBatch, source: MergeSpec) -> pa.RecordBatch:
@@ -209,18 +188,11 @@ def _with_level(batch: pa.RecordBatch, level: int) -> pa.RecordBatch:
     return batch.append_column(pa.field(LEVEL, pa.int8(), nullable=False), levels)
 
 
-@contextlib.contextmanager
-def _opened(runs: Sequence[Run]) -> Iterator[Sequence[Rows]]:
+def _merge(
+    runs: Sequence[Run], how: _Pass, sizes: Budget, *, before_level: int | None = None
+) -> Generator[MergedKeys, None, None]:
     opened = [run() for run in runs]
     try:
-        yield opened
-    finally:
-        for rows in opened:
-            rows.close()
-
-
-def _merge(runs: Sequence[Run], how: _Pass, sizes: Budget) -> Rows:
-    with _opened(runs) as opened:
         yield from merge_runs(
             opened,
             how.order,
@@ -228,7 +200,11 @@ def _merge(runs: Sequence[Run], how: _Pass, sizes: Budget) -> Rows:
             window_rows=sizes.window_rows,
             window_bytes=sizes.window_bytes,
             keys_repeat=how.keys_repeat,
+            before_level=before_level,
         )
+    finally:
+        for rows in opened:
+            rows.close()
 
 
 def _fewer_runs(runs: list[Run], how: _Pass, sizes: Budget, folder: str) -> list[Run]:
@@ -246,10 +222,10 @@ def _fewer_runs(runs: list[Run], how: _Pass, sizes: Budget, folder: str) -> list
     return runs
 
 
-def _spilled(rows: Rows, path: str) -> Run:
+def _spilled(merged: Iterator[MergedKeys], path: str) -> Run:
     """Write rows to a temporary file and return a run that reads them."""
     try:
-        _write(rows, path)
+        _write((keys.rows for keys in merged), path)
     except OSError:
         # Errors of the inputs are ours already; this converts those of the temporary file.
         with named_errors(path, "writing temporary rows (TMPDIR says where)"):
@@ -257,7 +233,7 @@ def _spilled(rows: Rows, path: str) -> Run:
     return lambda: _unspilled(path)
 
 
-def _write(rows: Rows, path: str) -> None:
+def _write(rows: Iterator[pa.RecordBatch], path: str) -> None:
     options = pa.ipc.IpcWriteOptions(compression="lz4")
     with contextlib.ExitStack() as stack:
         writer: pa.RecordBatchStreamWriter | None = None

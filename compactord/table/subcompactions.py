@@ -135,9 +135,7 @@ def _merge_spec(
 
 def _changelog_spec(table: OpenTable, write: WriteSpec) -> ChangelogSpec:
     """How changes above the level of `write` are told."""
-    options, files = table.options.changelog, table.options.files
-    new_files = table.formats.changelog_at(write.level)
-    columns = tuple(each.name for each in table.schema.fields if each.name not in options.ignored)
+    files, new_files = table.options.files, table.formats.changelog_at(write.level)
     return ChangelogSpec(
         before_level=write.level,
         write=replace(
@@ -148,9 +146,7 @@ def _changelog_spec(table: OpenTable, write: WriteSpec) -> ChangelogSpec:
             encoding=new_files.encoding,
             stats_modes=_stats_modes(table, write.level, files.changelog_stats_mode),
         ),
-        compared=columns if options.only_different else None,
-        updates_before=options.updates_before,
-        deletes=options.deletes,
+        rule=table.options.changelog,
     )
 
 

@@ -20,8 +20,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from compactord.kernels.functions.deduplicate import Deduplicate
-from compactord.kernels.merge import merge_runs
 from compactord.kernels.order import MergeOrder
+from tests.unit.kernels.merge_functions import merged_rows
 
 Int64s = npt.NDArray[np.int64]
 
@@ -130,7 +130,7 @@ def measure(
             start = time.perf_counter()
             rows_out = sum(
                 batch.num_rows
-                for batch in merge_runs(
+                for batch in merged_rows(
                     [iter(run) for run in runs],
                     order,
                     Deduplicate(),

@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 
 from compactord.kernels.functions.deduplicate import Deduplicate
-from compactord.kernels.merge import merge_runs
 from compactord.kernels.order import MergeOrder
 from tests.oracle.judge import Judge
+from tests.unit.kernels.merge_functions import merged_rows
 
 CASES = 600
 
@@ -63,7 +63,7 @@ def winners(case: dict[str, Any], window_rows: int) -> list[tuple[int, int]]:
         sequence_fields=("user",) if case["user_sequence"] else (),
         sequence_descending=case["descending"],
     )
-    merged = merge_runs(
+    merged = merged_rows(
         [iter(batches(reader, run)) for run, reader in enumerate(case["readers"])],
         order,
         Deduplicate(),

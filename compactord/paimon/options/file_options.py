@@ -6,9 +6,10 @@ Source: CoreOptions.java of release 2.0.0.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from compactord.paimon.merge_rules import ChangelogRule
 from compactord.paimon.options import values as option_values
 from compactord.paimon.options.texts import OptionTexts
 
@@ -41,20 +42,6 @@ class FileOptions:
     changelog_stats_mode: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangelogOptions:
-    """What a changelog of compactions tells.
-
-    A row that was merged has changed; with `only_different` only if its values have, but for
-    columns that are `ignored`. `updates_before`, `deletes`: rows of kind -U and -D are written.
-    """
-
-    only_different: bool
-    ignored: frozenset[str]
-    updates_before: bool
-    deletes: bool
-
-
 def file_options(texts: OptionTexts) -> FileOptions:
     """What the options say of files; they cannot be read as `parse_options` says."""
     integer, boolean = option_values.integer, option_values.boolean
@@ -83,13 +70,14 @@ def file_options(texts: OptionTexts) -> FileOptions:
     )
 
 
-def changelog_options(texts: OptionTexts) -> ChangelogOptions:
-    """What the options say of changelogs; they cannot be read as `parse_options` says."""
+def changelog_rule(texts: OptionTexts, columns: Iterable[str]) -> ChangelogRule:
+    """What the options say of changelogs of a table with these columns, as `file_options` does."""
     boolean, producer = option_values.boolean, "changelog-producer"
     ignored = texts.maybe(f"{producer}.row-deduplicate-ignore-fields", str) or ""
-    return ChangelogOptions(
-        only_different=texts.read(f"{producer}.row-deduplicate", boolean, False),
-        ignored=frozenset(ignored.split(",")),
+    compared = tuple(name for name in columns if name not in ignored.split(","))
+    only_different = texts.read(f"{producer}.row-deduplicate", boolean, False)
+    return ChangelogRule(
+        compared=compared if only_different else None,
         updates_before=not texts.read(f"{producer}.ignore-update-before", boolean, False),
         deletes=not texts.read(f"{producer}.ignore-delete", boolean, False),
     )

@@ -9,15 +9,10 @@ import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from compactord.paimon.merge_rules import MergeRules
+from compactord.paimon.merge_rules import ChangelogRule, MergeRules
 from compactord.paimon.options import values as option_values
 from compactord.paimon.options.catalogue import LEVELS_MAX
-from compactord.paimon.options.file_options import (
-    ChangelogOptions,
-    FileOptions,
-    changelog_options,
-    file_options,
-)
+from compactord.paimon.options.file_options import FileOptions, changelog_rule, file_options
 from compactord.paimon.options.merge import merge_rules
 from compactord.paimon.options.texts import OptionTexts
 from compactord.paimon.schema import TableSchema
@@ -161,7 +156,7 @@ class TableOptions:
     commit: CommitOptions
     expire: ExpireOptions
     files: FileOptions
-    changelog: ChangelogOptions
+    changelog: ChangelogRule
     # Streaming readers see what an overwrite changes, too.
     streams_overwrites: bool
     raw: Mapping[str, str]
@@ -210,7 +205,7 @@ def parse_options(schema: TableSchema, overrides: Mapping[str, str] | None = Non
         commit=_commit(texts),
         expire=_expire(texts),
         files=file_options(texts),
-        changelog=changelog_options(texts),
+        changelog=changelog_rule(texts, [field.name for field in schema.fields]),
         streams_overwrites=texts.read("streaming-read-overwrite", option_values.boolean, False),
         raw=texts.merged,
         unreadable=texts.unreadable,

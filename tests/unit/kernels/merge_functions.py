@@ -1,14 +1,21 @@
-"""Merge functions that only the tests know, in as few lines as a new engine may have."""
+"""Merge functions that only the tests know, in as few lines as a new engine may have; and rows."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from compactord.kernels.functions.base import Needs, OrderedRecords
+from compactord.kernels.merge import merge_runs
+
+
+def merged_rows(*arguments: Any, **how: Any) -> Iterator[pa.RecordBatch]:
+    """The rows alone of `merge_runs`."""
+    return (keys.rows for keys in merge_runs(*arguments, **how))
 
 
 class FirstRow:

@@ -11,11 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compactord.errors import TaskError
-from compactord.kernels.changelog import ChangelogRule, changelog_rows
+from compactord.kernels.changelog import changelog_rows
 from compactord.kernels.functions.deduplicate import Deduplicate
 from compactord.kernels.functions.every_record import EveryRecord
-from compactord.kernels.merge import LEVEL, merge_keys, merge_runs
+from compactord.kernels.merge import LEVEL, merge_runs
 from compactord.kernels.order import MergeOrder
+from compactord.paimon.merge_rules import ChangelogRule
+from tests.unit.kernels.merge_functions import merged_rows
 
 TOP = 5
 NAN = float("nan")
@@ -101,9 +103,9 @@ def _changelog(
     kept = MergeOrder(key_columns=("k",))
     for _ in range(passes):
         repeat = {"keys_repeat": True}
-        merged = merge_runs(opened[:2], kept, EveryRecord(), **how, **repeat)
+        merged = merged_rows(opened[:2], kept, EveryRecord(), **how, **repeat)
         opened = [iter(list(merged)), *opened[2:]]
-    keys = merge_keys(opened, order, Deduplicate(), before_level=TOP, **how, keys_repeat=passes > 0)
+    keys = merge_runs(opened, order, Deduplicate(), before_level=TOP, **how, keys_repeat=passes > 0)
     found = []
     for each in keys:
         assert each.rows.num_rows == len(each.fates)
@@ -181,7 +183,7 @@ def test_values_are_equal_where_java_finds_them_equal(type_, before, after, chan
         arrays = [pa.array(c, t) for c, t in zip(columns, schema.types, strict=True)]
         return iter([pa.RecordBatch.from_arrays(arrays, schema=schema)])
 
-    [keys] = merge_keys(
+    [keys] = merge_runs(
         [run(before, 0, TOP), run(after, 1, 0)],
         MergeOrder(key_columns=("k",)),
         Deduplicate(),

@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 from compactord.errors import TaskError
 from compactord.kernels.functions.every_record import EveryRecord
 from compactord.kernels.functions.registry import MERGE_FUNCTIONS, function_named
-from compactord.kernels.merge import merge_runs
 from compactord.kernels.order import MergeOrder
 from compactord.paimon.merge_rules import NO_RULES, ColumnRule, MergeRules
 from tests.unit.kernels import model
-from tests.unit.kernels.merge_functions import FirstRow, Joined
+from tests.unit.kernels.merge_functions import FirstRow, Joined, merged_rows
 from tests.unit.kernels.model import Record
 
 
@@ -71,7 +70,7 @@ def batches(run: list[Record]) -> Iterator[pa.RecordBatch]:
 
 
 def merged(case: dict[str, Any], function: Any) -> list[str]:
-    found = merge_runs(
+    found = merged_rows(
         [batches(run) for run in case["runs"]],
         case["order"],
         function,
@@ -109,7 +108,7 @@ def test_runs_that_hold_every_record_are_merged_as_those_they_are_made_of(case, 
     fewer = []
     for first in range(0, len(runs), fan_in):
         group = [iter(run) for run in runs[first : first + fan_in]]
-        found = list(merge_runs(group, kept, EveryRecord(), **sizes))
+        found = list(merged_rows(group, kept, EveryRecord(), **sizes))
         assert sum(batch.num_rows for batch in found) == sum(
             len(run) for run in case["runs"][first : first + fan_in]
         )
@@ -118,7 +117,7 @@ def test_runs_that_hold_every_record_are_merged_as_those_they_are_made_of(case, 
         )
     texts = [
         value
-        for batch in merge_runs(fewer, order, Joined("value"), **sizes)
+        for batch in merged_rows(fewer, order, Joined("value"), **sizes)
         for value in batch.column("value").to_pylist()
     ]
     assert texts == [joined(group) for group in expected(case)]
@@ -129,7 +128,7 @@ def test_runs_that_hold_every_record_are_still_to_be_in_order():
     found = model.batches_of(run, [pa.int64()], cuts=[2])
     how = {"window_rows": 9, "window_bytes": 1 << 20, "keys_repeat": True}
     with pytest.raises(TaskError, match="not sorted"):
-        list(merge_runs([iter(found)], MergeOrder(key_columns=("k0",)), EveryRecord(), **how))
+        list(merged_rows([iter(found)], MergeOrder(key_columns=("k0",)), EveryRecord(), **how))
 
 
 def test_a_name_that_nobody_registered_is_an_error():

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from compactord.errors import TaskError
 from compactord.kernels.functions.registry import MERGE_FUNCTIONS, function_named
-from compactord.kernels.merge import merge_runs
 from compactord.kernels.order import MergeOrder
 from compactord.paimon.merge_rules import ColumnRule, MergeRules
 from compactord.paimon.wide_timestamps import WIDE_TIMESTAMP
+from tests.unit.kernels.merge_functions import merged_rows
 from tests.unit.kernels.model import array_of
 from tests.unit.kernels.test_merge_properties import decimals, floats, integers
 
@@ -118,7 +118,7 @@ def column_of(values: list[Any], type_: pa.DataType) -> pa.Array:
 
 def merged(case: dict[str, Any], *, disjoint: bool) -> pa.Table | str:
     """The rows, floats as their bits; or the error."""
-    found = merge_runs(
+    found = merged_rows(
         [iter([batch]) for batch in case["batches"]],
         MergeOrder(key_columns=("k",), disjoint_sequences=disjoint),
         function_named(case["engine"], case["rules"], MERGE_FUNCTIONS),

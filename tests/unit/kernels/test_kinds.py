@@ -4,8 +4,8 @@ import pyarrow as pa
 
 from compactord.kernels.functions.deduplicate import Deduplicate
 from compactord.kernels.kinds import drop_retracts
-from compactord.kernels.merge import merge_runs
 from compactord.kernels.order import MergeOrder
+from tests.unit.kernels.merge_functions import merged_rows
 
 INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = range(4)
 
@@ -25,7 +25,7 @@ def run(rows: list[tuple[int, int, int]]) -> list[pa.RecordBatch]:
 
 
 def kept(*runs: list[tuple[int, int, int]], ignore_delete: bool) -> list[tuple[int, int, int]]:
-    merged = merge_runs(
+    merged = merged_rows(
         [iter(run(rows)) for rows in runs],
         MergeOrder(key_columns=("k",), ignore_delete=ignore_delete),
         Deduplicate(),

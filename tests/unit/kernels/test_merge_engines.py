@@ -9,9 +9,9 @@ import pytest
 
 from compactord.errors import TaskError
 from compactord.kernels.functions.registry import MERGE_FUNCTIONS, function_named
-from compactord.kernels.merge import merge_runs
 from compactord.kernels.order import MergeOrder
 from compactord.paimon.merge_rules import ColumnRule, MergeRules, NullKeys, SequenceGroup
+from tests.unit.kernels.merge_functions import merged_rows
 
 KINDS = {"+I": 0, "-U": 1, "+U": 2, "-D": 3}
 Record = tuple[str, Any]
@@ -41,7 +41,7 @@ def merged(
     if engine == "aggregation":
         key = ColumnRule(column="k", aggregator="primary-key")
         rules = MergeRules(columns=(key, *rules.columns), remove_on_delete=rules.remove_on_delete)
-    found = merge_runs(
+    found = merged_rows(
         runs,
         MergeOrder(key_columns=("k",), disjoint_sequences=by_run),
         function_named(engine, rules, MERGE_FUNCTIONS),
@@ -195,7 +195,7 @@ def test_a_sequence_of_two_words_is_compared_in_full() -> None:
         )
         for run in runs
     ]
-    found = merge_runs(
+    found = merged_rows(
         [iter([batch]) for batch in batches],
         MergeOrder(key_columns=("k",)),
         function_named("partial-update", rules, MERGE_FUNCTIONS),

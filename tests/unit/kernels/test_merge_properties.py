@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compactord.kernels.functions.deduplicate import Deduplicate
-from compactord.kernels.merge import merge_runs
 from compactord.kernels.order import MergeOrder
 from compactord.paimon.wide_timestamps import WIDE_TIMESTAMP
 from tests.unit.kernels import model
+from tests.unit.kernels.merge_functions import merged_rows
 from tests.unit.kernels.model import Record
 
 Values = st.SearchStrategy[Any]
@@ -147,7 +147,7 @@ def check(case: dict[str, Any]) -> None:
         ignore_delete=case["ignore_delete"],
     )
     merged = list(
-        merge_runs(
+        merged_rows(
             [iter(batches) for batches in case["batches"]],
             order,
             Deduplicate(),
@@ -246,7 +246,7 @@ def test_user_sequence_fields_decide_before_sequence_numbers(
         disjoint_sequences=disjoint,
         ignore_delete=ignore_delete,
     )
-    merged = merge_runs(
+    merged = merged_rows(
         [iter(model.batches_of(run, [pa.int64()], sequence_types=types)) for run in runs],
         order,
         Deduplicate(),
@@ -286,7 +286,7 @@ def test_full_ties_are_settled_as_the_loser_tree_does(
         ]
         for index, run in enumerate(runs_as_maps)
     ]
-    merged = merge_runs(
+    merged = merged_rows(
         [iter(model.batches_of(run, [pa.int64()], cuts=range(len(run)))) for run in runs],
         MergeOrder(key_columns=("k0",), ignore_delete=ignore_delete),
         Deduplicate(),

@@ -21,6 +21,7 @@ from compactord.model import (
     SubcompactionResult,
 )
 from compactord.paimon.data_file import FileSource
+from compactord.paimon.merge_rules import ChangelogRule
 from compactord.rewrite.subcompaction import rewrite
 from tests.unit.rewrite.builders import (
     KEY_VALUE,
@@ -86,7 +87,7 @@ def _subcompaction(
     made = merge_subcompaction(tmp_path, KEY_VALUE, ["k"], runs, drop_deletes=True, **how)
     assert isinstance(made.source, MergeSpec)
     write = replace(made.write, file_prefix="changelog-")
-    told = ChangelogSpec(before_level=5, write=write, compared=None)
+    told = ChangelogSpec(before_level=5, write=write, rule=ChangelogRule(compared=None))
     source = replace(made.source, changelog=told, keeps_inputs=keeps_inputs)
     return replace(made, source=source)
 
