@@ -6,8 +6,8 @@ Pure: the commands and the service give the same reasons.
 from __future__ import annotations
 
 from compactord.config.load import LoadedConfig
-from compactord.config.policy import TablePolicy, excluding_key, setting_keys
-from compactord.paimon.table import TableRef
+from compactord.config.policy import excluding_key, policy_for, setting_keys
+from compactord.paimon.table import BRANCH_MARK, TableRef
 
 
 def excluded_by_name(loaded: LoadedConfig, database: str, table: str) -> str | None:
@@ -35,13 +35,20 @@ def not_write_only(loaded: LoadedConfig, catalog: str, database: str, table: str
     return f"not write-only, so its writers compact it themselves; {decides}"
 
 
-def excluded(loaded: LoadedConfig, catalog: str, ref: TableRef, policy: TablePolicy) -> str | None:
-    """As `excluded_by_name`, or `rules.0.set.branches (c.yaml:7) does not name main`."""
+def excluded(loaded: LoadedConfig, catalog: str, ref: TableRef) -> str | None:
+    """As `excluded_by_name`, or `rules.0.set.branches (c.yaml:7) does not name main`.
+
+    A branch is listed if what holds for its main branch names it; rules of its own may leave it
+    out, and not bring it in.
+    """
     why = excluded_by_name(loaded, ref.database, ref.name)
-    if why is None and not policy.takes(ref.branch):
-        decides = setting_origin(loaded, catalog, ref.database, ref.name, "branches")
-        return f"{decides} does not name {ref.branch}"
-    return why
+    if why is not None:
+        return why
+    for name in (ref.name.partition(BRANCH_MARK)[0], ref.name):
+        if not policy_for(loaded.config, catalog, ref.database, name).takes(ref.branch):
+            decides = setting_origin(loaded, catalog, ref.database, name, "branches")
+            return f"{decides} does not name {ref.branch}"
+    return None
 
 
 def paused(loaded: LoadedConfig, catalog: str, database: str, table: str) -> str:

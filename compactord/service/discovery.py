@@ -132,8 +132,7 @@ def list_catalog(
     silent: dict[str, CompactordError] = dict(listed.unreadable)
     for ref in _with_branches(listed.tables, config.config, name, catalog, silent):
         table = TableName(name, ref.database, ref.name)
-        policy = policy_for(config.config, name, ref.database, ref.name)
-        why = reasons.excluded(config, name, ref, policy)
+        why = reasons.excluded(config, name, ref)
         if why is None:
             found[table] = ref
         else:

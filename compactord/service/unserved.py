@@ -25,7 +25,7 @@ def left_alone(
     loaded: LoadedConfig, catalog: str, ref: TableRef, policy: TablePolicy, *, write_only: bool
 ) -> tuple[TableStatus, str] | None:
     """Why the service does not work on a table that it could; None: it does."""
-    excluded = reasons.excluded(loaded, catalog, ref, policy)
+    excluded = reasons.excluded(loaded, catalog, ref)
     if excluded is not None:
         return TableStatus.EXCLUDED, excluded
     name = TableName(catalog, ref.database, ref.name)

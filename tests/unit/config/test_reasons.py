@@ -8,6 +8,7 @@ import pytest
 
 from compactord.config import reasons
 from compactord.config.load import load_config
+from compactord.paimon.table import TableRef, branch_of
 
 CONFIG = """\
 catalogs: {lake: {warehouse: /w}}
@@ -56,3 +57,26 @@ def test_the_rule_that_decides_is_named_with_its_line(tmp_path: Path) -> None:
     assert reasons.setting_origin(loaded, "lake", "b", "z", "priority") == (
         f"defaults.priority ({path}:6)"
     )
+
+
+@pytest.mark.parametrize(
+    ("own", "of_branch", "why"),
+    [
+        ("main, b", "b", None),
+        ("main, b", "main", "rules.1.set.branches ({}:4) does not name b"),
+        # Nobody would list it, so that no command may say that it is served.
+        ("main", "b", "rules.0.set.branches ({}:3) does not name b"),
+    ],
+)
+def test_a_branch_is_served_if_its_table_and_its_own_rules_name_it(
+    tmp_path: Path, own: str, of_branch: str, why: str | None
+) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(
+        "catalogs: {lake: {warehouse: /w}}\nrules:\n"
+        f"- {{match: {{table: 'd\\.t'}}, set: {{branches: [{own}]}}}}\n"
+        f"- {{match: {{table: 'd\\.t\\$branch_b'}}, set: {{branches: [{of_branch}]}}}}\n"
+    )
+    loaded = load_config(str(path), environ={})
+    ref = branch_of(TableRef(database="d", name="t", location="/w/d.db/t"), "b")
+    assert reasons.excluded(loaded, "lake", ref) == (why and why.format(path))
