@@ -104,7 +104,7 @@ class DatabaseRelay:
             while int.from_bytes(data[4:8], "big") in _QUESTIONS and len(data) == 8:
                 client.sendall(b"N")
                 data = client.recv(_BYTES)
-            client.sendall(_refusal())
+            client.sendall(refusal())
 
     @staticmethod
     def _end(*sockets: socket.socket) -> None:
@@ -112,6 +112,7 @@ class DatabaseRelay:
             Connection(each).abort()
 
 
-def _refusal() -> bytes:
+def refusal() -> bytes:
+    """What PostgreSQL says to a login that it does not know."""
     fields = b"SFATAL\0VFATAL\0C28P01\0Mpassword authentication failed for user\0\0"
     return b"E" + (len(fields) + 4).to_bytes(4, "big") + fields

@@ -6,7 +6,7 @@ only locks are written.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import tzinfo
 
@@ -36,6 +36,7 @@ from compactord.errors import (
 from compactord.paimon.paths import is_file_name
 from compactord.paimon.table import TableRef, branch_of
 from compactord.references import LateValues
+from compactord.storage.breaker import Breaker, Breakers
 
 _TABLES = "paimon_tables"
 
@@ -88,6 +89,12 @@ class JdbcCatalog(Catalog):
         if isinstance(error, AccessDenied):
             return "correct jdbc.user and jdbc.password, or let them in (docs/operations.md)"
         return "correct uri, jdbc.user, jdbc.password or lock.enabled, or repair the database"
+
+    def guarded(self, breakers: Breakers) -> Sequence[Breaker]:
+        """See `Catalog`; without a lock its tables that are known do without the database."""
+        found = super().guarded(breakers)
+        self._database.breaker = breakers.of_server(self._database.address.shown)
+        return found if self._lock is None else (*found, self._database.breaker)
 
     def registration(self) -> JdbcRegistration:
         """See `Catalog`."""

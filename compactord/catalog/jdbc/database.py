@@ -10,6 +10,7 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from datetime import tzinfo
+from functools import partial
 from typing import Any, NamedTuple, NoReturn, TypeVar
 from urllib.parse import quote
 
@@ -26,6 +27,7 @@ from compactord.errors import (
     UsageError,
 )
 from compactord.redaction import HIDDEN, redact_text
+from compactord.storage.breaker import Breaker
 
 T = TypeVar("T")
 # Until a connection stands, and until an answer comes.
@@ -76,7 +78,8 @@ class Database:
     Everything raises `CatalogUnavailable`, `CatalogDown` where another try may succeed,
     `MissingTable` or `AccessDenied` with the address. The zone is that of sessions in PostgreSQL,
     whose times without a zone depend on it. After a refusal `replaced` is asked for the address
-    with a login that was replaced meanwhile, None if none was.
+    with a login that was replaced meanwhile, None if none was. A `breaker` may refuse any statement
+    with `CatalogDown`.
     """
 
     def __init__(
@@ -91,6 +94,7 @@ class Database:
     ) -> None:
         self._pool_size, self._zone, self._replaced = pool_size, zone, replaced
         self._limits = _Limits(connect_seconds, answer_seconds)
+        self.breaker: Breaker | None = None
         self._lock = threading.Lock()
         self._connect(address)
 
@@ -101,24 +105,31 @@ class Database:
         weakref.finalize(self, self._engine.dispose)
 
     def rows(self, sql: str, **values: object) -> Sequence[tuple[Any, ...]]:
-        try:
-            return self._asked(
-                lambda connection: [
-                    tuple(row) for row in connection.execute(sqlalchemy.text(sql), values)
-                ]
-            )
-        except exc.SQLAlchemyError as error:
-            self._raise(error)
+        return self._guarded(
+            lambda connection: [
+                tuple(row) for row in connection.execute(sqlalchemy.text(sql), values)
+            ]
+        )
 
     def execute(self, sql: str, **values: object) -> int:
         """The number of rows that were changed. Raises `Duplicate` for a key that is there."""
+        return self._guarded(_changing(sql, values))
+
+    def execute_unguarded(self, sql: str, **values: object) -> int:
+        """As `execute`, whatever the breaker says."""
+        return self._answer(_changing(sql, values))
+
+    def _guarded(self, ask: Callable[[sqlalchemy.Connection], T]) -> T:
+        if self.breaker is None:
+            return self._answer(ask)
+        answers = (CatalogUnavailable, AccessDenied, Duplicate)
+        call = partial(self._answer, ask)
+        return self.breaker.asked(self.address.shown, call, silent=CatalogDown, answers=answers)
+
+    def _answer(self, ask: Callable[[sqlalchemy.Connection], T]) -> T:
         try:
-            return self._asked(
-                lambda connection: int(connection.execute(sqlalchemy.text(sql), values).rowcount)
-            )
+            return self._asked(ask)
         except exc.SQLAlchemyError as error:
-            if _is_duplicate(error):
-                raise Duplicate from None
             self._raise(error)
 
     def _asked(self, ask: Callable[[sqlalchemy.Connection], T]) -> T:
@@ -143,6 +154,8 @@ class Database:
 
     def _raise(self, error: exc.SQLAlchemyError) -> NoReturn:
         """As an error of ours, without the statement, its values and the password."""
+        if _is_duplicate(error):
+            raise Duplicate from None
         said = _said(error)
         text, shown = self._redacted(" ".join(said.split())), self.address.shown
         if _MISSING_TABLE.search(said):
@@ -159,6 +172,10 @@ class Database:
             # As a word: a short one is a part of many.
             text = re.sub(rf"(?<!\w){re.escape(password)}(?!\w)", HIDDEN, text)
         return redact_text(text)
+
+
+def _changing(sql: str, values: Mapping[str, object]) -> Callable[[sqlalchemy.Connection], int]:
+    return lambda connection: int(connection.execute(sqlalchemy.text(sql), values).rowcount)
 
 
 def _said(error: exc.SQLAlchemyError) -> str:

@@ -60,6 +60,9 @@ class LosingDatabase(Database):
             self._lose()
         return super().execute(sql, **values)
 
+    def execute_unguarded(self, sql: str, **values: object) -> int:
+        return self.execute(sql, **values)
+
     def _lose(self) -> None:
         self.losses.pop(0)
         self.meanwhile()

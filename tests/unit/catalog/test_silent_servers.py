@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, TypeVar
+from zoneinfo import ZoneInfo
 
 import pytest
 
 from compactord.catalog.base import Catalog
-from compactord.catalog.hive.lock import HiveLock
 from compactord.catalog.open import open_catalog
 from compactord.catalog.rest.lent import client_of
 from compactord.commit.locked import LockedPublisher
-from compactord.errors import CatalogDown, StorageError, TransientStorageError
+from compactord.errors import AccessDenied, CatalogDown, StorageError, TransientStorageError
+from compactord.paimon.table import TableRef
 from compactord.storage.base import Located, Storage, Store
 from compactord.storage.breaker import FAILURES_MAX, PATIENCE_MS, PROBE_MS, Breaker, Breakers
 from compactord.storage.open import STORES
+from tests import silent_servers
 from tests.builders import VirtualClock
+from tests.databases import sqlite_database
 from tests.storages import Call, MemoryStorage, WatchedStorage
+from tests.tools.database_relay import refusal
 from tests.unit.catalog import metastore
 from tests.unit.catalog.rest_server import Answer, Asked, FakeServer, serving
 
@@ -37,7 +43,7 @@ class _Server:
 
 
 @contextlib.contextmanager
-def _rest() -> Iterator[_Server]:
+def _rest(_: Path) -> Iterator[_Server]:
     found = _Server()
 
     def answer(_: Asked) -> Answer | None:
@@ -64,11 +70,32 @@ class _Metastore(metastore.Metastore):
 
 
 @contextlib.contextmanager
-def _hive() -> Iterator[_Server]:
+def _hive(_: Path) -> Iterator[_Server]:
     found = _Server()
     with metastore.running(_Metastore(found)) as uri:
         options = {"uri": uri, "lock.enabled": "true"}
         found.catalog = open_catalog("/wh", metastore="hive", options=options)
+        yield found
+
+
+@contextlib.contextmanager
+def _jdbc(folder: Path) -> Iterator[_Server]:
+    """A PostgreSQL that refuses every login when it is well."""
+    found = _Server()
+
+    def answer(client: socket.socket) -> None:
+        found.asked += 1
+        client.recv(1 << 16)
+        if found.state != _GONE:
+            client.sendall(refusal())
+        client.close()
+
+    with silent_servers.serving(answer) as port:
+        options = {"uri": f"jdbc:postgresql://127.0.0.1:{port}/p?sslmode=disable"}
+        options |= {"lock.enabled": "true", "jdbc.user": "u"}
+        found.catalog = open_catalog(
+            str(folder), metastore="jdbc", options=options, zone=ZoneInfo("UTC")
+        )
         yield found
 
 
@@ -79,16 +106,21 @@ def _hive() -> Iterator[_Server]:
         (_rest, _BUSY, _REFUSING),
         (_hive, _GONE, _WELL),
         (_hive, _GONE, _REFUSING),
+        (_jdbc, _GONE, _REFUSING),
     ],
 )
 def test_a_server_that_does_not_answer_is_asked_no_more(
-    running: Callable[[], contextlib.AbstractContextManager[_Server]], trouble: str, answer: str
+    tmp_path: Path,
+    running: Callable[[Path], contextlib.AbstractContextManager[_Server]],
+    trouble: str,
+    answer: str,
 ) -> None:
     clock = VirtualClock()
-    with running() as server:
+    with running(tmp_path) as server:
         catalog = server.catalog
         (breaker,) = catalog.guarded(Breakers(clock.steady_ms))
-        catalog.check_access()
+        with contextlib.suppress(AccessDenied):
+            catalog.check_access()
         server.state = trouble
         while not breaker.open_since_ms:
             with pytest.raises(CatalogDown):
@@ -127,13 +159,20 @@ def test_a_commit_that_is_refused_so_was_not_sent() -> None:
             client.post("databases", body={})
 
 
-def test_a_lock_is_given_back_to_a_metastore_that_is_asked_nothing_else() -> None:
-    with _hive() as server:
-        (breaker,) = server.catalog.guarded(Breakers(VirtualClock().steady_ms))
-        ref = server.catalog.find_table("db.t")
-        publisher = server.catalog.open(ref).publisher
+@pytest.mark.parametrize("kind", ["hive", "jdbc"])
+def test_a_lock_is_given_back_to_a_server_that_is_asked_nothing_else(
+    tmp_path: Path, kind: str
+) -> None:
+    known = metastore.table("db", "t", f"file:{tmp_path}/db.db/t")
+    with metastore.running(metastore.Metastore(known)) as uri:
+        if kind == "jdbc":
+            uri = sqlite_database(tmp_path / "c.db")
+        options = {"uri": uri, "lock.enabled": "true"}
+        catalog = open_catalog(str(tmp_path), metastore=kind, options=options)
+        (breaker,) = catalog.guarded(Breakers(VirtualClock().steady_ms))
+        ref = TableRef(database="db", name="t", location=f"{tmp_path}/db.db/t")
+        publisher = catalog.open(ref).publisher
         assert isinstance(publisher, LockedPublisher)
-        assert isinstance(publisher.lock, HiveLock)
         held = publisher.lock.acquire(ref)
         _open(breaker)
         with pytest.raises(CatalogDown):
