@@ -127,7 +127,10 @@ class HiveCatalog(Catalog):
         """See `Catalog`."""
         if not (isinstance(error, ErrorAtPath) and error.path == self._client.shown):
             return ""
-        return "correct uri, or start the metastore; one that insists on Kerberos hangs up"
+        return (
+            "correct uri or the options of TLS and login (docs/operations.md), or start the "
+            "metastore; one that insists on a login hangs up without it"
+        )
 
     def _load(self, database: str, name: str) -> HiveTable:
         """Raises `TableNotFound`, also for a table of another format."""
@@ -181,6 +184,6 @@ def open_hive(place: CatalogPlace) -> HiveCatalog:
         hive_options(place.values, place.store_options, is_locked=is_locked),
         SystemClock(),
     )
-    client = HiveClient(given.addresses, given.shown, clock)
+    client = HiveClient(given.addresses, given.shown, clock, given.security)
     lock = HiveLock(client, given, clock) if given.is_locked else None
     return HiveCatalog(place, given, client, lock)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
+from compactord.catalog.hive.login import LoginRefused, Security
 from compactord.catalog.hive.options import Address
 from compactord.catalog.hive.wire import (
     Connection,
@@ -37,8 +38,11 @@ class HiveClient:
     answer. For a lock that is held the metastore is always asked.
     """
 
-    def __init__(self, addresses: Sequence[Address], shown: str, clock: Clock) -> None:
+    def __init__(
+        self, addresses: Sequence[Address], shown: str, clock: Clock, security: Security
+    ) -> None:
         self.shown = shown
+        self._security = security
         self._addresses = addresses
         self._clock = clock
         self.breaker: Breaker | None = None
@@ -83,8 +87,10 @@ class HiveClient:
 
     def unavailable(self, error: MetastoreFault) -> CatalogUnavailable:
         """What a fault is for whoever expected none."""
-        text = printable(redact_text(str(error)))[:_MESSAGE_MAX]
-        return CatalogUnavailable(self.shown, f"the metastore answered {text}")
+        return CatalogUnavailable(self.shown, f"the metastore answered {_shown(error)}")
+
+    def _no_metastore(self, error: Nonsense) -> CatalogUnavailable:
+        return CatalogUnavailable(self.shown, f"this is no metastore: {error}")
 
     def _call(self, name: str, *arguments: object, is_repeatable: bool = True) -> Any:
         call = partial(self._answer, name, arguments, is_repeatable=is_repeatable)
@@ -103,7 +109,7 @@ class HiveClient:
                 raise
             except Nonsense as error:
                 connection.close()
-                raise CatalogUnavailable(self.shown, f"this is no metastore: {error}") from None
+                raise self._no_metastore(error) from None
             except OSError as error:
                 connection.close()
                 failures.append(_why(error))
@@ -130,7 +136,12 @@ class HiveClient:
             position = (first + number) % len(self._addresses)
             host, port = self._addresses[position]
             try:
-                connection = Connection(host, port, self._clock)
+                connection = Connection(host, port, self._clock, self._security)
+            except LoginRefused as error:
+                why = f"the login is refused: {_shown(error)}"
+                raise CatalogUnavailable(self.shown, why) from None
+            except Nonsense as error:
+                raise self._no_metastore(error) from None
             except (OSError, UnicodeError) as error:
                 failures.append(f"{host}:{port}: {_why(error)}")
                 continue
@@ -148,6 +159,11 @@ class HiveClient:
 def _close_all(connections: Sequence[Connection]) -> None:
     for connection in connections:
         connection.close()
+
+
+def _shown(error: Exception) -> str:
+    """What others say, as far as it can be shown."""
+    return printable(redact_text(str(error)))[:_MESSAGE_MAX]
 
 
 def _why(error: Exception) -> str:

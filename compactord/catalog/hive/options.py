@@ -5,12 +5,15 @@ Source: hive/HiveCatalog.java (`createHiveConf`).
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from compactord.catalog.hive.login import Login, Security, kerberos, plain
 from compactord.catalog.options import read_option
 from compactord.errors import CatalogOptionInvalid
 from compactord.paimon.options.values import boolean, duration_ms, integer
@@ -20,16 +23,21 @@ from compactord.storage.hdfs.settings import default_fs, site_properties
 _ADDRESS = re.compile(r"(?:thrift://)?(?:\[([^]/@]+)\]|([^:/@,\[\]]+)):([0-9]{1,5})/?")
 _FORMS = "thrift://host:9083, or several with commas"
 _CLIENT = "org.apache.hadoop.hive.metastore.HiveMetaStoreClient"
+_PRINCIPALS = re.compile(r"[^\s/@]+/[^\s/@]+@[^\s/@]+")
+_GSSAPI = "pip install 'gssapi>=1.8,<2'"
 _BATCH = "hive.metastore.batch.retrieve.max"
 _BATCH_DEFAULT = 300
 _DEFAULT_FS = "fs.defaultFS"
 # Ways of metastores that are not served, by the option that asks for them.
 _UNSERVED = {
-    "hive.metastore.sasl.enabled": "Kerberos is not served yet",
-    "hive.metastore.use.SSL": "TLS to metastores is not served yet",
     "hive.metastore.thrift.framed.transport.enabled": "framed messages are not served",
     "hive.metastore.thrift.compact.protocol.enabled": "the compact protocol is not served",
 }
+_TLS, _CERTIFICATES = "hive.metastore.use.SSL", "hive.metastore.truststore.path"
+_SASL, _PRINCIPAL = "hive.metastore.sasl.enabled", "hive.metastore.kerberos.principal"
+_TOKENS = "hive.metastore.token.signature"
+_MODE = "hive.metastore.client.auth.mode"
+_USER, _PASSWORD = "hive.metastore.client.plain.username", "hive.metastore.client.plain.password"
 Address = tuple[str, int]
 
 
@@ -49,6 +57,7 @@ class HiveOptions:
     lock_sleep_max_ms: int
     lock_timeout_ms: int
     forget_ms: int
+    security: Security
 
     @property
     def shown(self) -> str:
@@ -87,7 +96,44 @@ def hive_options(
         lock_sleep_max_ms=read_option(merged, "lock-check-max-sleep", duration_ms, 8_000),
         lock_timeout_ms=read_option(merged, "lock-acquire-timeout", duration_ms, 8 * 60_000),
         forget_ms=read_option(merged, "hive.txn.timeout", _hive_duration_ms, 300_000),
+        security=Security(tls=_tls(merged), login=_login(merged)),
     )
+
+
+def _tls(merged: Mapping[str, str]) -> ssl.SSLContext | None:
+    if not read_option(merged, _TLS, boolean, False):
+        return None
+    try:
+        return ssl.create_default_context(cafile=merged.get(_CERTIFICATES) or None)
+    except OSError:
+        raise CatalogOptionInvalid(
+            _CERTIFICATES,
+            "a file of certificates in PEM, or nothing for the system's. Java's key stores are not "
+            "read: keytool -exportcert -rfc writes PEM",
+        ) from None
+
+
+def _login(merged: Mapping[str, str]) -> Login | None:
+    """As in Java, Kerberos comes before a password."""
+    if read_option(merged, _SASL, boolean, False):
+        if merged.get(_TOKENS):
+            raise CatalogOptionInvalid(_TOKENS, "nothing: delegation tokens are not served")
+        principal = merged.get(_PRINCIPAL, "")
+        if _PRINCIPALS.fullmatch(principal) is None:
+            raise CatalogOptionInvalid(_PRINCIPAL, "the metastore's, such as hive/_HOST@REALM")
+        try:
+            return kerberos(principal, importlib.import_module("gssapi"))
+        except ImportError:
+            raise CatalogOptionInvalid(_SASL, f"false, unless gssapi is there: {_GSSAPI}") from None
+    mode = merged.get(_MODE, "NOSASL").upper()
+    if mode == "PLAIN":
+        for key in (_USER, _PASSWORD):
+            if not merged.get(key) or "\0" in merged[key]:
+                raise CatalogOptionInvalid(key, f"what {_MODE}=PLAIN needs")
+        return plain(merged[_USER], merged[_PASSWORD])
+    if mode != "NOSASL":
+        raise CatalogOptionInvalid(_MODE, "NOSASL or PLAIN: others are not served")
+    return None
 
 
 def _hive_duration_ms(text: str) -> int:

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from thrift.protocol.TBinaryProtocol import TBinaryProtocolAccelerated
 from thrift.Thrift import TApplicationException, TException, TMessageType, TType
-from thrift.transport.TTransport import TBufferedTransport
+from thrift.transport.TTransport import TBufferedTransport, TFramedTransport
 
+from compactord.catalog.hive.login import NoLogin, Security, log_in
 from compactord.clock import Clock
 
 CONNECT_SECONDS_MAX = 5.0
-# Of a call, from its first byte to the last one of the answer.
+# Of TLS and login together, and of a call, from its first byte to the last one of the answer.
 CALL_SECONDS_MAX = 30.0
 _STRING_BYTES_MAX = 64 << 20
 _ITEMS_MAX = 10_000_000
@@ -180,10 +182,17 @@ class Nonsense(Exception):
 class _Socket:
     """What Thrift reads from and writes to. Raises OSError, of which EOFError and time-outs."""
 
-    def __init__(self, host: str, port: int, clock: Clock) -> None:
-        self.deadline_s = 0.0
+    def __init__(self, host: str, port: int, clock: Clock, tls: ssl.SSLContext | None) -> None:
         self._clock = clock
         self._socket = socket.create_connection((host, port), timeout=CONNECT_SECONDS_MAX)
+        self.begin()
+        if tls is not None:
+            self._socket.settimeout(self._left_s())
+            self._socket = tls.wrap_socket(self._socket, server_hostname=host)
+
+    def begin(self) -> None:
+        """From now on everything together takes at most `CALL_SECONDS_MAX`."""
+        self._deadline_s = self._clock.monotonic_s() + CALL_SECONDS_MAX
 
     def read(self, size: int) -> bytes:
         self._socket.settimeout(self._left_s())
@@ -199,8 +208,11 @@ class _Socket:
         return bytes(found)
 
     def write(self, data: bytes) -> None:
-        self._socket.settimeout(self._left_s())
-        self._socket.sendall(data)
+        left = memoryview(data)
+        while left:
+            # With TLS each `send` of a `sendall` would have that time.
+            self._socket.settimeout(self._left_s())
+            left = left[self._socket.send(left) :]
 
     def flush(self) -> None:
         pass
@@ -212,15 +224,15 @@ class _Socket:
         """Whether the other side has neither closed it nor said anything."""
         try:
             self._socket.settimeout(0)
-            self._socket.recv(1, socket.MSG_PEEK)
-        except BlockingIOError:
+            self._socket.recv(1)
+        except (BlockingIOError, ssl.SSLWantReadError):
             return True
         except OSError:
             return False
         return False
 
     def _left_s(self) -> float:
-        left_s = self.deadline_s - self._clock.monotonic_s()
+        left_s = self._deadline_s - self._clock.monotonic_s()
         if left_s <= 0:
             raise TimeoutError(f"no answer within {CALL_SECONDS_MAX:.0f} s")
         return left_s
@@ -229,12 +241,23 @@ class _Socket:
 class Connection:
     """One connection, for one thread at a time. After any error but `MetastoreFault` close it."""
 
-    def __init__(self, host: str, port: int, clock: Clock) -> None:
-        """Raises OSError."""
-        self._clock = clock
-        self._socket = _Socket(host, port, clock)
+    def __init__(self, host: str, port: int, clock: Clock, security: Security) -> None:
+        """Raises OSError, `LoginRefused` and `Nonsense`."""
+        self._socket = _Socket(host, port, clock, security.tls)
+        transport = TBufferedTransport(self._socket, _READ_BYTES)
+        if security.login is not None:
+            # All that follows a login is in frames, as Thrift's framed messages are.
+            transport = TFramedTransport(self._socket)
+            try:
+                log_in(self._socket, security.login, host)
+            except NoLogin as error:
+                self.close()
+                raise Nonsense(str(error)) from None
+            except BaseException:
+                self.close()
+                raise
         self._protocol = TBinaryProtocolAccelerated(
-            TBufferedTransport(self._socket, _READ_BYTES),
+            transport,
             strictRead=True,
             string_length_limit=_STRING_BYTES_MAX,
             container_length_limit=_ITEMS_MAX,
@@ -242,7 +265,7 @@ class Connection:
 
     def call(self, name: str, arguments: Sequence[object]) -> Any:
         """What a call returns. Raises OSError, `MetastoreFault` and `Nonsense`."""
-        self._socket.deadline_s = self._clock.monotonic_s() + CALL_SECONDS_MAX
+        self._socket.begin()
         call = CALLS[name]
         try:
             self._send(name, call, arguments)

@@ -97,7 +97,7 @@ class Metastore:
         return wire.LockResponse(lock_id=number, state=state)
 
 
-class _Stream(TTransportBase):  # type: ignore[misc]
+class Stream(TTransportBase):  # type: ignore[misc]
     def __init__(self, connection: socket.socket) -> None:
         self._file = connection.makefile("rwb")
 
@@ -114,8 +114,8 @@ class _Stream(TTransportBase):  # type: ignore[misc]
         self._file.close()
 
 
-def _serve(metastore: Metastore, connection: socket.socket) -> None:
-    stream = _Stream(connection)
+def serve(metastore: Metastore, stream: TTransportBase) -> None:
+    """Answer what comes until the client goes."""
     protocol = TBinaryProtocol(stream, strictRead=True)
     try:
         while True:
@@ -173,4 +173,4 @@ def listening(handle: Callable[[socket.socket], None]) -> Iterator[str]:
 
 def running(metastore: Metastore) -> contextlib.AbstractContextManager[str]:
     """The address of the metastore."""
-    return listening(lambda connection: _serve(metastore, connection))
+    return listening(lambda connection: serve(metastore, Stream(connection)))

@@ -158,7 +158,7 @@ def test_a_dead_address_is_passed_over() -> None:
         CatalogDown, match=r"no answer \(127.0.0.1:\d+: Connection refused\)"
     ) as got:
         catalog.list_tables()
-    assert catalog.advice(got.value).startswith("correct uri, or start the metastore")
+    assert catalog.advice(got.value).startswith("correct uri or the options of TLS and login")
 
 
 def test_a_connection_that_the_server_closed_is_replaced(stack: ExitStack) -> None:
@@ -238,8 +238,6 @@ def test_hive_site_is_read_below_the_options(
         ({"uri": "http://h:1"}, "uri", "thrift://host:9083"),
         ({"uri": "thrift://h"}, "uri", "thrift://host:9083"),
         ({"uri": "thrift://u:p@h:1"}, "uri", "thrift://host:9083"),
-        ({"hive.metastore.sasl.enabled": "true"}, "hive.metastore.sasl.enabled", "Kerberos"),
-        ({"hive.metastore.use.SSL": "true"}, "hive.metastore.use.SSL", "TLS"),
         ({"metastore.client.class": "x.Glue"}, "metastore.client.class", "others are not served"),
         ({"lock.type": "zk"}, "lock.type", "hive"),
         ({"hive-conf-dir": "/nowhere"}, "hive-conf-dir", "a folder with hive-site.xml"),

@@ -13,6 +13,7 @@ from compactord import ids
 from compactord.catalog.hive import wire
 from compactord.catalog.hive.client import HiveClient
 from compactord.catalog.hive.lock import HiveLock
+from compactord.catalog.hive.login import Security
 from compactord.catalog.hive.options import hive_options
 from compactord.clock import SystemClock
 from compactord.commit.locked import LockedPublisher
@@ -41,7 +42,7 @@ class Clock(VirtualClock):
 
 
 def _lock(uri: str, clock: Clock | None = None, *, forget_ms: int = 300_000) -> HiveLock:
-    client = HiveClient([_address(uri)], uri, SystemClock())
+    client = HiveClient([_address(uri)], uri, SystemClock(), Security())
     return HiveLock(client, replace(_OPTIONS, forget_ms=forget_ms), clock or Clock())
 
 
@@ -152,7 +153,7 @@ def test_a_metastore_that_is_gone_is_asked_to_give_it_back_for_a_while(
 def test_a_request_whose_answer_is_lost_is_not_repeated() -> None:
     asked: list[bytes] = []
     with listening(lambda connection: asked.append(connection.recv(1 << 16))) as uri:
-        client = HiveClient([_address(uri), _address(uri)], uri, SystemClock())
+        client = HiveClient([_address(uri), _address(uri)], uri, SystemClock(), Security())
         lock = HiveLock(client, _OPTIONS, Clock())
         with pytest.raises(CatalogDown, match="the connection was closed"):
             lock.acquire(_TABLE)
