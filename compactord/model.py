@@ -34,6 +34,7 @@ class CompactReason(enum.Enum):
     RUN_COUNT = "file_num"
     FORCED_LEVEL_0 = "force_l0"
     DELTA_COMMITS = "delta_commits"
+    LOOKUP_BEGINS = "lookup_begins"
     FULL = "full"
     FORCED_REWRITE = "force_rewrite"
     EXPIRED_RECORDS = "expired_records"
@@ -44,19 +45,9 @@ class CompactReason(enum.Enum):
     @property
     def is_full(self) -> bool:
         """Whether the compaction is a full one, for compaction.optimization-interval."""
-        return self in _FULL_REASONS
-
-
-_FULL_REASONS = frozenset(
-    {
-        CompactReason.FULL,
-        CompactReason.DELTA_COMMITS,
-        CompactReason.EARLY_FULL_INTERVAL,
-        CompactReason.EARLY_FULL_TOTAL_SIZE,
-        CompactReason.EARLY_FULL_INCREMENTAL_SIZE,
-        CompactReason.SIZE_AMPLIFICATION,
-    }
-)
+        is_early = self.name.startswith("EARLY_FULL")
+        whole = (CompactReason.FULL, CompactReason.DELTA_COMMITS, CompactReason.SIZE_AMPLIFICATION)
+        return is_early or self in whole
 
 
 class TableName(NamedTuple):
@@ -117,21 +108,28 @@ class Section:
 class Rewrite:
     """One rewrite call: sections in key order, written by one rolling writer.
 
-    `drop_deletes`: retracts are left out of the new files. `changelog`: what changes above the
-    files on the output level is written, too.
+    `drop_deletes`: retracts are left out of the new files. `changelog`: what changes is written,
+    too. `looks_up`: as in `MergeSpec`; `above` are runs on levels above the output, lowest first.
     """
 
     sections: tuple[Section, ...]
     drop_deletes: bool = False
     changelog: bool = False
+    looks_up: bool = False
+    above: tuple[SortedRun, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upgrade:
-    """The same file on a higher level: metadata only, but for its rows in a `changelog`."""
+    """The same file on a higher level: metadata only, but for its rows in a `changelog`.
+
+    `looks_up` and `above` as in `Rewrite`.
+    """
 
     file: DataFile
     changelog: bool = False
+    looks_up: bool = False
+    above: tuple[SortedRun, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,10 +222,11 @@ class KeyRange:
 class ChangelogSpec:
     """What is written beside the merged rows: how they differ from the records of `before_level`.
 
-    `write` is how changelog files are made.
+    None: of keys with records of level 0, from the record that counts above it. `write` is how
+    changelog files are made.
     """
 
-    before_level: int
+    before_level: int | None
     write: WriteSpec
     rule: ChangelogRule
 
@@ -240,6 +239,8 @@ class MergeSpec:
     sequence number, then as Java's loser tree meets them; expired ones are left out before.
     `merge_engine` as in `kernels.functions`; `rules` are what its function is told.
     `keeps_inputs`: the files stay, so that no rows are written but those of the `changelog`.
+    `looks_up`: of a key's records on levels above 0 only that of the lowest level counts; if the
+    sections have files of level 0 and no such record, it is looked up in the runs `above`.
     """
 
     sections: tuple[tuple[tuple[InputFile, ...], ...], ...]
@@ -254,6 +255,8 @@ class MergeSpec:
     record_expire: RecordExpire | None = None
     changelog: ChangelogSpec | None = None
     keeps_inputs: bool = False
+    looks_up: bool = False
+    above: tuple[tuple[InputFile, ...], ...] = ()
 
     @property
     def files(self) -> tuple[InputFile, ...]:

@@ -16,6 +16,7 @@ class BucketChange:
     An upgraded file is in `before` (old level) and in `upgraded` (new level); `outputs` are the new
     files, whatever their kind. `files_above` are names of the bucket's files on `output_level` and
     above when it was planned: a stranger there at commit time makes the change unsafe.
+    `only_read` are names of files that must still be live, since rows were looked up in them.
     `index_entries` are the bucket's serialised index manifest entries when it was planned, without
     HASH indexes; they must still be the same.
     """
@@ -28,6 +29,7 @@ class BucketChange:
     outputs: tuple[Output, ...]
     files_above: frozenset[str]
     index_entries: tuple[bytes, ...]
+    only_read: frozenset[str] = frozenset()
 
     @property
     def after(self) -> tuple[DataFile, ...]:

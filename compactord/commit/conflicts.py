@@ -93,6 +93,9 @@ def conflict(
     if key_of is None:
         return None
     remaining = [file for file in live if file.file_name not in before]
+    unread = change.only_read.difference(file.file_name for file in remaining)
+    if unread:
+        return Conflict.FILE_REMOVED, f"{min(unread)}, in which rows were looked up, is gone"
     for file in remaining:
         if file.level >= change.output_level and file.file_name not in change.files_above:
             return Conflict.OTHER, f"{file.file_name} appeared on level {file.level}"

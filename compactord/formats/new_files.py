@@ -92,8 +92,7 @@ def table_formats(
     changelogs = {
         level: found
         for level in (None, *named)
-        if options.compaction.full_changelog
-        and (found := at_level(level, changelog=True)) is not None
+        if options.compaction.tells and (found := at_level(level, changelog=True)) is not None
     }
     reasons += [why for key, why in texts.unreadable.items() if key not in options.unreadable]
     for each in used.values():

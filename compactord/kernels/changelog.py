@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from compactord.kernels.aggregators.equality import comparable
-from compactord.kernels.columns import Bools, Int64s
+from compactord.kernels.columns import Bools, Int64s, fixed_values
 from compactord.kernels.gather import concat_column, gather
 from compactord.kernels.kinds import (
     DELETE,
@@ -27,14 +27,15 @@ from compactord.kernels.kinds import (
 from compactord.kernels.precedence import precedence_words
 from compactord.paimon.merge_rules import ChangelogRule
 
-# What a key had before: nothing, nothing but the row that it has now, or a row that was merged.
-NEW, SAME, MERGED = 0, 1, 2
+# What a key had before: nothing, nothing but the row that it has now, a row that was merged, or
+# nothing, so that its row is told as it is.
+NEW, SAME, MERGED, FIRST = range(4)
 
 
 class MergedKeys(NamedTuple):
     """The result rows of some keys, one for each, and what these keys had before.
 
-    `fates` (int8, one per key) are NEW, SAME or MERGED. `before` has the earlier records of the
+    `fates` (int8, one per key) are NEW, SAME, MERGED or FIRST. `before` has the earlier records of
     keys that are MERGED, in the order of keys. Both are empty where nobody asks for them.
     """
 
@@ -51,15 +52,17 @@ def changelog_rows(keys: MergedKeys, rule: ChangelogRule) -> Iterator[pa.RecordB
     adds = ~is_retract(keys.rows.column(VALUE_KIND))
     merged = np.flatnonzero(keys.fates == MERGED)
     stays = adds[merged]
-    new = np.flatnonzero((keys.fates == NEW) & adds)
+    new = np.flatnonzero(((keys.fates == NEW) | (keys.fates == FIRST)) & adds)
+    own = fixed_values(keys.rows.column(VALUE_KIND), np.int8)[new]
+    inserts = np.where(keys.fates[new] == FIRST, own, INSERT)
     updated, gone = stays & _differs(keys, merged, rule.compared), ~stays
     told = np.sort(np.concatenate([new, merged[updated]]))
     # Mostly few rows of many: copied before columns are concatenated.
     rows = keys.rows if len(told) == len(adds) else keys.rows.take(pa.array(told))
     # A row number counts the records before, then these rows.
     first = len(merged)
-    found = [
-        (first + np.searchsorted(told, new), 2 * new, INSERT),
+    found: list[tuple[Int64s, Int64s, npt.ArrayLike]] = [
+        (first + np.searchsorted(told, new), 2 * new, inserts),
         (
             first + np.searchsorted(told, merged[updated]),
             2 * merged[updated] + 1,

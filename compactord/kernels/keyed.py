@@ -27,14 +27,16 @@ class KeyedRecords:
     """A window's records, or a part of them that splits no key.
 
     A row number counts the rows of the columns that `column` returns. A slot is the number of a key
-    among those with several records, those with the most records first.
+    among those with several records (`folds_all`: or one), those with the most records first.
     """
 
-    def __init__(self, records: KeyRows, key_columns: Sequence[str]) -> None:
+    def __init__(
+        self, records: KeyRows, key_columns: Sequence[str], *, folds_all: bool = False
+    ) -> None:
         self._records = records
         self._key_columns = key_columns
         counts = np.diff(records.starts, append=len(records.rows))
-        several = np.flatnonzero(counts > 1)
+        several = np.flatnonzero(counts > (0 if folds_all else 1))
         counts = counts[several]
         self._keys: Int64s = several[np.argsort(-counts, kind="stable")]
         self.slots = len(several)

@@ -14,6 +14,7 @@ batches that the caller holds. A function that needs all records adds a sorted c
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +27,7 @@ from compactord.kernels.functions.base import MergeFunction, Needs, OrderedRecor
 from compactord.kernels.gather import MAX_CONCAT_BYTES, concat_column, fits, gather, hand_on
 from compactord.kernels.grouping import Groups, group_rows, key_numbers, last_rows
 from compactord.kernels.kinds import SEQUENCE_NUMBER, VALUE_KIND, is_retract
+from compactord.kernels.lookup import Candidates, Find, looked_up
 from compactord.kernels.order import MergeOrder
 from compactord.kernels.records import Records
 from compactord.kernels.ties import MergeTree
@@ -33,6 +35,22 @@ from compactord.kernels.window import Window, windows
 
 # The level of the file that a record is from (int8): a column of records that are to keep it.
 LEVEL = "_LEVEL"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Levels:
+    """What the levels of records decide.
+
+    `before`: what a key had before is its record of this level. `looks_up`: of records above level
+    0 that of the lowest level counts, and is what the key had before; `find` looks it up elsewhere
+    (None: no record is from level 0).
+    """
+
+    before: int | None = None
+    looks_up: bool = False
+    find: Find | None = None
+
+
 # How many of a window's last rows are read first to find the history of the merge tree.
 _TAIL_ROWS = 128
 
@@ -45,7 +63,7 @@ def merge_runs(
     window_rows: int,
     window_bytes: int,
     keys_repeat: bool = False,
-    before_level: int | None = None,
+    levels: Levels | None = None,
 ) -> Iterator[MergedKeys]:
     """Yield the function's result rows, in key order, in batches of at most one window.
 
@@ -54,10 +72,11 @@ def merge_runs(
     have several records of a key, in their order. The dictionary of a dictionary-encoded column may
     differ between batches, in input and output; its indices are int32.
 
-    With `before_level` batches have a column `LEVEL` besides, as their last, which results lack,
-    and each key comes with what it was before: its record of that level.
+    With `levels` batches have a column `LEVEL` besides, as their last, which results lack, and each
+    key comes with what it was before.
 
-    Raises `TaskError` when a run is not sorted, a key is null, or has two records of that level.
+    Raises `TaskError` when a run is not sorted, a key is null, or has two records of a level above
+    0 that count.
     """
     merge = _Merge(order, function, len(runs), keys_repeat=keys_repeat)
     for window in windows(
@@ -67,10 +86,12 @@ def merge_runs(
         window_bytes=window_bytes,
         keys_repeat=keys_repeat,
     ):
-        if before_level is None:
+        if levels is None:
             yield from map(MergedKeys, merge.merge_window(window))
-        else:
-            yield from merge.keys_of(window, before_level)
+        elif levels.looks_up:
+            yield from merge.looked_up(window, levels.find)
+        elif levels.before is not None:
+            yield from merge.keys_of(window, levels.before)
 
 
 class _Merge:
@@ -144,6 +165,23 @@ class _Merge:
             yield MergedKeys(batch, of_batch, earlier)
         assert not len(found), "a function returns one row for each key"
 
+    def looked_up(self, window: Window, find: Find | None) -> Iterator[MergedKeys]:
+        parts = [batch for batches in window for batch in batches]
+        columns = {
+            name: concat_column([part.column(name) for part in parts])
+            for name in dict.fromkeys([*self._compared_columns, SEQUENCE_NUMBER, VALUE_KIND])
+        }
+        levels = fixed_values(concat_column([part.column(LEVEL) for part in parts]), np.int8)
+        if self._is_one_run(window):
+            rows = starts = np.arange(len(levels))
+        else:
+            # Deletes that are ignored hide what counts less until then.
+            order = replace(self._order, ignore_delete=False)
+            rows, starts = self._records(window, columns, order).in_order(self._tree)
+        parts = [part.drop_columns([LEVEL]) for part in parts]
+        records = Candidates(parts, rows, starts, columns, levels[rows])
+        return looked_up(records, self._order, self._function, find)
+
     def _is_one_run(self, window: Window) -> bool:
         """Whether each row is the only one of its key."""
         present = [run for run, batches in enumerate(window) if batches]
@@ -177,12 +215,22 @@ class _Merge:
         needs_last = self._function.needs is Needs.LAST
         if needs_last and self._by_run and groups is None:
             return last_rows(keys, len(present)), None
-        groups = groups or group_rows(keys, len(present))
-        run_ends = np.cumsum([sum(batch.num_rows for batch in run) for run in window])
-        records = Records(self._order, groups, columns, run_ends)
+        records = self._records(window, columns, self._order, groups)
         if needs_last:
             return self._pick(records, present), None
         return records.in_order(self._tree)
+
+    def _records(
+        self,
+        window: Window,
+        columns: Mapping[str, pa.Array],
+        order: MergeOrder,
+        groups: Groups | None = None,
+    ) -> Records:
+        keys = [columns[name] for name in self._keys]
+        groups = groups or group_rows(keys, sum(map(bool, window)))
+        run_ends = np.cumsum([sum(batch.num_rows for batch in run) for run in window])
+        return Records(order, groups, columns, run_ends)
 
     def _pick(self, records: Records, present: Sequence[int]) -> Int64s:
         """The row numbers of the last record of each key, in key order."""

@@ -16,7 +16,7 @@ from compactord.paimon.casts import why_not_castable
 from compactord.paimon.merge_checks import merge_reasons, rule_reasons
 from compactord.paimon.options.catalogue import belongs_to_a_format, canonical_key, find
 from compactord.paimon.options.rules import value_reasons
-from compactord.paimon.options.table_options import ChangelogProducer, TableOptions
+from compactord.paimon.options.table_options import ChangelogProducer, MergeEngine, TableOptions
 from compactord.paimon.schema import CURRENT_VERSION, TableSchema
 from compactord.paimon.type_texts import type_text
 from compactord.paimon.types import (
@@ -30,11 +30,6 @@ from compactord.paimon.types import (
     VectorType,
 )
 
-CHANGELOG_PRODUCERS = (
-    ChangelogProducer.NONE,
-    ChangelogProducer.INPUT,
-    ChangelogProducer.FULL_COMPACTION,
-)
 MANIFEST_CODECS = ("zstd", "zstandard", "null", "deflate", "snappy", "bzip2", "xz")
 EXPIRE_TIME_TYPES = (
     TypeRoot.INT,
@@ -42,6 +37,7 @@ EXPIRE_TIME_TYPES = (
     TypeRoot.TIMESTAMP,
     TypeRoot.TIMESTAMP_LTZ,
 )
+_COMPACTION_TELLS = (ChangelogProducer.FULL_COMPACTION, ChangelogProducer.LOOKUP)
 REFUSED_TYPES = ("VARIANT", "BLOB", "VECTOR")
 
 
@@ -100,7 +96,6 @@ REFUSED_OPTIONS = (
     _set("scan.fallback-delta-branch", _CHAINS),
     _on("query-auth.enabled", "reads are filtered by a catalog server"),
     _on("deletion-vectors.enabled", "deletion vectors are not applied yet"),
-    _on("force-lookup", "lookup compaction is not done yet"),
     _on("row-tracking.enabled", _ROW_IDS),
     _on("data-evolution.enabled", _ROW_IDS),
     _on("clustering.incremental", "levels of append tables belong to clustering"),
@@ -262,10 +257,16 @@ def _kind_reasons(schema: TableSchema, options: TableOptions) -> Iterator[str]:
 
 def _changelog_reasons(options: TableOptions) -> Iterator[str]:
     producer = f"option changelog-producer={options.changelog_producer.value}"
-    if options.changelog_producer not in CHANGELOG_PRODUCERS:
-        yield f"{producer} is not supported"
-    elif options.compaction.full_changelog and options.streams_overwrites:
+    told_by = options.changelog_producer
+    if told_by in _COMPACTION_TELLS and options.streams_overwrites:
         yield f"{producer} with streaming-read-overwrite=true: changes would be read twice"
+    if told_by is ChangelogProducer.LOOKUP and options.compaction.full_compaction_delta_commits:
+        yield f"{producer} with full-compaction.delta-commits, which it cannot have"
+    if options.merge_engine is MergeEngine.FIRST_ROW:
+        if told_by in (ChangelogProducer.INPUT, ChangelogProducer.FULL_COMPACTION):
+            yield f"{producer} with merge-engine=first-row, which can have lookup or none"
+        if options.sequence_fields:
+            yield "option sequence.field with merge-engine=first-row, which cannot have it"
 
 
 def _column_reasons(schema: TableSchema) -> Iterator[str]:

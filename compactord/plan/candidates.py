@@ -52,7 +52,7 @@ def _minor_merges(summary: BucketSummaries, options: CompactionOptions) -> Mask:
     if options.incremental_size_threshold is not None:
         # The size above the highest level is at most that of the bucket.
         picked |= several & (summary.size_bytes > options.incremental_size_threshold)
-    if options.force_up_level_0:
+    if options.force_up_level_0 or options.lookup is not None:
         picked |= summary.level0_count > 0
     return picked & (summary.run_count > 0) & ~_is_alone_on_top(summary, options)
 

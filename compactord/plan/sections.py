@@ -8,11 +8,12 @@ their level (MergeTreeCompactTask.java).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from compactord.model import Rewrite, Section, SortedRun, Upgrade
 from compactord.paimon.data_file import DataFile
+from compactord.paimon.options.table_options import LookupOptions
 from compactord.plan.runs import KeyOf
 from compactord.plan.universal import Pick
 
@@ -29,7 +30,7 @@ class ActionRules:
     `max_level` is the highest level in effect, `small_file_size` in bytes. With `force_rewrite`
     nothing is upgraded except files named in `final`. No file with expired records is upgraded:
     a service meets its own files again long after it made them. `drop_deletes` and `changelog` are
-    those of the actions.
+    those of the actions. `lookup` None: nothing is looked up; else in the runs `above`.
     """
 
     max_level: int
@@ -39,10 +40,41 @@ class ActionRules:
     is_expired: Callable[[DataFile], bool] = never_expired
     drop_deletes: bool = False
     changelog: bool = False
+    lookup: LookupOptions | None = None
+    above: Sequence[SortedRun] = ()
 
-    def rewrite(self, *sections: Section) -> Rewrite:
-        """The action that merges these sections."""
-        return Rewrite(sections=sections, drop_deletes=self.drop_deletes, changelog=self.changelog)
+    def rewrite(self, key_of: KeyOf, *sections: Section, drops: bool = True) -> Rewrite:
+        """The action that merges these sections; `drops` False: and keeps retracts."""
+        found = Rewrite(
+            sections=sections,
+            drop_deletes=self.drop_deletes and drops,
+            changelog=self.changelog,
+            looks_up=self.lookup is not None,
+        )
+        files = [file for section in sections for run in section.runs for file in run.files]
+        if self.lookup is None or all(file.level for file in files):
+            return found
+        above = self._overlapping(files, key_of)
+        return replace(found, changelog=self.lookup.changelog, above=above)
+
+    def upgrade(self, file: DataFile, key_of: KeyOf) -> Upgrade:
+        """The action that changes the level of the file, and tells of it what there is to tell."""
+        if self.lookup is None or file.level or not self.lookup.changelog:
+            return Upgrade(file=file, changelog=self.changelog)
+        above = self._overlapping([file], key_of)
+        return Upgrade(file=file, changelog=True, looks_up=True, above=above)
+
+    def _overlapping(self, files: Sequence[DataFile], key_of: KeyOf) -> tuple[SortedRun, ...]:
+        """Of the runs above the files that may have a key of theirs."""
+        ranges = [file.key_range(key_of) for file in files]
+        low, high = min(low for low, _ in ranges), max(high for _, high in ranges)
+        found = []
+        for run in self.above:
+            near = [(each.key_range(key_of), each) for each in run.files]
+            inside = tuple(each for (first, last), each in near if first <= high and low <= last)
+            if inside:
+                found.append(replace(run, files=inside))
+        return tuple(found)
 
 
 def interval_partition(files: Iterable[DataFile], key_of: KeyOf) -> tuple[Section, ...]:
@@ -81,10 +113,10 @@ def cut_actions(pick: Pick, key_of: KeyOf, rules: ActionRules) -> tuple[Rewrite 
             if file.file_size < rules.small_file_size:
                 pending.append(_alone(file))
             else:
-                actions += _flush(pending, pick.output_level, rules)
+                actions += _flush(pending, pick.output_level, key_of, rules)
                 pending = []
-                actions += _lift(file, pick.output_level, rules)
-    actions += _flush(pending, pick.output_level, rules)
+                actions += _lift(file, pick.output_level, key_of, rules)
+    actions += _flush(pending, pick.output_level, key_of, rules)
     return tuple(actions)
 
 
@@ -93,21 +125,23 @@ def rewrite_each(
 ) -> tuple[Rewrite, ...]:
     """One rewrite per file, in key order (FileRewriteCompactTask.java)."""
     ordered = sorted(files, key=lambda file: file.key_range(key_of)[0])
-    return tuple(rules.rewrite(_alone(file)) for file in ordered)
+    return tuple(rules.rewrite(key_of, _alone(file)) for file in ordered)
 
 
 def _flush(
-    pending: Sequence[Section], output_level: int, rules: ActionRules
+    pending: Sequence[Section], output_level: int, key_of: KeyOf, rules: ActionRules
 ) -> list[Rewrite | Upgrade]:
     if not pending:
         return []
     if len(pending) == 1 and len(pending[0].runs) == 1:
         (file,) = pending[0].runs[0].files
-        return _lift(file, output_level, rules)
-    return [rules.rewrite(*pending)]
+        return _lift(file, output_level, key_of, rules)
+    return [rules.rewrite(key_of, *pending)]
 
 
-def _lift(file: DataFile, output_level: int, rules: ActionRules) -> list[Rewrite | Upgrade]:
+def _lift(
+    file: DataFile, output_level: int, key_of: KeyOf, rules: ActionRules
+) -> list[Rewrite | Upgrade]:
     """Upgrade, unless the file must be rewritten or is on its level already."""
     # On the highest level readers need no deletions; old files may not record how many they have.
     may_hold_deletes = file.delete_row_count is None or file.delete_row_count > 0
@@ -116,10 +150,14 @@ def _lift(file: DataFile, output_level: int, rules: ActionRules) -> list[Rewrite
         or (rules.force_rewrite and file.file_name not in rules.final)
         or rules.is_expired(file)
     ):
-        return [rules.rewrite(_alone(file))]
+        return [rules.rewrite(key_of, _alone(file))]
     if file.level == output_level:
         return []
-    return [Upgrade(file=file, changelog=rules.changelog)]
+    is_whole = rules.lookup is None or rules.lookup.upgrades or output_level == rules.max_level
+    if file.level == 0 and not is_whole:
+        # What its keys have above is to be part of it (LookupMergeTreeCompactRewriter.java).
+        return [rules.rewrite(key_of, _alone(file), drops=False)]
+    return [rules.upgrade(file, key_of)]
 
 
 def _alone(file: DataFile) -> Section:

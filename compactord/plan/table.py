@@ -26,6 +26,7 @@ from compactord.model import (
     MergeCompaction,
     PickRule,
     Rewrite,
+    SortedRun,
     Upgrade,
 )
 from compactord.paimon.data_file import BucketFiles, BucketId, DataFile
@@ -35,7 +36,7 @@ from compactord.plan.full import pick_full
 from compactord.plan.runs import KeyOf, bucket_runs, level_count
 from compactord.plan.sections import ActionRules, cut_actions, never_expired, rewrite_each
 from compactord.plan.unaware import PackedCompactions, pack_unaware, pack_unaware_full
-from compactord.plan.universal import Pick, pick_universal
+from compactord.plan.universal import Pick, pick_runs, pick_universal
 from compactord.state.files_by_size import FilesBySize
 from compactord.state.rewrites import Rest
 
@@ -66,7 +67,8 @@ class PlanRequest:
     buckets whose full compaction is due under MINOR, too. `last_full_ms` holds full compactions
     that the caller remembers, on a clock of its own that shows `steady_ms` now. `final` names
     files made by the running command (`final_files`). `resting` are partitions that are skipped
-    for now. `is_expired` tells by statistics that a file has expired records.
+    for now. `is_expired` tells by statistics that a file has expired records. `looks_up_since`:
+    files of an older schema may hold a part of the states of their keys.
     """
 
     kind: TableKind
@@ -82,6 +84,7 @@ class PlanRequest:
     final: Set[str] = frozenset()
     resting: Mapping[bytes, Rest] = field(default_factory=dict)
     is_expired: Callable[[DataFile], bool] = never_expired
+    looks_up_since: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +184,11 @@ def _plan_merge(bucket: BucketFiles, request: PlanRequest) -> BucketPlan:
     highest = runs[-1].level if runs else -1
     num_levels = level_count(highest, options.num_levels)
     strategy, is_due = _effective_strategy(bucket, request)
-    if strategy is Strategy.FULL:
+    pick: Pick | None
+    if _holds_parts(runs, num_levels, request):
+        above = [run for run in runs if run.level > 0]
+        pick = pick_runs(above, num_levels - 1, CompactReason.LOOKUP_BEGINS)
+    elif strategy is Strategy.FULL:
         pick = pick_full(
             runs,
             num_levels,
@@ -194,6 +201,8 @@ def _plan_merge(bucket: BucketFiles, request: PlanRequest) -> BucketPlan:
         # When size amplification is below zero or overflows, Java picks such a run again for ever.
         pick = None
     else:
+        if _has_waited(runs, request):
+            options = replace(options, force_up_level_0=True)
         pick = pick_universal(
             runs,
             num_levels,
@@ -208,12 +217,37 @@ def _plan_merge(bucket: BucketFiles, request: PlanRequest) -> BucketPlan:
         notes.append(f"files on level {num_levels - 1} are above num-levels={options.num_levels}")
     if pick is None:
         return BucketPlan(bucket=bucket.bucket, compactions=(), notes=tuple(notes))
-    compaction = _merge_compaction(bucket, request, pick, num_levels, highest)
+    compaction = _merge_compaction(bucket, request, pick, num_levels, runs)
     return BucketPlan(bucket=bucket.bucket, compactions=(compaction,), notes=tuple(notes))
 
 
+def _holds_parts(runs: Sequence[SortedRun], num_levels: int, request: PlanRequest) -> bool:
+    """Whether states of keys may be spread over levels, from before the table looked up."""
+    above = [run for run in runs if run.level > 0]
+    return len(above) > 1 and any(
+        file.schema_id < request.looks_up_since
+        for run in above
+        if run.level < num_levels - 1
+        for file in run.files
+    )
+
+
+def _has_waited(runs: Sequence[SortedRun], request: PlanRequest) -> bool:
+    """Whether a file has been on level 0 for as long as it may."""
+    lookup = request.options.lookup
+    if lookup is None or lookup.wait_ms is None:
+        return False
+    due_ms = request.now_local_ms - lookup.wait_ms
+    created = [file.creation_time_ms for run in runs if run.level == 0 for file in run.files]
+    return any(ms is None or ms <= due_ms for ms in created)
+
+
 def _merge_compaction(
-    bucket: BucketFiles, request: PlanRequest, pick: Pick, num_levels: int, highest: int
+    bucket: BucketFiles,
+    request: PlanRequest,
+    pick: Pick,
+    num_levels: int,
+    runs: Sequence[SortedRun],
 ) -> MergeCompaction:
     rules = ActionRules(
         max_level=num_levels - 1,
@@ -222,9 +256,11 @@ def _merge_compaction(
         final=request.final,
         is_expired=request.is_expired,
         # No older files are below the output, so its deletions can be dropped.
-        drop_deletes=pick.output_level != 0 and pick.output_level >= highest,
+        drop_deletes=pick.output_level != 0 and pick.output_level >= runs[-1].level,
         # Of the levels in effect, where Java takes those of the option and tells nothing.
         changelog=request.options.full_changelog and pick.output_level == num_levels - 1,
+        lookup=None if pick.reason is CompactReason.LOOKUP_BEGINS else request.options.lookup,
+        above=[run for run in runs if run.level > pick.output_level],
     )
     if pick.reason in (CompactReason.FORCED_REWRITE, CompactReason.EXPIRED_RECORDS):
         actions: tuple[Rewrite | Upgrade, ...] = rewrite_each(pick.files, request.key_of, rules)

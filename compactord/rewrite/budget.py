@@ -1,12 +1,14 @@
 """Divides the memory of a subcompaction between readers, merge windows and row groups.
 
-With R runs in a section and w bytes of a decoded row, the memory of a subcompaction is, in bytes,
+With R runs in a section or looked up in, and w bytes of a decoded row, the memory of a
+subcompaction is, in bytes,
 
     readers      R x min(open bytes, 3 x the largest file)      buffers and pages of open files
   + decoded      R x batch x w x (2 with decode-ahead, else 1)
   + window       4 x window x w      buffered, one merged, one column's copies, codes and order;
                                      5 where the merge function needs all records: sorted, too;
                                      3 more with a changelog: rows before, those told, their copy
+                                     2 more where rows are looked up: these, and with the window
   + row groups   3 x group x w       filling, being encoded, encoded pages; of each kind of output
   + fetched      R x held            of files in object stores: what was fetched and not read yet
   + uploads                          to object stores: parts that are being sent
@@ -37,6 +39,7 @@ MAX_WINDOW_BYTES = 512 << 20
 _WINDOW_COPIES = 4
 _SORTED_COPIES = 1
 _CHANGELOG_COPIES = 3
+_LOOKUP_COPIES = 2
 _GROUP_COPIES = 3
 _MIN_ROW_BYTES = 8.0
 # The part of the memory that fetched bytes may take before anything else.
@@ -64,9 +67,9 @@ class Load:
     """The demand of a section. `largest_file`: bytes on disk; `runs`: at least 1.
 
     `open_bytes`: bytes of an open file besides its decoded rows. `needs_all`: the function needs
-    all records of a key. `has_changelog`: one is written beside the rows. `held_bytes`: of an open
-    file that is fetched, at least and at most. `upload_bytes`: of the outputs of one kind, parts
-    that are being sent.
+    all records of a key. `has_changelog`: one is written beside the rows. `above`: runs in which
+    rows are looked up. `held_bytes`: of an open file that is fetched, at least and at most.
+    `upload_bytes`: of the outputs of one kind, parts that are being sent.
     """
 
     runs: int
@@ -76,6 +79,7 @@ class Load:
     decodes_ahead: bool
     needs_all: bool
     has_changelog: bool = False
+    above: int = 0
     held_bytes: tuple[int, int] = (0, 0)
     upload_bytes: int = 0
 
@@ -139,9 +143,12 @@ def _held(load: Load, share: float) -> int:
 def _needed(load: Load, runs: int, row: float, share: float) -> int:
     batch, window, group = _sizes(runs, share)
     reader = min(load.open_bytes, 3 * load.largest_file) + _held(load, share)
+    runs += load.above
     decoded = runs * batch * row * (2 if load.decodes_ahead else 1)
     copies = _WINDOW_COPIES + (_SORTED_COPIES if load.needs_all else 0)
     copies += _CHANGELOG_COPIES if load.has_changelog else 0
-    merging = copies * window * row if load.runs > 1 or load.has_changelog else 0
+    copies += _LOOKUP_COPIES if load.above else 0
+    merges = load.runs > 1 or load.has_changelog or load.above
+    merging = copies * window * row if merges else 0
     groups = (_GROUP_COPIES * group * row + load.upload_bytes) * (1 + load.has_changelog)
     return int(runs * reader + decoded + merging + groups)

@@ -27,7 +27,8 @@ from compactord.kernels.functions.base import MergeFunction
 from compactord.kernels.functions.every_record import EveryRecord
 from compactord.kernels.keyed import key_text
 from compactord.kernels.kinds import drop_retracts
-from compactord.kernels.merge import LEVEL, merge_runs
+from compactord.kernels.lookup import Find
+from compactord.kernels.merge import LEVEL, Levels, merge_runs
 from compactord.kernels.order import MergeOrder
 from compactord.model import CHANGELOG, DATA, MergeSpec
 from compactord.rewrite.budget import Budget
@@ -57,15 +58,18 @@ def merged_rows(
     function: MergeFunction,
     decoding: Decoding,
     budgets: Sequence[Budget],
+    find: Find | None = None,
 ) -> Emitted:
     """Yield the rows to write, section by section; `budgets` has one item per section.
+
+    `find` looks up what lies above, where records of level 0 need it.
 
     Raises `TaskError` for values that the table's rules forbid, or that a column cannot hold; it
     says which files were merged.
     """
     for section, sizes in zip(sections, budgets, strict=True):
         try:
-            yield from _section_rows(source, section, function, decoding, sizes)
+            yield from _section_rows(source, section, function, decoding, sizes, find)
         except TaskError as error:
             names = [posixpath.basename(each.file.path) for run in section for each in run]
             others = f" and {len(names) - _NAMED_FILES} more" if len(names) > _NAMED_FILES else ""
@@ -74,11 +78,17 @@ def merged_rows(
 
 
 def _section_rows(
-    source: MergeSpec, section: Section, function: MergeFunction, decoding: Decoding, sizes: Budget
+    source: MergeSpec,
+    section: Section,
+    function: MergeFunction,
+    decoding: Decoding,
+    sizes: Budget,
+    find: Find | None,
 ) -> Emitted:
     ignore_delete = source.ignore_delete and function.ignores_deletes
     ordered, order = _ordered(section, source, ignore_delete=ignore_delete)
-    keeps_levels = source.changelog is not None
+    levels = _levels(source, find)
+    keeps_levels = levels is not None
     runs = [_file_run(run, decoding, sizes, keeps_levels=keeps_levels) for run in ordered]
     # More would not be in memory at once.
     for run in ordered[: sizes.fan_in]:
@@ -100,8 +110,7 @@ def _section_rows(
             else:
                 runs = _fewer_runs(runs, _every_record(order), sizes, folder)
                 last = replace(last, keys_repeat=True)
-        level = source.changelog.before_level if source.changelog else None
-        with contextlib.closing(_merge(runs, last, sizes, before_level=level)) as merged:
+        with contextlib.closing(_merge(runs, last, sizes, levels=levels)) as merged:
             for keys in merged:
                 kept = _kept(keys.rows, source)
                 if not source.keeps_inputs:
@@ -109,6 +118,12 @@ def _section_rows(
                 if source.changelog is not None:
                     for batch in changelog_rows(keys, source.changelog.rule):
                         yield CHANGELOG, batch
+
+
+def _levels(source: MergeSpec, find: Find | None) -> Levels | None:
+    if source.looks_up:
+        return Levels(looks_up=True, find=find)
+    return Levels(before=source.changelog.before_level) if source.changelog else None
 
 
 def _kept(batch: pa.RecordBatch, source: MergeSpec) -> pa.RecordBatch:
@@ -189,7 +204,7 @@ def _with_level(batch: pa.RecordBatch, level: int) -> pa.RecordBatch:
 
 
 def _merge(
-    runs: Sequence[Run], how: _Pass, sizes: Budget, *, before_level: int | None = None
+    runs: Sequence[Run], how: _Pass, sizes: Budget, *, levels: Levels | None = None
 ) -> Generator[MergedKeys, None, None]:
     opened = [run() for run in runs]
     try:
@@ -200,7 +215,7 @@ def _merge(
             window_rows=sizes.window_rows,
             window_bytes=sizes.window_bytes,
             keys_repeat=how.keys_repeat,
-            before_level=before_level,
+            levels=levels,
         )
     finally:
         for rows in opened:

@@ -17,6 +17,7 @@ from compactord.formats.keyrange import row_range
 from compactord.formats.layout import Layout, append_layout, keyed_layout
 from compactord.formats.registry import FORMATS, Formats, format_named
 from compactord.kernels.functions.base import Needs
+from compactord.kernels.functions.first_row import FIRST_ROW
 from compactord.kernels.functions.registry import MERGE_FUNCTIONS, MergeFunctions, function_named
 from compactord.model import (
     CHANGELOG,
@@ -39,6 +40,7 @@ from compactord.rewrite.copying import copy_files, is_worthwhile
 from compactord.rewrite.evolution import evolutions
 from compactord.rewrite.expiry import expiry
 from compactord.rewrite.file_meta import AppendedFile, Describe, MergedFile
+from compactord.rewrite.lookup import Lookup
 from compactord.rewrite.merging import Emitted, merged_rows
 from compactord.rewrite.meter import Meter
 from compactord.rewrite.outputs import Outputs, OutputSeries
@@ -116,8 +118,9 @@ def rewrite(
     storage, tally = _opened(subcompaction)
     reader = _reader(subcompaction, storage, formats, clock)
     outputs = Outputs(storage=storage, unique_name=subcompaction.owner.unique_name(), clock=clock)
-    with contextlib.closing(reader):
-        _write_outputs(subcompaction, reader, outputs, functions, threaded)
+    above = _above(subcompaction, storage, formats, clock)
+    with contextlib.closing(reader), contextlib.closing(above):
+        _write_outputs(subcompaction, reader, above, outputs, functions, threaded)
     written = tuple(outputs.finished)
     return SubcompactionResult(
         compaction=subcompaction.compaction,
@@ -126,7 +129,7 @@ def rewrite(
         stats=RewriteStats(
             rows_in=reader.counts.rows,
             rows_out=sum(file.row_count for file in data_files(written)),
-            bytes_in=reader.counts.size_bytes,
+            bytes_in=reader.counts.size_bytes + above.counts.size_bytes,
             bytes_out=sum(output.file.file_size for output in written),
             cpu_s=meter.cpu_s(),
             peak_rss_bytes=meter.peak_rss_bytes(),
@@ -138,6 +141,7 @@ def rewrite(
 def _write_outputs(
     subcompaction: Subcompaction,
     reader: InputReader,
+    above: InputReader,
     outputs: Outputs,
     functions: MergeFunctions,
     threaded: bool | None,
@@ -148,6 +152,7 @@ def _write_outputs(
     facts = reader.profile(inputs)
     layout = reader.layout.with_dictionaries(facts.dictionaries)
     reader.use(layout)
+    above.use(layout)
     if threaded is None:
         threaded = use_threads(sum(file.size_bytes for file in files))
     with (
@@ -179,7 +184,7 @@ def _write_outputs(
                 kind: _writer(subcompaction, facts, reader, budgets, each, encoding)
                 for kind, each in series.items()
             }
-            rows = _rows(subcompaction.source, sections, functions, decoding, budgets)
+            rows = _rows(subcompaction.source, sections, above, functions, decoding, budgets)
             with contextlib.closing(rows):
                 for kind, batch in rows:
                     writers[kind].write(batch)
@@ -210,7 +215,12 @@ def _opened(subcompaction: Subcompaction) -> tuple[Storage, RequestTally]:
 
 
 def _reader(
-    subcompaction: Subcompaction, storage: Storage, formats: Formats, clock: Clock
+    subcompaction: Subcompaction,
+    storage: Storage,
+    formats: Formats,
+    clock: Clock,
+    *,
+    expires: bool = True,
 ) -> InputReader:
     fields, source = subcompaction.fields, subcompaction.source
     layout, bounds, expire = append_layout(fields), None, None
@@ -223,21 +233,41 @@ def _reader(
         bounds,
         formats,
         evolutions(subcompaction.older_schemas, subcompaction.zone),
-        expiry(expire, clock.now_ms()),
+        expiry(expire if expires else None, clock.now_ms()),
     )
+
+
+def _above(
+    subcompaction: Subcompaction, storage: Storage, formats: Formats, clock: Clock
+) -> InputReader:
+    """What reads the files in which rows are looked up; it counts for itself.
+
+    That a row has expired does not make a later one the first (LookupMergeTreeCompactRewriter).
+    """
+    source = subcompaction.source
+    expires = isinstance(source, MergeSpec) and source.merge_engine != FIRST_ROW
+    return _reader(subcompaction, storage, formats, clock, expires=expires)
 
 
 def _rows(
     source: MergeSpec | ConcatSpec,
     sections: Sections,
+    above: InputReader,
     functions: MergeFunctions,
     decoding: Decoding,
     budgets: Sequence[Budget],
 ) -> Emitted:
-    if isinstance(source, MergeSpec):
-        function = function_named(source.merge_engine, source.rules, functions)
-        return merged_rows(source, sections, function, decoding, budgets)
-    return _concatenated(sections[0][0], decoding, budgets[0])
+    if not isinstance(source, MergeSpec):
+        yield from _concatenated(sections[0][0], decoding, budgets[0])
+        return
+    function = function_named(source.merge_engine, source.rules, functions)
+    runs = [[Input(above, file) for file in run] for run in source.above]
+    batch_rows = min(sizes.batch_rows for sizes in budgets)
+    with contextlib.closing(Lookup(runs, source.key_columns, batch_rows)) as lookup:
+        # A merge of higher levels alone changes nothing.
+        has_level_0 = any(file.level == 0 for file in source.files)
+        find = lookup.find if source.looks_up and has_level_0 else None
+        yield from merged_rows(source, sections, function, decoding, budgets, find)
 
 
 def _concatenated(inputs: Sequence[Input], decoding: Decoding, sizes: Budget) -> Emitted:
@@ -287,10 +317,12 @@ def _budgets(
     if reader.storage.capabilities.behind_network:
         upload_bytes = min(_UPLOAD_BYTES, sum(file.size_bytes for file in source.files))
     needs_all = has_changelog = False
+    above = 0
     if isinstance(source, MergeSpec):
         function = function_named(source.merge_engine, source.rules, functions)
         needs_all = function.needs is not Needs.LAST
         has_changelog = source.changelog is not None
+        above = len(source.above)
     return tuple(
         budget(
             subcompaction.memory_bytes - reader.fetcher.kept_bytes,
@@ -302,6 +334,7 @@ def _budgets(
                 decodes_ahead=decodes_ahead,
                 needs_all=needs_all,
                 has_changelog=has_changelog,
+                above=above,
                 held_bytes=held_bytes,
                 upload_bytes=upload_bytes,
             ),

@@ -288,6 +288,14 @@ class TableBacklog:
             due_ms = _created_ms(created, 1, planner.request) + wait_ms
             later_ms = context.steady_ms + _REPLAN_MS
             self._recheck_ms[bucket] = due_ms if due_ms > context.steady_ms else later_ms
+        elif isinstance(found, BucketFiles) and (wait_ms := _level_0_wait_ms(planner)) is not None:
+            times = [
+                NULL if f.creation_time_ms is None else f.creation_time_ms
+                for f in found.files
+                if f.level == 0
+            ]
+            if times:
+                self._recheck_ms[bucket] = _created_ms(times, 0, planner.request) + wait_ms
 
     def _due(
         self, planner: StatePlanner, found: PlannedFiles, plan: BucketPlan
@@ -321,6 +329,11 @@ class TableBacklog:
         has_off_peak = options.offpeak_start_hour != options.offpeak_end_hour
         depends_on_time = options.optimization_interval_ms is not None or has_off_peak
         return depends_on_time and steady_ms - self._complete_ms > _REPLAN_MS
+
+
+def _level_0_wait_ms(planner: StatePlanner) -> int | None:
+    lookup = planner.request.options.lookup
+    return None if lookup is None else lookup.wait_ms
 
 
 def _created_ms(creation_time_ms: Ints | list[int], place: int, request: PlanRequest) -> int:

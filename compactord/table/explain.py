@@ -21,6 +21,7 @@ from compactord.table.opening import OpenTable
 from compactord.table.pending_inputs import kind_of
 from compactord.table.planning import LEFT_AS_IT_IS, rest_text
 
+_LOOKED_UP = "rows of level 0 are to be looked up (lookup-compact)"
 _TRIGGER = "num-sorted-run.compaction-trigger"
 _INTERVAL = "compaction.optimization-interval"
 
@@ -138,7 +139,14 @@ def _why_picked(found: BucketFiles, compaction: Compaction, request: PlanRequest
                 f"more than {bound} below the highest level (compaction.incremental-size-threshold)"
             )
         case CompactReason.FORCED_LEVEL_0:
-            return "level 0 is to be empty (compaction.force-up-level-0)"
+            if options.lookup is None:
+                return "level 0 is to be empty (compaction.force-up-level-0)"
+            return f"{_LOOKED_UP}: readers wait for them"
+        case CompactReason.LOOKUP_BEGINS:
+            return (
+                f"the table looks up what keys have above since schema {request.looks_up_since}; "
+                "levels above 0 were compacted before that and are merged into one first"
+            )
 
 
 def _idle_runs(found: BucketFiles, request: PlanRequest, now_ms: int) -> tuple[str, str]:
@@ -158,6 +166,8 @@ def _idle_runs(found: BucketFiles, request: PlanRequest, now_ms: int) -> tuple[s
             "(compaction.max-size-amplification-percent), and none are about as large as each other"
         )
         later = "with the next run"
+    if options.lookup is not None and options.lookup.wait_ms is not None:
+        later += f", or {age_text(options.lookup.wait_ms)} after a file came to level 0"
     interval_ms = options.optimization_interval_ms
     last_ms = last_full_compaction_ms(found.files, options)
     if interval_ms is not None and last_ms is not None and len(runs) > 1:

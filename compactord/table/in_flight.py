@@ -155,8 +155,10 @@ class InFlight:
         match compaction:
             case MergeCompaction(output_level=level):
                 upgraded = [replace(file, level=level) for file in compaction.upgraded]
+                above = [run for action in compaction.actions for run in action.above]
+                only_read = frozenset(file.file_name for run in above for file in run.files)
             case AppendCompaction():
-                level, upgraded = 0, []
+                level, upgraded, only_read = 0, [], frozenset()
         return Finished(
             change=BucketChange(
                 bucket=compaction.bucket,
@@ -166,6 +168,7 @@ class InFlight:
                 upgraded=tuple(upgraded),
                 outputs=tuple(output for result in results for output in result.outputs),
                 files_above=self._files_above,
+                only_read=only_read,
                 index_entries=self._index_entries,
             ),
             stats=tuple(result.stats for result in results),

@@ -31,7 +31,8 @@ class OpenTable:
 
     `refusals` say why it is not supported; only tables without any are compacted. `formats` are
     those of its new files, `readable` those that can be read. `keeps_encoding`: whether files are
-    to be encoded as the table's own options say, not otherwise for this run.
+    to be encoded as the table's own options say, not otherwise for this run. `looks_up_since`: the
+    first schema from which on every schema looks up (0: all do, or it makes no difference).
     """
 
     access: TableAccess
@@ -45,6 +46,7 @@ class OpenTable:
     keeps_encoding: bool
     readable: Formats = field(compare=False, repr=False)
     history: SchemaHistory = field(compare=False, repr=False)
+    looks_up_since: int = 0
 
     @property
     def storage(self) -> Storage:
@@ -116,8 +118,22 @@ def open_table(
     if table.refusals:
         raise UnsupportedTable(access.ref.full_name, table.refusals)
     if known is not None and known.schema == schema:
-        return replace(table, history=known.history)
-    return table
+        return replace(table, history=known.history, looks_up_since=known.looks_up_since)
+    return replace(table, looks_up_since=_looks_up_since(table))
+
+
+def _looks_up_since(table: OpenTable) -> int:
+    """Until then a compaction might leave parts of a key's state on several levels.
+
+    Where the newest record is the whole state, it makes no difference.
+    """
+    lookup = table.options.compaction.lookup
+    since = table.schema.id
+    if lookup is None or lookup.upgrades:
+        return 0
+    while since and parse_options(table.history.schema(since - 1)).compaction.lookup is not None:
+        since -= 1
+    return since
 
 
 def describe_table(

@@ -126,18 +126,20 @@ def _merge_spec(
         sequence_descending=table.options.sequence_order is SortOrder.DESCENDING,
         ignore_delete=table.options.ignore_delete,
         drop_deletes=isinstance(action, Rewrite) and action.drop_deletes,
+        looks_up=action.looks_up,
+        above=tuple(tuple(inputs.file(file) for file in run.files) for run in action.above),
         key_range=KeyRange(),
         record_expire=table.options.compaction.record_expire,
-        changelog=_changelog_spec(table, write) if action.changelog else None,
+        changelog=_changelog_spec(table, write, action) if action.changelog else None,
         keeps_inputs=isinstance(action, Upgrade),
     )
 
 
-def _changelog_spec(table: OpenTable, write: WriteSpec) -> ChangelogSpec:
+def _changelog_spec(table: OpenTable, write: WriteSpec, action: Rewrite | Upgrade) -> ChangelogSpec:
     """How changes above the level of `write` are told."""
     files, new_files = table.options.files, table.formats.changelog_at(write.level)
     return ChangelogSpec(
-        before_level=write.level,
+        before_level=None if action.looks_up else write.level,
         write=replace(
             write,
             file_format=new_files.file_format,

@@ -73,7 +73,7 @@ class Lake:
             self._table("orders", ["k"], {**base, "bucket": "2"}),
             self._table("clicks", [], {**base, "bucket": "-1"}),
         ]
-        self._table("totals", ["k"], {**base, "bucket": "1", "merge-engine": "first-row"})
+        self._table("totals", ["k"], {**base, "bucket": "1", "row-tracking.enabled": "true"})
         me, clock = ids.this_process(), SystemClock()
         self._writers = [
             WriteOnlyWriter(self._storage, table, owner=me, clock=clock) for table in served

@@ -29,9 +29,6 @@ class Refused:
 
 APPEND = {"bucket": "-1"}
 CASES: dict[str, Refused] = {
-    "first-row": Refused("merge-engine=first-row", {"merge-engine": "first-row"}),
-    "lookup-changelog": Refused("changelog-producer=lookup", {"changelog-producer": "lookup"}),
-    "force-lookup": Refused("force-lookup", {"force-lookup": "true"}),
     "deletion-vectors": Refused("deletion-vectors.enabled", {"deletion-vectors.enabled": "true"}),
     "deletion-vectors-append": Refused(
         "deletion-vectors.enabled", {**APPEND, "deletion-vectors.enabled": "true"}, key=()

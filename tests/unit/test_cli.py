@@ -287,18 +287,18 @@ def test_a_refused_table_is_named_with_its_reason_and_left_alone(
     table = _keyed_table(tmp_path, commits=6)
     schema = table / "schema" / "schema-0"
     content = json.loads(schema.read_text())
-    content["options"]["merge-engine"] = "first-row"
+    content["options"]["row-tracking.enabled"] = "true"
     schema.write_text(json.dumps(content))
     before = _files(table)
     common = ["--warehouse", str(tmp_path), "--table", "d.t"]
     assert main(["compact", *common]) == 3
-    assert "first-row" in capsys.readouterr().err
+    assert "row-tracking" in capsys.readouterr().err
     assert main(["plan", *common]) == 3
     capsys.readouterr()
     assert main(["inspect", *common, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["supported"] is False
-    assert any("first-row" in reason for reason in found["reasons"])
+    assert any("row-tracking" in reason for reason in found["reasons"])
     assert _files(table) == before
 
 

@@ -453,7 +453,7 @@ def test_a_warehouse_is_looked_at_without_a_daemon_and_followed(tmp_path: Path) 
 
 def test_tables_of_a_warehouse_that_cannot_be_served_say_why(tmp_path: Path) -> None:
     storage = LocalStorage()
-    keyed_table(storage, f"{tmp_path}/a.db/sums", options={"merge-engine": "first-row"})
+    keyed_table(storage, f"{tmp_path}/a.db/sums", options={"row-tracking.enabled": "true"})
     keyed_table(storage, f"{tmp_path}/a.db/torn")
     (tmp_path / "a.db/torn/schema/schema-0").write_text("{")
     (tmp_path / "a.db/no_table").mkdir()
@@ -461,7 +461,7 @@ def test_tables_of_a_warehouse_that_cannot_be_served_say_why(tmp_path: Path) -> 
     source = _source(open_catalog(str(tmp_path)))
     sums, torn = source.status().tables
     assert (shown_name(sums.name), sums.status) == ("a.sums", TableStatus.UNSUPPORTED)
-    assert "first-row" in sums.why
+    assert "row-tracking" in sums.why
     assert (shown_name(torn.name), torn.status) == ("a.torn", TableStatus.ERROR)
     assert "schema-0" in torn.why
 

@@ -23,10 +23,12 @@ from compactord.kernels.keyed import KeyedRecords
 class Needs(enum.Enum):
     """The records of a key that a function needs. Finding only the last one is much faster.
 
-    INSERTS: all; `OrderedRecords.numbers` is enough where none is a retract.
+    INSERTS: all; `OrderedRecords.numbers` is enough where none is a retract. FIRST: all, of which
+    the first decides.
     """
 
     LAST = "last"
+    FIRST = "first"
     ALL = "all"
     INSERTS = "inserts"
 
@@ -45,6 +47,8 @@ class OrderedRecords:
         columns: Mapping[str, pa.Array],
         key_columns: Sequence[str],
         numbers: Int64s | None = None,
+        *,
+        folds_all: bool = False,
     ) -> None:
         """Takes the window's batches (`parts`) and the order of its records.
 
@@ -53,6 +57,7 @@ class OrderedRecords:
         names to columns that are concatenated already, `key_columns` among them. `numbers` (in
         place of `rows` and `starts`): the number of each row's key, from 0 in key order; no row is
         a retract, and the row numbers of a key's records rise from its first to its last.
+        `folds_all`: functions fold keys with a single record, too.
         """
         self._parts = parts
         self._found = rows
@@ -60,6 +65,7 @@ class OrderedRecords:
         self._starts = starts
         self._key_columns = tuple(key_columns)
         self.numbers = numbers
+        self._folds_all = folds_all
 
     @cached_property
     def _rows(self) -> Int64s:
@@ -98,7 +104,7 @@ class OrderedRecords:
         """All records in key order, in parts that split no key; nothing is copied yet."""
         whole = KeyRows(self._parts, self._rows, self.starts, self._columns)
         for part in split_keys(whole):
-            yield KeyedRecords(part, self._key_columns)
+            yield KeyedRecords(part, self._key_columns, folds_all=self._folds_all)
 
     def batches(self) -> Iterator[tuple[pa.RecordBatch, Int64s]]:
         """All records, in batches that split no key.

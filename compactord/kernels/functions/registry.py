@@ -9,6 +9,7 @@ from compactord.errors import TaskError
 from compactord.kernels.functions.aggregation import Aggregation
 from compactord.kernels.functions.base import MergeFunction
 from compactord.kernels.functions.deduplicate import Deduplicate
+from compactord.kernels.functions.first_row import FIRST_ROW, FirstRow
 from compactord.kernels.functions.partial_update import PartialUpdate
 from compactord.paimon.merge_checks import missing_package
 from compactord.paimon.merge_rules import MergeRules
@@ -20,6 +21,7 @@ MERGE_FUNCTIONS: MergeFunctions = {
     "deduplicate": lambda _: Deduplicate(),
     "partial-update": PartialUpdate,
     "aggregation": Aggregation,
+    FIRST_ROW: lambda _: FirstRow(),
 }
 
 

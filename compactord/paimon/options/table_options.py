@@ -43,6 +43,27 @@ USUAL_MERGE_ENGINE = MergeEngine.DEDUPLICATE
 DISCOVERY_INTERVAL_MS = 10_000
 
 
+class LookupCompact(enum.Enum):
+    """When level 0 is compacted that nothing else picks: at once, or after some rounds."""
+
+    RADICAL = "radical"
+    GENTLE = "gentle"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookupOptions:
+    """How records of level 0 are merged with what their keys have above (LookupStrategy.java).
+
+    `changelog`: what changes is written. `upgrades`: a file of level 0 may go to a middle level as
+    it is, since its records replace those above. `wait_ms`: how long files may be on level 0 where
+    nothing else picks them (None: not at all).
+    """
+
+    changelog: bool
+    upgrades: bool
+    wait_ms: int | None
+
+
 class SequenceInit(enum.Enum):
     """Where writers find the largest sequence number (`write.sequence-number-init-mode`)."""
 
@@ -84,6 +105,13 @@ class CompactionOptions:
     record_expire: RecordExpire | None = None
     # A compaction into the highest level writes what it changes above that level.
     full_changelog: bool = False
+    # None: records are merged without what is above the output.
+    lookup: LookupOptions | None = None
+
+    @property
+    def tells(self) -> bool:
+        """Whether compactions write changelogs."""
+        return self.full_changelog or (self.lookup is not None and self.lookup.changelog)
 
     @property
     def small_file_size(self) -> int:
@@ -198,10 +226,14 @@ def parse_options(schema: TableSchema, overrides: Mapping[str, str] | None = Non
         write_only=texts.read("write-only", option_values.boolean, False),
         partition_default_name=texts.read("partition.default-name", str, "__DEFAULT_PARTITION__"),
         partition_legacy_name=texts.read("partition.legacy-name", option_values.boolean, True),
-        discovery_interval_ms=texts.read(
-            "continuous.discovery-interval", option_values.duration_ms, DISCOVERY_INTERVAL_MS
+        discovery_interval_ms=_discovery_ms(texts),
+        compaction=_compaction(
+            texts,
+            trigger,
+            producer,
+            has_key=bool(schema.primary_keys),
+            lookup=_lookup(texts, trigger, engine, producer, has_order=bool(sequence_fields)),
         ),
-        compaction=_compaction(texts, trigger, producer, has_key=bool(schema.primary_keys)),
         commit=_commit(texts),
         expire=_expire(texts),
         files=file_options(texts),
@@ -213,7 +245,12 @@ def parse_options(schema: TableSchema, overrides: Mapping[str, str] | None = Non
 
 
 def _compaction(
-    texts: OptionTexts, trigger: int, producer: ChangelogProducer, *, has_key: bool
+    texts: OptionTexts,
+    trigger: int,
+    producer: ChangelogProducer,
+    *,
+    has_key: bool,
+    lookup: LookupOptions | None,
 ) -> CompactionOptions:
     integer, size = option_values.integer, option_values.memory_size
     full_changelog = producer is ChangelogProducer.FULL_COMPACTION
@@ -230,7 +267,8 @@ def _compaction(
         offpeak_start_hour=texts.read("compaction.offpeak.start.hour", integer, -1),
         offpeak_end_hour=texts.read("compaction.offpeak.end.hour", integer, -1),
         offpeak_ratio_percent=texts.read("compaction.offpeak-ratio", integer, 0),
-        force_up_level_0=texts.read("compaction.force-up-level-0", option_values.boolean, False),
+        force_up_level_0=texts.read("compaction.force-up-level-0", option_values.boolean, False)
+        or (lookup is not None and lookup.wait_ms is None),
         optimization_interval_ms=texts.maybe(
             "compaction.optimization-interval", option_values.duration_ms
         ),
@@ -249,6 +287,40 @@ def _compaction(
         open_file_cost=texts.read("source.split.open-file-cost", size, 4 * _MIB),
         record_expire=_record_expire(texts) if has_key else None,
         full_changelog=full_changelog,
+        # Its own rewriter wins: what is not on the highest level is then no whole state.
+        lookup=None if full_changelog else lookup,
+    )
+
+
+def _discovery_ms(texts: OptionTexts) -> int:
+    return texts.read(
+        "continuous.discovery-interval", option_values.duration_ms, DISCOVERY_INTERVAL_MS
+    )
+
+
+def _lookup(
+    texts: OptionTexts,
+    trigger: int,
+    engine: MergeEngine,
+    producer: ChangelogProducer,
+    *,
+    has_order: bool,
+) -> LookupOptions | None:
+    tells = producer is ChangelogProducer.LOOKUP
+    forced = texts.read("force-lookup", option_values.boolean, False)
+    mode = texts.read(
+        "lookup-compact", option_values.enumeration(LookupCompact), LookupCompact.RADICAL
+    )
+    longest = texts.read("lookup-compact.max-interval", option_values.integer, 2 * trigger)
+    if not (tells or forced or engine is MergeEngine.FIRST_ROW):
+        return None
+    return LookupOptions(
+        changelog=tells,
+        upgrades=engine is MergeEngine.DEDUPLICATE and not has_order,
+        # Java counts calls of the planner, of which a table without new rows has none.
+        wait_ms=max(trigger, longest) * _discovery_ms(texts)
+        if mode is LookupCompact.GENTLE
+        else None,
     )
 
 

@@ -23,7 +23,7 @@ _ROOMS = [
     ),
     ("deduplicate", _ENGINES),
     ("partial-update", _ENGINES),
-    ("first-row", ("paimon/",)),
+    ("first-row", ("paimon/", "kernels/functions/")),
 ]
 
 

@@ -14,7 +14,7 @@ from compactord.errors import TaskError
 from compactord.kernels.changelog import changelog_rows
 from compactord.kernels.functions.deduplicate import Deduplicate
 from compactord.kernels.functions.every_record import EveryRecord
-from compactord.kernels.merge import LEVEL, merge_runs
+from compactord.kernels.merge import LEVEL, Levels, merge_runs
 from compactord.kernels.order import MergeOrder
 from compactord.paimon.merge_rules import ChangelogRule
 from tests.unit.kernels.merge_functions import merged_rows
@@ -105,7 +105,9 @@ def _changelog(
         repeat = {"keys_repeat": True}
         merged = merged_rows(opened[:2], kept, EveryRecord(), **how, **repeat)
         opened = [iter(list(merged)), *opened[2:]]
-    keys = merge_runs(opened, order, Deduplicate(), before_level=TOP, **how, keys_repeat=passes > 0)
+    keys = merge_runs(
+        opened, order, Deduplicate(), levels=Levels(before=TOP), **how, keys_repeat=passes > 0
+    )
     found = []
     for each in keys:
         assert each.rows.num_rows == len(each.fates)
@@ -187,7 +189,7 @@ def test_values_are_equal_where_java_finds_them_equal(type_, before, after, chan
         [run(before, 0, TOP), run(after, 1, 0)],
         MergeOrder(key_columns=("k",)),
         Deduplicate(),
-        before_level=TOP,
+        levels=Levels(before=TOP),
         window_rows=10,
         window_bytes=1 << 20,
     )

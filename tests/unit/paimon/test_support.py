@@ -112,8 +112,22 @@ def test_supported_tables_have_no_reason(schema: TableSchema) -> None:
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"merge-engine": "first-row"}, "option merge-engine=first-row is not supported"),
-        ({"changelog-producer": "lookup"}, "changelog-producer=lookup"),
+        (
+            {"merge-engine": "first-row", "changelog-producer": "input"},
+            "changelog-producer=input with merge-engine=first-row",
+        ),
+        (
+            {"merge-engine": "first-row", "sequence.field": "c1"},
+            "option sequence.field with merge-engine=first-row",
+        ),
+        (
+            {"changelog-producer": "lookup", "full-compaction.delta-commits": "3"},
+            "changelog-producer=lookup with full-compaction.delta-commits",
+        ),
+        (
+            {"changelog-producer": "lookup", "streaming-read-overwrite": "true"},
+            "changelog-producer=lookup with streaming-read-overwrite=true",
+        ),
         (
             {"changelog-producer": "full-compaction", "streaming-read-overwrite": "true"},
             "changelog-producer=full-compaction with streaming-read-overwrite=true",
@@ -230,7 +244,7 @@ def test_options_of_fields_inside_a_row_are_refused() -> None:
 
 
 def test_all_reasons_are_given_at_once() -> None:
-    assert len(reasons({"merge-engine": "first-row", "row-tracking.enabled": "true"})) == 2
+    assert len(reasons({"deletion-vectors.enabled": "true", "row-tracking.enabled": "true"})) == 2
 
 
 @pytest.mark.parametrize(

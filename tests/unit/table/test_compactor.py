@@ -354,7 +354,7 @@ def test_expiry_leaves_what_is_read_alone() -> None:
 
 def test_a_table_of_another_kind_is_refused_when_it_is_opened() -> None:
     storage = MemoryStorage()
-    table = keyed_table(storage, WHERE, options={"merge-engine": "first-row"})
+    table = keyed_table(storage, WHERE, options={"row-tracking.enabled": "true"})
     with pytest.raises(UnsupportedTable):
         compactor_of(storage, table)
 

@@ -1,0 +1,187 @@
+"""Merges records of level 0 with what their keys have above.
+
+In a table that looks up, a record above level 0 is the whole state of its key: of several only that
+of the lowest level counts. Agrees with mergetree/compact/LookupMergeFunction.java,
+LookupChangelogMergeFunctionWrapper.java and FirstRowMergeFunctionWrapper.java, except that the
+state above counts however many records a key has, and that a key whose merge yields no row changes
+nothing: there Java fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from compactord.errors import TaskError
+from compactord.kernels.changelog import FIRST, MERGED, NEW, SAME, MergedKeys
+from compactord.kernels.columns import Bools, Int64s, stretch_starts
+from compactord.kernels.functions.base import MergeFunction, Needs, OrderedRecords
+from compactord.kernels.gather import concat_column, gather
+from compactord.kernels.kinds import SEQUENCE_NUMBER, VALUE_KIND, is_retract
+from compactord.kernels.order import MergeOrder
+from compactord.kernels.precedence import precedence_words
+
+_NO_LEVEL = np.iinfo(np.int8).max
+
+
+class Found(NamedTuple):
+    """Rows that were looked up; `places` (int64, ascending) say for which of the keys."""
+
+    places: Int64s
+    rows: Sequence[pa.RecordBatch]
+
+
+# Finds rows above by distinct keys, which ascend from call to call.
+Find: TypeAlias = Callable[[pa.RecordBatch], Found]
+
+
+class Candidates:
+    """The records of a window in the order of keys, each key's from first to last.
+
+    Row numbers (`rows`) count the records of all `parts`; `starts` are the places in them where
+    keys begin, `levels` (int8) those of the records at all places. `columns` as `OrderedRecords`
+    has them, with keys, sequence fields, sequence numbers and kinds.
+    """
+
+    def __init__(
+        self,
+        parts: Sequence[pa.RecordBatch],
+        rows: Int64s,
+        starts: Int64s,
+        columns: Mapping[str, pa.Array],
+        levels: npt.NDArray[np.int8],
+    ) -> None:
+        self.parts = list(parts)
+        self.rows = rows
+        self.columns = dict(columns)
+        # A row of each key.
+        self._of_key = rows[starts]
+        # The number of the key at each place.
+        self.keys: Int64s = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(rows)))
+        above = levels > 0
+        self.has_level_0 = ~np.logical_and.reduceat(above, starts)
+        lowest = np.minimum.reduceat(np.where(above, levels, _NO_LEVEL), starts)
+        counts = above & (levels == lowest[self.keys])
+        # The record above that counts, of each key; -1: none.
+        self.state = np.full(len(starts), -1, np.int64)
+        self.state[self.keys[counts]] = rows[counts]
+        if np.count_nonzero(self.state >= 0) < np.count_nonzero(counts):
+            raise TaskError("a key has two records on one level above 0")
+        self._is_shadowed = above & ~counts
+
+    def drop_shadowed(self) -> None:
+        """Leave out what does not count."""
+        self._keep(~self._is_shadowed)
+
+    def drop(self, where: Bools) -> None:
+        """Leave out the records for which `where` is True, by row number."""
+        self._keep(~where[self.rows])
+
+    def drop_keys(self, keys: Int64s) -> None:
+        """Leave out all records of these keys."""
+        is_gone = np.zeros(len(self.state), np.bool_)
+        is_gone[keys] = True
+        self._keep(~is_gone[self.keys])
+
+    def find_missing(self, find: Find, key_columns: Sequence[str]) -> tuple[Int64s, Found]:
+        """Look up the keys without a state above: the numbers of those that were found."""
+        missing = np.flatnonzero(self.state < 0)
+        if not len(missing):
+            return missing, Found(missing, ())
+        firsts = pa.array(self._of_key[missing])
+        names = list(key_columns)
+        found = find(
+            pa.RecordBatch.from_arrays([self.columns[n].take(firsts) for n in names], names=names)
+        )
+        return missing[found.places], found
+
+    def insert(self, keys: Int64s, found: Sequence[pa.RecordBatch], order: MergeOrder) -> None:
+        """Put a record of each of the keys before the first one that comes later."""
+        added = sum(part.num_rows for part in self.parts) + np.arange(len(keys))
+        self.parts += found
+        for name, column in self.columns.items():
+            self.columns[name] = concat_column([column, *(part.column(name) for part in found)])
+        self.state[keys] = added
+        all_rows = np.concatenate([self.rows, added])
+        all_keys = np.concatenate([self.keys, keys])
+        is_added = np.arange(len(all_rows)) >= len(self.rows)
+        # What was in order stays as it is: stable, and equal records were before.
+        words = precedence_words(
+            [self.columns[name] for name in order.sequence_fields],
+            self.columns[SEQUENCE_NUMBER],
+            all_rows,
+            is_descending=order.sequence_descending,
+        )
+        by_key = np.lexsort([is_added, *reversed(list(words)), all_keys])
+        self.rows, self.keys = all_rows[by_key], all_keys[by_key]
+
+    def _keep(self, kept: Bools) -> None:
+        self.rows, self.keys = self.rows[kept], self.keys[kept]
+
+
+def looked_up(
+    records: Candidates, order: MergeOrder, function: MergeFunction, find: Find | None
+) -> Iterator[MergedKeys]:
+    """The results of keys, in their order, with what these keys had before.
+
+    `find` None: no file is from level 0, so that nothing was changed.
+    """
+    is_first_row = function.needs is Needs.FIRST
+    if find is None and not is_first_row:
+        for batch in gather(records.parts, records.state, records.columns):
+            yield MergedKeys(batch)
+        return
+    if not is_first_row:
+        records.drop_shadowed()
+    if find is not None:
+        keys, found = records.find_missing(find, order.key_columns)
+        if is_first_row:
+            records.drop_keys(keys)
+        elif len(keys):
+            records.insert(keys, found.rows, order)
+    if order.ignore_delete:
+        records.drop(is_retract(records.columns[VALUE_KIND]))
+    yield from _merged(records, order, function, find is not None)
+
+
+def _merged(
+    records: Candidates, order: MergeOrder, function: MergeFunction, folds_all: bool
+) -> Iterator[MergedKeys]:
+    if not len(records.rows):
+        return
+    rows, starts = records.rows, stretch_starts(records.keys)
+    found = records.keys[starts]
+    if function.needs is Needs.LAST:
+        rows = rows[np.append(starts[1:], len(rows)) - 1]
+    ordered = OrderedRecords(
+        records.parts,
+        rows,
+        None if function.needs is Needs.LAST else starts,
+        records.columns,
+        order.key_columns,
+        folds_all=folds_all,
+    )
+    fates = _fates(records, is_first_row=function.needs is Needs.FIRST)
+    for batch in function.merge(ordered):
+        those, found = np.split(found, [batch.num_rows])
+        of_batch = fates[those]
+        merged = records.state[those[of_batch == MERGED]]
+        before = tuple(gather(records.parts, merged, records.columns)) if len(merged) else ()
+        yield MergedKeys(batch, of_batch, before)
+    assert not len(found), "a function returns one row for each key"
+
+
+def _fates(records: Candidates, *, is_first_row: bool) -> npt.NDArray[np.int8]:
+    """As in `MergedKeys`, of all keys."""
+    has_state = records.state >= 0
+    if is_first_row:
+        return np.where(has_state, SAME, FIRST).astype(np.int8)
+    # A state that is a delete is none.
+    retracts = is_retract(records.columns[VALUE_KIND])
+    is_none = ~has_state | retracts[np.where(has_state, records.state, 0)]
+    changed = np.where(is_none, NEW, MERGED)
+    return np.where(records.has_level_0, changed, SAME).astype(np.int8)
