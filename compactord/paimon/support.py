@@ -262,6 +262,13 @@ def _changelog_reasons(options: TableOptions) -> Iterator[str]:
         yield f"{producer} with streaming-read-overwrite=true: changes would be read twice"
     if told_by is ChangelogProducer.LOOKUP and options.compaction.full_compaction_delta_commits:
         yield f"{producer} with full-compaction.delta-commits, which it cannot have"
+    forced = _canonical(options.raw).get("force-lookup", "").strip().lower() == "true"
+    is_newest_whole = (
+        options.merge_engine is MergeEngine.DEDUPLICATE and not options.sequence_fields
+    )
+    if forced and options.compaction.full_changelog and not is_newest_whole:
+        # Java makes no whole states then, and reads as if there were (PrimaryKeyFileStoreTable).
+        yield f"{producer} with force-lookup=true: readers would lose what is on higher levels"
     if options.merge_engine is MergeEngine.FIRST_ROW:
         if told_by in (ChangelogProducer.INPUT, ChangelogProducer.FULL_COMPACTION):
             yield f"{producer} with merge-engine=first-row, which can have lookup or none"

@@ -21,7 +21,7 @@ def test_one_pass_over_all_tables_of_a_configuration(commands: Commands, tmp_pat
         "d.held": keyed(warehouse, "d.held", commits=6),
         "d.lazy": keyed(warehouse, "d.lazy", commits=6),
     }
-    keyed(warehouse, "d.agg", row_tracking__enabled="true")
+    keyed(warehouse, "d.agg", row__tracking_enabled="true")
     config = configuration(
         tmp_path,
         """\

@@ -167,3 +167,21 @@ def test_a_key_that_cannot_be_read_is_told_with_its_file(bound: str) -> None:
     assert found[1].startswith("the keys of the file cannot be read (8 bytes are not a row")
     assert found[1].endswith(": c")
     assert _found(live=[A, B, replace(damaged, level=0)]) is None, "it is compared with nothing"
+
+
+@pytest.mark.parametrize(("live", "is_valid"), [(("seen",), True), ((), False)])
+def test_a_file_in_which_rows_were_looked_up_must_still_be_live(live, is_valid) -> None:
+    above = [_file(name, level=5, keys=(20, 30)) for name in live]
+    change = replace(
+        CHANGE,
+        output_level=4,
+        outputs=data_outputs(_file("out", level=4)),
+        files_above=frozenset({"seen"}),
+        only_read=frozenset({"seen"}),
+    )
+    found = _found(change, live=[A, B, *above])
+    assert (found is None) == is_valid
+    assert is_valid or found == (
+        Conflict.FILE_REMOVED,
+        "seen, in which rows were looked up, is gone",
+    )

@@ -125,6 +125,14 @@ def test_supported_tables_have_no_reason(schema: TableSchema) -> None:
             "changelog-producer=lookup with full-compaction.delta-commits",
         ),
         (
+            {
+                "changelog-producer": "full-compaction",
+                "force-lookup": "true",
+                "merge-engine": "aggregation",
+            },
+            "changelog-producer=full-compaction with force-lookup=true",
+        ),
+        (
             {"changelog-producer": "lookup", "streaming-read-overwrite": "true"},
             "changelog-producer=lookup with streaming-read-overwrite=true",
         ),

@@ -1,0 +1,114 @@
+"""Tables that look up what keys have above, compacted as a whole."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from compactord.paimon import paths
+from compactord.paimon.table import TableRef
+from compactord.plan.table import Strategy
+from compactord.state.table_state import load_state
+from compactord.storage.base import Storage
+from tests import builders
+from tests.builders import DELETE, INSERT, VirtualClock, kinds_of, rows_of
+from tests.storages import MemoryStorage
+
+WHERE = "/w/db.db/t"
+LOOKUP = {"changelog-producer": "lookup"}
+SUMS = {"merge-engine": "aggregation", "fields.v.aggregate-function": "sum"}
+FIRST = {"merge-engine": "first-row"}
+
+
+def _levels(storage: Storage, table: TableRef) -> list[int]:
+    files = load_state(storage, table).files
+    return sorted(f.level for bucket in files.bucket_ids() for f in files.files_in(bucket))
+
+
+def _commits(engine: str) -> Iterator[tuple[list[tuple[int, int]], list[int], dict[int, int]]]:
+    """Rows, their kinds, and what is in the table then."""
+    table: dict[int, int] = {}
+    for commit in range(8):
+        keys = [*range(commit % 3, 5000 if commit == 0 else 30, 1 + commit % 4), 6000 + commit]
+        rows = [(key, 100 * commit + key) for key in keys]
+        kinds = [
+            DELETE if engine == "deduplicate" and (key + commit) % 5 == 0 else INSERT
+            for key in keys
+        ]
+        for (key, value), kind in zip(rows, kinds, strict=True):
+            if kind == DELETE:
+                table.pop(key, None)
+            elif engine == "aggregation":
+                table[key] = table.get(key, 0) + value
+            elif engine == "deduplicate" or key not in table:
+                table[key] = value
+        yield rows, kinds, dict(table)
+
+
+@pytest.mark.parametrize("full_at", [0, 3, None])
+@pytest.mark.parametrize(
+    ("engine", "options"),
+    [("deduplicate", {}), ("aggregation", SUMS), ("first-row", FIRST)],
+)
+def test_each_change_is_told_once(engine, options, full_at):
+    storage = MemoryStorage()
+    table = builders.keyed_table(storage, WHERE, buckets=1, options={**LOOKUP, **options})
+    writer = builders.writer(storage, table)
+    seen = set()
+    for commit, (rows, kinds, expected) in enumerate(_commits(engine)):
+        writer.write(rows_of(rows), kinds=kinds_of(kinds))
+        strategy = Strategy.FULL if commit == full_at else Strategy.MINOR
+        builders.compact(storage, table, strategy=strategy)
+        levels = _levels(storage, table)
+        assert 0 not in levels
+        seen.update(levels)
+        assert builders.replayed(builders.read_changes(storage, table)) == expected
+    builders.compact(storage, table, strategy=Strategy.FULL)
+    assert builders.read_keyed(storage, table) == expected
+    assert builders.replayed(builders.read_changes(storage, table)) == expected
+    assert len(seen) > 1, "rows were looked up on higher levels"
+
+
+def test_what_was_compacted_before_a_table_looked_up_is_merged_first():
+    storage = MemoryStorage()
+    table = builders.keyed_table(storage, WHERE, buckets=1, options=SUMS)
+    writer = builders.writer(storage, table)
+    writer.write(rows_of([(key, 1) for key in range(200)]))
+    builders.compact(storage, table, strategy=Strategy.FULL)
+    writer.write(rows_of([(key, 10) for key in range(5)]))
+    builders.compact(storage, table, overrides={"compaction.force-up-level-0": "true"})
+    assert _levels(storage, table) == [4, 5]
+    path = paths.schema_path(table.root, 0)
+    schema = json.loads(storage.read(path))
+    options = schema["options"] | LOOKUP
+    storage.overwrite(
+        paths.schema_path(table.root, 1),
+        json.dumps({**schema, "id": 1, "options": options}).encode(),
+    )
+    writer.write(rows_of([(key, 100) for key in range(8)]))
+    builders.compact(storage, table)
+    sums = (
+        dict.fromkeys(range(200), 1) | dict.fromkeys(range(8), 101) | dict.fromkeys(range(5), 111)
+    )
+    told = builders.read_changes(storage, table)
+    assert told == [
+        change
+        for key in range(8)
+        for change in ((1, key, 11 if key < 5 else 1), (2, key, sums[key]))
+    ]
+    builders.compact(storage, table, strategy=Strategy.FULL)
+    assert builders.read_keyed(storage, table) == sums
+
+
+def test_level_0_may_wait_where_lookups_are_gentle():
+    storage, clock = MemoryStorage(), VirtualClock()
+    options = {**LOOKUP, "lookup-compact": "gentle", "continuous.discovery-interval": "1 min"}
+    table = builders.keyed_table(storage, WHERE, buckets=1, options=options)
+    builders.writer(storage, table).write(rows_of([(1, 1)]))
+    builders.compact(storage, table, clock=clock)
+    assert _levels(storage, table) == [0]
+    clock.sleep(10 * 60)
+    builders.compact(storage, table, clock=clock)
+    assert _levels(storage, table) == [5]
