@@ -26,7 +26,7 @@ from compactord.errors import (
     UnsupportedTable,
     UsageError,
 )
-from compactord.paimon.options.table_options import DISCOVERY_INTERVAL_MS
+from compactord.paimon.options.lookup import DISCOVERY_INTERVAL_MS
 from compactord.paimon.table import TableRef
 from compactord.storage.base import Storage
 from compactord.storage.open import STORES

@@ -11,9 +11,8 @@ from compactord.formats.registry import FORMATS
 from compactord.kernels.functions.registry import MERGE_FUNCTIONS
 from compactord.paimon.merge_checks import AGGREGATORS
 from compactord.paimon.options.catalogue import LEVELS_MAX
-from compactord.paimon.options.table_options import ChangelogProducer, MergeEngine
+from compactord.paimon.options.table_options import ChangelogProducer
 from compactord.paimon.support import (
-    CHANGELOG_PRODUCERS,
     MANIFEST_CODECS,
     REFUSED_OPTIONS,
     REFUSED_TYPES,
@@ -44,10 +43,6 @@ def test_the_compatibility_table_has_a_row_for_every_rule() -> None:
     features = [line.split(" | ")[0].removeprefix("| ").split(", ") for line in lines]
     for rule in REFUSED_OPTIONS:
         assert sum(f"`{rule.key}`" in names for names in features) == 1
-    assert (
-        "| `merge-engine` | `deduplicate`, `partial-update`, `aggregation` | `first-row`"
-        in compatibility_table()
-    )
 
 
 def compatibility_table() -> str:
@@ -65,11 +60,18 @@ def compatibility_table() -> str:
             "key could come back in its former partition",
         ),
         ("Append tables", "with (`bucket` > 0) and without (`bucket` = -1) buckets", ""),
-        ("`merge-engine`", *_choices(MERGE_FUNCTIONS, MergeEngine)),
+        ("`merge-engine`", _code(MERGE_FUNCTIONS), "others; `first-row` with `sequence.field`"),
         ("Aggregate functions", _code(AGGREGATORS), "others"),
         (
             "`changelog-producer`",
-            *_choices([kind.value for kind in CHANGELOG_PRODUCERS], ChangelogProducer),
+            _code(kind.value for kind in ChangelogProducer),
+            "`lookup` with `full-compaction.delta-commits`; `lookup` and `full-compaction` with "
+            "`streaming-read-overwrite`; with `first-row` all but `none` and `lookup`",
+        ),
+        (
+            "`force-lookup`",
+            "as Java",
+            "`true` with `full-compaction`, but for `deduplicate` without `sequence.field`",
         ),
         ("File formats", _code(FORMATS), "all others, also per level"),
         *(
@@ -108,13 +110,6 @@ def compatibility_table() -> str:
     lines = ["| feature | supported | refused |", "|---|---|---|"]
     lines += [f"| {feature} | {yes or '–'} | {no or '–'} |" for feature, yes, no in rows]
     return "\n".join(lines) + "\n"
-
-
-def _choices(
-    supported: Iterable[str], kind: type[MergeEngine] | type[ChangelogProducer]
-) -> tuple[str, str]:
-    others = [member.value for member in kind if member.value not in supported]
-    return _code(supported), _code(others)
 
 
 def _options(file_format: FileFormat) -> tuple[str, str]:

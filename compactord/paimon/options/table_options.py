@@ -13,6 +13,7 @@ from compactord.paimon.merge_rules import ChangelogRule, MergeRules
 from compactord.paimon.options import values as option_values
 from compactord.paimon.options.catalogue import LEVELS_MAX
 from compactord.paimon.options.file_options import FileOptions, changelog_rule, file_options
+from compactord.paimon.options.lookup import LookupOptions, discovery_interval_ms, lookup_options
 from compactord.paimon.options.merge import merge_rules
 from compactord.paimon.options.texts import OptionTexts
 from compactord.paimon.schema import TableSchema
@@ -39,29 +40,6 @@ class MergeEngine(enum.Enum):
 
 # Of tables which name none.
 USUAL_MERGE_ENGINE = MergeEngine.DEDUPLICATE
-# Of a table that does not say how often it is polled.
-DISCOVERY_INTERVAL_MS = 10_000
-
-
-class LookupCompact(enum.Enum):
-    """When level 0 is compacted that nothing else picks: at once, or after some rounds."""
-
-    RADICAL = "radical"
-    GENTLE = "gentle"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LookupOptions:
-    """How records of level 0 are merged with what their keys have above (LookupStrategy.java).
-
-    `changelog`: what changes is written. `upgrades`: a file of level 0 may go to a middle level as
-    it is, since its records replace those above. `wait_ms`: how long files may be on level 0 where
-    nothing else picks them (None: not at all).
-    """
-
-    changelog: bool
-    upgrades: bool
-    wait_ms: int | None
 
 
 class SequenceInit(enum.Enum):
@@ -226,13 +204,19 @@ def parse_options(schema: TableSchema, overrides: Mapping[str, str] | None = Non
         write_only=texts.read("write-only", option_values.boolean, False),
         partition_default_name=texts.read("partition.default-name", str, "__DEFAULT_PARTITION__"),
         partition_legacy_name=texts.read("partition.legacy-name", option_values.boolean, True),
-        discovery_interval_ms=_discovery_ms(texts),
+        discovery_interval_ms=discovery_interval_ms(texts),
         compaction=_compaction(
             texts,
             trigger,
             producer,
             has_key=bool(schema.primary_keys),
-            lookup=_lookup(texts, trigger, engine, producer, has_order=bool(sequence_fields)),
+            lookup=lookup_options(
+                texts,
+                trigger=trigger,
+                tells=producer is ChangelogProducer.LOOKUP,
+                is_first_row=engine is MergeEngine.FIRST_ROW,
+                upgrades=engine is MergeEngine.DEDUPLICATE and not sequence_fields,
+            ),
         ),
         commit=_commit(texts),
         expire=_expire(texts),
@@ -289,38 +273,6 @@ def _compaction(
         full_changelog=full_changelog,
         # Its own rewriter wins: what is not on the highest level is then no whole state.
         lookup=None if full_changelog else lookup,
-    )
-
-
-def _discovery_ms(texts: OptionTexts) -> int:
-    return texts.read(
-        "continuous.discovery-interval", option_values.duration_ms, DISCOVERY_INTERVAL_MS
-    )
-
-
-def _lookup(
-    texts: OptionTexts,
-    trigger: int,
-    engine: MergeEngine,
-    producer: ChangelogProducer,
-    *,
-    has_order: bool,
-) -> LookupOptions | None:
-    tells = producer is ChangelogProducer.LOOKUP
-    forced = texts.read("force-lookup", option_values.boolean, False)
-    mode = texts.read(
-        "lookup-compact", option_values.enumeration(LookupCompact), LookupCompact.RADICAL
-    )
-    longest = texts.read("lookup-compact.max-interval", option_values.integer, 2 * trigger)
-    if not (tells or forced or engine is MergeEngine.FIRST_ROW):
-        return None
-    return LookupOptions(
-        changelog=tells,
-        upgrades=engine is MergeEngine.DEDUPLICATE and not has_order,
-        # Java counts calls of the planner, of which a table without new rows has none.
-        wait_ms=max(trigger, longest) * _discovery_ms(texts)
-        if mode is LookupCompact.GENTLE
-        else None,
     )
 
 
