@@ -45,9 +45,8 @@ class CompactReason(enum.Enum):
     @property
     def is_full(self) -> bool:
         """Whether the compaction is a full one, for compaction.optimization-interval."""
-        is_early = self.name.startswith("EARLY_FULL")
-        whole = (CompactReason.FULL, CompactReason.DELTA_COMMITS, CompactReason.SIZE_AMPLIFICATION)
-        return is_early or self in whole
+        others = (CompactReason.FULL, CompactReason.DELTA_COMMITS, CompactReason.SIZE_AMPLIFICATION)
+        return self in others or self.name.startswith("EARLY_FULL")
 
 
 class TableName(NamedTuple):
@@ -167,6 +166,11 @@ class MergeCompaction:
                     files.extend(f for s in sections for r in s.runs for f in r.files)
         return tuple(files)
 
+    @property
+    def looked_up(self) -> frozenset[DataFile]:
+        """The files in which rows are looked up."""
+        return frozenset(f for action in self.actions for run in action.above for f in run.files)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppendCompaction:
@@ -279,21 +283,18 @@ class Encoding(Protocol):
     @property
     def compression(self) -> str:
         """The codec by Paimon's name."""
-        ...
 
     @property
     def group_bytes(self) -> int:
         """The most bytes of rows, before compression, that the writer is given at once."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteSpec:
     """How output files are made.
 
-    `folder` is the bucket's whole path. `stats_modes` are by column name of the file (system
-    columns included). `keeps_encoding`: this run does not change the format's `encoding`, so that
-    what writers encoded may stay.
+    `folder` is the bucket's whole path. `stats_modes` are by column of the file (system columns
+    included). `keeps_encoding`: the run keeps the format's `encoding`, so that pages may be copied.
     """
 
     folder: str

@@ -155,8 +155,7 @@ class InFlight:
         match compaction:
             case MergeCompaction(output_level=level):
                 upgraded = [replace(file, level=level) for file in compaction.upgraded]
-                above = [run for action in compaction.actions for run in action.above]
-                only_read = frozenset(file.file_name for run in above for file in run.files)
+                only_read = frozenset(file.file_name for file in compaction.looked_up)
             case AppendCompaction():
                 level, upgraded, only_read = 0, [], frozenset()
         return Finished(

@@ -122,6 +122,7 @@ def compaction_json(table: OpenTable, compaction: Compaction) -> dict[str, Any]:
             found["output_level"] = compaction.output_level
             found["drop_deletes"] = compaction.drop_deletes
             found["upgrades"] = [file.file_name for file in compaction.upgraded]
+            found["looks_up_in"] = sorted(file.file_name for file in compaction.looked_up)
         case AppendCompaction():
             found["output_level"] = 0
     return found
@@ -153,7 +154,12 @@ def action_text(compaction: Compaction) -> str:
             rewritten = len(compaction.inputs) - upgraded
             what = [f"rewrite {count_text(rewritten, 'file')}"] if rewritten else []
             what += [f"upgrade {count_text(upgraded, 'file')}"] if upgraded else []
-            return f"{text}{' and '.join(what)} ({size}) to level {level}"
+            text += f"{' and '.join(what)} ({size}) to level {level}"
+            above = compaction.looked_up
+            if above:
+                most = size_text(sum(file.file_size for file in above))
+                text += f", look up in {count_text(len(above), 'file')} above (at most {most})"
+            return text
         case AppendCompaction(files=files):
             return f"{text}rewrite {count_text(len(files), 'file')} ({size})"
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 from collections.abc import Iterator
 
 import pytest
 
+from compactord.catalog.access import table_in_folder
 from compactord.paimon import paths
 from compactord.paimon.table import TableRef
 from compactord.plan.table import Strategy
 from compactord.state.table_state import load_state
 from compactord.storage.base import Storage
+from compactord.table.opening import open_table
+from compactord.table.planning import plan_context, plan_state
+from compactord.table.report import action_text
+from compactord.table.request import CompactRequest
 from tests import builders
 from tests.builders import DELETE, INSERT, VirtualClock, kinds_of, rows_of
 from tests.storages import MemoryStorage
@@ -112,3 +118,23 @@ def test_level_0_may_wait_where_lookups_are_gentle():
     clock.sleep(10 * 60)
     builders.compact(storage, table, clock=clock)
     assert _levels(storage, table) == [5]
+
+
+def test_a_plan_says_where_rows_are_looked_up():
+    storage = MemoryStorage()
+    table = builders.keyed_table(storage, WHERE, buckets=1, options={**LOOKUP, **SUMS})
+    writer = builders.writer(storage, table)
+    for keys in (5000, 10):
+        writer.write(rows_of([(key, 1) for key in range(keys)]))
+        access = table_in_folder(storage, table)
+        opened = open_table(access, {})
+        context = plan_context(
+            CompactRequest(),
+            state := load_state(storage, table),
+            VirtualClock(),
+            zone=datetime.timezone.utc,
+        )
+        [plan] = plan_state(opened, state, context)
+        text = action_text(plan.compactions[0])
+        assert ("look up in 1 file above (at most " in text) == (keys == 10)
+        builders.compact(storage, table)
