@@ -3,122 +3,38 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
 import random
 from collections.abc import Sequence
-from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from compactord.errors import FormatError
 from compactord.formats.keyrange import RowRange, row_range
 from compactord.formats.layout import keyed_layout
 from compactord.formats.parquet import thrift
-from compactord.formats.parquet.assembly import decoded_locations, footer_of
-from compactord.formats.parquet.structs import Chunk, ColumnIndex, File, Group
+from compactord.formats.parquet.assembly import decoded_locations
+from compactord.formats.parquet.structs import Chunk, ColumnIndex
 from compactord.formats.parquet.thrift import Kind
 from compactord.model import InputFile, KeyRange
-from compactord.paimon.arrow import file_schema
 from compactord.paimon.binary_row import encode_row
-from compactord.paimon.types import DataField
-from compactord.paimon.wide_timestamps import from_nanoseconds
 from compactord.rewrite.reader import Input, InputReader
 from compactord.storage.base import Storage
 from compactord.storage.fetching import SMALL_FILE
 from compactord.storage.local import LocalStorage
 from tests.storages import RangeLog, RequestCounter
-from tests.unit.rewrite.builders import fields, input_file, write_parquet
-
-ROWS = 4_000
-PAGE_ROWS = 200
-VALUES = {
-    "v": "STRING",
-    "c": "STRING",
-    "d": "DECIMAL(30, 2)",
-    "t": "TIMESTAMP(9)",
-    "n": "INT",
-    "b": "BOOLEAN",
-}
-# How a file is written: what is no option of Arrow's writer is the number of rows of a page.
-WRITERS: dict[str, dict[str, Any]] = {
-    "pages of the same rows": {},
-    "pages of the same bytes": {"max_rows_per_page": ROWS, "data_page_size": 4 << 10},
-    "pages of version 2": {"data_page_version": "2.0"},
-    "uncompressed": {"compression": "none"},
-    "one page": {"max_rows_per_page": ROWS},
-    "no page index": {"write_page_index": False},
-    "no dictionaries": {"use_dictionary": False},
-    "full dictionaries": {"use_dictionary": True, "dictionary_pagesize_limit": 2_000},
-    "several row groups": {"row_group_size": 900},
-    "larger pages than batches": {"max_rows_per_page": 1_500},
-}
-KEYS: dict[str, tuple[tuple[str, ...], Any]] = {
-    "number": (("BIGINT NOT NULL",), lambda n: (3 * n - ROWS,)),
-    "text": (("STRING NOT NULL",), lambda n: (f"key {n:09}",)),
-    "text with a long prefix": (("STRING NOT NULL",), lambda n: ("é" * 70 + f"{n:09}",)),
-    "decimal": (("DECIMAL(9, 2) NOT NULL",), lambda n: (Decimal(n - 2_000).scaleb(-2),)),
-    "wide decimal": (
-        ("DECIMAL(38, 0) NOT NULL",),
-        lambda n: (Decimal(n - 2_000) * 10**30,),
-    ),
-    "float": (("DOUBLE NOT NULL",), lambda n: (n - 2_000.5,)),
-    "date": (("DATE NOT NULL",), lambda n: (n - 2_000,)),
-    "two columns": (("STRING NOT NULL", "INT NOT NULL"), lambda n: (f"k{n // 700}", n % 700)),
-    "a column of one value": (("INT NOT NULL", "INT NOT NULL"), lambda n: (7, n)),
-}
-
-
-def columns_of(key: str) -> tuple[tuple[DataField, ...], list[str]]:
-    names = [f"k{place}" for place in range(len(KEYS[key][0]))]
-    types = dict(zip(names, KEYS[key][0], strict=True))
-    return fields(**types, **VALUES), names
-
-
-def write(path: Path, key: str = "number", **options: Any) -> InputFile:
-    """A file with the keys of numbers from 0 in order, nulls among the values."""
-    columns, names = columns_of(key)
-    seeded = random.Random(5)
-    epoch = datetime.date(1970, 1, 1)
-    made: dict[str, list[Any]] = {
-        "v": [
-            seeded.choice([None, seeded.randbytes(seeded.randrange(1_200)).hex()])
-            for _ in range(ROWS)
-        ],
-        "c": [seeded.choice([None, *(f"category {n}" for n in range(40))]) for _ in range(ROWS)],
-        "d": [Decimal(seeded.randrange(10**20)).scaleb(-2) for _ in range(ROWS)],
-        "n": [seeded.choice([None, n]) for n in range(ROWS)],
-        "b": [seeded.random() < 0.5 for _ in range(ROWS)],
-    }
-    made["_SEQUENCE_NUMBER"], made["_VALUE_KIND"] = list(range(ROWS)), [0] * ROWS
-    for place, name in enumerate(names):
-        values = [KEYS[key][1](number)[place] for number in range(ROWS)]
-        if key == "date":
-            values = [epoch + datetime.timedelta(days=value) for value in values]
-        made[name] = made[f"_KEY_{name}"] = values
-    schema = file_schema(columns, names, thin=False)
-    table = pa.Table.from_arrays(
-        [
-            from_nanoseconds([None if n % 5 else n for n in range(ROWS)])
-            if field.name == "t"
-            else pa.array(made[field.name], field.type)
-            for field in schema
-        ],
-        schema=schema,
-    )
-    settings = {
-        "row_group_size": ROWS,
-        "max_rows_per_page": PAGE_ROWS,
-        "write_batch_size": 100,
-        "write_page_index": True,
-        "write_page_checksum": True,
-        "use_dictionary": ["c", "_VALUE_KIND"],
-    }
-    write_parquet(path, table, **settings | options)
-    return input_file(path, ROWS, 0, ROWS - 1)
+from tests.unit.formats.parquet.keyed_files import (
+    KEYS,
+    PAGE_ROWS,
+    ROWS,
+    WRITERS,
+    columns_of,
+    decoded,
+    footer_leaf,
+    indexes,
+    write,
+)
 
 
 def between(key: str, low: int | None, high: int | None) -> RowRange | None:
@@ -150,16 +66,6 @@ def read(
     assert all(0 < batch.num_rows <= batch_rows for batch in batches)
     table = pa.Table.from_batches(batches, layout.row_schema)
     return table.unify_dictionaries().combine_chunks()
-
-
-def decoded(table: pa.Table) -> pa.Table:
-    """Without dictionaries, which may have other values."""
-    place = table.schema.get_field_index("c")
-    return table.set_column(place, "c", table.column("c").cast(pa.string()))
-
-
-def footer_leaf(path: Path, column: str) -> int:
-    return int(pq.ParquetFile(path).schema.names.index(column))
 
 
 RANGES: Sequence[tuple[int | None, int | None]] = [
@@ -255,19 +161,6 @@ def test_an_object_store_is_not_asked_for_pages_before_the_range(tmp_path: Path)
         asked[index] = [size for start, size in log.spans if start + size < file.size_bytes]
     assert sum(asked[True]) < 0.25 * sum(asked[False])
     assert len(asked[True]) < len(asked[False])
-
-
-def indexes(path: Path, leaf: int) -> dict[int, tuple[int, int]]:
-    """Where the two page indexes of a column lie, by the fields of `Chunk` that say so."""
-    group = footer_of(path.read_bytes())[File.GROUPS].value.values[0]
-    chunk = group[Group.COLUMNS].value.values[leaf]
-    return {
-        at: (chunk[at].value, chunk[length].value)
-        for at, length in (
-            (Chunk.COLUMN_INDEX_AT, Chunk.COLUMN_INDEX_LENGTH),
-            (Chunk.OFFSET_INDEX_AT, Chunk.OFFSET_INDEX_LENGTH),
-        )
-    }
 
 
 @pytest.mark.parametrize("is_remote", [False, True])
