@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
 
+from compactord.formats.finding import Finder, StreamFinder
 from compactord.formats.keyrange import RowRange
 from compactord.formats.layout import Layout
 from compactord.model import Encoding, InputFile
@@ -145,6 +146,12 @@ class OpenFile(ABC):
 
         `held_bytes`: how many bytes that were fetched may be in memory at once.
         """
+
+    def finder(self, layout: Layout, batch_rows: int, held_bytes: int) -> Finder:
+        """Rows of the file, which is sorted, by their keys; arguments as above."""
+        self.start(layout, None, held_bytes)
+        keys = [field.name for field in layout.key_fields]
+        return StreamFinder(self.batches(layout, batch_rows, None), keys, self.file)
 
 
 class CopyingOutput(OutputFile, Protocol):

@@ -18,7 +18,7 @@ from compactord.model import KeyRange
 from compactord.paimon.binary_row import decode_row
 from compactord.paimon.types import AtomicType, DataField, TypeRoot
 
-_FLOATS = (TypeRoot.FLOAT, TypeRoot.DOUBLE)
+FLOATS = (TypeRoot.FLOAT, TypeRoot.DOUBLE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +73,7 @@ def row_range(bounds: KeyRange, key_fields: tuple[DataField, ...]) -> RowRange |
             return None, None
         values = decode_row(key, types, source="key range")
         # Statistics of floats may exclude NaN.
-        order = None if first_type.root in _FLOATS else value_order(values[0], first_type)
+        order = None if first_type.root in FLOATS else value_order(values[0], first_type)
         return one_row(values, key_fields), order
 
     lower, first_lower = decode(bounds.lower)

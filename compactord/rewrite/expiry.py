@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from compactord.formats.values import one_row
-from compactord.kernels.columns import Int64s
+from compactord.kernels.columns import Bools, Int64s
 from compactord.paimon.binary_row import Value
 from compactord.paimon.options.table_options import RecordExpire
 from compactord.paimon.types import DataField
@@ -69,12 +69,17 @@ class Expiry:
     ) -> Generator[pa.RecordBatch, None, None]:
         """The records that have not expired; those without a time never do."""
         for batch in batches:
-            times = batch.column(self.column)
-            kept = nulls_of(times) | (seconds_of(times) >= self.limit_s)
+            kept = self.is_alive(batch)
             if kept.all():
                 yield batch
             elif kept.any():
                 yield batch.filter(pa.array(kept))
+
+    def is_alive(self, batch: pa.RecordBatch) -> Bools:
+        """One bool per record."""
+        times = batch.column(self.column)
+        alive: Bools = nulls_of(times) | (seconds_of(times) >= self.limit_s)
+        return alive
 
 
 def expiry(expire: RecordExpire | None, now_ms: int) -> Expiry | None:

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from compactord.formats.base import InputProfile, NumberedBatches, RowGroup
+from compactord.formats.finding import Finder, Found
 from compactord.formats.keyrange import RowRange
 from compactord.formats.layout import Layout
 from compactord.formats.registry import FORMATS, Formats, format_named
@@ -160,6 +161,20 @@ class Input:
             for batch in rows if expiry is None else expiry.alive(rows):
                 yield _stamped(batch, self.file.sequence_number)
 
+    def finder(
+        self, batch_rows: int, held_bytes: int = HELD_BYTES, *, expires: bool = True
+    ) -> InputFinder:
+        """Finds the file's rows by their keys; `expires`: expired records are not found."""
+        stored = self.stored.finder(self.layout, batch_rows, held_bytes)
+        return InputFinder(
+            self, stored, self._reader.counts, self._reader.expiry if expires else None
+        )
+
+    def converted(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows of the file in the reader's layout."""
+        evolution = self.evolution
+        return rows if evolution is None else evolution.converted(rows, self.file.path)
+
     @property
     def _row_range(self) -> RowRange | None:
         """The range in the names of the file."""
@@ -167,11 +182,10 @@ class Input:
         return bounds if self.evolution is None else self.evolution.row_range(bounds)
 
     def _batches(self, batch_rows: int) -> NumberedBatches:
-        evolution = self.evolution
         found = self.stored.batches(self.layout, batch_rows, self._row_range)
         with contextlib.closing(found) as batches:
             for row, rows in batches:
-                yield row, rows if evolution is None else evolution.converted(rows, self.file.path)
+                yield row, self.converted(rows)
 
     def _all(self, batches: NumberedBatches) -> Generator[pa.RecordBatch, None, None]:
         seen, counts = 0, self._reader.counts
@@ -204,6 +218,55 @@ class Input:
 
     def _bytes_below(self, row: int) -> int:
         return self.file.size_bytes * row // self.file.row_count
+
+
+class InputFinder:
+    """A `Finder` of an input: its rows are those of `Input.batches`.
+
+    The reader's counts increase by what was found and the bytes that were read.
+    """
+
+    def __init__(
+        self, source: Input, stored: Finder, counts: ReadCounts, expiry: Expiry | None
+    ) -> None:
+        self._source = source
+        self._stored = stored
+        self._counts = counts
+        self._expiry = expiry
+        self._counted_bytes = 0
+
+    def find(self, keys: pa.RecordBatch) -> Found:
+        """The rows with these keys, of which `keys` has the columns in their order.
+
+        Keys are distinct and ascending, above those of earlier calls. Raises as `Input.batches`,
+        and `FormatError` where rows are not sorted.
+        """
+        names = [field.name for field in self._source.layout.key_fields]
+        found = self._stored.find(pa.RecordBatch.from_arrays(keys.columns, names=names))
+        self._count_bytes()
+        places, rows, start = [found.places[:0]], [], 0
+        for batch in found.rows:
+            batch = _stamped(self._source.converted(batch), self._source.file.sequence_number)
+            part = found.places[start : start + batch.num_rows]
+            start += batch.num_rows
+            if self._expiry is not None and not (alive := self._expiry.is_alive(batch)).all():
+                batch, part = batch.filter(pa.array(alive)), part[alive]
+            if batch.num_rows:
+                places.append(part)
+                rows.append(batch)
+        found = Found(np.concatenate(places), rows)
+        self._counts.rows += len(found.places)
+        return found
+
+    def close(self) -> None:
+        """Read nothing more. Raises `FormatError` if what was read turns out to be damaged."""
+        self._stored.close()
+        self._count_bytes()
+
+    def _count_bytes(self) -> None:
+        read = self._stored.read_bytes
+        self._counts.size_bytes += read - self._counted_bytes
+        self._counted_bytes = read
 
 
 # Its runs; as `MergeSpec.sections`.

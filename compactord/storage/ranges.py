@@ -121,7 +121,7 @@ def held_limits(extents: Sequence[Extent]) -> tuple[int, int]:
     )
 
 
-def planned(extents: Sequence[Extent], held_bytes: int) -> list[Span]:
+def planned(extents: Sequence[Extent], held_bytes: int, gap_bytes: int = GAP_BYTES) -> list[Span]:
     """The requests for all extents, in the order in which their bytes are needed.
 
     If a row group and the next one fit into `held_bytes`, columns are fetched together. Otherwise
@@ -130,8 +130,8 @@ def planned(extents: Sequence[Extent], held_bytes: int) -> list[Span]:
     groups = _by_group(extents)
     spans: list[Span] = []
     for place, group in enumerate(groups):
-        if _size(groups[place : place + 2]) <= held_bytes:
-            spans += _joined(group)
+        if _size(groups[place : place + 2], gap_bytes) <= held_bytes:
+            spans += _joined(group, gap_bytes)
         else:
             spans += _pieces(group, held_bytes)
     return spans
@@ -143,15 +143,15 @@ def _by_group(extents: Sequence[Extent]) -> list[list[Extent]]:
     return [list(group) for _, group in itertools.groupby(ordered, lambda extent: extent.group)]
 
 
-def _size(groups: Sequence[Sequence[Extent]]) -> int:
-    return sum(span.end - span.start for group in groups for span in _joined(group))
+def _size(groups: Sequence[Sequence[Extent]], gap_bytes: int = GAP_BYTES) -> int:
+    return sum(span.end - span.start for group in groups for span in _joined(group, gap_bytes))
 
 
-def _joined(group: Sequence[Extent]) -> list[Span]:
+def _joined(group: Sequence[Extent], gap_bytes: int) -> list[Span]:
     """The extents with the gaps between them, where those are small, in requests of even size."""
     joined: list[Span] = []
     for extent in group:
-        if joined and extent.start - joined[-1].end <= GAP_BYTES:
+        if joined and extent.start - joined[-1].end <= gap_bytes:
             joined[-1] = Span(joined[-1].start, max(joined[-1].end, extent.end))
         else:
             joined.append(Span(extent.start, extent.end))
@@ -171,14 +171,9 @@ def _pieces(group: Sequence[Extent], held_bytes: int) -> list[Span]:
     found: list[tuple[float, Span]] = []
     for extent in group:
         parts = _cut(Span(extent.start, extent.end), most)
-        last = found[-1][1] if found else None
-        if (
-            len(parts) == 1
-            and last is not None
-            and last.end == extent.start
-            and found[-1][0] == 0.0
-            and extent.end - last.start <= most
-        ):
+        place, last = found[-1] if found else (0.0, Span(0, -1))
+        is_next = place == 0.0 and last.end == extent.start
+        if len(parts) == 1 and is_next and extent.end - last.start <= most:
             # Small columns side by side are in memory as a whole anyway.
             found[-1] = (0.0, Span(last.start, extent.end))
             continue
@@ -250,9 +245,9 @@ class FileForArrow:
 class RangedFile(FileForArrow):
     """A file that is read by ranges.
 
-    `fetch` asks for a number of bytes from an offset on. Each column is to be read from its start
-    to its end; other bytes, and those given back already, are asked for again. Reads end at the end
-    of a column. `check_of` makes the check of each column before any byte is asked for.
+    `fetch` asks for bytes from an offset on. Each column is to be read from its start to its end;
+    other bytes, and those given back, are asked for again. Reads end at the end of a column.
+    `check_of` makes the check of each column before any byte is asked for.
     """
 
     def __init__(
@@ -263,12 +258,14 @@ class RangedFile(FileForArrow):
         *,
         size_bytes: int,
         held_bytes: int,
+        gap_bytes: int = GAP_BYTES,
     ) -> None:
         super().__init__(size_bytes)
+        self.fetched_bytes = 0  # of columns
         self._fetch = fetch
         self._held = 0
         self._held_bytes = held_bytes
-        self._ahead = [_Range(span) for span in planned(extents, held_bytes)]
+        self._ahead = [_Range(span) for span in planned(extents, held_bytes, gap_bytes)]
         self._ahead.reverse()
         by_start = sorted(self._ahead, key=lambda each: each.span.start)
         self._columns = [
@@ -390,6 +387,7 @@ class RangedFile(FileForArrow):
 
     def _ask(self, wanted: _Range) -> None:
         self._held += wanted.size
+        self.fetched_bytes += wanted.size
         wanted.data = self._fetch(wanted.span.start, wanted.size)
 
 

@@ -6,7 +6,7 @@ No checksum covers it: who relies on it proves it by what is decoded.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from compactord.formats.parquet import thrift
 from compactord.formats.parquet.statistics import statistics_order
@@ -17,6 +17,9 @@ from compactord.paimon.types import AtomicType
 # A damaged footer may say anything.
 _MOST_BYTES = 1 << 20
 
+# Bytes of a file from an offset on; None where they are not known.
+ReadIndex: TypeAlias = Callable[[int, int], bytes | memoryview | None]
+
 
 class Bounds(NamedTuple):
     """Bounds of a chunk or page, encoded as PLAIN; None if all values are null."""
@@ -26,9 +29,7 @@ class Bounds(NamedTuple):
     nulls: int | None
 
 
-def indexed_bounds(
-    chunk: Struct, read: Callable[[int, int], bytes | memoryview | None], pages: int
-) -> list[Bounds] | None:
+def indexed_bounds(chunk: Struct, read: ReadIndex, pages: int) -> list[Bounds] | None:
     """The bounds of a chunk's pages; None if it has no usable index, or `read` not its bytes."""
     try:
         at = required(chunk, Chunk.COLUMN_INDEX_AT, Kind.I64)

@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import bisect
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 
 from compactord.formats.keyrange import RowRange
 from compactord.formats.parquet.checked_footer import Footer
-from compactord.formats.parquet.column_index import bound_order, indexed_bounds
+from compactord.formats.parquet.column_index import ReadIndex, bound_order, indexed_bounds
 from compactord.formats.parquet.headers import (
     check_headers,
     extent,
@@ -29,10 +30,12 @@ from compactord.formats.parquet.headers import (
 )
 from compactord.formats.parquet.leaves import leaf_index
 from compactord.formats.parquet.page_headers import Pages
-from compactord.formats.parquet.page_runs import ColumnPages, GroupPages
+from compactord.formats.parquet.page_runs import ColumnPages, GroupPages, RowRanges
 from compactord.formats.parquet.pages import page_locations
 from compactord.formats.parquet.row_groups import is_stored_as
 from compactord.formats.parquet.structs import Chunk
+from compactord.kernels.keys import BatchKeys
+from compactord.paimon.types import AtomicType
 from compactord.storage.fetching import FileEnd
 
 
@@ -63,7 +66,7 @@ def checked_pages(
         if pages:
             inside = bounds is not None and not place
             row = _first_row(footer, group, pages, bounds, read, path) if inside else 0
-            yield GroupPages(group, pages, row)
+            yield GroupPages(group, pages, [(row, footer.arrow.row_group(group).num_rows)])
 
 
 def indexed_pages(
@@ -77,19 +80,20 @@ def indexed_pages(
     """The pages of these groups of a flat file, by the page indexes at its end; none if unknown."""
     found = []
     for place, group in enumerate(groups):
-        if footer.arrow.row_group(group).num_rows:
-            pages = _indexed_pages(footer, group, schema, end)
+        rows = footer.arrow.row_group(group).num_rows
+        if rows:
+            pages = pages_by_index(footer, group, schema, end)
             if not pages:
                 return []
             row = 0 if place else _first_row(footer, group, pages, bounds, end.read, path)
-            found.append(GroupPages(group, pages, row))
+            found.append(GroupPages(group, pages, [(row, rows)]))
     return found
 
 
-def _indexed_pages(
+def pages_by_index(
     footer: Footer, group: int, schema: pa.Schema, end: FileEnd
 ) -> dict[int, ColumnPages]:
-    """None, unless the pages lie side by side up to the end of the chunk and have one encoding.
+    """The pages; none unless they lie side by side up to their chunk's end and have one encoding.
 
     How many pages have each of several encodings is not seen from those that are read.
     """
@@ -120,23 +124,77 @@ def _first_row(
     group: int,
     pages: Mapping[int, ColumnPages],
     bounds: RowRange | None,
-    read: Callable[[int, int], bytes | memoryview | None],
+    read: ReadIndex,
     path: str,
 ) -> int:
     """The first row of the page of keys to begin with; 0 if bounds of pages are not known."""
     if bounds is None or bounds.first_lower is None:
         return 0
-    name, type_ = bounds.key_columns[0], bounds.first_type
+    name = bounds.key_columns[0]
+    found = page_bounds(footer, group, pages, name, bounds.first_type, read, path)
+    page = bisect.bisect_left(found, bounds.first_lower, key=lambda each: each[0])
+    return pages[leaf_index(footer.arrow, name, path)].rows[max(0, page - 1)]
+
+
+def page_bounds(
+    footer: Footer,
+    group: int,
+    pages: Mapping[int, ColumnPages],
+    name: str,
+    type_: AtomicType,
+    read: ReadIndex,
+    path: str,
+) -> list[tuple[Any, Any]]:
+    """The bounds of a column in each of its pages, as `value_order` has them; none if unknown."""
     if not is_stored_as(footer.arrow, name, type_):
-        return 0
+        return []
     leaf = leaf_index(footer.arrow, name, path)
-    keys = pages[leaf]
-    found = indexed_bounds(footer.chunk(group, leaf), read, len(keys.offsets) - 1) or []
-    lows = [each.low for each in found if each.low is not None]
-    if not lows or len(lows) < len(found):
-        return 0
     physical = footer.arrow.schema.column(leaf).physical_type
-    page = bisect.bisect_left(
-        lows, bounds.first_lower, key=lambda low: bound_order(low, physical, type_)
-    )
-    return keys.rows[max(0, page - 1)]
+    found = []
+    for each in indexed_bounds(footer.chunk(group, leaf), read, len(pages[leaf].offsets) - 1) or ():
+        if each.low is None or each.high is None:
+            return []
+        low, high = (bound_order(bound, physical, type_) for bound in (each.low, each.high))
+        found.append((low, high))
+    return found
+
+
+def ranges_with(
+    firsts: BatchKeys, bounds: Sequence[tuple[Any, Any]], pages: ColumnPages, from_row: int
+) -> list[tuple[int, int]]:
+    """The rows from `from_row` on of the pages that may have some keys.
+
+    `firsts`: the first columns of the keys, `bounds` those of each page. Of a key between two pages
+    both are among them, as their rows show that it is absent.
+    """
+    begin = bisect.bisect_left(bounds, firsts[0], key=lambda each: (each[1],))
+    chosen: list[int] = []
+    below = up_to = 0
+    for page in range(max(begin, pages.page_of(from_row)), len(bounds)):
+        low, high = bounds[page]
+        below = firsts.count_below((low,), below)
+        if below > up_to:
+            chosen += (page - 1, page)
+        if below == firsts.row_count:
+            break
+        last = firsts.count_up_to((high,), below)
+        if last > below:
+            chosen.append(page)
+        up_to = max(up_to, last)
+    else:
+        if up_to < firsts.row_count:
+            chosen.append(len(bounds) - 1)
+    found = [
+        (max(pages.rows[n], from_row), pages.rows[n + 1]) for n in dict.fromkeys(chosen) if n >= 0
+    ]
+    return joined([each for each in found if each[0] < each[1]])
+
+
+def joined(ranges: RowRanges) -> list[tuple[int, int]]:
+    """The same rows, without ranges side by side."""
+    found: list[tuple[int, int]] = []
+    for start, end in ranges:
+        if found and start == found[-1][1]:
+            start, _ = found.pop()
+        found.append((start, end))
+    return found

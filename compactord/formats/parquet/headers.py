@@ -183,14 +183,15 @@ class ChunkCheck:
                 if self._is_indexed:
                     self._is_indexed = self._is_expected(position, values)
                     self._expected = next(self._to_come, self._expected)
-                if self._needs_index and not self._is_indexed:
-                    raise ValueError("its page index does not agree with its pages")
                 self._offsets.append(position)
                 self._first_rows.append(values)
                 found[header.encodings] += 1
                 values += header.values
             position = body + header.stored_size
         self._position, self._values = position, values
+        if self._needs_index and not self._is_expected(position, values):
+            # The last page that is read has other rows than the next one's first row says.
+            raise ValueError("its page index does not agree with its pages")
 
     def _is_expected(self, position: int, values: int) -> bool:
         """Whether the next data page begins where the page index says, and with which row."""

@@ -1,16 +1,17 @@
-"""Reads a row group by runs of whole pages, from any row on.
+"""Reads ranges of the rows of a row group by runs of whole pages.
 
 Arrow reads a column chunk from its first page. So each run of pages is shown to it as a chunk of
 its own, in a footer made for that: its row group n has the n-th run of every column. Columns whose
 runs have as many rows are decoded together. Where they differ, what a column has beyond the others
-stays in memory until they have come as far. Nothing else is kept from run to run.
+stays in memory until they have come as far. Nothing else is kept from run to run. Pages without a
+row of the ranges are not read.
 """
 
 from __future__ import annotations
 
 import bisect
 from collections.abc import Generator, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -29,6 +30,10 @@ _DICTIONARY_BYTES_PER_ROW = 4
 _I64, _LIST, _STRUCT = 1 << 4 | Kind.I64, 1 << 4 | Kind.LIST, 1 << 4 | Kind.STRUCT
 _I64_AFTER_NEXT = 2 << 4 | Kind.I64
 _OF_ALL_RUNS = (Meta.TYPE, Meta.ENCODINGS, Meta.PATH, Meta.CODEC)
+
+
+# The first row of each range and the row after its last; they ascend, and none is empty.
+RowRanges: TypeAlias = Sequence[tuple[int, int]]
 
 
 class _Run(NamedTuple):
@@ -61,52 +66,90 @@ class ColumnPages(NamedTuple):
         """The page with this row."""
         return bisect.bisect_right(self.rows, row) - 1
 
+    def spans(self, ranges: RowRanges) -> list[tuple[int, int]]:
+        """The pages with these rows: the first one of each stretch, and the one after its last."""
+        found: list[tuple[int, int]] = []
+        for start, end in ranges:
+            first, last = self.page_of(start), self.page_of(end - 1) + 1
+            if found and first <= found[-1][1]:
+                first, _ = found.pop()
+            found.append((first, last))
+        return found
+
+    def has_all(self, ranges: RowRanges) -> bool:
+        """Whether all pages have one of these rows."""
+        return self.spans(ranges) == [(0, len(self.rows) - 1)]
+
+    def extents(self, ranges: RowRanges) -> list[tuple[int, int]]:
+        """The offsets of the ends of what is read for these rows, a dictionary by itself."""
+        spans = self.spans(ranges)
+        found = [(self.offsets[first], self.offsets[last]) for first, last in spans]
+        return [(self.start, self.offsets[0]), *found] if self.dictionary_bytes else found
+
 
 class GroupPages(NamedTuple):
-    """The pages of columns that are read of a row group, from those with `row` on."""
+    """The pages of columns that are read of a row group, those with a row of `ranges`."""
 
     group: int
     pages: Mapping[int, ColumnPages]
-    row: int
+    ranges: RowRanges
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes to read, with dictionaries."""
+        columns = self.pages.values()
+        return sum(end - start for each in columns for start, end in each.extents(self.ranges))
 
 
 class _Column:
-    """A column that is read. `place`: the number of its next run; `held`: rows decoded so far."""
+    """A column that is read. `place`: the number of its next run; `held`: rows from `row` on."""
 
-    __slots__ = ("dictionary_bytes", "held", "name", "place", "runs")
+    __slots__ = ("dictionary_bytes", "held", "name", "place", "row", "runs")
 
-    def __init__(self, name: str, pages: ColumnPages, row: int, batch_rows: int) -> None:
+    def __init__(self, name: str, pages: ColumnPages, ranges: RowRanges, batch_rows: int) -> None:
         self.name = name
         self.dictionary_bytes = pages.dictionary_bytes
         self.place = 0
         self.held: pa.ChunkedArray | None = None
+        self.row = 0
         self.runs: list[_Run] = []
         offsets, rows = pages.offsets, pages.rows
         most_rows = max(batch_rows, pages.dictionary_bytes // _DICTIONARY_BYTES_PER_ROW)
-        page, last = pages.page_of(row), len(rows) - 1
-        while page < last:
-            end = max(page + 1, bisect.bisect_right(rows, rows[page] + most_rows) - 1)
-            self.runs.append(_Run(offsets[page], offsets[end], rows[page], rows[end] - rows[page]))
-            page = end
+        for page, last in pages.spans(ranges):
+            while page < last:
+                end = bisect.bisect_right(rows, rows[page] + most_rows, page, last + 1) - 1
+                end = max(page + 1, end)
+                run = _Run(offsets[page], offsets[end], rows[page], rows[end] - rows[page])
+                self.runs.append(run)
+                page = end
+
+    @property
+    def end(self) -> int:
+        """The row after those that are held."""
+        return self.row + (0 if self.held is None else len(self.held))
 
     def run(self, place: int) -> _Run:
         return self.runs[place] if place < len(self.runs) else _NO_RUN
 
-    def cut(self, count: int) -> pa.ChunkedArray:
-        """Remove and return the first rows that are held."""
+    def rows(self, start: int, count: int) -> pa.ChunkedArray:
+        """Some of the rows that are held; forgets all if they are the last."""
         assert self.held is not None, "a run was read"
-        found, left = self.held.slice(0, count), self.held.slice(count)
-        self.held = left if len(left) else None
+        found = self.held.slice(start - self.row, count)
+        if start + count == self.end:
+            self.held = None
         return found
 
 
 def read_runs(
     stream: pa.NativeFile, footer: Footer, of_group: GroupPages, layout: Layout, batch_rows: int
-) -> Generator[pa.RecordBatch, None, None]:
-    """The rows of a row group from `of_group.row` on, in the layout's columns, which are flat."""
-    group, pages, row = of_group
+) -> Generator[tuple[int, pa.RecordBatch], None, None]:
+    """The rows of a row group in the ranges, in the layout's columns, which are flat.
+
+    Each batch comes with the number of its first row in the group.
+    """
+    group, pages, ranges = of_group
     columns = {
-        leaf: _Column(footer.arrow.schema.column(leaf).path, each, row, batch_rows)
+        leaf: _Column(footer.arrow.schema.column(leaf).path, each, ranges, batch_rows)
         for leaf, each in pages.items()
     }
     parquet = pq.ParquetFile(
@@ -121,27 +164,30 @@ def read_runs(
     by_name = {column.name: column for column in columns.values()}
     ordered = [by_name[name] for name in layout.row_names]
     schema = pa.schema([parquet.schema_arrow.field(column.name) for column in ordered])
-    end = footer.arrow.row_group(group).num_rows
-    while row < end:
-        _read_next(parquet, ordered, row)
-        count = min(len(column.held or ()) for column in ordered)
-        table = pa.Table.from_arrays([column.cut(count) for column in ordered], schema=schema)
-        yield from table.to_batches(max_chunksize=batch_rows)
-        row += count
+    for start, end in ranges:
+        row = start
+        while row < end:
+            _read_next(parquet, ordered, row)
+            count = min(end, *(column.end for column in ordered)) - row
+            arrays = [column.rows(row, count) for column in ordered]
+            table = pa.Table.from_arrays(arrays, schema=schema)
+            for batch in table.to_batches(max_chunksize=batch_rows):
+                yield row, batch
+                row += batch.num_rows
 
 
 def _read_next(parquet: pq.ParquetFile, columns: Sequence[_Column], row: int) -> None:
-    """Decode the next run, from `row` on, of each column that holds no row."""
+    """Decode the next run, which has this row, of each column that does not hold it."""
     together: dict[tuple[int, int], list[_Column]] = {}
     for column in columns:
-        if column.held is None:
+        if column.end <= row:
             together.setdefault((column.place, column.run(column.place).rows), []).append(column)
     for (place, _), found in together.items():
         names = [column.name for column in found]
         rows = parquet.read_row_group(place, columns=names, use_threads=False)
         for column in found:
-            skipped = max(0, row - column.run(place).first_row)
-            column.held = rows.column(column.name).slice(skipped)
+            column.row = column.run(place).first_row
+            column.held = rows.column(column.name)
             column.place += 1
 
 

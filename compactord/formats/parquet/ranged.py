@@ -15,7 +15,7 @@ from compactord.formats.parquet.pages import page_locations
 from compactord.formats.parquet.structs import Chunk
 from compactord.model import InputFile
 from compactord.storage.fetching import Fetcher, FileEnd
-from compactord.storage.ranges import Check, Extent, Peek, RangedFile, Unchecked
+from compactord.storage.ranges import GAP_BYTES, Check, Extent, Peek, RangedFile, Unchecked
 
 
 def extents(footer: Footer, groups: Iterable[int], names: Iterable[str]) -> list[Extent]:
@@ -39,6 +39,7 @@ def ranged_file(
     paged: Sequence[GroupPages],
     row_schema: pa.Schema,
     held_bytes: int,
+    gap_bytes: int = GAP_BYTES,
 ) -> RangedFile:
     """A file of which these row groups and columns are read; they are fetched from now on.
 
@@ -71,20 +72,19 @@ def ranged_file(
         [
             part
             for whole in extents(footer, groups, row_schema.names)
-            for part in _from_page(whole, by_group.get(whole.group))
+            for part in _pages_of(whole, by_group.get(whole.group))
         ],
         check_of,
         size_bytes=file.size_bytes,
         held_bytes=held_bytes,
+        gap_bytes=gap_bytes,
     )
 
 
-def _from_page(whole: Extent, of_group: GroupPages | None) -> Iterator[Extent]:
-    """The dictionary of a column and its pages from the first one that is read."""
-    if of_group is None or not of_group.row:
+def _pages_of(whole: Extent, of_group: GroupPages | None) -> Iterator[Extent]:
+    """The dictionary of a column and the pages that are read, as one if that is all of it."""
+    if of_group is None or of_group.pages[whole.column].has_all(of_group.ranges):
         yield whole
         return
-    column = of_group.pages[whole.column]
-    if column.dictionary_bytes:
-        yield whole._replace(end=column.offsets[0])
-    yield whole._replace(start=column.offsets[column.page_of(of_group.row)])
+    for start, end in of_group.pages[whole.column].extents(of_group.ranges):
+        yield whole._replace(start=start, end=end)

@@ -6,7 +6,7 @@ The reader keeps one batch of an open file in memory at a time.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -20,6 +20,7 @@ from compactord.errors import (
     TransientStorageError,
 )
 from compactord.formats.base import NumberedBatches, OpenFile, RowGroup
+from compactord.formats.finding import Finder
 from compactord.formats.keyrange import RowRange
 from compactord.formats.layout import Layout
 from compactord.formats.opening import reading
@@ -27,23 +28,23 @@ from compactord.formats.parquet import NAME
 from compactord.formats.parquet.checked_footer import Footer, read_footer
 from compactord.formats.parquet.conversion import check_convertible, converted
 from compactord.formats.parquet.dictionaries import check_indices
+from compactord.formats.parquet.finder import ParquetFinder
 from compactord.formats.parquet.group_pages import checked_pages, indexed_pages, is_flat
 from compactord.formats.parquet.headers import check_headers, read_leaves
 from compactord.formats.parquet.leaves import leaf_index
+from compactord.formats.parquet.open_groups import OpenGroups
 from compactord.formats.parquet.page_headers import Pages
 from compactord.formats.parquet.page_runs import GroupPages, read_runs
 from compactord.formats.parquet.pages import estimated_pages_bytes, open_pages_bytes
 from compactord.formats.parquet.ranged import extents, ranged_file
 from compactord.formats.parquet.row_groups import groups_in_range, row_groups
 from compactord.formats.parquet.whole_file import WholeFile
+from compactord.formats.parquet.whole_groups import BUFFER_BYTES, arrow_file, read_groups
 from compactord.paimon.arrow import FIELD_ID
 from compactord.paimon.types import SEQUENCE_NUMBER, DataField
 from compactord.storage.fetching import check_size, end_bytes
 from compactord.storage.ranges import RangedFile, held_limits
 
-# Bytes per open column chunk. A larger buffer costs memory (times runs, times columns) and is not
-# faster: pages are larger than the buffer and are read without it.
-BUFFER_BYTES = 32 << 10
 _NANOSECONDS = pa.timestamp("ns")
 
 # A file of an object store whose ranges are fetched, and its row groups if they are read by pages.
@@ -138,9 +139,6 @@ class ParquetInput(OpenFile):
             else:
                 stream = stack.enter_context(self.fetcher.opened(self.file))
             footer, parquet = self._open(stream, layout)
-            _matched(parquet.schema_arrow, layout, path)
-            if SEQUENCE_NUMBER.name in schema.names and self.file.sequence_number is None:
-                self._check_sequences(footer.arrow)
             groups = _groups(footer, row_range, path)
             if ranged is None and row_range is not None and is_flat(footer, schema):
                 bounds = row_range if by_index else None
@@ -148,35 +146,42 @@ class ParquetInput(OpenFile):
             elif ranged is None:
                 for group in groups:
                     check_headers(Pages.of(stream), footer, group, schema, path)
-            parts: Iterable[tuple[int, int, Iterator[pa.RecordBatch]]] = (
-                (each.group, each.row, read_runs(stream, footer, each, layout, batch_rows))
-                for each in paged
+            parts: Iterable[tuple[int, NumberedBatches]] = (
+                (each.group, read_runs(stream, footer, each, layout, batch_rows)) for each in paged
             )
             if not paged:
                 # Ranges are given back group by group.
                 together = [groups] if ranged is None else [[group] for group in groups]
                 parts = (
-                    (part[0], 0, _in_turn(parquet, part, layout, batch_rows))
+                    (part[0], read_groups(parquet, part, layout, batch_rows))
                     for part in together
                     if part
                 )
-            for group, start, batches in parts:
-                row = start + sum(footer.arrow.row_group(place).num_rows for place in range(group))
-                begins_inside = start > 0
-                for batch in batches:
+            for group, batches in parts:
+                before = sum(footer.arrow.row_group(place).num_rows for place in range(group))
+                is_first = True
+                for row, batch in batches:
                     check_indices(batch, layout.dictionaries, path)
                     found = converted(batch, schema, path)
+                    begins_inside = is_first and row > 0
                     if begins_inside and row_range is not None and _is_inside(found, row_range):
                         raise _WrongIndexError
-                    begins_inside = False
+                    is_first = False
                     if ranged is not None and _reaches_end(found, row_range):
                         ranged.stop(group)
-                        yield row, found
+                        yield before + row, found
                         return
-                    yield row, found
-                    row += batch.num_rows
+                    yield before + row, found
                 if ranged is not None:
                     ranged.finish(group)
+
+    def finder(self, layout: Layout, batch_rows: int, held_bytes: int) -> Finder:
+        with reading(self.file.path, NAME):
+            footer = self.footer()
+            self._check(footer, layout)
+            opened = OpenGroups(self.fetcher, self.file, footer, batch_rows, held_bytes)
+        self._footer = None
+        return ParquetFinder(opened, layout)
 
     def row_groups(self, column: DataField | None) -> Sequence[RowGroup]:
         footer = self.footer().arrow
@@ -190,7 +195,6 @@ class ParquetInput(OpenFile):
             content = self.fetcher.whole(self.file)
             stream = pa.BufferReader(content)
             footer, parquet = self._open(stream, layout)
-            _matched(parquet.schema_arrow, layout, path)
             for group in range(len(footer.groups)):
                 check_headers(Pages.of(stream), footer, group, layout.row_schema, path)
         content = memoryview(content).cast("B")
@@ -240,26 +244,25 @@ class ParquetInput(OpenFile):
         return ranged, paged
 
     def _open(self, stream: pa.NativeFile, layout: Layout) -> tuple[Footer, pq.ParquetFile]:
-        """Raises `FormatError` unless size and row count are those in the manifest."""
+        """Raises `FormatError` unless the file is the one that its record describes."""
         footer, self._footer = self._footer or self._read_footer(stream), None
         self.fetcher.release(self.file)
         check_size(self.file, stream.size())
+        self._check(footer, layout)
+        return footer, arrow_file(stream, footer, layout)
+
+    def _check(self, footer: Footer, layout: Layout) -> None:
+        """Raise `FormatError` unless rows, columns and sequence numbers are as declared."""
         if footer.arrow.num_rows != self.file.row_count:
             raise FormatError(
                 self.file.path,
                 f"the manifest says {self.file.row_count} rows, the Parquet footer"
                 f" {footer.arrow.num_rows}",
             )
-        parquet = pq.ParquetFile(
-            stream,
-            metadata=footer.arrow,
-            read_dictionary=sorted(layout.dictionaries),
-            pre_buffer=False,
-            buffer_size=BUFFER_BYTES,
-            # A rewrite would make flipped bits permanent; files by Java and by us have checksums.
-            page_checksum_verification=True,
-        )
-        return footer, parquet
+        _matched(footer.arrow.schema.to_arrow_schema(), layout, self.file.path)
+        names = layout.row_names
+        if SEQUENCE_NUMBER.name in names and self.file.sequence_number is None:
+            self._check_sequences(footer.arrow)
 
     def _check_sequences(self, footer: pq.FileMetaData) -> None:
         """Raise `FormatError` when rows have sequence numbers outside the manifest's range.
@@ -285,18 +288,6 @@ def _groups(footer: Footer, row_range: RowRange | None, path: str) -> list[int]:
     if row_range is None:
         return list(range(footer.arrow.num_row_groups))
     return groups_in_range(footer.arrow, row_range, path)
-
-
-def _in_turn(
-    parquet: pq.ParquetFile, groups: Sequence[int], layout: Layout, batch_rows: int
-) -> Iterator[pa.RecordBatch]:
-    found: Iterator[pa.RecordBatch] = parquet.iter_batches(
-        batch_size=batch_rows,
-        row_groups=groups,
-        columns=list(layout.row_names),
-        use_threads=False,
-    )
-    return found
 
 
 def _is_inside(batch: pa.RecordBatch, row_range: RowRange) -> bool:

@@ -1,0 +1,218 @@
+"""Finds rows by their keys with as few pages as possible.
+
+The statistics of a row group say which keys it can have; they are believed, as by the parts of a
+large merge. The column index says which pages can have a key. No checksum covers it, so it is
+believed only where the keys that were decoded leave no doubt (`SortedRows`): a key is either below
+or above all rows that were skipped. Otherwise the row group is read without it.
+
+Key columns are decoded first, then all columns of the pages with a row that was found. Where most
+bytes would be read anyway, by what was found last, all columns are read at once, as a merge does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from compactord.formats.finding import Finder, Found, Hits, SkippedError, SortedRows, list_of
+from compactord.formats.keyrange import FLOATS
+from compactord.formats.layout import Layout, file_layout
+from compactord.formats.parquet.group_pages import joined, page_bounds, ranges_with
+from compactord.formats.parquet.headers import read_leaves
+from compactord.formats.parquet.leaves import leaf_index
+from compactord.formats.parquet.open_groups import OpenGroups
+from compactord.formats.parquet.page_runs import ColumnPages, GroupPages, RowRanges
+from compactord.formats.parquet.row_groups import row_groups
+from compactord.kernels.columns import Int64s
+from compactord.kernels.keys import BatchKeys
+from compactord.paimon.types import AtomicType
+
+# Keys that are looked up together, so that what follows is read as suits what was found.
+_KEYS_AT_ONCE = 64 << 10
+# Reading single pages takes more time for each byte than reading all.
+_MOST_SHARE = 0.5
+
+
+class _Group:
+    """A row group. `bounds`: of its pages of the first key column; none if nothing is skipped."""
+
+    def __init__(self, number: int, pages: Mapping[int, ColumnPages], rows: int) -> None:
+        self.number = number
+        self.pages = pages
+        self.rows = rows
+        self.bounds: Sequence[tuple[Any, Any]] = ()
+        # The first row that is not below the keys to come.
+        self.row = 0
+        # All its rows from some row on, where all columns are read.
+        self.stream: SortedRows | None = None
+
+    def ranges_of(self, rows: Int64s) -> list[tuple[int, int]]:
+        """The rows of pages with one of these, by the column with the most pages."""
+        firsts = max((each.rows for each in self.pages.values()), key=len)
+        places = np.unique(np.searchsorted(np.asarray(firsts), rows, side="right") - 1)
+        return joined([(firsts[place], firsts[place + 1]) for place in places.tolist()])
+
+    def leave(self) -> None:
+        """End the reading of all columns."""
+        stream, self.stream = self.stream, None
+        if stream is not None:
+            stream.close()
+
+
+class ParquetFinder(Finder):
+    """Finds rows of an open file."""
+
+    def __init__(self, opened: OpenGroups, layout: Layout) -> None:
+        self._opened = opened
+        self._layout = layout
+        keys = layout.key_fields
+        self._names = [field.name for field in keys]
+        self._of_keys = file_layout(keys, keys, layout.dictionaries & {*self._names})
+        first = keys[0].type
+        assert isinstance(first, AtomicType), "keys are not nested"
+        # Bounds of floats may leave out NaN.
+        self._first_type = None if first.root in FLOATS else first
+        column = None if self._first_type is None else keys[0]
+        self._groups = row_groups(opened.footer.arrow, column, opened.file.path)
+        self._number = 0
+        self._group: _Group | None = None
+        # Keys of the last step that are not above the row group; share of pages that had a hit.
+        self._passed = 0
+        self._share = 0.0
+
+    @property
+    def read_bytes(self) -> int:
+        return round(self._opened.read_bytes)
+
+    def find(self, keys: pa.RecordBatch) -> Found:
+        return list_of(self._hits(keys))
+
+    def close(self) -> None:
+        try:
+            self._leave()
+        finally:
+            self._opened.close()
+
+    def _hits(self, keys: pa.RecordBatch) -> Iterator[Hits]:
+        firsts = BatchKeys(keys, self._names[:1])
+        place = 0
+        while self._number < len(self._groups):
+            rows, bounds = self._groups[self._number]
+            end = keys.num_rows
+            if bounds is not None:
+                place = firsts.count_below((bounds[0],), place)
+                end = firsts.count_up_to((bounds[1],), place)
+            while rows and place < end:
+                part = keys.slice(place, min(end - place, _KEYS_AT_ONCE))
+                for hits in self._in_group(part, rows):
+                    yield hits._replace(places=hits.places + place)
+                place += self._passed
+                if self._passed < part.num_rows:
+                    break
+            if place == keys.num_rows:
+                return
+            self._leave()
+            self._number += 1
+
+    def _leave(self) -> None:
+        group, self._group = self._group, None
+        if group is not None:
+            group.leave()
+
+    def _in_group(self, keys: pa.RecordBatch, rows: int) -> Iterator[Hits]:
+        group = self._group = self._group or self._opened_group(rows)
+        if group.bounds:
+            firsts = BatchKeys(keys, self._names[:1])
+            ranges = ranges_with(firsts, group.bounds, self._key_pages(group), group.row)
+            try:
+                if self._reads_all(group, ranges):
+                    yield from self._streamed(group, keys, ranges[0][0])
+                else:
+                    yield from self._selected(group, keys, ranges)
+                return
+            except SkippedError:
+                # Nothing was found yet: the bounds are wrong.
+                group.leave()
+                group.bounds = ()
+        yield from self._streamed(group, keys, group.row)
+
+    def _opened_group(self, rows: int) -> _Group:
+        opened, name = self._opened, self._names[0]
+        pages = opened.pages(self._number, self._layout.row_schema)
+        group = _Group(self._number, pages, rows)
+        if pages and self._first_type is not None:
+            group.bounds = page_bounds(
+                opened.footer,
+                self._number,
+                pages,
+                name,
+                self._first_type,
+                opened.read_index,
+                opened.file.path,
+            )
+        return group
+
+    def _key_pages(self, group: _Group) -> ColumnPages:
+        opened = self._opened
+        return group.pages[leaf_index(opened.footer.arrow, self._names[0], opened.file.path)]
+
+    def _pages(self, group: _Group, ranges: RowRanges, layout: Layout) -> GroupPages:
+        leaves = read_leaves(self._opened.footer, layout.row_names) if group.pages else ()
+        return GroupPages(group.number, {leaf: group.pages[leaf] for leaf in leaves}, ranges)
+
+    def _rows(self, group: _Group, ranges: RowRanges, layout: Layout) -> SortedRows:
+        batches = self._opened.rows(self._pages(group, ranges, layout), layout)
+        return SortedRows(batches, self._names, self._opened.file.path, group.row, group.rows)
+
+    def _reads_all(self, group: _Group, ranges: RowRanges) -> bool:
+        """Whether most bytes from the first range to the last would be read anyway.
+
+        Not far from what was read last: more than that is fetched ahead.
+        """
+        keys = self._key_pages(group)
+        if not ranges or keys.page_of(ranges[0][0]) > keys.page_of(group.row) + 1:
+            return False
+        of_keys = self._pages(group, ranges, self._of_keys).size_bytes
+        chosen = self._pages(group, ranges, self._layout).size_bytes
+        span = [(ranges[0][0], ranges[-1][1])]
+        most = self._pages(group, span, self._layout).size_bytes * _MOST_SHARE
+        return of_keys + chosen * self._share > most
+
+    def _selected(self, group: _Group, keys: pa.RecordBatch, ranges: RowRanges) -> Iterator[Hits]:
+        group.leave()
+        with closing(self._rows(group, ranges, self._of_keys)) as seen:
+            found = [(each.places, each.rows + each.row) for each in seen.hits(keys)]
+        group.row, self._passed = seen.row, seen.passed
+        read = sum(max(0, min(end, seen.read_to) - start) for start, end in ranges)
+        if not found:
+            self._share = 0.0
+            return
+        places, rows = (np.concatenate(each) for each in zip(*found, strict=True))
+        chosen = group.ranges_of(rows)
+        self._share = _count(chosen) / read
+        of_chosen = self._pages(group, chosen, self._layout)
+        for row, batch in self._opened.rows(of_chosen, self._layout):
+            first, end = np.searchsorted(rows, (row, row + batch.num_rows))
+            if first < end:
+                yield Hits(places[first:end], rows[first:end] - row, row, batch)
+
+    def _streamed(self, group: _Group, keys: pa.RecordBatch, start: int) -> Iterator[Hits]:
+        if group.stream is None or start > group.stream.read_to:
+            group.leave()
+            group.stream = self._rows(group, [(start, group.rows)], self._layout)
+        stream, before, found = group.stream, max(group.row, start), [np.empty(0, np.int64)]
+        for hits in stream.hits(keys):
+            found.append(hits.rows + hits.row)
+            yield hits
+        group.row, self._passed = stream.row, stream.passed
+        if group.bounds:
+            chosen = _count(group.ranges_of(np.concatenate(found)))
+            self._share = min(1.0, chosen / max(1, stream.row - before))
+
+
+def _count(ranges: RowRanges) -> int:
+    return sum(end - start for start, end in ranges)

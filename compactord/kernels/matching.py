@@ -1,0 +1,42 @@
+"""Finds the rows of sorted batches that have one of some keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from compactord.errors import TaskError
+from compactord.kernels.codes import pack
+from compactord.kernels.columns import Int64s
+from compactord.kernels.gather import concat_column
+from compactord.kernels.grouping import key_numbers
+
+
+def ascends(columns: list[pa.Array]) -> bool:
+    """Whether each row's key is above the one before; key columns as for `group_rows`."""
+    codes = pack(columns)
+    rises = bool((codes.values[1:] > codes.values[:-1]).all())
+    if rises or not codes.rest:
+        return rises
+    try:
+        numbers = key_numbers(columns, 1)
+    except TaskError:
+        return False
+    return bool((numbers[1:] > numbers[:-1]).all())
+
+
+def matches(rows: Sequence[pa.Array], keys: Sequence[pa.Array]) -> tuple[Int64s, Int64s]:
+    """The numbers of the rows that have one of the keys, and the places of these keys.
+
+    Both are key columns as for `group_rows`, of the same types, whose rows ascend.
+    """
+    columns = [concat_column(pair) for pair in zip(rows, keys, strict=True)]
+    count = len(rows[0])
+    codes = pack(columns)
+    numbers = codes.values if not codes.rest else key_numbers(columns, 2)
+    of_rows, of_keys = numbers[:count], numbers[count:]
+    found = np.minimum(np.searchsorted(of_rows, of_keys), count - 1)
+    places = np.flatnonzero(of_rows[found] == of_keys)
+    return found[places], places
