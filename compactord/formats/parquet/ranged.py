@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
+from functools import cache, partial
 
 import pyarrow as pa
 
+from compactord.formats.parquet.assembly import Location
 from compactord.formats.parquet.checked_footer import Footer
 from compactord.formats.parquet.headers import ChunkCheck, extent, read_leaves
 from compactord.formats.parquet.page_headers import Pages
@@ -49,6 +50,10 @@ def ranged_file(
     """
     by_group = {each.group: each for each in paged}
 
+    @cache
+    def locations(group: int, leaf: int) -> Sequence[Location]:
+        return page_locations(footer.chunk(group, leaf), end.read)
+
     def check_of(each: Extent, peek: Peek) -> Check:
         of_group = by_group.get(each.group)
         if of_group is not None and each.end == of_group.pages[each.column].offsets[0]:
@@ -60,7 +65,7 @@ def ranged_file(
             each.column,
             row_schema,
             file.path,
-            page_locations(footer.chunk(each.group, each.column), end.read),
+            locations(each.group, each.column),
             begin=each.start,
             needs_index=of_group is not None,
         )

@@ -1,0 +1,126 @@
+"""Rows of an input that are found by their keys: those that `Input.batches` has."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from compactord.errors import FormatError
+from compactord.formats.layout import keyed_layout
+from compactord.formats.registry import FORMATS
+from compactord.model import InputFile
+from compactord.paimon.arrow import value_schema
+from compactord.paimon.types import DataField
+from compactord.rewrite.evolution import evolutions
+from compactord.rewrite.expiry import Expiry
+from compactord.rewrite.reader import Input, InputReader
+from compactord.storage.base import Storage
+from compactord.storage.local import LocalStorage
+from tests.storages import RequestCounter
+from tests.unit.formats.arrow_files import ARROW, as_arrow
+from tests.unit.rewrite.builders import fields, write_run
+
+ROWS = 30_000
+# Rows of 2,000 to 4,000 are expired.
+FIELDS = fields(k="BIGINT NOT NULL", t="INT", v="STRING", n="BIGINT")
+OLDER = (
+    replace(FIELDS[0], name="old key"),
+    FIELDS[1],
+    FIELDS[2],
+)
+NESTED = (*FIELDS, *fields(l={"type": "ARRAY", "element": "INT"}))
+PAGES = {"max_rows_per_page": 1_000, "write_batch_size": 500, "write_page_index": True}
+
+
+def rows_of(columns: Sequence[DataField]) -> list[dict[str, Any]]:
+    """Every second number is a key; texts so long that the file is not a small one."""
+    made = {
+        "t": lambda n: 1 if 2_000 <= n < 4_000 else 1_000,
+        "v": lambda n: f"{hash((n, 1)):x}{hash((n, 2)):x}{hash((n, 3)):x}{hash((n, 4)):x}",
+        "n": lambda n: n * n,
+        "l": lambda n: list(range(n % 3)),
+    }
+    return [
+        {field.name: made.get(field.name, int)(number) for field in columns}
+        for number in range(0, 2 * ROWS, 2)
+    ]
+
+
+def write(path: Path, columns: Sequence[DataField] = FIELDS, **options: Any) -> InputFile:
+    key = columns[0].name
+    return write_run(path, columns, [key], rows_of(columns), **{**PAGES, **options})
+
+
+FILES: dict[str, Callable[[Path], InputFile]] = {
+    "latest schema": write,
+    "without copies of keys": lambda path: write(path, thin=True),
+    "several row groups": lambda path: write(path, row_group_size=7_000),
+    "older schema": lambda path: replace(write(path, OLDER), older_schema=0),
+    "numbered": lambda path: replace(write(path), sequence_number=77),
+    "nested values": lambda path: write(path, NESTED, row_group_size=7_000),
+    "another format": lambda path: as_arrow(write(path)),
+    "small": lambda path: write_run(path, FIELDS, ["k"], rows_of(FIELDS)[:1_500], **PAGES),
+}
+BATCHES: dict[str, list[Sequence[int]]] = {
+    "few": [[-4, 0, 1, 998], [2_000, 39_999, 40_000], [60_001]],
+    "many": [range(start, start + 1_000) for start in range(0, 60_000, 1_000)],
+    "a row group": [range(15_000, 16_000, 2), range(30_000, 30_010)],
+    "expired": [range(1_990, 4_010)],
+}
+
+
+def reader_of(name: str, storage: Storage, expiry: Expiry | None) -> InputReader:
+    columns = NESTED if name == "nested values" else FIELDS
+    return InputReader(
+        storage,
+        keyed_layout(columns, ["k"], thin=name == "without copies of keys"),
+        formats={**FORMATS, "arrow": ARROW},
+        older=evolutions([OLDER], datetime.UTC),
+        expiry=expiry,
+    )
+
+
+@pytest.mark.parametrize("is_remote", [False, True])
+@pytest.mark.parametrize("expires", [False, True])
+@pytest.mark.parametrize("name", FILES)
+def test_found_rows_are_those_of_a_merge(
+    tmp_path: Path, name: str, expires: bool, is_remote: bool
+) -> None:
+    file = FILES[name](tmp_path / "a.parquet")
+    expiry = Expiry("t", 500)
+    with contextlib.closing(reader_of(name, LocalStorage(), expiry if expires else None)) as reader:
+        whole = pa.Table.from_batches(list(Input(reader, file).batches(5_000)))
+    row_of = {key: row for row, key in enumerate(whole.column("k").to_pylist())}
+    key_schema = value_schema(FIELDS[:1])
+    storage = RequestCounter(LocalStorage()) if is_remote and name != "another format" else None
+    for batches in BATCHES.values():
+        with contextlib.closing(reader_of(name, storage or LocalStorage(), expiry)) as reader:
+            finder = Input(reader, file).finder(1_500, 1 << 20, expires=expires)
+            with contextlib.closing(finder):
+                for batch in batches:
+                    found = finder.find(pa.record_batch([pa.array(batch)], schema=key_schema))
+                    expected = [key for key in batch if key in row_of]
+                    assert [batch[place] for place in found.places] == expected
+                    rows = pa.Table.from_batches(found.rows, whole.schema)
+                    assert rows.equals(
+                        whole.take(pa.array([row_of[key] for key in expected], pa.int64()))
+                    )
+            assert (reader.counts.size_bytes > 0) == (reader.counts.rows > 0)
+
+
+@pytest.mark.parametrize("name", ["another format", "latest schema"])
+def test_a_file_with_fewer_rows_than_recorded_is_refused(tmp_path: Path, name: str) -> None:
+    file = replace(FILES[name](tmp_path / "a.parquet"), row_count=ROWS + 1)
+    with (
+        contextlib.closing(reader_of(name, LocalStorage(), None)) as reader,
+        pytest.raises(FormatError, match=f"{ROWS + 1}"),
+        contextlib.closing(Input(reader, file).finder(1_500)) as finder,
+    ):
+        finder.find(pa.record_batch([pa.array([99_999])], schema=value_schema(FIELDS[:1])))
