@@ -21,6 +21,8 @@ import pyarrow as pa
 from compactord.formats.finding import Finder, Found, Hits, SkippedError, SortedRows, list_of
 from compactord.formats.keyrange import FLOATS
 from compactord.formats.layout import Layout, file_layout
+from compactord.formats.opening import reading
+from compactord.formats.parquet import NAME
 from compactord.formats.parquet.group_pages import joined, page_bounds, ranges_with
 from compactord.formats.parquet.headers import read_leaves
 from compactord.formats.parquet.leaves import leaf_index
@@ -89,7 +91,8 @@ class ParquetFinder(Finder):
         return round(self._opened.read_bytes)
 
     def find(self, keys: pa.RecordBatch) -> Found:
-        return list_of(self._hits(keys))
+        with reading(self._opened.file.path, NAME):
+            return list_of(self._hits(keys))
 
     def close(self) -> None:
         try:
