@@ -18,15 +18,8 @@ import pyarrow as pa
 from compactord.errors import FormatError
 from compactord.kernels.columns import Int64s
 from compactord.kernels.keys import BatchKeys, Key
-from compactord.kernels.matching import ascends, matches
+from compactord.kernels.matching import Found, ascends, matches
 from compactord.model import InputFile
-
-
-class Found(NamedTuple):
-    """The places of the keys that have a row, ascending, and these rows in the same order."""
-
-    places: Int64s
-    rows: list[pa.RecordBatch]
 
 
 class Finder(ABC):

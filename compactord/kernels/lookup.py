@@ -10,7 +10,7 @@ nothing: there Java fails.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -22,17 +22,11 @@ from compactord.kernels.columns import Bools, Int64s, stretch_starts
 from compactord.kernels.functions.base import MergeFunction, Needs, OrderedRecords
 from compactord.kernels.gather import concat_column, gather
 from compactord.kernels.kinds import SEQUENCE_NUMBER, VALUE_KIND, is_retract
+from compactord.kernels.matching import Found
 from compactord.kernels.order import MergeOrder
 from compactord.kernels.precedence import precedence_words
 
 _NO_LEVEL = np.iinfo(np.int8).max
-
-
-class Found(NamedTuple):
-    """Rows that were looked up; `places` (int64, ascending) say for which of the keys."""
-
-    places: Int64s
-    rows: Sequence[pa.RecordBatch]
 
 
 # Finds rows above by distinct keys, which ascend from call to call.
@@ -91,7 +85,7 @@ class Candidates:
         """Look up the keys without a state above: the numbers of those that were found."""
         missing = np.flatnonzero(self.state < 0)
         if not len(missing):
-            return missing, Found(missing, ())
+            return missing, Found(missing, [])
         firsts = pa.array(self._of_key[missing])
         names = list(key_columns)
         found = find(

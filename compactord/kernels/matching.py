@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +13,13 @@ from compactord.kernels.codes import pack
 from compactord.kernels.columns import Int64s
 from compactord.kernels.gather import concat_column
 from compactord.kernels.grouping import key_numbers
+
+
+class Found(NamedTuple):
+    """The places of the keys that have a row, ascending, and these rows in the same order."""
+
+    places: Int64s
+    rows: list[pa.RecordBatch]
 
 
 def ascends(columns: list[pa.Array]) -> bool:

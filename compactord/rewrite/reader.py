@@ -11,10 +11,11 @@ import numpy as np
 import pyarrow as pa
 
 from compactord.formats.base import InputProfile, NumberedBatches, RowGroup
-from compactord.formats.finding import Finder, Found
+from compactord.formats.finding import Finder
 from compactord.formats.keyrange import RowRange
 from compactord.formats.layout import Layout
 from compactord.formats.registry import FORMATS, Formats, format_named
+from compactord.kernels.matching import Found
 from compactord.model import ConcatSpec, InputFile, MergeSpec
 from compactord.paimon.types import SEQUENCE_NUMBER, DataField
 from compactord.rewrite.evolution import Build, Evolution

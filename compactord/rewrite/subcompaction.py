@@ -118,7 +118,8 @@ def rewrite(
     storage, tally = _opened(subcompaction)
     reader = _reader(subcompaction, storage, formats, clock)
     outputs = Outputs(storage=storage, unique_name=subcompaction.owner.unique_name(), clock=clock)
-    above = _above(subcompaction, storage, formats, clock)
+    # What is looked up is counted by itself.
+    above = _reader(subcompaction, storage, formats, clock)
     with contextlib.closing(reader), contextlib.closing(above):
         _write_outputs(subcompaction, reader, above, outputs, functions, threaded)
     written = tuple(outputs.finished)
@@ -219,8 +220,6 @@ def _reader(
     storage: Storage,
     formats: Formats,
     clock: Clock,
-    *,
-    expires: bool = True,
 ) -> InputReader:
     fields, source = subcompaction.fields, subcompaction.source
     layout, bounds, expire = append_layout(fields), None, None
@@ -233,20 +232,8 @@ def _reader(
         bounds,
         formats,
         evolutions(subcompaction.older_schemas, subcompaction.zone),
-        expiry(expire if expires else None, clock.now_ms()),
+        expiry(expire, clock.now_ms()),
     )
-
-
-def _above(
-    subcompaction: Subcompaction, storage: Storage, formats: Formats, clock: Clock
-) -> InputReader:
-    """What reads the files in which rows are looked up; it counts for itself.
-
-    That a row has expired does not make a later one the first (LookupMergeTreeCompactRewriter).
-    """
-    source = subcompaction.source
-    expires = isinstance(source, MergeSpec) and source.merge_engine != FIRST_ROW
-    return _reader(subcompaction, storage, formats, clock, expires=expires)
 
 
 def _rows(
@@ -261,9 +248,12 @@ def _rows(
         yield from _concatenated(sections[0][0], decoding, budgets[0])
         return
     function = function_named(source.merge_engine, source.rules, functions)
-    runs = [[Input(above, file) for file in run] for run in source.above]
+    files = [Input(above, file) for run in source.above for file in run]
+    # That a row has expired does not make a later one the first.
+    expires = source.merge_engine != FIRST_ROW
     batch_rows = min(sizes.batch_rows for sizes in budgets)
-    with contextlib.closing(Lookup(runs, source.key_columns, batch_rows)) as lookup:
+    held_bytes = min(sizes.held_bytes for sizes in budgets)
+    with contextlib.closing(Lookup(files, batch_rows, held_bytes, expires=expires)) as lookup:
         # A merge of higher levels alone changes nothing.
         has_level_0 = any(file.level == 0 for file in source.files)
         find = lookup.find if source.looks_up and has_level_0 else None

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from compactord.formats.finding import Finder, Found, Hits, SkippedError, SortedRows, list_of
+from compactord.formats.finding import Finder, Hits, SkippedError, SortedRows, list_of
 from compactord.formats.keyrange import FLOATS
 from compactord.formats.layout import Layout, file_layout
 from compactord.formats.opening import reading
@@ -31,6 +31,7 @@ from compactord.formats.parquet.page_runs import ColumnPages, GroupPages, RowRan
 from compactord.formats.parquet.row_groups import row_groups
 from compactord.kernels.columns import Int64s
 from compactord.kernels.keys import BatchKeys
+from compactord.kernels.matching import Found
 from compactord.paimon.types import AtomicType
 
 # Keys that are looked up together, so that what follows is read as suits what was found.

@@ -18,7 +18,7 @@ from compactord.kernels.functions.base import MergeFunction
 from compactord.kernels.functions.deduplicate import Deduplicate
 from compactord.kernels.functions.every_record import EveryRecord
 from compactord.kernels.functions.first_row import FirstRow
-from compactord.kernels.lookup import Found
+from compactord.kernels.matching import Found
 from compactord.kernels.merge import LEVEL, Levels, merge_runs
 from compactord.kernels.order import MergeOrder
 from compactord.paimon.merge_rules import ChangelogRule, ColumnRule, MergeRules
