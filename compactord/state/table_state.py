@@ -36,6 +36,7 @@ from compactord.paimon.table import TableRef
 from compactord.state.live_files import LiveFiles, UnknownFile
 from compactord.state.load_files import load_live_files, no_files
 from compactord.state.rewrites import Rewrites, may_rewrite
+from compactord.state.waiting_rows import WaitingRows
 from compactord.storage.base import Storage
 
 # Expiry may remove a snapshot while it is read; then there is a newer one.
@@ -54,6 +55,7 @@ class TableState:
 
     `indexes` are its index files but HASH indexes: writers replace these with new keys, and
     compactions keep all keys in their buckets. `rewrites` None: not read (`with_rewrites`).
+    `waiting` None: no rows wait for readers, or it is not asked for (`with_waiting_rows`).
     """
 
     table: TableRef
@@ -61,6 +63,7 @@ class TableState:
     files: LiveFiles
     indexes: tuple[IndexEntry, ...] = ()
     rewrites: Rewrites | None = None
+    waiting: WaitingRows | None = None
 
     def index_entries(self, bucket: BucketId) -> tuple[bytes, ...]:
         """The serialised entries of `indexes` for the bucket."""
@@ -256,7 +259,7 @@ def _follow(
     storage: Storage, state: TableState, known: Snapshot, later: Iterable[Snapshot | None]
 ) -> Refreshed | None:
     location, root = state.table.location, state.table.root
-    files, rewrites = state.files, state.rewrites
+    files, rewrites, waiting = state.files, state.rewrites, state.waiting
     newest = known
     changed: set[BucketId] = set()
     appended_bytes = manifest_count = entry_count = skipped = 0
@@ -273,6 +276,7 @@ def _follow(
         entry_count += len(delta)
         skipped += sum(entry.kind is EntryKind.DELETE for entry in delta)
         files = files.applied(delta)
+        waiting = waiting and waiting.applied(snapshot, delta, files)
         changed.update(entry.bucket_id for entry in delta)
         if snapshot.commit_kind is CommitKind.APPEND:
             added = (entry.file.file_size for entry in delta if entry.kind is EntryKind.ADD)
@@ -285,8 +289,9 @@ def _follow(
     # A name is never used for another content.
     if newest.index_manifest != known.index_manifest:
         indexes = _indexes(storage, location, newest.index_manifest)
+    grown = replace(state, snapshot=newest, files=files, indexes=indexes)
     return Refreshed(
-        state=replace(state, snapshot=newest, files=files, indexes=indexes, rewrites=rewrites),
+        state=replace(grown, rewrites=rewrites, waiting=waiting),
         changed=frozenset(changed),
         appended_bytes=appended_bytes,
         manifests=manifest_count,

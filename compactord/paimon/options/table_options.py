@@ -92,6 +92,11 @@ class CompactionOptions:
         return self.full_changelog or (self.lookup is not None and self.lookup.changelog)
 
     @property
+    def waiting_level(self) -> int | None:
+        """Readers do not see rows of files on a level below this yet; None: they see all rows."""
+        return self.num_levels - 1 if self.full_changelog else None
+
+    @property
     def small_file_size(self) -> int:
         """Files below it are small: (long) (target × ratio), as Java multiplies and truncates."""
         size = self.target_file_size * self.small_file_ratio
