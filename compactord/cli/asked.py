@@ -18,7 +18,7 @@ from compactord.clock import age_text
 from compactord.config.warehouse import refuse_catalog_arguments
 from compactord.errors import TableNotFound, UsageError
 from compactord.service.codec import decode, plain, plain_fields
-from compactord.service.page.need import Need, attempt_text, need_of, why_text
+from compactord.service.page.need import Need, attempt_text, freshness_text, need_of, why_text
 from compactord.service.view import ServiceView, TableDetail, TableStatus, TableView
 from compactord.table.report import bucket_text, count_text
 from compactord.table.status import BucketDetail
@@ -124,6 +124,8 @@ def _text(
     is_needy = table.status is TableStatus.ACTIVE and need is not Need.NOTHING
     state = f"{table.status.value}, {need.word}" if is_needy else table.status.value
     yield f"{state}: {why}" if why else state
+    if freshness := freshness_text(table, now_ms):
+        yield freshness
     if table.discovery_interval_ms:
         left_ms = max(0, table.last_poll_ms + table.discovery_interval_ms - now_ms)
         yield (

@@ -15,6 +15,7 @@ from compactord.service.unserved import unread_view, unserved_view
 from compactord.service.view import TableView
 from compactord.state.table_state import TableState
 from compactord.table.opening import OpenTable, describe_table, live_reasons
+from compactord.table.planning import with_waiting_rows
 from compactord.table.status import TableShape
 
 # The commands say it below what they read themselves.
@@ -51,6 +52,8 @@ class Listed:
                 "small_files": shape.small_files,
                 "bytes": shape.size_bytes,
             }
+        if self.table.is_read and info.readers_wait:
+            found["waiting_since_ms"] = shape.waiting_since_ms or None
         if self.table.is_read and has_runs:
             found |= {
                 "sorted_runs_max": shape.sorted_runs_max,
@@ -94,7 +97,7 @@ def read_table(choice: Choice, target: Target, clock: Clock) -> ReadTable:
         access = target.open()
         table = describe_table(access, access.newest_schema(), target.policy.options)
         refused += table.refusals
-        state = access.newest_state().state
+        state = with_waiting_rows(table, access.newest_state().state, clock)
         refused += live_reasons(table, state)
     except UnsupportedTable as unsupported:
         refused += unsupported.reasons
@@ -102,7 +105,9 @@ def read_table(choice: Choice, target: Target, clock: Clock) -> ReadTable:
         error = str(failure)
     view = replace(unread_view(target.name, target.ref, table, choice.loaded), error=error)
     if table is not None and state is not None:
-        view = replace(view, shape=_shape(table, state), first_poll_ms=clock.now_ms())
+        lag_ms = target.policy.max_freshness_lag_ms or 0
+        view = replace(view, shape=_shape(table, state), max_freshness_lag_ms=lag_ms)
+        view = replace(view, first_poll_ms=clock.now_ms())
     # Of a table that cannot be read nobody knows whether it is write-only.
     alone = choice.left_alone(target, write_only=table is None or table.options.write_only)
     return ReadTable(
@@ -121,4 +126,5 @@ def _shape(table: OpenTable, state: TableState) -> TableShape:
         small_files=files.count_smaller(table.options.compaction.small_file_size),
         size_bytes=files.size_bytes,
         sorted_runs_max=int(summaries.run_count.max(initial=0)) if table.key_of else 0,
+        waiting_since_ms=state.waiting.oldest_ms if state.waiting else 0,
     )

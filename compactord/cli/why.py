@@ -22,6 +22,7 @@ from compactord.config.windows import may_start, next_change_ms
 from compactord.errors import FormatError, UsageError
 from compactord.model import WorkKind
 from compactord.paimon.data_file import BucketFiles, BucketId
+from compactord.service.page.need import freshness_text
 from compactord.service.view import TableStatus
 from compactord.table import report
 from compactord.table.explain import BucketReasons, explain, explain_damage
@@ -45,6 +46,7 @@ class _Findings:
     poll: str
     buckets: Sequence[BucketReasons]
     bucket_count: int
+    now_ms: int
 
 
 def why(args: argparse.Namespace) -> int:
@@ -84,6 +86,7 @@ def _findings(args: argparse.Namespace, choice: Choice, target: Target, clock: C
         poll=_poll_text(found),
         buckets=buckets,
         bucket_count=count,
+        now_ms=clock.now_ms(),
     )
 
 
@@ -113,6 +116,7 @@ def _buckets(
     planner = StatePlanner(table, state, context)
     reasons = []
     for shape in shapes:
+        waits = False
         try:
             planned, plan = planner.decided(shape.bucket)
             small = table.options.compaction.small_file_size
@@ -122,15 +126,18 @@ def _buckets(
                 else state.files.bucket(shape.bucket, smaller_than=small)
             )
             told = explain(table, files, plan, planner.request, context.now_ms)
+            waits = any(map(planner.waiting_since_ms, plan.compactions[:1]))
         except FormatError as error:
             told = explain_damage(table, shape.bucket, shape.run_count, error)
-        later = told.later or _when(choice, found, told, clock)
+        later = told.later or _when(choice, found, told, clock, waits=waits)
         reasons.append(replace(told, later=later))
     return reasons, len(asked)
 
 
-def _when(choice: Choice, found: ReadTable, told: BucketReasons, clock: Clock) -> str:
-    """When the service begins what is due."""
+def _when(
+    choice: Choice, found: ReadTable, told: BucketReasons, clock: Clock, *, waits: bool
+) -> str:
+    """When the service begins what is due; `waits`: readers wait for it."""
     policy, table = found.target.policy, found.table
     assert table is not None, "it was read"
     if found.view.status is not TableStatus.ACTIVE:
@@ -139,12 +146,13 @@ def _when(choice: Choice, found: ReadTable, told: BucketReasons, clock: Clock) -
     fallback = choice.loaded.config.alerts.stop_trigger_fallback
     stop = measured_stop_trigger(table.options.compaction, fallback)
     is_forced = table.key_of is not None and told.sorted_runs >= stop - 1
-    if closed and not (is_forced and not policy.windows_strict):
+    if closed and not ((is_forced or waits) and not policy.windows_strict):
         return f"when its window {closed}"
-    forced = (
-        f", before other work: {report.count_text(told.sorted_runs, 'run')}, stop trigger {stop}"
-    )
-    return f"within {_poll_text(found)}, when a slot is free{forced if is_forced else ''}"
+    forced = ", before other work: readers wait for it" if waits else ""
+    if is_forced:
+        runs = report.count_text(told.sorted_runs, "run")
+        forced = f", before other work: {runs}, stop trigger {stop}"
+    return f"within {_poll_text(found)}, when a slot is free{forced}"
 
 
 def _closed_windows(target: Target, clock: Clock) -> dict[WorkKind, str]:
@@ -176,6 +184,8 @@ def _text(choice: Choice, found: _Findings) -> Iterator[str]:
     yield f"{choice.shown_name(each.target)}  ({each.target.ref.location})"
     status, reason = each.view.status, each.view.why
     yield f"{status.value}: {reason}" if reason else status.value
+    if freshness := freshness_text(each.view, found.now_ms):
+        yield freshness
     if choice.is_configured:
         yield f"rules that match: {', '.join(found.rules) or 'none'}"
         if status is TableStatus.ACTIVE and found.poll:

@@ -26,9 +26,10 @@ _COLD = frozenset({"service", "spark", "catalogs"})
 class TablePolicy:
     """The settings of one table: `defaults`, overridden by the rules that match.
 
-    `discovery_interval_ms` None: the table's own `continuous.discovery-interval`.
-    `max_quiet_interval_ms` None: quiet tables are polled as often as others. `append_wait_ms`
-    None: a few small files wait for more. `options` override the table's own.
+    `max_freshness_lag_ms` None: not bounded. `discovery_interval_ms` None: the table's own
+    `continuous.discovery-interval`. `max_quiet_interval_ms` None: quiet tables are polled as often
+    as others. `append_wait_ms` None: a few small files wait for more. `options` override the
+    table's own.
     """
 
     mode: Mode
@@ -38,6 +39,7 @@ class TablePolicy:
     windows: tuple[Window, ...]
     windows_strict: bool
     max_backlog_age_ms: int
+    max_freshness_lag_ms: int | None
     max_concurrent_tasks: int
     discovery_interval_ms: int | None
     max_quiet_interval_ms: int | None

@@ -90,6 +90,11 @@ class TableSettings(Section):
     max_backlog_age_ms: Annotated[DurationMs, _SECOND] = Field(
         default=duration_ms("30 min"), description="how long work may wait before it gets priority"
     )
+    max_freshness_lag_ms: Annotated[DurationMs, _SECOND] | None = Field(
+        default=None,
+        description="how long rows may wait for the compaction before which readers do not see "
+        "them; from half of it on the table is served first; null: not bounded",
+    )
     max_concurrent_tasks: Annotated[StrictInt, Field(ge=1), Digits] = Field(
         default=4, description="task slots that one table may hold"
     )

@@ -342,5 +342,6 @@ def _ended_compaction(
         rows_in=sum(each.rows_in for each in stats),
         rows_out=sum(each.rows_out for each in stats),
         seconds=max(0, end_ms - record.started_ms) / 1000 if record.started_ms else 0.0,
+        cpu_seconds=sum(each.cpu_s for each in stats),
         finished_ms=now_ms,
     )

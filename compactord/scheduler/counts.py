@@ -33,6 +33,7 @@ class Counts:
     conflicts: Counter[Conflict] = field(default_factory=Counter)
     sums: Counter[str] = field(default_factory=Counter)
     compaction_seconds: float = 0.0
+    worker_cpu_seconds: float = 0.0
 
     def count(self, event: Event) -> None:
         """Add what the event says."""
@@ -67,6 +68,7 @@ class Counts:
     def _ended(self, view: EndedCompaction) -> None:
         self.compactions[view.kind, view.outcome] += 1
         self.compaction_seconds += view.seconds
+        self.worker_cpu_seconds += view.cpu_seconds
         self.sums["compaction_seconds_count"] += 1
         if view.outcome is not Outcome.COMMITTED:
             self.sums["wasted_bytes"] += view.bytes_out
@@ -88,5 +90,6 @@ class Counts:
             compactions=dict(self.compactions),
             conflicts=dict(self.conflicts),
             compaction_seconds_sum=self.compaction_seconds,
+            worker_cpu_seconds=self.worker_cpu_seconds,
             **sums,
         )

@@ -11,6 +11,7 @@ from compactord.scheduler.job import CycleJob, DiscardJob, JobRecord
 from compactord.scheduler.record import CompactionRecord, Status
 from compactord.scheduler.scheduled_table import ScheduledTable
 from compactord.scheduler.slots import Jobs, Slots
+from compactord.scheduler.status import PriorityClass
 
 
 class Cycles:
@@ -85,14 +86,18 @@ class Cycles:
     ) -> bool:
         """Whether what has finished waits for others, to be published in one snapshot with them.
 
-        Not for long, not for nothing, and not where writers are about to stall.
+        Not for long, not for nothing, and not where writers are about to stall or readers wait for
+        too long.
         """
         if self.is_draining or scheduled.is_leaving or scheduled.halt is not None:
             return False
         oldest_ms = min(record.finished_ms for record in finished)
         if now_ms - oldest_ms >= self.max_commit_delay_ms:
             return False
-        if any(each.pending.is_forced or each.failure for each in finished):
+        if any(each.pending.is_near_stop or each.failure for each in finished):
+            return False
+        first = PriorityClass.FRESHNESS
+        if any(scheduled.urgency(each.pending, now_ms) is first for each in finished):
             return False
         has_others = any(record.is_under_way for record in scheduled.compactions.values())
         return has_others or self._slots.may_begin(scheduled, now_ms)

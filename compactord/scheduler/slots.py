@@ -27,6 +27,7 @@ from compactord.scheduler.priority import (
 )
 from compactord.scheduler.record import CompactionRecord
 from compactord.scheduler.scheduled_table import ScheduledTable
+from compactord.scheduler.status import PriorityClass
 from compactord.table.backlog import PendingCompaction, Skip
 
 # How long a choice among a table's pending compactions is valid: time makes them more urgent.
@@ -35,6 +36,8 @@ _HEAD_MS = 5_000
 _CYCLE_JOBS = 2
 # Threads that a catalog gets at least while others wait, however many catalogs there are.
 _LEAST_SHARE = 2
+# So many slots in a row go to tables that are first for their readers' sake, then one to others.
+_FRESH_MAX = 3
 
 _COMPACTING = frozenset({WorkKind.MINOR, WorkKind.FULL, WorkKind.APPEND})
 
@@ -95,6 +98,8 @@ class Slots:
         self._numbers = 0
         # The virtual time of the table that got the last slot.
         self._virtual_time = 0.0
+        # How many slots in a row went to tables that are first for their readers' sake.
+        self._fresh = 0
         # Tables that want a slot, in the order in which they began to want it.
         self._wanted: dict[TableName, ScheduledTable] = {}
 
@@ -134,9 +139,17 @@ class Slots:
                 if (table.next_waiting and table.name.catalog not in self._jobs.silent)
                 or self._jobs.may_begin(table.name.catalog, spare=_CYCLE_JOBS)
             ]
-            chosen = choose(able, slots=slots, free=free, large_running=large)
+            chosen = choose(
+                able,
+                slots=slots,
+                free=free,
+                large_running=large,
+                spares_others=self._fresh >= _FRESH_MAX,
+            )
             if chosen is None:
                 return
+            is_fresh = chosen.priority_class is PriorityClass.FRESHNESS
+            self._fresh = self._fresh + 1 if is_fresh else 0
             scheduled, _ = contenders.pop(chosen.index)
             # The virtual time at which the slot was given, without the slot's own cost.
             self._virtual_time = max(self._virtual_time, scheduled.virtual_time)
@@ -204,6 +217,7 @@ class Slots:
             slots_max=scheduled.policy.max_concurrent_tasks,
             is_large=size >= LARGE_BYTES,
             virtual_time=scheduled.virtual_time,
+            lag=scheduled.limits.lag(pending, now_ms),
         )
 
     def _head(self, scheduled: ScheduledTable, now_ms: int) -> PendingCompaction | None:
@@ -226,8 +240,7 @@ class Slots:
             # Buckets that always fail must not keep the table halted, nor take the others' slots.
             least = min((scheduled.failures_of(each.bucket) for each in eligible), default=0)
             eligible = [each for each in eligible if scheduled.failures_of(each.bucket) == least]
-            max_age_ms = scheduled.policy.max_backlog_age_ms
-            scheduled.head = most_urgent(eligible, max_age_ms=max_age_ms, now_ms=now_ms)
+            scheduled.head = most_urgent(eligible, scheduled.limits, now_ms)
             scheduled.head_until_ms = now_ms + _HEAD_MS
         return scheduled.head
 

@@ -24,6 +24,7 @@ class HaltReason(enum.Enum):
 class PriorityClass(enum.Enum):
     """The class of work in the queue, the most urgent first."""
 
+    FRESHNESS = "freshness"
     FORCED = "forced"
     BREACH = "breach"
     BENEFIT = "benefit"
@@ -71,6 +72,7 @@ class EndedCompaction:
     rows_in: int
     rows_out: int
     seconds: float
+    cpu_seconds: float = 0.0
     finished_ms: int
 
 
@@ -99,6 +101,8 @@ class TableCounters:
     ingested_bytes: int = 0
     compaction_seconds_sum: float = 0.0
     compaction_seconds_count: int = 0
+    # Of workers, for merges that succeeded, whatever became of them then.
+    worker_cpu_seconds: float = 0.0
     expired_snapshots: int = 0
     expired_files: int = 0
     expire_failures: int = 0

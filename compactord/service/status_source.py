@@ -213,6 +213,7 @@ def table_view(scheduled: ScheduledTable, now_ms: int, wall: WallTime) -> TableV
         running_tasks=sum(record.started_ms > 0 for record in scheduled.in_flight),
         discovery_interval_ms=scheduled.interval_ms,
         max_backlog_age_ms=policy.max_backlog_age_ms,
+        max_freshness_lag_ms=policy.max_freshness_lag_ms or 0,
         window_open=any(
             may_start(policy.windows, kind, wall.at(now_ms), wall.zone) for kind in _WORK
         ),

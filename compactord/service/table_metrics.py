@@ -219,6 +219,25 @@ _METRICS: tuple[_Value | _Values, ...] = (
         ),
     ),
     *_of(
+        lambda t: _is_included(t) and t.max_freshness_lag_ms > 0,
+        (
+            "max_freshness_lag_ms",
+            "How long rows may wait for the compaction before which readers do not see them, as "
+            "configured; not there where it is not bounded.",
+            "table_max_freshness_lag_seconds",
+        ),
+    ),
+    *_of(
+        lambda t: _is_polled(t) and t.info.readers_wait,
+        (
+            "shape.waiting_since_ms",
+            "Since when the oldest row waits for the compaction before which readers do not see "
+            "it: the time of the snapshot that added it, or where that was not seen the creation "
+            "of its file; 0 while none waits. Only of tables whose readers wait.",
+            "table_waiting_since_timestamp_seconds",
+        ),
+    ),
+    *_of(
         lambda t: _is_included(t) and t.quarantined_count > 0,
         (
             "quarantined_count",
@@ -282,6 +301,18 @@ _METRICS: tuple[_Value | _Values, ...] = (
             "Data files below target-file-size times compaction.small-file-ratio.",
         ),
         ("shape.size_bytes", "Size of the live data files."),
+        (
+            "shape.last_compacted_file_ms",
+            "Creation of the newest data file that a compaction wrote or moved to a higher level, "
+            "0 for none.",
+            "table_last_compacted_file_timestamp_seconds",
+        ),
+        (
+            "shape.earliest_uncompacted_file_ms",
+            "Creation of the oldest live data file that no compaction wrote or moved: on level 0, "
+            "or without keys among small files; 0 for none.",
+            "table_earliest_uncompacted_file_timestamp_seconds",
+        ),
         ("shape.avg_file_size_bytes_min", "Average file size of the bucket where it is smallest."),
         ("shape.bucket_size_bytes_max", "Size of the largest bucket."),
         ("shape.bucket_size_bytes_avg", "Size per bucket."),
@@ -351,6 +382,10 @@ _METRICS: tuple[_Value | _Values, ...] = (
         ("counters.input_records", "Records of the files that commits replaced."),
         ("counters.output_records", "Records of the files that commits added."),
         ("counters.wasted_bytes", "Output that was written and discarded."),
+        (
+            "counters.worker_cpu_seconds",
+            "CPU time of workers in merges that succeeded, committed or not.",
+        ),
         ("counters.ingested_bytes", "What writers were seen to append."),
     ),
     *_of(

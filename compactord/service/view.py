@@ -81,7 +81,8 @@ class TableView:
 
     `why` is the reason for its status, empty for active tables. `first_poll_ms` 0: its files have
     not been read, so its numbers say nothing. `last_success_ms` has the kinds of compactions that
-    succeeded. The defaults are those of a table of which no more is known.
+    succeeded. `max_freshness_lag_ms` 0: not bounded. The defaults are those of a table of which no
+    more is known.
     """
 
     name: TableName
@@ -100,6 +101,7 @@ class TableView:
     running_tasks: int = 0
     discovery_interval_ms: int = 0
     max_backlog_age_ms: int = 0
+    max_freshness_lag_ms: int = 0
     window_open: bool = False
     next_window_ms: int = 0
     first_poll_ms: int = 0

@@ -22,6 +22,7 @@ from compactord.paimon.data_file import BucketFiles, BucketId
 from compactord.paimon.options.table_options import CompactionOptions
 from compactord.plan.table import BucketPlan, PlannedFiles, PlanRequest, TableKind
 from compactord.state.bucket_summaries import BucketSummaries
+from compactord.state.file_times import FileTimes
 from compactord.state.files_by_size import FilesBySize
 from compactord.state.rewrites import Rest
 from compactord.state.table_state import TableState
@@ -39,6 +40,8 @@ _DAMAGED_MAX = 1_000
 _KEPT_FILES_MAX = 2_000
 # A small file of a partition without buckets, which is no object, counts as this share of one.
 _PACKED = 16
+# No file is as large.
+_NEVER_LARGE = 1 << 62
 # How often triggers that depend on the hour are evaluated.
 _REPLAN_MS = 60_000
 
@@ -49,7 +52,8 @@ class PendingCompaction:
 
     `since_ms` is the creation of the input that made it due, in steady time: as long ago as by the
     wall clock when it was planned. `files_saved` is by how much the number of files falls.
-    `is_forced`: its run count is about to reach the stop-trigger. `reads_files`: else files only
+    `is_near_stop`: its run count is about to reach the stop-trigger. `waiting_since_ms`: since when
+    the oldest row has waited that readers see by it, 0 for none. `reads_files`: else files only
     change their level.
     """
 
@@ -62,9 +66,15 @@ class PendingCompaction:
     size_bytes: int
     files_saved: int
     sorted_runs: int
-    is_forced: bool
+    is_near_stop: bool
     since_ms: int
+    waiting_since_ms: int = 0
     reads_files: bool = True
+
+    @property
+    def is_forced(self) -> bool:
+        """Whether it goes before other work, and in closed windows, too."""
+        return self.is_near_stop or self.waiting_since_ms > 0
 
     @property
     def benefit(self) -> float:
@@ -121,6 +131,7 @@ class TableBacklog:
         self._summaries: BucketSummaries | None = None
         self._delta_commits_due: Set[BucketId] = frozenset()
         self._small_files = 0
+        self._times: FileTimes | None = None
         self._complete_ms = 0
 
     def update(
@@ -136,6 +147,10 @@ class TableBacklog:
         `busy` are names of files that compactions under way read.
         """
         options = planner.request.options
+        is_keyed = planner.request.kind is TableKind.PRIMARY_KEY
+        small = options.small_file_size
+        # With keys every file is to be compacted until it was.
+        compacted_below = _NEVER_LARGE if is_keyed else small
         before = self._state
         is_stale = self._is_stale(options, context.steady_ms)
         if is_stale or planner.delta_commits_due != self._delta_commits_due:
@@ -147,15 +162,17 @@ class TableBacklog:
             self._kept.clear()
             self._kept_files = 0
             self._complete_ms = context.steady_ms
-            self._small_files = state.files.count_smaller(options.small_file_size)
+            self._small_files = state.files.count_smaller(small)
             self._summaries = state.files.summaries()
+            self._times = FileTimes.of(state.files, small=compacted_below)
         else:
-            small = options.small_file_size
             self._small_files += state.files.count_smaller(small, changed)
             self._small_files -= before.files.count_smaller(small, changed)
             assert self._summaries is not None, "made with the state"
+            assert self._times is not None, "made with the state"
             now = {bucket: state.files.summary(bucket) for bucket in changed}
             self._summaries = self._summaries.updated(now)
+            self._times = self._times.updated(state.files, changed, small=compacted_below)
             waited = {b for b, at in self._recheck_ms.items() if at <= context.steady_ms}
             # After a rewrite of any bucket the whole partition is skipped.
             resting = {b for b in self._pending if b.partition in context.resting}
@@ -174,8 +191,9 @@ class TableBacklog:
     def offered(self, skip: Skip) -> tuple[PendingCompaction, ...]:
         """The most urgent buckets that may begin, first things first."""
 
-        def urgency(pending: PendingCompaction) -> tuple[bool, float, int, BucketId]:
-            return (not pending.is_forced, -pending.benefit, pending.since_ms, pending.bucket)
+        def urgency(pending: PendingCompaction) -> tuple[bool, int, float, int, BucketId]:
+            since_ms, waiting_ms = pending.since_ms, pending.waiting_since_ms
+            return not pending.is_forced, waiting_ms, -pending.benefit, since_ms, pending.bucket
 
         able = [pending for pending in self._pending.values() if not skip.covers(pending)]
         by_need = heapq.nsmallest(OFFERED_MAX, able, key=urgency)
@@ -231,9 +249,11 @@ class TableBacklog:
         """The table in numbers."""
         assert self._state is not None, "updated before"
         assert self._summaries is not None, "made of the state"
+        assert self._times is not None, "made of the state"
         return table_shape(
             self._state,
             self._summaries,
+            self._times,
             kind=kind,
             options=options,
             context=context,
@@ -319,8 +339,9 @@ class TableBacklog:
             size_bytes=inputs.size_bytes,
             files_saved=max(0, inputs.count - outputs),
             sorted_runs=runs,
-            is_forced=runs >= self._stop_trigger - 1,
+            is_near_stop=runs >= self._stop_trigger - 1,
             since_ms=_created_ms(inputs.created_ms, max(0, wanted - 1), planner.request),
+            waiting_since_ms=planner.waiting_since_ms(compactions[0]),
             reads_files=inputs.is_read,
         )
 

@@ -26,7 +26,7 @@ from compactord.state.follower import Drift, Follower
 from compactord.state.table_state import TableState
 from compactord.table.lost_commits import LookBack, LostCommits
 from compactord.table.opening import OpenTable, open_table, refuse_live_state
-from compactord.table.planning import remember_rewrites
+from compactord.table.planning import remember_rewrites, with_waiting_rows
 from compactord.table.request import CompactRequest
 
 _log = structlog.get_logger()
@@ -134,7 +134,7 @@ class FollowedTable:
         is_new = self._take_in()
         self._state = remember_rewrites(
             self.table,
-            self.state,
+            with_waiting_rows(self.table, self.state, self._clock),
             quiet_for_ms=self.request.quiet_for_ms,
             now_ms=self._clock.now_ms(),
         )

@@ -34,6 +34,7 @@ def table_info(
         stop_trigger=stop_trigger,
         warnings=table.warnings,
         rewrite=rewrite,
+        readers_wait=options.compaction.waiting_level is not None,
     )
 
 

@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 from compactord.clock import Clock, age_text, local_ms
 from compactord.errors import FormatError, ObjectNotFound, UsageError
+from compactord.model import Compaction, MergeCompaction
 from compactord.paimon.binary_row import Value, decode_row, encode_row
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.paths import format_of
@@ -28,6 +29,7 @@ from compactord.plan.table import (
 from compactord.state.files_by_size import FilesBySize
 from compactord.state.rewrites import Rest, Rewrite
 from compactord.state.table_state import TableState, delta_entries, with_rewrites
+from compactord.state.waiting_rows import WaitingRows
 from compactord.table.expired_files import expired_files
 from compactord.table.opening import OpenTable, refuse_formats
 from compactord.table.partition_texts import is_blank, partition_value
@@ -86,6 +88,7 @@ class StatePlanner:
         self._table = table
         self._state = state
         request = context.request
+        self._lead_ms = context.now_ms - context.steady_ms
         self._wanted = PartitionTest(table, request.partitions)
         # A partition may have very many buckets.
         self._texts: dict[bytes, str] = {}
@@ -161,6 +164,16 @@ class StatePlanner:
             self._table.partition_path(bucket.partition)
             self._with_folder.add(bucket.partition)
         return found, plan
+
+    def waiting_since_ms(self, compaction: Compaction) -> int:
+        """Since when rows wait, in steady time, that readers see by the compaction; 0: none."""
+        waiting = self._state.waiting
+        if waiting is None or not isinstance(compaction, MergeCompaction):
+            return 0
+        since_ms = waiting.since_ms(compaction.bucket)
+        if not since_ms or compaction.output_level < waiting.level:
+            return 0
+        return min(since_ms - self._lead_ms, self.request.steady_ms)
 
     def plan(self, bucket: BucketId) -> BucketPlan:
         """The bucket's plan; of a damaged one, why it has none. Raises other errors of `files`."""
@@ -308,6 +321,19 @@ def remember_rewrites(
         return state
     since_ms = now_ms - quiet_for_ms if quiet_for_ms else None
     return with_rewrites(table.storage, state, since_ms=since_ms, now_ms=now_ms)
+
+
+def with_waiting_rows(table: OpenTable, state: TableState, clock: Clock) -> TableState:
+    """The state with the rows that wait for a compaction, of a table whose readers do."""
+    level, known = table.options.compaction.waiting_level, state.waiting
+    if level == (known and known.level):
+        return state
+    waiting = None
+    if level is not None:
+        now_ms = clock.now_ms()
+        ahead_ms = local_ms(now_ms, clock.time_zone) - now_ms
+        waiting = WaitingRows.of(state.files, level, ahead_ms=ahead_ms)
+    return replace(state, waiting=waiting)
 
 
 def rest_text(rewrite: Rewrite, age_ms: int) -> str:

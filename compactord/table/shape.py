@@ -12,6 +12,7 @@ from compactord.paimon.data_file import BucketId
 from compactord.paimon.options.table_options import CompactionOptions
 from compactord.plan.table import TableKind
 from compactord.state.bucket_summaries import BucketSummaries
+from compactord.state.file_times import FileTimes
 from compactord.state.table_state import TableState
 from compactord.table.planning import PlanContext
 from compactord.table.status import RunState, TableShape
@@ -31,6 +32,7 @@ class TopBucket:
 def table_shape(
     state: TableState,
     summaries: BucketSummaries,
+    times: FileTimes,
     *,
     kind: TableKind,
     options: CompactionOptions,
@@ -44,6 +46,9 @@ def table_shape(
     runs, level0, sizes = summaries.run_count, summaries.level0_count, summaries.size_bytes
     file_sizes = sizes / np.maximum(1, summaries.file_count)
     count = len(summaries)
+    # Creation times are by local wall clock.
+    ahead_ms = local_ms(context.now_ms, context.zone) - context.now_ms
+    earliest_ms = min(times.earliest_ms.values(), default=0)
     return TableShape(
         snapshot_id=state.snapshot.id if state.snapshot else 0,
         snapshots=snapshots,
@@ -64,7 +69,10 @@ def table_shape(
         buckets_by_run_state=_bands(summaries, options.compaction_trigger, stop_trigger)
         if has_runs
         else {},
-        last_full_compaction_ms=_last_full_ms(summaries, options, context) if has_runs else 0,
+        last_full_compaction_ms=_last_full_ms(summaries, options, ahead_ms) if has_runs else 0,
+        waiting_since_ms=state.waiting.oldest_ms if state.waiting else 0,
+        last_compacted_file_ms=max(0, times.last_compacted_ms - ahead_ms),
+        earliest_uncompacted_file_ms=max(0, earliest_ms - ahead_ms),
     )
 
 
@@ -94,9 +102,7 @@ def _amplification(summaries: BucketSummaries) -> float:
     return float(((summaries.size_bytes - oldest) / np.maximum(1, oldest)).max(initial=0.0))
 
 
-def _last_full_ms(
-    summaries: BucketSummaries, options: CompactionOptions, context: PlanContext
-) -> int:
+def _last_full_ms(summaries: BucketSummaries, options: CompactionOptions, ahead_ms: int) -> int:
     """Since the epoch, of the bucket where it is longest ago; 0 when one never had any.
 
     As Java estimates it from the files it finds (MergeTreeCompactManagerFactory.java): only what
@@ -107,8 +113,6 @@ def _last_full_ms(
         return 0
     is_full = summaries.max_level >= options.num_levels - 1
     longest_ago = int(np.where(is_full, summaries.top_created_ms, -1).min())
-    # Creation times are by local wall clock.
-    ahead_ms = local_ms(context.now_ms, context.zone) - context.now_ms
     return 0 if longest_ago < 0 else longest_ago - ahead_ms
 
 

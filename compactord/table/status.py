@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from compactord.model import WorkKind
-from compactord.paimon.options.table_options import ChangelogProducer, CompactionOptions
+from compactord.paimon.options.table_options import CompactionOptions
 from compactord.plan.table import TableKind
 from compactord.state.rewrites import Rewrite
 
@@ -49,6 +49,8 @@ class TableInfo:
 
     `rewrite` is the last commit by somebody whose next one may fail because of a compaction.
 
+    `readers_wait`: readers do not see rows before a compaction (`CompactionOptions.waiting_level`).
+
     `stop_trigger` is what its runs are measured against: where the table sets none,
     `alerts.stop_trigger_fallback` above its compaction trigger.
     """
@@ -62,11 +64,7 @@ class TableInfo:
     stop_trigger: int = 0
     warnings: tuple[str, ...] = ()
     rewrite: Rewrite | None = None
-
-    @property
-    def readers_wait(self) -> bool:
-        """Whether streaming readers see no change before a compaction."""
-        return self.changelog_producer == ChangelogProducer.FULL_COMPACTION.value
+    readers_wait: bool = False
 
     @property
     def usual_kind(self) -> WorkKind:
@@ -100,6 +98,12 @@ class TableShape:
     buckets_by_run_state: Mapping[RunState, int] = field(default_factory=dict)
     # Of the worst bucket as its files tell it, 0 where one never had any.
     last_full_compaction_ms: int = 0
+    # Since when the oldest row waits for a compaction before which readers do not see it.
+    waiting_since_ms: int = 0
+    # The creation of the newest live file that a compaction wrote or moved up, and of the oldest
+    # that one should take: on level 0, or without keys a small one, and written by no compaction.
+    last_compacted_file_ms: int = 0
+    earliest_uncompacted_file_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

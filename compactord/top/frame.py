@@ -14,7 +14,7 @@ from compactord.redaction import printable
 from compactord.scheduler.status import EndedCompaction, Outcome
 from compactord.service.page.bars import run_state
 from compactord.service.page.figures import more_tables
-from compactord.service.page.need import Need, need_of, why_text
+from compactord.service.page.need import Need, freshness_text, is_stale, need_of, why_text
 from compactord.service.view import ActiveCompaction, ServiceView, TableStatus, TableView
 from compactord.table.report import count_text
 from compactord.table.status import RunState
@@ -213,7 +213,7 @@ def _count_cell(number: int) -> str:
 
 
 def _notes(status: TopStatus) -> list[Text]:
-    """Why tables are not compacted, the first few for each state."""
+    """Why tables are not compacted, the first few for each state; whose rows wait the longest."""
     notes, tables = [], status.by_need()
     for need in _NOTED:
         word, style = need.word, _STYLES[need]
@@ -228,6 +228,15 @@ def _notes(status: TopStatus) -> list[Text]:
         ]
         if len(found) > _NOTES_SHOWN:
             notes.append(_line((f"{len(found) - _NOTES_SHOWN} more: {word}", style)))
+    stale = [
+        (shown_name(table.name), text, is_stale(table, status.now_ms))
+        for table in sorted(tables, key=lambda table: table.shape.waiting_since_ms)
+        if (text := freshness_text(table, status.now_ms))
+    ]
+    notes += [
+        _line((printable(f"{name} "), _STYLES[Need.LATE] if is_late else ""), (text, ""))
+        for name, text, is_late in stale[:_NOTES_SHOWN]
+    ]
     return notes
 
 

@@ -67,6 +67,8 @@ def _table(table: TableView, now_ms: int) -> dict[str, Any]:
         "backlog_bytes": table.backlog.size_bytes,
         "oldest_ms": table.backlog.oldest_ms,
         "max_backlog_age_ms": table.max_backlog_age_ms,
+        "waiting_since_ms": table.shape.waiting_since_ms,
+        "max_freshness_lag_ms": table.max_freshness_lag_ms,
         "last_commit_ms": table.last_commit_ms,
         "is_failing": is_failing(table),
         "note": why_text(table, now_ms),

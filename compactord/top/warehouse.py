@@ -21,7 +21,7 @@ from compactord.state.table_state import TableState
 from compactord.storage.base import Storage
 from compactord.table.backlog import TableBacklog
 from compactord.table.opening import OpenTable, describe_table, refuse_live_state
-from compactord.table.planning import StatePlanner, plan_context
+from compactord.table.planning import StatePlanner, plan_context, with_waiting_rows
 from compactord.table.request import CompactRequest
 from compactord.top.status import NoAnswer, SeenCompaction, TopStatus
 
@@ -119,7 +119,7 @@ class _WatchedTable:
         if state.snapshot != self._known:
             refuse_live_state(table, state)
             self._note_compactions(access.storage, state)
-        self._state = state
+        state = self._state = with_waiting_rows(table, state, self._clock)
         options = table.options.compaction
         # The table's own triggers, as `compactord plan` does.
         clock = self._clock
@@ -135,6 +135,7 @@ class _WatchedTable:
             unread_view(self._name, self._ref, table, self._loaded),
             shape=self._backlog.shape(table.kind, options, context, snapshots=0),
             backlog=replace(backlog, oldest_ms=oldest_ms),
+            max_freshness_lag_ms=self._policy.max_freshness_lag_ms or 0,
             first_poll_ms=context.now_ms,
             last_commit_ms=max((each.finished_ms for each in self.seen), default=0),
         )

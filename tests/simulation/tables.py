@@ -101,12 +101,18 @@ def subcompaction_of(number: int, index: int, *paths: str) -> Subcompaction:
 class SimTable:
     """`is_keyed`: a bucket is worked on by one compaction at a time, else by several.
 
-    After a commit nothing is planned for `settle_ms`.
+    After a commit nothing is planned for `settle_ms`. `readers_wait`: for every file.
     """
 
     def __init__(
-        self, buckets: Iterable[Bucket], *, is_keyed: bool = True, settle_ms: int = 0
+        self,
+        buckets: Iterable[Bucket],
+        *,
+        is_keyed: bool = True,
+        settle_ms: int = 0,
+        readers_wait: bool = False,
     ) -> None:
+        self.readers_wait = readers_wait
         self._replaced = 0
         self._settle_ms = settle_ms
         self.buckets = dict(enumerate(buckets))
@@ -256,6 +262,8 @@ class SimTable:
         )
 
     def _wanted(self, bucket: int) -> int:
+        if self.readers_wait:
+            return 1
         return TRIGGER - (1 if self.is_keyed and self.buckets[bucket].run else 0)
 
     def _free(self, bucket: int) -> list[File]:
@@ -293,8 +301,9 @@ class SimTable:
             size_bytes=size,
             files_saved=len(files) - 1,
             sorted_runs=runs if self.is_keyed else 0,
-            is_forced=self.is_keyed and runs >= STOP - 1,
+            is_near_stop=self.is_keyed and runs >= STOP - 1,
             since_ms=files[wanted - 1].created_ms,
+            waiting_since_ms=files[0].created_ms if self.readers_wait else 0,
         )
 
 

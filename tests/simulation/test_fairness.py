@@ -92,6 +92,49 @@ def test_under_overload_every_table_gets_its_share() -> None:
         assert share / 2 < given[name] < 2 * share, f"{name} got {given[name]:.0f} of {share:.0f}"
 
 
+def _longest_lag_ms(world: World, name: TableName, duration_ms: int) -> int:
+    """The longest that a row of the table waited, looked at once a second."""
+    longest = 0
+    for _ in range(duration_ms // 1_000):
+        world.run(1_000)
+        for bucket in world.tables[name].buckets.values():
+            for file in bucket.level0[:1]:
+                longest = max(longest, world.now_ms - file.created_ms)
+    return longest
+
+
+@pytest.mark.parametrize("slots", [1, 2, 4])
+def test_a_table_whose_readers_wait_too_long_is_served_first_and_starves_nobody(slots: int) -> None:
+    lags = {}
+    for bound_ms in (None, 15_000):
+        world = World(3, slots=slots, odds=Odds(bytes_per_ms=10 * MIB * slots // 4000))
+        others = []
+        for n in range(8):
+            # More than the slots can do, and all of it forced before long.
+            plan = Plan(interval_ms=1_200, size=(4 * MIB, 8 * MIB))
+            table, urgent = SimTable([Bucket()], is_keyed=False), policy(max_backlog_age_ms=1)
+            others.append(world.add(f"t{n}", table, plan, rules=urgent))
+        plan = Plan(interval_ms=2_000, size=(MIB, 2 * MIB))
+        rules = policy(max_freshness_lag_ms=bound_ms)
+        fresh = world.add("fresh", SimTable([Bucket()], readers_wait=True), plan, rules=rules)
+        world.run(120_000)
+        lags[bound_ms] = _longest_lag_ms(world, fresh, 600_000)
+        assert all(world.rules.published[name] > 2 for name in others)
+    assert lags[15_000] < lags[None], lags
+
+
+def test_work_that_can_never_be_fresh_enough_leaves_slots_to_others() -> None:
+    world = World(3, slots=1, odds=Odds(bytes_per_ms=5 * MIB // 1000))
+    for n in range(3):
+        plan = Plan(interval_ms=4_000, size=(MIB, 2 * MIB), buckets=4)
+        table = SimTable([Bucket() for _ in range(4)], readers_wait=True)
+        world.add(f"fresh{n}", table, plan, rules=policy(max_freshness_lag_ms=1_000))
+    plan = Plan(interval_ms=5_000, size=(MIB, 2 * MIB))
+    other = world.add("other", SimTable([Bucket()]), plan)
+    world.run(600_000)
+    assert world.rules.published[other] > 5
+
+
 def test_under_overload_nothing_piles_up() -> None:
     world = World(3, slots=2, odds=Odds(bytes_per_ms=MIB // 1000))
     for n in range(20):

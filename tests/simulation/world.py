@@ -105,6 +105,7 @@ def policy(**settings: object) -> TablePolicy:
         "windows": (),
         "windows_strict": False,
         "max_backlog_age_ms": 30_000,
+        "max_freshness_lag_ms": None,
         "max_concurrent_tasks": 4,
         "discovery_interval_ms": None,
         "max_quiet_interval_ms": None,

@@ -39,7 +39,7 @@ from compactord.top.frame import age_cell, frame, size_cell
 from compactord.top.status import NoAnswer, Rates, TopStatus, rates_between, shown_name
 from compactord.top.warehouse import WarehouseSource
 from compactord.top.watch import run
-from tests.builders import compact, fill_keyed, keyed_table, writer
+from tests.builders import VirtualClock, compact, fill_keyed, keyed_table, writer
 from tests.storages import Call, HookedStorage, MemoryStorage
 from tests.views import (
     GIB,
@@ -449,6 +449,20 @@ def test_a_warehouse_is_looked_at_without_a_daemon_and_followed(tmp_path: Path) 
     text = "\n".join(drawn(second))
     assert "known to a daemon only" in text
     assert "running (" not in text
+
+
+def test_how_long_rows_wait_is_known_without_a_daemon(tmp_path: Path) -> None:
+    storage = LocalStorage()
+    options = {"changelog-producer": "full-compaction"}
+    table = keyed_table(storage, f"{tmp_path}/db.db/t", buckets=1, options=options)
+    source = _source(open_catalog(str(tmp_path)))
+    assert source.status().tables[0].shape.waiting_since_ms == 0
+    fill_keyed(writer(storage, table), commits=2)
+    status = source.status()
+    assert status.tables[0].shape.waiting_since_ms == VirtualClock().now_ms()
+    assert "db.t rows wait" in "\n".join(drawn(status))
+    compact(storage, table)
+    assert source.status().tables[0].shape.waiting_since_ms == 0
 
 
 def test_tables_of_a_warehouse_that_cannot_be_served_say_why(tmp_path: Path) -> None:

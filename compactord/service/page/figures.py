@@ -37,9 +37,11 @@ _KINDS = {
     WorkKind.EXPIRE: "deletes snapshots that the table need not keep, and files only they need",
 }
 CLASSES = {
-    PriorityClass.FORCED: "one run below the stop trigger or beyond, or waiting twice as long as "
-    "max_backlog_age allows: comes first",
-    PriorityClass.BREACH: "waiting longer than max_backlog_age allows: comes second",
+    PriorityClass.FRESHNESS: "readers have waited for it for half of max_freshness_lag or longer: "
+    "comes first, but for every fourth slot",
+    PriorityClass.FORCED: "readers wait for it, one run below the stop trigger or beyond, or "
+    "waiting twice as long as max_backlog_age allows: comes second",
+    PriorityClass.BREACH: "waiting longer than max_backlog_age allows: comes third",
     PriorityClass.BENEFIT: "all other work, by the files that it saves for each byte",
 }
 

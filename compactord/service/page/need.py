@@ -48,13 +48,28 @@ def why_text(table: TableView, now_ms: int) -> str:
     return f"{table.why}{again}{f'. What to do: {halt.action}' if halt.action else ''}"
 
 
+def freshness_text(table: TableView, now_ms: int) -> str:
+    """How long the table's rows have waited for readers to see them; empty if none wait."""
+    since_ms, bound_ms = table.shape.waiting_since_ms, table.max_freshness_lag_ms
+    if not since_ms:
+        return ""
+    bound = f" (max_freshness_lag {age_text(bound_ms)})" if bound_ms else ""
+    return f"rows wait {age_text(now_ms - since_ms)} for their changelog{bound}"
+
+
+def is_stale(table: TableView, now_ms: int) -> bool:
+    """Whether rows have waited longer for readers to see them than the table allows."""
+    since_ms = table.shape.waiting_since_ms
+    return bool(since_ms) and 0 < table.max_freshness_lag_ms < now_ms - since_ms
+
+
 def is_failing(table: TableView) -> bool:
     """Whether the table or buckets of it failed lately."""
     return table.consecutive_failures > 0 or table.quarantined_count > 0
 
 
 def need_of(table: TableView, now_ms: int) -> Need:
-    """The bands of runs are those of `RunState`; failures and an old backlog count as late."""
+    """The bands of runs are those of `RunState`; late: failures, old work, readers that wait."""
     # Statuses but for active have needs of their own, by the same names.
     if (found := Need.__members__.get(table.status.name)) is not None:
         return found
@@ -62,7 +77,9 @@ def need_of(table: TableView, now_ms: int) -> Need:
     if stop and runs > stop:
         return Need.OVER_STOP
     backlog, max_age_ms = table.backlog, table.max_backlog_age_ms
-    if is_failing(table) or (backlog.oldest_ms and 0 < max_age_ms < now_ms - backlog.oldest_ms):
+    if is_failing(table) or is_stale(table, now_ms):
+        return Need.LATE
+    if backlog.oldest_ms and 0 < max_age_ms < now_ms - backlog.oldest_ms:
         return Need.LATE
     if stop and runs >= stop - 1:
         return Need.NEAR_STOP

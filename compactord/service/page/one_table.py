@@ -19,7 +19,7 @@ from compactord.service.page.figures import (
 from compactord.service.page.grid import columns, facts, grid, section
 from compactord.service.page.lsm import lsm_svg, scale_text
 from compactord.service.page.markup import Markup, element, join
-from compactord.service.page.need import Need, need_of
+from compactord.service.page.need import Need, freshness_text, is_stale, need_of
 from compactord.service.page.notices import Notice, notice_list, table_notices
 from compactord.service.page.runbooks import runbook_link
 from compactord.service.page.work import of_table, queue_grid, recent_grid, running_grid
@@ -82,6 +82,10 @@ def _notices(table: TableView, now_ms: int) -> Iterator[Notice]:
     if found is not None:
         text, alert = found
         yield Notice("warn", element("p", text, " ", runbook_link(alert)))
+    if is_stale(table, now_ms):
+        text = f"Readers see changes too late: {freshness_text(table, now_ms)}."
+        link = runbook_link("CompactordFreshnessLagExceeded")
+        yield Notice("warn", element("p", text, " ", link))
     for warning in table.info.warnings:
         yield Notice("warn", element("bdi", warning))
     rewrite = table.info.rewrite
@@ -103,6 +107,10 @@ def _shape_facts(table: TableView, now_ms: int) -> Iterator[tuple[str, str]]:
         )
         yield "Size amplification, worst bucket", f"{shape.size_amplification_max:.0%}"
         yield "Last full compaction, worst bucket", moment(shape.last_full_compaction_ms, now_ms)
+    if info.readers_wait:
+        yield "Freshness", freshness_text(table, now_ms) or "no rows wait for their changelog"
+    yield "Last compacted file", moment(shape.last_compacted_file_ms, now_ms)
+    yield "Earliest file not compacted", moment(shape.earliest_uncompacted_file_ms, now_ms)
     yield "Files", f"{count(shape.files)}, {count(shape.small_files)} of them small"
     yield "Size", size(shape.size_bytes)
     yield "Rows", count(shape.rows)
@@ -239,6 +247,8 @@ def _settings(table: TableView, now_ms: int) -> Iterator[tuple[str, str]]:
     yield "Polled every", age_text(table.discovery_interval_ms)
     if table.max_backlog_age_ms:
         yield "Backlog is late after", age_text(table.max_backlog_age_ms)
+    if table.max_freshness_lag_ms:
+        yield "Readers may wait for", age_text(table.max_freshness_lag_ms)
     window = "open" if table.window_open else "closed"
     opens = join(", opens ", moment(table.next_window_ms, now_ms)) if table.next_window_ms else ""
     yield "Window", window if table.window_open else join(window, opens)
@@ -273,6 +283,7 @@ def _counted(table: TableView) -> Iterator[tuple[str, str]]:
     if counters.compaction_seconds_count:
         mean = counters.compaction_seconds_sum / counters.compaction_seconds_count
         yield "Mean time of a compaction", f"{mean:,.1f} s"
+        yield "CPU time of workers", f"{counters.worker_cpu_seconds:,.1f} s"
     yield "Snapshots expired", count(counters.expired_snapshots)
     yield "Files of expired snapshots", count(counters.expired_files)
     yield "Expiries that failed", count(counters.expire_failures)

@@ -107,6 +107,59 @@ def test_tables_why_top_and_the_page_say_the_same_of_a_table(
     assert table.why in service.page(name)
 
 
+@pytest.mark.parametrize(
+    ("waited_ms", "bound_ms", "expected", "state"),
+    [
+        (3 * MINUTE, 0, "rows wait 3 min for their changelog", "active"),
+        (
+            3 * MINUTE,
+            5 * MINUTE,
+            "rows wait 3 min for their changelog (max_freshness_lag 5 min)",
+            "active",
+        ),
+        (
+            6 * MINUTE,
+            5 * MINUTE,
+            "rows wait 6 min for their changelog (max_freshness_lag 5 min)",
+            "late",
+        ),
+        (0, 5 * MINUTE, "", "active"),
+    ],
+)
+def test_why_top_and_the_page_say_how_long_rows_wait_for_readers(
+    waited_ms: int,
+    bound_ms: int,
+    expected: str,
+    state: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    calm = table_view("d.fresh", max_freshness_lag_ms=bound_ms)
+    info = replace(calm.info, readers_wait=True)
+    shape = replace(calm.shape, waiting_since_ms=waited_ms and NOW_MS - waited_ms)
+    service = Service(replace(calm, info=info, shape=shape))
+    service.server.start()
+    try:
+        said_by = [
+            said(capsys, "why", "d.fresh", "--url", service.url),
+            said(capsys, "top", "--url", service.url, "--once", "--width", "200"),
+            service.page("d.fresh"),
+        ]
+        (line,) = answered(capsys, "top", "--url", service.url, "--once")["tables"]
+        (table,) = answered(capsys, "tables", "--url", service.url)["tables"]
+    finally:
+        service.server.stop()
+    for text in said_by:
+        assert expected in text
+        assert ("rows wait" in text.replace("no rows wait", "")) is bool(expected)
+    assert (line["waiting_since_ms"], line["max_freshness_lag_ms"]) == (
+        shape.waiting_since_ms,
+        bound_ms,
+    )
+    assert table["waiting_since_ms"] == (shape.waiting_since_ms or None)
+    assert ("late" in said_by[1]) is (state == "late")
+    assert ("Readers see changes too late" in said_by[2]) is (state == "late")
+
+
 def test_an_overdue_attempt_is_made_as_soon_as_a_slot_is_free_everywhere(
     service: Service, capsys: pytest.CaptureFixture[str]
 ) -> None:

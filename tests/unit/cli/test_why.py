@@ -141,6 +141,22 @@ def test_when_it_begins_depends_on_pauses_windows_and_polls(
     assert later in bucket["later"]
 
 
+def test_what_readers_wait_for_is_said_and_goes_before_other_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keyed(tmp_path / "wh", "d.t", commits=2, changelog__producer="full-compaction")
+    window = f"windows: [{{{_a_minute_far_from_now()}, allow: [full]}}]"
+    rules = f"defaults: {{max_freshness_lag: 5 min, {window}}}"
+    found = _why(capsys, tmp_path, rules=rules)
+    (bucket,) = found["buckets"]
+    assert "within 10 s" in bucket["later"], "whatever its window says"
+    assert ", before other work: readers wait for it" in bucket["later"]
+    assert found["waiting_since_ms"] > 0
+    config = configuration(tmp_path, f"catalogs: {{lake: {{warehouse: WH}}}}\n{rules}")
+    text = said(capsys, "why", "d.t", "--config", config)
+    assert "for their changelog (max_freshness_lag 5 min)" in text
+
+
 def _a_minute_far_from_now() -> str:
     hour = (datetime.datetime.now().astimezone().hour + 12) % 24
     return f'from: "{hour:02}:00", to: "{hour:02}:01"'

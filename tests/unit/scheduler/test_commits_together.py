@@ -85,14 +85,25 @@ def test_a_bucket_whose_writers_are_about_to_stall_takes_the_others_along() -> N
     stage.cycle_ended(only(stage.decide()))
     submits = _begun(stage, 3)
     records = stage.scheduler.tables[NAME].compactions
+    near = {number: record.pending.is_near_stop for number, record in records.items()}
     calm, forced = (
-        next(s for s in submits if records[s.subcompaction.compaction].pending.is_forced is wanted)
+        next(each for each in submits if near[each.subcompaction.compaction] is wanted)
         for wanted in (False, True)
     )
     stage.ends(calm)
     assert stage.decide() == []
     stage.ends(forced)
     assert _commits(stage.decide()) == [2]
+
+
+def test_readers_who_have_waited_too_long_do_not_wait_for_others() -> None:
+    for bound_ms, committed in ((None, []), (2, [1])):
+        stage = Stage(slots=2, commit_delay_ms=DELAY_MS)
+        stage.add(buckets=2, max_freshness_lag_ms=bound_ms).readers_wait = True
+        stage.cycle_ended(only(stage.decide()))
+        first, _ = _begun(stage, 2)
+        stage.ends(first)
+        assert _commits(stage.decide(1)) == committed
 
 
 def test_a_poll_that_is_due_does_not_publish_what_waits() -> None:

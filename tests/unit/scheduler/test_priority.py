@@ -11,6 +11,7 @@ from compactord.paimon.data_file import BucketId
 from compactord.scheduler.priority import (
     LARGE_BYTES,
     Contender,
+    Limits,
     choose,
     cost,
     most_urgent,
@@ -45,7 +46,7 @@ def pending(bucket: int = 0, **fields: object) -> PendingCompaction:
         "size_bytes": 10 * MIB,
         "files_saved": 4,
         "sorted_runs": 5,
-        "is_forced": False,
+        "is_near_stop": False,
         "since_ms": 1_000,
     }
     return PendingCompaction(bucket=BucketId(b"", bucket), **{**values, **fields})  # type: ignore[arg-type]
@@ -146,32 +147,72 @@ def test_a_slot_is_given_whenever_somebody_may_have_it(
     ],
 )
 def test_waiting_makes_urgent(age_ms: int, urgency: PriorityClass) -> None:
-    found = priority_class(pending(since_ms=0), max_age_ms=1_000, now_ms=age_ms)
+    found = priority_class(pending(since_ms=0), Limits(1_000), age_ms)
     assert found is urgency
 
 
 def test_runs_near_the_stop_trigger_are_urgent_at_once() -> None:
-    near = pending(is_forced=True, since_ms=0)
-    assert priority_class(near, max_age_ms=1_000, now_ms=0) is PriorityClass.FORCED
+    near = pending(is_near_stop=True, since_ms=0)
+    assert priority_class(near, Limits(1_000), 0) is PriorityClass.FORCED
+
+
+@pytest.mark.parametrize(
+    ("waiting_since_ms", "limits", "urgency", "lag"),
+    [
+        (0, Limits(100_000, 1_000), PriorityClass.BENEFIT, 0.0),
+        (9_900, Limits(100_000), PriorityClass.FORCED, 0.0),
+        (9_501, Limits(100_000, 1_000), PriorityClass.FORCED, 0.499),
+        (9_500, Limits(100_000, 1_000), PriorityClass.FRESHNESS, 0.5),
+        (7_000, Limits(100_000, 1_000), PriorityClass.FRESHNESS, 3.0),
+        (7_000, Limits(1, 100_000), PriorityClass.FORCED, 0.03),
+    ],
+)
+def test_rows_that_wait_are_forced_and_first_from_half_of_their_limit_on(
+    waiting_since_ms: int, limits: Limits, urgency: PriorityClass, lag: float
+) -> None:
+    found = pending(since_ms=9_999, waiting_since_ms=waiting_since_ms)
+    assert priority_class(found, limits, 10_000) is urgency
+    assert limits.lag(found, 10_000) == lag
+
+
+def test_the_table_that_is_most_over_its_limit_goes_first_and_spares_others_when_told_to() -> None:
+    little = contender(1, priority_class=PriorityClass.FRESHNESS, lag=0.5, virtual_time=0.0)
+    most = contender(2, priority_class=PriorityClass.FRESHNESS, lag=3.0, virtual_time=9.0)
+    forced = contender(3, priority_class=PriorityClass.FORCED)
+    calm = contender(4)
+    assert chosen(calm, forced, little, most) == 2
+    assert chosen(calm, forced, little) == 1
+    for able, index in (((calm, forced, little, most), 3), ((calm, most), 4), ((little, most), 2)):
+        found = choose(able, slots=4, free=1, large_running=0, spares_others=True)
+        assert found is not None
+        assert found.index == index
+
+
+def test_of_a_table_the_bucket_goes_first_whose_rows_have_waited_longest() -> None:
+    old = pending(1, since_ms=1, waiting_since_ms=9_000)
+    late = pending(2, since_ms=9_000, waiting_since_ms=5_000)
+    later = pending(3, since_ms=9_000, waiting_since_ms=8_900)
+    found = most_urgent((old, later, late), Limits(1_000, 2_000), 10_000)
+    assert found is late
 
 
 def test_a_tables_most_urgent_work_goes_first_and_of_urgent_work_the_oldest() -> None:
     def first(*offered: PendingCompaction) -> int:
-        found = most_urgent(offered, max_age_ms=1_000, now_ms=10_000)
+        found = most_urgent(offered, Limits(1_000), 10_000)
         assert found is not None
         return found.bucket.bucket
 
     young = pending(1, since_ms=9_900, files_saved=100)
     better = pending(2, since_ms=9_950, files_saved=200)
     late = pending(3, since_ms=8_500)
-    forced = pending(4, since_ms=9_999, is_forced=True)
+    forced = pending(4, since_ms=9_999, is_near_stop=True)
     waited = pending(5, since_ms=100)
     assert first(young, better) == 2
     assert first(young, better, late) == 3
     assert first(young, better, late, forced) == 4
     assert first(young, better, late, forced, waited) == 5
     assert first(young, replace(young, bucket=BucketId(b"", 6), since_ms=9_800)) == 6
-    assert most_urgent([], max_age_ms=1, now_ms=1) is None
+    assert most_urgent([], Limits(1), 1) is None
 
 
 def test_small_subcompactions_cost_about_one_and_large_ones_their_size() -> None:

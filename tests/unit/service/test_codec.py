@@ -65,6 +65,7 @@ def test_an_infinite_number_arrives_as_one() -> None:
         pytest.param({"later": 1}, {}, id="a field that is not known"),
         pytest.param({"halt": "no"}, {"halt": None}, id="no object"),
         pytest.param({"shape": {"files": 2}}, {"shape": TableShape(files=2)}, id="a part of one"),
+        pytest.param({"max_freshness_lag_ms": None}, {}, id="no limit of an older version"),
         pytest.param({"quarantined": [1, None]}, {"quarantined": ()}, id="no items"),
         pytest.param(
             {"last_success_ms": {"minor": 5, "full": "x"}},

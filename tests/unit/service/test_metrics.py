@@ -127,6 +127,8 @@ def eventful() -> ServiceView:
         last_expire_ms=NOW_MS,
         last_success_ms=dict.fromkeys(WorkKind, NOW_MS),
         quarantined_count=2,
+        info=replace(base.info, readers_wait=True),
+        max_freshness_lag_ms=60_000,
     )
     view = service_view(
         eventful_table,
@@ -252,12 +254,12 @@ def test_top_buckets_take_a_fixed_number_of_series() -> None:
 
 
 def test_a_table_costs_few_series() -> None:
-    """46 names for a table with runs, three more bands, three more zeros; docs/metrics.md too."""
+    """49 names for a table with runs, three more bands, three more zeros; docs/metrics.md too."""
     found = samples(scrape(service_view(table_view(), append_view())))
-    assert len({name for name, _ in of_table(found)}) == 46
-    assert len(of_table(found)) == 52
-    assert len(of_table(found, "clicks")) == 40
-    assert len(of_table(samples(scrape(eventful())))) < 90
+    assert len({name for name, _ in of_table(found)}) == 49
+    assert len(of_table(found)) == 55
+    assert len(of_table(found, "clicks")) == 43
+    assert len(of_table(samples(scrape(eventful())))) < 95
 
 
 @pytest.mark.parametrize(
@@ -274,7 +276,9 @@ def test_a_table_costs_few_series() -> None:
         ({"last_expire_ms": NOW_MS}, 4),
         ({"quarantined_count": 3}, 1),
         ({"status": TableStatus.HALTED, "halt": halt()}, 0),
-        ({"status": TableStatus.EXCLUDED}, -51),
+        ({"status": TableStatus.EXCLUDED}, -54),
+        ({"info": TableInfo(kind="primary-key", readers_wait=True)}, 1),
+        ({"max_freshness_lag_ms": 60_000}, 1),
     ],
     ids=[
         "full compaction",
@@ -283,11 +287,13 @@ def test_a_table_costs_few_series() -> None:
         "quarantine",
         "halt instead of polls",
         "excluded",
+        "readers wait",
+        "a limit for that",
     ],
 )
 def test_what_happens_to_a_table_adds_few_series(happened: dict[str, object], series: int) -> None:
     found = samples(scrape(service_view(table_view(**happened))))
-    assert len(of_table(found)) == 52 + series
+    assert len(of_table(found)) == 55 + series
 
 
 def test_every_table_has_its_state_and_an_excluded_one_nothing_else() -> None:
@@ -323,10 +329,10 @@ def test_before_the_first_success_the_first_poll_counts() -> None:
     assert value(samples(scrape(service_view(table))), name, kind="full") == 9
 
 
-def test_the_service_itself_costs_less_than_400_series() -> None:
+def test_the_service_itself_costs_less_than_420_series() -> None:
     metrics = Metrics()
     count_all(metrics)
-    assert len(samples(scrape(replace(eventful(), tables=()), metrics))) <= 400
+    assert len(samples(scrape(replace(eventful(), tables=()), metrics))) <= 420
 
 
 def test_a_table_that_is_gone_has_no_series() -> None:
@@ -400,6 +406,29 @@ def test_numbers_of_the_view_arrive_in_base_units() -> None:
     assert value(found, "compactord_tables", catalog="lake", state="halted") == 1
     assert value(found, "compactord_tasks_queued", priority_class="forced") == 2
     assert value(found, "compactord_tasks_queued", priority_class="breach") == 0
+
+
+def test_freshness_is_exposed_where_readers_wait() -> None:
+    waiting = table_view("d.waiting", max_freshness_lag_ms=300_000)
+    shape = replace(
+        waiting.shape,
+        waiting_since_ms=NOW_MS - 9_000,
+        last_compacted_file_ms=NOW_MS - 7_000,
+        earliest_uncompacted_file_ms=NOW_MS - 8_000,
+    )
+    info = replace(waiting.info, readers_wait=True)
+    counters = TableCounters(worker_cpu_seconds=1.5)
+    waiting = replace(waiting, shape=shape, info=info, counters=counters)
+    found = samples(scrape(service_view(waiting, table_view("d.other"))))
+    expected = {
+        "compactord_table_waiting_since_timestamp_seconds": (NOW_MS / 1000 - 9, None),
+        "compactord_table_max_freshness_lag_seconds": (300, None),
+        "compactord_table_last_compacted_file_timestamp_seconds": (NOW_MS / 1000 - 7, 0),
+        "compactord_table_earliest_uncompacted_file_timestamp_seconds": (NOW_MS / 1000 - 8, 0),
+        "compactord_worker_cpu_seconds_total": (1.5, 0),
+    }
+    for name, values in expected.items():
+        assert tuple(value(found, name, table=t) for t in ("waiting", "other")) == values, name
 
 
 def test_one_list_of_reasons_serves_picks() -> None:

@@ -44,7 +44,7 @@ DUE = PendingCompaction(
     size_bytes=10,
     files_saved=4,
     sorted_runs=5,
-    is_forced=False,
+    is_near_stop=False,
     since_ms=1_000,
 )
 

@@ -109,6 +109,7 @@ def test_running_and_queued_work_is_shown_for_what_it_is() -> None:
     view = Gallery(stage).update()
     assert [task.bucket for task in view.running] == [0]
     assert view.queued == {
+        PriorityClass.FRESHNESS: 0,
         PriorityClass.FORCED: 0,
         PriorityClass.BREACH: 0,
         PriorityClass.BENEFIT: 2,

@@ -157,7 +157,9 @@ def _times(found: object) -> object:
 
 
 # Spans of time, and what only files tell.
-_SPANS = ("interval_ms", "age_ms", "after_ms", "oldest_ms", "last_full_compaction_ms", "steady_ms")
+_SPANS = ("interval_ms", "age_ms", "lag_ms", "after_ms", "oldest_ms", "steady_ms")
+# Dates that files and snapshots have of their writers.
+_SPANS += ("last_full_compaction_ms", "waiting_since_ms", "compacted_file_ms")
 
 
 def _dates(found: object, where: str = "") -> Iterator[tuple[str, int]]:

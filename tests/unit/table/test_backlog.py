@@ -55,8 +55,8 @@ class KnownTable:
         """One commit that gives the bucket other files."""
         before = self.buckets.pop(bucket, [])
         self.files = self.files.applied(
-            [_entry(EntryKind.DELETE, bucket, file) for file in before]
-            + [_entry(EntryKind.ADD, bucket, file) for file in files]
+            [entry_of(EntryKind.DELETE, bucket, file) for file in before]
+            + [entry_of(EntryKind.ADD, bucket, file) for file in files]
         )
         if files:
             self.buckets[bucket] = list(files)
@@ -72,7 +72,7 @@ class KnownTable:
         return self.backlog.shape(self.table.kind, options, context(zone), snapshots=1)
 
 
-def _entry(kind: EntryKind, bucket: BucketId, file: DataFile) -> ManifestEntry:
+def entry_of(kind: EntryKind, bucket: BucketId, file: DataFile) -> ManifestEntry:
     return ManifestEntry(
         kind=kind,
         partition=bucket.partition,
