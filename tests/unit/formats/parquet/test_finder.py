@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from compactord.errors import FormatError
-from compactord.formats.layout import keyed_layout
+from compactord.formats.layout import Layout, keyed_layout
 from compactord.formats.parquet import thrift
 from compactord.formats.parquet.structs import Chunk, ColumnIndex
 from compactord.formats.parquet.thrift import Kind
@@ -25,10 +25,10 @@ from compactord.storage.local import LocalStorage
 from tests.storages import RangeLog, RequestCounter
 from tests.unit.formats.parquet.keyed_files import (
     KEYS,
+    PAGE_ROWS,
     ROWS,
     WRITERS,
     columns_of,
-    decoded,
     footer_leaf,
     indexes,
     key_column,
@@ -57,9 +57,9 @@ def keys_of(key: str, numbers: Sequence[int]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def layout_of(key: str) -> Any:
+def layout_of(key: str, dictionaries: Sequence[str] = ("c",)) -> Layout:
     columns, names = columns_of(key)
-    return keyed_layout(columns, names, thin=False).with_dictionaries(["c"])
+    return keyed_layout(columns, names, thin=False).with_dictionaries(dictionaries)
 
 
 def found_rows(
@@ -70,27 +70,30 @@ def found_rows(
     storage: Storage | None = None,
     batch_rows: int = 300,
     held_bytes: int = 16 << 20,
+    dictionaries: Sequence[str] = ("c",),
 ) -> tuple[list[int], pa.Table, int]:
     """The numbers that were found in the batches, their rows, and the bytes that were read."""
-    layout, numbers, rows = layout_of(key), [], []
+    layout, numbers, rows = layout_of(key, dictionaries), [], []
     reader = InputReader(storage or LocalStorage(), layout)
     with contextlib.closing(reader):
         with contextlib.closing(Input(reader, file).finder(batch_rows, held_bytes)) as finder:
             for batch in batches:
-                found = finder.find(keys_of(key, batch))
+                keys = keys_of(key, batch)
+                if "k0" in dictionaries:
+                    keys = pa.record_batch([keys.column(0).dictionary_encode()], names=["k0"])
+                found = finder.find(keys)
                 assert len(found.places) == sum(each.num_rows for each in found.rows)
                 numbers += [batch[place] for place in found.places]
                 rows += found.rows
         assert reader.counts.rows == len(numbers)
     table = pa.Table.from_batches(rows, layout.row_schema)
-    return numbers, decoded(table.unify_dictionaries().combine_chunks()), reader.counts.size_bytes
+    plain = table.cast(layout_of(key, ()).row_schema).combine_chunks()
+    return numbers, plain, reader.counts.size_bytes
 
 
 def whole(file: InputFile, key: str = "number") -> pa.Table:
-    layout = layout_of(key)
-    with contextlib.closing(InputReader(LocalStorage(), layout)) as reader:
-        rows = pa.Table.from_batches(list(Input(reader, file).batches(5_000)), layout.row_schema)
-    return decoded(rows.unify_dictionaries().combine_chunks())
+    with contextlib.closing(InputReader(LocalStorage(), layout_of(key, ()))) as reader:
+        return pa.Table.from_batches(list(Input(reader, file).batches(5_000))).combine_chunks()
 
 
 def check(file: InputFile, batches: Sequence[Sequence[int]], **how: Any) -> int:
@@ -138,9 +141,23 @@ def test_the_rows_of_keys_are_those_of_a_dict(
         )
 
 
+@pytest.mark.parametrize("writer", ["no dictionaries", "full dictionaries"])
+def test_keys_may_have_dictionaries(tmp_path: Path, writer: str) -> None:
+    file = write(tmp_path / "a.parquet", "text", NUMBERS, **WRITERS[writer])
+    seeded = random.Random(writer)
+    for _ in range(8):
+        check(file, wanted(seeded), key="text", dictionaries=["c", "k0"])
+
+
 CLUSTERS = [n for start in (200, 1_900, 3_600) for n in range(start, start + 40)]
 # Every eighth key, none of which the file has.
 MISSING = list(range(11, ROWS - 8, 8))
+# Missing between the last row of a page and the first of the next one.
+BETWEEN = [
+    NUMBERS[row] - 1
+    for row in range(PAGE_ROWS, len(NUMBERS), PAGE_ROWS)
+    if NUMBERS[row] - NUMBERS[row - 1] > 1
+]
 
 
 @pytest.mark.parametrize("is_remote", [False, True])
@@ -150,6 +167,7 @@ MISSING = list(range(11, ROWS - 8, 8))
         (CLUSTERS, 1_000, 0.25),
         (CLUSTERS, 40, 0.25),
         ([17], 1, 0.1),
+        (BETWEEN, 1, 0.1),
         # Key columns alone are read.
         (MISSING, 1_000, 0.1),
         ([ROWS + n for n in range(100)], 10, 0.0),
