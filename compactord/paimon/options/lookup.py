@@ -25,12 +25,13 @@ class LookupOptions:
 
     `changelog`: what changes is written. `upgrades`: a file of level 0 may go to a middle level as
     it is, since its records replace those above. `wait_ms`: how long files may be on level 0 where
-    nothing else picks them (None: not at all).
+    nothing else picks them (None: not at all). `readers_wait`: they do not see level 0.
     """
 
     changelog: bool
     upgrades: bool
     wait_ms: int | None
+    readers_wait: bool
 
 
 def discovery_interval_ms(texts: OptionTexts) -> int:
@@ -57,4 +58,5 @@ def lookup_options(
         changelog=tells,
         upgrades=upgrades,
         wait_ms=wait_ms if mode is LookupCompact.GENTLE else None,
+        readers_wait=tells or is_first_row,
     )

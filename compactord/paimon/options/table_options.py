@@ -94,7 +94,9 @@ class CompactionOptions:
     @property
     def waiting_level(self) -> int | None:
         """Readers do not see rows of files on a level below this yet; None: they see all rows."""
-        return self.num_levels - 1 if self.full_changelog else None
+        if self.full_changelog:
+            return self.num_levels - 1
+        return 1 if self.lookup is not None and self.lookup.readers_wait else None
 
     @property
     def small_file_size(self) -> int:
