@@ -56,6 +56,7 @@ class Candidates:
         self._of_key = rows[starts]
         # The number of the key at each place.
         self.keys: Int64s = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(rows)))
+        self.has_several = np.diff(starts, append=len(rows)) > 1
         above = levels > 0
         self.has_level_0 = ~np.logical_and.reduceat(above, starts)
         lowest = np.minimum.reduceat(np.where(above, levels, _NO_LEVEL), starts)
@@ -126,8 +127,7 @@ def looked_up(
     """
     is_first_row = function.needs is Needs.FIRST
     if find is None and not is_first_row:
-        for batch in gather(records.parts, records.state, records.columns):
-            yield MergedKeys(batch)
+        yield from map(MergedKeys, _states(records, order, function))
         return
     if not is_first_row:
         records.drop_shadowed()
@@ -140,6 +140,32 @@ def looked_up(
     if order.ignore_delete:
         records.drop(is_retract(records.columns[VALUE_KIND]))
     yield from _merged(records, order, function, find is not None)
+
+
+def _states(
+    records: Candidates, order: MergeOrder, function: MergeFunction
+) -> Iterator[pa.RecordBatch]:
+    """The states of all keys: merged, if a key has other records, as if they were not there."""
+    several = records.has_several
+    if function.needs is Needs.LAST or not several.any():
+        yield from gather(records.parts, records.state, records.columns)
+        return
+    states = OrderedRecords(
+        records.parts,
+        records.state[several],
+        np.arange(np.count_nonzero(several)),
+        records.columns,
+        order.key_columns,
+        folds_all=True,
+    )
+    parts = [*function.merge(states)]
+    if not several.all():
+        parts += gather(records.parts, records.state[~several], records.columns)
+    numbers = np.empty(len(several), np.int64)
+    numbers[np.concatenate([np.flatnonzero(several), np.flatnonzero(~several)])] = np.arange(
+        len(several)
+    )
+    yield from gather(parts, numbers)
 
 
 def _merged(

@@ -98,7 +98,9 @@ def _definition(
         high = min((r for r in records if r.level), key=lambda row: row.level, default=None)
         if not has_level_0 and engine != "first-row":
             assert high is not None
-            rows.append(high.told())
+            state = _merged(engine, [high], ignore_delete=False) if len(records) > 1 else high
+            assert state is not None
+            rows.append(state.told())
             continue
         if has_level_0 and high is None:
             high = next((row for row in above if row.key == key), None)
