@@ -21,7 +21,7 @@ REPOSITORY = Path(__file__).parent.parent
 # Their tests start whole programs, which have sessions of Spark, and share some of them.
 _ONE_WORKER = ("bench", "browser", "e2e", "service", "spark")
 # What their tests share is dear to make: one worker runs each of these modules.
-_SHARING = ("test_compact_copied", "test_releases", "test_s3", "test_storage_faults")
+_SHARING = ("test_compact_copied", "test_hdfs", "test_releases", "test_s3", "test_storage_faults")
 
 # On a crowded machine everything is slow.
 settings.register_profile("crowded", deadline=None, suppress_health_check=[HealthCheck.too_slow])

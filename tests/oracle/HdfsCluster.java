@@ -20,6 +20,8 @@ public class HdfsCluster {
         conf.set("dfs.namenode.fs-limits.min-block-size", "1024");
         conf.set("dfs.blocksize", "8388608");
         conf.set("dfs.replication", "1");
+        // So many files are a page of a listing.
+        conf.set("dfs.ls.limit", "100");
         int count = Integer.parseInt(nameNodes);
         MiniDFSCluster.Builder builder = new MiniDFSCluster.Builder(conf).numDataNodes(1);
         if (count > 1) {

@@ -12,6 +12,8 @@ from tests.oracle.judge import Judge
 from tests.oracle.round_trip import CASES, go_round
 from tests.store_servers import StoreServer
 
+pytestmark = pytest.mark.hdfs
+
 
 @pytest.fixture(scope="module")
 def lake(started: Callable[[str], StoreServer]) -> StoreServer:
@@ -40,7 +42,7 @@ def test_java_s_writers_and_compactord_commit_without_a_lock_and_lose_nothing(
     options = {"metastore": "filesystem", "warehouse": warehouse}
     # Without a lock Java's users lose many races.
     options["table-default.commit.max-retries"] = "1000"
-    contest = Contest(java=java.jvm, options=options, users=["java-1", "java-2"], commits=20)
+    contest = Contest(java=java.jvm, options=options, users=["java-1", "java-2"], commits=10)
     contest.create_table()
     ours = open_catalog(warehouse)
     published = contest.run(ours)

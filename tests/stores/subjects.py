@@ -6,13 +6,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from compactord.storage.base import Storage, StorageSpec
 from compactord.storage.local import LocalStorage
 from tests.fsspec_files import fsspec_at
 from tests.storages import MemoryStorage
 from tests.store_servers import SERVERS, StoreServer
 
-NAMES = ("local", "memory", "fsspec", *SERVERS)
+PARAMETERS = [
+    pytest.param(name, marks=pytest.mark.hdfs if name == "hdfs" else ())
+    for name in ("local", "memory", "fsspec", *SERVERS)
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,6 +51,8 @@ from tests.silent_servers import serving
 from tests.store_servers import StoreServer
 from tests.unit.catalog import metastore as hive
 
+pytestmark = pytest.mark.hdfs
+
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[HdfsCluster]:
