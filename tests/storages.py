@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
@@ -286,13 +286,17 @@ class Schedule:
 
     Actors run in threads and stop at `wait`. Beyond the end of `choices` the first that can moves.
     `decisions` afterwards holds (chosen, number of actors that could move) for each step: enough
-    to find the next list (`all_schedules`).
+    to find the next list (`all_schedules`). What actors do after stops of the names in `commuting`
+    comes to the same in any order: one after the other they move in the order of their own names.
     """
 
-    def __init__(self, choices: list[int]) -> None:
+    def __init__(self, choices: list[int], commuting: Collection[str] = ()) -> None:
         self._choices = choices
+        self._commuting = commuting
         self._turn = threading.Condition()
         self._stopped: dict[str, bool] = {}
+        self._stops: dict[str, str] = {}
+        self._commuted = ""
         self._running = 0
         self.decisions: list[tuple[int, int]] = []
         self.trace: list[str] = []
@@ -330,27 +334,41 @@ class Schedule:
         """Stop here until it is this actor's turn."""
         with self._turn:
             self._stopped[name] = False
+            self._stops[name] = what
             self._turn.notify_all()
             self._turn.wait_for(lambda: self._stopped[name])
             del self._stopped[name]
             self.trace.append(f"{name} {what}")
 
     def _release_one(self) -> None:
-        waiting = sorted(self._stopped)
+        waiting = self._worth_moving()
         step = len(self.decisions)
         chosen = self._choices[step] if step < len(self._choices) else 0
         self.decisions.append((chosen, len(waiting)))
+        commutes = self._stops[waiting[chosen]] in self._commuting
+        self._commuted = waiting[chosen] if commutes else ""
         self._stopped[waiting[chosen]] = True
         self._turn.notify_all()
         # It has heard: it is on its way, or stands at its next stop already.
         self._turn.wait_for(lambda: not self._stopped.get(waiting[chosen], False))
 
+    def _worth_moving(self) -> list[str]:
+        """All that can, but who should have moved before the last one, if anybody else can."""
+        waiting = sorted(self._stopped)
+        return [
+            name
+            for name in waiting
+            if name >= self._commuted or self._stops[name] not in self._commuting
+        ] or waiting
 
-def all_schedules(run: Callable[[Schedule], None]) -> Iterator[Schedule]:
-    """Call `run` once for each way in which its actors can take turns."""
+
+def all_schedules(
+    run: Callable[[Schedule], None], commuting: Collection[str] = ()
+) -> Iterator[Schedule]:
+    """Call `run` once for each way in which its actors can take turns; `commuting` as of those."""
     choices: list[int] = []
     while True:
-        schedule = Schedule(choices)
+        schedule = Schedule(choices, commuting)
         run(schedule)
         yield schedule
         decisions = list(schedule.decisions)

@@ -17,6 +17,8 @@ from tests.storages import Call, Schedule, StoppingStorage, all_schedules
 
 Ends = Counter[str]
 SETTLE_MS = 10_000
+# Until the next stop everybody only reads, and writes files of its own.
+_COMMUTING = ("start",)
 
 
 class _Writer:
@@ -98,7 +100,7 @@ def test_whenever_two_writers_rename_no_row_is_lost_unnamed_and_none_is_there_tw
             ends = _judged(process.table, before, writers, found, context)
             seen.update(f"{end}: {how}" for how in ends)
 
-    for schedule in all_schedules(run):
+    for schedule in all_schedules(run, _COMMUTING):
         assert schedule.trace
     print(seen)
     assert seen["goes on: healed"] > 0
@@ -171,7 +173,7 @@ def test_a_rename_while_our_snapshot_still_has_to_stand_loses_nothing_but_our_wo
             if len(in_time) == len(writers):
                 assert process.follower.replaced_snapshots == 0, "it cost only work"
 
-    for schedule in all_schedules(run):
+    for schedule in all_schedules(run, _COMMUTING):
         assert schedule.trace
     print(seen)
     assert seen["in time: there"] > 0
