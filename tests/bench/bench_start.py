@@ -37,7 +37,7 @@ from compactord_demo.writer import WriteOnlyWriter, create_table
 _ROOT = Path(__file__).parent.parent.parent
 _TABLE = ["--table", "d.t", "--warehouse"]
 _CASES = {"compact": ["compact", *_TABLE], "inspect": ["inspect", *_TABLE], "help": ["--help"]}
-# Starts that are not measured: the archive of classes is made after the first.
+# Starts that are not measured, unless there is but one: the archive of classes is made after it.
 _WARM_UPS = 2
 _ARCHIVE_SECONDS_MAX = 120.0
 
@@ -61,7 +61,7 @@ def _measured(case: str, made: Path, folder: Path, arguments: argparse.Namespace
     checkouts = {"": _ROOT} | ({"base_": arguments.base} if arguments.base else {})
     wall: dict[str, list[float]] = {side: [] for side in checkouts}
     cpu: dict[str, list[float]] = {side: [] for side in checkouts}
-    for repetition in range(-min(_WARM_UPS, arguments.repeat), arguments.repeat):
+    for repetition in range(-min(_WARM_UPS, arguments.repeat - 1), arguments.repeat):
         for side, checkout in checkouts.items():
             wall_s, cpu_s = _run(case, made, folder, checkout)
             if repetition >= 0:

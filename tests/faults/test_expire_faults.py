@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import random
 from collections.abc import Callable
 
 import pytest
@@ -106,19 +107,20 @@ def _check_readable(storage: MemoryStorage, end: int, count: int, what: str) -> 
     assert table.schema.id == 0
 
 
+# At last how many calls there are from one that fails to the next: kinds of errors hardly differ.
 CASES = [
-    (TransientStorageError, _anything, False, False),
-    (TransientStorageError, _anything, False, True),
-    (ObjectNotFound, _read, False, False),
-    (AccessDenied, _anything, False, False),
-    (StorageError, _mutation, True, False),
-    (TransientStorageError, _mutation, True, True),
-    (AccessDenied, _mutation, False, True),
+    (TransientStorageError, _anything, False, False, 1),
+    (TransientStorageError, _anything, False, True, 3),
+    (ObjectNotFound, _read, False, False, 1),
+    (AccessDenied, _anything, False, False, 3),
+    (StorageError, _mutation, True, False, 1),
+    (TransientStorageError, _mutation, True, True, 1),
+    (AccessDenied, _mutation, False, True, 1),
 ]
 
 
 @pytest.mark.parametrize(
-    ("kind", "concerns", "after_effect", "lasts"),
+    ("kind", "concerns", "after_effect", "lasts", "step"),
     CASES,
     ids=lambda value: getattr(value, "__name__", str(value)).strip("_"),
 )
@@ -128,14 +130,16 @@ def test_a_failing_call_hurts_nothing_that_stays_and_the_next_run_finishes(
     concerns: Callable[[Call], bool],
     after_effect: bool,
     lasts: bool,
+    step: int,
 ) -> None:
+    """More, at random: `make faults`."""
     clean = template.copy()
     done = _expire(clean)
     assert done.snapshots > 6
     assert done.data_files > 6
     count = len(_kept(template, done.end))
     _check_readable(clean, done.end, count, "no fault")
-    for at in itertools.count(1):
+    for at in itertools.count(random.randint(1, step), step):
         storage = template.copy()
         fault = Fault(at=at, error=kind, after_effect=after_effect, lasts=lasts, concerns=concerns)
         faulty = FaultyStorage(storage, fault)

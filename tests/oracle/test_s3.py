@@ -41,4 +41,4 @@ def test_java_s_writers_and_compactord_commit_under_one_lock_and_lose_nothing(
     java: Judge, lake: StoreServer, tmp_path: Path
 ) -> None:
     """More commits: `make contest`."""
-    contest_under_lock(java, lake, tmp_path, users=2, commits=20)
+    contest_under_lock(java, lake, tmp_path, users=2, commits=10)

@@ -119,12 +119,12 @@ def test_random_unions_are_those_of_java(judge: Judge, name: str) -> None:
     united = union()
     seed = random.randrange(1 << 30)
     chance = random.Random(seed)
-    pool = [sample(chance, judge) for _ in range(100)]
+    pool = [sample(chance, judge) for _ in range(50)]
     equal = 0
-    for _ in range(200):
+    for _ in range(100):
         left, right = chance.choice(pool), chance.choice(pool)
         ours, java = united(left, right), _union(judge, name, left, right)
         assert is_same(judge, ours, java), f"seed {seed}: {left.hex()} and {right.hex()}"
         equal += ours == java
         pool.append(java)
-    assert equal > 170, f"seed {seed}"
+    assert equal > 80, f"seed {seed}"

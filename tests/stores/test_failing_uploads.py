@@ -99,14 +99,14 @@ def test_an_upload_that_cannot_go_on_leaves_nothing_and_the_next_run_heals(
 def test_what_a_process_leaves_that_is_killed_at_any_request_is_swept(
     trials: LargeTrials,
 ) -> None:
-    """It is killed before every second request that changes something, and after some.
+    """It is killed before every third request that changes something, and after some.
 
-    A run begins with the first or the second, by chance.
+    A run begins with the first, the second or the third, by chance.
     """
     left = set()
     with _victims(trials.proxy.port) as victims:
         for after in (False, True):
-            first, step = (1, 1) if after else (random.choice([1, 2]), 2)
+            first, step = (1, 1) if after else (random.choice([1, 2, 3]), 3)
             for number in itertools.count(first, step):
                 fault = Fault(how=How.HANG, after=after)
                 hang = nth(number, fault, _ends_something if after else _changes)

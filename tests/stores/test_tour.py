@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -26,17 +25,13 @@ compactord-demo() {{ {sys.executable} -m compactord_demo "$@"; }}
 """
 
 
-@pytest.mark.parametrize("name", ["moto", "minio"])
-def test_the_tour_shows_what_it_says(
-    name: str, started: Callable[[str], StoreServer], tmp_path: Path
-) -> None:
-    server = started(name)
+def test_the_tour_shows_what_it_says(s3_server: StoreServer, tmp_path: Path) -> None:
     script = "".join(re.findall(r"^```sh\n(.*?)^```$", _PAGE.read_text(), re.DOTALL | re.MULTILINE))
     for ours, here in (
-        ("http://127.0.0.1:9000", server.options["s3.endpoint"]),
+        ("http://127.0.0.1:9000", s3_server.options["s3.endpoint"]),
         ("AWS_ACCESS_KEY_ID=minioadmin", f"AWS_ACCESS_KEY_ID={ACCESS_KEY}"),
         ("AWS_SECRET_ACCESS_KEY=minioadmin", f"AWS_SECRET_ACCESS_KEY={SECRET_KEY}"),
-        ("s3://lake/wh", f"{server.root}/tour"),
+        ("s3://lake/wh", f"{s3_server.root}/tour"),
         ("/tmp/", f"{tmp_path}/"),
     ):
         assert ours in script
@@ -64,5 +59,5 @@ def test_the_tour_shows_what_it_says(
         assert text in said, f"{text}\n{said}"
     assert said.count("those ingested") == 2
     assert run_sql(tmp_path / "lake.db", "SELECT * FROM paimon_distributed_locks") == []
-    storage, path = STORES.open(f"{server.root}/tour", server.options)
+    storage, path = STORES.open(f"{s3_server.root}/tour", s3_server.options)
     assert [entry.name for entry in storage.list(path)] == ["logs.db", "sales.db"]

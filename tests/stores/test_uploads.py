@@ -95,9 +95,7 @@ def test_a_sweep_aborts_what_the_dead_began_and_nothing_else(moto: StoreServer) 
     assert builders.read_keyed(storage, table) == rows
 
 
-@pytest.mark.parametrize(
-    ("status", "kind"), [(403, AccessDenied), (503, StorageError), (500, StorageError)]
-)
+@pytest.mark.parametrize(("status", "kind"), [(403, AccessDenied), (503, StorageError)])
 def test_uploads_that_cannot_be_listed_are_an_error_that_names_the_folder(
     status: int, kind: type[StorageError], moto: StoreServer
 ) -> None:
