@@ -48,9 +48,9 @@ def test_with_a_store_that_fails_every_now_and_then_work_is_done_and_no_row_is_l
     service = faulty.service
     for every in (97, 31, 11):
         faulty.tell({"every": every})
-        wanted = tables[0].commits + 40
+        wanted = tables[0].commits + 20
         with Beside(*tables, appended, pause_s=0.05):
-            service.wait_until(functools.partial(_has_made, tables[0], wanted), "40 commits")
+            service.wait_until(functools.partial(_has_made, tables[0], wanted), "20 commits")
             service.wait_until(lambda: _has_worked(lake, *tables, appended), "work is done")
     service.wait_until(
         lambda: service.metrics().sum("storage_requests_total", outcome="error") > 10,
