@@ -25,7 +25,7 @@ COMMITS ?= 1000
 
 .DEFAULT_GOAL := help
 .PHONY: help demo setup lint test-fast test test-hdfs test-deploy tools deploy-tools stores lock manifests \
-	bench bench-large soak contest exits faults follow \
+	bench bench-large soak contest exits faults follow workloads \
 	compat compat-pypaimon compat-histories compat-oldest compat-releases evolutions merge-histories
 
 help: ## Show the targets
@@ -137,6 +137,9 @@ exits: tools ## Short commands whose ends are watched for aborts; EXITS=200
 
 faults: setup ## Random faults under compaction, expiry and sweep; HISTORIES=1000 SEED=0
 	$(BIN)/python -m tests.faults.many_runs --runs $(HISTORIES) --seed $(SEED)
+
+workloads: setup ## Random workloads of the scheduler; HISTORIES=1000 SEED=0
+	$(BIN)/python -m tests.simulation.many_workloads --runs $(HISTORIES) --seed $(SEED)
 
 compat: $(addprefix compat-,$(SPARKS)) compat-pypaimon compat-releases ## Other versions of Spark, pypaimon, Paimon
 

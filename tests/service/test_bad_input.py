@@ -118,43 +118,31 @@ def test_a_catalog_that_cannot_be_used_does_not_keep_the_others_from_their_servi
     assert service.stop() == 0
 
 
-def _hanging(services: Services, tmp_path: Path, **sections: Any) -> tuple[Any, Path]:
-    """A daemon whose warehouse does not answer until the file says something else."""
-    control = tmp_path / "faults.json"
-    control.write_text('{"hang": "late"}')
-    service = services.start(
-        configuration(tmp_path / "late", **sections),
-        command=(sys.executable, "-m", "tests.service.launcher"),
-        environment={"FAULTS": str(control)},
-    )
-    return service, control
-
-
-def test_a_warehouse_that_answers_late_is_named_meanwhile_and_then_served(
+def test_warehouses_that_do_not_answer_are_named_served_later_and_hold_up_no_end(
     services: Services, tmp_path: Path
 ) -> None:
-    lake = Lake(tmp_path / "late")
+    lake = Lake(tmp_path / "hangs-for-a-while")
     keyed = lake.keyed("k")
     keyed.commit(6)
-    service, control = _hanging(services, tmp_path)
-    service.wait_started()
+    config = configuration(lake.warehouse)
+    config["catalogs"]["never"] = {"warehouse": f"{tmp_path}/hangs-for-ever"}
+    control = tmp_path / "faults.json"
+    control.write_text('{"hang": "hangs-for"}')
+    service = services.start(
+        config,
+        command=(sys.executable, "-m", "tests.service.launcher"),
+        environment={"FAULTS": str(control)},
+    ).wait_started()
     assert service.answers("/readyz")
-    (warning,) = service.json("/readyz")["warnings"]
-    assert warning["check"] == "catalog lake"
-    (told,) = service.log("catalog_unavailable")
-    assert (told["catalog"], "no answer within 10 s" in told["error"]) == ("lake", True)
-    control.write_text("{}")
+    warnings = service.json("/readyz")["warnings"]
+    assert {warning["check"] for warning in warnings} == {"catalog lake", "catalog never"}
+    told = service.log("catalog_unavailable")
+    assert {each["catalog"] for each in told} == {"lake", "never"}
+    assert all("no answer within 10 s" in each["error"] for each in told)
+    control.write_text('{"hang": "hangs-for-ever"}')
     service.wait_settled("k")
     keyed.check()
     assert lake.level0_files("k") == 0
-    assert service.stop() == 0
-
-
-def test_a_warehouse_that_does_not_answer_does_not_keep_the_service_from_ending(
-    services: Services, tmp_path: Path
-) -> None:
-    service, _ = _hanging(services, tmp_path)
-    service.wait_started()
     assert service.stop() == 0
 
 

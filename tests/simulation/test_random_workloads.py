@@ -1,4 +1,4 @@
-"""A thousand random workloads, none of which may break a rule.
+"""Hundreds of random workloads, none of which may break a rule; thousands: `make workloads`.
 
 A failure names the seed of its workload; `workload_of(seed).run()` repeats it.
 """
@@ -20,8 +20,8 @@ from tests.simulation.faults import FAULTS, SILENCE_MS, Ill, Size
 from tests.simulation.tables import MIB, Bucket, SimTable
 from tests.simulation.world import Odds, Plan, World, policy
 
-WORKLOADS = 1_000
-CHUNK = 250
+WORKLOADS = 400
+CHUNK = 100
 LOAD_MS = 30_000
 # Below the 50 MiB a second at which the workers merge.
 LIMIT = TimeLimit(least_ms=5_000, bytes_per_s=20 * MIB)

@@ -136,7 +136,7 @@ def plainly(files: Sequence[DataFile], request: PlanRequest) -> list[Compaction]
     ]
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(st.data(), many_files(), requests(TableKind.APPEND_UNAWARE))
 def test_columns_are_packed_as_files_one_by_one_are(
     data: st.DataObject, files: list[DataFile], request: PlanRequest

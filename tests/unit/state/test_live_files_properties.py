@@ -70,7 +70,7 @@ commits = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=80)
 @given(commits, st.sampled_from([(4, 4, 4), (-1, -1, -1), (-1, 4, -1)]))
 def test_following_equals_loading_equals_a_dict(
     steps: list,  # type: ignore[type-arg]
