@@ -134,9 +134,15 @@ def kinds_of(kinds: Sequence[int]) -> pa.Array:
 INSERT, DELETE = 0, 3
 
 
-def fill_keyed(target: WriteOnlyWriter, *, commits: int, keys: int = 40) -> dict[int, int]:
+def fill_keyed(
+    target: WriteOnlyWriter,
+    *,
+    commits: int,
+    keys: int = 40,
+    before: Mapping[int, int] | None = None,
+) -> dict[int, int]:
     """Commits of upserts and deletes that overlap; the rows that must be read afterwards."""
-    expected: dict[int, int] = {}
+    expected = dict(before or {})
     for commit in range(commits):
         pairs, kinds = [], []
         for key in range(commit, keys, 1 + commit % 3):
@@ -149,6 +155,21 @@ def fill_keyed(target: WriteOnlyWriter, *, commits: int, keys: int = 40) -> dict
                 expected[key] = 1000 * commit + key
         target.write(rows_of(pairs), kinds=kinds_of(kinds))
     return expected
+
+
+def told_table(storage: Storage, location: str, producer: str) -> tuple[TableRef, dict[int, int]]:
+    """A table of one bucket, whose changes `producer` tells, and the rows that must be read.
+
+    Its next compaction looks up what is above its output, if that is how it is told.
+    """
+    table = keyed_table(storage, location, buckets=1, options={"changelog-producer": producer})
+    above: dict[int, int] = {}
+    if producer == "lookup":
+        # Of such a size that files of a few rows do not merge with them.
+        above = {key: key * 2654435761 % 2**40 for key in range(1000)}
+        writer(storage, table).write(rows_of(above.items()))
+        compact(storage, table, owner=WRITER)
+    return table, fill_keyed(writer(storage, table), commits=5, keys=20, before=above)
 
 
 class Silent:

@@ -242,7 +242,7 @@ def compact(
         ),
         start_engine=InlineEngine,
         clock=clock,
-        worker=WorkerSpec(owner=ids.this_process(), memory_bytes=256 << 20, zone=clock.time_zone),
+        worker=WorkerSpec(owner=ids.this_process(), memory_bytes=512 << 20, zone=clock.time_zone),
         progress=_Silent(),
         stop=threading.Event(),
     )

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from compactord import ids
@@ -26,10 +27,10 @@ from tests.oracle.judge import Judge
 from tests.service.daemon_process import SECONDS_MAX, Services, configuration
 
 LOCAL = LocalStorage()
-KEYS = 40
+KEYS = 400
+PRODUCERS = ("full-compaction", "lookup")
 OPTIONS = {
     "bucket": "2",
-    "changelog-producer": "full-compaction",
     # A reader that starts late reads from the first snapshot on.
     "snapshot.num-retained.min": "100000",
     "snapshot.num-retained.max": "100000",
@@ -39,20 +40,22 @@ OPTIONS = {
 class Followed:
     """A table that Java writes to, and all values that its keys have had."""
 
-    def __init__(self, judge: Judge, path: Path, seed: int) -> None:
+    def __init__(self, judge: Judge, path: Path, seed: int, producer: str) -> None:
         self.table = LiveTable(
             judge=judge,
             path=path,
             columns=(("k", "INT NOT NULL"), ("v", "BIGINT")),
             primary_key=("k",),
-            options=OPTIONS,
+            options=OPTIONS | {"changelog-producer": producer},
         ).create()
         self.chance = random.Random(seed)
         self.history: dict[int, list[int | None]] = {key: [None] for key in range(KEYS)}
 
     def write(self, commit: int) -> None:
         """One commit: some keys get a value that no key has had, some are deleted."""
-        keys = self.chance.sample(range(KEYS), self.chance.randint(1, KEYS // 2))
+        # Most commits are so small that what they change is on a level above.
+        most = KEYS // self.chance.choice([2, 40, 40, 40])
+        keys = self.chance.sample(range(KEYS), self.chance.randint(1, most))
         kinds = self.chance.choices(["+I", "-D"], [4, 1], k=len(keys))
         rows = [[key, commit * KEYS + key] for key in keys]
         self.table.judge.write(self.table.path, rows, kinds)
@@ -165,13 +168,16 @@ def main() -> int:
     if asked.compact:
         _compact(asked.compact)
         return 0
-    with tempfile.TemporaryDirectory(prefix="compactord-") as folder, Judge() as judge:
-        path = Path(folder) / "warehouse" / "db.db" / "t"
-        followed, services = Followed(judge, path, asked.seed), Services(Path(folder) / "s", [])
-        lives = max(2, asked.commits // 100)
-        follow(followed, asked.commits, lambda: Daemon(services, path), lives)
-        told = followed.check()
-    print(f"{asked.commits} commits, {lives} daemons, {told:,} changes told once, in order")
+    lives = max(2, asked.commits // 100)
+    for producer in PRODUCERS:
+        with tempfile.TemporaryDirectory(prefix="compactord-") as folder, Judge() as judge:
+            path, services = Path(folder) / "warehouse" / "db.db" / "t", Path(folder) / "s"
+            followed = Followed(judge, path, asked.seed, producer)
+            daemons = Services(services, [])
+            follow(followed, asked.commits, partial(Daemon, daemons, path), lives)
+            told = followed.check()
+        what = f"{producer}: {asked.commits} commits, {lives} daemons"
+        print(f"{what}, {told:,} changes told once, in order", flush=True)
     return 0
 
 

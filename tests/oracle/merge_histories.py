@@ -8,7 +8,10 @@ import tempfile
 from pathlib import Path
 
 from tests.oracle.judge import Judge
-from tests.oracle.merging import producer_options, run_history
+from tests.oracle.merging import lookup_options, producer_options, run_history
+
+# Tables without, with a changelog of full compactions, and those that look up take turns.
+OPTIONS = (lambda _: {}, producer_options, lookup_options)
 
 
 def main() -> int:
@@ -21,8 +24,7 @@ def main() -> int:
         for seed in range(asked.seed, asked.seed + asked.histories):
             with tempfile.TemporaryDirectory(prefix="compactord-") as folder:
                 try:
-                    # Every other table has a changelog of full compactions.
-                    options = producer_options(seed) if seed % 2 else None
+                    options = OPTIONS[seed % len(OPTIONS)](seed)
                     run_history(judge, Path(folder) / "db.db" / "t", seed, options)
                 except Exception as error:  # noqa: BLE001 - the other seeds go on
                     failed.append(seed)
