@@ -47,6 +47,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return ByFolder(config, log)
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Short ones come last, so that no worker is still at a long one when the others have ended."""
+    items.sort(key=lambda item: "unit" in item.path.parts)
+
+
 @pytest.fixture(autouse=True)
 def _logging_as_before() -> Iterator[None]:
     """Commands that run in this process set up logging, and pytest listens to such loggers."""
