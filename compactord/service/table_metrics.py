@@ -303,8 +303,8 @@ _METRICS: tuple[_Value | _Values, ...] = (
         ("shape.size_bytes", "Size of the live data files."),
         (
             "shape.last_compacted_file_ms",
-            "Creation of the newest data file that a compaction wrote or moved to a higher level, "
-            "0 for none.",
+            "Creation of the newest live data file that a compaction wrote or moved to a higher "
+            "level, 0 for none.",
             "table_last_compacted_file_timestamp_seconds",
         ),
         (

@@ -45,8 +45,6 @@ from compactord.state.packed_records import PackedRecords
 _DEAD_SHARE = 0.25
 # Files with equal hashes that become objects at a time.
 _COMPARED_TOGETHER = 1000
-# Later than any creation.
-_NONE = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,17 +158,17 @@ class BaseFiles:
             return None
         return top_levels(self.columns.take(rows), np.zeros(1, np.int64)).of_bucket(0)
 
-    def oldest_created(self, of: Mask) -> dict[BucketId, int]:
-        """When the oldest of these files was created, by local wall clock.
+    def created_ms(self, of: Mask, pick: np.ufunc) -> dict[BucketId, int]:
+        """When the oldest (`np.minimum`) or newest of these files was created, by local wall clock.
 
         Of each bucket that has any whose creation is known.
         """
         created = self.columns.creation_time_ms
-        known = np.where(of & (created >= 0), created, _NONE)
-        starts = self._offsets[:-1]
-        oldest = np.minimum.reduceat(known, starts) if len(starts) else known
-        rows = np.flatnonzero(oldest < _NONE)
-        return dict(zip(self.buckets.take(rows).bucket_ids(), oldest[rows].tolist(), strict=True))
+        rows = np.flatnonzero(of & (created >= 0))
+        bucket_of_row = np.searchsorted(self._offsets, rows, side="right") - 1
+        buckets, starts = np.unique(bucket_of_row, return_index=True)
+        times = pick.reduceat(created[rows], starts).tolist() if len(starts) else []
+        return dict(zip(self.buckets.take(buckets).bucket_ids(), times, strict=True))
 
     def find(self, identities: Sequence[FileIdentity]) -> list[int | None]:
         """The row of each, None where there is none. A binary search per identity."""

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from compactord.paimon.data_file import BucketId, EntryKind, ManifestEntry
 from compactord.paimon.snapshot import Snapshot
 from compactord.state.live_files import LiveFiles
@@ -36,7 +38,7 @@ class WaitingRows:
     def of(cls, files: LiveFiles, level: int, *, ahead_ms: int) -> WaitingRows:
         """Those of a table that was read as a whole. O(files), on columns."""
         base = (files.consolidated() if files.layers else files).base
-        oldest = base.oldest_created(base.columns.level < level)
+        oldest = base.created_ms(base.columns.level < level, np.minimum)
         since = {bucket: {_READ: ms - ahead_ms} for bucket, ms in oldest.items()}
         return cls(level, ahead_ms, since)
 

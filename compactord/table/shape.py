@@ -71,7 +71,7 @@ def table_shape(
         else {},
         last_full_compaction_ms=_last_full_ms(summaries, options, ahead_ms) if has_runs else 0,
         waiting_since_ms=state.waiting.oldest_ms if state.waiting else 0,
-        last_compacted_file_ms=max(0, times.last_compacted_ms - ahead_ms),
+        last_compacted_file_ms=max(0, max(times.last_ms.values(), default=0) - ahead_ms),
         earliest_uncompacted_file_ms=max(0, earliest_ms - ahead_ms),
     )
 

@@ -105,7 +105,12 @@ class RandomWorkload:
             buckets=draw.choice([1, 2, 20]),
             until_ms=self.world.now_ms + LOAD_MS,
         )
-        table = SimTable(buckets, is_keyed=is_keyed, settle_ms=draw.choice([0, 0, 3_000]))
+        table = SimTable(
+            buckets,
+            is_keyed=is_keyed,
+            settle_ms=draw.choice([0, 0, 3_000]),
+            readers_wait=is_keyed and draw.random() < 0.2,
+        )
         self.world.add(f"t{self._names}", table, plan, rules=self._policy())
 
     def _policy(self) -> TablePolicy:
@@ -114,6 +119,7 @@ class RandomWorkload:
             mode=draw.choice([Mode.AUTO] * 9 + [Mode.PAUSED]),
             priority=draw.choice([0, 50, 100]),
             max_backlog_age_ms=draw.choice([2_000, 30_000]),
+            max_freshness_lag_ms=draw.choice([None, None, 1_000, 10_000]),
             max_concurrent_tasks=draw.choice([1, 2, 4]),
             windows=draw.choice([(), (), (), (NIGHTLY,), (SOON,)]),
             windows_strict=draw.random() < 0.5,

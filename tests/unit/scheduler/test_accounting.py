@@ -19,7 +19,7 @@ from compactord.table.backlog import Skip
 from compactord.table.cycle import InputsReplaced, OwnCommit
 from compactord.table.status import TableShape
 from tests.simulation.tables import MIB
-from tests.unit.scheduler.test_scheduler import NAME, Stage, only
+from tests.unit.scheduler.test_scheduler import NAME, STATS, Stage, only
 
 EXPIRY = ExpireSnapshots(interval_ms=1)
 BACKOFF = Backoff(min="1 s", max="10 s")
@@ -47,6 +47,16 @@ def test_rounds_of_expiry_are_summed_up_and_failures_counted() -> None:
     assert counters.expired_snapshots == 2
     assert counters.expired_files == 8
     assert counters.expire_failures == 1
+
+
+def test_the_cpu_time_of_workers_is_summed_up_over_all_subcompactions() -> None:
+    stage = Stage()
+    stage.add(size=40 * MIB)
+    for submit in stage.submitted(subcompactions=2):
+        stage.ends(submit)
+    stage.cycle_ended(only(stage.decide()))
+    counters = stage.scheduler.tables[NAME].counts.frozen()
+    assert counters.worker_cpu_seconds == 2 * STATS.cpu_s > 0
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ NOW = 1_700_000_000_000
 NAME, OTHER = TableName("c", "db", "t"), TableName("c", "db", "u")
 LIMIT = TimeLimit(least_ms=600_000, bytes_per_s=MIB)
 NOTHING = Round()
-STATS = RewriteStats(rows_in=1, rows_out=1, bytes_in=5, bytes_out=3, cpu_s=0, peak_rss_bytes=0)
+STATS = RewriteStats(rows_in=1, rows_out=1, bytes_in=5, bytes_out=3, cpu_s=0.5, peak_rss_bytes=0)
 
 
 KINDS = (
