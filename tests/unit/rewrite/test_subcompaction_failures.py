@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from compactord.errors import FormatError, ObjectNotFound, StoreFull, TaskError
-from compactord.model import FailureKind, SubcompactionResult, TaskFailure
+from compactord.model import ChangelogSpec, FailureKind, SubcompactionResult, TaskFailure
+from compactord.paimon.merge_rules import ChangelogRule
 from compactord.rewrite.subcompaction import failure_kind, rewrite, run_subcompaction
 from compactord.storage.local import LocalStorage
 from tests.unit.rewrite.builders import (
@@ -95,6 +96,61 @@ def test_an_unsorted_input_is_refused(tmp_path):
     outcome = run_subcompaction(subcompaction)
     assert isinstance(outcome, TaskFailure)
     assert outcome.kind is FailureKind.POISON
+    assert files_left(subcompaction) == []
+
+
+def _gone(path: Path) -> None:
+    path.unlink()
+
+
+def _cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-30])
+
+
+def _turned(path: Path) -> None:
+    pq.write_table(pq.read_table(path)[::-1], path, store_schema=False)
+
+
+def _as_it_is(path: Path) -> None:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("damage", "how", "said"),
+    [
+        pytest.param(_gone, {}, "a.parquet", id="gone"),
+        pytest.param(_cut, {}, "a.parquet", id="cut"),
+        pytest.param(_turned, {}, "a.parquet", id="not sorted"),
+        pytest.param(_as_it_is, {"row_count": 41}, "a.parquet", id="another number of rows"),
+        pytest.param(_as_it_is, {"max_sequence_number": 3}, "a.parquet", id="other numbers"),
+        # By the ranges in the manifest, which are wrong, the next file comes after it.
+        pytest.param(_as_it_is, {}, "b.parquet", id="keys of the next file"),
+    ],
+)
+def test_a_file_above_that_is_not_what_it_should_be_fails_what_looks_rows_up_in_it(
+    tmp_path, damage, how, said
+):
+    last = 100 if said == "b.parquet" else 40
+    rows = [row(key, "a", key) for key in range(0, last, 2)]
+    files = [write_run(tmp_path / "a.parquet", KEY_VALUE, ["k"], rows, row_group_size=7)]
+    rows = [row(key, "b", key) for key in range(41, 80, 2)]
+    files.append(write_run(tmp_path / "b.parquet", KEY_VALUE, ["k"], rows, row_group_size=7))
+    damage(Path(files[0].path))
+    size = Path(files[0].path).stat().st_size if damage is _turned else files[0].size_bytes
+    files[0] = replace(files[0], size_bytes=size, **how)
+    news = [row(key, "new", 100 + key) for key in (4, 20, 60, 75)]
+    new = write_run(tmp_path / "c.parquet", KEY_VALUE, ["k"], news)
+    subcompaction = merge_subcompaction(tmp_path, KEY_VALUE, ["k"], [[new]])
+    told = ChangelogSpec(
+        before_level=None,
+        write=replace(subcompaction.write, file_prefix="changelog-"),
+        rule=ChangelogRule(compared=None),
+    )
+    above = (tuple(replace(file, level=5) for file in files),)
+    source = replace(subcompaction.source, looks_up=True, above=above, changelog=told)
+    outcome = run_subcompaction(replace(subcompaction, source=source))
+    assert isinstance(outcome, TaskFailure)
+    assert said in outcome.message
     assert files_left(subcompaction) == []
 
 
