@@ -7,28 +7,42 @@ Here whole windows of ascending keys are compared with the files, which are sort
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+import itertools
+import posixpath
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
 
+from compactord.errors import FormatError
+from compactord.formats.keyrange import FLOATS
 from compactord.kernels.columns import Int64s
 from compactord.kernels.gather import gather
 from compactord.kernels.matching import Found
-from compactord.rewrite.reader import Input
+from compactord.paimon.types import AtomicType
+from compactord.rewrite.reader import Input, InputFinder
 
 
 class Lookup:
-    """Finds rows in files, of which those of the lowest level come first."""
+    """Finds rows in runs of files, of which that of the lowest level comes first."""
 
     def __init__(
-        self, files: Iterable[Input], batch_rows: int, held_bytes: int, *, expires: bool
+        self,
+        runs: Sequence[Sequence[Input]],
+        batch_rows: int,
+        held_bytes: int,
+        *,
+        expires: bool,
     ) -> None:
-        """`expires`: rows that have expired are not found."""
+        """`expires`: rows that have expired are not found. Raises as `Input.batches`."""
+        for run in runs:
+            _check_order(run)
         self._opened = contextlib.ExitStack()
-        self._finders = [each.finder(batch_rows, held_bytes, expires=expires) for each in files]
-        for finder in self._finders:
+        self._finders: list[InputFinder] = []
+        for each in (file for run in runs for file in run):
+            finder = each.finder(batch_rows, held_bytes, expires=expires)
             self._opened.callback(finder.close)
+            self._finders.append(finder)
 
     def find(self, keys: pa.RecordBatch) -> Found:
         """The rows of these keys, of each that of the lowest level that has one.
@@ -54,3 +68,20 @@ class Lookup:
     def close(self) -> None:
         """Raises `FormatError` if what was read turns out to be damaged."""
         self._opened.close()
+
+
+def _check_order(run: Sequence[Input]) -> None:
+    """Raise `FormatError` for a file whose keys, by its statistics, do not follow those before.
+
+    Which files are looked up goes by the ranges in manifests, which say that they do.
+    """
+    first = run[0].layout.key_fields[0]
+    if isinstance(first.type, AtomicType) and first.type.root in FLOATS:
+        return  # bounds may leave NaN out
+    for before, after in itertools.pairwise(run):
+        ends = [group.bounds for group in before.row_groups(first) if group.bounds]
+        begins = [group.bounds for group in after.row_groups(first) if group.bounds]
+        if ends and begins and ends[-1][1] > begins[0][0]:
+            name = posixpath.basename(before.file.path)
+            why = f"its keys begin before those of {name} end, which is before it on its level"
+            raise FormatError(after.file.path, why)

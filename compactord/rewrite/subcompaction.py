@@ -248,12 +248,12 @@ def _rows(
         yield from _concatenated(sections[0][0], decoding, budgets[0])
         return
     function = function_named(source.merge_engine, source.rules, functions)
-    files = [Input(above, file) for run in source.above for file in run]
+    runs = [[Input(above, file) for file in run] for run in source.above]
     # That a row has expired does not make a later one the first.
     expires = source.merge_engine != FIRST_ROW
     batch_rows = min(sizes.batch_rows for sizes in budgets)
     held_bytes = min(sizes.held_bytes for sizes in budgets)
-    with contextlib.closing(Lookup(files, batch_rows, held_bytes, expires=expires)) as lookup:
+    with contextlib.closing(Lookup(runs, batch_rows, held_bytes, expires=expires)) as lookup:
         # A merge of higher levels alone changes nothing.
         has_level_0 = any(file.level == 0 for file in source.files)
         find = lookup.find if source.looks_up and has_level_0 else None

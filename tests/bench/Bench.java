@@ -44,8 +44,10 @@ public class Bench {
     }
 
     /**
-     * Commits "commits" times "rows" random rows, keys drawn from "keys" numbers, "nulls" percent of
-     * the other values null. Types are those of the newest schema; "seed" decides all values.
+     * Commits "commits" times "rows" random rows, keys drawn from "keys" numbers from "first_key"
+     * on, "nulls" percent of the other values null. The keys of a commit ascend if they are
+     * "distinct", one of each rows-th part of the numbers. Types are those of the newest schema;
+     * "seed" decides all values.
      */
     public void fill(String json) throws Exception {
         JsonNode args = (JsonNode) Rows.MAPPER.readTree(json);
@@ -53,6 +55,8 @@ public class Bench {
         int commits = ((JsonNode) args.get("commits")).asInt();
         int rows = ((JsonNode) args.get("rows")).asInt();
         int keys = ((JsonNode) args.get("keys")).asInt();
+        int first = ((JsonNode) args.get("first_key")).asInt();
+        boolean distinct = ((JsonNode) args.get("distinct")).asBoolean();
         int nulls = ((JsonNode) args.get("nulls")).asInt();
         SplittableRandom random = new SplittableRandom(((JsonNode) args.get("seed")).asLong());
         IOManager io = IOManager.create(scratch);
@@ -65,7 +69,12 @@ public class Bench {
                 PartitionKeyExtractor of = new RowPartitionKeyExtractor(table.schema());
                 try {
                     for (int j = 0; j < rows; j++) {
-                        GenericRow row = row(table.schema().fields(), random, keys, nulls);
+                        int key =
+                                distinct
+                                        ? j * (keys / rows) + random.nextInt(keys / rows)
+                                        : random.nextInt(keys);
+                        GenericRow row =
+                                row(table.schema().fields(), random, first + key, nulls);
                         if (assigner == null) {
                             write.write(row);
                         } else {
@@ -90,8 +99,7 @@ public class Bench {
     }
 
     private static GenericRow row(
-            List fields, SplittableRandom random, int keys, int nulls) {
-        int key = random.nextInt(keys);
+            List fields, SplittableRandom random, int key, int nulls) {
         GenericRow row = new GenericRow(fields.size());
         for (int i = 0; i < fields.size(); i++) {
             DataField field = (DataField) fields.get(i);

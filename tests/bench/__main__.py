@@ -9,7 +9,8 @@
     python -m tests.bench --soak --seconds 600     # ingestion beside a daemon that is killed once
 
 Cases: pk (with pk-bigint, pk-string and pk-three), partial-update, sequence-groups, aggregation,
-changelog (of full compaction, with a row for each change),
+changelog (of full compaction, with a row for each change), lookup (a minor compaction that looks up
+the keys of one level-0 file above) and lookup-small (a smaller one of neighbouring keys),
 altered (half of the files have an older schema), append, small, buckets (32 of them) and dynamic
 (as many dynamic ones) compare both sides; scan looks at reading a table's state, append-plan at
 planning very many small files, bucket-plan at planning very many buckets,
@@ -20,8 +21,8 @@ and a long list take; contested lets four processes commit to one table, on each
 machine. level-1 compares, on paper, what compactions write by the picks of 2.0 and of 2.1.
 Of the daemon, service-idle, service-memory, service-latency and service-load say what it costs and
 how soon it answers in 12 minutes; service-fleet what 5,000 quiet tables cost, in 14 more.
-pk-s3 and small-s3 are pk and small on an S3 server of this machine (MinIO, or moto where that is
-missing), also with 10 ms added to each request.
+pk-s3, small-s3, lookup-s3 and lookup-small-s3 are these cases on an S3 server of this machine
+(MinIO, or moto where that is missing), also with 10 ms added to each request.
 """
 
 from __future__ import annotations

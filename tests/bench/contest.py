@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,8 @@ from tests.bench.tables import Shape, fresh_copy, make_table
 # The Java virtual machine needs two rounds until it runs compiled code, our workers one.
 WARM_UPS = 2
 _MIB = 1 << 20
+# What the compaction tells: the table has three snapshots before it.
+_CHANGES = {"incremental-between": "3,4", "incremental-between-scan-mode": "changelog"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +37,8 @@ def contest(folder: Path, shape: Shape, engine: Engine, rules: Rules) -> dict[st
     table = folder / "bench.db" / "table"
     with CorePeer() as maker:
         make_table(maker, table, shape)
-    full = not shape.appends
+        files = maker.files(table)
+    full = shape.is_full
     java: list[Measured] = []
     flink: list[Measured] = []
     ours: list[OurRun] = []
@@ -46,31 +49,49 @@ def contest(folder: Path, shape: Shape, engine: Engine, rules: Rules) -> dict[st
                 java.append(core.compact_measured(copy, full=full))
             with fresh_copy(table, "ours") as copy:
                 ours.append(our_side.compact(copy, full=full))
-        is_same, rows = _same_rows(core, table, our_side, full=full)
-    if rules.with_flink:
+        is_same, rows = _same_rows(core, table, our_side, shape)
+    if rules.with_flink and not shape.above:  # the job compacts fully
         with FlinkPeer() as peer:
             for _ in range(rules.warm_ups + rules.repetitions):
                 with fresh_copy(table, "flink") as copy:
                     flink.append(peer.compact_measured(copy))
-    with fresh_copy(table, "floor") as copy:
-        lowest = floor(copy, full=full, repetitions=rules.repetitions)
     warm = rules.warm_ups
-    found = figures(java[warm:], flink[warm:], ours[warm:], lowest)
+    found = figures(java[warm:], flink[warm:], ours[warm:])
+    if shape.above:
+        found["read_share"] = _read_share(found["mb_in"] * 1e6, files)
+    else:
+        with fresh_copy(table, "floor") as copy:
+            lowest = floor(copy, full=full, repetitions=rules.repetitions)
+        found |= _floor_figures(lowest)
     return found | {"rows_read_back": rows, "same_rows_as_java": is_same}
 
 
-def _same_rows(core: CorePeer, table: Path, ours: OurSide, *, full: bool) -> tuple[bool, int]:
-    """Whether Java reads the same rows from both results, whatever their order; and how many."""
+def _same_rows(core: CorePeer, table: Path, ours: OurSide, shape: Shape) -> tuple[bool, int]:
+    """Whether Java reads the same rows from both results, whatever their order; and how many.
+
+    Where rows were looked up also the same changes, whatever their kinds.
+    """
     with fresh_copy(table, "java") as theirs, fresh_copy(table, "ours") as mine:
-        core.compact_measured(theirs, full=full)
-        ours.compact(mine, full=full)
+        core.compact_measured(theirs, full=shape.is_full)
+        ours.compact(mine, full=shape.is_full)
         expected, found = core.read_checksum(theirs), core.read_checksum(mine)
-    return expected == found, found[0]
+        is_same = expected == found
+        if shape.above:
+            changes = [core.read_checksum(side, options=_CHANGES) for side in (theirs, mine)]
+            is_same &= changes[0] == changes[1] and changes[0][0] == 2 * shape.rows
+    return is_same, found[0]
 
 
-def figures(
-    java: list[Measured], flink: list[Measured], ours: list[OurRun], lowest: Floor
-) -> dict[str, Any]:
+def _read_share(bytes_in: float, files: Sequence[Mapping[str, Any]]) -> float:
+    """How much was read of the files in which rows were looked up."""
+    merged, above = (
+        sum(file["file_size"] for file in files if bool(file["level"]) == is_above)
+        for is_above in (False, True)
+    )
+    return (bytes_in - merged) / above
+
+
+def figures(java: list[Measured], flink: list[Measured], ours: list[OurRun]) -> dict[str, Any]:
     """The flat figures of one contest: medians, and minima of what is timed (`_min_`)."""
     sample = ours[0]
     found: dict[str, Any] = {
@@ -96,11 +117,16 @@ def figures(
     for side, runs in (("java", java), ("flink", flink)):
         for name in ("wall_s", "cpu_s") if runs else ():
             found |= _spread(f"{side}_{name}", (getattr(run, name) for run in runs))
-    found |= {f"floor_{name}": value for name, value in asdict(lowest).items()}
-    found["floor_cpu_s"] = lowest.cpu_s
-    found["floor_share"] = lowest.cpu_s / lowest.rewrite_s
-    found["bare_floor_share"] = lowest.bare_s / lowest.rewrite_s
     return found | ratios(found)
+
+
+def _floor_figures(lowest: Floor) -> dict[str, float]:
+    return {
+        **{f"floor_{name}": value for name, value in asdict(lowest).items()},
+        "floor_cpu_s": lowest.cpu_s,
+        "floor_share": lowest.cpu_s / lowest.rewrite_s,
+        "bare_floor_share": lowest.bare_s / lowest.rewrite_s,
+    }
 
 
 def _spread(name: str, values: Iterable[float]) -> dict[str, float]:

@@ -43,17 +43,30 @@ class CorePeer(Judge):
         self._jvm.load(HERE / "Bench.java")
 
     def fill(
-        self, path: Path, *, commits: int, rows: int, keys: int, nulls: int = 0, seed: int = 7
+        self,
+        path: Path,
+        *,
+        commits: int,
+        rows: int,
+        keys: int,
+        first_key: int = 0,
+        distinct: bool = False,
+        nulls: int = 0,
+        seed: int = 7,
     ) -> None:
         """Commit random rows; columns are recognised by their names (see `tables`).
 
-        `nulls` is the percentage of nulls among the values. The same seed gives the same rows.
+        Keys are among the `keys` numbers from `first_key` on; `distinct`: those of a commit, which
+        are then spread evenly. `nulls` is the percentage of nulls among the values. The same seed
+        gives the same rows.
         """
         arguments = {
             "path": str(path),
             "commits": commits,
             "rows": rows,
             "keys": keys,
+            "first_key": first_key,
+            "distinct": distinct,
             "nulls": nulls,
             "seed": seed,
         }

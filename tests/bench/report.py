@@ -57,11 +57,14 @@ def contest_text(case: str, found: Mapping[str, Any], *, judged: bool) -> str:
     for name, wall, cpu in _SIDES:
         if any(figure in found for figure in (wall, cpu)):
             lines.append(f"  {name:24}{_seconds(found, wall):>18}{_seconds(found, cpu):>18}")
-    floor = f"{found['floor_cpu_s']:.3f}"
-    shares = (
-        f"{found['floor_share']:.0%} of a subcompaction's, bare {found['bare_floor_share']:.0%}"
-    )
-    lines.append(f"  {'decode + encode alone':24}{'':18}{floor:>18}  {shares}")
+    if "floor_cpu_s" in found:
+        floor = f"{found['floor_cpu_s']:.3f}"
+        shares = (
+            f"{found['floor_share']:.0%} of a subcompaction's, bare {found['bare_floor_share']:.0%}"
+        )
+        lines.append(f"  {'decode + encode alone':24}{'':18}{floor:>18}  {shares}")
+    if "read_share" in found:
+        lines.append(f"  read of the files above: {found['read_share']:.0%}")
     steps = ", ".join(f"{step.removesuffix('_s')} {found[step]:.3f}" for step in _STEPS)
     lines.append(f"  of which: {steps}; peak of a worker {found['peak_rss_mib']:.0f} MiB")
     ratios = [name for name in found if name.endswith("_ratio")]

@@ -26,7 +26,7 @@ from tests.store_servers import StoreServer, minio, moto
 from tests.tools.store_proxy import ProxyProcess
 from tests.tools.workbench import ToolError
 
-STORE_CASES = {"pk-s3": SHAPES["pk"], "small-s3": SHAPES["small"]}
+STORE_CASES = {f"{case}-s3": SHAPES[case] for case in ("pk", "small", "lookup", "lookup-small")}
 _DELAY_MS = 10
 _COPY_THREADS = 4
 _COPY_BYTES = 8 << 20
@@ -44,7 +44,7 @@ def in_store(
         ProxyProcess(("127.0.0.1", server.port)) as proxy,
     ):
         make_table(core, table, shape)
-        sides = _Sides(engine, table, server, proxy, full=not shape.appends)
+        sides = _Sides(engine, table, server, proxy, full=shape.is_full)
         for number in range(-warm_ups, repetitions):
             sides.run(is_measured=number >= 0)
         found = sides.figures()
@@ -139,6 +139,7 @@ class _Sides:
         found["plain_copy_s"] = _median(self._copy_s)
         found["s3_cpu_ratio"] = round(found["s3_cpu_s"] / found["local_cpu_s"], 3)
         found["delayed_wall_ratio"] = round(found["delayed_wall_s"] / found["proxied_wall_s"], 3)
+        found["delayed_local_ratio"] = round(found["delayed_wall_s"] / found["local_wall_s"], 3)
         found["requests"] = max(sum(each.values()) for each in self.requests)
         found["requests_by_kind"] = {k: n for k, n in self.requests[-1].items() if n}
         peak = max(run.peak_rss_bytes for runs in self.runs.values() for run in runs)

@@ -44,7 +44,9 @@ class Shape:
     """`key` are the columns before `VALUES`, the primary key unless `appends`.
 
     `nulls` is the percentage of nulls among the values; `options` are those of the table besides.
-    Half of the commits of a table that `is_altered` have its older schema.
+    Half of the commits of a table that `is_altered` have its older schema. Where there are `above`
+    rows, these were committed and compacted first, with the keys from 0 on; each commit then has
+    distinct keys from `first_key` on, and a minor compaction is measured.
     """
 
     key: tuple[tuple[str, str], ...]
@@ -56,9 +58,19 @@ class Shape:
     nulls: int = 0
     options: Mapping[str, str] = field(default_factory=dict)
     is_altered: bool = False
+    above: int = 0
+    first_key: int = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether a full compaction is measured."""
+        return not (self.appends or self.above)
 
     def tiny(self) -> Shape:
         """The same at a size where only the way is tried."""
+        if self.above:
+            first_key = min(self.first_key, 1000)
+            return replace(self, rows=500, keys=1000, above=3000, first_key=first_key)
         return replace(self, commits=min(self.commits, 6), rows=500, keys=3000)
 
 
@@ -69,6 +81,15 @@ _PARTIAL_UPDATE = {"merge-engine": "partial-update"}
 
 _PK = Shape(key=_BIGINT, commits=10, rows=500_000, keys=3_000_000)
 _WITH_NULLS = replace(_PK, nulls=30)
+
+_LOOKUP = Shape(
+    key=_BIGINT,
+    commits=1,
+    rows=500_000,
+    keys=3_000_000,
+    above=3_000_000,
+    options={"changelog-producer": "lookup"},
+)
 
 _BUCKETS = Shape(key=_BIGINT, commits=5, rows=41_600, keys=3_000_000, buckets=32)
 
@@ -95,6 +116,8 @@ SHAPES = {
         },
     ),
     "changelog": replace(_PK, options={"changelog-producer": "full-compaction"}),
+    "lookup": _LOOKUP,
+    "lookup-small": replace(_LOOKUP, rows=20_000, keys=40_000, first_key=1_500_000),
     "altered": replace(_WITH_NULLS, options=_PARTIAL_UPDATE, is_altered=True),
     "append": Shape(
         key=(("id", "BIGINT"),), commits=200, rows=20_000, keys=3_000_000, appends=True
@@ -118,8 +141,12 @@ def make_table(core: CorePeer, path: Path, shape: Shape) -> None:
         primary_key=[] if shape.appends else [name for name, _ in shape.key],
         options={**_WRITE_ONLY, "bucket": bucket, **shape.options},
     )
-    sizes = {"rows": shape.rows, "keys": shape.keys, "nulls": shape.nulls}
     commits = shape.commits
+    sizes: dict[str, Any] = {"rows": shape.rows, "keys": shape.keys, "nulls": shape.nulls}
+    if shape.above:
+        core.fill(path, commits=1, rows=shape.above, keys=shape.above, distinct=True)
+        core.compact(path, full=True)
+        sizes |= {"first_key": shape.first_key, "distinct": True, "seed": 8}
     if shape.is_altered:
         older = commits // 2
         core.fill(path, commits=older, **sizes)

@@ -52,6 +52,13 @@ TARGETS: Mapping[str, tuple[Target, ...]] = {
     "sequence-groups": (_at_least("java_wall_ratio", 3.0), _MEMORY),
     "aggregation": (_at_least("java_wall_ratio", 3.5), _MEMORY),
     "changelog": (_at_least("java_wall_ratio", 4.0), _MEMORY),
+    # One level-0 file of 500,000 rows, and of 20,000 neighbours, over 3 M rows.
+    "lookup": (_at_least("java_wall_ratio", 5.0), _MEMORY),
+    "lookup-small": (
+        _at_least("java_wall_ratio", 8.0),
+        _at_most("read_share", 0.3),
+        _MEMORY,
+    ),
     "altered": (_at_least("java_wall_ratio", 3.0), _MEMORY),
     "append": (_at_least("java_wall_ratio", 3.5), _MEMORY),
     "small": (_at_most("wall_s", 0.15), _MEMORY),
@@ -68,6 +75,8 @@ TARGETS: Mapping[str, tuple[Target, ...]] = {
         _at_most("requests", 25),
         _MEMORY,
     ),
+    "lookup-s3": (_at_most("delayed_local_ratio", 2), _MEMORY),
+    "lookup-small-s3": (_at_most("delayed_local_ratio", 2), _MEMORY),
     "scan": (
         _at_most("refresh_unchanged_ms", 5),
         _at_most("refresh_growth", 2),

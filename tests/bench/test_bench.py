@@ -41,6 +41,18 @@ def test_both_sides_compact_the_same_table_to_the_same_rows(case: str, tmp_path:
     )
 
 
+def test_both_sides_look_up_the_same_rows_and_tell_the_same_changes(tmp_path: Path) -> None:
+    cases = bench(tmp_path / "figures.json", "lookup", "lookup-small", "lookup-s3")
+    for found in (cases["lookup"], cases["lookup-small"]):
+        assert found["same_rows_as_java"]
+        assert (found["rows_in"], found["rows_read_back"]) == (500, 3000)
+        assert found["java_wall_ratio"] > 0
+        assert 0 < found["read_share"] <= 1
+    in_store = cases["lookup-s3"]
+    assert in_store["same_rows_as_local"]
+    assert in_store["delayed_local_ratio"] > 1
+
+
 def test_tables_of_all_shapes_are_made_half_of_them_with_an_older_schema_if_altered(
     tmp_path: Path,
 ) -> None:
