@@ -515,8 +515,8 @@ class MergeHistory:
         self._forget_inserted()
 
     def _forget_inserted(self) -> None:
-        """A first row is not merged with what is above it."""
-        if self.engine == "first-row":
+        """A first row is not merged with what is above; an ignored delete may be lifted alone."""
+        if self.engine in ("first-row", "deduplicate"):
             self.inserted.clear()
 
     def unordered(self) -> set[str]:
