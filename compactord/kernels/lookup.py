@@ -38,7 +38,8 @@ class Candidates:
 
     Row numbers (`rows`) count the records of all `parts`; `starts` are the places in them where
     keys begin, `levels` (int8) those of the records at all places. `columns` as `OrderedRecords`
-    has them, with keys, sequence fields, sequence numbers and kinds.
+    has them, with keys, sequence fields, sequence numbers and kinds. `ignores_deletes`: a retract
+    is no state, as if it were not there.
     """
 
     def __init__(
@@ -48,6 +49,8 @@ class Candidates:
         starts: Int64s,
         columns: Mapping[str, pa.Array],
         levels: npt.NDArray[np.int8],
+        *,
+        ignores_deletes: bool,
     ) -> None:
         self.parts = list(parts)
         self.rows = rows
@@ -59,8 +62,11 @@ class Candidates:
         self.has_several = np.diff(starts, append=len(rows)) > 1
         above = levels > 0
         self.has_level_0 = ~np.logical_and.reduceat(above, starts)
-        lowest = np.minimum.reduceat(np.where(above, levels, _NO_LEVEL), starts)
-        counts = above & (levels == lowest[self.keys])
+        may_count = above
+        if ignores_deletes:
+            may_count = above & ~is_retract(columns[VALUE_KIND])[rows]
+        lowest = np.minimum.reduceat(np.where(may_count, levels, _NO_LEVEL), starts)
+        counts = may_count & (levels == lowest[self.keys])
         # The record above that counts, of each key; -1: none.
         self.state = np.full(len(starts), -1, np.int64)
         self.state[self.keys[counts]] = rows[counts]
@@ -146,13 +152,15 @@ def _states(
     records: Candidates, order: MergeOrder, function: MergeFunction
 ) -> Iterator[pa.RecordBatch]:
     """The states of all keys: merged, if a key has other records, as if they were not there."""
-    several = records.has_several
+    known = records.state >= 0
+    state, several = records.state[known], records.has_several[known]
     if function.needs is Needs.LAST or not several.any():
-        yield from gather(records.parts, records.state, records.columns)
+        if len(state):
+            yield from gather(records.parts, state, records.columns)
         return
     states = OrderedRecords(
         records.parts,
-        records.state[several],
+        state[several],
         np.arange(np.count_nonzero(several)),
         records.columns,
         order.key_columns,
@@ -160,7 +168,7 @@ def _states(
     )
     parts = [*function.merge(states)]
     if not several.all():
-        parts += gather(records.parts, records.state[~several], records.columns)
+        parts += gather(records.parts, state[~several], records.columns)
     numbers = np.empty(len(several), np.int64)
     numbers[np.concatenate([np.flatnonzero(several), np.flatnonzero(~several)])] = np.arange(
         len(several)

@@ -179,7 +179,8 @@ class _Merge:
             order = replace(self._order, ignore_delete=False)
             rows, starts = self._records(window, columns, order).in_order(self._tree)
         parts = [part.drop_columns([LEVEL]) for part in parts]
-        records = Candidates(parts, rows, starts, columns, levels[rows])
+        ignores = self._order.ignore_delete
+        records = Candidates(parts, rows, starts, columns, levels[rows], ignores_deletes=ignores)
         return looked_up(records, self._order, self._function, find)
 
     def _is_one_run(self, window: Window) -> bool:

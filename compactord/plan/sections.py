@@ -153,11 +153,18 @@ def _lift(
         return [rules.rewrite(key_of, _alone(file))]
     if file.level == output_level:
         return []
-    is_whole = rules.lookup is None or rules.lookup.upgrades or output_level == rules.max_level
-    if file.level == 0 and not is_whole:
+    if file.level == 0 and output_level < rules.max_level and _lacks_above(rules, may_hold_deletes):
         # What its keys have above is to be part of it (LookupMergeTreeCompactRewriter.java).
         return [rules.rewrite(key_of, _alone(file), drops=False)]
     return [rules.upgrade(file, key_of)]
+
+
+def _lacks_above(rules: ActionRules, may_hold_deletes: bool) -> bool:
+    """Whether records of level 0 are not the whole state of their keys."""
+    lookup = rules.lookup
+    if lookup is None:
+        return False
+    return not lookup.upgrades or (lookup.ignores_deletes and may_hold_deletes)
 
 
 def _alone(file: DataFile) -> Section:

@@ -24,12 +24,14 @@ class LookupOptions:
     """How records of level 0 are merged with what their keys have above.
 
     `changelog`: what changes is written. `upgrades`: a file of level 0 may go to a middle level as
-    it is, since its records replace those above. `wait_ms`: how long files may be on level 0 where
-    nothing else picks them (None: not at all). `readers_wait`: they do not see level 0.
+    it is, since its records replace those above; with `ignores_deletes` none that may have some.
+    `wait_ms`: how long files may be on level 0 where nothing else picks them (None: not at all).
+    `readers_wait`: they do not see level 0.
     """
 
     changelog: bool
     upgrades: bool
+    ignores_deletes: bool
     wait_ms: int | None
     readers_wait: bool
 
@@ -57,6 +59,7 @@ def lookup_options(
     return LookupOptions(
         changelog=tells,
         upgrades=upgrades,
+        ignores_deletes=texts.read("ignore-delete", option_values.boolean, False),
         wait_ms=wait_ms if mode is LookupCompact.GENTLE else None,
         readers_wait=tells or is_first_row,
     )

@@ -95,9 +95,11 @@ def _definition(
     has_level_0 = any(row.level == 0 for run in runs for row in run)
     for key in sorted({row.key for run in runs for row in run}):
         records = sorted(row for run in runs for row in run if row.key == key)
-        high = min((r for r in records if r.level), key=lambda row: row.level, default=None)
+        states = [r for r in records if r.level and (r.is_add or not ignore_delete)]
+        high = min(states, key=lambda row: row.level, default=None)
         if not has_level_0 and engine != "first-row":
-            assert high is not None
+            if high is None:
+                continue
             state = _merged(engine, [high], ignore_delete=False) if len(records) > 1 else high
             assert state is not None
             rows.append(state.told())
