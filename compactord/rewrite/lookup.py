@@ -35,6 +35,8 @@ class Lookup:
         expires: bool,
     ) -> None:
         """`expires`: rows that have expired are not found. Raises as `Input.batches`."""
+        for each in (file for run in runs for file in run):
+            each.stored.expect()
         for run in runs:
             _check_order(run)
         self._opened = contextlib.ExitStack()

@@ -92,7 +92,7 @@ def test_a_table_that_is_named_is_taken_though_serve_leaves_it(
 def test_what_fails_does_not_keep_the_others_from_their_turn(
     config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    keyed(tmp_path / "wh", "sales.agg", merge__engine="first-row")
+    keyed(tmp_path / "wh", "sales.agg", row__tracking_enabled="true")
     schema = tmp_path / "wh/sales.db/busy/schema/schema-0"
     schema.write_text("{")
     found = answered(capsys, "plan", "--config", config, "--database", "sales", code=3)
@@ -100,7 +100,7 @@ def test_what_fails_does_not_keep_the_others_from_their_turn(
     assert (outcomes["sales.agg"], outcomes["sales.busy"]) == ("refused", "failed")
     assert outcomes["sales.lazy"] == "done"
     (refused,) = (each for each in found["tables"] if each["table"] == "sales.agg")
-    assert "first-row" in refused["error"]
+    assert "row-tracking" in refused["error"]
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ def test_several_tables_expire_by_their_own_options_and_rules(
     append(warehouse, "d.a", commits=3)
     append(warehouse, "d.b", commits=3, **KEEP_ONE)
     keyed(warehouse, "d.self", commits=3, write__only="false", **KEEP_ONE)
-    keyed(warehouse, "d.agg", merge__engine="first-row")
+    keyed(warehouse, "d.agg", row__tracking_enabled="true")
     config = configuration(
         tmp_path,
         """\
@@ -169,9 +169,9 @@ def test_nothing_is_removed_from_a_table_that_is_being_restored_or_is_refused(
     named = {"catalog": "warehouse", "database": "d", "table": "t"}
     assert [{**log, **named} for log in logs if log["event"] == "sweep_skipped"] == logs
     assert "d.t: nothing left over" in capsys.readouterr().out
-    keyed(tmp_path, "d.agg", merge__engine="first-row")
+    keyed(tmp_path, "d.agg", row__tracking_enabled="true")
     text = said(capsys, *table[:3], "--table", "d.agg", code=3)
-    assert "first-row" in text
+    assert "row-tracking" in text
     assert all(path.exists() for path in files.values())
 
 

@@ -26,7 +26,7 @@ def config(tmp_path: Path) -> str:
     keyed(warehouse, "sales.held", commits=6)
     keyed(warehouse, "sales.self", commits=3, write__only="false")
     keyed(warehouse, "tmp.x", commits=2)
-    keyed(warehouse, "sales.agg", merge__engine="first-row")
+    keyed(warehouse, "sales.agg", row__tracking_enabled="true")
     append(warehouse, "logs.raw", commits=3)
     damaged = keyed(warehouse, "sales.torn", commits=1)
     (Path(damaged.location) / "snapshot" / "snapshot-1").write_text("{")
@@ -48,7 +48,10 @@ def test_every_table_has_its_state_and_the_reason_for_it(
             "defaults.only_write_only (default)",
         ),
         "tmp.x": ("excluded", f"discovery.excluding_tables ({config}:4) is tmp\\..*"),
-        "sales.agg": ("unsupported", "option merge-engine=first-row is not supported"),
+        "sales.agg": (
+            "unsupported",
+            "option row-tracking.enabled=true: every row's id must be carried over",
+        ),
     }
     torn = states.pop("sales.torn")
     assert states == expected

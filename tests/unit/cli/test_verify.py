@@ -578,7 +578,7 @@ def test_a_refused_table_is_verified_as_far_as_it_can_be(
     table = ("verify", "--warehouse", str(tmp_path), "--table", "d.t")
     found = json.loads(schema.read_text())
     schema.write_text(
-        json.dumps({**found, "options": {**found["options"], "merge-engine": "first-row"}})
+        json.dumps({**found, "options": {**found["options"], "row-tracking.enabled": "true"}})
     )
     assert answered(capsys, *table)["data_files"] == 2
     found["fields"][1]["type"] = "WHATEVER"

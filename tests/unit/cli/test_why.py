@@ -200,9 +200,9 @@ def test_one_bucket_can_be_asked_for(tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_a_table_that_is_refused_says_why(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    keyed(tmp_path / "wh", "d.t", merge__engine="first-row")
+    keyed(tmp_path / "wh", "d.t", row__tracking_enabled="true")
     text = said(capsys, "why", "d.t", "--warehouse", f"{tmp_path}/wh")
-    assert "unsupported: option merge-engine=first-row is not supported" in text
+    assert "unsupported: option row-tracking.enabled=true: every row" in text
 
 
 def test_what_was_given_by_reference_is_shown_as_it_was_written(

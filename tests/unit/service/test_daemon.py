@@ -359,7 +359,7 @@ def test_every_table_of_a_warehouse_is_listed_with_its_state_and_why(tmp_path: P
         "dynamic": options,
         "paused": write_only,
         "tmp": write_only,
-        "refused": {**write_only, "merge-engine": "first-row"},
+        "refused": {**write_only, "row-tracking.enabled": "true"},
     }
     for name, given in tables.items():
         ref = TableRef(database="db", name=name, location=f"{tmp_path}/db.db/{name}")
@@ -393,7 +393,7 @@ def test_every_table_of_a_warehouse_is_listed_with_its_state_and_why(tmp_path: P
         "tmp": ("excluded", f"discovery.excluding_tables ({path}:2) is db\\.tmp"),
         "refused": ("unsupported", found["refused"][1]),
     }
-    assert "first-row" in found["refused"][1]
+    assert "row-tracking" in found["refused"][1]
     assert view.unmatched_patterns == (f"rules.2.match.table ({path}:8) is paused",)
     counts = {status.value: count for (_, status), count in view.tables_by_status.items()}
     assert counts == {"active": 2, "paused": 1, "excluded": 2, "unsupported": 1}

@@ -156,7 +156,7 @@ def test_the_first_plan_after_a_start_knows_the_last_commit_of_an_earlier_proces
 
 def test_a_table_that_is_refused_is_described_all_the_same(harness: Harness) -> None:
     location = "/wh/db.db/refused"
-    options = {"merge-engine": "first-row", "num-sorted-run.compaction-trigger": "7"}
+    options = {"row-tracking.enabled": "true", "num-sorted-run.compaction-trigger": "7"}
     table = keyed_table(harness.inner, location, options=options)
     harness.tables.specs[NAME] = replace(harness.tables.specs[NAME], ref=table)
     cycle = harness.cycle()
