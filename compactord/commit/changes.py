@@ -14,7 +14,7 @@ class BucketChange:
     """A finished compaction, ready to be published.
 
     An upgraded file is in `before` (old level) and in `upgraded` (new level); `outputs` are the new
-    files, whatever their kind. `files_above` are names of the bucket's files on `output_level` and
+    files, whatever their kind. `files_above` are names of the bucket's files on `closed_level` and
     above when it was planned: a stranger there at commit time makes the change unsafe.
     `only_read` are names of files that must still be live, since rows were looked up in them.
     `index_entries` are the bucket's serialised index manifest entries when it was planned, without
@@ -30,6 +30,12 @@ class BucketChange:
     files_above: frozenset[str]
     index_entries: tuple[bytes, ...]
     only_read: frozenset[str] = frozenset()
+    looks_up: bool = False
+
+    @property
+    def closed_level(self) -> int:
+        """Where rows are looked up, a lower level would hide them, made without the new ones."""
+        return 1 if self.looks_up else self.output_level
 
     @property
     def after(self) -> tuple[DataFile, ...]:

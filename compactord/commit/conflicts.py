@@ -97,7 +97,7 @@ def conflict(
     if unread:
         return Conflict.FILE_REMOVED, f"{min(unread)}, in which rows were looked up, is gone"
     for file in remaining:
-        if file.level >= change.output_level and file.file_name not in change.files_above:
+        if file.level >= change.closed_level and file.file_name not in change.files_above:
             return Conflict.OTHER, f"{file.file_name} appeared on level {file.level}"
     try:
         overlap = _overlap([*remaining, *change.after], key_of)

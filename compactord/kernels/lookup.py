@@ -26,7 +26,7 @@ from compactord.kernels.matching import Found
 from compactord.kernels.order import MergeOrder
 from compactord.kernels.precedence import precedence_words
 
-_NO_LEVEL = np.iinfo(np.int8).max
+_NO_LEVEL = np.iinfo(np.int16).max
 
 
 # Finds rows above by distinct keys, which ascend from call to call.
@@ -37,7 +37,7 @@ class Candidates:
     """The records of a window in the order of keys, each key's from first to last.
 
     Row numbers (`rows`) count the records of all `parts`; `starts` are the places in them where
-    keys begin, `levels` (int8) those of the records at all places. `columns` as `OrderedRecords`
+    keys begin, `levels` (int16) those of the records at all places. `columns` as `OrderedRecords`
     has them, with keys, sequence fields, sequence numbers and kinds. `ignores_deletes`: a retract
     is no state, as if it were not there.
     """
@@ -48,7 +48,7 @@ class Candidates:
         rows: Int64s,
         starts: Int64s,
         columns: Mapping[str, pa.Array],
-        levels: npt.NDArray[np.int8],
+        levels: npt.NDArray[np.int16],
         *,
         ignores_deletes: bool,
     ) -> None:

@@ -33,7 +33,7 @@ from compactord.kernels.records import Records
 from compactord.kernels.ties import MergeTree
 from compactord.kernels.window import Window, windows
 
-# The level of the file that a record is from (int8): a column of records that are to keep it.
+# The level of the file that a record is from (int16): a column of records that are to keep it.
 LEVEL = "_LEVEL"
 
 
@@ -132,7 +132,7 @@ class _Merge:
         parts = [batch for batches in window for batch in batches]
         if self._is_one_run(window):
             for batch in hand_on(parts):
-                is_before = fixed_values(batch.column(LEVEL), np.int8) == before_level
+                is_before = fixed_values(batch.column(LEVEL), np.int16) == before_level
                 fates = np.where(is_before, SAME, NEW).astype(np.int8)
                 yield MergedKeys(batch.drop_columns([LEVEL]), fates, ())
             return
@@ -155,7 +155,7 @@ class _Merge:
             rows, starts = self._ordered(window, columns, groups)
             # The keys that have a result: one in each row, in order.
             found = key_of_row[rows if starts is None else rows[starts]]
-        fates, befores = _before(key_of_row, fixed_values(levels, np.int8) == before_level)
+        fates, befores = _before(key_of_row, fixed_values(levels, np.int16) == before_level)
         records = OrderedRecords(parts, rows, starts, columns, self._keys, numbers)
         for batch in self._function.merge(records):
             those, found = np.split(found, [batch.num_rows])
@@ -171,7 +171,7 @@ class _Merge:
             name: concat_column([part.column(name) for part in parts])
             for name in dict.fromkeys([*self._compared_columns, SEQUENCE_NUMBER, VALUE_KIND])
         }
-        levels = fixed_values(concat_column([part.column(LEVEL) for part in parts]), np.int8)
+        levels = fixed_values(concat_column([part.column(LEVEL) for part in parts]), np.int16)
         if self._is_one_run(window):
             rows = starts = np.arange(len(levels))
         else:

@@ -19,6 +19,7 @@ import enum
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
+from compactord.errors import FormatError
 from compactord.model import (
     AppendCompaction,
     Compaction,
@@ -67,8 +68,8 @@ class PlanRequest:
     buckets whose full compaction is due under MINOR, too. `last_full_ms` holds full compactions
     that the caller remembers, on a clock of its own that shows `steady_ms` now. `final` names
     files made by the running command (`final_files`). `resting` are partitions that are skipped
-    for now. `is_expired` tells by statistics that a file has expired records. `looks_up_since`:
-    files of an older schema may hold a part of the states of their keys.
+    for now. `is_expired` tells by statistics that a file has expired records. `partial_schemas`:
+    files that have one of these may hold a part of the states of their keys.
     """
 
     kind: TableKind
@@ -84,7 +85,7 @@ class PlanRequest:
     final: Set[str] = frozenset()
     resting: Mapping[bytes, Rest] = field(default_factory=dict)
     is_expired: Callable[[DataFile], bool] = never_expired
-    looks_up_since: int = 0
+    partial_schemas: Set[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,7 +186,7 @@ def _plan_merge(bucket: BucketFiles, request: PlanRequest) -> BucketPlan:
     num_levels = level_count(highest, options.num_levels)
     strategy, is_due = _effective_strategy(bucket, request)
     pick: Pick | None
-    if _holds_parts(runs, num_levels, request):
+    if _holds_parts(runs, request):
         above = [run for run in runs if run.level > 0]
         pick = pick_runs(above, num_levels - 1, CompactReason.LOOKUP_BEGINS)
     elif strategy is Strategy.FULL:
@@ -221,15 +222,22 @@ def _plan_merge(bucket: BucketFiles, request: PlanRequest) -> BucketPlan:
     return BucketPlan(bucket=bucket.bucket, compactions=(compaction,), notes=tuple(notes))
 
 
-def _holds_parts(runs: Sequence[SortedRun], num_levels: int, request: PlanRequest) -> bool:
-    """Whether states of keys may be spread over levels, from before the table looked up."""
+def _holds_parts(runs: Sequence[SortedRun], request: PlanRequest) -> bool:
+    """Whether states of keys are spread over levels, from before the table looked up.
+
+    What is on the highest level hides nothing. Raises `FormatError` where whole states lie beside
+    parts: nobody knows which parts they have in them.
+    """
     above = [run for run in runs if run.level > 0]
-    return len(above) > 1 and any(
-        file.schema_id < request.looks_up_since
-        for run in above
-        if run.level < num_levels - 1
-        for file in run.files
-    )
+    middle = [file for run in above[:-1] for file in run.files]
+    parts = [file for file in middle if file.schema_id in request.partial_schemas]
+    if parts and len(parts) < len(middle):
+        raise FormatError(
+            parts[0].file_name,
+            "it was compacted while the table did not look keys up, others of its bucket while it "
+            "did: which rows they hold together cannot be told",
+        )
+    return bool(parts)
 
 
 def _has_waited(runs: Sequence[SortedRun], request: PlanRequest) -> bool:
@@ -239,7 +247,9 @@ def _has_waited(runs: Sequence[SortedRun], request: PlanRequest) -> bool:
         return False
     due_ms = request.now_local_ms - lookup.wait_ms
     created = [file.creation_time_ms for run in runs if run.level == 0 for file in run.files]
-    return any(ms is None or ms <= due_ms for ms in created)
+    now_ms = request.now_local_ms
+    # What comes from the future has waited for nobody knows how long.
+    return any(ms is None or not due_ms < ms <= now_ms for ms in created)
 
 
 def _merge_compaction(

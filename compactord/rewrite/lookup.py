@@ -18,6 +18,7 @@ from compactord.errors import FormatError
 from compactord.formats.keyrange import FLOATS
 from compactord.kernels.columns import Int64s
 from compactord.kernels.gather import gather
+from compactord.kernels.kinds import VALUE_KIND, is_retract
 from compactord.kernels.matching import Found
 from compactord.paimon.types import AtomicType
 from compactord.rewrite.reader import Input, InputFinder
@@ -33,8 +34,13 @@ class Lookup:
         held_bytes: int,
         *,
         expires: bool,
+        ignores_deletes: bool,
     ) -> None:
-        """`expires`: rows that have expired are not found. Raises as `Input.batches`."""
+        """`expires`: rows that have expired are not found; `ignores_deletes`: nor are retracts.
+
+        Raises as `Input.batches`.
+        """
+        self._ignores_deletes = ignores_deletes
         for each in (file for run in runs for file in run):
             each.stored.expect()
         for run in runs:
@@ -58,6 +64,8 @@ class Lookup:
             if not len(left):
                 break
             found = finder.find(keys if len(left) == keys.num_rows else keys.take(pa.array(left)))
+            if self._ignores_deletes:
+                found = _without_retracts(found)
             places.append(left[found.places])
             parts += found.rows
             left = np.delete(left, found.places)
@@ -70,6 +78,13 @@ class Lookup:
     def close(self) -> None:
         """Raises `FormatError` if what was read turns out to be damaged."""
         self._opened.close()
+
+
+def _without_retracts(found: Found) -> Found:
+    kept = [~is_retract(batch.column(VALUE_KIND)) for batch in found.rows]
+    rows = [batch.filter(pa.array(of)) for batch, of in zip(found.rows, kept, strict=True)]
+    places = found.places[np.concatenate([*kept, np.empty(0, np.bool_)])]
+    return Found(places, [batch for batch in rows if batch.num_rows])
 
 
 def _check_order(run: Sequence[Input]) -> None:

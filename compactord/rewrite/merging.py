@@ -199,8 +199,8 @@ def _file_run(
 
 
 def _with_level(batch: pa.RecordBatch, level: int) -> pa.RecordBatch:
-    levels = pa.array(np.full(batch.num_rows, level, np.int8))
-    return batch.append_column(pa.field(LEVEL, pa.int8(), nullable=False), levels)
+    levels = pa.array(np.full(batch.num_rows, level, np.int16))
+    return batch.append_column(pa.field(LEVEL, pa.int16(), nullable=False), levels)
 
 
 def _merge(

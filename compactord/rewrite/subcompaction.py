@@ -179,7 +179,7 @@ def _write_outputs(
             )
         else:
             budgets = _budgets(
-                subcompaction, sections, facts, reader, functions, decodes_ahead=threaded
+                subcompaction, sections, above, facts, reader, functions, decodes_ahead=threaded
             )
             writers = {
                 kind: _writer(subcompaction, facts, reader, budgets, each, encoding)
@@ -253,7 +253,9 @@ def _rows(
     expires = source.merge_engine != FIRST_ROW
     batch_rows = min(sizes.batch_rows for sizes in budgets)
     held_bytes = min(sizes.held_bytes for sizes in budgets)
-    with contextlib.closing(Lookup(runs, batch_rows, held_bytes, expires=expires)) as lookup:
+    ignores = source.ignore_delete and function.ignores_deletes
+    found = Lookup(runs, batch_rows, held_bytes, expires=expires, ignores_deletes=ignores)
+    with contextlib.closing(found) as lookup:
         # A merge of higher levels alone changes nothing.
         has_level_0 = any(file.level == 0 for file in source.files)
         find = lookup.find if source.looks_up and has_level_0 else None
@@ -291,6 +293,7 @@ def _copier(
 def _budgets(
     subcompaction: Subcompaction,
     sections: Sections,
+    above: InputReader,
     facts: InputProfile,
     reader: InputReader,
     functions: MergeFunctions,
@@ -299,7 +302,14 @@ def _budgets(
 ) -> tuple[Budget, ...]:
     """One per section of a merge, one for a concatenation, which has one file open at a time."""
     source = subcompaction.source
-    inputs = (each for section in sections for run in section for each in run)
+    inputs = [each for section in sections for run in section for each in run]
+    row_bytes, runs_above, largest_above = facts.row_bytes, 0, 0
+    if isinstance(source, MergeSpec) and source.above:
+        found = [Input(above, file) for run in source.above for file in run]
+        row_bytes = max(row_bytes, above.profile(found).row_bytes)
+        runs_above = len(source.above)
+        largest_above = max(each.file.size_bytes for each in found)
+        inputs += found
     largest = max(inputs, key=lambda each: each.file.size_bytes)
     open_bytes = largest.stored.open_bytes(largest.layout)
     held_bytes = largest.stored.held_bytes(largest.layout)
@@ -307,24 +317,24 @@ def _budgets(
     if reader.storage.capabilities.behind_network:
         upload_bytes = min(_UPLOAD_BYTES, sum(file.size_bytes for file in source.files))
     needs_all = has_changelog = False
-    above = 0
     if isinstance(source, MergeSpec):
         function = function_named(source.merge_engine, source.rules, functions)
         needs_all = function.needs is not Needs.LAST
         has_changelog = source.changelog is not None
-        above = len(source.above)
     return tuple(
         budget(
             subcompaction.memory_bytes - reader.fetcher.kept_bytes,
             Load(
                 runs=len(section),
-                row_bytes=facts.row_bytes,
+                row_bytes=row_bytes,
                 open_bytes=open_bytes,
-                largest_file=max(each.file.size_bytes for run in section for each in run),
+                largest_file=max(
+                    largest_above, *(each.file.size_bytes for run in section for each in run)
+                ),
                 decodes_ahead=decodes_ahead,
                 needs_all=needs_all,
                 has_changelog=has_changelog,
-                above=above,
+                above=runs_above,
                 held_bytes=held_bytes,
                 upload_bytes=upload_bytes,
             ),

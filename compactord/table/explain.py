@@ -144,8 +144,8 @@ def _why_picked(found: BucketFiles, compaction: Compaction, request: PlanRequest
             return f"{_LOOKED_UP}: readers wait for them"
         case CompactReason.LOOKUP_BEGINS:
             return (
-                f"the table looks up what keys have above since schema {request.looks_up_since}; "
-                "levels above 0 were compacted before that and are merged into one first"
+                "the table looks up what keys have above; levels above 0 were compacted before it "
+                "did and are merged into one first"
             )
 
 

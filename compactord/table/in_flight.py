@@ -54,7 +54,10 @@ class InFlight:
         snapshot_id: int = 0,
         partition: str = "",
     ) -> None:
-        level = compaction.output_level if isinstance(compaction, MergeCompaction) else 0
+        level, self._looks_up = 0, False
+        if isinstance(compaction, MergeCompaction):
+            self._looks_up = any(action.looks_up for action in compaction.actions)
+            level = 1 if self._looks_up else compaction.output_level
         self.number = number
         self.compaction = compaction
         self.subcompactions = tuple(subcompactions)
@@ -168,6 +171,7 @@ class InFlight:
                 outputs=tuple(output for result in results for output in result.outputs),
                 files_above=self._files_above,
                 only_read=only_read,
+                looks_up=self._looks_up,
                 index_entries=self._index_entries,
             ),
             stats=tuple(result.stats for result in results),

@@ -31,8 +31,8 @@ class OpenTable:
 
     `refusals` say why it is not supported; only tables without any are compacted. `formats` are
     those of its new files, `readable` those that can be read. `keeps_encoding`: whether files are
-    to be encoded as the table's own options say, not otherwise for this run. `looks_up_since`: the
-    first schema from which on every schema looks up (0: all do, or it makes no difference).
+    to be encoded as the table's own options say, not otherwise for this run. `partial_schemas`:
+    those of the history under which compactions left parts of states (none if it is no matter).
     """
 
     access: TableAccess
@@ -46,7 +46,7 @@ class OpenTable:
     keeps_encoding: bool
     readable: Formats = field(compare=False, repr=False)
     history: SchemaHistory = field(compare=False, repr=False)
-    looks_up_since: int = 0
+    partial_schemas: frozenset[int] = frozenset()
 
     @property
     def storage(self) -> Storage:
@@ -118,22 +118,20 @@ def open_table(
     if table.refusals:
         raise UnsupportedTable(access.ref.full_name, table.refusals)
     if known is not None and known.schema == schema:
-        return replace(table, history=known.history, looks_up_since=known.looks_up_since)
-    return replace(table, looks_up_since=_looks_up_since(table))
+        return replace(table, history=known.history, partial_schemas=known.partial_schemas)
+    return replace(table, partial_schemas=_partial_schemas(table))
 
 
-def _looks_up_since(table: OpenTable) -> int:
-    """Until then a compaction might leave parts of a key's state on several levels.
+def _partial_schemas(table: OpenTable) -> frozenset[int]:
+    """Older schemas that did not look up: a key's state may be on several levels.
 
     Where the newest record is the whole state, it makes no difference.
     """
     lookup = table.options.compaction.lookup
-    since = table.schema.id
     if lookup is None or lookup.upgrades:
-        return 0
-    while since and parse_options(table.history.schema(since - 1)).compaction.lookup is not None:
-        since -= 1
-    return since
+        return frozenset()
+    older = map(table.history.schema, range(table.schema.id))
+    return frozenset(each.id for each in older if parse_options(each).compaction.lookup is None)
 
 
 def describe_table(

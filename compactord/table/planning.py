@@ -107,7 +107,7 @@ class StatePlanner:
             last_full_ms=context.last_full_ms,
             final=context.final,
             resting=context.resting,
-            looks_up_since=table.looks_up_since,
+            partial_schemas=table.partial_schemas,
             is_expired=expired_files(table, now_s=context.now_ms // 1000, zone=context.zone),
         )
 

@@ -169,6 +169,12 @@ def test_a_key_that_cannot_be_read_is_told_with_its_file(bound: str) -> None:
     assert _found(live=[A, B, replace(damaged, level=0)]) is None, "it is compared with nothing"
 
 
+def test_a_stranger_below_the_output_level_hides_what_was_looked_up() -> None:
+    change = replace(CHANGE, looks_up=True)
+    assert _why(change, live=[A, B, _file("stranger", level=4)]) == "stranger appeared on level 4"
+    assert _why(change, live=[A, B, _file("stranger", level=0)]) is None
+
+
 @pytest.mark.parametrize(("live", "is_valid"), [(("seen",), True), ((), False)])
 def test_a_file_in_which_rows_were_looked_up_must_still_be_live(live, is_valid) -> None:
     above = [_file(name, level=5, keys=(20, 30)) for name in live]

@@ -28,7 +28,7 @@ SCHEMA = pa.schema(
         pa.field("k", pa.int64(), nullable=False),
         pa.field("v", pa.string()),
         pa.field("w", pa.float64()),
-        pa.field(LEVEL, pa.int8(), nullable=False),
+        pa.field(LEVEL, pa.int16(), nullable=False),
     ]
 )
 

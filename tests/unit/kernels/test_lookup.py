@@ -30,7 +30,7 @@ SCHEMA = pa.schema(
         pa.field("_VALUE_KIND", pa.int8(), nullable=False),
         pa.field("k", pa.int64(), nullable=False),
         pa.field("v", pa.int64()),
-        pa.field(LEVEL, pa.int8(), nullable=False),
+        pa.field(LEVEL, pa.int16(), nullable=False),
     ]
 )
 ALL = ChangelogRule(compared=None)

@@ -77,6 +77,59 @@ def test_each_change_is_told_once(engine, options, full_at):
     assert len(seen) > 1, "rows were looked up on higher levels"
 
 
+def _alter(storage: Storage, table: TableRef, schema_id: int, options: dict[str, str]) -> None:
+    path = paths.schema_path(table.root, schema_id - 1)
+    older = json.loads(storage.read(path))
+    newer = {**older, "id": schema_id, "options": older["options"] | options}
+    storage.overwrite(paths.schema_path(table.root, schema_id), json.dumps(newer).encode())
+
+
+@pytest.mark.parametrize(
+    "alterations",
+    [
+        [{"num-sorted-run.compaction-trigger": "8"}],
+        [{"changelog-producer": "none"}, LOOKUP],
+    ],
+    ids=["more levels", "off and on"],
+)
+def test_whole_states_are_never_merged_with_what_they_have_in_them(alterations):
+    storage = MemoryStorage()
+    table = builders.keyed_table(storage, WHERE, buckets=1, options=SUMS)
+    writer = builders.writer(storage, table)
+    writer.write(rows_of([(key, 1) for key in range(5000)]))
+    builders.compact(storage, table, strategy=Strategy.FULL)
+    _alter(storage, table, 1, LOOKUP)
+    writer.write(rows_of([(key, 10) for key in range(3)]))
+    builders.compact(storage, table)
+    assert _levels(storage, table) == [4, 5]
+    for number, options in enumerate(alterations, 2):
+        _alter(storage, table, number, options)
+    writer.write(rows_of([(4000, 100)]))
+    builders.compact(storage, table)
+    builders.compact(storage, table, strategy=Strategy.FULL)
+    sums = dict.fromkeys(range(5000), 1) | dict.fromkeys(range(3), 11) | {4000: 101}
+    assert builders.read_keyed(storage, table) == sums
+    assert builders.read_changes(storage, table)[-2:] == [(1, 4000, 1), (2, 4000, 101)]
+
+
+def test_whole_states_beside_parts_are_left_alone():
+    storage = MemoryStorage()
+    table = builders.keyed_table(storage, WHERE, buckets=1, options={**SUMS, **LOOKUP})
+    writer = builders.writer(storage, table)
+    writer.write(rows_of([(key, 1) for key in range(90_000)]))
+    builders.compact(storage, table, strategy=Strategy.FULL)
+    writer.write(rows_of([(key, 10) for key in range(5000)]))
+    builders.compact(storage, table)
+    _alter(storage, table, 1, {"changelog-producer": "none"})
+    builders.writer(storage, table).write(rows_of([(key, 10) for key in range(3)]))
+    builders.compact(storage, table, overrides={"compaction.force-up-level-0": "true"})
+    assert _levels(storage, table) == [3, 4, 5]
+    _alter(storage, table, 2, LOOKUP)
+    writer.write(rows_of([(1, 1)]))
+    builders.compact(storage, table)
+    assert _levels(storage, table) == [0, 3, 4, 5]
+
+
 def test_what_was_compacted_before_a_table_looked_up_is_merged_first():
     storage = MemoryStorage()
     table = builders.keyed_table(storage, WHERE, buckets=1, options=SUMS)
@@ -86,13 +139,7 @@ def test_what_was_compacted_before_a_table_looked_up_is_merged_first():
     writer.write(rows_of([(key, 10) for key in range(5)]))
     builders.compact(storage, table, overrides={"compaction.force-up-level-0": "true"})
     assert _levels(storage, table) == [4, 5]
-    path = paths.schema_path(table.root, 0)
-    schema = json.loads(storage.read(path))
-    options = schema["options"] | LOOKUP
-    storage.overwrite(
-        paths.schema_path(table.root, 1),
-        json.dumps({**schema, "id": 1, "options": options}).encode(),
-    )
+    _alter(storage, table, 1, LOOKUP)
     writer.write(rows_of([(key, 100) for key in range(8)]))
     builders.compact(storage, table)
     sums = (
@@ -106,6 +153,17 @@ def test_what_was_compacted_before_a_table_looked_up_is_merged_first():
     ]
     builders.compact(storage, table, strategy=Strategy.FULL)
     assert builders.read_keyed(storage, table) == sums
+
+
+def test_levels_may_be_very_many():
+    storage = MemoryStorage()
+    options = {**LOOKUP, **SUMS, "num-levels": "500"}
+    table = builders.keyed_table(storage, WHERE, buckets=1, options=options)
+    writer = builders.writer(storage, table)
+    for _ in range(3):
+        writer.write(rows_of([(key, 1) for key in range(10)]))
+        builders.compact(storage, table, strategy=Strategy.FULL)
+    assert builders.read_keyed(storage, table) == dict.fromkeys(range(10), 3)
 
 
 def test_level_0_may_wait_where_lookups_are_gentle():
