@@ -6,7 +6,7 @@ yields no row changes nothing: there Java fails.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -42,6 +42,30 @@ class MergedKeys(NamedTuple):
     rows: pa.RecordBatch
     fates: npt.NDArray[np.int8] = np.empty(0, np.int8)
     before: Sequence[pa.RecordBatch] = ()
+
+
+def keys_with_before(
+    batches: Iterator[pa.RecordBatch],
+    keys: Int64s,
+    fates: npt.NDArray[np.int8],
+    before_rows: Int64s,
+    parts: Sequence[pa.RecordBatch],
+    columns: Mapping[str, pa.Array],
+) -> Iterator[MergedKeys]:
+    """The results of a merge function beside what their keys had before.
+
+    `keys` (int64): the numbers of the keys that have a result, one in each row of the batches.
+    `fates` and `before_rows` are by the number of a key: as in `MergedKeys`, and the row number of
+    its record before, counted over `parts`; `columns` are concatenated already.
+    """
+    for batch in batches:
+        those, keys = np.split(keys, [batch.num_rows])
+        of_batch = fates[those]
+        merged = before_rows[those[of_batch == MERGED]]
+        yield MergedKeys(
+            batch, of_batch, tuple(gather(parts, merged, columns)) if len(merged) else ()
+        )
+    assert not len(keys), "a function returns one row for each key"
 
 
 def changelog_rows(keys: MergedKeys, rule: ChangelogRule) -> Iterator[pa.RecordBatch]:

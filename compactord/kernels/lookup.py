@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from compactord.errors import TaskError
-from compactord.kernels.changelog import FIRST, MERGED, NEW, SAME, MergedKeys
+from compactord.kernels.changelog import FIRST, MERGED, NEW, SAME, MergedKeys, keys_with_before
 from compactord.kernels.columns import Bools, Int64s, stretch_starts
 from compactord.kernels.functions.base import MergeFunction, Needs, OrderedRecords
 from compactord.kernels.gather import concat_column, gather
@@ -194,13 +194,9 @@ def _merged(
         folds_all=folds_all,
     )
     fates = _fates(records, is_first_row=function.needs is Needs.FIRST)
-    for batch in function.merge(ordered):
-        those, found = np.split(found, [batch.num_rows])
-        of_batch = fates[those]
-        merged = records.state[those[of_batch == MERGED]]
-        before = tuple(gather(records.parts, merged, records.columns)) if len(merged) else ()
-        yield MergedKeys(batch, of_batch, before)
-    assert not len(found), "a function returns one row for each key"
+    yield from keys_with_before(
+        function.merge(ordered), found, fates, records.state, records.parts, records.columns
+    )
 
 
 def _fates(records: Candidates, *, is_first_row: bool) -> npt.NDArray[np.int8]:

@@ -21,10 +21,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from compactord.errors import TaskError
-from compactord.kernels.changelog import MERGED, NEW, SAME, MergedKeys
+from compactord.kernels.changelog import MERGED, NEW, SAME, MergedKeys, keys_with_before
 from compactord.kernels.columns import Bools, Int64s, fixed_values
 from compactord.kernels.functions.base import MergeFunction, Needs, OrderedRecords
-from compactord.kernels.gather import MAX_CONCAT_BYTES, concat_column, fits, gather, hand_on
+from compactord.kernels.gather import MAX_CONCAT_BYTES, concat_column, fits, hand_on
 from compactord.kernels.grouping import Groups, group_rows, key_numbers, last_rows
 from compactord.kernels.kinds import SEQUENCE_NUMBER, VALUE_KIND, is_retract
 from compactord.kernels.lookup import Candidates, Find, looked_up
@@ -157,13 +157,8 @@ class _Merge:
             found = key_of_row[rows if starts is None else rows[starts]]
         fates, befores = _before(key_of_row, fixed_values(levels, np.int16) == before_level)
         records = OrderedRecords(parts, rows, starts, columns, self._keys, numbers)
-        for batch in self._function.merge(records):
-            those, found = np.split(found, [batch.num_rows])
-            of_batch = fates[those]
-            merged = befores[those[of_batch == MERGED]]
-            earlier = tuple(gather(parts, merged, columns)) if len(merged) else ()
-            yield MergedKeys(batch, of_batch, earlier)
-        assert not len(found), "a function returns one row for each key"
+        results = self._function.merge(records)
+        yield from keys_with_before(results, found, fates, befores, parts, columns)
 
     def looked_up(self, window: Window, find: Find | None) -> Iterator[MergedKeys]:
         parts = [batch for batches in window for batch in batches]

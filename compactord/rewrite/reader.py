@@ -49,7 +49,7 @@ class InputReader:
 
     `row_range` None: whole files are read. `older` are the older schemas that files may have.
     `expiry` None: no record expires.
-    `counts` increases as batches are returned.
+    `counts` increases as batches are returned, `found` as rows are looked up.
     """
 
     def __init__(
@@ -66,6 +66,7 @@ class InputReader:
         self.formats = formats
         self.expiry = expiry
         self.counts = ReadCounts()
+        self.found = ReadCounts()
         self.fetcher = Fetcher(storage)
         self._older = older
         self.use(layout)
@@ -168,7 +169,7 @@ class Input:
         """Finds the file's rows by their keys; `expires`: expired records are not found."""
         stored = self.stored.finder(self.layout, batch_rows, held_bytes)
         return InputFinder(
-            self, stored, self._reader.counts, self._reader.expiry if expires else None
+            self, stored, self._reader.found, self._reader.expiry if expires else None
         )
 
     def converted(self, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -224,7 +225,7 @@ class Input:
 class InputFinder:
     """A `Finder` of an input: its rows are those of `Input.batches`.
 
-    The reader's counts increase by what was found and the bytes that were read.
+    What the reader has `found` increases by the rows, and by the bytes that were read.
     """
 
     def __init__(

@@ -45,7 +45,7 @@ from compactord.rewrite.merging import Emitted, merged_rows
 from compactord.rewrite.meter import Meter
 from compactord.rewrite.outputs import Outputs, OutputSeries
 from compactord.rewrite.pipeline import Decoding, Encoding, use_threads
-from compactord.rewrite.reader import Input, InputReader, Sections
+from compactord.rewrite.reader import Input, InputReader, Section, Sections
 from compactord.rewrite.writer import GroupSize, RollingWriter
 from compactord.storage.base import Storage
 from compactord.storage.metered import tallied
@@ -118,10 +118,8 @@ def rewrite(
     storage, tally = _opened(subcompaction)
     reader = _reader(subcompaction, storage, formats, clock)
     outputs = Outputs(storage=storage, unique_name=subcompaction.owner.unique_name(), clock=clock)
-    # What is looked up is counted by itself.
-    above = _reader(subcompaction, storage, formats, clock)
-    with contextlib.closing(reader), contextlib.closing(above):
-        _write_outputs(subcompaction, reader, above, outputs, functions, threaded)
+    with contextlib.closing(reader):
+        _write_outputs(subcompaction, reader, outputs, functions, threaded)
     written = tuple(outputs.finished)
     return SubcompactionResult(
         compaction=subcompaction.compaction,
@@ -130,7 +128,7 @@ def rewrite(
         stats=RewriteStats(
             rows_in=reader.counts.rows,
             rows_out=sum(file.row_count for file in data_files(written)),
-            bytes_in=reader.counts.size_bytes + above.counts.size_bytes,
+            bytes_in=reader.counts.size_bytes + reader.found.size_bytes,
             bytes_out=sum(output.file.file_size for output in written),
             cpu_s=meter.cpu_s(),
             peak_rss_bytes=meter.peak_rss_bytes(),
@@ -142,7 +140,6 @@ def rewrite(
 def _write_outputs(
     subcompaction: Subcompaction,
     reader: InputReader,
-    above: InputReader,
     outputs: Outputs,
     functions: MergeFunctions,
     threaded: bool | None,
@@ -153,7 +150,7 @@ def _write_outputs(
     facts = reader.profile(inputs)
     layout = reader.layout.with_dictionaries(facts.dictionaries)
     reader.use(layout)
-    above.use(layout)
+    above = _above(subcompaction.source, reader)
     if threaded is None:
         threaded = use_threads(sum(file.size_bytes for file in files))
     with (
@@ -215,11 +212,14 @@ def _opened(subcompaction: Subcompaction) -> tuple[Storage, RequestTally]:
     return tallied(subcompaction.storage.open(), tally), tally
 
 
+def _above(source: MergeSpec | ConcatSpec, reader: InputReader) -> Section:
+    """The runs in which rows are looked up."""
+    runs = source.above if isinstance(source, MergeSpec) else ()
+    return tuple(tuple(Input(reader, file) for file in run) for run in runs)
+
+
 def _reader(
-    subcompaction: Subcompaction,
-    storage: Storage,
-    formats: Formats,
-    clock: Clock,
+    subcompaction: Subcompaction, storage: Storage, formats: Formats, clock: Clock
 ) -> InputReader:
     fields, source = subcompaction.fields, subcompaction.source
     layout, bounds, expire = append_layout(fields), None, None
@@ -239,7 +239,7 @@ def _reader(
 def _rows(
     source: MergeSpec | ConcatSpec,
     sections: Sections,
-    above: InputReader,
+    above: Section,
     functions: MergeFunctions,
     decoding: Decoding,
     budgets: Sequence[Budget],
@@ -248,13 +248,12 @@ def _rows(
         yield from _concatenated(sections[0][0], decoding, budgets[0])
         return
     function = function_named(source.merge_engine, source.rules, functions)
-    runs = [[Input(above, file) for file in run] for run in source.above]
     # That a row has expired does not make a later one the first.
     expires = source.merge_engine != FIRST_ROW
     batch_rows = min(sizes.batch_rows for sizes in budgets)
     held_bytes = min(sizes.held_bytes for sizes in budgets)
     ignores = source.ignore_delete and function.ignores_deletes
-    found = Lookup(runs, batch_rows, held_bytes, expires=expires, ignores_deletes=ignores)
+    found = Lookup(above, batch_rows, held_bytes, expires=expires, ignores_deletes=ignores)
     with contextlib.closing(found) as lookup:
         # A merge of higher levels alone changes nothing.
         has_level_0 = any(file.level == 0 for file in source.files)
@@ -293,7 +292,7 @@ def _copier(
 def _budgets(
     subcompaction: Subcompaction,
     sections: Sections,
-    above: InputReader,
+    above: Section,
     facts: InputProfile,
     reader: InputReader,
     functions: MergeFunctions,
@@ -303,11 +302,10 @@ def _budgets(
     """One per section of a merge, one for a concatenation, which has one file open at a time."""
     source = subcompaction.source
     inputs = [each for section in sections for run in section for each in run]
-    row_bytes, runs_above, largest_above = facts.row_bytes, 0, 0
-    if isinstance(source, MergeSpec) and source.above:
-        found = [Input(above, file) for run in source.above for file in run]
-        row_bytes = max(row_bytes, above.profile(found).row_bytes)
-        runs_above = len(source.above)
+    row_bytes, largest_above = facts.row_bytes, 0
+    found = [each for run in above for each in run]
+    if found:
+        row_bytes = max(row_bytes, reader.profile(found).row_bytes)
         largest_above = max(each.file.size_bytes for each in found)
         inputs += found
     largest = max(inputs, key=lambda each: each.file.size_bytes)
@@ -334,7 +332,7 @@ def _budgets(
                 decodes_ahead=decodes_ahead,
                 needs_all=needs_all,
                 has_changelog=has_changelog,
-                above=runs_above,
+                above=len(above),
                 held_bytes=held_bytes,
                 upload_bytes=upload_bytes,
             ),

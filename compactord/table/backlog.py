@@ -309,11 +309,7 @@ class TableBacklog:
             later_ms = context.steady_ms + _REPLAN_MS
             self._recheck_ms[bucket] = due_ms if due_ms > context.steady_ms else later_ms
         elif isinstance(found, BucketFiles) and (wait_ms := _level_0_wait_ms(planner)) is not None:
-            times = [
-                NULL if f.creation_time_ms is None else f.creation_time_ms
-                for f in found.files
-                if f.level == 0
-            ]
+            times = [file.created_ms for file in found.files if file.level == 0]
             if times:
                 self._recheck_ms[bucket] = _created_ms(times, 0, planner.request) + wait_ms
 

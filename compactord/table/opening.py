@@ -31,8 +31,7 @@ class OpenTable:
 
     `refusals` say why it is not supported; only tables without any are compacted. `formats` are
     those of its new files, `readable` those that can be read. `keeps_encoding`: whether files are
-    to be encoded as the table's own options say, not otherwise for this run. `partial_schemas`:
-    those of the history under which compactions left parts of states (none if it is no matter).
+    to be encoded as the table's own options say, not otherwise for this run.
     """
 
     access: TableAccess
@@ -46,7 +45,6 @@ class OpenTable:
     keeps_encoding: bool
     readable: Formats = field(compare=False, repr=False)
     history: SchemaHistory = field(compare=False, repr=False)
-    partial_schemas: frozenset[int] = frozenset()
 
     @property
     def storage(self) -> Storage:
@@ -69,6 +67,18 @@ class OpenTable:
     def manifests(self) -> str:
         """The source of partitions and keys, for errors."""
         return paths.manifest_folder(self.ref.location)
+
+    @property
+    def partial_schemas(self) -> frozenset[int]:
+        """Older schemas that did not look up: a key's state may be on several levels.
+
+        Where the newest record is the whole state, it makes no difference.
+        """
+        lookup = self.options.compaction.lookup
+        if lookup is None or lookup.upgrades:
+            return frozenset()
+        older = map(self.history.schema, range(self.schema.id))
+        return frozenset(each.id for each in older if parse_options(each).compaction.lookup is None)
 
     def bucket_folder(self, bucket: BucketId) -> str:
         return paths.bucket_folder(
@@ -118,20 +128,8 @@ def open_table(
     if table.refusals:
         raise UnsupportedTable(access.ref.full_name, table.refusals)
     if known is not None and known.schema == schema:
-        return replace(table, history=known.history, partial_schemas=known.partial_schemas)
-    return replace(table, partial_schemas=_partial_schemas(table))
-
-
-def _partial_schemas(table: OpenTable) -> frozenset[int]:
-    """Older schemas that did not look up: a key's state may be on several levels.
-
-    Where the newest record is the whole state, it makes no difference.
-    """
-    lookup = table.options.compaction.lookup
-    if lookup is None or lookup.upgrades:
-        return frozenset()
-    older = map(table.history.schema, range(table.schema.id))
-    return frozenset(each.id for each in older if parse_options(each).compaction.lookup is None)
+        return replace(table, history=known.history)
+    return table
 
 
 def describe_table(

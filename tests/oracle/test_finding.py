@@ -70,4 +70,4 @@ def test_rows_are_found_in_a_file_of_java(
                 ]
         # Floats have no bounds; in an object store small gaps are read through.
         most = file.size_bytes * (1.1 if key.startswith("DOUBLE") else 0.4 if is_remote else 0.3)
-        assert 0 < reader.counts.size_bytes < most
+        assert 0 < reader.found.size_bytes < most

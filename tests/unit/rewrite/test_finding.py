@@ -114,7 +114,7 @@ def test_found_rows_are_those_of_a_merge(
                     assert rows.equals(
                         whole.take(pa.array([row_of[key] for key in expected], pa.int64()))
                     )
-            assert (reader.counts.size_bytes > 0) == (reader.counts.rows > 0)
+            assert (reader.found.size_bytes > 0) == (reader.found.rows > 0)
 
 
 @pytest.mark.parametrize("name", ["another format", "latest schema"])

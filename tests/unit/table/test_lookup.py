@@ -14,7 +14,7 @@ from compactord.paimon.table import TableRef
 from compactord.plan.table import Strategy
 from compactord.state.table_state import load_state
 from compactord.storage.base import Storage
-from compactord.table.opening import open_table
+from compactord.table.opening import describe_table, open_table
 from compactord.table.planning import plan_context, plan_state
 from compactord.table.report import action_text
 from compactord.table.request import CompactRequest
@@ -140,6 +140,9 @@ def test_what_was_compacted_before_a_table_looked_up_is_merged_first():
     builders.compact(storage, table, overrides={"compaction.force-up-level-0": "true"})
     assert _levels(storage, table) == [4, 5]
     _alter(storage, table, 1, LOOKUP)
+    access = table_in_folder(storage, table)
+    # Commands that only read say it, too.
+    assert describe_table(access, access.newest_schema(), {}).partial_schemas == {0}
     writer.write(rows_of([(key, 100) for key in range(8)]))
     builders.compact(storage, table)
     sums = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from compactord.errors import FormatError
 from compactord.formats.parquet.assembly import footer_of
 from compactord.formats.parquet.structs import Chunk, File, Group
 from compactord.model import InputFile
@@ -122,6 +123,23 @@ def decoded(table: pa.Table) -> pa.Table:
 
 def footer_leaf(path: Path, column: str) -> int:
     return int(pq.ParquetFile(path).schema.names.index(column))
+
+
+def refusals_of_damaged_indexes(path: Path, column: str, check: Callable[[], None]) -> list[str]:
+    """What is refused while a bit of the column's page indexes is flipped; else `check` holds."""
+    sound = path.read_bytes()
+    refused = []
+    for start, size in indexes(path, footer_leaf(path, column)).values():
+        for bit in range(0, 8 * size, max(5, 8 * size // 60)):
+            damaged = bytearray(sound)
+            damaged[start + bit // 8] ^= 1 << bit % 8
+            path.write_bytes(damaged)
+            try:
+                check()
+            except FormatError as error:
+                refused.append(str(error))
+    assert all(str(path) in error for error in refused)
+    return refused
 
 
 def indexes(path: Path, leaf: int) -> dict[int, tuple[int, int]]:
