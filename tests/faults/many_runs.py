@@ -7,17 +7,14 @@ All chance comes from the seed of a run, which is printed with what it lost.
 
 from __future__ import annotations
 
-import argparse
 import errno
-import logging
 import random
 import sys
-
-import structlog
 
 from compactord.errors import AccessDenied, StorageError, StoreFull, TransientStorageError
 from tests.retained import maintain, retained
 from tests.storages import Fault, FaultyStorage, MemoryStorage
+from tests.tools.seeds import run_seeds
 
 ERRORS: tuple[type[StorageError] | int, ...] = (
     errno.EIO,
@@ -55,23 +52,5 @@ def run(seed: int) -> None:
     given.check_tidy(storage, table, "at the end")
 
 
-def main() -> int:
-    """Print the seeds of runs that went wrong; 1 if any did."""
-    parser = argparse.ArgumentParser(prog="python -m tests.faults.many_runs")
-    parser.add_argument("--runs", type=int, default=1000, metavar="N")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the first")
-    arguments = parser.parse_args()
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
-    wrong = 0
-    for seed in range(arguments.seed, arguments.seed + arguments.runs):
-        try:
-            run(seed)
-        except (AssertionError, StorageError) as error:
-            wrong += 1
-            print(f"seed {seed}: {type(error).__name__}: {str(error)[:300]}", flush=True)
-    print(f"{wrong} of {arguments.runs} runs went wrong")
-    return 1 if wrong else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_seeds("tests.faults.many_runs", run, AssertionError, StorageError))

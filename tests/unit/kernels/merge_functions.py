@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,16 @@ import pyarrow as pa
 
 from compactord.kernels.functions.base import Needs, OrderedRecords
 from compactord.kernels.merge import merge_runs
+
+
+def batches_of(run: Sequence[Sequence[Any]], schema: pa.Schema, rows: int) -> list[pa.RecordBatch]:
+    """The rows of a run in batches of so many."""
+    found = []
+    for first in range(0, len(run), rows):
+        columns = list(zip(*run[first : first + rows], strict=True))
+        arrays = [pa.array(c, t) for c, t in zip(columns, schema.types, strict=True)]
+        found.append(pa.RecordBatch.from_arrays(arrays, schema=schema))
+    return found
 
 
 def merged_rows(*arguments: Any, **how: Any) -> Iterator[pa.RecordBatch]:

@@ -17,7 +17,7 @@ from compactord.kernels.functions.every_record import EveryRecord
 from compactord.kernels.merge import LEVEL, Levels, merge_runs
 from compactord.kernels.order import MergeOrder
 from compactord.paimon.merge_rules import ChangelogRule
-from tests.unit.kernels.merge_functions import merged_rows
+from tests.unit.kernels.merge_functions import batches_of, merged_rows
 
 TOP = 5
 NAN = float("nan")
@@ -47,15 +47,6 @@ class Row(NamedTuple):
     def values(self, compared: Sequence[str]) -> tuple[Any, ...]:
         values = {"k": self.key, "v": self.text, "w": repr(self.number)}
         return tuple(values[name] for name in compared)
-
-
-def _batches(run: Sequence[Row], rows: int) -> list[pa.RecordBatch]:
-    found = []
-    for first in range(0, len(run), rows):
-        columns = list(zip(*run[first : first + rows], strict=True))
-        arrays = [pa.array(c, t) for c, t in zip(columns, SCHEMA.types, strict=True)]
-        found.append(pa.RecordBatch.from_arrays(arrays, schema=SCHEMA))
-    return found
 
 
 def _definition(
@@ -98,7 +89,7 @@ def _changelog(
     window_rows: int,
     passes: int,
 ) -> list[tuple[Any, ...]]:
-    opened = [iter(_batches(run, 3)) for run in runs]
+    opened = [iter(batches_of(run, SCHEMA, 3)) for run in runs]
     how = {"window_rows": window_rows, "window_bytes": 1 << 20}
     kept = MergeOrder(key_columns=("k",))
     for _ in range(passes):

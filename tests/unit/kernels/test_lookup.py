@@ -22,7 +22,7 @@ from compactord.kernels.matching import Found
 from compactord.kernels.merge import LEVEL, Levels, merge_runs
 from compactord.kernels.order import MergeOrder
 from compactord.paimon.merge_rules import ChangelogRule, ColumnRule, MergeRules
-from tests.unit.kernels.merge_functions import merged_rows
+from tests.unit.kernels.merge_functions import batches_of, merged_rows
 
 SCHEMA = pa.schema(
     [
@@ -62,15 +62,6 @@ class Row(NamedTuple):
 
     def told(self, kind: int | None = None) -> tuple[int, int, int, int]:
         return (self.sequence, self.kind if kind is None else kind, self.key, self.value)
-
-
-def _batches(run: Sequence[Row], rows: int) -> list[pa.RecordBatch]:
-    found = []
-    for first in range(0, len(run), rows):
-        columns = list(zip(*run[first : first + rows], strict=True))
-        arrays = [pa.array(c, t) for c, t in zip(columns, SCHEMA.types, strict=True)]
-        found.append(pa.RecordBatch.from_arrays(arrays, schema=SCHEMA))
-    return found
 
 
 def _merged(engine: str, records: Sequence[Row], *, ignore_delete: bool) -> Row | None:
@@ -157,10 +148,10 @@ def _looked_up(
         asked.extend(wanted)
         places = [place for place, key in enumerate(wanted) if key in by_key]
         rows = [by_key[wanted[place]] for place in places]
-        batches = [batch.drop_columns([LEVEL]) for batch in _batches(rows, 2)]
+        batches = [batch.drop_columns([LEVEL]) for batch in batches_of(rows, SCHEMA, 2)]
         return Found(np.array(places, np.int64), batches)
 
-    opened = [iter(_batches(run, 3)) for run in runs]
+    opened = [iter(batches_of(run, SCHEMA, 3)) for run in runs]
     how = {"window_rows": window_rows, "window_bytes": 1 << 20}
     for _ in range(passes):
         kept = MergeOrder(key_columns=("k",))
