@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 
 from compactord import ids
+from compactord.clock import SystemClock
 from compactord.paimon.snapshot import CommitKind, read_snapshot, snapshot_ids
 from compactord.paimon.table import TableRef
 from compactord.storage.local import LocalStorage
@@ -150,7 +151,8 @@ def _compact(path: str) -> None:
     is_last = False
     while not is_last:
         is_last = not _is_open(sys.stdin.fileno())
-        totals = builders.compact(LOCAL, table, owner=ids.this_process())
+        # Its pauses are real: without them one process can lose every attempt to a fast writer.
+        totals = builders.compact(LOCAL, table, owner=ids.this_process(), clock=SystemClock())
         assert not totals.failures, totals.failures
 
 
