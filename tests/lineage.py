@@ -177,7 +177,6 @@ class Lineage:
             upgraded=(),
             outputs=(Output(DATA, output),),
             files_above=frozenset(f.file_name for f in known if f.level >= level),
-            index_entries=(),
         )
 
     def data_path(self, bucket: int, file: DataFile) -> str:

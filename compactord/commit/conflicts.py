@@ -10,13 +10,14 @@ output level or above (whether deletes were dropped depends on the files above).
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from compactord.commit.attempt import CommitSettings
 from compactord.commit.changes import BucketChange, Conflict, DroppedChange
 from compactord.errors import CommitUnknown, FormatError
 from compactord.paimon.data_file import DataFile
+from compactord.paimon.deletion_vectors import VectorRef
 from compactord.state.table_state import TableState
 
 
@@ -41,7 +42,7 @@ def still_valid(
             change,
             live=live,
             total_buckets=summary.total_buckets if summary.file_count else None,
-            index_entries=state.index_entries(change.bucket),
+            vectors=state.indexes.vectors(change.bucket),
             key_of=settings.key_of,
         )
         if found is None:
@@ -69,12 +70,12 @@ def conflict(
     *,
     live: Sequence[DataFile],
     total_buckets: int | None,
-    index_entries: tuple[bytes, ...],
+    vectors: Mapping[str, VectorRef],
     key_of: Callable[[bytes], Any] | None,
 ) -> tuple[Conflict, str] | None:
     """Why `change` must not be published in a bucket that now has the files `live`, or None.
 
-    `index_entries` are those that `BucketChange` has, now.
+    `vectors` are the deletion vectors of the bucket now.
     `total_buckets` is None if the bucket has no file any more; `key_of` makes serialised keys
     comparable and is None for tables without a primary key.
     """
@@ -87,8 +88,8 @@ def conflict(
             is_empty = total_buckets is None
             gone = Conflict.PARTITION_EXPIRED if is_empty else Conflict.FILE_REMOVED
             return gone, f"input {file.file_name} of level {file.level} is no longer live"
-    if index_entries != change.index_entries:
-        return Conflict.DV_CHANGED, "the bucket's index entries have changed"
+    if any(vectors.get(name) != ref for name, ref in change.vectors.items()):
+        return Conflict.DV_CHANGED, "the deletion vectors of what was read have changed"
     before = {file.file_name for file in change.before}
     if key_of is None:
         return None

@@ -90,7 +90,6 @@ def bucket_changes(entries: Sequence[ManifestEntry]) -> list[BucketChange]:
             upgraded=(),
             outputs=tuple(Output(DATA, entry.file) for entry in added),
             files_above=frozenset(),
-            index_entries=(),
         )
         for bucket, added in of_bucket.items()
     ]

@@ -22,9 +22,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 
-from compactord.model import CompactReason
 from compactord.paimon.data_file import DataFile, FileSource
 from compactord.paimon.options.table_options import CompactionOptions
+from compactord.reasons import CompactReason
 
 # BucketedAppendCompactManager.FULL_COMPACT_MIN_FILE.
 FULL_MIN_FILES = 3

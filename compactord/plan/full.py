@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Set
 
-from compactord.model import CompactReason, SortedRun
+from compactord.model import SortedRun
 from compactord.paimon.data_file import DataFile
 from compactord.plan.sections import never_expired
 from compactord.plan.universal import Pick, pick_runs
+from compactord.reasons import CompactReason
 
 
 def pick_full(

@@ -23,7 +23,6 @@ from compactord.errors import FormatError
 from compactord.model import (
     AppendCompaction,
     Compaction,
-    CompactReason,
     MergeCompaction,
     PickRule,
     Rewrite,
@@ -38,6 +37,7 @@ from compactord.plan.runs import KeyOf, bucket_runs, level_count
 from compactord.plan.sections import ActionRules, cut_actions, never_expired, rewrite_each
 from compactord.plan.unaware import PackedCompactions, pack_unaware, pack_unaware_full
 from compactord.plan.universal import Pick, pick_runs, pick_universal
+from compactord.reasons import CompactReason
 from compactord.state.files_by_size import FilesBySize
 from compactord.state.rewrites import Rest
 

@@ -19,11 +19,12 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from compactord.model import AppendCompaction, CompactReason
+from compactord.model import AppendCompaction
 from compactord.paimon.avro.columns import NULL
 from compactord.paimon.data_file import FileSource
 from compactord.paimon.manifest.entry_columns import Mask
 from compactord.paimon.options.table_options import CompactionOptions
+from compactord.reasons import CompactReason
 from compactord.state.files_by_size import FilesBySize
 
 _LARGEST = np.iinfo(np.int64).max

@@ -155,6 +155,7 @@ class TableCompactor:
         compaction, state = taken
         assert state.snapshot is not None, "a decision is about files"
         size = sum(file.file_size for file in compaction.inputs)
+        vectors = state.indexes.vectors(bucket)
         try:
             cut = subcompactions(
                 self.table,
@@ -163,6 +164,7 @@ class TableCompactor:
                 free_slots=max(1, free_slots, -(-size // _SUBCOMPACTION_BYTES_MAX)),
                 worker=self._worker,
                 clock=self.clock,
+                vectors=vectors,
             )
         except ObjectNotFound as error:
             if self._are_inputs_replaced(number, compaction, str(error)):
@@ -175,7 +177,7 @@ class TableCompactor:
             compaction,
             cut,
             neighbours=state.files.files_in(bucket) if is_merge else (),
-            index_entries=state.index_entries(bucket),
+            vectors=vectors,
             snapshot_id=state.snapshot.id,
             partition=self.table.partition_text(bucket.partition),
         )

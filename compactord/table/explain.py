@@ -11,11 +11,12 @@ from dataclasses import dataclass
 
 from compactord.clock import age_text, iso_text
 from compactord.errors import FormatError
-from compactord.model import Compaction, CompactReason, SortedRun, WorkKind
+from compactord.model import Compaction, SortedRun, WorkKind
 from compactord.paimon.data_file import BucketFiles, BucketId, DataFile
 from compactord.paimon.options.table_options import CompactionOptions
 from compactord.plan.runs import bucket_runs
 from compactord.plan.table import BucketPlan, PlanRequest, TableKind, last_full_compaction_ms
+from compactord.reasons import CompactReason
 from compactord.table import report
 from compactord.table.opening import OpenTable
 from compactord.table.pending_inputs import kind_of

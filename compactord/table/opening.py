@@ -235,5 +235,5 @@ def live_reasons(table: OpenTable, state: TableState) -> Iterator[str]:
         yield f"live files have schema {schema_id}, newer than the latest, {table.schema.id}"
     schemas = [table.history.schema(schema_id) for schema_id in sorted(known)]
     yield from reasons_in_files(table.schema, schemas)
-    for kind in sorted({entry.index_type for entry in state.indexes}):
+    for kind in sorted(state.indexes.kinds):
         yield f"index files of type {kind} exist"

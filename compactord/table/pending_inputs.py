@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compactord.model import AppendCompaction, Compaction, CompactReason, Rewrite, WorkKind
+from compactord.model import AppendCompaction, Compaction, Rewrite, WorkKind
 from compactord.paimon.avro.columns import Ints
 from compactord.plan.unaware import PackedCompactions
+from compactord.reasons import CompactReason
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from compactord.kernels.aggregators import bitmaps64
-from compactord.kernels.aggregators.bitmap_containers import Container, Kind
-from compactord.kernels.aggregators.bitmaps import serialised
 from compactord.kernels.aggregators.bitmaps64 import Bitmap64
+from compactord.paimon.roaring import serialised
+from compactord.paimon.roaring_containers import Container, Kind
 from compactord.plan.table import Strategy
 from tests.oracle.differential import (
     LiveTable,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from compactord.errors import FormatError, UnsupportedTable
 from compactord.paimon import paths
@@ -49,13 +49,22 @@ _HASH_ENTRY = re.compile(
 )
 
 
+class VectorRange(NamedTuple):
+    """The vector of a data file in an index file, as `deletion_vectors.VectorRef` has it."""
+
+    data_file: str
+    offset: int
+    length: int
+    cardinality: int | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexEntry:
     """One index file. `canonical` is the whole entry encoded in the schema of release 2.0.0.
 
     Two entries are the same when their canonical bytes are. An entry with values in columns of
-    newer releases has its own encoding behind that. `data_files` are the names of those for which
-    a file of deletion vectors has one; `external_path` is set where the file is elsewhere.
+    newer releases has its own encoding behind that. `vectors` are those of an index file of
+    deletion vectors; `external_path` is set where the file is elsewhere.
     """
 
     bucket: BucketId
@@ -64,7 +73,7 @@ class IndexEntry:
     file_size: int
     row_count: int
     canonical: bytes
-    data_files: tuple[str, ...] = ()
+    vectors: tuple[VectorRange, ...] = ()
     external_path: str | None = None
 
 
@@ -126,8 +135,13 @@ def _entry(record: Mapping[str, Any], location: str, path: str, *, foreign: byte
         file_size=record["_FILE_SIZE"],
         row_count=record["_ROW_COUNT"],
         canonical=encode_record(INDEX_MANIFEST, record) + foreign,
-        data_files=tuple(
-            paths.checked_name(vector["f0"], path)
+        vectors=tuple(
+            VectorRange(
+                paths.checked_name(vector["f0"], path),
+                vector["f1"],
+                vector["f2"],
+                vector.get("_CARDINALITY"),
+            )
             for vector in record.get("_DELETIONS_VECTORS_RANGES") or ()
             if vector is not None
         ),

@@ -6,7 +6,8 @@ from urllib.parse import quote
 
 from compactord.clock import age_text as age_text
 from compactord.clock import iso_text as iso_text
-from compactord.model import CompactReason, TableName, WorkKind
+from compactord.model import TableName, WorkKind
+from compactord.reasons import CompactReason
 from compactord.scheduler.status import PriorityClass
 from compactord.service.page.markup import Markup, element, join
 from compactord.service.page.need import attempt_text

@@ -6,7 +6,6 @@ import pytest
 
 from compactord.model import (
     AppendCompaction,
-    CompactReason,
     FailureKind,
     MergeCompaction,
     RewriteStats,
@@ -17,6 +16,7 @@ from compactord.model import (
     Upgrade,
 )
 from compactord.paimon.data_file import DataFile
+from compactord.reasons import CompactReason
 from compactord.table.in_flight import Finished, InFlight
 from tests.builders import data_outputs
 from tests.lineage import bucket_id
@@ -64,7 +64,7 @@ def _arrived(in_flight: InFlight, outcome: TaskOutcome) -> Finished | TaskFailur
 
 
 def test_a_compaction_of_upgrades_alone_has_finished_at_once() -> None:
-    in_flight = InFlight(1, MERGE, [], neighbours=[A, B, C], index_entries=())
+    in_flight = InFlight(1, MERGE, [], neighbours=[A, B, C])
     finished = in_flight.ended()
     assert isinstance(finished, Finished)
     assert finished.change.before == (A, B)
@@ -112,7 +112,7 @@ def test_attempts_are_counted_for_each_subcompaction() -> None:
 def test_subcompactions_must_have_read_each_row_once(paths: tuple[str, ...], rows: int) -> None:
     # They read ranges of the same files.
     flown = [subcompaction_of(1, number, *paths) for number in range(2)]
-    in_flight = InFlight(1, APPEND, flown, neighbours=[], index_entries=())
+    in_flight = InFlight(1, APPEND, flown, neighbours=[])
     in_flight.waiting.clear()
     x, y = data_file("x"), data_file("y")
     assert _arrived(in_flight, _result(0, x)) is None
@@ -144,7 +144,7 @@ def test_a_failure_waits_for_the_others_and_names_what_they_finished() -> None:
 
 def test_after_a_failure_those_that_wait_are_not_begun() -> None:
     flown = [subcompaction_of(1, number) for number in range(3)]
-    in_flight = InFlight(1, APPEND, flown, neighbours=[], index_entries=())
+    in_flight = InFlight(1, APPEND, flown, neighbours=[])
     in_flight.waiting.popleft()
     assert isinstance(_arrived(in_flight, _failure(0, FailureKind.POISON)), TaskFailure)
     assert not in_flight.waiting
