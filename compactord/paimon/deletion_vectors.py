@@ -2,7 +2,8 @@
 
 An index file has a version, 1, and vectors one after the other. A vector is its size, a magic
 number, its bitmap and a checksum; the magic number tells its kind, and a vector keeps its kind.
-Sources: deletionvectors/{Bitmap64DeletionVector,BitmapDeletionVector,DeletionVectorsIndexFile}.java.
+Sources: in deletionvectors/, {BitmapDeletionVector,Bitmap64DeletionVector}.java and
+DeletionVectorsIndexFile.java.
 """
 
 from __future__ import annotations
@@ -100,9 +101,7 @@ def read_stored(storage: Storage, ref: VectorRef) -> bytes:
     Raises `FormatError` where it is not what `ref` says; and what reading raises.
     """
     if ref.length < _SIZE_BYTES + _MAGIC_BYTES:
-        raise FormatError(
-            ref.path, f"its vector at {ref.offset} has {ref.length} bytes, it is said"
-        )
+        raise FormatError(ref.path, f"{ref.length} bytes at {ref.offset} are too few for a vector")
     data = _read(storage, ref, ref.offset, ref.length)
     (size,) = struct.unpack_from(">i", data)
     whole = size + _SIZE_BYTES + _CHECKSUM_BYTES

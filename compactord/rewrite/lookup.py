@@ -58,7 +58,9 @@ class Lookup:
             self._finders.append(finder)
 
     def find(self, keys: pa.RecordBatch) -> Found:
-        """The rows of these keys, of each that of the lowest level that has one; or only marks them.
+        """The rows of these keys, of each that of the lowest level that has one.
+
+        None where values are not found: these are only marked.
 
         Keys are distinct and ascending, above those of earlier calls. Raises as `InputFinder.find`.
         """

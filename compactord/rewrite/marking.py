@@ -25,7 +25,6 @@ def with_keys_alone(whole: Subcompaction) -> Subcompaction:
             merge_engine=MergeEngine.DEDUPLICATE.value,
             rules=NO_RULES,
             sequence_fields=(),
-            ignore_delete=False,
             record_expire=None,
             finds_values=False,
         ),

@@ -322,15 +322,12 @@ class InputFinder:
 
     def _converted(self, found: Found) -> Found:
         """In the reader's layout, without rows that have expired."""
-        source = self._source
-        rows = [
-            _stamped(source.converted(each), source.file.sequence_number) for each in found.rows
-        ]
-        converted = Found(found.places, rows)
+        number = self._source.file.sequence_number
+        rows = [_stamped(self._source.converted(batch), number) for batch in found.rows]
+        found = Found(found.places, rows)
         if self._expiry is None or not rows:
-            return converted
-        alive = np.concatenate([self._expiry.is_alive(batch) for batch in rows])
-        return converted if alive.all() else converted.filtered(alive)
+            return found
+        return found.filtered(np.concatenate([self._expiry.is_alive(batch) for batch in rows]))
 
     def _count_bytes(self) -> None:
         read = self._stored.read_bytes

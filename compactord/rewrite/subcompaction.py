@@ -263,7 +263,7 @@ def _rows(
         expires=expires,
         ignores_deletes=ignores,
         marks=source.marks,
-        # What an ignored delete has marked goes on in the new file.
+        # Where deletes are ignored, keys do not tell what counts.
         finds_values=source.finds_values or ignores,
     )
     with contextlib.closing(found) as lookup:
