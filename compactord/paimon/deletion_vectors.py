@@ -2,7 +2,8 @@
 
 An index file has a version, 1, and vectors one after the other. A vector is its size, a magic
 number, its bitmap and a checksum; the magic number tells its kind, and a vector keeps its kind.
-Sources: deletionvectors/{Bitmap64DeletionVector,BitmapDeletionVector,DeletionVectorsIndexFile}.java.
+Sources: in deletionvectors/, {BitmapDeletionVector,Bitmap64DeletionVector}.java and
+DeletionVectorsIndexFile.java.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from types import MappingProxyType
 import numpy as np
 import numpy.typing as npt
 
-from compactord.errors import FormatError
+from compactord.errors import FormatError, StorageError
 from compactord.paimon.roaring import bitmap_of, numbers_of
 from compactord.storage.base import Storage
 
@@ -69,6 +70,13 @@ class DeletionVector:
         kept[self.positions[start:end] - first] = False
         return kept
 
+    def deletes(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Which of these rows do not count."""
+        places = np.searchsorted(self.positions, positions)
+        found: npt.NDArray[np.bool_] = places < len(self.positions)
+        found[found] = self.positions[places[found]] == positions[found]
+        return found
+
 
 def read_vector(storage: Storage, ref: VectorRef, rows: int) -> DeletionVector:
     """The vector of a data file that has `rows`.
@@ -88,12 +96,13 @@ def read_vector(storage: Storage, ref: VectorRef, rows: int) -> DeletionVector:
 
 
 def read_stored(storage: Storage, ref: VectorRef) -> bytes:
-    """The whole vector as it is stored, from its size to its checksum, which is not checked."""
-    # One request: of the two kinds, `length` leaves out size and checksum or nothing.
-    longest = ref.length + _SIZE_BYTES + _CHECKSUM_BYTES
-    data = storage.read_range(ref.path, ref.offset, longest)
-    if len(data) < _SIZE_BYTES + _MAGIC_BYTES + _CHECKSUM_BYTES:
-        raise FormatError(ref.path, f"it ends within the vector at {ref.offset}")
+    """The whole vector as it is stored, from its size to its checksum, which is not checked.
+
+    Raises `FormatError` where it is not what `ref` says; and what reading raises.
+    """
+    if ref.length < _SIZE_BYTES + _MAGIC_BYTES:
+        raise FormatError(ref.path, f"{ref.length} bytes at {ref.offset} are too few for a vector")
+    data = _read(storage, ref, ref.offset, ref.length)
     (size,) = struct.unpack_from(">i", data)
     whole = size + _SIZE_BYTES + _CHECKSUM_BYTES
     is_64 = data[_SIZE_BYTES:][:_MAGIC_BYTES] == _MAGIC_64
@@ -101,9 +110,20 @@ def read_stored(storage: Storage, ref: VectorRef) -> bytes:
         raise FormatError(
             ref.path, f"the vector at {ref.offset} has {size} bytes, not {ref.length}"
         )
-    if len(data) < whole:
-        raise FormatError(ref.path, f"it ends within the vector at {ref.offset}")
-    return data[:whole]
+    # Of the two kinds, `length` leaves out size and checksum or nothing; the file may end there.
+    missing = whole - ref.length
+    return data + _read(storage, ref, ref.offset + ref.length, missing) if missing else data
+
+
+def _read(storage: Storage, ref: VectorRef, start: int, size: int) -> bytes:
+    try:
+        return storage.read_range(ref.path, start, size)
+    except StorageError as error:
+        # The store says how long a file is only if it is asked.
+        found = storage.status(ref.path)
+        if found is not None and found.size_bytes < start + size:
+            raise FormatError(ref.path, f"it ends within the vector at {ref.offset}") from error
+        raise
 
 
 def decode_vector(stored: bytes, path: str) -> DeletionVector:

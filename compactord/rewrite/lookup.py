@@ -35,12 +35,15 @@ class Lookup:
         *,
         expires: bool,
         ignores_deletes: bool,
+        marks: bool = False,
+        finds_values: bool = True,
     ) -> None:
         """`expires`: rows that have expired are not found; `ignores_deletes`: nor are retracts.
 
-        Raises as `Input.batches`.
+        `marks` and `finds_values` as in `Input.finder`. Raises as `Input.batches`.
         """
         self._ignores_deletes = ignores_deletes
+        self._finds_values = finds_values
         for each in (file for run in runs for file in run):
             each.stored.expect()
         for run in runs:
@@ -48,12 +51,16 @@ class Lookup:
         self._opened = contextlib.ExitStack()
         self._finders: list[InputFinder] = []
         for each in (file for run in runs for file in run):
-            finder = each.finder(batch_rows, held_bytes, expires=expires)
+            finder = each.finder(
+                batch_rows, held_bytes, expires=expires, marks=marks, finds_values=finds_values
+            )
             self._opened.callback(finder.close)
             self._finders.append(finder)
 
     def find(self, keys: pa.RecordBatch) -> Found:
         """The rows of these keys, of each that of the lowest level that has one.
+
+        None where values are not found: these are only marked.
 
         Keys are distinct and ascending, above those of earlier calls. Raises as `InputFinder.find`.
         """
@@ -64,11 +71,13 @@ class Lookup:
             if not len(left):
                 break
             found = finder.find(keys if len(left) == keys.num_rows else keys.take(pa.array(left)))
-            if self._ignores_deletes:
+            if self._ignores_deletes and found.rows:
                 found = _without_retracts(found)
             places.append(left[found.places])
             parts += found.rows
             left = np.delete(left, found.places)
+        if not self._finds_values:
+            return Found(places[0], [])
         of_files = np.concatenate(places)
         if not (np.diff(of_files) < 0).any():
             return Found(of_files, parts)
@@ -81,10 +90,8 @@ class Lookup:
 
 
 def _without_retracts(found: Found) -> Found:
-    kept = [~is_retract(batch.column(VALUE_KIND)) for batch in found.rows]
-    rows = [batch.filter(pa.array(of)) for batch, of in zip(found.rows, kept, strict=True)]
-    places = found.places[np.concatenate([*kept, np.empty(0, np.bool_)])]
-    return Found(places, [batch for batch in rows if batch.num_rows])
+    kinds = [is_retract(batch.column(VALUE_KIND)) for batch in found.rows]
+    return found.filtered(~np.concatenate(kinds))
 
 
 def _check_order(run: Sequence[Input]) -> None:

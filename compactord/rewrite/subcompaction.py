@@ -41,6 +41,7 @@ from compactord.rewrite.evolution import evolutions
 from compactord.rewrite.expiry import expiry
 from compactord.rewrite.file_meta import AppendedFile, Describe, MergedFile
 from compactord.rewrite.lookup import Lookup
+from compactord.rewrite.marking import with_keys_alone
 from compactord.rewrite.merging import Emitted, merged_rows
 from compactord.rewrite.meter import Meter
 from compactord.rewrite.outputs import Outputs, OutputSeries
@@ -103,7 +104,7 @@ def rewrite(
     formats: Formats = FORMATS,
     functions: MergeFunctions = MERGE_FUNCTIONS,
 ) -> SubcompactionResult:
-    """Merge or concatenate the subcompaction's inputs into new files.
+    """Merge or concatenate the subcompaction's inputs into new files; find what they delete.
 
     `threaded`: use two more threads, one to decode and one to encode (None: for large inputs).
     `budget` defines the use of memory. `formats` are the file formats that files may have,
@@ -113,6 +114,7 @@ def rewrite(
     the subcompaction's memory does not suffice, and `StorageError`. After an error every created
     file is removed.
     """
+    subcompaction = with_keys_alone(subcompaction)
     clock = clock or SystemClock()
     meter = Meter()
     storage, tally = _opened(subcompaction)
@@ -134,6 +136,7 @@ def rewrite(
             peak_rss_bytes=meter.peak_rss_bytes(),
             requests=tally.totals(),
         ),
+        marks=reader.marks(),
     )
 
 
@@ -253,7 +256,16 @@ def _rows(
     batch_rows = min(sizes.batch_rows for sizes in budgets)
     held_bytes = min(sizes.held_bytes for sizes in budgets)
     ignores = source.ignore_delete and function.ignores_deletes
-    found = Lookup(above, batch_rows, held_bytes, expires=expires, ignores_deletes=ignores)
+    found = Lookup(
+        above,
+        batch_rows,
+        held_bytes,
+        expires=expires,
+        ignores_deletes=ignores,
+        marks=source.marks,
+        # Where deletes are ignored, keys do not tell what counts.
+        finds_values=source.finds_values or ignores,
+    )
     with contextlib.closing(found) as lookup:
         # A merge of higher levels alone changes nothing.
         has_level_0 = any(file.level == 0 for file in source.files)
@@ -282,7 +294,7 @@ def _copier(
         return None
     if any(file.file_format != spec.file_format for file in source.files):
         return None
-    if any(each.evolution is not None for each in inputs):
+    if any(each.evolution is not None or each.file.vector is not None for each in inputs):
         return None
     copier = format_named(spec.file_format, reader.formats).copier
     columns = _dictionary_columns(reader.layout, facts)
