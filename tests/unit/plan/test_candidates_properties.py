@@ -101,6 +101,12 @@ def test_buckets_with_just_enough_are_kept() -> None:
     lone = summary_of([[data_file("a")]], request)
     assert candidates(lone, TableKind.PRIMARY_KEY, Strategy.MINOR, request.options).all()
     options = compaction_options()
+    runs = summary_of([[data_file("a", level=4), data_file("b", level=5)]], request)
+    for begins in (False, True):
+        found = candidates(
+            runs, TableKind.PRIMARY_KEY, Strategy.MINOR, request.options, lookup_begins=begins
+        )
+        assert found.tolist() == [begins]
     files = [data_file("a"), data_file("b"), data_file("c", size=options.target_file_size)]
     mostly_small = summary_of([files], plan_request(options=options))
     assert candidates(mostly_small, TableKind.APPEND_BUCKETED, Strategy.FULL, options).all()
