@@ -16,6 +16,7 @@ from compactord.paimon.options.file_options import FileOptions, changelog_rule, 
 from compactord.paimon.options.lookup import LookupOptions, discovery_interval_ms, lookup_options
 from compactord.paimon.options.merge import merge_rules
 from compactord.paimon.options.texts import OptionTexts
+from compactord.paimon.options.vectors import VectorOptions, vector_options
 from compactord.paimon.schema import TableSchema
 
 
@@ -125,6 +126,8 @@ class CommitOptions:
     sequence_init: SequenceInit
     # Readers assume that a COMPACT commit is full if its identifier is a multiple of this.
     full_compaction_delta_commits: int | None
+    # None: the table has no deletion vectors.
+    vectors: VectorOptions | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -335,6 +338,7 @@ def _commit(texts: OptionTexts) -> CommitOptions:
         # Readers divide by it, whatever its sign.
         full_compaction_delta_commits=abs(texts.read("full-compaction.delta-commits", integer, 0))
         or None,
+        vectors=vector_options(texts),
     )
 
 
