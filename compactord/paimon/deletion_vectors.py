@@ -89,15 +89,37 @@ def read_vector(storage: Storage, ref: VectorRef, rows: int) -> DeletionVector:
 
 def read_stored(storage: Storage, ref: VectorRef) -> bytes:
     """The whole vector as it is stored, from its size to its checksum, which is not checked."""
-    # One request: of the two kinds, `length` leaves out size and checksum or nothing.
-    longest = ref.length + _SIZE_BYTES + _CHECKSUM_BYTES
-    data = storage.read_range(ref.path, ref.offset, longest)
+    _require_place(ref)
+    data = storage.read_range(ref.path, ref.offset, ref.length)
+    if not _is_64(data):
+        # `length` leaves out size and checksum. Nothing may follow a vector of 64 bits.
+        rest = _SIZE_BYTES + _CHECKSUM_BYTES
+        data += storage.read_range(ref.path, ref.offset + ref.length, rest)
+    return _whole(data, ref)
+
+
+def stored_in(index_file: bytes, ref: VectorRef) -> bytes:
+    """As `read_stored`, of an index file that has been read."""
+    _require_place(ref)
+    return _whole(index_file[ref.offset :][: ref.length + _SIZE_BYTES + _CHECKSUM_BYTES], ref)
+
+
+def _require_place(ref: VectorRef) -> None:
+    if ref.offset < len(VERSION) or ref.length < _MAGIC_BYTES:
+        raise FormatError(ref.path, f"no vector has {ref.length} bytes at {ref.offset}")
+
+
+def _is_64(data: bytes) -> bool:
+    return data[_SIZE_BYTES:][:_MAGIC_BYTES] == _MAGIC_64
+
+
+def _whole(data: bytes, ref: VectorRef) -> bytes:
+    """The vector with which `data` begins."""
     if len(data) < _SIZE_BYTES + _MAGIC_BYTES + _CHECKSUM_BYTES:
         raise FormatError(ref.path, f"it ends within the vector at {ref.offset}")
     (size,) = struct.unpack_from(">i", data)
     whole = size + _SIZE_BYTES + _CHECKSUM_BYTES
-    is_64 = data[_SIZE_BYTES:][:_MAGIC_BYTES] == _MAGIC_64
-    if ref.length != (whole if is_64 else size):
+    if ref.length != (whole if _is_64(data) else size):
         raise FormatError(
             ref.path, f"the vector at {ref.offset} has {size} bytes, not {ref.length}"
         )
