@@ -2,7 +2,8 @@
 
 An index file has a version, 1, and vectors one after the other. A vector is its size, a magic
 number, its bitmap and a checksum; the magic number tells its kind, and a vector keeps its kind.
-Sources: deletionvectors/{Bitmap64DeletionVector,BitmapDeletionVector,DeletionVectorsIndexFile}.java.
+Sources: deletionvectors/{BitmapDeletionVector,Bitmap64DeletionVector}.java and
+deletionvectors/DeletionVectorsIndexFile.java.
 """
 
 from __future__ import annotations
@@ -71,12 +72,17 @@ class DeletionVector:
 
 
 def read_vector(storage: Storage, ref: VectorRef, rows: int) -> DeletionVector:
-    """The vector of a data file that has `rows`.
+    """The vector of a data file that has `rows`. Raises as `vector_of`, and what reading raises."""
+    return vector_of(read_stored(storage, ref), ref, rows)
+
+
+def vector_of(stored: bytes, ref: VectorRef, rows: int) -> DeletionVector:
+    """The vector that `read_stored` has read, of a data file that has `rows`.
 
     Raises `FormatError` for damage, a cardinality that is not the vector's, and positions that the
-    file does not have; and what reading raises.
+    file does not have.
     """
-    vector = decode_vector(read_stored(storage, ref), ref.path)
+    vector = decode_vector(stored, ref.path)
     positions = vector.positions
     if ref.cardinality is not None and len(positions) != ref.cardinality:
         why = f"a vector at {ref.offset} deletes {len(positions)} rows, its entry says"

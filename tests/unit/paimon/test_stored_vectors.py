@@ -39,9 +39,7 @@ def test_vectors_are_found_where_their_entry_says_the_last_one_too(
     for vector in vectors:
         stored, length = encode_vector(vector)
         refs.append(
-            VectorRef(
-                path=PATH, offset=len(data), length=length, cardinality=len(vector.positions)
-            )
+            VectorRef(path=PATH, offset=len(data), length=length, cardinality=len(vector.positions))
         )
         data += stored
     storage = MemoryStorage({PATH: data})
