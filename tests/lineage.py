@@ -336,9 +336,13 @@ class Lineage:
             file=file,
         )
 
-    def _foreign(self, entries: Sequence[ManifestEntry], kind: CommitKind) -> Snapshot:
-        self.history.snapshot = self._newest()
-        return self.history.commit(entries, kind)
+    def _foreign(
+        self, entries: Sequence[ManifestEntry], kind: CommitKind, **fields: object
+    ) -> Snapshot:
+        """`fields` are those of the snapshot that are to be others."""
+        newest = self.history.snapshot = self._newest()
+        index = newest and newest.index_manifest
+        return self.history.commit(entries, kind, **{"index_manifest": index, **fields})
 
     def _newest(self) -> Snapshot | None:
         newest = latest_snapshot_id(self.storage, TABLE.location)

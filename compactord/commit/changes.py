@@ -19,9 +19,9 @@ class BucketChange:
     files, whatever their kind. `files_above` are names of the bucket's files on `closed_level` and
     above when it was planned: a stranger there at commit time makes the change unsafe.
     `only_read` are names of files that must still be live, since rows were looked up in them.
-    `vectors` are the deletion vectors, by file, with which `before` and `only_read` were read: they
-    must still be the same. Those of rewritten files go; `marks` are added to those of files that
-    stay.
+    `vectors` are the deletion vectors, by file, with which `removed` and `only_read` were read:
+    they must still delete the same rows. Those of removed files go; `marks` are added to those of
+    files that stay.
     """
 
     bucket: BucketId
@@ -40,6 +40,12 @@ class BucketChange:
     def closed_level(self) -> int:
         """Where rows are looked up, a lower level would hide them, made without the new ones."""
         return 1 if self.looks_up else self.output_level
+
+    @property
+    def removed(self) -> frozenset[str]:
+        """Names of the files that are no more: `before` without what was upgraded."""
+        kept = {file.file_name for file in self.upgraded}
+        return frozenset(file.file_name for file in self.before).difference(kept)
 
     @property
     def after(self) -> tuple[DataFile, ...]:

@@ -2,8 +2,8 @@
 
 An index file has a version, 1, and vectors one after the other. A vector is its size, a magic
 number, its bitmap and a checksum; the magic number tells its kind, and a vector keeps its kind.
-Sources: in deletionvectors/, {BitmapDeletionVector,Bitmap64DeletionVector}.java and
-DeletionVectorsIndexFile.java.
+Sources: deletionvectors/{BitmapDeletionVector,Bitmap64DeletionVector}.java and
+deletionvectors/DeletionVectorsIndexFile.java.
 """
 
 from __future__ import annotations
@@ -79,12 +79,17 @@ class DeletionVector:
 
 
 def read_vector(storage: Storage, ref: VectorRef, rows: int) -> DeletionVector:
-    """The vector of a data file that has `rows`.
+    """The vector of a data file that has `rows`. Raises as `vector_of`, and what reading raises."""
+    return vector_of(read_stored(storage, ref), ref, rows)
+
+
+def vector_of(stored: bytes, ref: VectorRef, rows: int) -> DeletionVector:
+    """The vector that `read_stored` has read, of a data file that has `rows`.
 
     Raises `FormatError` for damage, a cardinality that is not the vector's, and positions that the
-    file does not have; and what reading raises.
+    file does not have.
     """
-    vector = decode_vector(read_stored(storage, ref), ref.path)
+    vector = decode_vector(stored, ref.path)
     positions = vector.positions
     if ref.cardinality is not None and len(positions) != ref.cardinality:
         why = f"a vector at {ref.offset} deletes {len(positions)} rows, its entry says"
@@ -96,23 +101,44 @@ def read_vector(storage: Storage, ref: VectorRef, rows: int) -> DeletionVector:
 
 
 def read_stored(storage: Storage, ref: VectorRef) -> bytes:
-    """The whole vector as it is stored, from its size to its checksum, which is not checked.
-
-    Raises `FormatError` where it is not what `ref` says; and what reading raises.
-    """
-    if ref.length < _SIZE_BYTES + _MAGIC_BYTES:
-        raise FormatError(ref.path, f"{ref.length} bytes at {ref.offset} are too few for a vector")
+    """The whole vector as it is stored, from its size to its checksum, which is not checked."""
+    _require_place(ref)
     data = _read(storage, ref, ref.offset, ref.length)
+    if not _is_64(data):
+        # `length` leaves out size and checksum. Nothing may follow a vector of 64 bits.
+        rest = _SIZE_BYTES + _CHECKSUM_BYTES
+        data += _read(storage, ref, ref.offset + ref.length, rest)
+    return _whole(data, ref)
+
+
+def stored_in(index_file: bytes, ref: VectorRef) -> bytes:
+    """As `read_stored`, of an index file that has been read."""
+    _require_place(ref)
+    return _whole(index_file[ref.offset :][: ref.length + _SIZE_BYTES + _CHECKSUM_BYTES], ref)
+
+
+def _require_place(ref: VectorRef) -> None:
+    if ref.offset < len(VERSION) or ref.length < _MAGIC_BYTES:
+        raise FormatError(ref.path, f"no vector has {ref.length} bytes at {ref.offset}")
+
+
+def _is_64(data: bytes) -> bool:
+    return data[_SIZE_BYTES:][:_MAGIC_BYTES] == _MAGIC_64
+
+
+def _whole(data: bytes, ref: VectorRef) -> bytes:
+    """The vector with which `data` begins."""
+    if len(data) < _SIZE_BYTES + _MAGIC_BYTES + _CHECKSUM_BYTES:
+        raise FormatError(ref.path, f"it ends within the vector at {ref.offset}")
     (size,) = struct.unpack_from(">i", data)
     whole = size + _SIZE_BYTES + _CHECKSUM_BYTES
-    is_64 = data[_SIZE_BYTES:][:_MAGIC_BYTES] == _MAGIC_64
-    if ref.length != (whole if is_64 else size):
+    if ref.length != (whole if _is_64(data) else size):
         raise FormatError(
             ref.path, f"the vector at {ref.offset} has {size} bytes, not {ref.length}"
         )
-    # Of the two kinds, `length` leaves out size and checksum or nothing; the file may end there.
-    missing = whole - ref.length
-    return data + _read(storage, ref, ref.offset + ref.length, missing) if missing else data
+    if len(data) < whole:
+        raise FormatError(ref.path, f"it ends within the vector at {ref.offset}")
+    return data[:whole]
 
 
 def _read(storage: Storage, ref: VectorRef, start: int, size: int) -> bytes:

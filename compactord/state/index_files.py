@@ -40,6 +40,10 @@ class IndexFiles:
         """The entries of a bucket, in their order."""
         return tuple(self._by_bucket.get(bucket, ()))
 
+    def path(self, entry: IndexEntry) -> str:
+        """Where its index file is."""
+        return entry.external_path or paths.index_path(self.location, entry.file_name)
+
     def vectors(self, bucket: BucketId) -> dict[str, VectorRef]:
         """The deletion vectors of a bucket by data file, which need not be live.
 
@@ -47,7 +51,7 @@ class IndexFiles:
         """
         return {
             vector.data_file: VectorRef(
-                path=entry.external_path or paths.index_path(self.location, entry.file_name),
+                path=self.path(entry),
                 offset=vector.offset,
                 length=vector.length,
                 cardinality=vector.cardinality,

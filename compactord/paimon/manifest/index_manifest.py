@@ -1,7 +1,6 @@
 """Index manifests: the complete list of index files of a snapshot.
 
-Their contents are not interpreted here. An entry is compared by its canonical bytes: a compaction
-is safe only while the deletion vectors of its bucket are what they were when it was planned.
+A commit that changes deletion vectors writes a new one and carries all other entries as they are.
 HASH indexes say which keys of a dynamic bucket are known; no compaction changes or depends on them.
 Sources: manifest/{IndexManifestEntry,IndexManifestFile,IndexManifestEntrySerializer}.java.
 """
@@ -9,19 +8,24 @@ Sources: manifest/{IndexManifestEntry,IndexManifestFile,IndexManifestEntrySerial
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from compactord.errors import FormatError, UnsupportedTable
 from compactord.paimon import paths
+from compactord.paimon.avro.codecs import Codec
 from compactord.paimon.avro.container import (
+    AvroSchema,
     Container,
+    ContainerWriter,
+    decode_record,
     decode_with_bytes,
     encode_record,
     open_container,
 )
 from compactord.paimon.data_file import BucketId, EntryKind
+from compactord.paimon.deletion_vectors import INDEX_TYPE
 from compactord.paimon.manifest.foreign import has_unknown_values, unknown_columns
 from compactord.paimon.manifest.schemas import (
     INDEX_MANIFEST,
@@ -56,6 +60,15 @@ class VectorRange(NamedTuple):
     offset: int
     length: int
     cardinality: int | None
+
+
+class VectorsFile(NamedTuple):
+    """A new index file of deletion vectors, which are in the order of the file."""
+
+    bucket: BucketId
+    file_name: str
+    file_size: int
+    vectors: tuple[VectorRange, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +118,84 @@ def read_entries_but_hash(storage: Storage, location: str, name: str) -> tuple[I
     )
     entries = _entries(container, records, location)
     return tuple(entry for entry in entries if entry.index_type != HASH_INDEX)
+
+
+def with_vectors_files(
+    storage: Storage,
+    location: str,
+    name: str | None,
+    *,
+    without: Collection[str],
+    added: Sequence[VectorsFile],
+    codec: Codec,
+) -> bytes:
+    """The index manifest `name` (None: an empty one) with other index files of deletion vectors.
+
+    `without` are the names of those that go. All other entries are carried. Raises what
+    `read_index_entries` raises, and `UnsupportedTable` where entries have columns of a newer
+    release that cannot be written beside ours.
+    """
+    path = paths.manifest_path(location, name or "")
+    schema, kept = INDEX_MANIFEST, []
+    if name is not None:
+        container = _opened(storage.read(path), path)
+        records = [
+            (record, data)
+            for record, data in container.encoded_records()
+            if record["_FILE_NAME"] not in without
+        ]
+        schema = _schema_for(container, [record for record, _ in records])
+        is_same = plain_of(schema) == plain_of(container.schema)
+        kept = [data if is_same else encode_record(schema, record) for record, data in records]
+    writer = ContainerWriter(schema, codec)
+    for data in (*kept, *(_encoded(file, schema, location, path) for file in added)):
+        writer.append(data)
+    return writer.finish()
+
+
+def _schema_for(container: Container, records: Iterable[Mapping[str, Any]]) -> AvroSchema:
+    """Ours, or that of the file if its records have values in columns that ours lacks."""
+    known = plain_of(INDEX_MANIFEST)
+    is_foreign = any(unknown_columns(plain_of(container.schema), known)) and any(
+        has_unknown_values(record, known) for record in records
+    )
+    return container.schema if is_foreign else INDEX_MANIFEST
+
+
+def _encoded(file: VectorsFile, schema: AvroSchema, location: str, path: str) -> bytes:
+    record = {
+        "_VERSION": INDEX_MANIFEST_VERSION,
+        "_KIND": int(EntryKind.ADD),
+        "_PARTITION": file.bucket.partition,
+        "_BUCKET": file.bucket.bucket,
+        "_INDEX_TYPE": INDEX_TYPE,
+        "_FILE_NAME": file.file_name,
+        "_FILE_SIZE": file.file_size,
+        "_ROW_COUNT": len(file.vectors),
+        "_DELETIONS_VECTORS_RANGES": [
+            {
+                "f0": vector.data_file,
+                "f1": vector.offset,
+                "f2": vector.length,
+                "_CARDINALITY": vector.cardinality,
+            }
+            for vector in file.vectors
+        ],
+        "_EXTERNAL_PATH": None,
+        "_GLOBAL_INDEX": None,
+    }
+    if schema is INDEX_MANIFEST:
+        return encode_record(schema, record)
+    try:
+        data = encode_record(schema, record)
+        is_whole = _entry(decode_record(schema, data, path), location, path, foreign=b"") == _entry(
+            record, location, path, foreign=b""
+        )
+    except (ValueError, TypeError, KeyError) as error:
+        raise UnsupportedTable(location, [f"{path} needs values of columns: {error}"]) from error
+    if not is_whole:
+        raise UnsupportedTable(location, [f"{path} lacks columns that are needed beside its own"])
+    return data
 
 
 def _opened(data: bytes, path: str) -> Container:

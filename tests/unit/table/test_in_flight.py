@@ -16,6 +16,7 @@ from compactord.model import (
     Upgrade,
 )
 from compactord.paimon.data_file import DataFile
+from compactord.paimon.deletion_vectors import VectorRef
 from compactord.reasons import CompactReason
 from compactord.table.in_flight import Finished, InFlight
 from tests.builders import data_outputs
@@ -25,6 +26,9 @@ from tests.unit.paimon.table_builder import data_file
 from tests.unit.table.compacting import NAME
 
 A, B, C = (data_file(name, level=level) for name, level in (("a", 0), ("b", 0), ("c", 5)))
+VECTORS = {
+    name: VectorRef(path="i", offset=1, length=22, cardinality=1) for name in ("a", "elsewhere")
+}
 STATS = RewriteStats(rows_in=1, rows_out=1, bytes_in=1, bytes_out=1, cpu_s=0, peak_rss_bytes=0)
 MERGE = MergeCompaction(
     bucket=bucket_id(1),
@@ -53,7 +57,7 @@ def _failure(index: int, kind: FailureKind = FailureKind.TRANSIENT, text: str = 
 def _in_flight(count: int) -> tuple[InFlight, list[Subcompaction]]:
     """A compaction, and its subcompactions: all are at the engine."""
     flown = [subcompaction_of(1, number) for number in range(count)]
-    in_flight = InFlight(1, APPEND, flown, neighbours=[A, B], index_entries=(b"i",))
+    in_flight = InFlight(1, APPEND, flown, neighbours=[A, B], vectors=VECTORS)
     assert list(in_flight.waiting) == flown
     in_flight.waiting.clear()
     return in_flight, flown
@@ -83,7 +87,7 @@ def test_outputs_come_in_the_order_of_subcompactions_whatever_finished_first() -
     finished = _arrived(in_flight, _result(1, y))
     assert isinstance(finished, Finished)
     assert finished.change.after == (x, y, z)
-    assert finished.change.index_entries == (b"i",)
+    assert finished.change.vectors == {"a": VECTORS["a"]}
     assert (finished.change.bucket, finished.change.total_buckets) == (bucket_id(0), -1)
     assert finished.stats == (STATS,) * 3
 
