@@ -120,12 +120,12 @@ DAMAGE: dict[str, tuple[Damage, str]] = {
     "a negative size": (lambda data, ref: (b"\xff" + data[1:], ref), "has -"),
     "a longer entry": (
         lambda data, ref: (data + b"\0", replace(ref, length=ref.length + 1)),
-        "not",
+        "not|ends within",
     ),
-    "a shorter entry": (lambda data, ref: (data, replace(ref, length=ref.length - 1)), "not"),
+    "a shorter entry": (lambda data, ref: (data, replace(ref, length=ref.length - 1)), "not|ends within"),
     "an entry of nothing": (lambda data, ref: (data, replace(ref, length=0)), "0 bytes"),
     "a negative entry": (lambda data, ref: (data, replace(ref, length=-9)), "-9 bytes"),
-    "an offset before it": (lambda data, ref: (data, replace(ref, offset=ref.offset - 1)), "not"),
+    "an offset before it": (lambda data, ref: (data, replace(ref, offset=ref.offset - 1)), "not|ends within"),
     "fewer rows": (lambda data, ref: (data, replace(ref, cardinality=4)), "deletes 5 rows, its"),
     "more rows": (lambda data, ref: (data, replace(ref, cardinality=6)), "deletes 5 rows, its"),
     "bitmaps for two upper halves": (
