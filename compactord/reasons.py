@@ -20,6 +20,7 @@ class CompactReason(enum.Enum):
     FULL = "full"
     FORCED_REWRITE = "force_rewrite"
     EXPIRED_RECORDS = "expired_records"
+    DELETED_ROWS = "deleted_rows"
     APPEND_SMALL_FILES = "append_pack"
     APPEND_WAITED = "append_wait"
     APPEND_FULL = "append_full"

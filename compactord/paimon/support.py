@@ -95,7 +95,6 @@ REFUSED_OPTIONS = (
     _set("scan.fallback-snapshot-branch", _CHAINS),
     _set("scan.fallback-delta-branch", _CHAINS),
     _on("query-auth.enabled", "reads are filtered by a catalog server"),
-    _on("deletion-vectors.enabled", "deletion vectors are not applied yet"),
     _on("row-tracking.enabled", _ROW_IDS),
     _on("data-evolution.enabled", _ROW_IDS),
     _on("clustering.incremental", "levels of append tables belong to clustering"),
@@ -161,6 +160,7 @@ def reasons_to_refuse(schema: TableSchema, options: TableOptions) -> tuple[str, 
         *_partition_reasons(schema, options),
         *_option_reasons(texts),
         *_moving_key_reasons(schema, options, texts),
+        *_vector_reasons(options),
         *_expire_reasons(schema, texts),
         *_external_path_reasons(texts),
         *_pattern_reasons(texts),
@@ -274,6 +274,21 @@ def _changelog_reasons(options: TableOptions) -> Iterator[str]:
             yield f"{producer} with merge-engine=first-row, which can have lookup or none"
         if options.sequence_fields:
             yield "option sequence.field with merge-engine=first-row, which cannot have it"
+
+
+def _vector_reasons(options: TableOptions) -> Iterator[str]:
+    """What Java refuses as it opens such a table (SchemaValidation.java)."""
+    if options.commit.vectors is None:
+        return
+    producer, engine = options.changelog_producer, options.merge_engine
+    enabled = "with deletion-vectors.enabled=true"
+    if producer is ChangelogProducer.FULL_COMPACTION:
+        yield (
+            f"option changelog-producer={producer.value} {enabled}, "
+            "which can have none, input or lookup"
+        )
+    if engine is MergeEngine.FIRST_ROW:
+        yield f"option merge-engine={engine.value} {enabled}, which it cannot have"
 
 
 def _column_reasons(schema: TableSchema) -> Iterator[str]:

@@ -70,6 +70,12 @@ class PackedCompactions(Sequence[AppendCompaction]):
 
     __hash__ = None  # type: ignore[assignment]
 
+    def followed_by(self, other: PackedCompactions) -> PackedCompactions:
+        """All of both, which are of one bucket and share no file."""
+        behind = len(self.files)
+        moved = (Bin(one.start + behind, one.stop + behind, one.reason) for one in other.bins)
+        return PackedCompactions(self.files.followed_by(other.files), (*self.bins, *moved))
+
     @property
     def taken(self) -> Mask:
         """Which of `files` are in a bin."""

@@ -13,7 +13,7 @@ This relies on a rule of the format: a file is added once and deleted at most on
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import reduce
 
@@ -35,7 +35,7 @@ from compactord.paimon.manifest.entries import encoded_entries
 from compactord.paimon.manifest.entry_columns import Mask, columns_of
 from compactord.state.base_files import BaseFiles, BaseFilesBuilder
 from compactord.state.bucket_summaries import BucketSummaries, BucketSummary, TopLevel
-from compactord.state.files_by_size import FilesBySize, SizeColumns, names_of
+from compactord.state.files_by_size import FilesBySize, SizeColumns, named, names_of
 from compactord.state.layers import Layer, Patch, merged_layers
 
 _MIN_CHANGES_TO_CONSOLIDATE = 2000
@@ -88,10 +88,15 @@ class LiveFiles:
             files=tuple(entry.file for entry in entries),
         )
 
-    def by_size(self, bucket: BucketId, *, smaller_than: int) -> FilesBySize:
-        """The bucket's files below a size in bytes, as columns. Raises as `bucket` does."""
+    def by_size(
+        self, bucket: BucketId, *, smaller_than: int, besides: Set[str] = frozenset()
+    ) -> FilesBySize:
+        """The bucket's files below a size in bytes, and those `besides`, by name, as columns.
+
+        Raises as `bucket` does.
+        """
         base = self.base.columns
-        rows, added = self._smaller(bucket, smaller_than)
+        rows, added = self._smaller(bucket, smaller_than, besides)
         numbers = {entry.total_buckets for entry in added}
         if len(rows):
             told = base.total_buckets[rows]
@@ -159,14 +164,23 @@ class LiveFiles:
         for file in (entry.file for entry in added.values()):
             yield file.created_ms, file.level, file.file_size, file.file_source
 
-    def _smaller(self, bucket: BucketId, than: int | None) -> tuple[Ints, list[ManifestEntry]]:
-        """As `_contents`, only of files below a size in bytes when that is given."""
+    def _smaller(
+        self, bucket: BucketId, than: int | None, besides: Set[str] = frozenset()
+    ) -> tuple[Ints, list[ManifestEntry]]:
+        """As `_contents`, only of files below a size in bytes, when that is given, or `besides`."""
         rows, added = self._contents(bucket)
-        entries = list(added.values())
-        if than is not None:
-            rows = rows[self.base.columns.file_size[rows] < than]
-            entries = [entry for entry in entries if entry.file.file_size < than]
-        return rows, entries
+        files = {entry: entry.file for entry in added.values()}
+        if than is None:
+            return rows, list(files)
+        taken = self.base.columns.file_size[rows] < than
+        if besides:
+            large = np.flatnonzero(~taken)
+            taken[large] = named(self.base.names(rows[large]), besides)
+        return rows[taken], [
+            entry
+            for entry, file in files.items()
+            if file.file_size < than or file.file_name in besides
+        ]
 
     def files_in(self, bucket: BucketId) -> tuple[DataFile, ...]:
         return tuple(entry.file for entry in self.entries(bucket))

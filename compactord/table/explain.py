@@ -14,8 +14,9 @@ from compactord.errors import FormatError
 from compactord.model import Compaction, SortedRun, WorkKind
 from compactord.paimon.data_file import BucketFiles, BucketId, DataFile
 from compactord.paimon.options.table_options import CompactionOptions
+from compactord.plan.full import last_full_compaction_ms
 from compactord.plan.runs import bucket_runs
-from compactord.plan.table import BucketPlan, PlanRequest, TableKind, last_full_compaction_ms
+from compactord.plan.table import BucketPlan, PlanRequest, TableKind
 from compactord.reasons import CompactReason
 from compactord.table import report
 from compactord.table.opening import OpenTable
@@ -114,7 +115,11 @@ def _why_picked(found: BucketFiles, compaction: Compaction, request: PlanRequest
             return "a full compaction was asked for"
         case CompactReason.EXPIRED_RECORDS:
             have = "1 file has" if len(files) == 1 else f"{len(files):,} files have"
-            return f"{have} expired records (record-level.expire-time)"
+            what = "expired records (record-level.expire-time)"
+            is_only = request.vectors_of(found.bucket).keys().isdisjoint(f.file_name for f in files)
+            return f"{have} {what}" if is_only else f"{have} {what} or deleted rows"
+        case CompactReason.DELETED_ROWS:
+            return _deleted_text(found, files, request)
         case CompactReason.SIZE_AMPLIFICATION:
             return (
                 f"{_amplification(runs)}, above {options.max_size_amplification_percent} % "
@@ -144,10 +149,29 @@ def _why_picked(found: BucketFiles, compaction: Compaction, request: PlanRequest
                 return "level 0 is to be empty (compaction.force-up-level-0)"
             return f"{_LOOKED_UP}: readers wait for them"
         case CompactReason.LOOKUP_BEGINS:
+            is_marked = options.lookup is not None and options.lookup.marks
+            does = "looks up what keys have above"
+            if is_marked:
+                does = "marks rows that others replace (deletion-vectors.enabled)"
             return (
-                "the table looks up what keys have above; levels above 0 were compacted before it "
-                "did and are merged into one first"
+                f"the table {does}; levels above 0 were compacted before it did and are merged "
+                "into one first"
             )
+
+
+def _deleted_text(found: BucketFiles, files: Sequence[DataFile], request: PlanRequest) -> str:
+    """How many rows are deleted of the files that have deletion vectors."""
+    vectors = request.vectors_of(found.bucket)
+    rows = sum(file.row_count for file in files)
+    known = sum(vectors[file.file_name].cardinality or 0 for file in files)
+    text = f"{report.count_text(known, 'row')} of {rows:,} are deleted (deletion vectors)"
+    if request.kind is TableKind.PRIMARY_KEY:
+        return text
+    return (
+        f"{text}: above {request.options.delete_ratio:g} of a file's rows "
+        f"(compaction.delete-ratio-threshold), or in files below "
+        f"{report.size_text(request.options.small_file_size)}"
+    )
 
 
 def _idle_runs(found: BucketFiles, request: PlanRequest, now_ms: int) -> tuple[str, str]:

@@ -16,6 +16,7 @@ from compactord.kernels.functions.registry import MERGE_FUNCTIONS, MergeFunction
 from compactord.paimon import paths
 from compactord.paimon.binary_row import comparable_key, decode_row
 from compactord.paimon.data_file import BucketId
+from compactord.paimon.deletion_vectors import INDEX_TYPE
 from compactord.paimon.options.table_options import TableOptions, parse_options
 from compactord.paimon.schema import CURRENT_VERSION, SchemaHistory, TableSchema
 from compactord.paimon.support import reasons_in_files, reasons_to_refuse, warnings
@@ -77,8 +78,19 @@ class OpenTable:
         lookup = self.options.compaction.lookup
         if lookup is None or lookup.upgrades:
             return frozenset()
+        return self._older_schemas(lambda older: older.compaction.lookup is None)
+
+    @property
+    def unmarked_schemas(self) -> frozenset[int]:
+        """Older schemas that had no deletion vectors: what rows replaced above is not marked."""
+        lookup = self.options.compaction.lookup
+        if lookup is None or not lookup.marks:
+            return frozenset()
+        return self._older_schemas(lambda older: older.commit.vectors is None)
+
+    def _older_schemas(self, lack: Callable[[TableOptions], bool]) -> frozenset[int]:
         older = map(self.history.schema, range(self.schema.id))
-        return frozenset(each.id for each in older if parse_options(each).compaction.lookup is None)
+        return frozenset(each.id for each in older if lack(parse_options(each)))
 
     def bucket_folder(self, bucket: BucketId) -> str:
         return paths.bucket_folder(
@@ -213,7 +225,8 @@ def _judged(
 def refuse_live_state(table: OpenTable, state: TableState) -> None:
     """Refuse what only the live files can tell: raises `UnsupportedTable`.
 
-    Columns that cannot be cast to those of the latest schema, index files that name data files.
+    Columns that cannot be cast to those of the latest schema, index files that name data files
+    other than by deletion vectors, and these where the table has none.
     """
     reasons = list(live_reasons(table, state))
     if reasons:
@@ -235,5 +248,12 @@ def live_reasons(table: OpenTable, state: TableState) -> Iterator[str]:
         yield f"live files have schema {schema_id}, newer than the latest, {table.schema.id}"
     schemas = [table.history.schema(schema_id) for schema_id in sorted(known)]
     yield from reasons_in_files(table.schema, schemas)
-    for kind in sorted(state.indexes.kinds):
+    for kind in sorted(state.indexes.kinds - {INDEX_TYPE}):
         yield f"index files of type {kind} exist"
+    has_vectors = any(entry.vectors for entry in state.indexes.entries)
+    if has_vectors and table.options.commit.vectors is None:
+        # Whether a compaction applied them or not, either reading of the rows would be for ever.
+        yield (
+            f"index files of type {INDEX_TYPE} exist and deletion-vectors.enabled is not true: "
+            "readers see rows that were deleted, and a compaction would make that permanent"
+        )

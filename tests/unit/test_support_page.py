@@ -73,6 +73,11 @@ def compatibility_table() -> str:
             "as Java",
             "`true` with `full-compaction`, but for `deduplicate` without `sequence.field`",
         ),
+        (
+            "Deletion vectors",
+            "`deletion-vectors.enabled`, with and without primary keys, of 32 and 64 bits",
+            "with `first-row` or `full-compaction`; vectors that exist while the option is off",
+        ),
         ("File formats", _code(FORMATS), "all others, also per level"),
         *(
             (f"Compression of `{each.name}` files", _code(each.codecs), "all others")

@@ -266,7 +266,7 @@ commit.force-create-snapshot Boolean b
 deletion-vectors.enabled Boolean a
 deletion-vectors.modifiable Boolean c
 deletion-vector.index-file.target-size MemorySize a
-deletion-vectors.merge-on-read Boolean c
+deletion-vectors.merge-on-read Boolean a
 deletion-vectors.bitmap64 Boolean a
 delete.force-produce-changelog Boolean c
 sort-compaction.range-strategy enum(SIZE,QUANTITY) c

@@ -81,6 +81,8 @@ class CompactionOptions:
     min_file_num: int
     file_num_limit: int
     open_file_cost: int
+    # Files without keys are rewritten from this share of deleted rows on.
+    delete_ratio: float = 0.2
     record_expire: RecordExpire | None = None
     # A compaction into the highest level writes what it changes above that level.
     full_changelog: bool = False
@@ -197,6 +199,7 @@ def parse_options(schema: TableSchema, overrides: Mapping[str, str] | None = Non
     producer = texts.read(
         "changelog-producer", option_values.enumeration(ChangelogProducer), ChangelogProducer.NONE
     )
+    vectors, has_key = vector_options(texts), bool(schema.primary_keys)
     return TableOptions(
         bucket=bucket,
         bucket_key=_bucket_key(texts, schema),
@@ -219,16 +222,18 @@ def parse_options(schema: TableSchema, overrides: Mapping[str, str] | None = Non
             texts,
             trigger,
             producer,
-            has_key=bool(schema.primary_keys),
+            has_key=has_key,
             lookup=lookup_options(
                 texts,
                 trigger=trigger,
                 tells=producer is ChangelogProducer.LOOKUP,
                 is_first_row=engine is MergeEngine.FIRST_ROW,
-                upgrades=engine is MergeEngine.DEDUPLICATE and not sequence_fields,
+                is_newest=engine is MergeEngine.DEDUPLICATE,
+                orders=bool(sequence_fields),
+                has_vectors=has_key and vectors is not None,
             ),
         ),
-        commit=_commit(texts),
+        commit=_commit(texts, vectors),
         expire=_expire(texts),
         files=file_options(texts),
         changelog=changelog_rule(texts, [field.name for field in schema.fields]),
@@ -279,6 +284,7 @@ def _compaction(
         min_file_num=texts.read("compaction.min.file-num", integer, 5),
         file_num_limit=texts.read("compaction.file-num-limit", integer, 100_000),
         open_file_cost=texts.read("source.split.open-file-cost", size, 4 * _MIB),
+        delete_ratio=texts.read("compaction.delete-ratio-threshold", option_values.double, 0.2),
         record_expire=_record_expire(texts) if has_key else None,
         full_changelog=full_changelog,
         # Its own rewriter wins: what is not on the highest level is then no whole state.
@@ -301,7 +307,7 @@ def _delta_commits(texts: OptionTexts, default: int) -> int | None:
     return None if found < 0 else max(found, 1)
 
 
-def _commit(texts: OptionTexts) -> CommitOptions:
+def _commit(texts: OptionTexts, vectors: VectorOptions | None) -> CommitOptions:
     integer, size, duration = (
         option_values.integer,
         option_values.memory_size,
@@ -338,7 +344,7 @@ def _commit(texts: OptionTexts) -> CommitOptions:
         # Readers divide by it, whatever its sign.
         full_compaction_delta_commits=abs(texts.read("full-compaction.delta-commits", integer, 0))
         or None,
-        vectors=vector_options(texts),
+        vectors=vectors,
     )
 
 

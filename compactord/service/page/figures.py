@@ -22,10 +22,12 @@ _REASONS = {
     CompactReason.RUN_COUNT: "more sorted runs than the compaction trigger allows",
     CompactReason.FORCED_LEVEL_0: "the table's options, or readers, require an empty level 0",
     CompactReason.DELTA_COMMITS: "the table allows no more commits since the last full compaction",
-    CompactReason.LOOKUP_BEGINS: "levels above 0 are from before the table looked keys up",
+    CompactReason.LOOKUP_BEGINS: "levels above 0 are from before the table looked keys up, or "
+    "marked rows as deleted",
     CompactReason.FULL: "a full compaction was requested",
     CompactReason.FORCED_REWRITE: "every file is to be rewritten",
     CompactReason.EXPIRED_RECORDS: "files on the highest level have records that have expired",
+    CompactReason.DELETED_ROWS: "files have rows that were deleted since",
     CompactReason.APPEND_SMALL_FILES: "enough small files to make a larger one",
     CompactReason.APPEND_WAITED: "small files have waited long enough",
     CompactReason.APPEND_FULL: "every file below the target size",

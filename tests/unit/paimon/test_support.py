@@ -60,6 +60,9 @@ def table(
     )
 
 
+VECTORS = {"deletion-vectors.enabled": "true"}
+
+
 def judged(schema: TableSchema) -> OpenTable:
     ref = TableRef(database="db", name="t", location="/w/db.db/t")
     return describe_table(table_in_folder(MemoryStorage(), ref), schema, {})
@@ -87,6 +90,12 @@ def reasons(*args: Any, **kwargs: Any) -> tuple[str, ...]:
         table({"row-tracking.enabled": "false", "clustering.columns": " ", "type": "table"}),
         table({"parquet.bloom.filter.enabled": "false", "fields.c1.map.storage-layout": "default"}),
         table({"deletion-vectors.enabled": "FALSE", "fields.c1.stats-mode": "full"}),
+        table({"deletion-vectors.enabled": "FALSE", "merge-engine": "first-row"}),
+        table({**VECTORS, "deletion-vectors.merge-on-read": "true"}),
+        table({**VECTORS, "changelog-producer": "input", "bucket": "-1"}),
+        table({**VECTORS, "changelog-producer": "lookup", "merge-engine": "partial-update"}),
+        table({**VECTORS, "bucket": "-1"}, primary_keys=()),
+        table({**VECTORS, "bucket": "2", "bucket-key": "c0"}, primary_keys=()),
         table({"fields.c0,c1.sequence-group": "c1", "fields.default-aggregate-function": "sum"}),
         table({"num-levels": "2", "data-file.prefix": "a b.ü%#?", "changelog-file.prefix": "."}),
         table({"num-levels": "1", "num-sorted-run.compaction-trigger": "0"}, primary_keys=()),
@@ -166,8 +175,18 @@ def test_supported_tables_have_no_reason(schema: TableSchema) -> None:
         ({"sink.clustering.by-columns": "c1"}, "clustering.columns=c1"),
         ({"blob.stored-descriptor-fields": "c1"}, "blob-descriptor-field=c1"),
         ({"primary-key.nullable": "TRUE"}, "primary-key.nullable=TRUE"),
-        ({"deletion-vectors.enabled": "yes"}, "deletion-vectors.enabled=yes"),
-        ({"deletion-vectors.enabled": "1"}, "deletion-vectors.enabled=1"),
+        ({"row-tracking.enabled": "yes"}, "row-tracking.enabled=yes"),
+        ({"row-tracking.enabled": "1"}, "row-tracking.enabled=1"),
+        ({"deletion-vectors.enabled": "yes"}, "deletion-vectors.enabled='yes': expected true or"),
+        (
+            {**VECTORS, "changelog-producer": "full-compaction"},
+            "changelog-producer=full-compaction with deletion-vectors.enabled=true, which can have",
+        ),
+        (
+            {**VECTORS, "merge-engine": "first-row"},
+            "merge-engine=first-row with deletion-vectors.enabled=true, which it cannot have",
+        ),
+        ({**VECTORS, "index-file-in-data-file-dir": "true"}, "index-file-in-data-file-dir=true"),
         ({"row-tracking.enabled": " false "}, "row-tracking.enabled= false "),
         ({"query-auth.enabled": ""}, "query-auth.enabled="),
         ({"branch": "MAIN"}, "branch=MAIN"),
@@ -252,7 +271,7 @@ def test_options_of_fields_inside_a_row_are_refused() -> None:
 
 
 def test_all_reasons_are_given_at_once() -> None:
-    assert len(reasons({"deletion-vectors.enabled": "true", "row-tracking.enabled": "true"})) == 2
+    assert len(reasons({"query-auth.enabled": "true", "row-tracking.enabled": "true"})) == 2
 
 
 @pytest.mark.parametrize(
