@@ -169,18 +169,19 @@ class LiveFiles:
     ) -> tuple[Ints, list[ManifestEntry]]:
         """As `_contents`, only of files below a size in bytes, when that is given, or `besides`."""
         rows, added = self._contents(bucket)
-        files = {entry: entry.file for entry in added.values()}
-        if than is None:
-            return rows, list(files)
-        taken = self.base.columns.file_size[rows] < than
-        if besides:
-            large = np.flatnonzero(~taken)
-            taken[large] = named(self.base.names(rows[large]), besides)
-        return rows[taken], [
-            entry
-            for entry, file in files.items()
-            if file.file_size < than or file.file_name in besides
-        ]
+        entries = list(added.values())
+        if than is not None:
+            taken = self.base.columns.file_size[rows] < than
+            if besides:
+                large = np.flatnonzero(~taken)
+                taken[large] = named(self.base.names(rows[large]), besides)
+            rows = rows[taken]
+            entries = [
+                entry
+                for entry in entries
+                if entry.file.file_size < than or entry.file.file_name in besides
+            ]
+        return rows, entries
 
     def files_in(self, bucket: BucketId) -> tuple[DataFile, ...]:
         return tuple(entry.file for entry in self.entries(bucket))

@@ -114,10 +114,7 @@ def _why_picked(found: BucketFiles, compaction: Compaction, request: PlanRequest
         case CompactReason.FULL | CompactReason.APPEND_FULL | CompactReason.FORCED_REWRITE:
             return "a full compaction was asked for"
         case CompactReason.EXPIRED_RECORDS:
-            have = "1 file has" if len(files) == 1 else f"{len(files):,} files have"
-            what = "expired records (record-level.expire-time)"
-            is_only = request.vectors_of(found.bucket).keys().isdisjoint(f.file_name for f in files)
-            return f"{have} {what}" if is_only else f"{have} {what} or deleted rows"
+            return _expired_text(found, files, request)
         case CompactReason.DELETED_ROWS:
             return _deleted_text(found, files, request)
         case CompactReason.SIZE_AMPLIFICATION:
@@ -149,14 +146,26 @@ def _why_picked(found: BucketFiles, compaction: Compaction, request: PlanRequest
                 return "level 0 is to be empty (compaction.force-up-level-0)"
             return f"{_LOOKED_UP}: readers wait for them"
         case CompactReason.LOOKUP_BEGINS:
-            is_marked = options.lookup is not None and options.lookup.marks
-            does = "looks up what keys have above"
-            if is_marked:
-                does = "marks rows that others replace (deletion-vectors.enabled)"
-            return (
-                f"the table {does}; levels above 0 were compacted before it did and are merged "
-                "into one first"
-            )
+            return _begins_text(options)
+
+
+def _begins_text(options: CompactionOptions) -> str:
+    """What levels of before are merged for."""
+    does = "looks up what keys have above"
+    if options.lookup is not None and options.lookup.marks:
+        does = "marks rows that others replace (deletion-vectors.enabled)"
+    return (
+        f"the table {does}; levels above 0 were compacted before it did and are merged into one "
+        "first"
+    )
+
+
+def _expired_text(found: BucketFiles, files: Sequence[DataFile], request: PlanRequest) -> str:
+    """How many files have expired records; they may be rewritten beside files with deleted rows."""
+    have = "1 file has" if len(files) == 1 else f"{len(files):,} files have"
+    text = f"{have} expired records (record-level.expire-time)"
+    vectors = request.vectors_of(found.bucket)
+    return f"{text} or deleted rows" if any(f.file_name in vectors for f in files) else text
 
 
 def _deleted_text(found: BucketFiles, files: Sequence[DataFile], request: PlanRequest) -> str:

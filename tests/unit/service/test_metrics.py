@@ -129,6 +129,7 @@ def eventful() -> ServiceView:
         last_success_ms=dict.fromkeys(WorkKind, NOW_MS),
         quarantined_count=2,
         info=replace(base.info, readers_wait=True),
+        shape=replace(base.shape, deleted_rows_ratio_max=0.25),
         max_freshness_lag_ms=60_000,
     )
     view = service_view(
@@ -280,6 +281,7 @@ def test_a_table_costs_few_series() -> None:
         ({"status": TableStatus.EXCLUDED}, -54),
         ({"info": TableInfo(kind="primary-key", readers_wait=True)}, 1),
         ({"max_freshness_lag_ms": 60_000}, 1),
+        ({"shape": replace(table_view().shape, deleted_rows_ratio_max=0.25)}, 1),
     ],
     ids=[
         "full compaction",
@@ -290,6 +292,7 @@ def test_a_table_costs_few_series() -> None:
         "excluded",
         "readers wait",
         "a limit for that",
+        "deleted rows",
     ],
 )
 def test_what_happens_to_a_table_adds_few_series(happened: dict[str, object], series: int) -> None:

@@ -16,6 +16,7 @@ from compactord.paimon.manifest.index_manifest import IndexEntry, VectorRange
 from compactord.paimon.table import TableRef
 from compactord.plan.table import Strategy
 from compactord.reasons import CompactReason
+from compactord.state.file_times import FileTimes
 from compactord.state.index_files import IndexFiles
 from compactord.state.table_state import TableState, load_state
 from compactord.storage.base import Storage
@@ -24,6 +25,7 @@ from compactord.table.explain import explain
 from compactord.table.opening import OpenTable, live_reasons, open_table
 from compactord.table.planning import PlanContext, StatePlanner
 from compactord.table.request import CompactRequest
+from compactord.table.shape import table_shape
 from tests import builders
 from tests.builders import NOW_MS, append_table, keyed_table, rows_of, set_options, writer
 from tests.storages import MemoryStorage
@@ -51,17 +53,20 @@ def _with_vectors(
     return replace(state, indexes=IndexFiles(WHERE, (entry,)))
 
 
-def _planner(
-    storage: Storage, ref: TableRef, state: TableState, strategy: Strategy = Strategy.MINOR
-) -> tuple[OpenTable, StatePlanner]:
-    table = open_table(table_in_folder(storage, ref), {})
-    context = PlanContext(
+def _context(strategy: Strategy) -> PlanContext:
+    return PlanContext(
         request=CompactRequest(strategy=strategy),
         now_ms=NOW_MS,
         steady_ms=0,
         zone=datetime.timezone.utc,
     )
-    return table, StatePlanner(table, state, context)
+
+
+def _planner(
+    storage: Storage, ref: TableRef, state: TableState, strategy: Strategy = Strategy.MINOR
+) -> tuple[OpenTable, StatePlanner]:
+    table = open_table(table_in_folder(storage, ref), {})
+    return table, StatePlanner(table, state, _context(strategy))
 
 
 def _names(state: TableState) -> list[str]:
@@ -123,6 +128,19 @@ def test_a_full_compaction_of_one_run_takes_the_files_with_deleted_rows():
     assert compaction.reason is CompactReason.DELETED_ROWS
     told = explain(table, found, plan, planner.request, NOW_MS)
     assert told.why == "7 rows of 100 are deleted (deletion vectors)"
+    summaries, times = having.files.summaries(), FileTimes.of(having.files, small=0)
+    shape = table_shape(
+        having,
+        summaries,
+        times,
+        kind=table.kind,
+        options=table.options.compaction,
+        context=_context(Strategy.FULL),
+        snapshots=1,
+        small_files=0,
+        stop_trigger=8,
+    )
+    assert shape.deleted_rows_ratio_max == 0.16, "files that are gone count, too"
     shapes = report.bucket_shapes(table, having)
     assert any(
         "100 (7 deleted in 1 file)" in line
