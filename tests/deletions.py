@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -28,7 +28,13 @@ from compactord.paimon.manifest.index_manifest import (
     with_vectors_files,
 )
 from compactord.paimon.roaring import bitmap_of
-from compactord.paimon.snapshot import CommitKind, Snapshot, read_snapshot, snapshot_ids
+from compactord.paimon.snapshot import (
+    CommitKind,
+    Snapshot,
+    read_snapshot,
+    snapshot_ids,
+    snapshot_json,
+)
 from tests.lineage import TABLE, Kind, Lineage, bucket_id
 
 LOCATION = TABLE.location
@@ -83,6 +89,24 @@ class Deletions(Lineage):
             ordered = self.rows_of(name)
             self.expected.subtract(ordered[position] for position in positions)
         return self._vectors_committed(rows, bucket)
+
+    def prepare_delete(self, rows: Rows, *, bucket: int = 0) -> Callable[[], Snapshot]:
+        """As `prepare_replacement`: a DELETE whose snapshot is renamed into its place later."""
+        hint, expected = paths.latest_hint(LOCATION), Counter(self.expected)
+        before = self.storage.read(hint)
+        replacement = self.delete_rows(rows, bucket=bucket)
+        self.expected = expected
+        path = paths.snapshot_path(LOCATION, replacement.id)
+        self.storage.delete(path)
+        self.storage.overwrite(hint, before)
+
+        def rename() -> Snapshot:
+            self.storage.now_ms += 1
+            self.storage.overwrite(path, snapshot_json(replacement))
+            self.storage.overwrite(hint, str(replacement.id).encode())
+            return replacement
+
+        return rename
 
     def rewrite_vectors(self, *, bucket: int = 0) -> Snapshot:
         """Another writer replaces all index files of the bucket; no row is deleted."""

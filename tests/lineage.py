@@ -275,6 +275,7 @@ class Lineage:
             self.storage.write_new(self.data_path(bucket, each), bytes(each.file_size))
         objects = dict(self.storage.objects)
         self.history.snapshot = base
+        fields = {"index_manifest": base and base.index_manifest, **fields}
         entries = [deleted(self._entry(each, bucket)) for each in before]
         entries += [self._entry(each, bucket) for each in (file, *also)]
         self.history.commit(entries, kind, **fields)

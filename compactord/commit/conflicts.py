@@ -19,9 +19,10 @@ import numpy as np
 
 from compactord.commit.attempt import CommitSettings
 from compactord.commit.changes import BucketChange, Conflict, DroppedChange
+from compactord.commit.index_files import read_index_file
 from compactord.errors import CommitUnknown, FormatError, ObjectNotFound
 from compactord.paimon.data_file import DataFile
-from compactord.paimon.deletion_vectors import INDEX_TYPE, VectorRef, decode_vector, read_stored
+from compactord.paimon.deletion_vectors import INDEX_TYPE, VectorRef, decode_vector, stored_in
 from compactord.state.index_files import IndexFiles
 from compactord.state.table_state import TableState
 from compactord.storage.base import Storage
@@ -57,7 +58,7 @@ def still_valid(
             total_buckets=summary.total_buckets if summary.file_count else None,
             vectors=vectors[change.bucket],
             key_of=settings.key_of,
-            are_same=partial(_delete_the_same, storage),
+            are_same=partial(_delete_the_same, storage, state),
         ) or _unexpected(state.indexes, change, settings)
         if found is None:
             valid.append(change)
@@ -142,22 +143,23 @@ def _vector_changed(
     return None
 
 
-def _delete_the_same(storage: Storage, old: VectorRef, new: VectorRef) -> bool:
+def _delete_the_same(storage: Storage, state: TableState, old: VectorRef, new: VectorRef) -> bool:
     """Whether two vectors do: their index file was written again for the sake of other files.
 
-    Raises `FormatError` for damage, and what reading the new one raises.
+    `state` has the new one. Raises `FormatError` for its damage, and what reading it raises.
     """
     if None not in (old.cardinality, new.cardinality) and old.cardinality != new.cardinality:
         return False
+    stored = stored_in(read_index_file(storage, state, new.path), new)
+    vector = decode_vector(stored, new.path)
     try:
-        before = read_stored(storage, old)
-    except ObjectNotFound:
-        # Its snapshot has expired: nobody can tell any more.
+        before = stored_in(storage.read(old.path), old)
+        return before == stored or np.array_equal(
+            decode_vector(before, old.path).positions, vector.positions
+        )
+    except (ObjectNotFound, FormatError):
+        # Nobody can tell any more; its snapshot has expired, perhaps.
         return False
-    after = read_stored(storage, new)
-    return before == after or np.array_equal(
-        decode_vector(before, old.path).positions, decode_vector(after, new.path).positions
-    )
 
 
 def _unexpected(

@@ -120,6 +120,20 @@ def next_index(
     return index
 
 
+def read_index_file(storage: Storage, state: TableState, path: str) -> bytes:
+    """An index file that `state` has.
+
+    Raises `FormatError` if it does not exist, `ObjectNotFound` if its snapshot is gone, too.
+    """
+    try:
+        return storage.read(path)
+    except ObjectNotFound as error:
+        assert state.snapshot is not None, "it has index files"
+        if still_stands(storage, state.table.root, state.snapshot):
+            raise FormatError(path, "the index file does not exist") from error
+        raise
+
+
 def _unfit_marks(
     state: TableState, bucket: BucketId, changes: Sequence[BucketChange]
 ) -> Iterator[DroppedChange]:
@@ -178,14 +192,11 @@ def _replacement(
     live = state.files.named(bucket, (refs.keys() | marks.keys()) - removed)
     kept = {name: ref for name, ref in refs.items() if name in live}
     try:
-        pieces, has_grown = _pieces(storage, kept, live, marks, options.kind)
+        wanted = {ref.path for ref in kept.values()}
+        contents = {path: read_index_file(storage, state, path) for path in wanted}
+        pieces, has_grown = _pieces(contents, kept, live, marks, options.kind)
     except FormatError as error:
         return str(error)
-    except ObjectNotFound as error:
-        assert state.snapshot is not None, "it has index files"
-        if still_stands(storage, state.table.root, state.snapshot):
-            return str(error)
-        raise
     if not has_grown and kept.keys() == {v.data_file for each in entries for v in each.vectors}:
         return None
     names = frozenset(each.file_name for each in entries)
@@ -193,14 +204,13 @@ def _replacement(
 
 
 def _pieces(
-    storage: Storage,
+    contents: Mapping[str, bytes],
     kept: Mapping[str, VectorRef],
     live: Mapping[str, DataFile],
     marks: Mapping[str, _Positions],
     kind: VectorKind,
 ) -> tuple[list[_Piece], bool]:
-    """The vectors to be written, and whether a mark is new."""
-    contents = {path: storage.read(path) for path in {ref.path for ref in kept.values()}}
+    """The vectors to be written, and whether a mark is new; `contents` are index files by path."""
     pieces, has_grown = [], False
     for name, ref in kept.items():
         stored, length = stored_in(contents[ref.path], ref), ref.length

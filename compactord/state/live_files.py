@@ -19,7 +19,6 @@ from functools import reduce
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from compactord.errors import FormatError
 from compactord.paimon.avro.columns import Ints
@@ -193,13 +192,12 @@ class LiveFiles:
         """Those of the files that are live in the bucket."""
         return [file for file in files if self.contains(file.identity(bucket))]
 
-    def named(self, bucket: BucketId, names: Collection[str]) -> dict[str, DataFile]:
+    def named(self, bucket: BucketId, names: Set[str]) -> dict[str, DataFile]:
         """Those of the bucket's live files that have one of these names."""
-        rows, added = self._contents(bucket)
-        is_named = pc.is_in(self.base.names(rows), pa.array(names, pa.large_string()))
-        entries = self.base.entries(rows[is_named.to_numpy(zero_copy_only=False)])
-        files = [entry.file for entry in (*entries, *added.values())]
-        return {file.file_name: file for file in files if file.file_name in names}
+        # No file is smaller than nothing.
+        rows, added = self._smaller(bucket, 0, names)
+        entries = (*self.base.entries(rows), *added)
+        return {entry.file.file_name: entry.file for entry in entries}
 
     def bucket_ids(self) -> list[BucketId]:
         """All buckets that have files."""

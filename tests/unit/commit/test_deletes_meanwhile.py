@@ -26,7 +26,7 @@ from compactord.errors import (
 from compactord.paimon import paths
 from compactord.paimon.data_file import DataFile
 from compactord.storage.base import Storage
-from tests.builders import FIRST
+from tests.builders import FIRST, SECOND
 from tests.deletions import LOCATION, Deletions
 from tests.lineage import APPENDED, KEYED, Kind
 from tests.storages import Call, Fault, FaultyStorage, HookedStorage
@@ -93,6 +93,14 @@ def _looked_up(trial: Trial) -> None:
     trial.table.delete_rows({trial.seen.file_name: [8]})
 
 
+def _compacted(trial: Trial) -> None:
+    """Another process of ours replaces the file that stays, and the index file of all."""
+    table = trial.table
+    change = table.compaction([trial.other], owner=SECOND)
+    done, _ = table.committer(SECOND).commit(table.state(), [change], table.settings)
+    assert isinstance(done, Committed)
+
+
 def _moments(kind: Kind, act: Callable[[Trial], None]) -> Iterator[tuple[Trial, CommitOutcome]]:
     """What comes of it, with the act before the first call, the second, and so on."""
     template = _trial(kind)
@@ -118,6 +126,7 @@ def _moments(kind: Kind, act: Callable[[Trial], None]) -> Iterator[tuple[Trial, 
         (KEYED, _looked_up, True),
         (APPENDED, _other, False),
         (APPENDED, _again, False),
+        (APPENDED, _compacted, False),
         (APPENDED, _input, True),
     ],
 )

@@ -281,6 +281,16 @@ def test_a_table_whose_vectors_are_off_now_drops_marks_and_buckets_that_have_som
     assert [drop.conflict for drop in outcome.dropped] == [Conflict.DV_CHANGED] * 2
 
 
+def _damage(table: Deletions, path: str, offset: int, damage: str) -> None:
+    """Of the index file, or of the vector at `offset` in it."""
+    data, at = table.storage.read(path), offset + 10
+    if damage == "gone":
+        table.storage.delete(path)
+    else:
+        flipped = data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+        table.storage.overwrite(path, data[:-1] if damage == "cut" else flipped)
+
+
 @pytest.mark.parametrize("damage", ["flipped", "cut", "gone"])
 def test_a_damaged_index_file_drops_the_changes_of_its_bucket_alone(damage: str) -> None:
     table = Deletions(KEYED)
@@ -293,12 +303,7 @@ def test_a_damaged_index_file_drops_the_changes_of_its_bucket_alone(damage: str)
     (entry,) = table.state().indexes.of(bucket_id(0))
     path = paths.index_path(LOCATION, entry.file_name)
     data = table.storage.read(path)
-    at = entry.vectors[-1].offset
-    if damage == "gone":
-        table.storage.delete(path)
-    else:
-        flipped = data[: at + 10] + bytes([data[at + 10] ^ 1]) + data[at + 11 :]
-        table.storage.overwrite(path, data[:-1] if damage == "cut" else flipped)
+    _damage(table, path, entry.vectors[-1].offset, damage)
     outcome = _commit(table, change, other)
     assert isinstance(outcome, Committed)
     assert outcome.published == (other,)
@@ -307,3 +312,33 @@ def test_a_damaged_index_file_drops_the_changes_of_its_bucket_alone(damage: str)
     table.storage.overwrite(path, data)
     table.check()
     _leftovers(table, change)
+
+
+@pytest.mark.parametrize(
+    ("damage", "is_old", "conflict"),
+    [
+        ("gone", False, Conflict.BUCKET_DAMAGED),
+        ("cut", False, Conflict.BUCKET_DAMAGED),
+        ("flipped", False, Conflict.BUCKET_DAMAGED),
+        ("gone", True, Conflict.DV_CHANGED),
+        ("cut", True, Conflict.DV_CHANGED),
+        ("flipped", True, Conflict.DV_CHANGED),
+    ],
+)
+def test_of_inputs_whose_vectors_cannot_be_compared_only_their_changes_are_dropped(
+    damage: str, conflict: Conflict, *, is_old: bool
+) -> None:
+    table = Deletions(KEYED)
+    files, others = table.append(2), table.append(2, bucket=1)
+    table.delete_rows({files[0].file_name: [1]})
+    change = table.compaction(files, owner=FIRST)
+    other = table.compaction(others, owner=FIRST, bucket=1)
+    (old,) = table.index_files()
+    table.rewrite_vectors()
+    (new,) = table.index_files()
+    path = paths.index_path(LOCATION, old if is_old else new)
+    _damage(table, path, 1, damage)
+    outcome = _commit(table, change, other)
+    assert isinstance(outcome, Committed)
+    assert outcome.published == (other,)
+    assert [drop.conflict for drop in outcome.dropped] == [conflict]

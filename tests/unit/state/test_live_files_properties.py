@@ -185,6 +185,9 @@ def _require_equal(files: LiveFiles, model: Model) -> None:
         assert {name: getattr(summary, name) for name in facts} == facts
         state = files.bucket(bucket)
         assert (state.total_buckets, len(state.files)) == (facts["total_buckets"], len(expected))
+        named = {file.file_name: file for file in expected[::2]}
+        assert files.named(bucket, {*named, "elsewhere"}) == named
+        assert files.named(bucket, set()) == {}
         small = files.bucket(bucket, smaller_than=1000).files
         assert set(small) == {file for file in expected if file.file_size < 1000}
         largest = max(expected, key=lambda file: file.file_size).file_name
