@@ -99,7 +99,7 @@ def _check_order(run: Sequence[Input]) -> None:
 
     Which files are looked up goes by the ranges in manifests, which say that they do.
     """
-    first = run[0].layout.key_fields[0]
+    first = run[0].first_key
     if isinstance(first.type, AtomicType) and first.type.root in FLOATS:
         return  # bounds may leave NaN out
     for before, after in itertools.pairwise(run):
