@@ -113,7 +113,7 @@ class _File:
         self.last: Any = None
         self._opened = opened
         self._finder: InputFinder | None = None
-        column = source.layout.key_fields[0]
+        column = source.first_key
         # Bounds of floats may leave NaN out.
         if not (isinstance(column.type, AtomicType) and column.type.root in FLOATS):
             bounds = [group.bounds for group in source.row_groups(column)]

@@ -155,6 +155,11 @@ class Input:
         """The layout in which the file itself is read."""
         return self._reader.layout if self.evolution is None else self.evolution.layout
 
+    @property
+    def first_key(self) -> DataField:
+        """The first key column in the reader's layout."""
+        return self._reader.layout.key_fields[0]
+
     @cached_property
     def vector(self) -> DeletionVector | None:
         """Which of the file's rows are deleted; None: none of them. Raises as `read_vector`."""
