@@ -19,7 +19,7 @@ from tests.tools.class_archive import archive_options
 
 REPOSITORY = Path(__file__).parent.parent
 # Their tests start whole programs, which have sessions of Spark, and share some of them.
-_ONE_WORKER = ("bench", "browser", "e2e", "service", "spark")
+_ONE_WORKER = ("browser", "e2e", "service", "spark")
 # What their tests share is dear to make: one worker runs each of these modules.
 _SHARING = ("test_compact_copied", "test_hdfs", "test_releases", "test_s3", "test_storage_faults")
 
@@ -32,7 +32,7 @@ settings.load_profile("crowded")
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Of parallel workers, one runs all tests of such a folder, beginning with the largest.
 
-    Those of `tests/deploy`, which run alone, are divided by modules: these share nothing.
+    Those of `tests/bench` and `tests/deploy`, which run alone, are divided by modules.
     """
     from xdist.scheduler import LoadScopeScheduling
 
@@ -40,7 +40,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         def _split_scope(self, nodeid: str) -> str:
             folder = nodeid.split("/")[1]
             module = nodeid.split("::")[0]
-            if folder == "deploy" or module.endswith(tuple(f"/{name}.py" for name in _SHARING)):
+            shares = module.endswith(tuple(f"/{name}.py" for name in _SHARING))
+            if shares or folder in ("bench", "deploy"):
                 return module
             return folder if folder in _ONE_WORKER else nodeid
 

@@ -228,7 +228,9 @@ def _reader(
     layout, bounds, expire = append_layout(fields), None, None
     if isinstance(source, MergeSpec):
         layout = keyed_layout(fields, source.key_columns, thin=subcompaction.write.thin_mode)
-        bounds, expire = row_range(source.key_range, layout.key_fields), source.record_expire
+        bounds = row_range(source.key_range, layout.key_fields)
+        # Readers go on seeing what expires in files that stay; so must be marked what it replaces.
+        expire = None if source.keeps_inputs and source.marks else source.record_expire
     return InputReader(
         storage,
         layout,

@@ -106,7 +106,7 @@ class Daemon:
         self._silent_stores = SilentStores(guards, self._scheduler)
         self._engine = EngineHost(start_engine, self, post=self._events.put)
         worker = WorkerSpec(owner=owner, memory_bytes=self._capacity.task_memory_bytes, zone=zone)
-        self._tables = ServedTables(clock=clock, worker=worker)
+        self._tables = ServedTables(clock=clock, worker=worker, requested=metrics.table_requests)
         self._runner = JobRunner(
             self._tables,
             thread_pools(),

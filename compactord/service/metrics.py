@@ -24,6 +24,7 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 from compactord.config.model import Recovery
 from compactord.maintenance.kind import AnyKind
 from compactord.maintenance.registry import maintenance_kinds
+from compactord.plan.table import TableKind
 from compactord.service.exposition import Family
 from compactord.service.http import accepts
 from compactord.service.own_series import OwnSeries
@@ -128,6 +129,11 @@ class Metrics:
         self._requests = self._counter(
             "storage_requests", "Requests to stores.", "store", "op", "outcome"
         )
+        self._table_requests = self._counter(
+            "table_kind_storage_requests",
+            "Requests to stores for tables of a kind, without those of workers.",
+            "kind",
+        )
         self._request_seconds = self._summary(
             "storage_request_duration_seconds",
             "Time of requests to stores, without those of workers.",
@@ -183,6 +189,10 @@ class Metrics:
                 self._request_bytes.labels(store, op).inc(total.size_bytes)
             if total.repeated:
                 self._retries.labels(store, op).inc(total.repeated)
+
+    def table_requests(self, kind: TableKind, count: int) -> None:
+        """Requests that the service made for a table of this kind."""
+        self._table_requests.labels(kind.value).inc(count)
 
     def expose(self, view: ServiceView, accept: str = "") -> tuple[bytes, str]:
         """The text of a scrape and its content type: OpenMetrics for those who `accept` it."""

@@ -13,11 +13,16 @@ from typing import TypeVar
 import structlog
 from structlog.contextvars import bound_contextvars
 
+from compactord.catalog.access import TableAccess
 from compactord.clock import Clock
 from compactord.errors import CompactordError, UnsupportedTable
 from compactord.model import TableName
+from compactord.paimon.table import TableRef
+from compactord.plan.table import TableKind
 from compactord.scheduler.job import CycleJob, Job, JobOutcome
-from compactord.service.table_jobs import TableJobs
+from compactord.service.table_jobs import TableJobs, TableSpec
+from compactord.service.table_requests import TableRequests
+from compactord.table.compactor import TableCompactor
 from compactord.table.cycle import Cycle, Phase
 from compactord.table.info import described_info
 from compactord.table.subcompactions import WorkerSpec
@@ -33,14 +38,32 @@ class Defect(CompactordError):
 class ServedTables(TableJobs):
     """See the module."""
 
-    def __init__(self, *, clock: Clock, worker: WorkerSpec) -> None:
+    def __init__(
+        self, *, clock: Clock, worker: WorkerSpec, requested: Callable[[TableKind, int], None]
+    ) -> None:
+        """`requested` is told of requests to stores, with the kind of the table."""
         super().__init__(clock=clock, worker=worker)
+        self._requested = requested
+        self._requests: dict[TableRef, TableRequests] = {}
         # Tables whose last commit before this process was looked for.
         self._searched: set[TableName] = set()
 
     def run(self, job: Job) -> tuple[JobOutcome, float]:
         with bound_contextvars(**job.name.log_fields):
             return super().run(job)
+
+    def open(self, name: TableName) -> TableCompactor:
+        try:
+            compactor = super().open(name)
+        finally:
+            opened = self._requests.pop(self.specs[name].ref, None)
+        if opened is not None:
+            opened.is_of(compactor.table.kind)
+        return compactor
+
+    def _access(self, spec: TableSpec) -> TableAccess:
+        requests = self._requests[spec.ref] = TableRequests(self._requested)
+        return requests.counted(super()._access(spec))
 
     def forget(self, name: TableName) -> None:
         super().forget(name)

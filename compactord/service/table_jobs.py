@@ -88,7 +88,7 @@ class TableJobs:
         opened_with = self._opened_with.get(name)
         if known is None or opened_with is None or opened_with.ref != spec.ref:
             known = TableCompactor(
-                spec.open(spec.ref),
+                self._access(spec),
                 spec.request,
                 clock=self._clock,
                 worker=self._worker,
@@ -99,6 +99,10 @@ class TableJobs:
         self.compactors[name] = known
         self._opened_with[name] = spec
         return known
+
+    def _access(self, spec: TableSpec) -> TableAccess:
+        """The table as its catalog hands it out."""
+        return spec.open(spec.ref)
 
     def forget(self, name: TableName) -> None:
         """The table is not served any more."""

@@ -24,6 +24,7 @@ from compactord.storage.requests import (
     StorageOp,
     StorageOutcome,
     StorageRequest,
+    both,
 )
 
 P = ParamSpec("P")
@@ -35,7 +36,7 @@ class ReportsItself(Protocol):
     """A store that reports its requests itself, each attempt of those that it repeats included."""
 
     def reporting(self, report: Report) -> Storage:
-        """The same store, which reports."""
+        """The same store, which reports to this one, too."""
         ...
 
 
@@ -63,13 +64,18 @@ class MeteredStorage:
     is reported when it ends.
     """
 
-    __slots__ = ("_inner", "_now_s", "_send", "_store")
+    __slots__ = ("_clock", "_inner", "_now_s", "_send", "_store")
 
     def __init__(self, inner: Storage, report: Report, clock: Clock, store: str) -> None:
         self._inner = inner
         self._send = report
+        self._clock = clock
         self._now_s = clock.monotonic_s
         self._store = store
+
+    def reporting(self, report: Report) -> Storage:
+        """As `ReportsItself`."""
+        return MeteredStorage(self._inner, both(self._send, report), self._clock, self._store)
 
     @property
     def spec(self) -> StorageSpec:

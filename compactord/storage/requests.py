@@ -46,6 +46,18 @@ class StorageRequest:
 Report = Callable[[StorageRequest], None]
 
 
+def both(first: Report | None, second: Report) -> Report:
+    """Tells two of each request."""
+    if first is None:
+        return second
+
+    def told(request: StorageRequest) -> None:
+        first(request)
+        second(request)
+
+    return told
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestTotal:
     """Requests that had the same outcome; sums of what `StorageRequest` says of one."""

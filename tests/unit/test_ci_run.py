@@ -36,10 +36,10 @@ def _run(folder: Path, fails: str) -> tuple[int, list[str]]:
     return done.returncode, [line.split()[-2].removesuffix(")") for line in lines]
 
 
-@pytest.mark.parametrize("fails", ["", "lint", "test", "test-hdfs", "test-deploy"])
+@pytest.mark.parametrize("fails", ["", "lint", "test", "test-hdfs", "test-bench", "test-deploy"])
 def test_it_ends_with_all_closing_lines_and_fails_with_any_part(fails: str, tmp_path: Path) -> None:
     code, said = _run(tmp_path, fails)
-    suites = ["test", "test-hdfs", "test-deploy"]
+    suites = ["test", "test-hdfs", "test-bench", "test-deploy"]
     assert said == ["setup", "lint", *suites, *suites]
     assert code == (1 if fails else 0)
 

@@ -40,7 +40,7 @@ from compactord.storage.objects.listing import Listing, listed, status_of
 from compactord.storage.objects.streams import Upload
 from compactord.storage.objects.uploads import abort_upload, list_uploads
 from compactord.storage.ranges import ranged_input
-from compactord.storage.requests import Report, StorageOp
+from compactord.storage.requests import Report, StorageOp, both
 from compactord.storage.retry import RetryPolicy
 
 if TYPE_CHECKING:
@@ -77,12 +77,13 @@ class ObjectStorage:
         connection_of(spec)
 
     def reporting(self, report: Report) -> ObjectStorage:
-        """The same store; `report` gets each request (`compactord/storage/metered.py`).
+        """The same store; `report` gets each request, too (`compactord/storage/metered.py`).
 
         An upload and a listing count as one request each, when they end: parts, pages and their
         repetitions are the library's. An upload that is given up is not reported.
         """
-        return ObjectStorage(self._spec, self._calls.policy, report, self._calls.breaker)
+        told = both(self._calls.report, report)
+        return ObjectStorage(self._spec, self._calls.policy, told, self._calls.breaker)
 
     def guarded(self, breaker: Breaker) -> ObjectStorage:
         """The same store, whose attempts the breaker may refuse and is told of."""

@@ -107,6 +107,8 @@ def bitmap_64(count: int, upper: int) -> bytes:
 
 # What the index file has from the vector on, which is the last one, and what its entry says.
 Damage = Callable[[bytes, VectorRef], tuple[bytes, VectorRef]]
+# What is read there is no size, or is one beyond the end.
+_EITHER = "not|ends within"
 DAMAGE: dict[str, tuple[Damage, str]] = {
     "no bytes": (lambda data, ref: (b"", ref), "ends within"),
     "cut in its size": (lambda data, ref: (data[:3], ref), "ends within"),
@@ -120,12 +122,18 @@ DAMAGE: dict[str, tuple[Damage, str]] = {
     "a negative size": (lambda data, ref: (b"\xff" + data[1:], ref), "has -"),
     "a longer entry": (
         lambda data, ref: (data + b"\0", replace(ref, length=ref.length + 1)),
-        "not|ends within",
+        _EITHER,
     ),
-    "a shorter entry": (lambda data, ref: (data, replace(ref, length=ref.length - 1)), "not|ends within"),
+    "a shorter entry": (
+        lambda data, ref: (data, replace(ref, length=ref.length - 1)),
+        _EITHER,
+    ),
     "an entry of nothing": (lambda data, ref: (data, replace(ref, length=0)), "0 bytes"),
     "a negative entry": (lambda data, ref: (data, replace(ref, length=-9)), "-9 bytes"),
-    "an offset before it": (lambda data, ref: (data, replace(ref, offset=ref.offset - 1)), "not|ends within"),
+    "an offset before it": (
+        lambda data, ref: (data, replace(ref, offset=ref.offset - 1)),
+        _EITHER,
+    ),
     "fewer rows": (lambda data, ref: (data, replace(ref, cardinality=4)), "deletes 5 rows, its"),
     "more rows": (lambda data, ref: (data, replace(ref, cardinality=6)), "deletes 5 rows, its"),
     "bitmaps for two upper halves": (

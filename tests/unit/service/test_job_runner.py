@@ -70,7 +70,7 @@ class Harness:
         self.logs: list[EventDict] = []
         clock = VirtualClock()
         worker = WorkerSpec(owner=FIRST, memory_bytes=64 << 20, zone=clock.time_zone)
-        self.tables = ServedTables(clock=clock, worker=worker)
+        self.tables = ServedTables(clock=clock, worker=worker, requested=lambda kind, count: None)
         self.runner = JobRunner(
             self.tables,
             (ThreadPoolExecutor(2), ThreadPoolExecutor(2)),

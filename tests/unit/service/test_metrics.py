@@ -13,6 +13,7 @@ from prometheus_client.openmetrics import parser as openmetrics_parser
 from compactord.commit.changes import Conflict
 from compactord.maintenance.snapshot_expiry import ExpireSnapshots
 from compactord.model import TableName, WorkKind
+from compactord.plan.table import TableKind
 from compactord.reasons import CompactReason
 from compactord.scheduler.events import Committed, Polled
 from compactord.scheduler.status import HaltReason, Outcome, PriorityClass, TableCounters
@@ -102,6 +103,8 @@ def count_all(metrics: Metrics) -> None:
                     is_repeated=True,
                 )
             )
+    for kind in TableKind:
+        metrics.table_requests(kind, 2)
 
 
 def eventful_counters() -> TableCounters:
