@@ -11,8 +11,11 @@ import pytest
 
 from compactord.catalog.access import table_in_folder
 from compactord.paimon import paths
+from compactord.paimon.avro.codecs import codec_of
 from compactord.paimon.data_file import EMPTY_ROW, BucketId
 from compactord.paimon.manifest.index_manifest import IndexEntry, VectorRange
+from compactord.paimon.manifest.schemas import INDEX_MANIFEST
+from compactord.paimon.snapshot import read_snapshot, snapshot_json
 from compactord.paimon.table import TableRef
 from compactord.plan.table import Strategy
 from compactord.reasons import CompactReason
@@ -28,6 +31,7 @@ from compactord.table.request import CompactRequest
 from compactord.table.shape import table_shape
 from tests import builders
 from tests.builders import NOW_MS, append_table, keyed_table, rows_of, set_options, writer
+from tests.containers import encode_container
 from tests.storages import MemoryStorage
 
 WHERE = "/warehouse/db.db/t"
@@ -176,3 +180,15 @@ def test_levels_of_before_a_table_had_vectors_are_merged_without_anything_new():
     assert builders.read_keyed(storage, ref) == dict.fromkeys(range(200), 200) | dict.fromkeys(
         range(5), 5
     )
+
+
+def test_a_writer_keeps_the_vectors_of_the_table():
+    storage = MemoryStorage()
+    ref = keyed_table(storage, WHERE, buckets=1, options=VECTORS)
+    writer(storage, ref).write(rows_of([(1, 1)]))
+    manifest = encode_container(INDEX_MANIFEST, [], codec_of("zstd", 1))
+    storage.write_new(paths.manifest_path(WHERE, "index-manifest-0"), manifest)
+    first = replace(read_snapshot(storage, ref.root, 1), index_manifest="index-manifest-0")
+    storage.overwrite(paths.snapshot_path(ref.root, 1), snapshot_json(first))
+    writer(storage, ref).write(rows_of([(2, 2)]))
+    assert read_snapshot(storage, ref.root, 2).index_manifest == "index-manifest-0"
