@@ -212,34 +212,23 @@ def compacted_alike(ours: LiveTable, strategy: Strategy, name: str) -> LiveTable
     """We compact the table and Java a copy, which is returned: files, vectors and rows agree."""
     java = ours.copy(name)
     java.java_settle(full=strategy is Strategy.FULL)
-    ours.java_settle(full=strategy is Strategy.FULL)  # TEMP
+    ours.settle(strategy)
     agree(ours, java)
     return java
 
 
 def agree(ours: LiveTable, java: LiveTable) -> None:
-    assert_same_files(ours, java)
+    # What is merged next goes by sizes, which differ.
+    if ours.levels() == java.levels():
+        assert_same_files(ours, java)
     assert_same_vectors(ours, java)
     assert judge_reads(ours) == judge_reads(java)
     if "changelog-producer" in ours.options:
         assert_same_changes(ours, java, set())
 
 
-def goes_on(ours: LiveTable, java: LiveTable) -> None:
-    """Java writes to both tables and compacts both; then all is compacted fully."""
-    for table in (ours, java):
-        write(table, [("+I", 2, 200), ("-D", 5, 0), ("+U", 302, 201), ("+I", 7000, 1)])
-        table.java_settle(full=False)
-    agree(ours, java)
-    write(ours, [("+I", 302, 300), ("+I", 7000, 301), ("-D", 6, 0)])
-    compacted_alike(ours, Strategy.FULL, "full")
-    assert not marks(ours)
-
-
 @pytest.mark.parametrize("example", EXAMPLES.values(), ids=list(EXAMPLES))
-def test_rows_are_marked_as_by_java_which_goes_on(
-    judge: Judge, tmp_path: Path, example: Example
-) -> None:
+def test_rows_are_marked_as_by_java(judge: Judge, tmp_path: Path, example: Example) -> None:
     ours = keyed(judge, tmp_path / "db.db" / "t", example.options)
     judge.write(ours.path, list(MANY.items()))
     ours.java_settle(full=True)
@@ -265,7 +254,31 @@ def test_rows_are_marked_as_by_java_which_goes_on(
         assert told == list(example.told)
     bits = 64 if WIDE.items() <= example.options.items() else 32
     assert set(kinds(ours).values()) <= {bits}
-    goes_on(ours, java)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, WIDE | LOOKUP, SUM | LOOKUP, {"sequence.field": "v"}],
+    ids=["last", "told", "sum", "ordered"],
+)
+def test_java_goes_on_after_us_and_we_after_java(
+    judge: Judge, tmp_path: Path, options: Mapping[str, str]
+) -> None:
+    ours = keyed(judge, tmp_path / "db.db" / "t", options)
+    judge.write(ours.path, list(MANY.items()))
+    ours.java_settle(full=True)
+    write(ours, SOME)
+    java = compacted_alike(ours, Strategy.MINOR, "java")
+    for table in (ours, java):
+        write(table, [("+I", 2, 2000), ("-D", 5, 0), ("+U", 302, 2001), ("+I", 7000, 1)])
+        table.java_settle(full=False)
+    agree(ours, java)
+    write(ours, [("+I", 302, 3000), ("+I", 7000, 3001), ("-D", 6, 0)])
+    compacted_alike(ours, Strategy.MINOR, "minor")
+    write(ours, [("+I", 303, 4000)])
+    compacted_alike(ours, Strategy.FULL, "full")
+    assert not marks(ours)
+    assert not ours.settle(Strategy.FULL).snapshots
 
 
 LAYOUTS: Mapping[str, Mapping[str, str]] = {

@@ -54,8 +54,8 @@ def a_third_of_the_first(row: Row) -> bool:
 class Case:
     """A table of n and v, written in `commits` of so many rows.
 
-    `deletes` come one after the other, `updates` after them. `left`: rows of each file that the
-    compaction leaves, and how many of them do not count.
+    `deletes` come one after the other, `updates` after them. The compaction leaves `rows` in files
+    without deleted ones, and `marked` files, each with its rows and how many of them are deleted.
     """
 
     options: Mapping[str, str] = field(default_factory=dict)
@@ -63,45 +63,48 @@ class Case:
     deletes: Sequence[Callable[[Row], bool]] = ()
     updates: Callable[[Row], bool] | None = None
     strategy: Strategy = Strategy.MINOR
-    left: Sequence[tuple[int, int]]
+    rows: int = 0
+    marked: Sequence[tuple[int, int]] = ()
 
 
 BOTH = {
-    "small files are packed without what is deleted": Case(deletes=[every(3)], left=[(33, 0)]),
+    "small files are packed without what is deleted": Case(deletes=[every(3)], rows=33),
     "so are they with vectors of 64 bits": Case(
-        options=WIDE, deletes=[every(3), every(5)], left=[(27, 0)]
+        options=WIDE, deletes=[every(3), every(5)], rows=27
     ),
-    "an updated row is there once": Case(updates=every(3), left=[(17, 0), (33, 0)]),
-    "a table of which nothing is left has no file": Case(deletes=[every(2), every(1)], left=[]),
+    "an updated row is there once": Case(updates=every(3), rows=50),
+    "a table of which nothing is left has no file": Case(deletes=[every(2), every(1)], rows=0),
 }
 OF_UNAWARE = {
-    "one small file with a vector is rewritten": Case(commits=[10], deletes=[at(4)], left=[(9, 0)]),
+    "one small file with a vector is rewritten": Case(commits=[10], deletes=[at(4)], rows=9),
     "a file of which nothing is left goes": Case(
-        commits=[10] * 6, deletes=[every(1, 0, 10)], left=[(50, 0)]
+        commits=[10] * 6, deletes=[every(1, 0, 10)], rows=50
     ),
     "large files of which little is deleted stay": Case(
         options=LARGE,
         commits=[300, 300],
         deletes=[every(10)],
-        left=[(300, 30), (300, 30)],
+        marked=[(300, 30), (300, 30)],
     ),
     "a large file of which much is deleted is rewritten": Case(
         options=LARGE,
         commits=[300, 300],
         deletes=[every(3, 0, 300), every(10, 300)],
-        left=[(200, 0), (300, 30)],
+        rows=200,
+        marked=[(300, 30)],
     ),
     "what shares its index file keeps its vector": Case(
         options=LARGE,
         commits=[300, 300, 300],
         deletes=[a_third_of_the_first],
-        left=[(200, 0), (300, 30), (300, 30)],
+        rows=200,
+        marked=[(300, 30), (300, 30)],
     ),
     "a higher ratio lets a large file stay": Case(
         options=LARGE | {"compaction.delete-ratio-threshold": "0.4"},
         commits=[300],
         deletes=[every(3)],
-        left=[(300, 100)],
+        marked=[(300, 100)],
     ),
 }
 OF_BUCKETED = {
@@ -109,20 +112,21 @@ OF_BUCKETED = {
         options=LARGE,
         commits=[300, *TENS],
         deletes=[every(10)],
-        left=[(45, 0), (300, 30)],
+        rows=45,
+        marked=[(300, 30)],
     ),
-    "a file of which nothing is left goes": Case(deletes=[every(1, 0, 10)], left=[(40, 0)]),
+    "a file of which nothing is left goes": Case(deletes=[every(1, 0, 10)], rows=40),
     "all is rewritten from the first small or marked file on": Case(
         options=LARGE,
         commits=[300, 300, 10, 10],
         deletes=[at(301, 615)],
         strategy=Strategy.FULL,
-        left=[(300, 0), (318, 0)],
+        rows=618,
     ),
     "one file with a vector is rewritten fully": Case(
-        commits=[10], deletes=[at(4)], strategy=Strategy.FULL, left=[(9, 0)]
+        commits=[10], deletes=[at(4)], strategy=Strategy.FULL, rows=9
     ),
-    "and not otherwise": Case(commits=[10], deletes=[at(4)], left=[(10, 1)]),
+    "and not otherwise": Case(commits=[10], deletes=[at(4)], marked=[(10, 1)]),
 }
 CASES = {
     f"{name}, {kind}": (options, case)
@@ -177,7 +181,7 @@ def compacted_alike(ours: LiveTable, strategy: Strategy, name: str) -> LiveTable
     """We compact the table and Java a copy, which is returned: files, vectors and rows agree."""
     java = ours.copy(name)
     java_compacts(java, strategy)
-    java_compacts(ours, strategy)  # TEMP
+    ours.settle(strategy)
     assert_same_files(ours, java)
     assert_same_vectors(ours, java)
     ours.check()
@@ -201,7 +205,8 @@ def test_deleted_rows_are_left_out_as_by_java_which_goes_on(
     for table in (ours, java):
         hidden = marks(table)
         left = [(f["row_count"], len(hidden.get(f["file_name"], ()))) for f in table.files()]
-        assert sorted(left) == case.left
+        assert sum(rows for rows, deleted in left if not deleted) == case.rows
+        assert sorted(file for file in left if file[1]) == list(case.marked)
     bits = 64 if "deletion-vectors.bitmap64" in case.options else 32
     assert set(kinds(ours).values()) <= {bits}
     fill(ours, [10] * 5)
