@@ -8,10 +8,11 @@ import tempfile
 from pathlib import Path
 
 from tests.oracle.judge import Judge
-from tests.oracle.merging import lookup_options, producer_options, run_history
+from tests.oracle.merging import lookup_options, producer_options, run_history, vector_options
 
-# Tables without, with a changelog of full compactions, and those that look up take turns.
-OPTIONS = (lambda _: {}, producer_options, lookup_options)
+# Tables without, with a changelog of full compactions, those that look up, and those with deletion
+# vectors take turns.
+OPTIONS = (lambda _: {}, producer_options, lookup_options, vector_options)
 
 
 def main() -> int:

@@ -118,7 +118,31 @@ def compact_beside(
     return totals
 
 
-def positions_of(
+def delete(table: LiveTable, is_wanted: Callable[[Row], bool]) -> bool:
+    """Java's DELETE from an append table; whether there was such a row."""
+    positions, rows = _places(table, is_wanted)
+    return _marked(table, positions, rows, [])
+
+
+def update(table: LiveTable, is_wanted: Callable[[Row], bool]) -> bool:
+    """Java's UPDATE of an append table, which makes a text longer; whether there was such a row."""
+    positions, rows = _places(table, is_wanted)
+    return _marked(table, positions, rows, [[*row[:-1], f"{row[-1]} anew"] for row in rows])
+
+
+def _marked(
+    table: LiveTable, positions: dict[str, list[int]], rows: list[Row], new: list[Row]
+) -> bool:
+    if not rows:
+        return False
+    assert table.judge.delete_positions(table.path, positions, rows=new)
+    for row in rows:
+        table.appended.remove(row)
+    table.appended += new
+    return True
+
+
+def _places(
     table: LiveTable, is_wanted: Callable[[Row], bool]
 ) -> tuple[dict[str, list[int]], list[Row]]:
     """Where the rows of an append table are that a DELETE looks for, by file, and these rows."""
