@@ -348,7 +348,8 @@ class MergeHistory:
             self.columns.insert(chance.randrange(len(self.columns) + 1), column)
         for column in self.columns:
             self.options |= {f"fields.{column.name}.{k}": v for k, v in column.options.items()}
-        self.options["num-sorted-run.compaction-trigger"] = str(chance.choice([2, 3, 5]))
+        trigger = str(chance.choice([2, 3, 5]))
+        self.options.setdefault("num-sorted-run.compaction-trigger", trigger)
         if self.looks_up and any(map(_is_told_anew, self.columns)):
             self.options.pop("changelog-producer.row-deduplicate", None)
         self.table = LiveTable(
@@ -683,7 +684,10 @@ def lookup_options(seed: int) -> dict[str, str]:
 def vector_options(seed: int) -> dict[str, str]:
     """Options of a table with deletion vectors."""
     chance = random.Random(f"vectors of {seed}")
-    options = VECTORS | {"num-levels": chance.choice(["2", "3", "6", "6"])}
+    options = VECTORS | {"num-levels": chance.choice(["2", "3", "6", "6", "6"])}
+    if chance.random() < 0.8:
+        # Files of like sizes stay on levels of their own, and rows above are marked.
+        options |= {"compaction.size-ratio": "-90", "num-sorted-run.compaction-trigger": "9"}
     if chance.random() < 0.4:
         options["merge-engine"] = "deduplicate"
     options["deletion-vectors.bitmap64"] = chance.choice(["true", "false"])
