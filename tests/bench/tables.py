@@ -47,8 +47,8 @@ class Shape:
     `nulls` is the percentage of nulls among the values; `options` are those of the table besides.
     Half of the commits of a table that `is_altered` have its older schema. Where there are `above`
     rows, these were committed and compacted first, with the keys from 0 on; each commit then has
-    distinct keys from `first_key` on, and a minor compaction is measured. At last so many percent of
-    the rows of each file are `deleted` by vectors.
+    distinct keys from `first_key` on, and a minor compaction is measured. Vectors mark so many
+    percent of the rows of each file as `deleted`.
     """
 
     key: tuple[tuple[str, str], ...]

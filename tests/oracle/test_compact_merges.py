@@ -17,7 +17,7 @@ from tests.oracle.merging import lookup_options, producer_options, run_history, 
 SEEDS = range(40)
 CHANGELOG_SEEDS = range(1000, 1024)
 LOOKUP_SEEDS = range(2000, 2020)
-VECTOR_SEEDS = range(3000, 3016)
+VECTOR_SEEDS = range(3000, 3010)
 LOOKUP = {"changelog-producer": "lookup"}
 FIRST_ROW = {"merge-engine": "first-row"}
 Change = tuple[str, int, int]
