@@ -77,9 +77,8 @@ def prepare(
     listed = listed_entries(changes, drop_stats=settings.options.delete_file_drop_stats)
     location, latest = state.table.location, state.snapshot
     assert latest is not None, "a table with files to compact has a snapshot"
-    base, merge = _base_manifests(
-        storage, location, manifests, settings, files, merge, keep=index.written
-    )
+    kept = index.written
+    base, merge = _base_manifests(storage, location, manifests, settings, files, merge, keep=kept)
     base_list, base_size = files.write_list(base)
     delta_list, delta_size = files.write_list(files.write_manifests(listed.delta))
     changelog_list = changelog_size = None

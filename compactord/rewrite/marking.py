@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from compactord.kernels.functions.registry import LAST_RECORD
 from compactord.model import MergeSpec, Subcompaction
 from compactord.paimon.merge_rules import NO_RULES
-from compactord.paimon.options.table_options import MergeEngine
 
 
 def with_keys_alone(whole: Subcompaction) -> Subcompaction:
@@ -22,7 +22,7 @@ def with_keys_alone(whole: Subcompaction) -> Subcompaction:
         fields=tuple(field for field in whole.fields if field.name in source.key_columns),
         source=replace(
             source,
-            merge_engine=MergeEngine.DEDUPLICATE.value,
+            merge_engine=LAST_RECORD,
             rules=NO_RULES,
             sequence_fields=(),
             record_expire=None,
