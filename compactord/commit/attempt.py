@@ -70,21 +70,21 @@ def prepare(
 ) -> tuple[Snapshot, ManifestMerge]:
     """Write manifests and lists on top of `state`; returns the snapshot to publish.
 
-    `manifests` are those of the snapshot of `state`. `merge` is the manifest merge of an earlier
-    attempt, to be reused if it still fits; `index` is written already. Raises `CommitError`, before
-    it writes anything, for outputs of a kind that no list of a snapshot would name.
+    `manifests` are those of the snapshot of `state`. `merge` is that of an earlier attempt, to be
+    reused if it still fits; `index` is written already. Raises `CommitError`, before it writes
+    anything, for outputs of a kind that no list of a snapshot would name.
     """
     listed = listed_entries(changes, drop_stats=settings.options.delete_file_drop_stats)
     location, latest = state.table.location, state.snapshot
     assert latest is not None, "a table with files to compact has a snapshot"
-    kept = index.written
-    base, merge = _base_manifests(storage, location, manifests, settings, files, merge, keep=kept)
+    base, merge = _base_manifests(
+        storage, location, manifests, settings, files, merge, index.written
+    )
     base_list, base_size = files.write_list(base)
     delta_list, delta_size = files.write_list(files.write_manifests(listed.delta))
     changelog_list = changelog_size = None
     if listed.changelog:
-        told = files.write_manifests(listed.changelog)
-        changelog_list, changelog_size = files.write_list(told)
+        changelog_list, changelog_size = files.write_list(files.write_manifests(listed.changelog))
     root = state.table.root
     schema_id = max(schema_ids(storage, root), default=None)
     if schema_id is None:
@@ -141,7 +141,6 @@ def _base_manifests(
     settings: CommitSettings,
     files: MetadataFiles,
     merge: ManifestMerge | None,
-    *,
     keep: Collection[str],
 ) -> tuple[Sequence[ManifestFile], ManifestMerge]:
     """The manifests of the snapshot before, merged on the first attempt.
