@@ -85,11 +85,7 @@ def prepare(
     changelog_list = changelog_size = None
     if listed.changelog:
         changelog_list, changelog_size = files.write_list(files.write_manifests(listed.changelog))
-    root = state.table.root
-    schema_id = max(schema_ids(storage, root), default=None)
-    if schema_id is None:
-        raise TableNotFound(f"table {state.table.full_name} was dropped: {root} has no schema")
-    _refuse_later_schemas(state, changes, schema_id)
+    schema_id = _newest_schema(storage, state, changes)
     statistics = _statistics(storage, location, latest, schema_id)
     # What was read meanwhile did not depend on the files.
     files.wait()
@@ -119,10 +115,15 @@ def prepare(
     return snapshot, merge
 
 
-def _refuse_later_schemas(
-    state: TableState, changes: Sequence[BucketChange], schema_id: int
-) -> None:
-    """Raises `CommitError` for outputs that nobody could read: their schema was rolled back."""
+def _newest_schema(storage: Storage, state: TableState, changes: Sequence[BucketChange]) -> int:
+    """The id of the table's newest schema. Raises `TableNotFound` where there is none.
+
+    Raises `CommitError` for outputs that nobody could read: their schema was rolled back.
+    """
+    root = state.table.root
+    schema_id = max(schema_ids(storage, root), default=None)
+    if schema_id is None:
+        raise TableNotFound(f"table {state.table.full_name} was dropped: {root} has no schema")
     for change in changes:
         for output in change.outputs:
             file = output.file
@@ -132,6 +133,7 @@ def _refuse_later_schemas(
                     f"{file.schema_id}, which was rolled back meanwhile to {schema_id}; nothing "
                     "was published, the next plan is made with that one"
                 )
+    return schema_id
 
 
 def _base_manifests(
