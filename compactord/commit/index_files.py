@@ -40,8 +40,6 @@ from compactord.storage.base import Storage
 from compactord.storage.parallel import results_of
 
 _Positions = npt.NDArray[np.int64]
-# Of tables without buckets.
-_UNAWARE = -1
 
 
 @dataclass(slots=True)
@@ -179,11 +177,9 @@ def _replacement(
     marks = _marks(changes)
     removed = _removed(changes)
     entries = [each for each in state.indexes.of(bucket) if each.index_type == INDEX_TYPE]
-    target_size = None
-    if changes[0].total_buckets == _UNAWARE:
+    if options.target_size is not None:
         touched = removed | marks.keys()
         entries = [e for e in entries if any(v.data_file in touched for v in e.vectors)]
-        target_size = options.target_size
     if not (entries or marks):
         return None
     paths = {state.indexes.path(each) for each in entries}
@@ -200,7 +196,7 @@ def _replacement(
     if not has_grown and kept.keys() == {v.data_file for each in entries for v in each.vectors}:
         return None
     names = frozenset(each.file_name for each in entries)
-    return _Replacement(names, tuple(_rolled(pieces, target_size)))
+    return _Replacement(names, tuple(_rolled(pieces, options.target_size)))
 
 
 def _pieces(

@@ -6,7 +6,7 @@ time runs `cycle` and `dispatch`; a kind of maintenance may run beside them on `
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import structlog
 
@@ -19,6 +19,7 @@ from compactord.errors import CommitUnknown, CompactordError, DataFileMissing, O
 from compactord.maintenance.sightings import Sightings
 from compactord.model import Compaction, MergeCompaction, TaskFailure
 from compactord.paimon.data_file import BucketId
+from compactord.paimon.deletion_vectors import NO_VECTORS, VectorRef
 from compactord.plan.table import PlanRequest
 from compactord.state.published import last_commit
 from compactord.state.table_state import TableState
@@ -264,22 +265,28 @@ class TableCompactor:
             if failure.error != ObjectNotFound.__name__:
                 continue
             why = failure.message
-            is_replaced = self._are_inputs_replaced(each.number, each.compaction, why)
+            is_replaced = self._are_inputs_replaced(each.number, each.compaction, why, each.vectors)
             if is_replaced:
                 causes[each.number] = InputsReplaced(why=why)
             elif is_replaced is not None:
                 causes[each.number] = missing_input(self.table, each.compaction)
         return causes
 
-    def _are_inputs_replaced(self, number: int, compaction: Compaction, why: str) -> bool | None:
-        """Whether an input was not found because others came first.
+    def _are_inputs_replaced(
+        self,
+        number: int,
+        compaction: Compaction,
+        why: str,
+        vectors: Mapping[str, VectorRef] = NO_VECTORS,
+    ) -> bool | None:
+        """Whether a file was not found because others came first; `vectors` are of plan time.
 
         They replaced it, and expiry removed it before it was read. None when the newest snapshot
         cannot be read.
         """
         named = self._named(compaction.bucket)
         try:
-            if not self._followed.has_replaced(compaction):
+            if not self._followed.has_replaced(compaction, vectors):
                 return False
         except CompactordError as found:
             _log.warning("refresh_failed", compaction_id=number, **named, error=str(found))

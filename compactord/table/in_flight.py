@@ -69,7 +69,7 @@ class InFlight:
         # What it came to, a failure for good; None while outcomes are outstanding.
         self.result: Finished | TaskFailure | None = None
         self._files_above = frozenset(f.file_name for f in neighbours if f.level >= level)
-        self._vectors = vectors
+        self.vectors = vectors
         self._results: dict[int, SubcompactionResult] = {}
         self._attempts: Counter[int] = Counter()
         self._failure: TaskFailure | None = None
@@ -158,7 +158,7 @@ class InFlight:
         """Those of files whose rows were read: of a file that changes its level none were."""
         kept = {file.file_name for file in getattr(self.compaction, "upgraded", ())}
         names = {file.file_name for file in self.compaction.inputs} - kept | only_read
-        return {name: ref for name, ref in self._vectors.items() if name in names}
+        return {name: ref for name, ref in self.vectors.items() if name in names}
 
     def _finished(self) -> Finished:
         compaction = self.compaction

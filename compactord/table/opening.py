@@ -71,22 +71,27 @@ class OpenTable:
 
     @property
     def partial_schemas(self) -> frozenset[int]:
-        """Older schemas that did not look up: a key's state may be on several levels.
+        """Schemas whose files may hold a part of a key's state: its records are not looked up.
 
         Where the newest record is the whole state, it makes no difference.
         """
         lookup = self.options.compaction.lookup
         if lookup is None or lookup.upgrades:
             return frozenset()
-        return self._older_schemas(lambda older: older.compaction.lookup is None)
+        found = self._older_schemas(lambda older: older.compaction.lookup is None)
+        before = self._older_schemas(
+            lambda older: older.compaction.lookup is not None and not older.compaction.lookup.marks
+        )
+        # Whole states, whose parts are not marked, would be merged with these once more.
+        return found if before and not lookup.is_one_record else _and_before(found)
 
     @property
     def unmarked_schemas(self) -> frozenset[int]:
-        """Older schemas that had no deletion vectors: what rows replaced above is not marked."""
+        """Schemas of whose files one may replace rows that are not marked."""
         lookup = self.options.compaction.lookup
         if lookup is None or not lookup.marks:
             return frozenset()
-        return self._older_schemas(lambda older: older.commit.vectors is None)
+        return _and_before(self._older_schemas(lambda older: older.commit.vectors is None))
 
     def _older_schemas(self, lack: Callable[[TableOptions], bool]) -> frozenset[int]:
         older = map(self.history.schema, range(self.schema.id))
@@ -117,6 +122,11 @@ class OpenTable:
         except FormatError:
             return f"0x{partition.hex()}"
         return paths.partition_text(values, fields)
+
+
+def _and_before(schemas: frozenset[int]) -> frozenset[int]:
+    """These and all before: a compaction may have moved files of those since, as they were."""
+    return frozenset(range(max(schemas, default=-1) + 1))
 
 
 def open_table(

@@ -436,3 +436,19 @@ def test_rows_that_java_marks_before_our_commit_stay_marked(
     assert compact_beside(ours, java, strategy).dropped
     assert dict(judge.read(ours.path)) == expected
     assert_sound(ours)
+
+
+@pytest.mark.parametrize("layout", [{}, {"bucket": "-1"}], ids=["fixed", "dynamic"])
+def test_java_goes_on_with_vectors_that_came_file_by_file(
+    judge: Judge, tmp_path: Path, layout: Mapping[str, str]
+) -> None:
+    """It keeps one index file of a bucket, whatever the number of its buckets."""
+    ours, low, high = in_files(judge, tmp_path / "db.db" / "t", layout)
+    for key in (1, 2000):
+        write(ours, [("+I", key, 0)])
+        compacted_alike(ours, Strategy.MINOR, f"java-{key}")
+    assert marks(ours).keys() == {low, high}
+    write(ours, [("+I", 2, 0)])
+    ours.java_settle(full=False)
+    assert dict(judge.read(ours.path)) == TWICE | {1: 0, 2: 0, 2000: 0}
+    assert marks(ours).keys() == {low, high}

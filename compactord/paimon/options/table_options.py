@@ -199,7 +199,9 @@ def parse_options(schema: TableSchema, overrides: Mapping[str, str] | None = Non
     producer = texts.read(
         "changelog-producer", option_values.enumeration(ChangelogProducer), ChangelogProducer.NONE
     )
-    vectors, has_key = vector_options(texts), bool(schema.primary_keys)
+    has_key = bool(schema.primary_keys)
+    # Files of dynamic buckets have the number -1, too.
+    vectors = vector_options(texts, has_buckets=has_key or bucket != -1)
     return TableOptions(
         bucket=bucket,
         bucket_key=_bucket_key(texts, schema),

@@ -16,15 +16,15 @@ class VectorOptions:
     """Of a table that has deletion vectors.
 
     `kind` is that of new vectors. An index file of a table without buckets ends with the vector
-    that takes it over `target_size`, in bytes.
+    that takes it over `target_size`, in bytes. None: one index file has all vectors of a bucket.
     """
 
     kind: VectorKind
-    target_size: int
+    target_size: int | None
 
 
-def vector_options(texts: OptionTexts) -> VectorOptions | None:
-    """None: the table has no deletion vectors."""
+def vector_options(texts: OptionTexts, *, has_buckets: bool) -> VectorOptions | None:
+    """None: the table has no deletion vectors. `has_buckets`: also dynamic ones."""
     enabled = texts.read("deletion-vectors.enabled", option_values.boolean, False)
     is_64 = texts.read("deletion-vectors.bitmap64", option_values.boolean, False)
     target_size = texts.read(
@@ -33,4 +33,4 @@ def vector_options(texts: OptionTexts) -> VectorOptions | None:
     if not enabled:
         return None
     kind = VectorKind.BITS_64 if is_64 else VectorKind.BITS_32
-    return VectorOptions(kind=kind, target_size=target_size)
+    return VectorOptions(kind=kind, target_size=None if has_buckets else target_size)

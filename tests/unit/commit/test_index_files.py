@@ -21,7 +21,7 @@ from compactord.paimon.manifest.index_manifest import read_index_entries
 from compactord.storage.base import Storage
 from tests.builders import FIRST
 from tests.deletions import LOCATION, Deletions, marks
-from tests.lineage import APPENDED, KEYED, Kind, bucket_id
+from tests.lineage import APPENDED, DYNAMIC, KEYED, Kind, bucket_id
 
 KINDS = (KEYED, APPENDED)
 
@@ -110,13 +110,15 @@ def test_a_file_without_vectors_is_one_byte_long() -> None:
         ({"a": []}, VectorKind.BITS_64, None),
     ],
 )
+@pytest.mark.parametrize("buckets", [KEYED, DYNAMIC])
 def test_marks_are_added_in_the_kind_of_the_vector(
     rows: Mapping[str, list[int]],
     kind: VectorKind,
     found: Mapping[str, list[int]] | None,
+    buckets: Kind,
 ) -> None:
-    """What is marked already changes nothing."""
-    table = Deletions(KEYED)
+    """What is marked already changes nothing. Java reads on from one index file of a bucket."""
+    table = Deletions(buckets)
     table.vector_kind = kind
     above = [table.new_file(level=5, keys=(20 * n, 20 * n + 9)) for n in range(1, 4)]
     table.commit_as("w", 1, files=above)
@@ -130,6 +132,7 @@ def test_marks_are_added_in_the_kind_of_the_vector(
     table.check()
     assert table.deleted() == {names[each]: rows for each, rows in (found or {"a": [5]}).items()}
     assert (_index_manifest(table) == before) == (found is None)
+    assert len(table.index_files()) == 1
     vectors = table.state().indexes.vectors(bucket_id(0))
     for each in found or ():
         read = read_vector(table.storage, vectors[names[each]], 10)

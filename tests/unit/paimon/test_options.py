@@ -250,6 +250,7 @@ VECTORS = {"deletion-vectors.enabled": "true"}
     [
         ({"deletion-vectors.bitmap64": "true"}, None),
         (VECTORS, VectorOptions(kind=VectorKind.BITS_32, target_size=2 << 20)),
+        ({**VECTORS, "bucket": "2"}, VectorOptions(kind=VectorKind.BITS_32, target_size=None)),
         (
             {
                 **VECTORS,
@@ -263,7 +264,11 @@ VECTORS = {"deletion-vectors.enabled": "true"}
 def test_new_vectors_are_of_the_kind_of_the_table(
     set_: dict[str, str], expected: VectorOptions | None
 ) -> None:
-    assert options(set_).commit.vectors == expected
+    keyless = replace(SCHEMA, primary_keys=(), options=set_)
+    assert parse_options(keyless).commit.vectors == expected
+    # Dynamic buckets have no number, and one index file each.
+    with_keys = options(set_).commit.vectors
+    assert with_keys == (expected and replace(expected, target_size=None))
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,7 @@ from tests.storages import MemoryStorage
 
 WHERE = "/warehouse/db.db/t"
 VECTORS = {"deletion-vectors.enabled": "true"}
+SUM = {"merge-engine": "aggregation", "fields.v.aggregate-function": "sum"}
 BUCKET = BucketId(EMPTY_ROW, 0)
 
 
@@ -180,6 +181,28 @@ def test_levels_of_before_a_table_had_vectors_are_merged_without_anything_new():
     assert builders.read_keyed(storage, ref) == dict.fromkeys(range(200), 200) | dict.fromkeys(
         range(5), 5
     )
+
+
+@pytest.mark.parametrize(
+    ("options", "partial"),
+    [
+        ({}, set()),
+        ({"sequence.field": "v"}, {0, 1}),
+        (SUM, {0, 1}),
+        ({"sequence.field": "v", "force-lookup": "true"}, set()),
+    ],
+)
+def test_files_of_before_a_time_without_vectors_may_have_been_moved_then(options, partial):
+    """On a level above 0, to which a compaction brought them that marked nothing."""
+    storage = MemoryStorage()
+    ref = keyed_table(storage, WHERE, buckets=1, options=options | VECTORS)
+    first = json.loads(storage.read(paths.schema_path(ref.root, 0)))
+    for number, vectors in ((1, {}), (2, VECTORS), (3, VECTORS | {"num-levels": "7"})):
+        newer = {**first, "id": number, "options": options | {"bucket": "1"} | vectors}
+        storage.overwrite(paths.schema_path(ref.root, number), json.dumps(newer).encode())
+    table = open_table(table_in_folder(storage, ref), {})
+    assert table.unmarked_schemas == {0, 1}
+    assert table.partial_schemas == partial
 
 
 def test_a_writer_keeps_the_vectors_of_the_table():
