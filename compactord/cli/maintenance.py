@@ -1,15 +1,18 @@
-"""What commands need before they delete anything: the service's own checks and rules."""
+"""What kinds of maintenance need as commands: the run, the service's own checks and rules."""
 
 from __future__ import annotations
 
+import argparse
 import threading
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import structlog
 
 from compactord import ids
-from compactord.cli.choice import Target
+from compactord.cli.choice import Choice, Target
+from compactord.cli.each_table import Result
 from compactord.clock import Clock
 from compactord.maintenance.orphan_files import Orphan, OwnerRule
 from compactord.table.followed import FollowedTable
@@ -18,6 +21,24 @@ from compactord.table.report import count_text, size_text
 from compactord.table.request import CompactRequest
 
 _log = structlog.get_logger()
+# Does one kind of maintenance in a table.
+Work: TypeAlias = Callable[[Target], Result]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaintenanceRun:
+    """One run of a command over the tables of its choice; once `stop` is set, nothing begins."""
+
+    args: argparse.Namespace
+    choice: Choice
+    clock: Clock
+    stop: threading.Event
+
+    @property
+    def is_dry(self) -> bool:
+        """Whether it only says what would be done."""
+        dry: bool = self.args.dry_run
+        return dry
 
 
 def open_supported(target: Target) -> OpenTable:

@@ -1,4 +1,4 @@
-"""`expire` and `orphans`: a dry run names what goes and changes nothing; then just that goes."""
+"""`maintain`, `expire`, `orphans`: a dry run names what goes, changes nothing; then that goes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import shutil
 import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from structlog.contextvars import merge_contextvars
@@ -15,10 +16,11 @@ from structlog.testing import capture_logs
 from compactord import ids
 from compactord.catalog.access import TableAccess
 from compactord.catalog.filesystem import FilesystemCatalog
+from compactord.cli.arguments import MAINTENANCE_KINDS
 from compactord.cli.choice import Target
 from compactord.cli.command import _parser
+from compactord.cli.maintain import maintain, orphans
 from compactord.cli.maintenance import looked_back
-from compactord.cli.orphans import orphans
 from compactord.cli.plan import plan
 from compactord.clock import SystemClock
 from compactord.commit.publish import StorePublisher
@@ -106,7 +108,7 @@ def test_several_tables_expire_by_their_own_options_and_rules(
     assert counts == {"d.a": 1, "d.b": 2, "d.agg": None, "d.self": None}
 
 
-@pytest.mark.parametrize("command", ["expire", "orphans"])
+@pytest.mark.parametrize("command", ["maintain", "expire", "orphans"])
 def test_a_warehouse_alone_means_all_its_tables_that_serve_works_on(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -153,6 +155,51 @@ def test_only_files_of_dead_runs_of_ours_that_nothing_names_are_removed(
     assert {owner for owner, path in files.items() if path.exists()} == {"ours", "java"}
     assert set(before) - set(digest(tmp_path)) == {f"d.db/t/bucket-0/{files['elsewhere'].name}"}
     assert builders.read_keyed(LOCAL, ref) == rows
+
+
+def test_maintain_does_each_kind_that_is_asked_for_and_says_what_went(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ref = _compacted(tmp_path)
+    files = _left_over(ref)
+    table = ["maintain", "--warehouse", str(tmp_path), "--table", "d.t"]
+    both = [*table, "--only", "orphans", "--only", "snapshots", "--json"]
+    before = digest(tmp_path)
+    kinds = answered(capsys, *table, "--dry-run")["kinds"]
+    assert kinds.keys() == {*MAINTENANCE_KINDS} - {"orphans"}
+    found = _maintained(capsys, [*both, "--dry-run"])
+    assert found["dry_run"]
+    assert digest(tmp_path) == before
+    going = {*found["kinds"]["snapshots"]["files"], found["kinds"]["orphans"]["orphans"][0]["path"]}
+    assert str(files["elsewhere"]) in going
+    done = _maintained(capsys, both)["kinds"]
+    assert list(done) == ["snapshots", "orphans"]
+    assert (done["snapshots"]["snapshots"], len(done["orphans"]["orphans"])) == (6, 1)
+    gone = {f"{tmp_path}/{name}" for name in before.keys() - digest(tmp_path).keys()}
+    assert gone == going
+
+
+def _maintained(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> dict[str, Any]:
+    assert maintain(_parser().parse_args(arguments), _IN_TWO_DAYS) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
+    return found
+
+
+def test_a_kind_that_fails_does_not_keep_the_others_from_their_turn(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ref = _compacted(tmp_path)
+    tags = Path(ref.location) / "tag"
+    tags.mkdir()
+    (tags / "tag-x").write_bytes(b"half")
+    table = ("maintain", "--warehouse", str(tmp_path), "--table", "d.t")
+    kinds = ("--only", "snapshots", "--only", "orphans")
+    found = answered(capsys, *table, *kinds, code=3)["kinds"]
+    assert found["snapshots"]["kind"] == "FormatError"
+    assert found["orphans"] == {"orphans": []}
+    assert "d.t: snapshots: FAILED: " in said(capsys, *table, *kinds, code=3)
+    with pytest.raises(SystemExit):
+        said(capsys, *table, "--only", "y")
 
 
 def test_nothing_is_removed_from_a_table_that_is_being_restored_or_is_refused(
