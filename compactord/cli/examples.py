@@ -95,6 +95,8 @@ examples:
   compactord maintain --config compactord.yaml --only snapshots --only orphans --json
 
 kinds, in this order:
+  consumers   expire consumers that have not moved for the table's consumer.expiration-time; none
+              without that option
   snapshots   expire snapshots, as `compactord expire`
   orphans     remove left-over files of compactord's own dead runs, as `compactord orphans`; only
               if asked for by --only

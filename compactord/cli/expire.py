@@ -13,7 +13,7 @@ from compactord.cli.each_table import Result
 from compactord.cli.maintenance import MaintenanceRun, Work, looked_back
 from compactord.cli.running import FAILED, OK
 from compactord.clock import Clock
-from compactord.config.choices import SnapshotExpiry
+from compactord.config.choices import MaintenanceRule
 from compactord.config.reasons import setting_origin
 from compactord.maintenance.expire import Expired, preview_expiry
 from compactord.maintenance.snapshot_expiry import expire_table
@@ -35,7 +35,7 @@ def expiry(run: MaintenanceRun) -> Work:
     """Expires the snapshots of one table. Its result has the fields of `Expired`."""
 
     def work(target: Target) -> Result:
-        if target.policy.expire_snapshots is SnapshotExpiry.OFF:
+        if target.policy.expire_snapshots is MaintenanceRule.OFF:
             key = setting_origin(run.choice.loaded, *target.name, "expire_snapshots")
             return _result(run, target, Expired(why_not=f"{key} is off"))
         followed = looked_back(target, run.clock, run.stop)

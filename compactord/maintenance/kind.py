@@ -7,7 +7,7 @@ record of each kind for each table, lets one run at a time for a table, and few 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar
 
@@ -89,6 +89,11 @@ class DueTable(Protocol):
 
     @property
     def policy(self) -> TablePolicy: ...
+
+    @property
+    def asked_maintenance(self) -> Collection[str]:
+        """The kinds that its options ask for, of those that run only then."""
+        ...
 
     @property
     def held_until_ms(self) -> int:

@@ -132,7 +132,6 @@ _UNSERVED_MAINTENANCE = {
     "tag.automatic-creation": "no tags are created",
     "tag.default-time-retained": "tags are not expired",
     "partition.expiration-time": "partitions are not expired",
-    "consumer.expiration-time": "consumers are not expired",
     "partition.mark-done-action": "partitions are not marked done",
     "partition.idle-time-to-done": "partitions are not marked done",
     "partition.end-input-to-done": "partitions are not marked done",

@@ -41,6 +41,7 @@ JAVA_SOURCES = tuple(
         "WholeManifests",
         "LateRenames",
         "Oracle",
+        "Upkeep",
         "Planner",
         "Casts",
     )

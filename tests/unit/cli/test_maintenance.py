@@ -185,6 +185,36 @@ def _maintained(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> dic
     return found
 
 
+def test_consumers_expire_by_the_table_s_option_unless_a_rule_keeps_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ref = keyed(tmp_path / "wh", "d.t", commits=1, consumer_expiration__time="1 h")
+    keyed(tmp_path / "wh", "d.u", commits=1)
+    path = Path(builders.consumer_path(ref.root, "a"))
+    path.parent.mkdir()
+    path.write_text('{"nextSnapshot": 2}')
+    config = configuration(
+        tmp_path,
+        """\
+        catalogs: {lake: {warehouse: WH}}
+        rules:
+        - {match: {table: 'd.u'}, set: {expire_consumers: off}}
+        """,
+    )
+    command = ["maintain", "--config", config, "--only", "consumers"]
+    dry = [*command, "--table", "d.t", "--dry-run", "--json"]
+    found = _maintained(capsys, dry)["kinds"]["consumers"]
+    assert [(each["name"], each["next_snapshot"]) for each in found["consumers"]] == [("a", 2)]
+    assert path.exists()
+    assert maintain(_parser().parse_args(command), _IN_TWO_DAYS) == 0
+    text = capsys.readouterr().out
+    assert "d.t: expired 1 consumer\n  a, next snapshot 2\n" in text
+    assert "d.u: no consumer expired, because rules.0.set.expire_consumers" in text
+    assert not path.exists()
+    text = said(capsys, "maintain", "--warehouse", f"{tmp_path}/wh", "--table", "d.u")
+    assert "d.u: no consumer expired, because consumer.expiration-time is not set\n" in text
+
+
 def test_a_kind_that_fails_does_not_keep_the_others_from_their_turn(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -81,7 +81,6 @@ def test_a_text_that_is_no_number_is_named() -> None:
         ("tag.automatic-creation", "process-time", "no tags are created"),
         ("tag.default-time-retained", "7 d", "tags are not expired"),
         ("partition.expiration-time", "7 d", "partitions are not expired"),
-        ("consumer.expiration-time", "1 d", "consumers are not expired"),
         ("partition.mark-done-action", "success-file", "partitions are not marked done"),
         ("partition.idle-time-to-done", "1 h", "partitions are not marked done"),
         ("partition.end-input-to-done", "true", "partitions are not marked done"),
