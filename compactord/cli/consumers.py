@@ -27,7 +27,7 @@ def consumer_expiry(run: MaintenanceRun) -> Work:
         if target.policy.expire_consumers is MaintenanceRule.OFF:
             key = setting_origin(run.choice.loaded, *target.name, "expire_consumers")
             return _result(run, target, (), f"{key} is off")
-        table = open_supported(target)
+        table, _ = open_supported(target)
         if table.options.maintenance.consumer_time_ms is None:
             return _result(run, target, (), f"{_OPTION} is not set")
         take = idle_consumers if run.is_dry else expire_consumers

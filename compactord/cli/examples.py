@@ -98,6 +98,7 @@ kinds, in this order:
   consumers   expire consumers that have not moved for the table's consumer.expiration-time; none
               without that option
   snapshots   expire snapshots, as `compactord expire`
+  done        mark partitions done that are idle for the table's partition.idle-time-to-done
   orphans     remove left-over files of compactord's own dead runs, as `compactord orphans`; only
               if asked for by --only
 --dry-run says what each kind would do with the tables as they are now. The JSON has an object for

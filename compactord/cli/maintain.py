@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from compactord.cli.arguments import MAINTENANCE_KINDS, error_json
 from compactord.cli.choice import Target, choose
 from compactord.cli.consumers import consumer_expiry
+from compactord.cli.done import marking
 from compactord.cli.each_table import Result, joint_code, note_if_left_alone, over_tables
 from compactord.cli.expire import expiry
 from compactord.cli.maintenance import MaintenanceRun, Work
@@ -31,6 +32,7 @@ class _Kind(NamedTuple):
 _KINDS: Mapping[str, _Kind] = {
     "consumers": _Kind(consumer_expiry, "consumers expire"),
     "snapshots": _Kind(expiry, "snapshots expire"),
+    "done": _Kind(marking, "partitions are marked done"),
     "orphans": _Kind(sweep, "left-over files are looked for"),
 }
 

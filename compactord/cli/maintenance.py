@@ -15,6 +15,7 @@ from compactord.cli.choice import Choice, Target
 from compactord.cli.each_table import Result
 from compactord.clock import Clock
 from compactord.maintenance.orphan_files import Orphan, OwnerRule
+from compactord.state.table_state import TableState
 from compactord.table.followed import FollowedTable
 from compactord.table.opening import OpenTable, open_table, refuse_live_state
 from compactord.table.report import count_text, size_text
@@ -41,15 +42,16 @@ class MaintenanceRun:
         return dry
 
 
-def open_supported(target: Target) -> OpenTable:
+def open_supported(target: Target) -> tuple[OpenTable, TableState]:
     """The table, as the service opens it before it compacts, expires or sweeps anything.
 
     Raises `UnsupportedTable` for what must not be touched, live files included.
     """
     access = target.open()
     table = open_table(access, target.policy.options)
-    refuse_live_state(table, access.newest_state().state)
-    return table
+    state = access.newest_state().state
+    refuse_live_state(table, state)
+    return table, state
 
 
 def looked_back(target: Target, clock: Clock, stop: threading.Event) -> FollowedTable:

@@ -23,7 +23,7 @@ def sweep(run: MaintenanceRun) -> Work:
 
     def work(target: Target) -> Result:
         name = run.choice.shown_name(target)
-        table = open_supported(target)
+        table, _ = open_supported(target)
         depth = len(table.schema.partition_keys)
         found = take(table.storage, table.ref.location, partition_depth=depth, rule=rule)
         verb = "would remove" if run.is_dry else "removed"

@@ -133,6 +133,11 @@ class TableSettings(Section):
         description="from_table: expire consumers if the table sets consumer.expiration-time; off: "
         "never",
     )
+    mark_done: MaintenanceRule = Field(
+        default=MaintenanceRule.FROM_TABLE,
+        description="from_table: mark partitions done if the table sets "
+        "partition.idle-time-to-done; off: never",
+    )
     options: _TableOptions = Field(
         default={}, description="table options that override the table's own"
     )

@@ -15,11 +15,13 @@ from compactord.clock import Clock, WallTime
 from compactord.config.policy import TablePolicy
 from compactord.errors import CompactordError
 from compactord.ids import Owner
+from compactord.maintenance.marks import Marks
 from compactord.maintenance.sightings import Sightings
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.options.table_options import TableOptions
 from compactord.paimon.schema import TableSchema
 from compactord.paimon.table import TableRef
+from compactord.state.table_state import TableState
 from compactord.storage.base import Storage
 
 T = TypeVar("T")
@@ -59,6 +61,8 @@ class TableValues(Protocol):
 
     def bucket_folder(self, bucket: BucketId) -> str: ...
 
+    def partition_path(self, partition: bytes) -> str: ...
+
 
 class OpenedTable(Protocol):
     """What kinds run on: a table as its compactor has it open. Any thread may ask."""
@@ -77,6 +81,15 @@ class OpenedTable(Protocol):
     @property
     def sightings(self) -> Sightings:
         """What sweeps of the table have seen; for one sweep at a time."""
+        ...
+
+    @property
+    def marks(self) -> Marks:
+        """What is known of the table's partitions that are done; for one round at a time."""
+        ...
+
+    def newest_state(self) -> TableState:
+        """The newest state. Raises what reading raises."""
         ...
 
     def why_keep(self) -> str | None:

@@ -132,9 +132,7 @@ _UNSERVED_MAINTENANCE = {
     "tag.automatic-creation": "no tags are created",
     "tag.default-time-retained": "tags are not expired",
     "partition.expiration-time": "partitions are not expired",
-    "partition.mark-done-action": "partitions are not marked done",
-    "partition.idle-time-to-done": "partitions are not marked done",
-    "partition.end-input-to-done": "partitions are not marked done",
+    "partition.end-input-to-done": "partitions are not marked done at the end of an input",
 }
 # Other options that have no effect on compactord.
 _UNSERVED = {
@@ -216,6 +214,8 @@ def unserved_maintenance(options: TableOptions) -> tuple[str, ...]:
     Java's dedicated job does these after its commits (table/sink/TableCommitImpl.java).
     """
     found = list(_asked_for(_canonical(options.raw), _UNSERVED_MAINTENANCE))
+    if options.maintenance.mark_done_refusal is not None:
+        found.append(f"{options.maintenance.mark_done_refusal}; partitions are not marked done")
     if options.expire.changelog_decoupled:
         found.append(
             "changelogs are kept longer than snapshots (options changelog.num-retained.* and "

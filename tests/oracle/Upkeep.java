@@ -1,9 +1,16 @@
+import java.time.ZoneOffset;
+import java.time.format.DateTimeParseException;
+import java.util.ArrayList;
+import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
 
 import org.apache.paimon.consumer.Consumer;
 import org.apache.paimon.consumer.ConsumerManager;
 import org.apache.paimon.fs.Path;
+import org.apache.paimon.partition.PartitionTimeExtractor;
+import org.apache.paimon.partition.actions.SuccessFileMarkDoneAction;
+import org.apache.paimon.partition.file.SuccessFile;
 import org.apache.paimon.shade.jackson2.com.fasterxml.jackson.databind.JsonNode;
 import org.apache.paimon.utils.DateTimeUtils;
 
@@ -30,6 +37,59 @@ public class Upkeep {
     public String consumers(String json) throws Exception {
         Map found = new TreeMap(consumers(Rows.MAPPER.readTree(json)).consumers());
         return Rows.MAPPER.writeValueAsString(found);
+    }
+
+    /** Marks a partition done. */
+    public void markDone(String json) throws Exception {
+        JsonNode args = Rows.MAPPER.readTree(json);
+        new SuccessFileMarkDoneAction(new LateRenames(), new Path(text(args, "path")))
+                .markDone(text(args, "partition"));
+    }
+
+    /** When a partition was marked first, and last; null if it never was. */
+    public String marked(String json) throws Exception {
+        JsonNode args = Rows.MAPPER.readTree(json);
+        Path folder = new Path(new Path(text(args, "path")), text(args, "partition"));
+        SuccessFile found =
+                SuccessFileMarkDoneAction.safelyFromPath(
+                        new LateRenames(), new Path(folder, "_SUCCESS"));
+        return found == null
+                ? "null"
+                : "[" + found.creationTime() + "," + found.modificationTime() + "]";
+    }
+
+    /** The times of partitions, as milliseconds as if they were UTC; null for no time. */
+    public String partitionTimes(String json) throws Exception {
+        JsonNode cases = Rows.MAPPER.readTree(json);
+        List found = new ArrayList();
+        for (int i = 0; i < cases.size(); i++) {
+            JsonNode each = (JsonNode) cases.get(i);
+            String pattern = Rows.has(each, "pattern") ? text(each, "pattern") : null;
+            String formatter = Rows.has(each, "formatter") ? text(each, "formatter") : null;
+            Object time = null;
+            try {
+                time =
+                        Long.valueOf(
+                                new PartitionTimeExtractor(pattern, formatter)
+                                        .extract(
+                                                texts((JsonNode) each.get("keys")),
+                                                texts((JsonNode) each.get("values")))
+                                        .toInstant(ZoneOffset.UTC)
+                                        .toEpochMilli());
+            } catch (DateTimeParseException e) {
+                time = null;
+            }
+            found.add(time);
+        }
+        return Rows.MAPPER.writeValueAsString(found);
+    }
+
+    private static List texts(JsonNode nodes) {
+        List found = new ArrayList();
+        for (int i = 0; i < nodes.size(); i++) {
+            found.add(((JsonNode) nodes.get(i)).asText());
+        }
+        return found;
     }
 
     private static ConsumerManager consumers(JsonNode args) {

@@ -229,7 +229,7 @@ def parse_options(schema: TableSchema, overrides: Mapping[str, str] | None = Non
         ),
         commit=_commit(texts),
         expire=_expire(texts),
-        maintenance=maintenance_options(texts),
+        maintenance=maintenance_options(texts, has_partitions=bool(schema.partition_keys)),
         files=file_options(texts),
         changelog=changelog_rule(texts, [field.name for field in schema.fields]),
         streams_overwrites=texts.read("streaming-read-overwrite", option_values.boolean, False),

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from structlog.contextvars import merge_contextvars
 from structlog.testing import capture_logs
@@ -27,6 +28,7 @@ from compactord.commit.publish import StorePublisher
 from compactord.ids import Owner
 from compactord.paimon.snapshot import snapshot_ids
 from compactord.paimon.table import TableRef
+from compactord_demo.writer import create_table
 from tests import builders
 from tests.e2e.tables import digest
 from tests.simulation.world import policy
@@ -213,6 +215,44 @@ def test_consumers_expire_by_the_table_s_option_unless_a_rule_keeps_them(
     assert not path.exists()
     text = said(capsys, "maintain", "--warehouse", f"{tmp_path}/wh", "--table", "d.u")
     assert "d.u: no consumer expired, because consumer.expiration-time is not set\n" in text
+
+
+def test_partitions_are_marked_as_the_table_and_the_rules_say(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ref = TableRef(database="d", name="t", location=f"{tmp_path}/wh/d.db/t")
+    asks = {"partition.idle-time-to-done": "1 h", "partition.time-interval": "1 d"}
+    # The value is a year.
+    asks |= {"partition.timestamp-pattern": "$v-01-01", "bucket": "1", "write-only": "true"}
+    keys = {"primary_keys": ["k", "v"], "partition_keys": ["v"]}
+    fields = [builders.FIELDS[0], replace(builders.FIELDS[1], type=builders.FIELDS[0].type)]
+    create_table(LOCAL, ref, fields, options=asks, **keys)
+    rows = builders.rows_of([(1, 2023), (1, 2998), (2, 2023)])
+    nullable = [pa.field(name, pa.int64(), nullable=False) for name in ("k", "v")]
+    builders.writer(LOCAL, ref).write(rows.cast(pa.schema(nullable)))
+    config = configuration(
+        tmp_path,
+        """\
+        catalogs: {lake: {warehouse: WH}}
+        rules:
+        - {match: {catalog: lake}, set: {mark_done: off}}
+        """,
+    )
+    mark = Path(ref.location) / "v=2023" / "_SUCCESS"
+    only = ("--only", "done")
+    text = said(capsys, "maintain", "--config", config, *only)
+    assert "d.t: no partition marked done, because rules.0.set.mark_done" in text
+    place = ("maintain", "--warehouse", f"{tmp_path}/wh", *only)
+    assert said(capsys, *place, "--dry-run").startswith(
+        "d.t: would be marked done: 1 partition\n  v=2023\n"
+    )
+    assert not mark.exists()
+    (found,) = answered(capsys, *place)["tables"]
+    assert found["kinds"]["done"] == {"partitions": ["v=2023"], "why_not": None}
+    assert json.loads(mark.read_text()).keys() == {"creationTime", "modificationTime"}
+    assert "d.t: no partition marked done\n" in said(capsys, *place)
+    builders.set_options(LOCAL, ref, {"partition.mark-done-action": "custom"})
+    assert "only success-file is served\n" in said(capsys, *place)
 
 
 def test_a_kind_that_fails_does_not_keep_the_others_from_their_turn(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -81,9 +82,11 @@ def test_a_text_that_is_no_number_is_named() -> None:
         ("tag.automatic-creation", "process-time", "no tags are created"),
         ("tag.default-time-retained", "7 d", "tags are not expired"),
         ("partition.expiration-time", "7 d", "partitions are not expired"),
-        ("partition.mark-done-action", "success-file", "partitions are not marked done"),
-        ("partition.idle-time-to-done", "1 h", "partitions are not marked done"),
-        ("partition.end-input-to-done", "true", "partitions are not marked done"),
+        (
+            "partition.end-input-to-done",
+            "true",
+            "partitions are not marked done at the end of an input",
+        ),
     ],
 )
 def test_a_duty_that_is_asked_for_and_not_done_is_named(key: str, text: str, what: str) -> None:
@@ -92,6 +95,37 @@ def test_a_duty_that_is_asked_for_and_not_done_is_named(key: str, text: str, wha
     assert f"option {key}={text}: {what}" in warnings(
         latest_schema(Lineage().storage, HOME), options, ()
     )
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({}, None),
+        ({"partition.mark-done-action": "SUCCESS_FILE"}, None),
+        ({"partition.time-interval": None}, "1 h without partition.time-interval;"),
+        ({"partition.time-interval": "soon"}, "partition.time-interval='soon': expected"),
+        ({"partition.mark-done-action": "success-file,http-report"}, "only success-file is served"),
+        ({"partition.mark-done-action.mode": "watermark"}, "only process-time is served"),
+        ({"partition.timestamp-formatter": "dd MMM yyyy"}, "MMM is not understood"),
+        ({"partition.idle-time-to-done": None}, None),
+    ],
+)
+def test_marks_that_are_not_served_are_named_and_the_table_is_not_refused(
+    changed: Mapping[str, str | None], said: str | None
+) -> None:
+    given = {"partition.idle-time-to-done": "1 h", "partition.time-interval": "1 d", **changed}
+    texts = {key: text for key, text in given.items() if text is not None}
+    schema = replace(latest_schema(Lineage().storage, HOME), options=texts, partition_keys=("k",))
+    options = parse_options(schema)
+    assert not options.unreadable
+    found = unserved_maintenance(options)
+    assert len(found) == (said is not None)
+    assert said is None or said in found[0]
+    is_asked = said is None and "partition.idle-time-to-done" in texts
+    assert options.maintenance.asked == (("done",) if is_asked else ())
+    assert not any("unknown" in warning for warning in warnings(schema, options, ()))
+    without = replace(schema, partition_keys=())
+    assert parse_options(without).maintenance.asked == unserved_maintenance(options)[:0]
 
 
 def test_a_table_that_asks_for_nothing_is_served() -> None:
