@@ -95,6 +95,7 @@ examples:
   compactord maintain --config compactord.yaml --only snapshots --only orphans --json
 
 kinds, in this order:
+  tags        expire tags that are older than their files say that they are to be retained
   consumers   expire consumers that have not moved for the table's consumer.expiration-time; none
               without that option
   snapshots   expire snapshots, as `compactord expire`

@@ -133,6 +133,11 @@ class TableSettings(Section):
         description="from_table: expire consumers if the table sets consumer.expiration-time; off: "
         "never",
     )
+    expire_tags: MaintenanceRule = Field(
+        default=MaintenanceRule.FROM_TABLE,
+        description="from_table: expire tags whose files say when, unless the table sets "
+        "tag.time-expire-enabled: false; off: never",
+    )
     mark_done: MaintenanceRule = Field(
         default=MaintenanceRule.FROM_TABLE,
         description="from_table: mark partitions done if the table sets "

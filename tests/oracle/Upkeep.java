@@ -1,3 +1,4 @@
+import java.time.Duration;
 import java.time.ZoneOffset;
 import java.time.format.DateTimeParseException;
 import java.util.ArrayList;
@@ -12,6 +13,8 @@ import org.apache.paimon.partition.PartitionTimeExtractor;
 import org.apache.paimon.partition.actions.SuccessFileMarkDoneAction;
 import org.apache.paimon.partition.file.SuccessFile;
 import org.apache.paimon.shade.jackson2.com.fasterxml.jackson.databind.JsonNode;
+import org.apache.paimon.table.FileStoreTable;
+import org.apache.paimon.tag.TagTimeExpire;
 import org.apache.paimon.utils.DateTimeUtils;
 
 /** What Java's jobs do besides writing, compacting and the expiry of snapshots. */
@@ -37,6 +40,30 @@ public class Upkeep {
     public String consumers(String json) throws Exception {
         Map found = new TreeMap(consumers(Rows.MAPPER.readTree(json)).consumers());
         return Rows.MAPPER.writeValueAsString(found);
+    }
+
+    /** A tag that is retained for so long. */
+    public void createTag(String json) throws Exception {
+        JsonNode args = Rows.MAPPER.readTree(json);
+        Oracle.open(args)
+                .createTag(
+                        text(args, "name"),
+                        ((JsonNode) args.get("id")).asLong(),
+                        Duration.ofMillis(((JsonNode) args.get("retained_ms")).asLong()));
+    }
+
+    /** The names of the tags that have expired. */
+    public String expireTags(String json) throws Exception {
+        FileStoreTable table = Oracle.open(Rows.MAPPER.readTree(json));
+        List callbacks = table.store().createTagCallbacks(table);
+        List expired =
+                TagTimeExpire.create(
+                                table.snapshotManager(),
+                                table.tagManager(),
+                                table.store().newTagDeletion(),
+                                callbacks)
+                        .expire();
+        return Rows.MAPPER.writeValueAsString(expired);
     }
 
     /** Marks a partition done. */

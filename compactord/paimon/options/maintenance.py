@@ -9,6 +9,8 @@ from compactord.paimon.options import values as option_values
 from compactord.paimon.options.texts import OptionTexts
 from compactord.paimon.partition_time import formatter_trouble
 
+# Each tag has a partition in the catalog, which would stay.
+TAG_PARTITIONS = "metastore.tag-to-partition"
 _IDLE, _INTERVAL = "partition.idle-time-to-done", "partition.time-interval"
 _ACTION, _MODE = "partition.mark-done-action", "partition.mark-done-action.mode"
 _PATTERN, _FORMATTER = "partition.timestamp-pattern", "partition.timestamp-formatter"
@@ -32,18 +34,25 @@ class MaintenanceOptions:
     """`consumer_time_ms`: consumers that have not moved for longer expire; None: never.
 
     `mark_done` None: no partition is marked done. `mark_done_refusal` names the option that asks
-    for it in a way that is not served; None: there is none.
+    for it in a way that is not served; None: there is none. `expires_tags`: tags expire whose files
+    say when. `tags_succeed`: each has a file beside it that says that it was made.
     """
 
     consumer_time_ms: int | None = None
     mark_done: MarkDoneOptions | None = None
     mark_done_refusal: str | None = None
+    expires_tags: bool = False
+    tags_succeed: bool = False
 
     @property
     def asked(self) -> tuple[str, ...]:
         """The kinds of maintenance that run only where options ask for them."""
-        found = {"consumers": self.consumer_time_ms, "done": self.mark_done}
-        return tuple(name for name, asked in found.items() if asked is not None)
+        found = {
+            "tags": self.expires_tags,
+            "consumers": self.consumer_time_ms is not None,
+            "done": self.mark_done is not None,
+        }
+        return tuple(name for name, is_asked in found.items() if is_asked)
 
 
 def maintenance_options(texts: OptionTexts, *, has_partitions: bool) -> MaintenanceOptions:
@@ -64,6 +73,9 @@ def maintenance_options(texts: OptionTexts, *, has_partitions: bool) -> Maintena
             )
     return MaintenanceOptions(
         consumer_time_ms=texts.maybe("consumer.expiration-time", option_values.duration_ms),
+        expires_tags=texts.read("tag.time-expire-enabled", option_values.boolean, True)
+        and not texts.merged.get(TAG_PARTITIONS),
+        tags_succeed=texts.read("tag.create-success-file", option_values.boolean, False),
         mark_done=mark_done,
         mark_done_refusal=refusal,
     )

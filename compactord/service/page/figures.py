@@ -35,7 +35,7 @@ _KINDS = {
     WorkKind.FULL: "merges all sorted runs of a bucket into one on the highest level",
     WorkKind.APPEND: "puts small files of a table without keys together",
     WorkKind.EXPIRE: "deletes snapshots that need not be kept, files only they need, and "
-    "consumers that have not moved for long",
+    "tags and consumers whose time has passed",
 }
 CLASSES = {
     PriorityClass.FRESHNESS: "readers have waited for it for half of max_freshness_lag or longer: "

@@ -26,6 +26,7 @@ from compactord.cli.plan import plan
 from compactord.clock import SystemClock
 from compactord.commit.publish import StorePublisher
 from compactord.ids import Owner
+from compactord.paimon import paths
 from compactord.paimon.snapshot import snapshot_ids
 from compactord.paimon.table import TableRef
 from compactord_demo.writer import create_table
@@ -185,6 +186,39 @@ def _maintained(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> dic
     assert maintain(_parser().parse_args(arguments), _IN_TWO_DAYS) == 0
     found: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
     return found
+
+
+def test_tags_expire_with_their_files_unless_a_rule_keeps_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ref = keyed(tmp_path / "wh", "d.t", commits=6, **KEEP_ONE)
+    tag = Path(paths.tag_path(ref.root, "old"))
+    tag.parent.mkdir()
+    times = {"tagCreateTime": [2024, 1, 1, 0, 0], "tagTimeRetained": 1.5}
+    snapshot = json.loads(Path(paths.snapshot_path(ref.root, 6)).read_text())
+    tag.write_text(json.dumps(snapshot | times))
+    builders.one_shot(LOCAL, ref).run()
+    place = ("maintain", "--warehouse", f"{tmp_path}/wh", "--table", "d.t")
+    assert answered(capsys, *place, "--only", "snapshots")["kinds"]["snapshots"]["snapshots"] == 6
+    rows, before = builders.read_keyed(LOCAL, ref), digest(tmp_path / "wh")
+    found = answered(capsys, *place, "--dry-run")["kinds"]["tags"]
+    assert digest(tmp_path / "wh") == before
+    assert (found["tags"], found["data_files"]) == (["old"], 6)
+    config = configuration(
+        tmp_path,
+        """\
+        catalogs: {lake: {warehouse: WH}}
+        rules:
+        - {match: {table: 'd.t'}, set: {expire_tags: off}}
+        """,
+    )
+    kept = said(capsys, "maintain", "--config", config, "--only", "tags")
+    assert "d.t: no tag expired\n  because rules.0.set.expire_tags" in kept
+    assert "d.t: expired 1 tag (old): 6 data files, " in said(capsys, *place)
+    gone = {f"{tmp_path}/wh/{name}" for name in before.keys() - digest(tmp_path / "wh").keys()}
+    assert gone == set(found["files"])
+    assert builders.read_keyed(LOCAL, ref) == rows
+    assert "d.t: no tag expired\n" in said(capsys, *place)
 
 
 def test_consumers_expire_by_the_table_s_option_unless_a_rule_keeps_them(

@@ -80,7 +80,6 @@ def test_a_text_that_is_no_number_is_named() -> None:
     ("key", "text", "what"),
     [
         ("tag.automatic-creation", "process-time", "no tags are created"),
-        ("tag.default-time-retained", "7 d", "tags are not expired"),
         ("partition.expiration-time", "7 d", "partitions are not expired"),
         (
             "partition.end-input-to-done",
@@ -122,10 +121,20 @@ def test_marks_that_are_not_served_are_named_and_the_table_is_not_refused(
     assert len(found) == (said is not None)
     assert said is None or said in found[0]
     is_asked = said is None and "partition.idle-time-to-done" in texts
-    assert options.maintenance.asked == (("done",) if is_asked else ())
+    assert ("done" in options.maintenance.asked) is is_asked
     assert not any("unknown" in warning for warning in warnings(schema, options, ()))
     without = replace(schema, partition_keys=())
-    assert parse_options(without).maintenance.asked == unserved_maintenance(options)[:0]
+    assert "done" not in parse_options(without).maintenance.asked
+
+
+def test_tags_that_are_partitions_of_a_catalog_do_not_expire() -> None:
+    texts = {"metastore.tag-to-partition": "tag"}
+    assert not unserved_maintenance(_options(texts))
+    options = _options({**texts, "tag.default-time-retained": "1 d"})
+    assert "tags" not in options.maintenance.asked
+    assert unserved_maintenance(options) == (
+        "option metastore.tag-to-partition=tag: tags are not expired",
+    )
 
 
 def test_a_table_that_asks_for_nothing_is_served() -> None:
