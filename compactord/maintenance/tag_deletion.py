@@ -122,12 +122,15 @@ class TagDeletion:
             raise TagKept("tags or branches were created or deleted meanwhile")
 
     def _list_keepers(self) -> frozenset[tuple[str, int]]:
-        """The other tags by names and modification times, and the branches."""
+        """All tags but this one by names and modification times, and the branches.
+
+        One that is made anew under this one's name counts.
+        """
         tags = self._storage.list(paths.tag_folder(self._root))
         branches = branch_names(self._storage, self._table.ref.location)
-        own = self._tag.path.rpartition("/")[2]
-        files = ((s.name, s.changed_ms) for s in tags if not s.is_folder and s.name != own)
-        return frozenset(files).union((b, 0) for b in branches)
+        files = frozenset((s.name, s.changed_ms) for s in tags if not s.is_folder)
+        own = (self._tag.path.rpartition("/")[2], self._tag.changed_ms)
+        return files.difference([own]).union((b, 0) for b in branches)
 
     def _planned(self, keepers: Sequence[Snapshot]) -> TagPlan:
         snapshot = self._tag.snapshot

@@ -281,6 +281,22 @@ def _take_up(storage: MemoryStorage, how: str) -> None:
         storage.overwrite(paths.latest_hint(HOME), b"6")
 
 
+def test_a_tag_that_is_made_anew_under_its_name_keeps_its_files() -> None:
+    table = _expired_table(4)
+    path, storage = paths.tag_path(HOME, "old"), table.storage
+    data, files = storage.read(path), data_files(table)
+
+    def at_once(call: Call) -> None:
+        if (call.method, call.path) == ("delete", path):
+            storage.overwrite(path, data)
+            storage.changed_ms[path] = 7
+
+    done = _expire(table, HookedStorage(storage, after=at_once))
+    assert done.why_not is not None
+    assert data_files(table) == files
+    check(table)
+
+
 class _Due:
     held_until_ms = 0
 
