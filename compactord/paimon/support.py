@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from compactord.paimon.casts import why_not_castable
 from compactord.paimon.merge_checks import merge_reasons, rule_reasons
 from compactord.paimon.options.catalogue import belongs_to_a_format, canonical_key, find
+from compactord.paimon.options.maintenance import TAG_PARTITIONS
 from compactord.paimon.options.rules import value_reasons
 from compactord.paimon.options.table_options import ChangelogProducer, MergeEngine, TableOptions
 from compactord.paimon.schema import CURRENT_VERSION, TableSchema
@@ -129,12 +130,8 @@ REFUSED_WHERE_KEYS_MOVE = (
 # Maintenance that Java's committer does and compactord does not.
 _UNSERVED_MAINTENANCE = {
     "tag.automatic-creation": "no tags are created",
-    "tag.default-time-retained": "tags are not expired",
     "partition.expiration-time": "partitions are not expired",
-    "consumer.expiration-time": "consumers are not expired",
-    "partition.mark-done-action": "partitions are not marked done",
-    "partition.idle-time-to-done": "partitions are not marked done",
-    "partition.end-input-to-done": "partitions are not marked done",
+    "partition.end-input-to-done": "partitions are not marked done at the end of an input",
 }
 # Other options that have no effect on compactord.
 _UNSERVED = {
@@ -217,6 +214,10 @@ def unserved_maintenance(options: TableOptions) -> tuple[str, ...]:
     Java's dedicated job does these after its commits (table/sink/TableCommitImpl.java).
     """
     found = list(_asked_for(_canonical(options.raw), _UNSERVED_MAINTENANCE))
+    if TAG_PARTITIONS in options.raw and "tag.default-time-retained" in options.raw:
+        found.append(f"option {TAG_PARTITIONS}={options.raw[TAG_PARTITIONS]}: tags are not expired")
+    if options.maintenance.mark_done_refusal is not None:
+        found.append(f"{options.maintenance.mark_done_refusal}; partitions are not marked done")
     if options.expire.changelog_decoupled:
         found.append(
             "changelogs are kept longer than snapshots (options changelog.num-retained.* and "

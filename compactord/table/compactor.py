@@ -16,6 +16,7 @@ from compactord.clock import Clock
 from compactord.commit.changes import Committed, NothingCommitted, Replaced
 from compactord.commit.discard import remove_outputs
 from compactord.errors import CommitUnknown, CompactordError, DataFileMissing, ObjectNotFound
+from compactord.maintenance.marks import Marks
 from compactord.maintenance.sightings import Sightings
 from compactord.model import Compaction, MergeCompaction, TaskFailure
 from compactord.paimon.data_file import BucketId
@@ -55,6 +56,7 @@ class TableCompactor:
         self._storage = access.storage
         self.clock = clock
         self.sightings = Sightings()
+        self.marks = Marks()
         self._worker = worker
         self._followed = FollowedTable(
             access,
@@ -90,6 +92,14 @@ class TableCompactor:
     def seen(self) -> tuple[OpenTable, TableState, PlanRequest] | None:
         """The table, the state that was planned on last, and how: values, for any thread."""
         return self._planner.seen
+
+    def newest_state(self) -> TableState:
+        """The newest state, from the one that was planned on last; any thread may ask.
+
+        Raises what reading raises.
+        """
+        access, seen = self.table.access, self.seen
+        return (access.newest_state() if seen is None else access.refreshed_state(seen[1])).state
 
     def cycle(self, ended: Sequence[InFlight], skip: Skip) -> Cycle:
         """Publish what has finished, take in what is new, and plan; merge manifests if that is all.

@@ -50,6 +50,7 @@ class TableInfo:
     `rewrite` is the last commit by somebody whose next one may fail because of a compaction.
 
     `readers_wait`: readers do not see rows before a compaction (`CompactionOptions.waiting_level`).
+    `maintenance` are the kinds that its options ask for (`MaintenanceOptions.asked`).
 
     `stop_trigger` is what its runs are measured against: where the table sets none,
     `alerts.stop_trigger_fallback` above its compaction trigger.
@@ -65,6 +66,7 @@ class TableInfo:
     warnings: tuple[str, ...] = ()
     rewrite: Rewrite | None = None
     readers_wait: bool = False
+    maintenance: tuple[str, ...] = ()
 
     @property
     def usual_kind(self) -> WorkKind:

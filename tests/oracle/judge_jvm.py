@@ -42,6 +42,7 @@ JAVA_SOURCES = tuple(
         "LateRenames",
         "Oracle",
         "Vectors",
+        "Upkeep",
         "Planner",
         "Casts",
     )

@@ -392,6 +392,9 @@ _PATTERNS = (
     (r"(commit|tag)\.callback\..+\.param", "String", "c"),
     (r"case-sensitive|allow-upper-case|lock\.enabled", "Boolean", "b"),
     (r"lock\.type", "String", "b"),
+    # Flink's own, which say what becomes of a table.
+    (r"partition\.(idle-time-to-done|time-interval)", "Duration", "b"),
+    (r"partition\.mark-done-action\.mode", "String", "b"),
     # Written by catalogs and engines beside the options proper.
     (r"owner|provider|connector", "String", "c"),
 )

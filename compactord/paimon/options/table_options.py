@@ -14,6 +14,7 @@ from compactord.paimon.options import values as option_values
 from compactord.paimon.options.catalogue import LEVELS_MAX
 from compactord.paimon.options.file_options import FileOptions, changelog_rule, file_options
 from compactord.paimon.options.lookup import LookupOptions, discovery_interval_ms, lookup_options
+from compactord.paimon.options.maintenance import MaintenanceOptions, maintenance_options
 from compactord.paimon.options.merge import merge_rules
 from compactord.paimon.options.texts import OptionTexts
 from compactord.paimon.options.vectors import VectorOptions, vector_options
@@ -173,6 +174,7 @@ class TableOptions:
     compaction: CompactionOptions
     commit: CommitOptions
     expire: ExpireOptions
+    maintenance: MaintenanceOptions
     files: FileOptions
     changelog: ChangelogRule
     # Streaming readers see what an overwrite changes, too.
@@ -237,6 +239,7 @@ def parse_options(schema: TableSchema, overrides: Mapping[str, str] | None = Non
         ),
         commit=_commit(texts, vectors),
         expire=_expire(texts),
+        maintenance=maintenance_options(texts, has_partitions=bool(schema.partition_keys)),
         files=file_options(texts),
         changelog=changelog_rule(texts, [field.name for field in schema.fields]),
         streams_overwrites=texts.read("streaming-read-overwrite", option_values.boolean, False),

@@ -37,7 +37,8 @@ _KINDS = {
     WorkKind.MINOR: "merges the newer sorted runs of a bucket, not all of them",
     WorkKind.FULL: "merges all sorted runs of a bucket into one on the highest level",
     WorkKind.APPEND: "puts small files of a table without keys together",
-    WorkKind.EXPIRE: "deletes snapshots that the table need not keep, and files only they need",
+    WorkKind.EXPIRE: "deletes snapshots that need not be kept, files only they need, and "
+    "tags and consumers whose time has passed",
 }
 CLASSES = {
     PriorityClass.FRESHNESS: "readers have waited for it for half of max_freshness_lag or longer: "

@@ -407,7 +407,6 @@ def test_live_files_must_have_the_same_primary_key() -> None:
     [
         ({"tag.automatic-creation": "process-time"}, "no tags are created"),
         ({"partition.expiration-time": "7 d"}, "partitions are not expired"),
-        ({"consumer.expiration-time": "1 d"}, "consumers are not expired"),
         ({"commit.strict-mode.last-safe-snapshot": "3"}, "fail after a compaction"),
         ({"compaction.skip-expired-partitions": "true"}, "compacted like others"),
         ({"parquet.page.row.count.limit": "100"}, "not applied"),
