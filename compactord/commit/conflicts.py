@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,9 @@ from compactord.paimon.deletion_vectors import INDEX_TYPE, VectorRef, decode_vec
 from compactord.state.index_files import IndexFiles
 from compactord.state.table_state import TableState
 from compactord.storage.base import Storage
+
+# As many are in memory, old and new ones: each has vectors of many files.
+_INDEX_FILES = 4
 
 
 def still_valid(
@@ -41,6 +44,11 @@ def still_valid(
     them.
     """
     valid, dropped = [], []
+    are_same = partial(
+        _delete_the_same,
+        lru_cache(_INDEX_FILES)(storage.read),
+        lru_cache(_INDEX_FILES)(partial(read_index_file, storage, state)),
+    )
     buckets = {change.bucket for change in changes}
     vectors = {bucket: state.indexes.vectors(bucket) for bucket in buckets}
     for change in changes:
@@ -58,7 +66,7 @@ def still_valid(
             total_buckets=summary.total_buckets if summary.file_count else None,
             vectors=vectors[change.bucket],
             key_of=settings.key_of,
-            are_same=partial(_delete_the_same, storage, state),
+            are_same=are_same,
         ) or _unexpected(state.indexes, change, settings)
         if found is None:
             valid.append(change)
@@ -143,17 +151,23 @@ def _vector_changed(
     return None
 
 
-def _delete_the_same(storage: Storage, state: TableState, old: VectorRef, new: VectorRef) -> bool:
+def _delete_the_same(
+    read_old: Callable[[str], bytes],
+    read_new: Callable[[str], bytes],
+    old: VectorRef,
+    new: VectorRef,
+) -> bool:
     """Whether two vectors do: their index file was written again for the sake of other files.
 
-    `state` has the new one. Raises `FormatError` for its damage, and what reading it raises.
+    The newest state has the new one. Raises `FormatError` for its damage, and what reading it
+    raises.
     """
     if None not in (old.cardinality, new.cardinality) and old.cardinality != new.cardinality:
         return False
-    stored = stored_in(read_index_file(storage, state, new.path), new)
+    stored = stored_in(read_new(new.path), new)
     vector = decode_vector(stored, new.path)
     try:
-        before = stored_in(storage.read(old.path), old)
+        before = stored_in(read_old(old.path), old)
         return before == stored or np.array_equal(
             decode_vector(before, old.path).positions, vector.positions
         )

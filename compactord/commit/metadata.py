@@ -124,10 +124,11 @@ class MetadataFiles:
         """Delete the written files: all of them, or `only` these names; never those in `keep`.
 
         Only for files that were certainly not published. A later orphan sweep finds those that
-        cannot be deleted now.
+        cannot be deleted now. Where files are kept, raises as `wait`, before anything is deleted.
         """
         # Of some files the others are still needed: that one of them failed must be heard.
-        with contextlib.suppress(StorageError) if only is None else contextlib.nullcontext():
+        is_all = only is None and not keep
+        with contextlib.suppress(StorageError) if is_all else contextlib.nullcontext():
             self.wait()
         for path in tuple(self._written):
             name = path.rpartition("/")[2]

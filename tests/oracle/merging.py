@@ -698,6 +698,8 @@ def vector_options(seed: int) -> dict[str, str]:
         options["changelog-producer"] = producer
     if chance.random() < 0.3:
         options["target-file-size"] = "2 kb"
+    if chance.random() < 0.3:
+        options["bucket"] = "-1"
     return options
 
 

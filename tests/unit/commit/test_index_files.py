@@ -22,6 +22,7 @@ from compactord.storage.base import Storage
 from tests.builders import FIRST
 from tests.deletions import LOCATION, Deletions, marks
 from tests.lineage import APPENDED, DYNAMIC, KEYED, Kind, bucket_id
+from tests.storages import RequestCounter
 
 KINDS = (KEYED, APPENDED)
 
@@ -345,3 +346,18 @@ def test_of_inputs_whose_vectors_cannot_be_compared_only_their_changes_are_dropp
     assert isinstance(outcome, Committed)
     assert outcome.published == (other,)
     assert [drop.conflict for drop in outcome.dropped] == [conflict]
+
+
+def test_an_index_file_is_read_once_however_many_of_its_vectors_are_compared() -> None:
+    table = Deletions(KEYED)
+    files = table.append(9)
+    table.delete_rows({file.file_name: [1] for file in files})
+    change = table.compaction(files, owner=FIRST)
+    (old,) = table.index_files()
+    table.rewrite_vectors()
+    (new,) = table.index_files()
+    storage = RequestCounter(table.storage)
+    assert isinstance(_commit(table, change, storage=storage), Committed)
+    read = [call.path for call in storage.requests if call.method == "read"]
+    assert [read.count(paths.index_path(LOCATION, each)) for each in (old, new)] == [1, 1]
+    table.check()

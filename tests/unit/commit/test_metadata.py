@@ -152,7 +152,10 @@ def test_files_of_an_object_store_are_written_at_once() -> None:
     assert len(storage.requests) == 2
 
 
-def test_a_file_that_failed_is_heard_of_when_others_are_taken_back() -> None:
+@pytest.mark.parametrize("spared", [{"only": ["another"]}, {"keep": ["another"]}])
+def test_a_file_that_failed_is_heard_of_when_others_are_taken_back(
+    spared: dict[str, list[str]],
+) -> None:
     fault = Fault(
         at=1, error=TransientStorageError, concerns=lambda call: call.method == "write_new"
     )
@@ -160,6 +163,6 @@ def test_a_file_that_failed_is_heard_of_when_others_are_taken_back() -> None:
     files = _files(FaultyStorage(storage, fault))
     files.write_list([])
     with pytest.raises(TransientStorageError):
-        files.take_back(only=["another"])
+        files.take_back(**spared)  # type: ignore[arg-type]
     files.take_back()
     assert storage.objects == {}
