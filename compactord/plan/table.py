@@ -210,7 +210,8 @@ def _plan_merge(
     has_parts = lookup is not None and holds_parts(
         runs, request.partial_schemas, is_one_record=lookup.is_one_record
     )
-    if has_parts or holds_unmarked(runs, request.unmarked_schemas):
+    unmarked = request.unmarked_schemas
+    if has_parts or (unmarked and holds_unmarked(runs, unmarked)):
         lookup = None if has_parts else lookup
         above = [run for run in runs if run.level > 0]
         pick = pick_runs(above, num_levels - 1, CompactReason.LOOKUP_BEGINS)
@@ -299,14 +300,16 @@ def _merge_compaction(
 
 
 def _last_full_ms(bucket: BucketFiles, request: PlanRequest) -> int | None:
-    """The later of the time that the files imply and the one that is remembered.
+    """The later of the time that the files imply and the one that is remembered; None: not asked.
 
     Files whose creation time is more than `compaction.optimization-interval` in the future are
     ignored: a clock was or is wrong, and there would be no full compaction until that time.
     """
-    now_ms = request.now_local_ms
+    now_ms, interval_ms = request.now_local_ms, request.options.optimization_interval_ms
+    if interval_ms is None:
+        return None
     told_ms = last_full_compaction_ms(bucket.files, request.options)
-    if told_ms is not None and told_ms - now_ms > (request.options.optimization_interval_ms or 0):
+    if told_ms is not None and told_ms - now_ms > interval_ms:
         told_ms = None
     remembered_ms = request.last_full_ms.get(bucket.bucket)
     if remembered_ms is not None:

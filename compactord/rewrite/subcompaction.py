@@ -114,7 +114,8 @@ def rewrite(
     the subcompaction's memory does not suffice, and `StorageError`. After an error every created
     file is removed.
     """
-    subcompaction = with_keys_alone(subcompaction)
+    if isinstance(subcompaction.source, MergeSpec) and subcompaction.source.marks:
+        subcompaction = with_keys_alone(subcompaction)
     clock = clock or SystemClock()
     meter = Meter()
     storage, tally = _opened(subcompaction)
