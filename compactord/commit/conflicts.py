@@ -21,7 +21,7 @@ from compactord.commit.attempt import CommitSettings
 from compactord.commit.changes import BucketChange, Conflict, DroppedChange
 from compactord.errors import CommitUnknown, FormatError, ObjectNotFound
 from compactord.paimon.data_file import DataFile
-from compactord.paimon.deletion_vectors import INDEX_TYPE, VectorRef, decode_vector, read_stored
+from compactord.paimon.deletion_vectors import VectorRef, decode_vector, read_stored
 from compactord.state.index_files import IndexFiles
 from compactord.state.table_state import TableState
 from compactord.storage.base import Storage
@@ -168,7 +168,7 @@ def _unexpected(
     if change.marks and not has_vectors:
         return Conflict.DV_CHANGED, "the table has no deletion vectors any more"
     for entry in indexes.of(change.bucket):
-        if entry.index_type != INDEX_TYPE:
+        if not entry.is_served(has_vectors=has_vectors):
             return Conflict.OTHER, f"its bucket has an index of type {entry.index_type} now"
         if entry.vectors and not has_vectors:
             return Conflict.DV_CHANGED, "its bucket has deletion vectors now"
