@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import struct
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -210,8 +211,25 @@ class Lineage:
             commit_identifier=identifier,
         )
 
-    def write_index_manifest(self, name: str, files: Sequence[str], kind: str = "HASH") -> None:
-        """One that names these index files of bucket 0; no snapshot has it yet."""
+    def write_index_manifest(
+        self, name: str, files: Sequence[str], kind: str = "HASH", *, level: int | None = None
+    ) -> None:
+        """One that names these index files of bucket 0; no snapshot has it yet.
+
+        With `level`, each covers a file of that level.
+        """
+        covering = (
+            None
+            if level is None
+            else {
+                "_ROW_RANGE_START": 0,
+                "_ROW_RANGE_END": 0,
+                "_INDEX_FIELD_ID": 1,
+                "_EXTRA_FIELD_IDS": None,
+                "_INDEX_META": None,
+                "_SOURCE_META": struct.pack(">iiih1sq", 1, level, 1, 1, b"f", 1),
+            }
+        )
         records = [
             {
                 "_VERSION": 1,
@@ -224,7 +242,7 @@ class Lineage:
                 "_ROW_COUNT": 1,
                 "_DELETIONS_VECTORS_RANGES": None,
                 "_EXTERNAL_PATH": None,
-                "_GLOBAL_INDEX": None,
+                "_GLOBAL_INDEX": covering,
             }
             for file in files
         ]

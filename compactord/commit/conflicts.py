@@ -22,7 +22,7 @@ from compactord.commit.changes import BucketChange, Conflict, DroppedChange
 from compactord.commit.index_files import read_index_file
 from compactord.errors import CommitUnknown, FormatError, ObjectNotFound
 from compactord.paimon.data_file import DataFile
-from compactord.paimon.deletion_vectors import INDEX_TYPE, VectorRef, decode_vector, stored_in
+from compactord.paimon.deletion_vectors import VectorRef, decode_vector, stored_in
 from compactord.state.index_files import IndexFiles
 from compactord.state.table_state import TableState
 from compactord.storage.base import Storage
@@ -184,7 +184,7 @@ def _unexpected(
     if change.marks and not has_vectors:
         return Conflict.DV_CHANGED, "the table has no deletion vectors any more"
     for entry in indexes.of(change.bucket):
-        if entry.index_type != INDEX_TYPE:
+        if not entry.is_served(has_vectors=has_vectors):
             return Conflict.OTHER, f"its bucket has an index of type {entry.index_type} now"
         if entry.vectors and not has_vectors:
             return Conflict.DV_CHANGED, "its bucket has deletion vectors now"

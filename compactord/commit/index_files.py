@@ -1,8 +1,12 @@
 """The index files of the next snapshot: its deletion vectors, made from those of the newest one.
 
-They are made anew at each attempt, so that nothing that another writer deleted meanwhile is lost.
-In tables with buckets one index file has all vectors of a bucket; elsewhere only those index files
-are replaced that have a vector of a file that goes (deletionvectors/BucketedDvMaintainer.java,
+Sorted indexes of a level that gets other files go: each names all files of its level, and Java's
+readers and writers take one that does not for no index at all (index/pksorted/
+PkSortedBucketIndexState.java). Its next writer of the bucket builds a new one.
+
+Vectors are made anew at each attempt, so that nothing that another writer deleted meanwhile is
+lost. In tables with buckets one index file has all vectors of a bucket; elsewhere only those are
+replaced that have a vector of a file that goes (deletionvectors/BucketedDvMaintainer.java,
 deletionvectors/append/AppendDeleteFileMaintainer.java, manifest/IndexManifestFileHandler.java).
 """
 
@@ -81,10 +85,10 @@ def next_index(
 ) -> NextIndex:
     """Write what `changes` do to the index files of `state`; nothing if they do not touch them.
 
-    `options` None: the table has no deletion vectors, and no change marks rows. Dropped are changes
-    that mark rows of files that are not live or do not have them, and those of buckets with a
-    damaged index file. Raises what reading and writing raise, `ObjectNotFound` if the snapshot of
-    `state` is gone.
+    `options` None: the table has no deletion vectors nor sorted indexes, and no change marks rows.
+    Dropped are changes that mark rows of files that are not live or do not have them, and those of
+    buckets with a damaged index file. Raises what reading and writing raise, `ObjectNotFound` if
+    the snapshot of `state` is gone.
     """
     manifest = state.snapshot.index_manifest if state.snapshot else None
     index = NextIndex(manifest, list(changes))
@@ -110,11 +114,12 @@ def next_index(
         elif found is not None:
             without |= found.names
             added += (_written(files, bucket, pieces) for pieces in found.files)
+    gone = {id(each.change) for each in index.dropped}
+    index.changes = [each for each in changes if id(each) not in gone]
+    without |= {name for change in index.changes for name in _without_files(state, change)}
     if without or added:
         index.manifest = files.write_index_manifest(manifest, without=without, added=added)
         index.written = [index.manifest, *(each.file_name for each in added)]
-    gone = {id(each.change) for each in index.dropped}
-    index.changes = [each for each in changes if id(each) not in gone]
     return index
 
 
@@ -130,6 +135,14 @@ def read_index_file(storage: Storage, state: TableState, path: str) -> bytes:
         if still_stands(storage, state.table.root, state.snapshot):
             raise FormatError(path, "the index file does not exist") from error
         raise
+
+
+def _without_files(state: TableState, change: BucketChange) -> Iterator[str]:
+    """The sorted indexes that would not name all files of their level after `change`."""
+    levels = {file.level for file in (*change.before, *change.after)}
+    for entry in state.indexes.of(change.bucket):
+        if entry.level in levels:
+            yield entry.file_name
 
 
 def _unfit_marks(

@@ -78,6 +78,8 @@ _ROW_IDS = "every row's id must be carried over"
 _SEPARATE_FILES = "rows are split over files of their own"
 _ELSEWHERE = "files lie outside the usual folders"
 _BRANCH = "writers use that branch, whose name is db.t$branch_NAME"
+_DROPPED = "a compacted level loses its index: queries are slower until Java builds it again"
+SERVED_KEY_INDEXES = ("pk-btree.index.columns", "pk-bitmap.index.columns")
 # Releases add kinds of indexes of primary-key tables, each with options of its own name.
 _OF_A_KEY_INDEX = r"pk-[^.]+\."
 _CHAINS = "partitions continue in another branch"
@@ -138,6 +140,7 @@ _UNSERVED = {
     "compaction.skip-expired-partitions": "expired partitions are compacted like others",
     "commit.strict-mode.last-safe-snapshot": "writers that set it fail after a compaction "
     "in their partitions",
+    **dict.fromkeys(SERVED_KEY_INDEXES, _DROPPED),
 }
 
 
@@ -383,7 +386,7 @@ def _pattern_reasons(texts: Mapping[str, str]) -> Iterator[str]:
         lower = key.lower()
         if lower.startswith("file-index.") and lower.endswith(".columns"):
             yield f"option {key}={text}: new files would have no index"
-        elif re.match(_OF_A_KEY_INDEX, lower) and text.strip():
+        elif re.match(_OF_A_KEY_INDEX, lower) and text.strip() and key not in SERVED_KEY_INDEXES:
             yield f"option {key}={text}: {_INDEXES}"
         elif lower.endswith(".map.storage-layout") and text.strip().lower() != "default":
             yield f"option {key}={text}: maps are stored as several columns"

@@ -28,13 +28,9 @@ class IndexFiles:
         object.__setattr__(self, "_by_bucket", dict(by_bucket))
 
     @property
-    def kinds(self) -> frozenset[str]:
-        return frozenset(entry.index_type for entry in self.entries)
-
-    @property
     def buckets(self) -> Iterable[BucketId]:
-        """Those that have entries."""
-        return self._by_bucket.keys()
+        """Those that may have deletion vectors."""
+        return {entry.bucket for entry in self.entries if entry.index_type == INDEX_TYPE}
 
     def of(self, bucket: BucketId) -> tuple[IndexEntry, ...]:
         """The entries of a bucket, in their order."""

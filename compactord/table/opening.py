@@ -258,10 +258,11 @@ def live_reasons(table: OpenTable, state: TableState) -> Iterator[str]:
         yield f"live files have schema {schema_id}, newer than the latest, {table.schema.id}"
     schemas = [table.history.schema(schema_id) for schema_id in sorted(known)]
     yield from reasons_in_files(table.schema, schemas)
-    for kind in sorted(state.indexes.kinds - {INDEX_TYPE}):
+    has_vectors = table.options.commit.vectors is not None
+    entries = state.indexes.entries
+    for kind in sorted({e.index_type for e in entries if not e.is_served(has_vectors=has_vectors)}):
         yield f"index files of type {kind} exist"
-    has_vectors = any(entry.vectors for entry in state.indexes.entries)
-    if has_vectors and table.options.commit.vectors is None:
+    if not has_vectors and any(entry.vectors for entry in entries):
         # Whether a compaction applied them or not, either reading of the rows would be for ever.
         yield (
             f"index files of type {INDEX_TYPE} exist and deletion-vectors.enabled is not true: "

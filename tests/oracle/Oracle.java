@@ -505,8 +505,23 @@ public class Oracle {
     }
 
     private static Predicate predicate(PredicateBuilder builder, RowType type, JsonNode node) {
-        int column = type.getFieldIndex(((JsonNode) node.get(0)).asText());
         String op = ((JsonNode) node.get(1)).asText();
+        if (op.equals("any")) {
+            List terms = new ArrayList();
+            for (int i = 0; i < ((JsonNode) node.get(2)).size(); i++) {
+                terms.add(predicate(builder, type, (JsonNode) ((JsonNode) node.get(2)).get(i)));
+            }
+            return PredicateBuilder.or(terms);
+        }
+        int column = type.getFieldIndex(((JsonNode) node.get(0)).asText());
+        if (op.equals("in")) {
+            List values = new ArrayList();
+            for (int i = 0; i < ((JsonNode) node.get(2)).size(); i++) {
+                JsonNode each = (JsonNode) ((JsonNode) node.get(2)).get(i);
+                values.add(Rows.value(each, type.getTypeAt(column)));
+            }
+            return builder.in(column, values);
+        }
         if (op.equals("is_null")) {
             return builder.isNull(column);
         } else if (op.equals("is_not_null")) {

@@ -251,7 +251,8 @@ class Judge:
         """All rows of a batch read, merged.
 
         `filter` holds (column, op, value) terms joined by and, pushed down and executed; op is
-        equal, not_equal, lt, le, gt, ge, is_null or is_not_null.
+        equal, not_equal, lt, le, gt, ge, is_null, is_not_null, in (a list of values) or any (a list
+        of terms joined by or, of any columns).
         """
         arguments = self._read_arguments(path, options, columns, filter)
         return [tuple(row) for row in lines(self._call("read", arguments))]

@@ -8,6 +8,7 @@ Sources: manifest/{IndexManifestEntry,IndexManifestFile,IndexManifestEntrySerial
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -36,6 +37,11 @@ from compactord.paimon.manifest.schemas import (
 from compactord.storage.base import Storage
 
 HASH_INDEX = "HASH"
+# Of one column of a primary-key table, for all files of one level of a bucket.
+SORTED_INDEXES = ("bitmap", "btree")
+# Version and level, before the names and row counts of the files.
+_SOURCES = struct.Struct(">ii")
+_SOURCES_VERSION = 1
 
 
 def _sized(longest: int) -> bytes:
@@ -77,7 +83,8 @@ class IndexEntry:
 
     Two entries are the same when their canonical bytes are. An entry with values in columns of
     newer releases has its own encoding behind that. `vectors` are those of an index file of
-    deletion vectors; `external_path` is set where the file is elsewhere.
+    deletion vectors; `level` is that of the files which a sorted index covers; `external_path` is
+    set where the file is elsewhere.
     """
 
     bucket: BucketId
@@ -87,7 +94,15 @@ class IndexEntry:
     row_count: int
     canonical: bytes
     vectors: tuple[VectorRange, ...] = ()
+    level: int | None = None
     external_path: str | None = None
+
+    def is_served(self, *, has_vectors: bool) -> bool:
+        """Whether a compaction knows what to do with it, in a table with deletion vectors or not.
+
+        Java has sorted indexes in tables with vectors only.
+        """
+        return self.index_type == INDEX_TYPE or (has_vectors and self.level is not None)
 
 
 def read_index_entries(storage: Storage, location: str, name: str) -> tuple[IndexEntry, ...]:
@@ -131,9 +146,9 @@ def with_vectors_files(
 ) -> bytes:
     """The index manifest `name` (None: an empty one) with other index files of deletion vectors.
 
-    `without` are the names of those that go. All other entries are carried. Raises what
-    `read_index_entries` raises, and `UnsupportedTable` where entries have columns of a newer
-    release that cannot be written beside ours.
+    `without` are the names of index files that go, of any type. All other entries are carried.
+    Raises what `read_index_entries` raises, and `UnsupportedTable` where entries have columns of a
+    newer release that cannot be written beside ours.
     """
     path = paths.manifest_path(location, name or "")
     schema, kept = INDEX_MANIFEST, []
@@ -236,5 +251,15 @@ def _entry(record: Mapping[str, Any], location: str, path: str, *, foreign: byte
             for vector in record.get("_DELETIONS_VECTORS_RANGES") or ()
             if vector is not None
         ),
+        level=_level(record),
         external_path=record.get("_EXTERNAL_PATH"),
     )
+
+
+def _level(record: Mapping[str, Any]) -> int | None:
+    """Of the files of a sorted index (index/pk/PrimaryKeyIndexSourceMeta.java); None: not known."""
+    sources = (record.get("_GLOBAL_INDEX") or {}).get("_SOURCE_META") or b""
+    if record["_INDEX_TYPE"] not in SORTED_INDEXES or len(sources) < _SOURCES.size:
+        return None
+    version, level = _SOURCES.unpack_from(sources)
+    return level if version == _SOURCES_VERSION else None

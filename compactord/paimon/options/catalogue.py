@@ -364,8 +364,8 @@ vector.target-file-size MemorySize c
 vector-search.distribute.enabled Boolean c
 vector-search.lateral-join.batch-size Integer c
 pk-vector.index.columns String d
-pk-btree.index.columns String d
-pk-bitmap.index.columns String d
+pk-btree.index.columns String b
+pk-bitmap.index.columns String b
 pk-full-text.index.columns String d
 pk-clustering-override Boolean d
 """

@@ -174,6 +174,40 @@ def test_entries_of_other_buckets_and_kinds_are_carried_as_they_are() -> None:
     assert (after[-1].bucket, after[-1].row_count) == (bucket_id(0), 0)
 
 
+@pytest.mark.parametrize(
+    ("kind", "level", "with_vectors", "found"),
+    [
+        ("btree", 0, True, []),
+        ("bitmap", 5, True, []),
+        ("btree", 4, True, ["i-1", "i-2"]),
+        ("btree", 5, False, None),
+        ("btree", None, True, None),
+        ("full-text", 5, True, None),
+    ],
+)
+def test_sorted_indexes_of_levels_that_change_go(
+    *, kind: str, level: int | None, with_vectors: bool, found: list[str] | None
+) -> None:
+    """From level 0 to level 5. None: the change is dropped."""
+    table = Deletions(KEYED)
+    files = table.append(2)
+    change = table.compaction(files, owner=FIRST)
+    assert {file.level for file in (*change.before, *change.after)} == {0, 5}
+    table.write_index_manifest("i", ["i-1", "i-2"], kind, level=level)
+    newest = table.history.snapshot
+    assert newest is not None
+    table._foreign([], newest.commit_kind, index_manifest="i")
+    options = table.settings.options
+    settings = {"options": options if with_vectors else replace(options, vectors=None)}
+    outcome = _commit(table, change, **settings)
+    assert isinstance(outcome, NothingCommitted if found is None else Committed)
+    entries = read_index_entries(table.storage, LOCATION, str(_index_manifest(table)))
+    assert [each.file_name for each in entries] == (["i-1", "i-2"] if found is None else found)
+    if found is None:
+        assert [each.conflict for each in outcome.dropped] == [Conflict.OTHER]
+    _leftovers(table, *([change] if found is None else []))
+
+
 def test_without_buckets_changes_that_share_an_index_file_are_published_together() -> None:
     table = Deletions(APPENDED)
     files = table.append(6)

@@ -9,7 +9,7 @@ import pytest
 from compactord.catalog.access import table_in_folder
 from compactord.paimon.options.catalogue import OPTIONS, OptionClass, find
 from compactord.paimon.schema import TableSchema
-from compactord.paimon.support import REFUSED_OPTIONS, reasons_in_files
+from compactord.paimon.support import REFUSED_OPTIONS, SERVED_KEY_INDEXES, reasons_in_files
 from compactord.paimon.table import TableRef
 from compactord.paimon.type_texts import parse_field
 from compactord.table.opening import OpenTable, describe_table
@@ -245,8 +245,10 @@ def test_every_option_of_the_refused_class_is_refused() -> None:
     [
         *(
             f"pk-{kind}.index.columns"
-            for kind in ("vector", "btree", "bitmap", "full-text", "multivalue", "fm", "not-yet")
+            for kind in ("vector", "full-text", "multivalue", "fm", "not-yet")
         ),
+        "PK-btree.index.columns",
+        "pk-btree.block-size",
         "PK-FM.index.columns",
         "pk-multivalue.index.x",
         "pk-fm.block-size",
@@ -258,8 +260,10 @@ def test_indexes_of_primary_keys_are_refused_whatever_their_kind(key: str) -> No
     assert reasons({key: " "}) == ()
 
 
-@pytest.mark.parametrize("key", ["pk-fm", "pkfm.index.columns", "fields.c1.pk-fm.index.options"])
-def test_options_of_no_index_are_not_refused(key: str) -> None:
+@pytest.mark.parametrize(
+    "key", ["pk-fm", "pkfm.index.columns", "fields.c1.pk-fm.index.options", *SERVED_KEY_INDEXES]
+)
+def test_options_of_no_index_that_matters_are_not_refused(key: str) -> None:
     assert reasons({key: "c1"}) == ()
 
 
@@ -409,6 +413,7 @@ def test_live_files_must_have_the_same_primary_key() -> None:
         ({"partition.expiration-time": "7 d"}, "partitions are not expired"),
         ({"commit.strict-mode.last-safe-snapshot": "3"}, "fail after a compaction"),
         ({"compaction.skip-expired-partitions": "true"}, "compacted like others"),
+        ({"pk-btree.index.columns": "c1"}, "queries are slower until Java"),
         ({"parquet.page.row.count.limit": "100"}, "not applied"),
         ({"parquet.enable.dictionary#c1": "false"}, "not applied"),
         (

@@ -44,6 +44,7 @@ def _with_vectors(
     state: TableState,
     cardinality: Mapping[str, int | None],
     index_type: str = "DELETION_VECTORS",
+    level: int | None = None,
 ) -> TableState:
     """The state with one index file, in which these data files have so many deleted rows."""
     entry = IndexEntry(
@@ -54,6 +55,7 @@ def _with_vectors(
         row_count=len(cardinality),
         canonical=b"",
         vectors=tuple(VectorRange(name, 1, 9, count) for name, count in cardinality.items()),
+        level=level,
     )
     return replace(state, indexes=IndexFiles(WHERE, (entry,)))
 
@@ -79,19 +81,23 @@ def _names(state: TableState) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("options", "index_type", "cardinality", "reason"),
+    ("options", "index_type", "level", "cardinality", "reason"),
     [
-        (VECTORS, "DELETION_VECTORS", {"f": 1}, ""),
-        ({}, "DELETION_VECTORS", {}, ""),
-        ({}, "DELETION_VECTORS", {"f": 1}, "DELETION_VECTORS exist and deletion-vectors.enabled"),
-        (VECTORS, "btree", {}, "index files of type btree exist"),
+        (VECTORS, "DELETION_VECTORS", None, {"f": 1}, ""),
+        ({}, "DELETION_VECTORS", None, {}, ""),
+        ({}, "DELETION_VECTORS", None, {"f": 1}, "exist and deletion-vectors.enabled is not true"),
+        (VECTORS, "btree", None, {}, "index files of type btree exist"),
+        (VECTORS, "btree", 5, {}, ""),
+        ({}, "btree", 5, {}, "index files of type btree exist"),
     ],
 )
-def test_vectors_are_fine_where_readers_apply_them(options, index_type, cardinality, reason):
+def test_index_files_are_fine_where_readers_use_them(
+    options, index_type, level, cardinality, reason
+):
     storage = MemoryStorage()
     ref = append_table(storage, WHERE, options=options)
     table, state = open_table(table_in_folder(storage, ref), {}), load_state(storage, ref)
-    found = live_reasons(table, _with_vectors(state, cardinality, index_type))
+    found = live_reasons(table, _with_vectors(state, cardinality, index_type, level))
     assert [reason in each for each in found] == ([True] if reason else [])
 
 
