@@ -33,6 +33,7 @@ from compactord.paimon.deletion_vectors import (
     VectorRef,
     encode_vector,
     stored_in,
+    united,
     vector_of,
 )
 from compactord.paimon.manifest.index_manifest import VectorRange, VectorsFile
@@ -175,7 +176,8 @@ def _marks(changes: Iterable[BucketChange]) -> dict[str, _Positions]:
     for mark in (mark for change in changes for mark in change.marks):
         positions = numbers_of(mark.positions).astype(np.int64)
         if len(positions):
-            found[mark.file_name] = np.union1d(found.get(mark.file_name, positions), positions)
+            known = found.get(mark.file_name)
+            found[mark.file_name] = positions if known is None else united(known, positions)
     return found
 
 
