@@ -15,38 +15,14 @@ from typing import NamedTuple, Protocol
 from compactord.errors import FormatError
 from compactord.ids import Owner
 from compactord.paimon.data_file import BucketId, DataFile
+from compactord.paimon.deletion_vectors import VectorRef
 from compactord.paimon.merge_rules import ChangelogRule, MergeRules
 from compactord.paimon.options.table_options import RecordExpire
 from compactord.paimon.stats import ColumnStatsMode
 from compactord.paimon.types import DataField
+from compactord.reasons import CompactReason
 from compactord.storage.base import StorageSpec
 from compactord.storage.requests import RequestTotal
-
-
-class CompactReason(enum.Enum):
-    """Why a compaction was picked: the closed list for plans, logs and metrics."""
-
-    EARLY_FULL_INTERVAL = "full_interval"
-    EARLY_FULL_TOTAL_SIZE = "total_size"
-    EARLY_FULL_INCREMENTAL_SIZE = "incremental_size"
-    SIZE_AMPLIFICATION = "size_amp"
-    SIZE_RATIO = "size_ratio"
-    RUN_COUNT = "file_num"
-    FORCED_LEVEL_0 = "force_l0"
-    DELTA_COMMITS = "delta_commits"
-    LOOKUP_BEGINS = "lookup_begins"
-    FULL = "full"
-    FORCED_REWRITE = "force_rewrite"
-    EXPIRED_RECORDS = "expired_records"
-    APPEND_SMALL_FILES = "append_pack"
-    APPEND_WAITED = "append_wait"
-    APPEND_FULL = "append_full"
-
-    @property
-    def is_full(self) -> bool:
-        """Whether the compaction is a full one, for compaction.optimization-interval."""
-        others = (CompactReason.FULL, CompactReason.DELTA_COMMITS, CompactReason.SIZE_AMPLIFICATION)
-        return self in others or self.name.startswith("EARLY_FULL")
 
 
 class TableName(NamedTuple):
@@ -108,7 +84,8 @@ class Rewrite:
     """One rewrite call: sections in key order, written by one rolling writer.
 
     `drop_deletes`: retracts are left out of the new files. `changelog`: what changes is written,
-    too. `looks_up`: as in `MergeSpec`; `above` are runs on levels above the output, lowest first.
+    too. `looks_up`, `marks` and `finds_values`: as in `MergeSpec`; `above` are runs on levels above
+    the output, lowest first.
     """
 
     sections: tuple[Section, ...]
@@ -116,19 +93,24 @@ class Rewrite:
     changelog: bool = False
     looks_up: bool = False
     above: tuple[SortedRun, ...] = ()
+    marks: bool = False
+    finds_values: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upgrade:
     """The same file on a higher level: metadata only, but for its rows in a `changelog`.
 
-    `looks_up` and `above` as in `Rewrite`.
+    `looks_up`, `above`, `marks` and `finds_values` as in `Rewrite`. With a changelog, or rows to
+    mark `above`, its rows are read.
     """
 
     file: DataFile
     changelog: bool = False
     looks_up: bool = False
     above: tuple[SortedRun, ...] = ()
+    marks: bool = False
+    finds_values: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,6 +177,7 @@ class InputFile:
     """What a worker needs to read one file; `path` is whole, `file_format` as in `formats`.
 
     `older_schema` is the place of its columns in `Subcompaction.older_schemas`; None: the latest.
+    `vector`: of its rows those do not count that it deletes.
     """
 
     path: str
@@ -207,6 +190,7 @@ class InputFile:
     older_schema: int | None = None
     # Of all its records; None: each has the one in the file.
     sequence_number: int | None = None
+    vector: VectorRef | None = None
 
     def check_rows(self, rows: int) -> None:
         """Raise `FormatError` unless `rows`, the number that was read, is that in the manifest."""
@@ -244,7 +228,9 @@ class MergeSpec:
     `merge_engine` as in `kernels.functions`; `rules` are what its function is told.
     `keeps_inputs`: the files stay, so that no rows are written but those of the `changelog`.
     `looks_up`: of a key's records on levels above 0 only that of the lowest level counts; if the
-    sections have files of level 0 and no such record, it is looked up in the runs `above`.
+    sections have files of level 0 and no such record, it is looked up in the runs `above`. `marks`:
+    what is found there is deleted where it is, and its positions are in the answer; `finds_values`:
+    it is merged, too, rather than only marked.
     """
 
     sections: tuple[tuple[tuple[InputFile, ...], ...], ...]
@@ -261,6 +247,8 @@ class MergeSpec:
     keeps_inputs: bool = False
     looks_up: bool = False
     above: tuple[tuple[InputFile, ...], ...] = ()
+    marks: bool = False
+    finds_values: bool = True
 
     @property
     def files(self) -> tuple[InputFile, ...]:
@@ -351,6 +339,13 @@ def data_files(outputs: Iterable[Output]) -> tuple[DataFile, ...]:
     return tuple(output.file for output in outputs if output.kind == DATA)
 
 
+class Marks(NamedTuple):
+    """Rows that a compaction deletes in a file that stays: their positions, as a 32-bit bitmap."""
+
+    file_name: str
+    positions: bytes
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewriteStats:
     rows_in: int
@@ -364,12 +359,16 @@ class RewriteStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubcompactionResult:
-    """New files, those of a kind in key (or arrival) order; none when no row was left."""
+    """New files, those of a kind in key (or arrival) order; none when no row was left.
+
+    `marks`: at most one of a file, in any order.
+    """
 
     compaction: int
     index: int
     outputs: tuple[Output, ...]
     stats: RewriteStats
+    marks: tuple[Marks, ...] = ()
 
     @property
     def after(self) -> tuple[DataFile, ...]:

@@ -261,6 +261,7 @@ class WriteOnlyWriter:
                 total_record_count=(latest.total_record_count if latest else 0) + rows,
                 delta_record_count=rows,
                 next_row_id=latest.next_row_id if latest else 0,
+                index_manifest=latest.index_manifest if latest else None,
             )
             temporary = f"{paths.snapshot_folder(root)}/.{self._owner.unique_name()}.tmp"
             path = paths.snapshot_path(root, snapshot.id)

@@ -26,6 +26,7 @@ from compactord.maintenance.orphan_files import Orphan, OwnerRule, remove_orphan
 from compactord.model import DATA, Compaction, Output, PickRule
 from compactord.paimon import paths
 from compactord.paimon.data_file import BucketId, DataFile
+from compactord.paimon.manifest.index_manifest import read_index_entries
 from compactord.paimon.manifest.manifest_files import (
     ManifestFile,
     read_entries,
@@ -418,6 +419,9 @@ def named_files(storage: Storage, table: TableRef) -> set[str]:
         named |= {snapshot.base_manifest_list, snapshot.delta_manifest_list}
         named.add(snapshot.changelog_manifest_list or "")
         told = _changelog(storage, table, snapshot)
+        if snapshot.index_manifest is not None:
+            indexes = read_index_entries(storage, table.location, snapshot.index_manifest)
+            named |= {snapshot.index_manifest, *(index.file_name for index in indexes)}
         for manifest in (*data_manifests(storage, table.location, snapshot), *told):
             named.add(manifest.file_name)
             entries = read_entries(storage, table.location, manifest)
@@ -427,7 +431,7 @@ def named_files(storage: Storage, table: TableRef) -> set[str]:
 
 def leftovers(storage: Storage, table: TableRef, owners: Sequence[Owner]) -> set[str]:
     """Names of files of these owners that no snapshot leads to."""
-    folders = ["manifest", "snapshot"]
+    folders = ["manifest", "snapshot", "index"]
     folders += [
         child.name for child in storage.list(table.location) if child.name.startswith("bucket-")
     ]

@@ -40,7 +40,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         def _split_scope(self, nodeid: str) -> str:
             folder = nodeid.split("/")[1]
             module = nodeid.split("::")[0]
-            if folder in ("bench", "deploy") or module.endswith(tuple(f"/{name}.py" for name in _SHARING)):
+            shares = module.endswith(tuple(f"/{name}.py" for name in _SHARING))
+            if shares or folder in ("bench", "deploy"):
                 return module
             return folder if folder in _ONE_WORKER else nodeid
 

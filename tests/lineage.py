@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import struct
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -177,7 +178,6 @@ class Lineage:
             upgraded=(),
             outputs=(Output(DATA, output),),
             files_above=frozenset(f.file_name for f in known if f.level >= level),
-            index_entries=(),
         )
 
     def data_path(self, bucket: int, file: DataFile) -> str:
@@ -211,8 +211,25 @@ class Lineage:
             commit_identifier=identifier,
         )
 
-    def write_index_manifest(self, name: str, files: Sequence[str], kind: str = "HASH") -> None:
-        """One that names these index files of bucket 0; no snapshot has it yet."""
+    def write_index_manifest(
+        self, name: str, files: Sequence[str], kind: str = "HASH", *, level: int | None = None
+    ) -> None:
+        """One that names these index files of bucket 0; no snapshot has it yet.
+
+        With `level`, each covers a file of that level.
+        """
+        covering = (
+            None
+            if level is None
+            else {
+                "_ROW_RANGE_START": 0,
+                "_ROW_RANGE_END": 0,
+                "_INDEX_FIELD_ID": 1,
+                "_EXTRA_FIELD_IDS": None,
+                "_INDEX_META": None,
+                "_SOURCE_META": struct.pack(">iiih1sq", 1, level, 1, 1, b"f", 1),
+            }
+        )
         records = [
             {
                 "_VERSION": 1,
@@ -225,7 +242,7 @@ class Lineage:
                 "_ROW_COUNT": 1,
                 "_DELETIONS_VECTORS_RANGES": None,
                 "_EXTERNAL_PATH": None,
-                "_GLOBAL_INDEX": None,
+                "_GLOBAL_INDEX": covering,
             }
             for file in files
         ]
@@ -276,6 +293,7 @@ class Lineage:
             self.storage.write_new(self.data_path(bucket, each), bytes(each.file_size))
         objects = dict(self.storage.objects)
         self.history.snapshot = base
+        fields = {"index_manifest": base and base.index_manifest, **fields}
         entries = [deleted(self._entry(each, bucket)) for each in before]
         entries += [self._entry(each, bucket) for each in (file, *also)]
         self.history.commit(entries, kind, **fields)
@@ -337,9 +355,13 @@ class Lineage:
             file=file,
         )
 
-    def _foreign(self, entries: Sequence[ManifestEntry], kind: CommitKind) -> Snapshot:
-        self.history.snapshot = self._newest()
-        return self.history.commit(entries, kind)
+    def _foreign(
+        self, entries: Sequence[ManifestEntry], kind: CommitKind, **fields: object
+    ) -> Snapshot:
+        """`fields` are those of the snapshot that are to be others."""
+        newest = self.history.snapshot = self._newest()
+        index = newest and newest.index_manifest
+        return self.history.commit(entries, kind, **{"index_manifest": index, **fields})
 
     def _newest(self) -> Snapshot | None:
         newest = latest_snapshot_id(self.storage, TABLE.location)

@@ -53,6 +53,8 @@ class Parser(argparse.ArgumentParser):
 
 AddArguments = Callable[[argparse.ArgumentParser], object]
 _Group = argparse.ArgumentParser | argparse._ArgumentGroup
+# Kinds of maintenance, as people name them, in the order in which they run.
+MAINTENANCE_KINDS = ("tags", "consumers", "snapshots", "done", "orphans")
 # Where serve looks for its configuration.
 _DEFAULT_PATH = "/etc/compactord/compactord.yaml"
 
@@ -87,6 +89,12 @@ add_online_argument = _argument(
     "--online",
     action="store_true",
     help="also look at every catalog: is its warehouse there, may this user read it",
+)
+add_only_argument = _repeated(
+    "--only",
+    "KIND",
+    f"only this kind: {', '.join(MAINTENANCE_KINDS)}; may be repeated (default: all but orphans)",
+    choices=MAINTENANCE_KINDS,
 )
 add_option_argument = _repeated(
     "--option",

@@ -40,13 +40,17 @@ class _Several:
 
     @property
     def code(self) -> int:
-        """0 when nothing failed; the code of the failures when they agree; else 3."""
-        failed = set(self.codes) - {OK}
-        if not failed:
-            return OK
-        if len(failed) > 1 or (failed == {USAGE} and OK in self.codes):
-            return FAILED
-        return failed.pop()
+        return joint_code(self.codes)
+
+
+def joint_code(codes: Sequence[int]) -> int:
+    """0 when nothing failed; the code of the failures when they agree; else 3."""
+    failed = set(codes) - {OK}
+    if not failed:
+        return OK
+    if len(failed) > 1 or (failed == {USAGE} and OK in codes):
+        return FAILED
+    return failed.pop()
 
 
 def table_overrides(args: argparse.Namespace, target: Target) -> dict[str, str]:

@@ -87,6 +87,29 @@ rule and option decides.
 exit codes: 0 explained, whatever its state; 2 arguments or configuration; 3 the warehouse cannot be
 read; 77 permission denied
 """,
+    "maintain": """\
+do the maintenance that write-only jobs leave undone
+examples:
+  compactord maintain --warehouse /data/wh --table sales.orders --dry-run
+  compactord maintain --config compactord.yaml --catalog lake --tables 'sales\\..*'
+  compactord maintain --config compactord.yaml --only snapshots --only orphans --json
+
+kinds, in this order:
+  tags        expire tags that are older than their files say that they are to be retained
+  consumers   expire consumers that have not moved for the table's consumer.expiration-time; none
+              without that option
+  snapshots   expire snapshots, as `compactord expire`
+  done        mark partitions done that are idle for the table's partition.idle-time-to-done
+  orphans     remove left-over files of compactord's own dead runs, as `compactord orphans`; only
+              if asked for by --only
+--dry-run says what each kind would do with the tables as they are now. The JSON has an object for
+each kind, under its name in `kinds`, with what went or would go. A kind that fails does not keep
+the others from their turn. With --config the rules apply, as they do for serve, which does all
+this by itself.
+
+exit codes: 0 done, or nothing to do; 2 arguments or configuration; 3 something failed or was
+refused; 77 permission denied
+""",
     "expire": """\
 expire snapshots of tables by their own options
 examples:

@@ -1,19 +1,19 @@
-"""`compactord expire`: snapshots expire as the tables' options say, as the service expires them."""
+"""Snapshots expire as the tables' options say, as the service expires them."""
 
 from __future__ import annotations
 
-import argparse
 import threading
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from compactord.cli.choice import Choice, Target, choose
-from compactord.cli.each_table import Result, note_if_left_alone, over_tables
-from compactord.cli.maintenance import looked_back
-from compactord.cli.running import FAILED, OK, stop_on_signals
-from compactord.clock import Clock, SystemClock
-from compactord.config.choices import SnapshotExpiry
+from compactord.cli.choice import Target
+from compactord.cli.each_table import Result
+from compactord.cli.maintenance import MaintenanceRun, Work, looked_back
+from compactord.cli.running import FAILED, OK
+from compactord.clock import Clock
+from compactord.config.choices import MaintenanceRule
 from compactord.config.reasons import setting_origin
 from compactord.maintenance.expire import Expired, preview_expiry
 from compactord.maintenance.snapshot_expiry import expire_table
@@ -31,39 +31,31 @@ _COUNTS = (
 _SUMMED = ("snapshots", "size_bytes", *(name for name, _ in _COUNTS))
 
 
-def expire(args: argparse.Namespace) -> int:
-    """Run the command; the exit code."""
-    choice = choose(args, all_of_warehouse=True)
-    clock = SystemClock(choice.zone)
-    verb = "would be expired" if args.dry_run else "expired"
-    note_if_left_alone(args, choice, f"snapshots are {verb}")
-    with stop_on_signals() as stop:
+def expiry(run: MaintenanceRun) -> Work:
+    """Expires the snapshots of one table. Its result has the fields of `Expired`."""
 
-        def work(target: Target) -> Result:
-            if target.policy.expire_snapshots is SnapshotExpiry.OFF:
-                key = setting_origin(choice.loaded, *target.name, "expire_snapshots")
-                return _result(args, choice, target, Expired(why_not=f"{key} is off"))
-            followed = looked_back(target, clock, stop)
-            table, why = followed.table, followed.why_keep()
-            if why is not None:
-                return _result(args, choice, target, Expired(why_not=why))
-            if args.dry_run:
-                return _previewed(args, choice, target, table, clock)
-            done = _all_rounds(table, clock, stop)
-            result = _result(args, choice, target, done)
-            return replace(result, code=FAILED if stop.is_set() else OK)
+    def work(target: Target) -> Result:
+        if target.policy.expire_snapshots is MaintenanceRule.OFF:
+            key = setting_origin(run.choice.loaded, *target.name, "expire_snapshots")
+            return _result(run, target, Expired(why_not=f"{key} is off"))
+        followed = looked_back(target, run.clock, run.stop)
+        table, why = followed.table, followed.why_keep()
+        if why is not None:
+            return _result(run, target, Expired(why_not=why))
+        if run.is_dry:
+            return _previewed(run, target, table)
+        done = _all_rounds(table, run.clock, run.stop)
+        return replace(_result(run, target, done), code=FAILED if run.stop.is_set() else OK)
 
-        return over_tables(args, choice, work, passes_over=True, stop=stop)
+    return work
 
 
-def _previewed(
-    args: argparse.Namespace, choice: Choice, target: Target, table: OpenTable, clock: Clock
-) -> Result:
+def _previewed(run: MaintenanceRun, target: Target, table: OpenTable) -> Result:
     options = table.options.expire
     # A limit of 0 switches expiry off.
     options = replace(options, limit=_ALL_ROUNDS) if options.limit > 0 else options
-    preview = preview_expiry(table, options, clock.now_ms())
-    return _result(args, choice, target, preview.figures, {"files": list(preview.files)})
+    preview = preview_expiry(table, options, run.clock.now_ms())
+    return _result(run, target, preview.figures, {"files": list(preview.files)})
 
 
 def _all_rounds(table: OpenTable, clock: Clock, stop: threading.Event) -> Expired:
@@ -80,14 +72,10 @@ def _all_rounds(table: OpenTable, clock: Clock, stop: threading.Event) -> Expire
 
 
 def _result(
-    args: argparse.Namespace,
-    choice: Choice,
-    target: Target,
-    done: Expired,
-    more: dict[str, Any] | None = None,
+    run: MaintenanceRun, target: Target, done: Expired, more: Mapping[str, Any] | None = None
 ) -> Result:
-    name = choice.shown_name(target)
-    verb = "would expire" if args.dry_run else "expired"
+    name = run.choice.shown_name(target)
+    verb = "would expire" if run.is_dry else "expired"
     if done.snapshots:
         files = [
             count_text(getattr(done, key), what) for key, what in _COUNTS if getattr(done, key)
@@ -97,8 +85,7 @@ def _result(
             f"({done.first}..{done.end - 1}): {', '.join([*files, size_text(done.size_bytes)])}"
         ]
     else:
-        lines = [f"{name}: no snapshot {'would expire' if args.dry_run else 'expired'}"]
+        lines = [f"{name}: no snapshot {verb}"]
     if done.why_not is not None:
         lines.append(f"  {'' if not done.snapshots else 'no more '}because {done.why_not}")
-    found = {"table": target.full_name, "dry_run": args.dry_run, **asdict(done), **(more or {})}
-    return Result(lines=lines, found=found)
+    return Result(lines=lines, found={**asdict(done), **(more or {})})

@@ -1,34 +1,57 @@
-"""What commands need before they delete anything: the service's own checks and rules."""
+"""What kinds of maintenance need as commands: the run, the service's own checks and rules."""
 
 from __future__ import annotations
 
+import argparse
 import threading
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import structlog
 
 from compactord import ids
-from compactord.cli.choice import Target
+from compactord.cli.choice import Choice, Target
+from compactord.cli.each_table import Result
 from compactord.clock import Clock
 from compactord.maintenance.orphan_files import Orphan, OwnerRule
+from compactord.state.table_state import TableState
 from compactord.table.followed import FollowedTable
 from compactord.table.opening import OpenTable, open_table, refuse_live_state
 from compactord.table.report import count_text, size_text
 from compactord.table.request import CompactRequest
 
 _log = structlog.get_logger()
+# Does one kind of maintenance in a table.
+Work: TypeAlias = Callable[[Target], Result]
 
 
-def open_supported(target: Target) -> OpenTable:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaintenanceRun:
+    """One run of a command over the tables of its choice; once `stop` is set, nothing begins."""
+
+    args: argparse.Namespace
+    choice: Choice
+    clock: Clock
+    stop: threading.Event
+
+    @property
+    def is_dry(self) -> bool:
+        """Whether it only says what would be done."""
+        dry: bool = self.args.dry_run
+        return dry
+
+
+def open_supported(target: Target) -> tuple[OpenTable, TableState]:
     """The table, as the service opens it before it compacts, expires or sweeps anything.
 
     Raises `UnsupportedTable` for what must not be touched, live files included.
     """
     access = target.open()
     table = open_table(access, target.policy.options)
-    refuse_live_state(table, access.newest_state().state)
-    return table
+    state = access.newest_state().state
+    refuse_live_state(table, state)
+    return table, state
 
 
 def looked_back(target: Target, clock: Clock, stop: threading.Event) -> FollowedTable:

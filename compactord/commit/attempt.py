@@ -6,13 +6,14 @@ snapshot before, which are computed).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import structlog
 
 from compactord.commit.changes import BucketChange
+from compactord.commit.index_files import NextIndex
 from compactord.commit.listed import listed_entries
 from compactord.commit.manifest_merge import ManifestMerge, MergeRules, is_due, merge_manifests
 from compactord.commit.metadata import MetadataFiles
@@ -64,29 +65,27 @@ def prepare(
     manifests: Sequence[ManifestFile],
     files: MetadataFiles,
     merge: ManifestMerge | None,
+    index: NextIndex,
     stamp: Stamp,
 ) -> tuple[Snapshot, ManifestMerge]:
     """Write manifests and lists on top of `state`; returns the snapshot to publish.
 
-    `manifests` are those of the snapshot of `state`. `merge` is the manifest merge of an earlier
-    attempt, to be reused if it still fits. Raises `CommitError`, before anything is written, for
-    outputs of a kind that no list of a snapshot would name.
+    `manifests` are those of the snapshot of `state`. `merge` is that of an earlier attempt, to be
+    reused if it still fits; `index` is written already. Raises `CommitError`, before it writes
+    anything, for outputs of a kind that no list of a snapshot would name.
     """
     listed = listed_entries(changes, drop_stats=settings.options.delete_file_drop_stats)
     location, latest = state.table.location, state.snapshot
     assert latest is not None, "a table with files to compact has a snapshot"
-    base, merge = _base_manifests(storage, location, manifests, settings, files, merge)
+    base, merge = _base_manifests(
+        storage, location, manifests, settings, files, merge, index.written
+    )
     base_list, base_size = files.write_list(base)
     delta_list, delta_size = files.write_list(files.write_manifests(listed.delta))
     changelog_list = changelog_size = None
     if listed.changelog:
-        told = files.write_manifests(listed.changelog)
-        changelog_list, changelog_size = files.write_list(told)
-    root = state.table.root
-    schema_id = max(schema_ids(storage, root), default=None)
-    if schema_id is None:
-        raise TableNotFound(f"table {state.table.full_name} was dropped: {root} has no schema")
-    _refuse_later_schemas(state, changes, schema_id)
+        changelog_list, changelog_size = files.write_list(files.write_manifests(listed.changelog))
+    schema_id = _newest_schema(storage, state, changes)
     statistics = _statistics(storage, location, latest, schema_id)
     # What was read meanwhile did not depend on the files.
     files.wait()
@@ -100,7 +99,7 @@ def prepare(
         delta_manifest_list_size=delta_size,
         changelog_manifest_list=changelog_list,
         changelog_manifest_list_size=changelog_size,
-        index_manifest=latest.index_manifest,
+        index_manifest=index.manifest,
         commit_user=stamp.user,
         commit_identifier=stamp.identifier,
         commit_kind=CommitKind.COMPACT,
@@ -116,10 +115,15 @@ def prepare(
     return snapshot, merge
 
 
-def _refuse_later_schemas(
-    state: TableState, changes: Sequence[BucketChange], schema_id: int
-) -> None:
-    """Raises `CommitError` for outputs that nobody could read: their schema was rolled back."""
+def _newest_schema(storage: Storage, state: TableState, changes: Sequence[BucketChange]) -> int:
+    """The id of the table's newest schema. Raises `TableNotFound` where there is none.
+
+    Raises `CommitError` for outputs that nobody could read: their schema was rolled back.
+    """
+    root = state.table.root
+    schema_id = max(schema_ids(storage, root), default=None)
+    if schema_id is None:
+        raise TableNotFound(f"table {state.table.full_name} was dropped: {root} has no schema")
     for change in changes:
         for output in change.outputs:
             file = output.file
@@ -129,6 +133,7 @@ def _refuse_later_schemas(
                     f"{file.schema_id}, which was rolled back meanwhile to {schema_id}; nothing "
                     "was published, the next plan is made with that one"
                 )
+    return schema_id
 
 
 def _base_manifests(
@@ -138,14 +143,18 @@ def _base_manifests(
     settings: CommitSettings,
     files: MetadataFiles,
     merge: ManifestMerge | None,
+    keep: Collection[str],
 ) -> tuple[Sequence[ManifestFile], ManifestMerge]:
-    """The manifests of the snapshot before, merged on the first attempt."""
+    """The manifests of the snapshot before, merged on the first attempt.
+
+    If they cannot be merged, what was written is taken back but for the files to `keep`.
+    """
     if merge is None:
         try:
             merge = _merge(storage, location, manifests, settings, files)
         except FormatError as error:
             # An entry whose partition cannot be read belongs to one bucket. The commit needs none.
-            files.take_back()
+            files.take_back(keep=keep)
             _log.warning("manifests_not_merged", error=str(error))
             return manifests, _NOT_MERGED
         return merge.after, merge

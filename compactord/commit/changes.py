@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from compactord.model import Output, data_files
+from compactord.model import Marks, Output, data_files
 from compactord.paimon.data_file import BucketId, DataFile
+from compactord.paimon.deletion_vectors import VectorRef
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,8 +19,9 @@ class BucketChange:
     files, whatever their kind. `files_above` are names of the bucket's files on `closed_level` and
     above when it was planned: a stranger there at commit time makes the change unsafe.
     `only_read` are names of files that must still be live, since rows were looked up in them.
-    `index_entries` are the bucket's serialised index manifest entries when it was planned, without
-    HASH indexes; they must still be the same.
+    `vectors` are the deletion vectors, by file, with which `removed` and `only_read` were read:
+    they must still delete the same rows. Those of removed files go; `marks` are added to those of
+    files that stay.
     """
 
     bucket: BucketId
@@ -28,7 +31,8 @@ class BucketChange:
     upgraded: tuple[DataFile, ...]
     outputs: tuple[Output, ...]
     files_above: frozenset[str]
-    index_entries: tuple[bytes, ...]
+    vectors: Mapping[str, VectorRef] = field(default_factory=dict)
+    marks: tuple[Marks, ...] = ()
     only_read: frozenset[str] = frozenset()
     looks_up: bool = False
 
@@ -36,6 +40,12 @@ class BucketChange:
     def closed_level(self) -> int:
         """Where rows are looked up, a lower level would hide them, made without the new ones."""
         return 1 if self.looks_up else self.output_level
+
+    @property
+    def removed(self) -> frozenset[str]:
+        """Names of the files that are no more: `before` without what was upgraded."""
+        kept = {file.file_name for file in self.upgraded}
+        return frozenset(file.file_name for file in self.before).difference(kept)
 
     @property
     def after(self) -> tuple[DataFile, ...]:

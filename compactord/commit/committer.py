@@ -5,14 +5,16 @@ One attempt, in this order (operation/FileStoreCommitImpl.java, for kind COMPACT
 1. refresh the state; the snapshot that it builds on must be unchanged,
 2. compare every change with it and drop those whose bucket has changed; check that the files that
    the others add exist and will be live (`added_files`),
-3. merge manifests (first attempt only; the result is reused while it still fits),
+3. write index files with the deletion vectors of the buckets, on top of the newest ones; merge
+   manifests (first attempt only; the result is reused while it still fits),
 4. write base list, delta manifests, delta list,
 5. publish snapshot N+1 unless another was first (`publish`), then the hint, then read it back.
 
 Just before step 5 the snapshot that it builds on is checked again, because preparing takes time and
 a rollback or another writer's rename may have removed it. After a lost race, and while the catalog
-is down (`retries`), the files of step 4 are deleted and step 1 follows. If the outcome of step 5 is
-unknown, the snapshot's name is read before anything else happens; until then nothing is deleted.
+is down (`retries`), the files of steps 3 and 4 are deleted, but merged manifests are kept, and step
+1 follows. If the outcome of step 5 is unknown, the snapshot's name is read before anything else
+happens; until then nothing is deleted.
 """
 
 from __future__ import annotations
@@ -38,6 +40,7 @@ from compactord.commit.changes import (
     Replaced,
 )
 from compactord.commit.conflicts import still_valid
+from compactord.commit.index_files import next_index
 from compactord.commit.manifest_merge import ManifestMerge
 from compactord.commit.metadata import MetadataFiles
 from compactord.commit.outcome import Publication
@@ -184,6 +187,9 @@ class Committer:
             state, pending.changes, manifests, settings, again
         )
         pending.dropped += dropped
+        index = next_index(self._storage, state, pending.changes, settings.options.vectors, files)
+        pending.changes = index.changes
+        pending.dropped += index.dropped
         is_due = pending.merges_only and is_merge_due(manifests, settings.options)
         if not (pending.changes or is_due):
             return None
@@ -195,6 +201,7 @@ class Committer:
             manifests=manifests,
             files=files,
             merge=pending.merge,
+            index=index,
             stamp=stamp,
         )
         if pending.merges_only and not pending.merge.written:
@@ -265,7 +272,7 @@ class Committer:
     ) -> tuple[list[BucketChange], list[DroppedChange]]:
         """Changes that fit the newest state with complete files; the others with the reason."""
         if again is None:
-            valid, dropped = still_valid(state, changes, settings)
+            valid, dropped = still_valid(self._storage, state, changes, settings)
         else:
             valid, dropped = list(changes), []
             why = again.objection(state)

@@ -2,32 +2,55 @@
 
 A compaction never changes the table's rows, so after any conflict the result of that bucket is
 dropped and the bucket planned again; other buckets are not affected. Agrees with the checks of
-operation/commit/ConflictDetection.java for COMPACT commits, and adds two that Java lacks: the
-deletion vectors of a bucket must be those of plan time, and no new file may have appeared on the
-output level or above (whether deletes were dropped depends on the files above).
+operation/commit/ConflictDetection.java for COMPACT commits, and adds two that Java lacks: the files
+that were read must have the deletion vectors with which they were read, and no new file may have
+appeared on the output level or above (whether deletes were dropped depends on the files above).
+Other files may get vectors: the commit takes over the newest ones (`index_files`).
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache, partial
 from typing import Any
+
+import numpy as np
 
 from compactord.commit.attempt import CommitSettings
 from compactord.commit.changes import BucketChange, Conflict, DroppedChange
-from compactord.errors import CommitUnknown, FormatError
+from compactord.commit.index_files import read_index_file
+from compactord.errors import CommitUnknown, FormatError, ObjectNotFound
 from compactord.paimon.data_file import DataFile
+from compactord.paimon.deletion_vectors import VectorRef, decode_vector, stored_in
+from compactord.state.index_files import IndexFiles
 from compactord.state.table_state import TableState
+from compactord.storage.base import Storage
+
+# As many are in memory, old and new ones: each has vectors of many files.
+_INDEX_FILES = 4
 
 
 def still_valid(
-    state: TableState, changes: Sequence[BucketChange], settings: CommitSettings
+    storage: Storage,
+    state: TableState,
+    changes: Sequence[BucketChange],
+    settings: CommitSettings,
 ) -> tuple[list[BucketChange], list[DroppedChange]]:
     """Changes that still fit the newest state, and the others with the reason.
 
-    Raises `CommitUnknown` when outputs are live already: dropping the change would delete them.
+    Reads deletion vectors that are elsewhere than when their files were read. Raises what reading
+    raises, and `CommitUnknown` when outputs are live already: dropping the change would delete
+    them.
     """
     valid, dropped = [], []
+    are_same = partial(
+        _delete_the_same,
+        lru_cache(_INDEX_FILES)(storage.read),
+        lru_cache(_INDEX_FILES)(partial(read_index_file, storage, state)),
+    )
+    buckets = {change.bucket for change in changes}
+    vectors = {bucket: state.indexes.vectors(bucket) for bucket in buckets}
     for change in changes:
         live = _relevant_files(state, change, settings)
         live_output = already_live(change, live)
@@ -41,9 +64,10 @@ def still_valid(
             change,
             live=live,
             total_buckets=summary.total_buckets if summary.file_count else None,
-            index_entries=state.index_entries(change.bucket),
+            vectors=vectors[change.bucket],
             key_of=settings.key_of,
-        )
+            are_same=are_same,
+        ) or _unexpected(state.indexes, change, settings)
         if found is None:
             valid.append(change)
         else:
@@ -69,14 +93,15 @@ def conflict(
     *,
     live: Sequence[DataFile],
     total_buckets: int | None,
-    index_entries: tuple[bytes, ...],
+    vectors: Mapping[str, VectorRef],
     key_of: Callable[[bytes], Any] | None,
+    are_same: Callable[[VectorRef, VectorRef], bool],
 ) -> tuple[Conflict, str] | None:
     """Why `change` must not be published in a bucket that now has the files `live`, or None.
 
-    `index_entries` are those that `BucketChange` has, now.
-    `total_buckets` is None if the bucket has no file any more; `key_of` makes serialised keys
-    comparable and is None for tables without a primary key.
+    `vectors` are the deletion vectors of the bucket now; `are_same` tells of two, the older one
+    first, whether they delete the same rows. `total_buckets` is None if the bucket has no file any
+    more; `key_of` makes serialised keys comparable and is None for tables without a primary key.
     """
     if total_buckets is not None and total_buckets != change.total_buckets:
         why = f"the bucket count is now {total_buckets}, not {change.total_buckets}"
@@ -87,8 +112,9 @@ def conflict(
             is_empty = total_buckets is None
             gone = Conflict.PARTITION_EXPIRED if is_empty else Conflict.FILE_REMOVED
             return gone, f"input {file.file_name} of level {file.level} is no longer live"
-    if index_entries != change.index_entries:
-        return Conflict.DV_CHANGED, "the bucket's index entries have changed"
+    found = _vector_changed(change, vectors, are_same)
+    if found is not None:
+        return found
     before = {file.file_name for file in change.before}
     if key_of is None:
         return None
@@ -104,6 +130,65 @@ def conflict(
     except FormatError as error:
         return Conflict.BUCKET_DAMAGED, str(error)
     return (Conflict.OTHER, overlap) if overlap else None
+
+
+def _vector_changed(
+    change: BucketChange,
+    now: Mapping[str, VectorRef],
+    are_same: Callable[[VectorRef, VectorRef], bool],
+) -> tuple[Conflict, str] | None:
+    """A file that was read, and has had other rows deleted since: its output has them again."""
+    for name in sorted((change.removed | change.only_read) & (change.vectors.keys() | now.keys())):
+        old, new = change.vectors.get(name), now.get(name)
+        if old == new:
+            continue
+        try:
+            if old is not None and new is not None and are_same(old, new):
+                continue
+        except FormatError as error:
+            return Conflict.BUCKET_DAMAGED, str(error)
+        return Conflict.DV_CHANGED, f"other rows of {name} are deleted than when it was read"
+    return None
+
+
+def _delete_the_same(
+    read_old: Callable[[str], bytes],
+    read_new: Callable[[str], bytes],
+    old: VectorRef,
+    new: VectorRef,
+) -> bool:
+    """Whether two vectors do: their index file was written again for the sake of other files.
+
+    The newest state has the new one. Raises `FormatError` for its damage, and what reading it
+    raises.
+    """
+    if None not in (old.cardinality, new.cardinality) and old.cardinality != new.cardinality:
+        return False
+    stored = stored_in(read_new(new.path), new)
+    vector = decode_vector(stored, new.path)
+    try:
+        before = stored_in(read_old(old.path), old)
+        return before == stored or np.array_equal(
+            decode_vector(before, old.path).positions, vector.positions
+        )
+    except (ObjectNotFound, FormatError):
+        # Nobody can tell any more; its snapshot has expired, perhaps.
+        return False
+
+
+def _unexpected(
+    indexes: IndexFiles, change: BucketChange, settings: CommitSettings
+) -> tuple[Conflict, str] | None:
+    """Indexes that the table cannot have had when the change was planned, or must not have now."""
+    has_vectors = settings.options.vectors is not None
+    if change.marks and not has_vectors:
+        return Conflict.DV_CHANGED, "the table has no deletion vectors any more"
+    for entry in indexes.of(change.bucket):
+        if not entry.is_served(has_vectors=has_vectors):
+            return Conflict.OTHER, f"its bucket has an index of type {entry.index_type} now"
+        if entry.vectors and not has_vectors:
+            return Conflict.DV_CHANGED, "its bucket has deletion vectors now"
+    return None
 
 
 def already_live(change: BucketChange, live: Sequence[DataFile]) -> str | None:

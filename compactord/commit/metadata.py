@@ -14,6 +14,7 @@ from compactord.paimon import paths
 from compactord.paimon.avro.codecs import Codec
 from compactord.paimon.data_file import ManifestEntry
 from compactord.paimon.manifest.foreign import TypesDiffer
+from compactord.paimon.manifest.index_manifest import VectorsFile, with_vectors_files
 from compactord.paimon.manifest.manifest_files import (
     ManifestFile,
     encode_manifest_list,
@@ -25,7 +26,7 @@ from compactord.storage.parallel import AT_ONCE
 
 
 class MetadataFiles:
-    """Writes manifests and manifest lists of one commit, named `unique_name` and a number.
+    """Writes manifests, their lists and index files of a commit, named `unique_name` and a number.
 
     Every file is created exclusively and durable once `wait` has returned. No file needs another
     one before a snapshot names them all, so those of an object store are written at once. Commits
@@ -53,6 +54,9 @@ class MetadataFiles:
         self._numbers = numbers if numbers is not None else itertools.count()
         self._manifest_names = self._names("manifest")
         self._list_names = self._names("manifest-list")
+        self._index_manifest_names = self._names("index-manifest")
+        self._index_names = self._names("index")
+        # Paths.
         self._written: list[str] = []
         self._pool: ThreadPoolExecutor | None = None
         self._under_way: deque[tuple[str, Future[None]]] = deque()
@@ -68,7 +72,7 @@ class MetadataFiles:
                 codec=self._codec,
                 partition_types=self._partition_types,
             ):
-                self._write(manifest.file_name, data)
+                self._write(paths.manifest_path(self._location, manifest.file_name), data)
                 manifests.append(manifest)
         return tuple(manifests)
 
@@ -77,8 +81,30 @@ class MetadataFiles:
         with self._refusing():
             data = encode_manifest_list(manifests, self._codec)
         name = next(self._list_names)
-        self._write(name, data)
+        self._write(paths.manifest_path(self._location, name), data)
         return name, len(data)
+
+    def write_index_file(self, data: bytes) -> str:
+        """The index file's name."""
+        name = next(self._index_names)
+        self._write(paths.index_path(self._location, name), data)
+        return name
+
+    def write_index_manifest(
+        self, before: str | None, *, without: Collection[str], added: Sequence[VectorsFile]
+    ) -> str:
+        """The name of the index manifest that follows `before`. Raises as `with_vectors_files`."""
+        data = with_vectors_files(
+            self._storage,
+            self._location,
+            before,
+            without=without,
+            added=added,
+            codec=self._codec,
+        )
+        name = next(self._index_manifest_names)
+        self._write(paths.manifest_path(self._location, name), data)
+        return name
 
     def wait(self) -> None:
         """Wait for all files. Raises the error of the first that could not be written."""
@@ -98,17 +124,19 @@ class MetadataFiles:
         """Delete the written files: all of them, or `only` these names; never those in `keep`.
 
         Only for files that were certainly not published. A later orphan sweep finds those that
-        cannot be deleted now.
+        cannot be deleted now. Where files are kept, raises as `wait`, before anything is deleted.
         """
         # Of some files the others are still needed: that one of them failed must be heard.
-        with contextlib.suppress(StorageError) if only is None else contextlib.nullcontext():
+        is_all = only is None and not keep
+        with contextlib.suppress(StorageError) if is_all else contextlib.nullcontext():
             self.wait()
-        for name in tuple(self._written):
+        for path in tuple(self._written):
+            name = path.rpartition("/")[2]
             if name in keep or (only is not None and name not in only):
                 continue
             with contextlib.suppress(StorageError):
-                self._storage.delete(paths.manifest_path(self._location, name))
-            self._written.remove(name)
+                self._storage.delete(path)
+            self._written.remove(path)
 
     def let_go(self) -> None:
         """Keep the written files: a snapshot that existed briefly may name them."""
@@ -121,31 +149,30 @@ class MetadataFiles:
         except TypesDiffer as error:
             raise UnsupportedTable(self._location, [str(error)]) from error
 
-    def _write(self, name: str, data: bytes) -> None:
-        path = paths.manifest_path(self._location, name)
+    def _write(self, path: str, data: bytes) -> None:
         if not self._storage.capabilities.behind_network:
-            self._note(name, partial(self._storage.write_new, path, data))
+            self._note(path, partial(self._storage.write_new, path, data))
             return
         if self._pool is None:
             self._pool = ThreadPoolExecutor(AT_ONCE, "metadata")
-        self._under_way.append((name, self._pool.submit(self._storage.write_new, path, data)))
+        self._under_way.append((path, self._pool.submit(self._storage.write_new, path, data)))
         if len(self._under_way) > AT_ONCE:
             # As many wait in memory.
             self._wait_for_one()
 
     def _wait_for_one(self) -> None:
-        name, writing = self._under_way.popleft()
-        self._note(name, writing.result)
+        path, writing = self._under_way.popleft()
+        self._note(path, writing.result)
 
-    def _note(self, name: str, written: Callable[[], None]) -> None:
+    def _note(self, path: str, written: Callable[[], None]) -> None:
         """Remember a file that exists, or may exist, after the call."""
         try:
             written()
         except TransientStorageError:
             # It may exist nevertheless. After other errors it may belong to another process.
-            self._written.append(name)
+            self._written.append(path)
             raise
-        self._written.append(name)
+        self._written.append(path)
 
     def _names(self, kind: str) -> Iterator[str]:
         return (f"{kind}-{self._unique_name}-{number}" for number in self._numbers)

@@ -47,12 +47,14 @@ class Recommit:
 class LostChanges:
     """What is known of a lost snapshot.
 
-    `entries` are its delta's. `since` are the steps from its base to the newest snapshot, `others`
-    user and identifier of the other snapshots that are there, some older ones included.
+    `entries` are its delta's, `index_before` is the index manifest of its base. `since` are the
+    steps from its base to the newest snapshot, `others` user and identifier of the other snapshots
+    that are there, some older ones included.
     """
 
     snapshot: Snapshot
     entries: tuple[ManifestEntry, ...]
+    index_before: str | None
     since: tuple[Step, ...]
     others: tuple[tuple[str, int], ...]
 
@@ -90,7 +92,6 @@ def bucket_changes(entries: Sequence[ManifestEntry]) -> list[BucketChange]:
             upgraded=(),
             outputs=tuple(Output(DATA, entry.file) for entry in added),
             files_above=frozenset(),
-            index_entries=(),
         )
         for bucket, added in of_bucket.items()
     ]
@@ -99,9 +100,9 @@ def bucket_changes(entries: Sequence[ManifestEntry]) -> list[BucketChange]:
 def is_committed_again(lost: LostChanges, state: TableState) -> bool:
     """Whether the files are in the table after all: later snapshots added them, or they are live.
 
-    Never for a snapshot that deleted some.
+    Never for a snapshot that deleted some, or only changed which of their rows count.
     """
-    if not all(entry.kind is EntryKind.ADD for entry in lost.entries):
+    if not lost.entries or not all(entry.kind is EntryKind.ADD for entry in lost.entries):
         return False
     again = {
         entry.identity
@@ -133,25 +134,25 @@ def objection(lost: LostChanges, state: TableState, rules: TableRules) -> str | 
     if rules.moves_keys:
         return "a writer that has not seen it may have put its keys into other partitions"
     return (
-        _unfit(lost.snapshot, lost.entries, state)
+        _unfit(lost, state)
         or _others(lost)
         or _misplaced(lost.entries, state, rules)
         or (_overtaken(lost, state, rules) if rules.is_ordered else None)
     )
 
 
-def _unfit(snapshot: Snapshot, entries: Sequence[ManifestEntry], state: TableState) -> str | None:
+def _unfit(lost: LostChanges, state: TableState) -> str | None:
     """What the snapshot itself says."""
+    snapshot = lost.snapshot
     if snapshot.commit_kind is not CommitKind.APPEND:
         return f"it is of kind {snapshot.commit_kind.value}, not APPEND"
     if snapshot.changelog_manifest_list is not None:
         return "it has a changelog"
-    index = state.snapshot.index_manifest if state.snapshot else None
-    if snapshot.index_manifest != index:
-        return "its index, or that of the table, has changed"
+    if snapshot.index_manifest != lost.index_before:
+        return "it changed index files"
     if snapshot.next_row_id:
         return "it has row ids"
-    for entry in entries:
+    for entry in lost.entries:
         file = entry.file
         if entry.kind is not EntryKind.ADD:
             return f"it deletes {file.file_name}"

@@ -12,8 +12,8 @@ class Mode(enum.Enum):
     PAUSED = "paused"
 
 
-class SnapshotExpiry(enum.Enum):
-    """FROM_TABLE: snapshots expire by the table's own options. OFF: never."""
+class MaintenanceRule(enum.Enum):
+    """FROM_TABLE: a kind of maintenance runs as the table's own options say. OFF: never."""
 
     FROM_TABLE = "from_table"
     OFF = "off"

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from compactord.config.choices import Mode, SnapshotExpiry
+from compactord.config.choices import MaintenanceRule, Mode
 from compactord.config.keys import keys_of, leaves
 from compactord.config.model import Discovery, ServiceConfig
 from compactord.config.problems import dotted
@@ -46,7 +46,10 @@ class TablePolicy:
     append_wait_ms: int | None
     quiet_for_ms: int
     pick: PickRule
-    expire_snapshots: SnapshotExpiry
+    expire_snapshots: MaintenanceRule
+    expire_consumers: MaintenanceRule
+    expire_tags: MaintenanceRule
+    mark_done: MaintenanceRule
     options: Mapping[str, str] = field(repr=False)
 
     @property

@@ -15,7 +15,7 @@ from pydantic import (
 from pydantic_core import InitErrorDetails
 
 from compactord.config.amounts import duration_ms
-from compactord.config.choices import Mode, SnapshotExpiry
+from compactord.config.choices import MaintenanceRule, Mode
 from compactord.config.section import Section, wrong_value
 from compactord.config.values import (
     Digits,
@@ -124,9 +124,24 @@ class TableSettings(Section):
         description="pick from sorted runs as this release of Paimon does; with 2.0 level 1 may "
         "grow without bound",
     )
-    expire_snapshots: SnapshotExpiry = Field(
-        default=SnapshotExpiry.FROM_TABLE,
+    expire_snapshots: MaintenanceRule = Field(
+        default=MaintenanceRule.FROM_TABLE,
         description="from_table: expire snapshots as the table's options say; off: never",
+    )
+    expire_consumers: MaintenanceRule = Field(
+        default=MaintenanceRule.FROM_TABLE,
+        description="from_table: expire consumers if the table sets consumer.expiration-time; off: "
+        "never",
+    )
+    expire_tags: MaintenanceRule = Field(
+        default=MaintenanceRule.FROM_TABLE,
+        description="from_table: expire tags whose files say when, unless the table sets "
+        "tag.time-expire-enabled: false; off: never",
+    )
+    mark_done: MaintenanceRule = Field(
+        default=MaintenanceRule.FROM_TABLE,
+        description="from_table: mark partitions done if the table sets "
+        "partition.idle-time-to-done; off: never",
     )
     options: _TableOptions = Field(
         default={}, description="table options that override the table's own"

@@ -31,8 +31,8 @@ class Finder(ABC):
         """Bytes of the file's columns that were read so far."""
 
     @abstractmethod
-    def find(self, keys: pa.RecordBatch) -> Found:
-        """The rows with these keys, in the layout's row schema.
+    def find(self, keys: pa.RecordBatch) -> tuple[Found, Int64s]:
+        """The rows with these keys, in the layout's row schema, and their numbers in the file.
 
         `keys`: distinct and ascending, above those of earlier calls; the layout's key columns in
         its types. Raises as `OpenFile.batches`, and `FormatError` where rows are not sorted.
@@ -50,12 +50,12 @@ class SkippedError(Exception):
 class Hits(NamedTuple):
     """Rows of a batch whose keys were asked for: the keys' places, the rows' numbers in the batch.
 
-    `row`: the number of the batch's first row.
+    `positions`: their numbers in the file, or the part of it that is searched.
     """
 
     places: Int64s
     rows: Int64s
-    row: int
+    positions: Int64s
     batch: pa.RecordBatch
 
     def taken(self) -> pa.RecordBatch:
@@ -113,7 +113,8 @@ class SortedRows:
                         batch.select(self._names).slice(first, below - first).columns,
                         keys.slice(start, end - start).columns,
                     )
-                    yield Hits(places + start, rows + first, row, batch)
+                    rows += first
+                    yield Hits(places + start, rows, rows + row, batch)
                 self.row = row + below
             if end < keys.num_rows:
                 self.row = row + batch.num_rows
@@ -163,7 +164,7 @@ class StreamFinder(Finder):
     def read_bytes(self) -> int:
         return self._file.size_bytes * self._rows.read_to // max(1, self._file.row_count)
 
-    def find(self, keys: pa.RecordBatch) -> Found:
+    def find(self, keys: pa.RecordBatch) -> tuple[Found, Int64s]:
         found = list_of(self._rows.hits(keys))
         if self._rows.passed < keys.num_rows:
             self._file.check_rows(self._rows.read_to)
@@ -173,11 +174,13 @@ class StreamFinder(Finder):
         self._rows.close()
 
 
-def list_of(hits: Iterator[Hits]) -> Found:
-    """What was found, with copies of its rows."""
-    places, rows = [np.empty(0, np.int64)], []
+def list_of(hits: Iterator[Hits]) -> tuple[Found, Int64s]:
+    """What was found, with copies of its rows, and their positions."""
+    none = np.empty(0, np.int64)
+    places, positions, rows = [none], [none], []
     for each in hits:
         if len(each.places):
             places.append(each.places)
+            positions.append(each.positions)
             rows.append(each.taken())
-    return Found(np.concatenate(places), rows)
+    return Found(np.concatenate(places), rows), np.concatenate(positions)

@@ -47,6 +47,12 @@ class Layout:
             ]
         )
 
+    @property
+    def of_keys(self) -> Layout:
+        """The key columns only, encoded as here: what is read to find rows."""
+        keys = self.key_fields
+        return file_layout(keys, keys, self.dictionaries & {field.name for field in keys})
+
     def with_dictionaries(self, names: Collection[str]) -> Layout:
         """The same layout with these row columns dictionary-encoded."""
         return _layout(

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from compactord.errors import TaskError
 from compactord.kernels.codes import pack
-from compactord.kernels.columns import Int64s
+from compactord.kernels.columns import Bools, Int64s
 from compactord.kernels.gather import concat_column
 from compactord.kernels.grouping import key_numbers
 
@@ -20,6 +20,16 @@ class Found(NamedTuple):
 
     places: Int64s
     rows: list[pa.RecordBatch]
+
+    def filtered(self, kept: Bools) -> Found:
+        """Those for which `kept` is True, by their order."""
+        rows, start = [], 0
+        for batch in self.rows:
+            part = kept[start : start + batch.num_rows]
+            start += batch.num_rows
+            if part.any():
+                rows.append(batch if part.all() else batch.filter(pa.array(part)))
+        return Found(self.places[kept], rows)
 
 
 def ascends(columns: list[pa.Array]) -> bool:

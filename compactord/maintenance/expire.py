@@ -142,12 +142,12 @@ def preview_expiry(table: TableValues, options: ExpireOptions, now_ms: int) -> E
 
 def _due(
     storage: Storage, table: TableRef, options: ExpireOptions, *, now_ms: int, keep_from: int | None
-) -> Expired | tuple[ExpireRange, _Snapshots]:
+) -> Expired | tuple[ExpireRange, Snapshots]:
     """The snapshots that expire now, and those that there are; or why there are none."""
     if options.changelog_decoupled:
         return Expired(why_not="its options keep changelogs longer than snapshots")
     hint = hinted_snapshot_id(storage, table.root)
-    snapshots = _Snapshots(storage, table.root)
+    snapshots = Snapshots(storage, table.root)
     is_new = hint is None and len(snapshots.ids) == 1 and table.branch != paths.MAIN_BRANCH
     if is_new or not snapshots.ids:
         # A branch is made from a tag with one snapshot, without a hint.
@@ -173,7 +173,7 @@ class _TableChanged(Exception):
     """Another process has changed the table since it was read."""
 
 
-class _Snapshots:
+class Snapshots:
     """The snapshots of one listing, whose files are read once each."""
 
     def __init__(self, storage: Storage, root: str) -> None:
@@ -209,7 +209,7 @@ class _Round:
         storage: Storage,
         table: TableRef,
         wanted: ExpireRange,
-        snapshots: _Snapshots,
+        snapshots: Snapshots,
     ) -> None:
         self._storage = storage
         self._location, self._root = table.location, table.root
@@ -225,7 +225,7 @@ class _Round:
             end=end,
             later=snapshots.within(wanted.end + 1),
             tags=tuple(read_tags(storage, table.root).values()),
-            others=tuple(_others(storage, table)),
+            others=tuple(other_versions(storage, table)),
         )
 
     @property
@@ -296,7 +296,7 @@ class _Round:
         return frozenset((s.name, s.changed_ms) for s in tags).union((b, 0) for b in branches)
 
 
-def _others(storage: Storage, table: TableRef) -> Iterator[Snapshot]:
+def other_versions(storage: Storage, table: TableRef) -> Iterator[Snapshot]:
     """What keeps files besides the branch's own snapshots and tags.
 
     Its changelogs, and the snapshots, tags and changelogs of all other branches, main included.
@@ -306,7 +306,7 @@ def _others(storage: Storage, table: TableRef) -> Iterator[Snapshot]:
         if branch == table.branch:
             continue
         root = paths.branch_root(table.location, branch)
-        yield from _Snapshots(storage, root).within(0)
+        yield from Snapshots(storage, root).within(0)
         yield from read_tags(storage, root).values()
         yield from read_changelogs(storage, root)
 

@@ -7,7 +7,7 @@ record of each kind for each table, lets one run at a time for a table, and few 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar
 
@@ -15,11 +15,13 @@ from compactord.clock import Clock, WallTime
 from compactord.config.policy import TablePolicy
 from compactord.errors import CompactordError
 from compactord.ids import Owner
+from compactord.maintenance.marks import Marks
 from compactord.maintenance.sightings import Sightings
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.options.table_options import TableOptions
 from compactord.paimon.schema import TableSchema
 from compactord.paimon.table import TableRef
+from compactord.state.table_state import TableState
 from compactord.storage.base import Storage
 
 T = TypeVar("T")
@@ -59,6 +61,8 @@ class TableValues(Protocol):
 
     def bucket_folder(self, bucket: BucketId) -> str: ...
 
+    def partition_path(self, partition: bytes) -> str: ...
+
 
 class OpenedTable(Protocol):
     """What kinds run on: a table as its compactor has it open. Any thread may ask."""
@@ -79,6 +83,15 @@ class OpenedTable(Protocol):
         """What sweeps of the table have seen; for one sweep at a time."""
         ...
 
+    @property
+    def marks(self) -> Marks:
+        """What is known of the table's partitions that are done; for one round at a time."""
+        ...
+
+    def newest_state(self) -> TableState:
+        """The newest state. Raises what reading raises."""
+        ...
+
     def why_keep(self) -> str | None:
         """Why no snapshot may expire now, or None."""
         ...
@@ -89,6 +102,11 @@ class DueTable(Protocol):
 
     @property
     def policy(self) -> TablePolicy: ...
+
+    @property
+    def asked_maintenance(self) -> Collection[str]:
+        """The kinds that its options ask for, of those that run only then."""
+        ...
 
     @property
     def held_until_ms(self) -> int:

@@ -23,6 +23,7 @@ from compactord.errors import CompactordError, ObjectNotFound, TransientStorageE
 from compactord.ids import Liveness, Owner, owner_of
 from compactord.maintenance.restored import is_restored, why_incomplete
 from compactord.paimon import paths
+from compactord.paimon.manifest.index_manifest import read_entries_but_hash
 from compactord.paimon.manifest.manifest_files import ManifestFile, read_entries, read_manifest_list
 from compactord.paimon.snapshot import (
     Snapshot,
@@ -210,7 +211,8 @@ def _old_files(
     """What the rule lets go, live or not."""
     branches = (paths.MAIN_BRANCH, *branch_names(storage, location))
     roots = (paths.branch_root(location, branch) for branch in branches)
-    folders = [paths.manifest_folder(location), *map(paths.snapshot_folder, roots)]
+    folders = [paths.manifest_folder(location), paths.index_folder(location)]
+    folders += map(paths.snapshot_folder, roots)
     for folder in (*folders, *_bucket_folders(storage, location, partition_depth)):
         for status in storage.list(folder):
             if rule.lets_go(status):
@@ -328,8 +330,15 @@ def _note_named_by(
         (snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size, True),
         (snapshot.base_manifest_list, snapshot.base_manifest_list_size, missing_ok),
     )
-    metadata = (snapshot.index_manifest, *(name for name, *_ in lists))
-    names.note(name for name in metadata if name is not None)
+    names.note(name for name, *_ in lists if name is not None)
+    index_manifest = snapshot.index_manifest
+    if index_manifest is not None and index_manifest not in seen:
+        names.note([index_manifest])
+        with absences.suppressed() if missing_ok else contextlib.nullcontext():
+            # HASH indexes are never ours.
+            entries = read_entries_but_hash(storage, location, index_manifest)
+            names.note(entry.file_name for entry in entries)
+            seen.add(index_manifest)
     for name, size, is_optional in lists:
         manifests: tuple[ManifestFile, ...] = ()
         with absences.suppressed() if is_optional else contextlib.nullcontext():

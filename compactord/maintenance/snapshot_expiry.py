@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import structlog
 
 from compactord.clock import WallTime
-from compactord.config.choices import SnapshotExpiry
+from compactord.config.choices import MaintenanceRule
 from compactord.config.windows import may_start
 from compactord.errors import CompactordError
 from compactord.maintenance.expire import Expired, expire_snapshots
@@ -53,7 +53,7 @@ class ExpireSnapshots(MaintenanceKind[Expired]):
         policy = table.policy
         return (
             record.has_news
-            and policy.expire_snapshots is SnapshotExpiry.FROM_TABLE
+            and policy.expire_snapshots is MaintenanceRule.FROM_TABLE
             and table.held_until_ms <= now_ms
             and now_ms - record.ended_ms >= self.interval_ms
             and may_start(policy.windows, WorkKind.EXPIRE, wall.at(now_ms), wall.zone)

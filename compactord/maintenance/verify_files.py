@@ -234,7 +234,8 @@ class FileCheck:
         if snapshot.index_manifest is not None:
             for entry in read_index_entries(self._storage, self._location, snapshot.index_manifest):
                 if entry.index_type == _VECTORS:
-                    found[entry.bucket].update(dict.fromkeys(entry.data_files, entry.file_name))
+                    names = (vector.data_file for vector in entry.vectors)
+                    found[entry.bucket].update(dict.fromkeys(names, entry.file_name))
         return found
 
     def _dangling(self, bucket: BucketId, vectors: Mapping[str, str]) -> Iterator[Finding]:

@@ -132,9 +132,13 @@ def manifest_path(location: str, name: str) -> str:
     return join(manifest_folder(location), name)
 
 
+def index_folder(location: str) -> str:
+    """Index files of all partitions and branches."""
+    return join(location, "index")
+
+
 def index_path(location: str, name: str) -> str:
-    """An index file; one folder holds those of all partitions and branches."""
-    return join(location, "index", name)
+    return join(index_folder(location), name)
 
 
 def statistics_path(location: str, name: str) -> str:

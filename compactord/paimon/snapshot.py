@@ -295,7 +295,7 @@ def read_consumers(storage: Storage, root: str) -> Mapping[str, int]:
     It and later ones must not expire.
     """
     folder, prefix = paths.consumer_folder(root), paths.CONSUMER_PREFIX
-    return _read_listed(storage, folder, prefix, _next_snapshot)
+    return _read_listed(storage, folder, prefix, parse_consumer)
 
 
 def _read_listed(
@@ -336,7 +336,8 @@ def write_earliest_hint(storage: Storage, location: str, snapshot_id: int) -> No
     storage.overwrite(paths.earliest_hint(location), str(snapshot_id).encode())
 
 
-def _next_snapshot(data: bytes, path: str) -> int:
+def parse_consumer(data: bytes, path: str) -> int:
+    """The snapshot that a consumer reads next. Raises `FormatError` with `path`."""
     try:
         found = parse_json(data)
     except ValueError as error:

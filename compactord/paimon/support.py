@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from compactord.paimon.casts import why_not_castable
 from compactord.paimon.merge_checks import merge_reasons, rule_reasons
 from compactord.paimon.options.catalogue import belongs_to_a_format, canonical_key, find
+from compactord.paimon.options.maintenance import TAG_PARTITIONS
 from compactord.paimon.options.rules import value_reasons
 from compactord.paimon.options.table_options import ChangelogProducer, MergeEngine, TableOptions
 from compactord.paimon.schema import CURRENT_VERSION, TableSchema
@@ -77,6 +78,8 @@ _ROW_IDS = "every row's id must be carried over"
 _SEPARATE_FILES = "rows are split over files of their own"
 _ELSEWHERE = "files lie outside the usual folders"
 _BRANCH = "writers use that branch, whose name is db.t$branch_NAME"
+_DROPPED = "a compacted level loses its index: queries are slower until Java builds it again"
+SERVED_KEY_INDEXES = ("pk-btree.index.columns", "pk-bitmap.index.columns")
 # Releases add kinds of indexes of primary-key tables, each with options of its own name.
 _OF_A_KEY_INDEX = r"pk-[^.]+\."
 _CHAINS = "partitions continue in another branch"
@@ -95,7 +98,6 @@ REFUSED_OPTIONS = (
     _set("scan.fallback-snapshot-branch", _CHAINS),
     _set("scan.fallback-delta-branch", _CHAINS),
     _on("query-auth.enabled", "reads are filtered by a catalog server"),
-    _on("deletion-vectors.enabled", "deletion vectors are not applied yet"),
     _on("row-tracking.enabled", _ROW_IDS),
     _on("data-evolution.enabled", _ROW_IDS),
     _on("clustering.incremental", "levels of append tables belong to clustering"),
@@ -130,18 +132,15 @@ REFUSED_WHERE_KEYS_MOVE = (
 # Maintenance that Java's committer does and compactord does not.
 _UNSERVED_MAINTENANCE = {
     "tag.automatic-creation": "no tags are created",
-    "tag.default-time-retained": "tags are not expired",
     "partition.expiration-time": "partitions are not expired",
-    "consumer.expiration-time": "consumers are not expired",
-    "partition.mark-done-action": "partitions are not marked done",
-    "partition.idle-time-to-done": "partitions are not marked done",
-    "partition.end-input-to-done": "partitions are not marked done",
+    "partition.end-input-to-done": "partitions are not marked done at the end of an input",
 }
 # Other options that have no effect on compactord.
 _UNSERVED = {
     "compaction.skip-expired-partitions": "expired partitions are compacted like others",
     "commit.strict-mode.last-safe-snapshot": "writers that set it fail after a compaction "
     "in their partitions",
+    **dict.fromkeys(SERVED_KEY_INDEXES, _DROPPED),
 }
 
 
@@ -161,6 +160,7 @@ def reasons_to_refuse(schema: TableSchema, options: TableOptions) -> tuple[str, 
         *_partition_reasons(schema, options),
         *_option_reasons(texts),
         *_moving_key_reasons(schema, options, texts),
+        *_vector_reasons(options),
         *_expire_reasons(schema, texts),
         *_external_path_reasons(texts),
         *_pattern_reasons(texts),
@@ -217,6 +217,10 @@ def unserved_maintenance(options: TableOptions) -> tuple[str, ...]:
     Java's dedicated job does these after its commits (table/sink/TableCommitImpl.java).
     """
     found = list(_asked_for(_canonical(options.raw), _UNSERVED_MAINTENANCE))
+    if TAG_PARTITIONS in options.raw and "tag.default-time-retained" in options.raw:
+        found.append(f"option {TAG_PARTITIONS}={options.raw[TAG_PARTITIONS]}: tags are not expired")
+    if options.maintenance.mark_done_refusal is not None:
+        found.append(f"{options.maintenance.mark_done_refusal}; partitions are not marked done")
     if options.expire.changelog_decoupled:
         found.append(
             "changelogs are kept longer than snapshots (options changelog.num-retained.* and "
@@ -274,6 +278,21 @@ def _changelog_reasons(options: TableOptions) -> Iterator[str]:
             yield f"{producer} with merge-engine=first-row, which can have lookup or none"
         if options.sequence_fields:
             yield "option sequence.field with merge-engine=first-row, which cannot have it"
+
+
+def _vector_reasons(options: TableOptions) -> Iterator[str]:
+    """What Java refuses as it opens such a table (SchemaValidation.java)."""
+    if options.commit.vectors is None:
+        return
+    producer, engine = options.changelog_producer, options.merge_engine
+    enabled = "with deletion-vectors.enabled=true"
+    if producer is ChangelogProducer.FULL_COMPACTION:
+        yield (
+            f"option changelog-producer={producer.value} {enabled}, "
+            "which can have none, input or lookup"
+        )
+    if engine is MergeEngine.FIRST_ROW:
+        yield f"option merge-engine={engine.value} {enabled}, which it cannot have"
 
 
 def _column_reasons(schema: TableSchema) -> Iterator[str]:
@@ -367,7 +386,7 @@ def _pattern_reasons(texts: Mapping[str, str]) -> Iterator[str]:
         lower = key.lower()
         if lower.startswith("file-index.") and lower.endswith(".columns"):
             yield f"option {key}={text}: new files would have no index"
-        elif re.match(_OF_A_KEY_INDEX, lower) and text.strip():
+        elif re.match(_OF_A_KEY_INDEX, lower) and text.strip() and key not in SERVED_KEY_INDEXES:
             yield f"option {key}={text}: {_INDEXES}"
         elif lower.endswith(".map.storage-layout") and text.strip().lower() != "default":
             yield f"option {key}={text}: maps are stored as several columns"

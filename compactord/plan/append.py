@@ -12,6 +12,8 @@ Differences from Java, so that planning after each commit comes to an end and ne
   files of about the target size, or far larger, into as many. An output that is not small counts as
   full even if it is below the target: encoding makes files smaller than their writer estimates.
 - Full compactions of buckets read files in arrival order, where Java takes its heap's array order.
+- A bucket without deletion vectors is picked as if the table could have none; Java rewrites it at
+  each full compaction.
 
 `final` names outputs of the running command that count as full whatever their size (`final_files`
 in compactord.plan.table): the command ends even if the writer closes files early.
@@ -19,12 +21,12 @@ in compactord.plan.table): the command ends even if the writer closes files earl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Collection, Iterable, Sequence, Set
 from dataclasses import dataclass
 
-from compactord.model import CompactReason
 from compactord.paimon.data_file import DataFile, FileSource
 from compactord.paimon.options.table_options import CompactionOptions
+from compactord.reasons import CompactReason
 
 # BucketedAppendCompactManager.FULL_COMPACT_MIN_FILE.
 FULL_MIN_FILES = 3
@@ -70,20 +72,27 @@ def pick_bucketed_full(
     options: CompactionOptions,
     *,
     final: Set[str] = frozenset(),
+    with_deleted: Collection[str] = (),
 ) -> tuple[AppendPick, ...]:
-    """All files of a bucket from the first small one on, in arrival order, as one pick.
+    """All files of a bucket from one on that is small or in `with_deleted`, in arrival order.
 
-    Only if there are at least three and most are small. With `compaction.force-rewrite-all-files`
-    all files. Files before the last final one are not picked.
+    `with_deleted` are names of files that have deletion vectors. Without any, only if there are at
+    least three and most are small. With `compaction.force-rewrite-all-files` all files. Files
+    before the last final one are not picked.
     """
     ordered = in_arrival_order(files)
     done = [index for index, file in enumerate(ordered) if file.file_name in final]
     reachable = ordered[done[-1] + 1 :] if done else ordered
     if not options.force_rewrite_all_files:
-        is_small = [file.file_size < options.small_file_size for file in reachable]
-        first = is_small.index(True) if True in is_small else len(reachable)
-        reachable, small_count = reachable[first:], sum(is_small)
-        if (
+        is_due = [
+            file.file_size < options.small_file_size or file.file_name in with_deleted
+            for file in reachable
+        ]
+        first = is_due.index(True) if True in is_due else len(reachable)
+        reachable = reachable[first:]
+        has_deleted = any(file.file_name in with_deleted for file in reachable)
+        small_count = sum(file.file_size < options.small_file_size for file in reachable)
+        if not has_deleted and (
             len(reachable) < FULL_MIN_FILES
             or small_count * 2 <= len(reachable)
             or not _leaves_fewer_small(reachable, options)

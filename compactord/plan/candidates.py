@@ -7,8 +7,11 @@ answer contains every bucket that `plan_bucket` would pick; it may contain other
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
+from compactord.paimon.data_file import BucketId
 from compactord.paimon.manifest.entry_columns import Mask
 from compactord.paimon.options.table_options import CompactionOptions
 from compactord.plan.append import FULL_MIN_FILES
@@ -17,10 +20,33 @@ from compactord.state.bucket_summaries import BucketSummaries
 
 
 def candidates(
-    summary: BucketSummaries, kind: TableKind, strategy: Strategy, options: CompactionOptions
+    summary: BucketSummaries,
+    kind: TableKind,
+    strategy: Strategy,
+    options: CompactionOptions,
+    *,
+    with_deleted: Iterable[BucketId] = (),
+    lookup_begins: bool = False,
 ) -> Mask:
-    """True where a bucket may have a pick. Buckets whose delta commits are due: ask with FULL."""
+    """True where a bucket may have a pick. Buckets whose delta commits are due: ask with FULL.
+
+    `with_deleted` are those that have deletion vectors. `lookup_begins`: files may be from before
+    the table looked up (`PlanRequest.partial_schemas`, `unmarked_schemas`).
+    """
     is_full = strategy is Strategy.FULL
+    found = _candidates(summary, kind, options, is_full=is_full)
+    if kind is TableKind.PRIMARY_KEY and lookup_begins:
+        found |= summary.run_count > 1
+    if is_full or kind is TableKind.APPEND_UNAWARE:
+        rows = (summary.index.find(bucket) for bucket in with_deleted)
+        found[[row for row in rows if row is not None]] = True
+    return found
+
+
+def _candidates(
+    summary: BucketSummaries, kind: TableKind, options: CompactionOptions, *, is_full: bool
+) -> Mask:
+    """As if no file had deletion vectors, or were from before the table looked up."""
     match kind:
         case TableKind.PRIMARY_KEY:
             return _full_merges(summary, options) if is_full else _minor_merges(summary, options)

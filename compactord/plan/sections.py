@@ -30,7 +30,8 @@ class ActionRules:
     `max_level` is the highest level in effect, `small_file_size` in bytes. With `force_rewrite`
     nothing is upgraded except files named in `final`. No file with expired records is upgraded:
     a service meets its own files again long after it made them. `drop_deletes` and `changelog` are
-    those of the actions. `lookup` None: nothing is looked up; else in the runs `above`.
+    those of the actions. `lookup` None: nothing is looked up; else in the runs `above`. Files with
+    `unmarked_schemas` on a level above 0 count as not looked up, so none of level 0 becomes one.
     """
 
     max_level: int
@@ -42,6 +43,7 @@ class ActionRules:
     changelog: bool = False
     lookup: LookupOptions | None = None
     above: Sequence[SortedRun] = ()
+    unmarked_schemas: Set[int] = frozenset()
 
     def rewrite(self, key_of: KeyOf, *sections: Section, drops: bool = True) -> Rewrite:
         """The action that merges these sections; `drops` False: and keeps retracts."""
@@ -54,15 +56,27 @@ class ActionRules:
         files = [file for section in sections for run in section.runs for file in run.files]
         if self.lookup is None or all(file.level for file in files):
             return found
-        above = self._overlapping(files, key_of)
-        return replace(found, changelog=self.lookup.changelog, above=above)
+        return replace(
+            found,
+            changelog=self.lookup.changelog,
+            above=self._overlapping(files, key_of),
+            marks=self.lookup.marks,
+            finds_values=self.lookup.finds_values,
+        )
 
     def upgrade(self, file: DataFile, key_of: KeyOf) -> Upgrade:
         """The action that changes the level of the file, and tells of it what there is to tell."""
-        if self.lookup is None or file.level or not self.lookup.changelog:
+        lookup = self.lookup
+        if lookup is None or file.level or not (lookup.changelog or lookup.marks):
             return Upgrade(file=file, changelog=self.changelog)
-        above = self._overlapping([file], key_of)
-        return Upgrade(file=file, changelog=True, looks_up=True, above=above)
+        return Upgrade(
+            file=file,
+            changelog=lookup.changelog,
+            looks_up=True,
+            above=self._overlapping([file], key_of),
+            marks=lookup.marks,
+            finds_values=lookup.finds_values,
+        )
 
     def _overlapping(self, files: Sequence[DataFile], key_of: KeyOf) -> tuple[SortedRun, ...]:
         """Of the runs above the files that may have a key of theirs."""
@@ -143,28 +157,36 @@ def _lift(
     file: DataFile, output_level: int, key_of: KeyOf, rules: ActionRules
 ) -> list[Rewrite | Upgrade]:
     """Upgrade, unless the file must be rewritten or is on its level already."""
-    # On the highest level readers need no deletions; old files may not record how many they have.
-    may_hold_deletes = file.delete_row_count is None or file.delete_row_count > 0
     if (
-        (output_level == rules.max_level and may_hold_deletes)
+        # On the highest level readers need no deletions.
+        (output_level == rules.max_level and _may_hold_deletes(file))
         or (rules.force_rewrite and file.file_name not in rules.final)
         or rules.is_expired(file)
     ):
         return [rules.rewrite(key_of, _alone(file))]
     if file.level == output_level:
         return []
-    if file.level == 0 and output_level < rules.max_level and _lacks_above(rules, may_hold_deletes):
-        # What its keys have above is to be part of it (LookupMergeTreeCompactRewriter.java).
-        return [rules.rewrite(key_of, _alone(file), drops=False)]
+    if file.level == 0 and output_level < rules.max_level and _lacks_above(rules, file):
+        # What its keys have above is to be part of it (LookupMergeTreeCompactRewriter.java), and
+        # once it is marked there, nothing is left to delete.
+        marks = rules.lookup is not None and rules.lookup.marks
+        return [rules.rewrite(key_of, _alone(file), drops=marks)]
     return [rules.upgrade(file, key_of)]
 
 
-def _lacks_above(rules: ActionRules, may_hold_deletes: bool) -> bool:
-    """Whether records of level 0 are not the whole state of their keys."""
+def _may_hold_deletes(file: DataFile) -> bool:
+    """Old files may not record how many they have."""
+    return file.delete_row_count is None or file.delete_row_count > 0
+
+
+def _lacks_above(rules: ActionRules, file: DataFile) -> bool:
+    """Whether the file of level 0 cannot be one of a middle level as it is."""
     lookup = rules.lookup
     if lookup is None:
         return False
-    return not lookup.upgrades or (lookup.ignores_deletes and may_hold_deletes)
+    if not lookup.upgrades or file.schema_id in rules.unmarked_schemas:
+        return True
+    return (lookup.ignores_deletes or lookup.marks) and _may_hold_deletes(file)
 
 
 def _alone(file: DataFile) -> Section:

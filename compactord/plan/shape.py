@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from compactord.paimon.data_file import BucketFiles, BucketId, DataFile
+from compactord.paimon.deletion_vectors import NO_VECTORS, VectorRef
 from compactord.paimon.options.table_options import CompactionOptions
 
 
@@ -24,14 +26,17 @@ class LevelShape:
 class BucketShape:
     """Level totals in ascending order, and how the run count stands against the triggers.
 
-    `small_file_count` counts files that planning treats as small. Append tables have all files on
-    level 0; their run count has no meaning.
+    `small_file_count` counts files that planning treats as small. `vector_count` are files that
+    have deletion vectors, `deleted_row_count` their deleted rows as far as that is known. Append
+    tables have all files on level 0; their run count has no meaning.
     """
 
     bucket: BucketId
     total_buckets: int
     levels: tuple[LevelShape, ...]
     small_file_count: int
+    vector_count: int
+    deleted_row_count: int
     compaction_trigger: int
     stop_trigger: int
 
@@ -64,15 +69,23 @@ class BucketShape:
         return self.run_count > self.stop_trigger
 
 
-def bucket_shape(bucket: BucketFiles, options: CompactionOptions) -> BucketShape:
+def bucket_shape(
+    bucket: BucketFiles,
+    options: CompactionOptions,
+    vectors: Mapping[str, VectorRef] = NO_VECTORS,
+) -> BucketShape:
+    """`vectors` are the deletion vectors of the bucket by data file, which need not be live."""
     by_level: dict[int, list[DataFile]] = defaultdict(list)
     for file in bucket.files:
         by_level[file.level].append(file)
+    having = [vectors[file.file_name] for file in bucket.files if file.file_name in vectors]
     return BucketShape(
         bucket=bucket.bucket,
         total_buckets=bucket.total_buckets,
         levels=tuple(_level_shape(level, by_level[level]) for level in sorted(by_level)),
         small_file_count=sum(file.file_size < options.small_file_size for file in bucket.files),
+        vector_count=len(having),
+        deleted_row_count=sum(vector.cardinality or 0 for vector in having),
         compaction_trigger=options.compaction_trigger,
         stop_trigger=options.stop_trigger,
     )

@@ -19,11 +19,9 @@ import enum
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
-from compactord.errors import FormatError
 from compactord.model import (
     AppendCompaction,
     Compaction,
-    CompactReason,
     MergeCompaction,
     PickRule,
     Rewrite,
@@ -31,17 +29,29 @@ from compactord.model import (
     Upgrade,
 )
 from compactord.paimon.data_file import BucketFiles, BucketId, DataFile
+from compactord.paimon.deletion_vectors import VectorRef
+from compactord.paimon.options.lookup import LookupOptions
 from compactord.paimon.options.table_options import CompactionOptions
 from compactord.plan.append import pick_bucketed, pick_bucketed_full
-from compactord.plan.full import pick_full
+from compactord.plan.deleted_rows import pack_deleted
+from compactord.plan.full import last_full_compaction_ms, pick_full
+from compactord.plan.lookup_begins import holds_parts, holds_unmarked
 from compactord.plan.runs import KeyOf, bucket_runs, level_count
 from compactord.plan.sections import ActionRules, cut_actions, never_expired, rewrite_each
 from compactord.plan.unaware import PackedCompactions, pack_unaware, pack_unaware_full
 from compactord.plan.universal import Pick, pick_runs, pick_universal
+from compactord.reasons import CompactReason
 from compactord.state.files_by_size import FilesBySize
+from compactord.state.index_files import NO_INDEXES
 from compactord.state.rewrites import Rest
 
 _HOUR_MS = 3_600_000
+# Each file is rewritten on its own.
+_OF_SINGLE_FILES = (
+    CompactReason.FORCED_REWRITE,
+    CompactReason.EXPIRED_RECORDS,
+    CompactReason.DELETED_ROWS,
+)
 
 # What is planned as a whole. Partitions without buckets may have too many files for objects.
 PlannedFiles = BucketFiles | FilesBySize
@@ -68,8 +78,9 @@ class PlanRequest:
     buckets whose full compaction is due under MINOR, too. `last_full_ms` holds full compactions
     that the caller remembers, on a clock of its own that shows `steady_ms` now. `final` names
     files made by the running command (`final_files`). `resting` are partitions that are skipped
-    for now. `is_expired` tells by statistics that a file has expired records. `partial_schemas`:
-    files that have one of these may hold a part of the states of their keys.
+    for now. `is_expired` tells by statistics that a file has expired records. `vectors_of` are the
+    deletion vectors of a bucket, by data file. `partial_schemas`: files that have one of these may
+    hold a part of the states of their keys. `unmarked_schemas`: what they replace may be unmarked.
     """
 
     kind: TableKind
@@ -85,7 +96,9 @@ class PlanRequest:
     final: Set[str] = frozenset()
     resting: Mapping[bytes, Rest] = field(default_factory=dict)
     is_expired: Callable[[DataFile], bool] = never_expired
+    vectors_of: Callable[[BucketId], Mapping[str, VectorRef]] = NO_INDEXES.vectors
     partial_schemas: Set[int] = frozenset()
+    unmarked_schemas: Set[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,10 +144,14 @@ def plan_bucket(bucket: PlannedFiles, request: PlanRequest) -> BucketPlan:
     Raises `FormatError` for files that cannot be on one level together and `UsageError` for options
     that Paimon refuses.
     """
+    vectors = request.vectors_of(bucket.bucket)
+    if not request.final.isdisjoint(vectors):
+        # What has been deleted since is another reason to rewrite it.
+        request = replace(request, final=request.final - vectors.keys())
     plan = (
-        _plan_unaware(bucket, request)
+        _plan_unaware(bucket, request, vectors)
         if isinstance(bucket, FilesBySize)
-        else _plan_awake(bucket, request)
+        else _plan_awake(bucket, request, vectors)
     )
     rest = request.resting.get(bucket.bucket.partition)
     if rest is None or not plan.compactions:
@@ -142,15 +159,17 @@ def plan_bucket(bucket: PlannedFiles, request: PlanRequest) -> BucketPlan:
     return replace(plan, compactions=(), rest=rest)
 
 
-def _plan_awake(bucket: BucketFiles, request: PlanRequest) -> BucketPlan:
+def _plan_awake(
+    bucket: BucketFiles, request: PlanRequest, vectors: Mapping[str, VectorRef]
+) -> BucketPlan:
     """As if no partition were skipped."""
     match request.kind:
         case TableKind.PRIMARY_KEY:
-            return _plan_merge(bucket, request)
+            return _plan_merge(bucket, request, vectors)
         case TableKind.APPEND_UNAWARE:
-            return _plan_unaware(FilesBySize.of(bucket), request)
+            return _plan_unaware(FilesBySize.of(bucket), request, vectors)
         case TableKind.APPEND_BUCKETED:
-            return _plan_bucketed(bucket, request)
+            return _plan_bucketed(bucket, request, vectors)
 
 
 def final_files(compaction: Compaction, after: Sequence[DataFile]) -> frozenset[str]:
@@ -179,14 +198,21 @@ def _effective_strategy(bucket: PlannedFiles, request: PlanRequest) -> tuple[Str
     return request.strategy, False
 
 
-def _plan_merge(bucket: BucketFiles, request: PlanRequest) -> BucketPlan:
-    options = request.options
+def _plan_merge(
+    bucket: BucketFiles, request: PlanRequest, vectors: Mapping[str, VectorRef]
+) -> BucketPlan:
+    options, lookup = request.options, request.options.lookup
     runs = bucket_runs(bucket.files, request.key_of)
     highest = runs[-1].level if runs else -1
     num_levels = level_count(highest, options.num_levels)
     strategy, is_due = _effective_strategy(bucket, request)
     pick: Pick | None
-    if _holds_parts(runs, request):
+    has_parts = lookup is not None and holds_parts(
+        runs, request.partial_schemas, is_one_record=lookup.is_one_record
+    )
+    unmarked = request.unmarked_schemas
+    if has_parts or (unmarked and holds_unmarked(runs, unmarked)):
+        lookup = None if has_parts else lookup
         above = [run for run in runs if run.level > 0]
         pick = pick_runs(above, num_levels - 1, CompactReason.LOOKUP_BEGINS)
     elif strategy is Strategy.FULL:
@@ -196,6 +222,7 @@ def _plan_merge(bucket: BucketFiles, request: PlanRequest) -> BucketPlan:
             force_rewrite=options.force_rewrite_all_files,
             final=request.final,
             is_expired=request.is_expired,
+            with_deleted=vectors.keys(),
             reason=CompactReason.DELTA_COMMITS if is_due else CompactReason.FULL,
         )
     elif len(runs) == 1 and runs[0].level == num_levels - 1:
@@ -218,26 +245,8 @@ def _plan_merge(bucket: BucketFiles, request: PlanRequest) -> BucketPlan:
         notes.append(f"files on level {num_levels - 1} are above num-levels={options.num_levels}")
     if pick is None:
         return BucketPlan(bucket=bucket.bucket, compactions=(), notes=tuple(notes))
-    compaction = _merge_compaction(bucket, request, pick, num_levels, runs)
+    compaction = _merge_compaction(bucket, request, pick, num_levels, runs, lookup)
     return BucketPlan(bucket=bucket.bucket, compactions=(compaction,), notes=tuple(notes))
-
-
-def _holds_parts(runs: Sequence[SortedRun], request: PlanRequest) -> bool:
-    """Whether states of keys are spread over levels, from before the table looked up.
-
-    What is on the highest level hides nothing. Raises `FormatError` where whole states lie beside
-    parts: nobody knows which parts they have in them.
-    """
-    above = [run for run in runs if run.level > 0]
-    middle = [file for run in above[:-1] for file in run.files]
-    parts = [file for file in middle if file.schema_id in request.partial_schemas]
-    if parts and len(parts) < len(middle):
-        raise FormatError(
-            parts[0].file_name,
-            "it was compacted while the table did not look keys up, others of its bucket while it "
-            "did: which rows they hold together cannot be told",
-        )
-    return bool(parts)
 
 
 def _has_waited(runs: Sequence[SortedRun], request: PlanRequest) -> bool:
@@ -258,21 +267,25 @@ def _merge_compaction(
     pick: Pick,
     num_levels: int,
     runs: Sequence[SortedRun],
+    lookup: LookupOptions | None,
 ) -> MergeCompaction:
+    marks = lookup is not None and lookup.marks
     rules = ActionRules(
         max_level=num_levels - 1,
         small_file_size=request.options.small_file_size,
         force_rewrite=request.options.force_rewrite_all_files,
         final=request.final,
         is_expired=request.is_expired,
-        # No older files are below the output, so its deletions can be dropped.
-        drop_deletes=pick.output_level != 0 and pick.output_level >= runs[-1].level,
+        # Deletions can be dropped where no older files are below the output, and where the rows
+        # that they delete are marked.
+        drop_deletes=pick.output_level != 0 and (marks or pick.output_level >= runs[-1].level),
         # Of the levels in effect, where Java takes those of the option and tells nothing.
         changelog=request.options.full_changelog and pick.output_level == num_levels - 1,
-        lookup=None if pick.reason is CompactReason.LOOKUP_BEGINS else request.options.lookup,
+        lookup=lookup,
         above=[run for run in runs if run.level > pick.output_level],
+        unmarked_schemas=request.unmarked_schemas,
     )
-    if pick.reason in (CompactReason.FORCED_REWRITE, CompactReason.EXPIRED_RECORDS):
+    if pick.reason in _OF_SINGLE_FILES:
         actions: tuple[Rewrite | Upgrade, ...] = rewrite_each(pick.files, request.key_of, rules)
     else:
         actions = cut_actions(pick, request.key_of, rules)
@@ -287,14 +300,16 @@ def _merge_compaction(
 
 
 def _last_full_ms(bucket: BucketFiles, request: PlanRequest) -> int | None:
-    """The later of the time that the files imply and the one that is remembered.
+    """The later of the time that the files imply and the one that is remembered; None: not asked.
 
     Files whose creation time is more than `compaction.optimization-interval` in the future are
     ignored: a clock was or is wrong, and there would be no full compaction until that time.
     """
-    now_ms = request.now_local_ms
+    now_ms, interval_ms = request.now_local_ms, request.options.optimization_interval_ms
+    if interval_ms is None:
+        return None
     told_ms = last_full_compaction_ms(bucket.files, request.options)
-    if told_ms is not None and told_ms - now_ms > (request.options.optimization_interval_ms or 0):
+    if told_ms is not None and told_ms - now_ms > interval_ms:
         told_ms = None
     remembered_ms = request.last_full_ms.get(bucket.bucket)
     if remembered_ms is not None:
@@ -302,33 +317,24 @@ def _last_full_ms(bucket: BucketFiles, request: PlanRequest) -> int | None:
     return max((each for each in (told_ms, remembered_ms) if each is not None), default=None)
 
 
-def last_full_compaction_ms(files: Iterable[DataFile], options: CompactionOptions) -> int | None:
-    """An estimate of the last full compaction: the newest file on the *configured* highest level.
-
-    The clock is that of creation times: local wall-clock milliseconds. An upgraded file keeps its
-    creation time, so a full compaction that only upgraded looks older than it is; a caller that
-    remembers the true time uses the later of both.
-    """
-    top = options.num_levels - 1
-    return max(
-        (
-            file.creation_time_ms
-            for file in files
-            if file.level == top and file.creation_time_ms is not None
-        ),
-        default=None,
-    )
-
-
-def _plan_unaware(files: FilesBySize, request: PlanRequest) -> BucketPlan:
+def _plan_unaware(
+    files: FilesBySize, request: PlanRequest, vectors: Mapping[str, VectorRef]
+) -> BucketPlan:
     strategy, is_due = _effective_strategy(files, request)
-    if strategy is Strategy.FULL:
-        reason = CompactReason.DELTA_COMMITS if is_due else CompactReason.APPEND_FULL
-        packed = pack_unaware_full(files, request.options, reason=reason, final=request.final)
+    is_full, options = strategy is Strategy.FULL, request.options
+    full_reason = CompactReason.DELTA_COMMITS if is_due else CompactReason.APPEND_FULL
+    deleted = None
+    if vectors:
+        reason = full_reason if is_full else CompactReason.DELETED_ROWS
+        deleted = pack_deleted(files, vectors, options, is_full=is_full, reason=reason)
+        files = files.without(vectors.keys())
+    if is_full:
+        packed = pack_unaware_full(files, options, reason=full_reason, final=request.final)
+        packed = deleted.followed_by(packed) if deleted else packed
         return BucketPlan(bucket=files.bucket, compactions=packed)
     packing = pack_unaware(
         files,
-        request.options,
+        options,
         now_local_ms=request.now_local_ms,
         wait_ms=request.append_wait_ms,
         final=request.final,
@@ -336,19 +342,26 @@ def _plan_unaware(files: FilesBySize, request: PlanRequest) -> BucketPlan:
     notes = []
     if packing.waiting > 1:
         note = (
-            f"{packing.waiting} small files wait for "
-            f"compaction.min.file-num={request.options.min_file_num}"
+            f"{packing.waiting} small files wait for compaction.min.file-num={options.min_file_num}"
         )
         if request.append_wait_ms is not None:
             note += f" or {_duration(request.append_wait_ms)}"
         notes.append(note)
-    return BucketPlan(bucket=files.bucket, compactions=packing.compactions, notes=tuple(notes))
+    packed = packing.compactions
+    packed = deleted.followed_by(packed) if deleted else packed
+    return BucketPlan(bucket=files.bucket, compactions=packed, notes=tuple(notes))
 
 
-def _plan_bucketed(bucket: BucketFiles, request: PlanRequest) -> BucketPlan:
+def _plan_bucketed(
+    bucket: BucketFiles, request: PlanRequest, vectors: Mapping[str, VectorRef]
+) -> BucketPlan:
     strategy, is_due = _effective_strategy(bucket, request)
-    pick = pick_bucketed_full if strategy is Strategy.FULL else pick_bucketed
-    picks = pick(bucket.files, request.options, final=request.final)
+    if strategy is Strategy.FULL:
+        picks = pick_bucketed_full(
+            bucket.files, request.options, final=request.final, with_deleted=vectors.keys()
+        )
+    else:
+        picks = pick_bucketed(bucket.files, request.options, final=request.final)
     compactions = tuple(
         AppendCompaction(
             bucket=bucket.bucket,

@@ -19,11 +19,12 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from compactord.model import AppendCompaction, CompactReason
+from compactord.model import AppendCompaction
 from compactord.paimon.avro.columns import NULL
 from compactord.paimon.data_file import FileSource
 from compactord.paimon.manifest.entry_columns import Mask
 from compactord.paimon.options.table_options import CompactionOptions
+from compactord.reasons import CompactReason
 from compactord.state.files_by_size import FilesBySize
 
 _LARGEST = np.iinfo(np.int64).max
@@ -68,6 +69,12 @@ class PackedCompactions(Sequence[AppendCompaction]):
         return isinstance(other, Sequence) and tuple(self) == tuple(other)
 
     __hash__ = None  # type: ignore[assignment]
+
+    def followed_by(self, other: PackedCompactions) -> PackedCompactions:
+        """All of both, which are of one bucket and share no file."""
+        behind = len(self.files)
+        moved = (Bin(one.start + behind, one.stop + behind, one.reason) for one in other.bins)
+        return PackedCompactions(self.files.followed_by(other.files), (*self.bins, *moved))
 
     @property
     def taken(self) -> Mask:

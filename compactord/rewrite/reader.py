@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import posixpath
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeAlias, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from compactord.formats.base import InputProfile, NumberedBatches, RowGroup
@@ -16,7 +19,9 @@ from compactord.formats.keyrange import RowRange
 from compactord.formats.layout import Layout
 from compactord.formats.registry import FORMATS, Formats, format_named
 from compactord.kernels.matching import Found
-from compactord.model import ConcatSpec, InputFile, MergeSpec
+from compactord.model import ConcatSpec, InputFile, Marks, MergeSpec
+from compactord.paimon.deletion_vectors import DeletionVector, read_vector
+from compactord.paimon.roaring import bitmap_of
 from compactord.paimon.types import SEQUENCE_NUMBER, DataField
 from compactord.rewrite.evolution import Build, Evolution
 from compactord.rewrite.expiry import Expiry
@@ -49,7 +54,8 @@ class InputReader:
 
     `row_range` None: whole files are read. `older` are the older schemas that files may have.
     `expiry` None: no record expires.
-    `counts` increases as batches are returned, `found` as rows are looked up.
+    `counts` increases as batches are read, with rows that are deleted or have expired; `found` as
+    rows are looked up.
     """
 
     def __init__(
@@ -67,6 +73,8 @@ class InputReader:
         self.expiry = expiry
         self.counts = ReadCounts()
         self.found = ReadCounts()
+        # By path, in the order of rows.
+        self._marked: dict[str, list[npt.NDArray[np.uint32]]] = {}
         self.fetcher = Fetcher(storage)
         self._older = older
         self.use(layout)
@@ -107,6 +115,18 @@ class InputReader:
         found = file_format.profile([each.stored for each in inputs], layout)
         return found if evolution is None else evolution.profile(found)
 
+    def marked(self, file: InputFile) -> list[npt.NDArray[np.uint32]]:
+        """To add the positions of rows that are to be deleted in the file; they ascend."""
+        return self._marked.setdefault(file.path, [])
+
+    def marks(self) -> tuple[Marks, ...]:
+        """The rows of each file that were `marked`."""
+        return tuple(
+            Marks(posixpath.basename(path), bitmap_of(np.concatenate(positions)))
+            for path, positions in self._marked.items()
+            if positions
+        )
+
     def close(self) -> None:
         """End what was begun; no file is read afterwards."""
         self.fetcher.close()
@@ -135,6 +155,19 @@ class Input:
         """The layout in which the file itself is read."""
         return self._reader.layout if self.evolution is None else self.evolution.layout
 
+    @property
+    def first_key(self) -> DataField:
+        """The first key column in the reader's layout."""
+        return self._reader.layout.key_fields[0]
+
+    @cached_property
+    def vector(self) -> DeletionVector | None:
+        """Which of the file's rows are deleted; None: none of them. Raises as `read_vector`."""
+        ref = self.file.vector
+        if ref is None:
+            return None
+        return read_vector(self._reader.storage, ref, self.file.row_count)
+
     def row_groups(self, column: DataField | None = None) -> Sequence[RowGroup]:
         """The parts that can be read separately, with the bounds of a key column."""
         if self.evolution is not None and column is not None:
@@ -148,28 +181,48 @@ class Input:
     def batches(
         self, batch_rows: int, held_bytes: int = HELD_BYTES
     ) -> Generator[pa.RecordBatch, None, None]:
-        """Yield the file's rows that have not expired in their order, in the reader's layout.
+        """Yield the rows that are not deleted and have not expired in the file's order.
+
+        They are in the reader's layout.
 
         `held_bytes`: of a file in an object store, how many fetched bytes may be in memory at once.
 
         Raises `FormatError` when the file is not the one that `file` describes: its size or number
-        of rows differs, or a column is missing or has another type than declared.
+        of rows differs, or a column is missing or has another type than declared. And as `vector`.
         """
         self.start(held_bytes)
-        expiry = self._reader.expiry
-        with contextlib.closing(self._batches(batch_rows)) as batches:
-            row_range = self._reader.row_range
-            rows = self._all(batches) if row_range is None else self._within(batches, row_range)
+        expiry, row_range = self._reader.expiry, self._row_range
+        stored = self.stored.batches(self.layout, batch_rows, row_range)
+        with contextlib.closing(stored) as batches:
+            rows = self._kept(
+                self._all(batches) if row_range is None else self._within(batches, row_range)
+            )
             for batch in rows if expiry is None else expiry.alive(rows):
                 yield _stamped(batch, self.file.sequence_number)
 
     def finder(
-        self, batch_rows: int, held_bytes: int = HELD_BYTES, *, expires: bool = True
+        self,
+        batch_rows: int,
+        held_bytes: int = HELD_BYTES,
+        *,
+        expires: bool = True,
+        marks: bool = False,
+        finds_values: bool = True,
     ) -> InputFinder:
-        """Finds the file's rows by their keys; `expires`: expired records are not found."""
-        stored = self.stored.finder(self.layout, batch_rows, held_bytes)
+        """Finds the file's rows by their keys; `expires`: expired records are not found.
+
+        `marks`: all rows with these keys are marked. `finds_values` False: no more than the keys is
+        read, and what is found comes without its rows.
+        """
+        reader = self._reader
+        layout = self.layout if finds_values else self.layout.of_keys
         return InputFinder(
-            self, stored, self._reader.found, self._reader.expiry if expires else None
+            self,
+            self.stored.finder(layout, batch_rows, held_bytes),
+            reader.found,
+            expiry=reader.expiry if expires and finds_values else None,
+            marked=reader.marked(self.file) if marks else None,
+            finds_values=finds_values,
         )
 
     def converted(self, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -183,25 +236,26 @@ class Input:
         bounds = self._reader.row_range
         return bounds if self.evolution is None else self.evolution.row_range(bounds)
 
-    def _batches(self, batch_rows: int) -> NumberedBatches:
-        found = self.stored.batches(self.layout, batch_rows, self._row_range)
-        with contextlib.closing(found) as batches:
-            for row, rows in batches:
-                yield row, self.converted(rows)
+    def _kept(self, batches: NumberedBatches) -> Generator[pa.RecordBatch, None, None]:
+        """The rows that are not deleted, converted: what is deleted need not be convertible."""
+        vector = self.vector
+        for row, rows in batches:
+            if vector is not None and not (kept := vector.keeps(row, rows.num_rows)).all():
+                rows = rows.filter(pa.array(kept))
+            if rows.num_rows:
+                yield self.converted(rows)
 
-    def _all(self, batches: NumberedBatches) -> Generator[pa.RecordBatch, None, None]:
+    def _all(self, batches: NumberedBatches) -> NumberedBatches:
         seen, counts = 0, self._reader.counts
-        for _, rows in batches:
+        for row, rows in batches:
             if rows.num_rows:
                 seen += rows.num_rows
                 counts.rows += rows.num_rows
-                yield rows
+                yield row, rows
         self.file.check_rows(seen)
         counts.size_bytes += self.file.size_bytes
 
-    def _within(
-        self, batches: NumberedBatches, row_range: RowRange
-    ) -> Generator[pa.RecordBatch, None, None]:
+    def _within(self, batches: NumberedBatches, row_range: RowRange) -> NumberedBatches:
         first, end, counts = None, None, self._reader.counts
         for row, rows in batches:
             above = row_range.from_lower(rows)
@@ -211,7 +265,7 @@ class Input:
                 first = start if first is None else first
                 end = start + inside.num_rows
                 counts.rows += inside.num_rows
-                yield inside
+                yield start, inside
             if inside.num_rows < above.num_rows:
                 break
         if first is not None and end is not None:
@@ -225,16 +279,27 @@ class Input:
 class InputFinder:
     """A `Finder` of an input: its rows are those of `Input.batches`.
 
-    What the reader has `found` increases by the rows, and by the bytes that were read.
+    `marked` takes the positions of all rows that are met, of those that have expired, too.
+    `finds_values` False: there are no rows, only the places of keys. What the reader has `found`
+    increases by the rows, and by the bytes that were read.
     """
 
     def __init__(
-        self, source: Input, stored: Finder, counts: ReadCounts, expiry: Expiry | None
+        self,
+        source: Input,
+        stored: Finder,
+        counts: ReadCounts,
+        *,
+        expiry: Expiry | None,
+        marked: list[npt.NDArray[np.uint32]] | None,
+        finds_values: bool,
     ) -> None:
         self._source = source
         self._stored = stored
         self._counts = counts
         self._expiry = expiry
+        self._marked = marked
+        self._finds_values = finds_values
         self._counted_bytes = 0
 
     def find(self, keys: pa.RecordBatch) -> Found:
@@ -244,19 +309,14 @@ class InputFinder:
         and `FormatError` where rows are not sorted.
         """
         names = [field.name for field in self._source.layout.key_fields]
-        found = self._stored.find(pa.RecordBatch.from_arrays(keys.columns, names=names))
+        found, positions = self._stored.find(pa.RecordBatch.from_arrays(keys.columns, names=names))
         self._count_bytes()
-        places, rows, start = [found.places[:0]], [], 0
-        for batch in found.rows:
-            batch = _stamped(self._source.converted(batch), self._source.file.sequence_number)
-            part = found.places[start : start + batch.num_rows]
-            start += batch.num_rows
-            if self._expiry is not None and not (alive := self._expiry.is_alive(batch)).all():
-                batch, part = batch.filter(pa.array(alive)), part[alive]
-            if batch.num_rows:
-                places.append(part)
-                rows.append(batch)
-        found = Found(np.concatenate(places), rows)
+        vector = self._source.vector if len(positions) else None
+        if vector is not None and (deleted := vector.deletes(positions)).any():
+            found, positions = found.filtered(~deleted), positions[~deleted]
+        if self._marked is not None and len(positions):
+            self._marked.append(positions.astype(np.uint32))
+        found = self._converted(found) if self._finds_values else Found(found.places, [])
         self._counts.rows += len(found.places)
         return found
 
@@ -264,6 +324,15 @@ class InputFinder:
         """Read nothing more. Raises `FormatError` if what was read turns out to be damaged."""
         self._stored.close()
         self._count_bytes()
+
+    def _converted(self, found: Found) -> Found:
+        """In the reader's layout, without rows that have expired."""
+        number = self._source.file.sequence_number
+        rows = [_stamped(self._source.converted(batch), number) for batch in found.rows]
+        found = Found(found.places, rows)
+        if self._expiry is None or not rows:
+            return found
+        return found.filtered(np.concatenate([self._expiry.is_alive(batch) for batch in rows]))
 
     def _count_bytes(self) -> None:
         read = self._stored.read_bytes

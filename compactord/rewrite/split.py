@@ -12,6 +12,7 @@ import contextlib
 import datetime
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -70,11 +71,20 @@ def cut_ranges(
         storage, key_layout(keys), formats=formats, older=evolutions(older, datetime.timezone.utc)
     )
     with contextlib.closing(reader):
-        sections = reader.opened(source)
+        sections = reader.opened(_with_deleted_rows(source))
         groups = _number_groups(sections, keys[0]) if _is_number(keys) else None
         bounds = groups.cut(count) if groups is not None else _cut_by_keys(sections, keys, count)
     edges = [None, *bounds, None]
     return tuple(KeyRange(lower=lower, upper=upper) for lower, upper in itertools.pairwise(edges))
+
+
+def _with_deleted_rows(source: MergeSpec) -> MergeSpec:
+    """The files without their vectors: deleted rows are read by the workers, too."""
+    sections = tuple(
+        tuple(tuple(replace(file, vector=None) for file in run) for run in section)
+        for section in source.sections
+    )
+    return replace(source, sections=sections)
 
 
 def _is_number(keys: tuple[DataField, ...]) -> bool:

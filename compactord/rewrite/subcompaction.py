@@ -41,6 +41,7 @@ from compactord.rewrite.evolution import evolutions
 from compactord.rewrite.expiry import expiry
 from compactord.rewrite.file_meta import AppendedFile, Describe, MergedFile
 from compactord.rewrite.lookup import Lookup
+from compactord.rewrite.marking import with_keys_alone
 from compactord.rewrite.merging import Emitted, merged_rows
 from compactord.rewrite.meter import Meter
 from compactord.rewrite.outputs import Outputs, OutputSeries
@@ -103,7 +104,7 @@ def rewrite(
     formats: Formats = FORMATS,
     functions: MergeFunctions = MERGE_FUNCTIONS,
 ) -> SubcompactionResult:
-    """Merge or concatenate the subcompaction's inputs into new files.
+    """Merge or concatenate the subcompaction's inputs into new files; find what they delete.
 
     `threaded`: use two more threads, one to decode and one to encode (None: for large inputs).
     `budget` defines the use of memory. `formats` are the file formats that files may have,
@@ -113,6 +114,8 @@ def rewrite(
     the subcompaction's memory does not suffice, and `StorageError`. After an error every created
     file is removed.
     """
+    if isinstance(subcompaction.source, MergeSpec) and subcompaction.source.marks:
+        subcompaction = with_keys_alone(subcompaction)
     clock = clock or SystemClock()
     meter = Meter()
     storage, tally = _opened(subcompaction)
@@ -134,6 +137,7 @@ def rewrite(
             peak_rss_bytes=meter.peak_rss_bytes(),
             requests=tally.totals(),
         ),
+        marks=reader.marks(),
     )
 
 
@@ -225,7 +229,9 @@ def _reader(
     layout, bounds, expire = append_layout(fields), None, None
     if isinstance(source, MergeSpec):
         layout = keyed_layout(fields, source.key_columns, thin=subcompaction.write.thin_mode)
-        bounds, expire = row_range(source.key_range, layout.key_fields), source.record_expire
+        bounds = row_range(source.key_range, layout.key_fields)
+        # Readers go on seeing what expires in files that stay; so must be marked what it replaces.
+        expire = None if source.keeps_inputs and source.marks else source.record_expire
     return InputReader(
         storage,
         layout,
@@ -253,7 +259,16 @@ def _rows(
     batch_rows = min(sizes.batch_rows for sizes in budgets)
     held_bytes = min(sizes.held_bytes for sizes in budgets)
     ignores = source.ignore_delete and function.ignores_deletes
-    found = Lookup(above, batch_rows, held_bytes, expires=expires, ignores_deletes=ignores)
+    found = Lookup(
+        above,
+        batch_rows,
+        held_bytes,
+        expires=expires,
+        ignores_deletes=ignores,
+        marks=source.marks,
+        # Where deletes are ignored, keys do not tell what counts.
+        finds_values=source.finds_values or ignores,
+    )
     with contextlib.closing(found) as lookup:
         # A merge of higher levels alone changes nothing.
         has_level_0 = any(file.level == 0 for file in source.files)
@@ -282,7 +297,7 @@ def _copier(
         return None
     if any(file.file_format != spec.file_format for file in source.files):
         return None
-    if any(each.evolution is not None for each in inputs):
+    if any(each.evolution is not None or each.file.vector is not None for each in inputs):
         return None
     copier = format_named(spec.file_format, reader.formats).copier
     columns = _dictionary_columns(reader.layout, facts)

@@ -140,6 +140,11 @@ class ScheduledTable:
             self.tell(TableHalted(name=self.name, halt=now))
 
     @property
+    def asked_maintenance(self) -> tuple[str, ...]:
+        """See `MaintenanceOptions.asked`."""
+        return self.info.maintenance if self.info else ()
+
+    @property
     def last_expired_ms(self) -> int:
         """When a round of snapshot expiry succeeded last."""
         return self.rounds[ExpireSnapshots.name].succeeded_ms

@@ -19,8 +19,9 @@ from compactord.config.model import Retry
 from compactord.config.policy import TablePolicy
 from compactord.errors import CompactordError
 from compactord.maintenance.kind import AnyKind, Round
-from compactord.model import CompactReason, TableName, TaskOutcome, WorkKind
+from compactord.model import TableName, TaskOutcome, WorkKind
 from compactord.paimon.table import TableRef
+from compactord.reasons import CompactReason
 from compactord.scheduler.accounting import Accounting
 from compactord.scheduler.at_engine import TimeLimit
 from compactord.scheduler.compactions import Compactions

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from compactord.commit.changes import Conflict
-from compactord.model import CompactReason, TableName, WorkKind
+from compactord.model import TableName, WorkKind
+from compactord.reasons import CompactReason
 
 
 class HaltReason(enum.Enum):

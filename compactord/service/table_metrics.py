@@ -247,6 +247,10 @@ _METRICS: tuple[_Value | _Values, ...] = (
         ),
     ),
     *_of(
+        lambda t: _is_polled(t) and t.shape.deleted_rows_ratio_max > 0,
+        ("shape.deleted_rows_ratio_max", "Deleted rows against all, worst bucket, if any are."),
+    ),
+    *_of(
         _is_served,
         (
             "last_poll_ms",
@@ -289,9 +293,7 @@ _METRICS: tuple[_Value | _Values, ...] = (
         "one below the stop trigger to it (near_stop), above it (over_stop).",
         "run_state",
         _has_runs,
-        lambda t: [
-            ((state.value,), t.shape.buckets_by_run_state.get(state, 0)) for state in RunState
-        ],
+        lambda t: [((band.value,), t.shape.buckets_by_run_state.get(band, 0)) for band in RunState],
     ),
     *_of(
         _is_polled,

@@ -14,14 +14,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from compactord.errors import ObjectNotFound
 from compactord.ids import owner_of
 from compactord.paimon import paths
 from compactord.paimon.data_file import EntryKind, FileIdentity, ManifestEntry
+from compactord.paimon.deletion_vectors import VectorRef
 from compactord.paimon.manifest.entry_columns import read_entry_columns
 from compactord.paimon.manifest.identity_hashes import identity_hashes
 from compactord.paimon.manifest.manifest_files import ManifestFile, entries_in, read_manifest_list
 from compactord.paimon.snapshot import CommitKind, Snapshot, read_snapshot
 from compactord.paimon.table import TableRef
+from compactord.state.index_files import read_indexes
 from compactord.storage.base import Storage
 
 
@@ -84,6 +87,8 @@ class Ancestry:
         if earlier.identity == later.identity:
             return Contained.YES
         delta, base = self.delta(earlier), self.base(later)
+        if not delta and earlier.index_manifest != later.index_manifest:
+            return self._has_vectors(earlier, later)
         if _names(delta) <= _names(base):
             return Contained.YES
         if later.id != earlier.id + 1:
@@ -95,6 +100,44 @@ class Ancestry:
         live = self._live(added ^ deleted, base)
         is_in = live == added - deleted
         return Contained.YES if is_in else Contained.NO
+
+    def _has_vectors(self, earlier: Snapshot, later: Snapshot) -> Contained:
+        """As `contained`, for one that changed no data file: a DELETE that wrote deletion vectors.
+
+        The next one may have replaced all index files, and data files with their vectors.
+        """
+        before = self._below_index(earlier)
+        if before == earlier.index_manifest:
+            return Contained.YES
+        if later.id != earlier.id + 1:
+            return Contained.UNKNOWN
+        known = _names(self.base(earlier))
+        if known < _names(self.base(later)):
+            # It was built on another snapshot, of the same base.
+            return Contained.NO
+        mine, theirs, older = (
+            read_indexes(self._storage, self._location, index)
+            for index in (earlier.index_manifest, later.index_manifest, before)
+        )
+        replaced = {
+            (entry.bucket_id, entry.file.file_name)
+            for entry in self.entries(self.delta(later))
+            if entry.kind is EntryKind.DELETE
+        }
+        for bucket in mine.buckets:
+            now, then = theirs.vectors(bucket), older.vectors(bucket)
+            for name, ref in mine.vectors(bucket).items():
+                is_new = ref != then.get(name) and (bucket, name) not in replaced
+                if is_new and not _deletes_as_many(now.get(name), ref):
+                    return Contained.NO
+        return Contained.YES
+
+    def _below_index(self, snapshot: Snapshot) -> str | None:
+        """The index manifest of the snapshot below; None: it has none, or is gone."""
+        try:
+            return self.snapshot(snapshot.id - 1).index_manifest if snapshot.id > 1 else None
+        except ObjectNotFound:
+            return None
 
     def between(
         self, lost: Snapshot, above: Snapshot, known: Mapping[int, Snapshot]
@@ -193,6 +236,10 @@ def late_candidates(snapshots: Sequence[Snapshot]) -> tuple[Snapshot, ...]:
         if _is_ours(above) or above.total_record_count != counted:
             candidates.append(snapshot)
     return tuple(candidates)
+
+
+def _deletes_as_many(found: VectorRef | None, wanted: VectorRef) -> bool:
+    return found is not None and (found.cardinality or 0) >= (wanted.cardinality or 0)
 
 
 def _is_ours(snapshot: Snapshot) -> bool:

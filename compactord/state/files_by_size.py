@@ -55,11 +55,20 @@ def names_of(files: Iterable[DataFile]) -> pa.LargeStringArray:
     return pa.array([file.file_name for file in files], pa.large_string())
 
 
+def named(ours: pa.LargeStringArray, names: Set[str]) -> Mask:
+    """Which of `ours` are in `names`."""
+    if len(names) < len(ours):
+        value_set = pa.array(list(names), pa.large_string())
+        found: Mask = pc.is_in(ours, value_set=value_set).to_numpy(zero_copy_only=False)
+        return found
+    return np.fromiter((name in names for name in ours.to_pylist()), np.bool_, len(ours))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilesBySize:
     """Files of one bucket in the order of size, smallest sequence number and name.
 
-    `read` makes objects of the files at some places.
+    `read` makes objects of the files at some places. `take` and `followed_by` make other orders.
     """
 
     bucket: BucketId
@@ -111,8 +120,13 @@ class FilesBySize:
         return len(self._rows)
 
     def take(self, places: Ints | Mask | slice) -> FilesBySize:
-        """Some of the files; `places` are in order."""
+        """Some of the files, in the order of `places`."""
         return replace(self, columns=self.columns.take(places), _rows=self._rows[places])
+
+    def followed_by(self, other: FilesBySize) -> FilesBySize:
+        """Both, which were taken from the same files."""
+        columns = SizeColumns.concatenated([self.columns, other.columns])
+        return replace(self, columns=columns, _rows=np.concatenate([self._rows, other._rows]))
 
     def smaller_than(self, size_bytes: int) -> FilesBySize:
         return self.take(slice(int(np.searchsorted(self.columns.file_size, size_bytes))))
@@ -121,14 +135,12 @@ class FilesBySize:
         """All but those that have one of these names."""
         if not names:
             return self
-        ours = self._names
-        if len(names) < len(ours):
-            named = pc.is_in(ours, value_set=pa.array(list(names), pa.large_string())).to_numpy(
-                zero_copy_only=False
-            )
-        else:
-            named = np.fromiter((name in names for name in ours.to_pylist()), np.bool_, len(ours))
-        return self.take(~named[self._rows]) if named.any() else self
+        found = named(self._names, names)
+        return self.take(~found[self._rows]) if found.any() else self
+
+    def only(self, names: Set[str]) -> FilesBySize:
+        """Those that have one of these names."""
+        return self.take(named(self._names, names)[self._rows])
 
     def read(self, start: int, stop: int) -> tuple[DataFile, ...]:
         """The files from one place to before another as objects, in order."""

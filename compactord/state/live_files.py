@@ -13,7 +13,7 @@ This relies on a rule of the format: a file is added once and deleted at most on
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import reduce
 
@@ -34,7 +34,7 @@ from compactord.paimon.manifest.entries import encoded_entries
 from compactord.paimon.manifest.entry_columns import Mask, columns_of
 from compactord.state.base_files import BaseFiles, BaseFilesBuilder
 from compactord.state.bucket_summaries import BucketSummaries, BucketSummary, TopLevel
-from compactord.state.files_by_size import FilesBySize, SizeColumns, names_of
+from compactord.state.files_by_size import FilesBySize, SizeColumns, named, names_of
 from compactord.state.layers import Layer, Patch, merged_layers
 
 _MIN_CHANGES_TO_CONSOLIDATE = 2000
@@ -87,10 +87,15 @@ class LiveFiles:
             files=tuple(entry.file for entry in entries),
         )
 
-    def by_size(self, bucket: BucketId, *, smaller_than: int) -> FilesBySize:
-        """The bucket's files below a size in bytes, as columns. Raises as `bucket` does."""
+    def by_size(
+        self, bucket: BucketId, *, smaller_than: int, besides: Set[str] = frozenset()
+    ) -> FilesBySize:
+        """The bucket's files below a size in bytes, and those `besides`, by name, as columns.
+
+        Raises as `bucket` does.
+        """
         base = self.base.columns
-        rows, added = self._smaller(bucket, smaller_than)
+        rows, added = self._smaller(bucket, smaller_than, besides)
         numbers = {entry.total_buckets for entry in added}
         if len(rows):
             told = base.total_buckets[rows]
@@ -158,13 +163,23 @@ class LiveFiles:
         for file in (entry.file for entry in added.values()):
             yield file.created_ms, file.level, file.file_size, file.file_source
 
-    def _smaller(self, bucket: BucketId, than: int | None) -> tuple[Ints, list[ManifestEntry]]:
-        """As `_contents`, only of files below a size in bytes when that is given."""
+    def _smaller(
+        self, bucket: BucketId, than: int | None, besides: Set[str] = frozenset()
+    ) -> tuple[Ints, list[ManifestEntry]]:
+        """As `_contents`, only of files below a size in bytes, when that is given, or `besides`."""
         rows, added = self._contents(bucket)
         entries = list(added.values())
         if than is not None:
-            rows = rows[self.base.columns.file_size[rows] < than]
-            entries = [entry for entry in entries if entry.file.file_size < than]
+            taken = self.base.columns.file_size[rows] < than
+            if besides:
+                large = np.flatnonzero(~taken)
+                taken[large] = named(self.base.names(rows[large]), besides)
+            rows = rows[taken]
+            entries = [
+                entry
+                for entry in entries
+                if entry.file.file_size < than or entry.file.file_name in besides
+            ]
         return rows, entries
 
     def files_in(self, bucket: BucketId) -> tuple[DataFile, ...]:
@@ -176,6 +191,13 @@ class LiveFiles:
     def still_live(self, bucket: BucketId, files: Iterable[DataFile]) -> list[DataFile]:
         """Those of the files that are live in the bucket."""
         return [file for file in files if self.contains(file.identity(bucket))]
+
+    def named(self, bucket: BucketId, names: Set[str]) -> dict[str, DataFile]:
+        """Those of the bucket's live files that have one of these names."""
+        # No file is smaller than nothing.
+        rows, added = self._smaller(bucket, 0, names)
+        entries = (*self.base.entries(rows), *added)
+        return {entry.file.file_name: entry.file for entry in entries}
 
     def bucket_ids(self) -> list[BucketId]:
         """All buckets that have files."""

@@ -21,7 +21,6 @@ from compactord.errors import FormatError, ObjectNotFound, UnsupportedTable
 from compactord.paimon import paths
 from compactord.paimon.data_file import BucketId, EntryKind, ManifestEntry
 from compactord.paimon.manifest.entry_columns import read_entry_columns
-from compactord.paimon.manifest.index_manifest import IndexEntry, read_entries_but_hash
 from compactord.paimon.manifest.manifest_files import ManifestFile, entries_in, read_manifest_list
 from compactord.paimon.snapshot import (
     CommitKind,
@@ -33,6 +32,7 @@ from compactord.paimon.snapshot import (
     still_stands,
 )
 from compactord.paimon.table import TableRef
+from compactord.state.index_files import NO_INDEXES, IndexFiles, read_indexes
 from compactord.state.live_files import LiveFiles, UnknownFile
 from compactord.state.load_files import load_live_files, no_files
 from compactord.state.rewrites import Rewrites, may_rewrite
@@ -53,21 +53,16 @@ _LOOKED_BACK, _LOOKED_BACK_MAX = 50, 500
 class TableState:
     """A table at one snapshot (None: it has none yet). Immutable.
 
-    `indexes` are its index files but HASH indexes: writers replace these with new keys, and
-    compactions keep all keys in their buckets. `rewrites` None: not read (`with_rewrites`).
+    `rewrites` None: not read (`with_rewrites`).
     `waiting` None: no rows wait for readers, or it is not asked for (`with_waiting_rows`).
     """
 
     table: TableRef
     snapshot: Snapshot | None
     files: LiveFiles
-    indexes: tuple[IndexEntry, ...] = ()
+    indexes: IndexFiles = NO_INDEXES
     rewrites: Rewrites | None = None
     waiting: WaitingRows | None = None
-
-    def index_entries(self, bucket: BucketId) -> tuple[bytes, ...]:
-        """The serialised entries of `indexes` for the bucket."""
-        return tuple(entry.canonical for entry in self.indexes if entry.bucket == bucket)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +107,12 @@ def load_newest(storage: Storage, table: TableRef) -> Refreshed:
 def load_at(storage: Storage, table: TableRef, snapshot: Snapshot | None) -> Refreshed:
     """The whole state of a snapshot, None: of a table without any. Raises what reading raises."""
     if snapshot is None:
-        empty = TableState(table=table, snapshot=None, files=no_files(table.location))
+        empty = TableState(
+            table=table,
+            snapshot=None,
+            files=no_files(table.location),
+            indexes=IndexFiles(table.location),
+        )
         return Refreshed(state=empty, changed=None)
     manifests = data_manifests(storage, table.location, snapshot)
     files = load_live_files(storage, table.location, manifests)
@@ -122,17 +122,13 @@ def load_at(storage: Storage, table: TableRef, snapshot: Snapshot | None) -> Ref
             table=table,
             snapshot=snapshot,
             files=files,
-            indexes=_indexes(storage, table.location, snapshot.index_manifest),
+            indexes=read_indexes(storage, table.location, snapshot.index_manifest),
         ),
         changed=None,
         manifests=len(manifests),
         entries=entries,
         skipped_entries=entries - files.file_count,
     )
-
-
-def _indexes(storage: Storage, location: str, manifest: str | None) -> tuple[IndexEntry, ...]:
-    return () if manifest is None else read_entries_but_hash(storage, location, manifest)
 
 
 def data_manifests(storage: Storage, location: str, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
@@ -288,7 +284,7 @@ def _follow(
     indexes = state.indexes
     # A name is never used for another content.
     if newest.index_manifest != known.index_manifest:
-        indexes = _indexes(storage, location, newest.index_manifest)
+        indexes = read_indexes(storage, location, newest.index_manifest)
     grown = replace(state, snapshot=newest, files=files, indexes=indexes)
     return Refreshed(
         state=replace(grown, rewrites=rewrites, waiting=waiting),

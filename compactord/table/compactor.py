@@ -6,7 +6,7 @@ time runs `cycle` and `dispatch`; a kind of maintenance may run beside them on `
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import structlog
 
@@ -16,9 +16,11 @@ from compactord.clock import Clock
 from compactord.commit.changes import Committed, NothingCommitted, Replaced
 from compactord.commit.discard import remove_outputs
 from compactord.errors import CommitUnknown, CompactordError, DataFileMissing, ObjectNotFound
+from compactord.maintenance.marks import Marks
 from compactord.maintenance.sightings import Sightings
 from compactord.model import Compaction, MergeCompaction, TaskFailure
 from compactord.paimon.data_file import BucketId
+from compactord.paimon.deletion_vectors import NO_VECTORS, VectorRef
 from compactord.plan.table import PlanRequest
 from compactord.state.published import last_commit
 from compactord.state.table_state import TableState
@@ -54,6 +56,7 @@ class TableCompactor:
         self._storage = access.storage
         self.clock = clock
         self.sightings = Sightings()
+        self.marks = Marks()
         self._worker = worker
         self._followed = FollowedTable(
             access,
@@ -89,6 +92,14 @@ class TableCompactor:
     def seen(self) -> tuple[OpenTable, TableState, PlanRequest] | None:
         """The table, the state that was planned on last, and how: values, for any thread."""
         return self._planner.seen
+
+    def newest_state(self) -> TableState:
+        """The newest state, from the one that was planned on last; any thread may ask.
+
+        Raises what reading raises.
+        """
+        access, seen = self.table.access, self.seen
+        return (access.newest_state() if seen is None else access.refreshed_state(seen[1])).state
 
     def cycle(self, ended: Sequence[InFlight], skip: Skip) -> Cycle:
         """Publish what has finished, take in what is new, and plan; merge manifests if that is all.
@@ -155,6 +166,7 @@ class TableCompactor:
         compaction, state = taken
         assert state.snapshot is not None, "a decision is about files"
         size = sum(file.file_size for file in compaction.inputs)
+        vectors = state.indexes.vectors(bucket)
         try:
             cut = subcompactions(
                 self.table,
@@ -163,6 +175,7 @@ class TableCompactor:
                 free_slots=max(1, free_slots, -(-size // _SUBCOMPACTION_BYTES_MAX)),
                 worker=self._worker,
                 clock=self.clock,
+                vectors=vectors,
             )
         except ObjectNotFound as error:
             if self._are_inputs_replaced(number, compaction, str(error)):
@@ -175,7 +188,7 @@ class TableCompactor:
             compaction,
             cut,
             neighbours=state.files.files_in(bucket) if is_merge else (),
-            index_entries=state.index_entries(bucket),
+            vectors=vectors,
             snapshot_id=state.snapshot.id,
             partition=self.table.partition_text(bucket.partition),
         )
@@ -262,22 +275,28 @@ class TableCompactor:
             if failure.error != ObjectNotFound.__name__:
                 continue
             why = failure.message
-            is_replaced = self._are_inputs_replaced(each.number, each.compaction, why)
+            is_replaced = self._are_inputs_replaced(each.number, each.compaction, why, each.vectors)
             if is_replaced:
                 causes[each.number] = InputsReplaced(why=why)
             elif is_replaced is not None:
                 causes[each.number] = missing_input(self.table, each.compaction)
         return causes
 
-    def _are_inputs_replaced(self, number: int, compaction: Compaction, why: str) -> bool | None:
-        """Whether an input was not found because others came first.
+    def _are_inputs_replaced(
+        self,
+        number: int,
+        compaction: Compaction,
+        why: str,
+        vectors: Mapping[str, VectorRef] = NO_VECTORS,
+    ) -> bool | None:
+        """Whether a file was not found because others came first; `vectors` are of plan time.
 
         They replaced it, and expiry removed it before it was read. None when the newest snapshot
         cannot be read.
         """
         named = self._named(compaction.bucket)
         try:
-            if not self._followed.has_replaced(compaction):
+            if not self._followed.has_replaced(compaction, vectors):
                 return False
         except CompactordError as found:
             _log.warning("refresh_failed", compaction_id=number, **named, error=str(found))

@@ -11,11 +11,13 @@ from dataclasses import dataclass
 
 from compactord.clock import age_text, iso_text
 from compactord.errors import FormatError
-from compactord.model import Compaction, CompactReason, SortedRun, WorkKind
+from compactord.model import Compaction, SortedRun, WorkKind
 from compactord.paimon.data_file import BucketFiles, BucketId, DataFile
 from compactord.paimon.options.table_options import CompactionOptions
+from compactord.plan.full import last_full_compaction_ms
 from compactord.plan.runs import bucket_runs
-from compactord.plan.table import BucketPlan, PlanRequest, TableKind, last_full_compaction_ms
+from compactord.plan.table import BucketPlan, PlanRequest, TableKind
+from compactord.reasons import CompactReason
 from compactord.table import report
 from compactord.table.opening import OpenTable
 from compactord.table.pending_inputs import kind_of
@@ -112,8 +114,9 @@ def _why_picked(found: BucketFiles, compaction: Compaction, request: PlanRequest
         case CompactReason.FULL | CompactReason.APPEND_FULL | CompactReason.FORCED_REWRITE:
             return "a full compaction was asked for"
         case CompactReason.EXPIRED_RECORDS:
-            have = "1 file has" if len(files) == 1 else f"{len(files):,} files have"
-            return f"{have} expired records (record-level.expire-time)"
+            return _expired_text(found, files, request)
+        case CompactReason.DELETED_ROWS:
+            return _deleted_text(found, files, request)
         case CompactReason.SIZE_AMPLIFICATION:
             return (
                 f"{_amplification(runs)}, above {options.max_size_amplification_percent} % "
@@ -143,10 +146,41 @@ def _why_picked(found: BucketFiles, compaction: Compaction, request: PlanRequest
                 return "level 0 is to be empty (compaction.force-up-level-0)"
             return f"{_LOOKED_UP}: readers wait for them"
         case CompactReason.LOOKUP_BEGINS:
-            return (
-                "the table looks up what keys have above; levels above 0 were compacted before it "
-                "did and are merged into one first"
-            )
+            return _begins_text(options)
+
+
+def _begins_text(options: CompactionOptions) -> str:
+    """What levels of before are merged for."""
+    does = "looks up what keys have above"
+    if options.lookup is not None and options.lookup.marks:
+        does = "marks rows that others replace (deletion-vectors.enabled)"
+    return (
+        f"the table {does}; levels above 0 were compacted before it did and are merged into one "
+        "first"
+    )
+
+
+def _expired_text(found: BucketFiles, files: Sequence[DataFile], request: PlanRequest) -> str:
+    """How many files have expired records; they may be rewritten beside files with deleted rows."""
+    have = "1 file has" if len(files) == 1 else f"{len(files):,} files have"
+    text = f"{have} expired records (record-level.expire-time)"
+    vectors = request.vectors_of(found.bucket)
+    return f"{text} or deleted rows" if any(f.file_name in vectors for f in files) else text
+
+
+def _deleted_text(found: BucketFiles, files: Sequence[DataFile], request: PlanRequest) -> str:
+    """How many rows are deleted of the files that have deletion vectors."""
+    vectors = request.vectors_of(found.bucket)
+    rows = sum(file.row_count for file in files)
+    known = sum(vectors[file.file_name].cardinality or 0 for file in files)
+    text = f"{report.count_text(known, 'row')} of {rows:,} are deleted (deletion vectors)"
+    if request.kind is TableKind.PRIMARY_KEY:
+        return text
+    return (
+        f"{text}: above {request.options.delete_ratio:g} of a file's rows "
+        f"(compaction.delete-ratio-threshold), or in files below "
+        f"{report.size_text(request.options.small_file_size)}"
+    )
 
 
 def _idle_runs(found: BucketFiles, request: PlanRequest, now_ms: int) -> tuple[str, str]:

@@ -6,7 +6,7 @@ Everything is stored in the table: a process can end at any moment.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import structlog
 
@@ -20,6 +20,7 @@ from compactord.ids import Owner
 from compactord.kernels.functions.registry import MERGE_FUNCTIONS, MergeFunctions
 from compactord.model import Compaction
 from compactord.paimon.data_file import BucketId
+from compactord.paimon.deletion_vectors import NO_VECTORS, VectorRef
 from compactord.paimon.schema import TableSchema
 from compactord.paimon.snapshot import SnapshotIdentity
 from compactord.state.follower import Drift, Follower
@@ -193,13 +194,22 @@ class FollowedTable:
         self._merged_on = _identity(self._state)
         return outcome if isinstance(outcome, Committed) else None
 
-    def has_replaced(self, compaction: Compaction) -> bool:
-        """Whether others have replaced some of its inputs: they are live no more.
+    def has_replaced(
+        self, compaction: Compaction, vectors: Mapping[str, VectorRef] = NO_VECTORS
+    ) -> bool:
+        """Whether others have replaced files that it reads, so that they are live no more.
 
-        Takes in the newest snapshot; raises what reading raises.
+        Or deletion vectors of these, which are in other index files then; `vectors` are those of
+        the bucket when it was planned. Takes in the newest snapshot; raises what reading raises.
         """
-        live = {file.file_name for file in self._newest().files.files_in(compaction.bucket)}
-        return not live.issuperset(file.file_name for file in compaction.inputs)
+        state, bucket = self._newest(), compaction.bucket
+        reads = (*compaction.inputs, *getattr(compaction, "looked_up", ()))
+        names = {file.file_name for file in reads}
+        live = {file.file_name for file in state.files.files_in(bucket)}
+        now = state.indexes.vectors(bucket)
+        return not live.issuperset(names) or any(
+            now.get(name) != vectors[name] for name in names & vectors.keys()
+        )
 
     def _newest(self) -> TableState:
         known = self._state

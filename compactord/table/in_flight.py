@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 import structlog
@@ -24,6 +24,7 @@ from compactord.model import (
     TaskOutcome,
 )
 from compactord.paimon.data_file import DataFile
+from compactord.paimon.deletion_vectors import NO_VECTORS, VectorRef
 
 _log = structlog.get_logger()
 
@@ -40,7 +41,8 @@ class InFlight:
     """A compaction from its cutting into subcompactions until a cycle has dealt with its result.
 
     The caller takes from `waiting` what it submits, and hands in each outcome. `neighbours` are the
-    files of a merge's bucket at planning time, `snapshot_id` is that of the state that was planned.
+    files of a merge's bucket at planning time, `vectors` the deletion vectors of the bucket,
+    `snapshot_id` is that of the state that was planned.
     """
 
     def __init__(
@@ -50,7 +52,7 @@ class InFlight:
         subcompactions: Sequence[Subcompaction],
         *,
         neighbours: Iterable[DataFile],
-        index_entries: tuple[bytes, ...],
+        vectors: Mapping[str, VectorRef] = NO_VECTORS,
         snapshot_id: int = 0,
         partition: str = "",
     ) -> None:
@@ -67,7 +69,7 @@ class InFlight:
         # What it came to, a failure for good; None while outcomes are outstanding.
         self.result: Finished | TaskFailure | None = None
         self._files_above = frozenset(f.file_name for f in neighbours if f.level >= level)
-        self._index_entries = index_entries
+        self.vectors = vectors
         self._results: dict[int, SubcompactionResult] = {}
         self._attempts: Counter[int] = Counter()
         self._failure: TaskFailure | None = None
@@ -152,6 +154,12 @@ class InFlight:
             traceback="",
         )
 
+    def _read_vectors(self, only_read: Set[str]) -> dict[str, VectorRef]:
+        """Those of files whose rows were read: of a file that changes its level none were."""
+        kept = {file.file_name for file in getattr(self.compaction, "upgraded", ())}
+        names = {file.file_name for file in self.compaction.inputs} - kept | only_read
+        return {name: ref for name, ref in self.vectors.items() if name in names}
+
     def _finished(self) -> Finished:
         compaction = self.compaction
         results = [self._results[index] for index in range(len(self.subcompactions))]
@@ -172,7 +180,8 @@ class InFlight:
                 files_above=self._files_above,
                 only_read=only_read,
                 looks_up=self._looks_up,
-                index_entries=self._index_entries,
+                vectors=self._read_vectors(only_read),
+                marks=tuple(mark for result in results for mark in result.marks),
             ),
             stats=tuple(result.stats for result in results),
         )

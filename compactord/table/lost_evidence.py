@@ -68,6 +68,8 @@ def changes_since(
         return LostChanges(
             snapshot=each.snapshot,
             entries=ancestry.entries(ancestry.delta(each.snapshot)),
+            # An index manifest that is still the newest one was not made by a lost snapshot.
+            index_before=others.get(key - 1, newest).index_manifest,
             since=steps,
             others=users_of(others, each.snapshot),
         )
@@ -92,6 +94,7 @@ def is_there_anyway(
         changes = LostChanges(
             snapshot=each.snapshot,
             entries=ancestry.entries(ancestry.delta(each.snapshot)),
+            index_before=None,
             since=_last_steps(ancestry, lost, key, newest),
             others=(),
         )

@@ -16,6 +16,7 @@ from compactord.kernels.functions.registry import MERGE_FUNCTIONS, MergeFunction
 from compactord.paimon import paths
 from compactord.paimon.binary_row import comparable_key, decode_row
 from compactord.paimon.data_file import BucketId
+from compactord.paimon.deletion_vectors import INDEX_TYPE
 from compactord.paimon.options.table_options import TableOptions, parse_options
 from compactord.paimon.schema import CURRENT_VERSION, SchemaHistory, TableSchema
 from compactord.paimon.support import reasons_in_files, reasons_to_refuse, warnings
@@ -70,15 +71,31 @@ class OpenTable:
 
     @property
     def partial_schemas(self) -> frozenset[int]:
-        """Older schemas that did not look up: a key's state may be on several levels.
+        """Schemas whose files may hold a part of a key's state: its records are not looked up.
 
         Where the newest record is the whole state, it makes no difference.
         """
         lookup = self.options.compaction.lookup
         if lookup is None or lookup.upgrades:
             return frozenset()
+        found = self._older_schemas(lambda older: older.compaction.lookup is None)
+        before = self._older_schemas(
+            lambda older: older.compaction.lookup is not None and not older.compaction.lookup.marks
+        )
+        # Whole states, whose parts are not marked, would be merged with these once more.
+        return found if before and not lookup.is_one_record else _and_before(found)
+
+    @property
+    def unmarked_schemas(self) -> frozenset[int]:
+        """Schemas of whose files one may replace rows that are not marked."""
+        lookup = self.options.compaction.lookup
+        if lookup is None or not lookup.marks:
+            return frozenset()
+        return _and_before(self._older_schemas(lambda older: older.commit.vectors is None))
+
+    def _older_schemas(self, lack: Callable[[TableOptions], bool]) -> frozenset[int]:
         older = map(self.history.schema, range(self.schema.id))
-        return frozenset(each.id for each in older if parse_options(each).compaction.lookup is None)
+        return frozenset(each.id for each in older if lack(parse_options(each)))
 
     def bucket_folder(self, bucket: BucketId) -> str:
         return paths.bucket_folder(
@@ -105,6 +122,11 @@ class OpenTable:
         except FormatError:
             return f"0x{partition.hex()}"
         return paths.partition_text(values, fields)
+
+
+def _and_before(schemas: frozenset[int]) -> frozenset[int]:
+    """These and all before: a compaction may have moved files of those since, as they were."""
+    return frozenset(range(max(schemas, default=-1) + 1))
 
 
 def open_table(
@@ -213,7 +235,8 @@ def _judged(
 def refuse_live_state(table: OpenTable, state: TableState) -> None:
     """Refuse what only the live files can tell: raises `UnsupportedTable`.
 
-    Columns that cannot be cast to those of the latest schema, index files that name data files.
+    Columns that cannot be cast to those of the latest schema, index files that name data files
+    other than by deletion vectors, and these where the table has none.
     """
     reasons = list(live_reasons(table, state))
     if reasons:
@@ -235,5 +258,13 @@ def live_reasons(table: OpenTable, state: TableState) -> Iterator[str]:
         yield f"live files have schema {schema_id}, newer than the latest, {table.schema.id}"
     schemas = [table.history.schema(schema_id) for schema_id in sorted(known)]
     yield from reasons_in_files(table.schema, schemas)
-    for kind in sorted({entry.index_type for entry in state.indexes}):
+    has_vectors = table.options.commit.vectors is not None
+    entries = state.indexes.entries
+    for kind in sorted({e.index_type for e in entries if not e.is_served(has_vectors=has_vectors)}):
         yield f"index files of type {kind} exist"
+    if not has_vectors and any(entry.vectors for entry in entries):
+        # Whether a compaction applied them or not, either reading of the rows would be for ever.
+        yield (
+            f"index files of type {INDEX_TYPE} exist and deletion-vectors.enabled is not true: "
+            "readers see rows that were deleted, and a compaction would make that permanent"
+        )

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compactord.model import AppendCompaction, Compaction, CompactReason, Rewrite, WorkKind
+from compactord.model import AppendCompaction, Compaction, Rewrite, WorkKind
 from compactord.paimon.avro.columns import Ints
 from compactord.plan.unaware import PackedCompactions
+from compactord.reasons import CompactReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,10 @@ def inputs_of(compactions: Sequence[Compaction]) -> PendingInputs:
 def _reads_files(compaction: Compaction) -> bool:
     if isinstance(compaction, AppendCompaction):
         return True
-    return any(isinstance(each, Rewrite) or each.changelog for each in compaction.actions)
+    return any(
+        isinstance(each, Rewrite) or each.changelog or (each.marks and each.above)
+        for each in compaction.actions
+    )
 
 
 def kind_of(compaction: Compaction) -> WorkKind:

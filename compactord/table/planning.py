@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import MappingProxyType
 
 from compactord.clock import Clock, age_text, local_ms
@@ -107,16 +108,27 @@ class StatePlanner:
             last_full_ms=context.last_full_ms,
             final=context.final,
             resting=context.resting,
+            vectors_of=state.indexes.vectors,
             partial_schemas=table.partial_schemas,
+            unmarked_schemas=table.unmarked_schemas,
             is_expired=expired_files(table, now_s=context.now_ms // 1000, zone=context.zone),
         )
 
     def candidates(self) -> list[BucketId]:
         """Buckets that may have something to do, in order."""
         summaries, request = self._state.files.summaries(), self.request
-        worth = candidates(summaries, request.kind, request.strategy, request.options)
+        older = request.partial_schemas | request.unmarked_schemas
+        worth_a_look = partial(
+            candidates,
+            summaries,
+            request.kind,
+            options=request.options,
+            with_deleted=self._state.indexes.buckets,
+            lookup_begins=not older.isdisjoint(self._state.files.schema_ids),
+        )
+        worth = worth_a_look(request.strategy)
         if self.delta_commits_due:
-            worth |= candidates(summaries, request.kind, Strategy.FULL, request.options)
+            worth |= worth_a_look(Strategy.FULL)
         found = summaries.index.take(worth).bucket_ids()
         return sorted(filter(self.wants, found))
 
@@ -140,13 +152,14 @@ class StatePlanner:
             found = live.bucket(bucket)
             refuse_formats(self._table, {format_of(file.file_name) for file in found.files})
             return found
-        # Large files of a table without buckets are never rewritten.
+        # Large files of a table without buckets are rewritten only for their deleted rows.
         options = self.request.options
         is_full = self.request.strategy is Strategy.FULL
         smaller_than = options.target_file_size if is_full else options.small_file_size
-        small = live.by_size(bucket, smaller_than=smaller_than)
-        refuse_formats(self._table, small.formats())
-        return small
+        deleted = self._state.indexes.vectors(bucket).keys()
+        found_by_size = live.by_size(bucket, smaller_than=smaller_than, besides=deleted)
+        refuse_formats(self._table, found_by_size.formats())
+        return found_by_size
 
     def decided(
         self, bucket: BucketId, busy: Set[str] = frozenset()

@@ -204,7 +204,9 @@ def bucket_shapes(
     are no keys; then the largest. Objects of one bucket's files exist at a time.
     """
     shapes = (
-        bucket_shape(_files_of(state, bucket), table.options.compaction)
+        bucket_shape(
+            _files_of(state, bucket), table.options.compaction, state.indexes.vectors(bucket)
+        )
         for bucket in sorted(state.files.bucket_ids())
         if wanted is None or wanted(bucket)
     )
@@ -310,6 +312,8 @@ def _shape_json(table: OpenTable, shape: BucketShape) -> dict[str, Any]:
         "files": shape.file_count,
         "small_files": shape.small_file_count,
         "rows": shape.row_count,
+        "files_with_deleted_rows": shape.vector_count,
+        "deleted_rows": shape.deleted_row_count,
         "bytes": shape.size_bytes,
         "levels": [asdict(level) for level in shape.levels],
     }
@@ -334,12 +338,21 @@ def _shapes_text(table: OpenTable, shapes: Sequence[BucketShape]) -> Iterator[st
                 place_text(table, shape.bucket.partition, shape.bucket.bucket),
                 f"{state}{mark}",
                 f"{shape.file_count:,}",
-                f"{shape.row_count:,}",
+                _rows_text(shape),
                 size_text(shape.size_bytes),
                 levels,
             )
         )
     yield from columns_text(rows, right=range(1, len(rows[0]) - 1))
+
+
+def _rows_text(shape: BucketShape) -> str:
+    """`1,000 (12 deleted in 1 file)`: of files that have deletion vectors."""
+    rows = f"{shape.row_count:,}"
+    if not shape.vector_count:
+        return rows
+    where = count_text(shape.vector_count, "file")
+    return f"{rows} ({shape.deleted_row_count:,} deleted in {where})"
 
 
 def columns_text(rows: Sequence[Sequence[str]], *, right: Collection[int] = ()) -> Iterator[str]:

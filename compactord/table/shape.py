@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -66,6 +67,7 @@ def table_shape(
         bucket_size_bytes_avg=float(sizes.mean()) if count else 0.0,
         avg_file_size_bytes_min=float(file_sizes.min()) if count else 0.0,
         size_amplification_max=_amplification(summaries) if has_runs else 0.0,
+        deleted_rows_ratio_max=_deleted_ratio(state, summaries),
         buckets_by_run_state=_bands(summaries, options.compaction_trigger, stop_trigger)
         if has_runs
         else {},
@@ -100,6 +102,22 @@ def _amplification(summaries: BucketSummaries) -> float:
     """(All runs but the oldest) / oldest, of the worst bucket."""
     oldest = summaries.oldest_run_bytes
     return float(((summaries.size_bytes - oldest) / np.maximum(1, oldest)).max(initial=0.0))
+
+
+def _deleted_ratio(state: TableState, summaries: BucketSummaries) -> float:
+    """Of the worst bucket. Vectors of files that are gone count, too: there are few."""
+    deleted: dict[BucketId, int] = defaultdict(int)
+    for entry in state.indexes.entries:
+        deleted[entry.bucket] += sum(vector.cardinality or 0 for vector in entry.vectors)
+    rows = {bucket: summaries.index.find(bucket) for bucket, count in deleted.items() if count}
+    return max(
+        (
+            min(1.0, deleted[bucket] / max(1, int(summaries.row_count[row])))
+            for bucket, row in rows.items()
+            if row is not None
+        ),
+        default=0.0,
+    )
 
 
 def _last_full_ms(summaries: BucketSummaries, options: CompactionOptions, ahead_ms: int) -> int:

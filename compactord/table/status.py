@@ -50,6 +50,7 @@ class TableInfo:
     `rewrite` is the last commit by somebody whose next one may fail because of a compaction.
 
     `readers_wait`: readers do not see rows before a compaction (`CompactionOptions.waiting_level`).
+    `maintenance` are the kinds that its options ask for (`MaintenanceOptions.asked`).
 
     `stop_trigger` is what its runs are measured against: where the table sets none,
     `alerts.stop_trigger_fallback` above its compaction trigger.
@@ -65,6 +66,7 @@ class TableInfo:
     warnings: tuple[str, ...] = ()
     rewrite: Rewrite | None = None
     readers_wait: bool = False
+    maintenance: tuple[str, ...] = ()
 
     @property
     def usual_kind(self) -> WorkKind:
@@ -76,7 +78,8 @@ class TableInfo:
 class TableShape:
     """The live files in numbers. Runs and bands are those of primary-key tables only.
 
-    `size_amplification_max` is (all runs but the oldest) / oldest of the worst bucket.
+    `size_amplification_max` is (all runs but the oldest) / oldest of the worst bucket,
+    `deleted_rows_ratio_max` the rows that deletion vectors delete / rows, as far as they are known.
     """
 
     snapshot_id: int = 0
@@ -95,6 +98,7 @@ class TableShape:
     bucket_size_bytes_avg: float = 0.0
     avg_file_size_bytes_min: float = 0.0
     size_amplification_max: float = 0.0
+    deleted_rows_ratio_max: float = 0.0
     buckets_by_run_state: Mapping[RunState, int] = field(default_factory=dict)
     # Of the worst bucket as its files tell it, 0 where one never had any.
     last_full_compaction_ms: int = 0

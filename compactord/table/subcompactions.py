@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from compactord.clock import Clock, local_ms
@@ -28,6 +29,7 @@ from compactord.model import (
 )
 from compactord.paimon import arrow, paths
 from compactord.paimon.data_file import DataFile, FileSource
+from compactord.paimon.deletion_vectors import NO_VECTORS, VectorRef
 from compactord.paimon.options.table_options import SortOrder
 from compactord.paimon.stats import ColumnStatsMode, stats_modes
 from compactord.paimon.types import DataField
@@ -60,14 +62,16 @@ def subcompactions(
     free_slots: int,
     worker: WorkerSpec,
     clock: Clock,
+    vectors: Mapping[str, VectorRef] = NO_VECTORS,
 ) -> tuple[Subcompaction, ...]:
     """The subcompactions of a decision in output order; none when it only changes levels.
 
     A rewrite of many bytes is cut into key ranges, at most one for each of `free_slots`; this reads
-    the footers of its inputs. `number` comes back in the outcomes. Raises `UnsupportedTable`
-    for an input that cannot be rewritten, before it is read.
+    the footers of its inputs. `number` comes back in the outcomes, `vectors` are the deletion
+    vectors of the bucket. Raises `UnsupportedTable` for an input that cannot be rewritten, before
+    it is read.
     """
-    inputs = _Inputs(table, table.bucket_folder(compaction.bucket))
+    inputs = _Inputs(table, table.bucket_folder(compaction.bucket), vectors)
     level = compaction.output_level if isinstance(compaction, MergeCompaction) else 0
     write = write_spec(table, inputs.folder, level, worker, clock)
     sources: list[MergeSpec | ConcatSpec] = []
@@ -110,7 +114,7 @@ def _merge_spec(
     match action:
         case Rewrite(sections=sections):
             pass
-        case Upgrade(file=file, changelog=True):
+        case Upgrade(file=file) if action.changelog or (action.marks and action.above):
             sections = (Section(runs=(SortedRun(level=file.level, files=(file,)),)),)
         case Upgrade():
             return None
@@ -128,6 +132,8 @@ def _merge_spec(
         drop_deletes=isinstance(action, Rewrite) and action.drop_deletes,
         looks_up=action.looks_up,
         above=tuple(tuple(inputs.file(file) for file in run.files) for run in action.above),
+        marks=action.marks,
+        finds_values=action.finds_values,
         key_range=KeyRange(),
         record_expire=table.options.compaction.record_expire,
         changelog=_changelog_spec(table, write, action) if action.changelog else None,
@@ -209,8 +215,9 @@ def _stats_modes(
 class _Inputs:
     """Input files of one compaction, and the older schemas that they have, each once."""
 
-    def __init__(self, table: OpenTable, folder: str) -> None:
+    def __init__(self, table: OpenTable, folder: str, vectors: Mapping[str, VectorRef]) -> None:
         self.folder = folder
+        self._vectors = vectors
         self._table = table
         self._older: dict[tuple[DataField, ...], int] = {}
 
@@ -240,6 +247,7 @@ class _Inputs:
             level=file.level,
             older_schema=self._older_schema(file),
             sequence_number=self._sequence_number(file),
+            vector=self._vectors.get(file.file_name),
         )
 
     def _older_schema(self, file: DataFile) -> int | None:

@@ -10,10 +10,12 @@
 
 Cases: pk (with pk-bigint, pk-string and pk-three), partial-update, sequence-groups, aggregation,
 changelog (of full compaction, with a row for each change), lookup (a minor compaction that looks up
-the keys of one level-0 file above) and lookup-small (a smaller one of neighbouring keys),
-altered (half of the files have an older schema), append, small, buckets (32 of them) and dynamic
-(as many dynamic ones) compare both sides; scan looks at reading a table's state, append-plan at
-planning very many small files, bucket-plan at planning very many buckets,
+the keys of one level-0 file above) and lookup-small (a smaller one of neighbouring keys), vectors
+and vectors-small (the same with deletion vectors, which mark what is found), vectors-append (files
+of which a third is deleted), altered (half of the files have an older schema), append, small,
+buckets (32 of them) and dynamic (as many dynamic ones) compare both sides; scan looks at reading a
+table's state, append-plan at planning very many small files, bucket-plan at planning very many
+buckets,
 kernel at the merge kernel, rewrite at one subcompaction beside its floor, start at whole commands,
 from the start of the process to its end. polls says how soon a thousand quiet tables in an object
 store are polled, catalogs how soon those of a REST server and a metastore are, and what a commit

@@ -91,11 +91,18 @@ def _subcompactions(path: Path, full: bool) -> list[Subcompaction]:
         zone=clock.time_zone,
     )
     worker = WorkerSpec(owner=this_process(), memory_bytes=MEMORY_BYTES, zone=clock.time_zone)
+    state = load_state(storage, ref)
     return [
         subcompaction
-        for plan in plan_state(table, load_state(storage, ref), context)
+        for plan in plan_state(table, state, context)
         for compaction in plan.compactions
         for subcompaction in subcompactions(
-            table, compaction, number=1, free_slots=1, worker=worker, clock=clock
+            table,
+            compaction,
+            number=1,
+            free_slots=1,
+            worker=worker,
+            clock=clock,
+            vectors=state.indexes.vectors(compaction.bucket),
         )
     ]

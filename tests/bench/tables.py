@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -46,7 +47,8 @@ class Shape:
     `nulls` is the percentage of nulls among the values; `options` are those of the table besides.
     Half of the commits of a table that `is_altered` have its older schema. Where there are `above`
     rows, these were committed and compacted first, with the keys from 0 on; each commit then has
-    distinct keys from `first_key` on, and a minor compaction is measured.
+    distinct keys from `first_key` on, and a minor compaction is measured. Vectors mark so many
+    percent of the rows of each file as `deleted`.
     """
 
     key: tuple[tuple[str, str], ...]
@@ -60,6 +62,7 @@ class Shape:
     is_altered: bool = False
     above: int = 0
     first_key: int = 0
+    deleted: int = 0
 
     @property
     def is_full(self) -> bool:
@@ -91,6 +94,9 @@ _LOOKUP = Shape(
     options={"changelog-producer": "lookup"},
 )
 
+_VECTORS = {"deletion-vectors.enabled": "true"}
+_APPEND = Shape(key=(("id", "BIGINT"),), commits=200, rows=20_000, keys=3_000_000, appends=True)
+
 _BUCKETS = Shape(key=_BIGINT, commits=5, rows=41_600, keys=3_000_000, buckets=32)
 
 SHAPES = {
@@ -118,10 +124,13 @@ SHAPES = {
     "changelog": replace(_PK, options={"changelog-producer": "full-compaction"}),
     "lookup": _LOOKUP,
     "lookup-small": replace(_LOOKUP, rows=20_000, keys=40_000, first_key=1_500_000),
-    "altered": replace(_WITH_NULLS, options=_PARTIAL_UPDATE, is_altered=True),
-    "append": Shape(
-        key=(("id", "BIGINT"),), commits=200, rows=20_000, keys=3_000_000, appends=True
+    "vectors": replace(_LOOKUP, options=_VECTORS),
+    "vectors-small": replace(
+        _LOOKUP, rows=5_000, keys=10_000, first_key=1_500_000, options=_VECTORS
     ),
+    "vectors-append": replace(_APPEND, commits=100, options=_VECTORS, deleted=30),
+    "altered": replace(_WITH_NULLS, options=_PARTIAL_UPDATE, is_altered=True),
+    "append": _APPEND,
     "small": Shape(key=_BIGINT, commits=5, rows=1_300, keys=3_000_000),
     "buckets": _BUCKETS,
     # The same table but that its writer puts new keys into any of the buckets.
@@ -154,6 +163,16 @@ def make_table(core: CorePeer, path: Path, shape: Shape) -> None:
         core.fill(path, commits=commits - older, **sizes, seed=8)
     else:
         core.fill(path, commits=commits, **sizes)
+    if shape.deleted:
+        chance = random.Random(shape.deleted)
+        counts = {file["file_name"]: file["row_count"] for file in core.files(path)}
+        core.delete_positions(
+            path,
+            {
+                name: sorted(chance.sample(range(rows), rows * shape.deleted // 100))
+                for name, rows in counts.items()
+            },
+        )
 
 
 def _alterations() -> list[dict[str, Any]]:

@@ -59,6 +59,15 @@ TARGETS: Mapping[str, tuple[Target, ...]] = {
         _at_most("read_share", 0.3),
         _MEMORY,
     ),
+    # The same with deletion vectors and without a changelog; of 5,000 neighbours.
+    "vectors": (_at_least("java_wall_ratio", 5.0), _MEMORY),
+    "vectors-small": (
+        _at_least("java_wall_ratio", 10.0),
+        _at_most("read_share", 0.2),
+        _MEMORY,
+    ),
+    # 100 files of 20,000 rows, 30 % of each deleted.
+    "vectors-append": (_at_least("java_wall_ratio", 4.0), _MEMORY),
     "altered": (_at_least("java_wall_ratio", 3.0), _MEMORY),
     "append": (_at_least("java_wall_ratio", 3.5), _MEMORY),
     "small": (_at_most("wall_s", 0.15), _MEMORY),

@@ -53,6 +53,19 @@ def test_both_sides_look_up_the_same_rows_and_tell_the_same_changes(tmp_path: Pa
     assert in_store["delayed_local_ratio"] > 1
 
 
+def test_both_sides_mark_the_same_rows_and_leave_the_same_ones_out(tmp_path: Path) -> None:
+    cases = bench(tmp_path / "figures.json", "vectors", "vectors-small", "vectors-append")
+    for found in cases.values():
+        assert found["same_rows_as_java"]
+        assert found["java_wall_ratio"] > 0
+    for name in ("vectors", "vectors-small"):
+        found = cases[name]
+        assert (found["rows_in"], found["rows_read_back"]) == (500, 3000)
+        assert 0 < found["read_share"] <= 1
+    found = cases["vectors-append"]
+    assert (found["rows_in"], found["rows_read_back"]) == (3000, 2100)
+
+
 def test_tables_of_all_shapes_are_made_half_of_them_with_an_older_schema_if_altered(
     tmp_path: Path,
 ) -> None:

@@ -8,11 +8,8 @@ import java.security.MessageDigest;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Iterator;
-import java.util.LinkedHashMap;
 import java.util.List;
-import java.util.Map;
 import java.util.UUID;
-import java.util.function.LongConsumer;
 
 import org.apache.paimon.Snapshot;
 import org.apache.paimon.append.AppendCompactCoordinator;
@@ -22,25 +19,18 @@ import org.apache.paimon.data.BinaryArray;
 import org.apache.paimon.data.BinaryRow;
 import org.apache.paimon.data.GenericRow;
 import org.apache.paimon.data.InternalRow;
-import org.apache.paimon.deletionvectors.Bitmap64DeletionVector;
-import org.apache.paimon.deletionvectors.BitmapDeletionVector;
-import org.apache.paimon.deletionvectors.DeletionVector;
-import org.apache.paimon.deletionvectors.DeletionVectorsIndexFile;
-import org.apache.paimon.deletionvectors.append.BaseAppendDeleteFileMaintainer;
 import org.apache.paimon.disk.IOManager;
 import org.apache.paimon.fs.FileIO;
 import org.apache.paimon.fs.Path;
 import org.apache.paimon.index.BucketAssigner;
 import org.apache.paimon.index.DeletionVectorMeta;
 import org.apache.paimon.index.HashBucketAssigner;
-import org.apache.paimon.index.IndexFileHandler;
 import org.apache.paimon.index.IndexFileMeta;
 import org.apache.paimon.index.SimpleHashBucketAssigner;
 import org.apache.paimon.io.CompactIncrement;
 import org.apache.paimon.io.DataFileMeta;
 import org.apache.paimon.io.DataIncrement;
 import org.apache.paimon.manifest.BucketEntry;
-import org.apache.paimon.manifest.FileKind;
 import org.apache.paimon.manifest.FileSource;
 import org.apache.paimon.manifest.IndexManifestEntry;
 import org.apache.paimon.manifest.ManifestEntry;
@@ -60,7 +50,6 @@ import org.apache.paimon.schema.SchemaManager;
 import org.apache.paimon.shade.jackson2.com.fasterxml.jackson.core.JsonGenerator;
 import org.apache.paimon.shade.jackson2.com.fasterxml.jackson.databind.JsonNode;
 import org.apache.paimon.shade.jackson2.com.fasterxml.jackson.databind.node.ArrayNode;
-import org.apache.paimon.shade.jackson2.com.fasterxml.jackson.databind.node.ObjectNode;
 import org.apache.paimon.stats.SimpleStats;
 import org.apache.paimon.table.BucketMode;
 import org.apache.paimon.table.FileStoreTable;
@@ -202,7 +191,7 @@ public class Oracle {
         return Rows.has(node, field) ? ((JsonNode) node.get(field)).asText() : null;
     }
 
-    private static String commitUser(JsonNode args) {
+    public static String commitUser(JsonNode args) {
         return Rows.has(args, "commit_user")
                 ? text(args, "commit_user")
                 : UUID.randomUUID().toString();
@@ -271,14 +260,14 @@ public class Oracle {
         }
     }
 
-    private static long identifier(JsonNode args) {
+    public static long identifier(JsonNode args) {
         return Rows.has(args, "identifier")
                 ? ((JsonNode) args.get("identifier")).asLong()
                 : Long.MAX_VALUE;
     }
 
     /** The id of the newest snapshot that the commit made, null if it made none. */
-    private static Long commit(
+    public static Long commit(
             FileStoreTable table, JsonNode args, TableCommitImpl commit, List messages)
             throws Exception {
         Long before = table.snapshotManager().latestSnapshotId();
@@ -516,8 +505,23 @@ public class Oracle {
     }
 
     private static Predicate predicate(PredicateBuilder builder, RowType type, JsonNode node) {
-        int column = type.getFieldIndex(((JsonNode) node.get(0)).asText());
         String op = ((JsonNode) node.get(1)).asText();
+        if (op.equals("any")) {
+            List terms = new ArrayList();
+            for (int i = 0; i < ((JsonNode) node.get(2)).size(); i++) {
+                terms.add(predicate(builder, type, (JsonNode) ((JsonNode) node.get(2)).get(i)));
+            }
+            return PredicateBuilder.or(terms);
+        }
+        int column = type.getFieldIndex(((JsonNode) node.get(0)).asText());
+        if (op.equals("in")) {
+            List values = new ArrayList();
+            for (int i = 0; i < ((JsonNode) node.get(2)).size(); i++) {
+                JsonNode each = (JsonNode) ((JsonNode) node.get(2)).get(i);
+                values.add(Rows.value(each, type.getTypeAt(column)));
+            }
+            return builder.in(column, values);
+        }
         if (op.equals("is_null")) {
             return builder.isNull(column);
         } else if (op.equals("is_not_null")) {
@@ -752,105 +756,6 @@ public class Oracle {
         out.writeEndArray();
         out.flush();
         return text.toString();
-    }
-
-    /** {file: [deleted positions]} of the latest snapshot. */
-    public String deletionVectors(String json) throws Exception {
-        IndexFileHandler handler = open(parse(json)).store().newIndexFileHandler();
-        ObjectNode result = Rows.MAPPER.createObjectNode();
-        Iterator entries =
-                handler.scan(DeletionVectorsIndexFile.DELETION_VECTORS_INDEX).iterator();
-        while (entries.hasNext()) {
-            Map vectors = handler.readAllDeletionVectors((IndexManifestEntry) entries.next());
-            Iterator files = vectors.entrySet().iterator();
-            while (files.hasNext()) {
-                Map.Entry file = (Map.Entry) files.next();
-                final ArrayNode positions = result.putArray((String) file.getKey());
-                ((DeletionVector) file.getValue())
-                        .forEachDeletedPosition(
-                                new LongConsumer() {
-                                    public void accept(long position) {
-                                        positions.add(position);
-                                    }
-                                });
-            }
-        }
-        return result.toString();
-    }
-
-    /** Marks rows of an append table as deleted: {"positions": {file: [position]}}, one commit. */
-    public Long deletePositions(String json) throws Exception {
-        JsonNode args = parse(json);
-        FileStoreTable table = open(args);
-        JsonNode deletions = (JsonNode) args.get("positions");
-        IndexFileHandler handler = table.store().newIndexFileHandler();
-        Snapshot latest = table.snapshotManager().latestSnapshot();
-        boolean unaware = table.bucketMode() == BucketMode.BUCKET_UNAWARE;
-        boolean wide = table.coreOptions().deletionVectorBitmap64();
-        // One index writer per bucket; where buckets are unknown, per partition.
-        Map maintainers = new LinkedHashMap();
-        Iterator entries = table.newSnapshotReader().readFileIterator();
-        while (entries.hasNext()) {
-            ManifestEntry entry = (ManifestEntry) entries.next();
-            String file = entry.file().fileName();
-            if (!Rows.has(deletions, file)) {
-                continue;
-            }
-            List key = new ArrayList();
-            key.add(entry.partition().copy());
-            key.add(Integer.valueOf(entry.bucket()));
-            if (!maintainers.containsKey(key)) {
-                maintainers.put(
-                        key,
-                        unaware
-                                ? (BaseAppendDeleteFileMaintainer)
-                                        BaseAppendDeleteFileMaintainer.forUnawareAppend(
-                                                handler, latest, entry.partition().copy())
-                                : (BaseAppendDeleteFileMaintainer)
-                                        BaseAppendDeleteFileMaintainer.forBucketedAppend(
-                                                handler,
-                                                latest,
-                                                entry.partition().copy(),
-                                                entry.bucket()));
-            }
-            DeletionVector vector =
-                    wide
-                            ? (DeletionVector) new Bitmap64DeletionVector()
-                            : (DeletionVector) new BitmapDeletionVector();
-            JsonNode positions = (JsonNode) deletions.get(file);
-            for (int i = 0; i < positions.size(); i++) {
-                vector.delete(((JsonNode) positions.get(i)).asLong());
-            }
-            ((BaseAppendDeleteFileMaintainer) maintainers.get(key))
-                    .notifyNewDeletionVector(file, vector);
-        }
-        List messages = new ArrayList();
-        Iterator buckets = maintainers.entrySet().iterator();
-        while (buckets.hasNext()) {
-            Map.Entry bucket = (Map.Entry) buckets.next();
-            List added = new ArrayList();
-            List deleted = new ArrayList();
-            Iterator indexes =
-                    ((BaseAppendDeleteFileMaintainer) bucket.getValue()).persist().iterator();
-            while (indexes.hasNext()) {
-                IndexManifestEntry index = (IndexManifestEntry) indexes.next();
-                (index.kind() == FileKind.ADD ? added : deleted).add(index.indexFile());
-            }
-            List empty = new ArrayList();
-            messages.add(
-                    new CommitMessageImpl(
-                            (BinaryRow) ((List) bucket.getKey()).get(0),
-                            ((Integer) ((List) bucket.getKey()).get(1)).intValue(),
-                            Integer.valueOf(table.coreOptions().bucket()),
-                            new DataIncrement(empty, empty, empty, added, deleted),
-                            CompactIncrement.emptyIncrement()));
-        }
-        TableCommitImpl commit = table.newCommit(commitUser(args));
-        try {
-            return commit(table, args, commit, messages);
-        } finally {
-            commit.close();
-        }
     }
 
     /** A copy-on-write DELETE: it found its files in one snapshot, and commits them by name now. */

@@ -251,7 +251,8 @@ class Judge:
         """All rows of a batch read, merged.
 
         `filter` holds (column, op, value) terms joined by and, pushed down and executed; op is
-        equal, not_equal, lt, le, gt, ge, is_null or is_not_null.
+        equal, not_equal, lt, le, gt, ge, is_null, is_not_null, in (a list of values) or any (a list
+        of terms joined by or, of any columns).
         """
         arguments = self._read_arguments(path, options, columns, filter)
         return [tuple(row) for row in lines(self._call("read", arguments))]
@@ -335,26 +336,55 @@ class Judge:
     def deletion_vectors(
         self, path: str | Path, *, options: Mapping[str, str] | None = None
     ) -> dict[str, list[int]]:
-        """Deleted positions by data file, of the latest snapshot."""
-        return self._ask("deletionVectors", {"path": str(path), "options": options})
+        """Deleted positions by data file, of the latest snapshot; the files need not be live."""
+        arguments = {"path": str(path), "options": options, **self._store}
+        return self._jvm.ask("Vectors", "deletionVectors", arguments)
 
     def delete_positions(
         self,
         path: str | Path,
         positions: Mapping[str, Sequence[int]],
         *,
+        rows: Iterable[Row] = (),
         options: Mapping[str, str] | None = None,
         commit_user: str | None = None,
     ) -> int | None:
-        """Mark rows of an append table as deleted by file name, in one commit."""
+        """Mark rows of an append table as deleted by file name, in one commit, as a DELETE.
+
+        With `rows`, which are appended in the same commit, as an UPDATE.
+        """
         arguments = {
             "path": str(path),
             "positions": {file: list(rows) for file, rows in positions.items()},
             "options": options,
             "commit_user": commit_user,
+            **self._store,
         }
-        snapshot = self._call("deletePositions", arguments)
+        appended = "\n".join(json.dumps(list(row)) for row in rows)
+        snapshot = self._jvm.call("Vectors", "deletePositions", arguments, appended)
         return None if snapshot is None else int(snapshot)
+
+    def add_vectors(
+        self,
+        path: Path,
+        vectors: Mapping[str, Sequence[int]],
+        *,
+        partition: Row = (),
+        bucket: int = 0,
+    ) -> None:
+        """Put an index file of a bucket beside those of the newest snapshot, in place.
+
+        No commit does this: the bucket may have two then, and vectors of files that are gone.
+        """
+        arguments = {
+            "path": str(path),
+            "vectors": {file: list(rows) for file, rows in vectors.items()},
+            "partition": list(partition),
+            "bucket": bucket,
+        }
+        manifest = self._jvm.call("Vectors", "manifestWithVectors", arguments)
+        newest = path / "snapshot" / f"snapshot-{max(self.snapshots(path))}"
+        newest.write_text(json.dumps(json.loads(newest.read_text()) | {"indexManifest": manifest}))
 
     def delete_files(
         self,

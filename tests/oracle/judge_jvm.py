@@ -41,6 +41,8 @@ JAVA_SOURCES = tuple(
         "WholeManifests",
         "LateRenames",
         "Oracle",
+        "Vectors",
+        "Upkeep",
         "Planner",
         "Casts",
     )

@@ -7,11 +7,21 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests.oracle.append_histories import run_append_history
 from tests.oracle.judge import Judge
-from tests.oracle.merging import lookup_options, producer_options, run_history
+from tests.oracle.merging import lookup_options, producer_options, run_history, vector_options
 
-# Tables without, with a changelog of full compactions, and those that look up take turns.
-OPTIONS = (lambda _: {}, producer_options, lookup_options)
+# Tables without, with a changelog of full compactions, those that look up, and those with deletion
+# vectors take turns, and append tables with these.
+OPTIONS = (lambda _: {}, producer_options, lookup_options, vector_options)
+
+
+def run(judge: Judge, path: Path, seed: int) -> None:
+    turn = seed % (len(OPTIONS) + 1)
+    if turn == len(OPTIONS):
+        run_append_history(judge, path, seed)
+    else:
+        run_history(judge, path, seed, OPTIONS[turn](seed))
 
 
 def main() -> int:
@@ -24,8 +34,7 @@ def main() -> int:
         for seed in range(asked.seed, asked.seed + asked.histories):
             with tempfile.TemporaryDirectory(prefix="compactord-") as folder:
                 try:
-                    options = OPTIONS[seed % len(OPTIONS)](seed)
-                    run_history(judge, Path(folder) / "db.db" / "t", seed, options)
+                    run(judge, Path(folder) / "db.db" / "t", seed)
                 except Exception as error:  # noqa: BLE001 - the other seeds go on
                     failed.append(seed)
                     print(f"seed {seed}: {type(error).__name__}: {error}"[:4000], flush=True)

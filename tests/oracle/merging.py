@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from compactord.kernels.aggregators import bitmaps64
-from compactord.kernels.aggregators.bitmap_containers import Container, Kind
-from compactord.kernels.aggregators.bitmaps import serialised
 from compactord.kernels.aggregators.bitmaps64 import Bitmap64
+from compactord.paimon.roaring import serialised
+from compactord.paimon.roaring_containers import Container, Kind
 from compactord.plan.table import Strategy
 from tests.oracle.differential import (
     LiveTable,
@@ -32,6 +32,7 @@ from tests.oracle.differential import (
 from tests.oracle.judge import Judge
 from tests.oracle.judge_jvm import JudgeError, Row, TypeName, Value
 from tests.oracle.samples import ATOMIC, EVERY_TYPE, not_null
+from tests.oracle.vectors import VECTORS, assert_same_vectors
 
 # Values that a sum or product of a few of them does not overflow, beside those that it does.
 SMALL: dict[str, list[Value]] = {
@@ -347,7 +348,8 @@ class MergeHistory:
             self.columns.insert(chance.randrange(len(self.columns) + 1), column)
         for column in self.columns:
             self.options |= {f"fields.{column.name}.{k}": v for k, v in column.options.items()}
-        self.options["num-sorted-run.compaction-trigger"] = str(chance.choice([2, 3, 5]))
+        trigger = str(chance.choice([2, 3, 5]))
+        self.options.setdefault("num-sorted-run.compaction-trigger", trigger)
         if self.looks_up and any(map(_is_told_anew, self.columns)):
             self.options.pop("changelog-producer.row-deduplicate", None)
         self.table = LiveTable(
@@ -496,6 +498,9 @@ class MergeHistory:
         """Write; whether to compact fully then, of each round."""
         for number in range(5 if self.looks_up else 3):
             self._forget_inserted()
+            if "deletion-vectors.bitmap64" in self.options:
+                # A vector keeps its kind.
+                self._alter("deletion-vectors.bitmap64", self.chance.choice(["true", "false"]))
             # What is looked up is on levels that minor compactions made, of us and of Java.
             for _ in range(self.chance.choice([0, 0, 1, 3]) if self.looks_up and number else 0):
                 self.write()
@@ -536,6 +541,8 @@ def compacted_alike(table: LiveTable, unordered: set[str], *, full: bool) -> boo
     if refusal:
         return False
     assert_same_changes(table, twin, unordered)
+    if "deletion-vectors.enabled" in table.options:
+        assert_same_vectors(table, twin)
     if not _by_size(table, twin, full=full):
         assert_same_records(table, twin, unordered)
         # Bounds of many small files say less than those of a large one: some are too long.
@@ -637,6 +644,7 @@ def looks_up(options: Mapping[str, str]) -> bool:
         options.get("changelog-producer") == "lookup"
         or options.get("merge-engine") == "first-row"
         or options.get("force-lookup") == "true"
+        or "deletion-vectors.enabled" in options
     )
 
 
@@ -670,6 +678,28 @@ def lookup_options(seed: int) -> dict[str, str]:
         options["changelog-producer"] = producer
     if chance.random() < 0.3:
         options["target-file-size"] = "2 kb"
+    return options
+
+
+def vector_options(seed: int) -> dict[str, str]:
+    """Options of a table with deletion vectors."""
+    chance = random.Random(f"vectors of {seed}")
+    options = VECTORS | {"num-levels": chance.choice(["2", "3", "6", "6", "6"])}
+    if chance.random() < 0.8:
+        # Files of like sizes stay on levels of their own, and rows above are marked.
+        options |= {"compaction.size-ratio": "-90", "num-sorted-run.compaction-trigger": "9"}
+    if chance.random() < 0.4:
+        options["merge-engine"] = "deduplicate"
+    options["deletion-vectors.bitmap64"] = chance.choice(["true", "false"])
+    producer = chance.choice(["none", "input", "lookup"])
+    if producer == "lookup":
+        options |= changelog_options(chance)
+    if producer != "none":
+        options["changelog-producer"] = producer
+    if chance.random() < 0.3:
+        options["target-file-size"] = "2 kb"
+    if chance.random() < 0.3:
+        options["bucket"] = "-1"
     return options
 
 

@@ -12,11 +12,12 @@ from compactord.plan.table import Strategy
 from tests.oracle.differential import LiveTable, compact
 from tests.oracle.judge import Judge
 from tests.oracle.judge_jvm import JudgeError, Row
-from tests.oracle.merging import lookup_options, producer_options, run_history
+from tests.oracle.merging import lookup_options, producer_options, run_history, vector_options
 
 SEEDS = range(40)
 CHANGELOG_SEEDS = range(1000, 1024)
 LOOKUP_SEEDS = range(2000, 2020)
+VECTOR_SEEDS = range(3000, 3010)
 LOOKUP = {"changelog-producer": "lookup"}
 FIRST_ROW = {"merge-engine": "first-row"}
 Change = tuple[str, int, int]
@@ -40,6 +41,13 @@ def test_random_tables_that_look_up_have_the_rows_and_tell_the_changes_of_java(
     judge: Judge, tmp_path: Path, seed: int
 ) -> None:
     run_history(judge, tmp_path / "db.db" / "t", seed, lookup_options(seed))
+
+
+@pytest.mark.parametrize("seed", VECTOR_SEEDS)
+def test_random_tables_with_vectors_have_the_rows_and_tell_the_changes_of_java(
+    judge: Judge, tmp_path: Path, seed: int
+) -> None:
+    run_history(judge, tmp_path / "db.db" / "t", seed, vector_options(seed))
 
 
 @dataclass(frozen=True, kw_only=True)

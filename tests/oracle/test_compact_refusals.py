@@ -29,10 +29,6 @@ class Refused:
 
 APPEND = {"bucket": "-1"}
 CASES: dict[str, Refused] = {
-    "deletion-vectors": Refused("deletion-vectors.enabled", {"deletion-vectors.enabled": "true"}),
-    "deletion-vectors-append": Refused(
-        "deletion-vectors.enabled", {**APPEND, "deletion-vectors.enabled": "true"}, key=()
-    ),
     "postponed-buckets": Refused("bucket=-2", {"bucket": "-2"}, is_filled=False),
     "orc": Refused("file.format=orc", {"file.format": "orc"}, is_filled=False),
     "avro": Refused("file.format=avro", {"file.format": "avro"}),

@@ -102,6 +102,8 @@ def everything(judge: Judge, path: Path) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for kind, option in (("snapshot", "scan.snapshot-id"), ("tag", "scan.tag-name")):
         for file in sorted((path / kind).glob(f"{kind}-*")):
+            if file.is_dir():
+                continue
             name = file.name.removeprefix(f"{kind}-")
             found[f"{kind} {name}"] = canonical(judge.read(path, options={option: name}))
     for folder in sorted((path / "branch").glob("branch-*")):

@@ -274,6 +274,30 @@ def test_append_files_are_packed_and_deletions_applied(judge: Judge, append_tabl
     assert judge.deletion_vectors(append_table) == {}
 
 
+def test_an_update_deletes_and_appends_in_one_commit(judge: Judge, append_table: Path) -> None:
+    judge.write(append_table, [("a", 1), ("a", 2), ("a", 3)])
+    [file] = judge.files(append_table)
+    assert judge.delete_positions(append_table, {file["file_name"]: [0, 2]}, rows=[("a", 7)])
+    assert sorted(judge.read(append_table)) == [("a", 2), ("a", 7)]
+    snapshot = judge.snapshot(append_table)
+    assert snapshot is not None
+    assert (snapshot["id"], snapshot["commitKind"], snapshot["operation"]) == (
+        2,
+        "OVERWRITE",
+        "UPDATE",
+    )
+
+
+def test_of_two_vectors_of_a_file_the_later_counts(judge: Judge, append_table: Path) -> None:
+    judge.write(append_table, [("a", 1), ("a", 2), ("a", 3)])
+    [file] = judge.files(append_table)
+    judge.delete_positions(append_table, {file["file_name"]: [0]})
+    judge.add_vectors(append_table, {file["file_name"]: [1], "gone": [5]}, partition=["a"])
+    assert judge.deletion_vectors(append_table) == {file["file_name"]: [1], "gone": [5]}
+    assert len(judge.index_files(append_table)) == 2
+    assert sorted(judge.read(append_table)) == [("a", 1), ("a", 3)]
+
+
 def test_manifests_and_their_entries(judge: Judge, table: Path) -> None:
     for value in "ab":
         judge.write(table, [(1, value)])

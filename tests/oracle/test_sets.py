@@ -11,7 +11,7 @@ from typing import TypeAlias
 import pytest
 
 from compactord.kernels.aggregators import bitmaps64, sketches
-from compactord.kernels.aggregators.bitmap_containers import Kind
+from compactord.paimon.roaring_containers import Kind
 from tests.oracle.judge import Judge
 
 PROGRAM = Path(__file__).with_name("Sets.java")

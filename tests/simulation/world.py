@@ -15,7 +15,7 @@ from datetime import timezone
 
 from compactord.clock import WallTime
 from compactord.commit.changes import LossOutcome
-from compactord.config.choices import Mode, SnapshotExpiry
+from compactord.config.choices import MaintenanceRule, Mode
 from compactord.config.model import Backoff, Retry
 from compactord.config.policy import TablePolicy
 from compactord.errors import CommitGaveUp, CompactordError, FormatError, StorageError
@@ -112,7 +112,10 @@ def policy(**settings: object) -> TablePolicy:
         "append_wait_ms": None,
         "quiet_for_ms": 0,
         "pick": PickRule.RELEASE_2_1,
-        "expire_snapshots": SnapshotExpiry.FROM_TABLE,
+        "expire_snapshots": MaintenanceRule.FROM_TABLE,
+        "expire_consumers": MaintenanceRule.FROM_TABLE,
+        "expire_tags": MaintenanceRule.FROM_TABLE,
+        "mark_done": MaintenanceRule.FROM_TABLE,
         "options": {},
     }
     return TablePolicy(**{**values, **settings})  # type: ignore[arg-type]

@@ -203,7 +203,6 @@ class _Process:
             upgraded=(),
             outputs=(Output(DATA, merged),),
             files_above=frozenset(),
-            index_entries=(),
         )
 
     def _note(self, snapshot_id: int, kind: CommitKind, user: str) -> None:

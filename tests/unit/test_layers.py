@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent.parent
 PACKAGE = ROOT / "compactord"
-FOUNDATION = {"errors", "clock", "ids", "redaction", "references"}
+FOUNDATION = {"errors", "clock", "ids", "redaction", "references", "reasons"}
 
 
 def _table() -> dict[str, str]:

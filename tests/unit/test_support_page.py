@@ -17,6 +17,7 @@ from compactord.paimon.support import (
     REFUSED_OPTIONS,
     REFUSED_TYPES,
     REFUSED_WHERE_KEYS_MOVE,
+    SERVED_KEY_INDEXES,
     RefusedOption,
 )
 
@@ -73,6 +74,11 @@ def compatibility_table() -> str:
             "as Java",
             "`true` with `full-compaction`, but for `deduplicate` without `sequence.field`",
         ),
+        (
+            "Deletion vectors",
+            "`deletion-vectors.enabled`, with and without primary keys, of 32 and 64 bits",
+            "with `first-row` or `full-compaction`; vectors that exist while the option is off",
+        ),
         ("File formats", _code(FORMATS), "all others, also per level"),
         *(
             (f"Compression of `{each.name}` files", _code(each.codecs), "all others")
@@ -91,7 +97,11 @@ def compatibility_table() -> str:
             "time fields of other types, or none",
         ),
         ("File indexes", "", "`file-index.<type>.columns`"),
-        ("Primary-key indexes", "", "`pk-<index>.index.columns` and other `pk-<index>.*`"),
+        (
+            "Primary-key indexes",
+            f"{_code(SERVED_KEY_INDEXES)}: dropped where a level changes, built again by Java",
+            "other `pk-<index>.*`",
+        ),
         ("Shredded maps", "", "`fields.<column>.map.storage-layout`"),
         *((f"`{each.name}.*`", *_options(each)) for each in FORMATS.values()),
         ("External paths", "", "`data-file.external-paths` with a strategy"),

@@ -7,6 +7,7 @@ or above all rows that were skipped. Otherwise the row group is read without it.
 
 Key columns are decoded first, then all columns of the pages with a row that was found. Where most
 bytes would be read anyway, by what was found last, all columns are read at once, as a merge does.
+Of a layout that has the keys only, nothing is read twice.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import pyarrow as pa
 
 from compactord.formats.finding import Finder, Hits, SkippedError, SortedRows, list_of
 from compactord.formats.keyrange import FLOATS
-from compactord.formats.layout import Layout, file_layout
+from compactord.formats.layout import Layout
 from compactord.formats.opening import reading
 from compactord.formats.parquet import NAME
 from compactord.formats.parquet.group_pages import joined, page_bounds, ranges_with
@@ -74,7 +75,8 @@ class ParquetFinder(Finder):
         self._layout = layout
         keys = layout.key_fields
         self._names = [field.name for field in keys]
-        self._of_keys = file_layout(keys, keys, layout.dictionaries & {*self._names})
+        self._of_keys = layout.of_keys
+        self._has_values = layout.row_names != self._of_keys.row_names
         first = keys[0].type
         assert isinstance(first, AtomicType), "keys are not nested"
         # Bounds of floats may leave out NaN.
@@ -82,6 +84,8 @@ class ParquetFinder(Finder):
         column = None if self._first_type is None else keys[0]
         self._groups = row_groups(opened.footer.arrow, column, opened.file.path)
         self._number = 0
+        # The number of the row group's first row.
+        self._first_row = 0
         self._group: _Group | None = None
         # Keys of the last step that are not above the row group; share of pages that had a hit.
         self._passed = 0
@@ -91,7 +95,7 @@ class ParquetFinder(Finder):
     def read_bytes(self) -> int:
         return round(self._opened.read_bytes)
 
-    def find(self, keys: pa.RecordBatch) -> Found:
+    def find(self, keys: pa.RecordBatch) -> tuple[Found, Int64s]:
         with reading(self._opened.file.path, NAME):
             return list_of(self._hits(keys))
 
@@ -113,7 +117,9 @@ class ParquetFinder(Finder):
             while rows and place < end:
                 part = keys.slice(place, min(end - place, _KEYS_AT_ONCE))
                 for hits in self._in_group(part, rows):
-                    yield hits._replace(places=hits.places + place)
+                    yield hits._replace(
+                        places=hits.places + place, positions=hits.positions + self._first_row
+                    )
                 place += self._passed
                 if self._passed < part.num_rows:
                     break
@@ -121,6 +127,7 @@ class ParquetFinder(Finder):
                 return
             self._leave()
             self._number += 1
+            self._first_row += rows
 
     def _leave(self) -> None:
         group, self._group = self._group, None
@@ -181,7 +188,7 @@ class ParquetFinder(Finder):
         if not ranges or keys.page_of(ranges[0][0]) > keys.page_of(group.row) + 1:
             return False
         of_keys = self._pages(group, ranges, self._of_keys).size_bytes
-        chosen = self._pages(group, ranges, self._layout).size_bytes
+        chosen = self._pages(group, ranges, self._layout).size_bytes if self._has_values else 0
         span = [(ranges[0][0], ranges[-1][1])]
         most = self._pages(group, span, self._layout).size_bytes * _MOST_SHARE
         return of_keys + chosen * self._share > most
@@ -189,20 +196,24 @@ class ParquetFinder(Finder):
     def _selected(self, group: _Group, keys: pa.RecordBatch, ranges: RowRanges) -> Iterator[Hits]:
         group.leave()
         with closing(self._rows(group, ranges, self._of_keys)) as seen:
-            found = [(each.places, each.rows + each.row) for each in seen.hits(keys)]
+            found = [(each.places, each.positions) for each in seen.hits(keys)]
         group.row, self._passed = seen.row, seen.passed
         read = sum(max(0, min(end, seen.read_to) - start) for start, end in ranges)
         if not found:
             self._share = 0.0
             return
         places, rows = (np.concatenate(each) for each in zip(*found, strict=True))
+        if not self._has_values:
+            yield Hits(places, places, rows, keys.select(self._names))
+            return
         chosen = group.ranges_of(rows)
         self._share = _count(chosen) / read
         of_chosen = self._pages(group, chosen, self._layout)
         for row, batch in self._opened.rows(of_chosen, self._layout):
             first, end = np.searchsorted(rows, (row, row + batch.num_rows))
             if first < end:
-                yield Hits(places[first:end], rows[first:end] - row, row, batch)
+                those = rows[first:end]
+                yield Hits(places[first:end], those - row, those, batch)
 
     def _streamed(self, group: _Group, keys: pa.RecordBatch, start: int) -> Iterator[Hits]:
         if group.stream is None or start > group.stream.read_to:
@@ -210,7 +221,7 @@ class ParquetFinder(Finder):
             group.stream = self._rows(group, [(start, group.rows)], self._layout)
         stream, before, found = group.stream, max(group.row, start), [np.empty(0, np.int64)]
         for hits in stream.hits(keys):
-            found.append(hits.rows + hits.row)
+            found.append(hits.positions)
             yield hits
         group.row, self._passed = stream.row, stream.passed
         if group.bounds:

@@ -16,7 +16,7 @@ from typing import TypeAlias
 import numpy as np
 
 from compactord.kernels.aggregators.base import FoldedBytes
-from compactord.kernels.aggregators.bitmap_containers import (
+from compactord.paimon.roaring_containers import (
     Container,
     Kind,
     container_body,

@@ -17,8 +17,11 @@ from compactord.paimon.merge_rules import MergeRules
 # What makes the function of an engine from the rules of a table.
 MergeFunctions: TypeAlias = Mapping[str, Callable[[MergeRules], MergeFunction]]
 
+# The engine that keeps the last record of each key.
+LAST_RECORD = "deduplicate"
+
 MERGE_FUNCTIONS: MergeFunctions = {
-    "deduplicate": lambda _: Deduplicate(),
+    LAST_RECORD: lambda _: Deduplicate(),
     "partial-update": PartialUpdate,
     "aggregation": Aggregation,
     FIRST_ROW: lambda _: FirstRow(),

@@ -1,7 +1,6 @@
 """Index manifests: the complete list of index files of a snapshot.
 
-Their contents are not interpreted here. An entry is compared by its canonical bytes: a compaction
-is safe only while the deletion vectors of its bucket are what they were when it was planned.
+A commit that changes deletion vectors writes a new one and carries all other entries as they are.
 HASH indexes say which keys of a dynamic bucket are known; no compaction changes or depends on them.
 Sources: manifest/{IndexManifestEntry,IndexManifestFile,IndexManifestEntrySerializer}.java.
 """
@@ -9,19 +8,25 @@ Sources: manifest/{IndexManifestEntry,IndexManifestFile,IndexManifestEntrySerial
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+import struct
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from compactord.errors import FormatError, UnsupportedTable
 from compactord.paimon import paths
+from compactord.paimon.avro.codecs import Codec
 from compactord.paimon.avro.container import (
+    AvroSchema,
     Container,
+    ContainerWriter,
+    decode_record,
     decode_with_bytes,
     encode_record,
     open_container,
 )
 from compactord.paimon.data_file import BucketId, EntryKind
+from compactord.paimon.deletion_vectors import INDEX_TYPE
 from compactord.paimon.manifest.foreign import has_unknown_values, unknown_columns
 from compactord.paimon.manifest.schemas import (
     INDEX_MANIFEST,
@@ -32,6 +37,11 @@ from compactord.paimon.manifest.schemas import (
 from compactord.storage.base import Storage
 
 HASH_INDEX = "HASH"
+# Of one column of a primary-key table, for all files of one level of a bucket.
+SORTED_INDEXES = ("bitmap", "btree")
+# Version and level, before the names and row counts of the files.
+_SOURCES = struct.Struct(">ii")
+_SOURCES_VERSION = 1
 
 
 def _sized(longest: int) -> bytes:
@@ -49,13 +59,32 @@ _HASH_ENTRY = re.compile(
 )
 
 
+class VectorRange(NamedTuple):
+    """The vector of a data file in an index file, as `deletion_vectors.VectorRef` has it."""
+
+    data_file: str
+    offset: int
+    length: int
+    cardinality: int | None
+
+
+class VectorsFile(NamedTuple):
+    """A new index file of deletion vectors, which are in the order of the file."""
+
+    bucket: BucketId
+    file_name: str
+    file_size: int
+    vectors: tuple[VectorRange, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexEntry:
     """One index file. `canonical` is the whole entry encoded in the schema of release 2.0.0.
 
     Two entries are the same when their canonical bytes are. An entry with values in columns of
-    newer releases has its own encoding behind that. `data_files` are the names of those for which
-    a file of deletion vectors has one; `external_path` is set where the file is elsewhere.
+    newer releases has its own encoding behind that. `vectors` are those of an index file of
+    deletion vectors; `level` is that of the files which a sorted index covers; `external_path` is
+    set where the file is elsewhere.
     """
 
     bucket: BucketId
@@ -64,8 +93,16 @@ class IndexEntry:
     file_size: int
     row_count: int
     canonical: bytes
-    data_files: tuple[str, ...] = ()
+    vectors: tuple[VectorRange, ...] = ()
+    level: int | None = None
     external_path: str | None = None
+
+    def is_served(self, *, has_vectors: bool) -> bool:
+        """Whether a compaction knows what to do with it, in a table with deletion vectors or not.
+
+        Java has sorted indexes in tables with vectors only.
+        """
+        return self.index_type == INDEX_TYPE or (has_vectors and self.level is not None)
 
 
 def read_index_entries(storage: Storage, location: str, name: str) -> tuple[IndexEntry, ...]:
@@ -98,6 +135,84 @@ def read_entries_but_hash(storage: Storage, location: str, name: str) -> tuple[I
     return tuple(entry for entry in entries if entry.index_type != HASH_INDEX)
 
 
+def with_vectors_files(
+    storage: Storage,
+    location: str,
+    name: str | None,
+    *,
+    without: Collection[str],
+    added: Sequence[VectorsFile],
+    codec: Codec,
+) -> bytes:
+    """The index manifest `name` (None: an empty one) with other index files of deletion vectors.
+
+    `without` are the names of index files that go, of any type. All other entries are carried.
+    Raises what `read_index_entries` raises, and `UnsupportedTable` where entries have columns of a
+    newer release that cannot be written beside ours.
+    """
+    path = paths.manifest_path(location, name or "")
+    schema, kept = INDEX_MANIFEST, []
+    if name is not None:
+        container = _opened(storage.read(path), path)
+        records = [
+            (record, data)
+            for record, data in container.encoded_records()
+            if record["_FILE_NAME"] not in without
+        ]
+        schema = _schema_for(container, [record for record, _ in records])
+        is_same = plain_of(schema) == plain_of(container.schema)
+        kept = [data if is_same else encode_record(schema, record) for record, data in records]
+    writer = ContainerWriter(schema, codec)
+    for data in (*kept, *(_encoded(file, schema, location, path) for file in added)):
+        writer.append(data)
+    return writer.finish()
+
+
+def _schema_for(container: Container, records: Iterable[Mapping[str, Any]]) -> AvroSchema:
+    """Ours, or that of the file if its records have values in columns that ours lacks."""
+    known = plain_of(INDEX_MANIFEST)
+    is_foreign = any(unknown_columns(plain_of(container.schema), known)) and any(
+        has_unknown_values(record, known) for record in records
+    )
+    return container.schema if is_foreign else INDEX_MANIFEST
+
+
+def _encoded(file: VectorsFile, schema: AvroSchema, location: str, path: str) -> bytes:
+    record = {
+        "_VERSION": INDEX_MANIFEST_VERSION,
+        "_KIND": int(EntryKind.ADD),
+        "_PARTITION": file.bucket.partition,
+        "_BUCKET": file.bucket.bucket,
+        "_INDEX_TYPE": INDEX_TYPE,
+        "_FILE_NAME": file.file_name,
+        "_FILE_SIZE": file.file_size,
+        "_ROW_COUNT": len(file.vectors),
+        "_DELETIONS_VECTORS_RANGES": [
+            {
+                "f0": vector.data_file,
+                "f1": vector.offset,
+                "f2": vector.length,
+                "_CARDINALITY": vector.cardinality,
+            }
+            for vector in file.vectors
+        ],
+        "_EXTERNAL_PATH": None,
+        "_GLOBAL_INDEX": None,
+    }
+    if schema is INDEX_MANIFEST:
+        return encode_record(schema, record)
+    try:
+        data = encode_record(schema, record)
+        is_whole = _entry(decode_record(schema, data, path), location, path, foreign=b"") == _entry(
+            record, location, path, foreign=b""
+        )
+    except (ValueError, TypeError, KeyError) as error:
+        raise UnsupportedTable(location, [f"{path} needs values of columns: {error}"]) from error
+    if not is_whole:
+        raise UnsupportedTable(location, [f"{path} lacks columns that are needed beside its own"])
+    return data
+
+
 def _opened(data: bytes, path: str) -> Container:
     container = open_container(data, path)
     require_readable(container.schema, INDEX_MANIFEST, path)
@@ -126,10 +241,25 @@ def _entry(record: Mapping[str, Any], location: str, path: str, *, foreign: byte
         file_size=record["_FILE_SIZE"],
         row_count=record["_ROW_COUNT"],
         canonical=encode_record(INDEX_MANIFEST, record) + foreign,
-        data_files=tuple(
-            paths.checked_name(vector["f0"], path)
+        vectors=tuple(
+            VectorRange(
+                paths.checked_name(vector["f0"], path),
+                vector["f1"],
+                vector["f2"],
+                vector.get("_CARDINALITY"),
+            )
             for vector in record.get("_DELETIONS_VECTORS_RANGES") or ()
             if vector is not None
         ),
+        level=_level(record),
         external_path=record.get("_EXTERNAL_PATH"),
     )
+
+
+def _level(record: Mapping[str, Any]) -> int | None:
+    """Of the files of a sorted index (index/pk/PrimaryKeyIndexSourceMeta.java); None: not known."""
+    sources = (record.get("_GLOBAL_INDEX") or {}).get("_SOURCE_META") or b""
+    if record["_INDEX_TYPE"] not in SORTED_INDEXES or len(sources) < _SOURCES.size:
+        return None
+    version, level = _SOURCES.unpack_from(sources)
+    return level if version == _SOURCES_VERSION else None

@@ -266,7 +266,7 @@ commit.force-create-snapshot Boolean b
 deletion-vectors.enabled Boolean a
 deletion-vectors.modifiable Boolean c
 deletion-vector.index-file.target-size MemorySize a
-deletion-vectors.merge-on-read Boolean c
+deletion-vectors.merge-on-read Boolean a
 deletion-vectors.bitmap64 Boolean a
 delete.force-produce-changelog Boolean c
 sort-compaction.range-strategy enum(SIZE,QUANTITY) c
@@ -364,8 +364,8 @@ vector.target-file-size MemorySize c
 vector-search.distribute.enabled Boolean c
 vector-search.lateral-join.batch-size Integer c
 pk-vector.index.columns String d
-pk-btree.index.columns String d
-pk-bitmap.index.columns String d
+pk-btree.index.columns String b
+pk-bitmap.index.columns String b
 pk-full-text.index.columns String d
 pk-clustering-override Boolean d
 """
@@ -392,6 +392,9 @@ _PATTERNS = (
     (r"(commit|tag)\.callback\..+\.param", "String", "c"),
     (r"case-sensitive|allow-upper-case|lock\.enabled", "Boolean", "b"),
     (r"lock\.type", "String", "b"),
+    # Flink's own, which say what becomes of a table.
+    (r"partition\.(idle-time-to-done|time-interval)", "Duration", "b"),
+    (r"partition\.mark-done-action\.mode", "String", "b"),
     # Written by catalogs and engines beside the options proper.
     (r"owner|provider|connector", "String", "c"),
 )

@@ -25,12 +25,17 @@ class LookupOptions:
 
     `changelog`: what changes is written. `upgrades`: a file of level 0 may go to a middle level as
     it is, since its records replace those above; with `ignores_deletes` none that may have some.
+    `is_one_record`: the state of a key is one of its records, so that merging it once more with
+    what it was made of makes no difference. `marks` and `finds_values`: as in `Rewrite`.
     `wait_ms`: how long files may be on level 0 where nothing else picks them (None: not at all).
     `readers_wait`: they do not see level 0.
     """
 
     changelog: bool
     upgrades: bool
+    is_one_record: bool
+    marks: bool
+    finds_values: bool
     ignores_deletes: bool
     wait_ms: int | None
     readers_wait: bool
@@ -44,22 +49,40 @@ def discovery_interval_ms(texts: OptionTexts) -> int:
 
 
 def lookup_options(
-    texts: OptionTexts, *, trigger: int, tells: bool, is_first_row: bool, upgrades: bool
+    texts: OptionTexts,
+    *,
+    trigger: int,
+    tells: bool,
+    is_first_row: bool,
+    is_newest: bool,
+    orders: bool,
+    has_vectors: bool,
 ) -> LookupOptions | None:
-    """None: nothing is looked up. `tells` and `upgrades`: as `LookupOptions` has them."""
+    """None: nothing is looked up.
+
+    `tells`: changes are written. `is_newest`: a key's state is its newest record, by sequence
+    fields if it `orders` records by these. `has_vectors`: what is replaced above is marked.
+    """
     forced = texts.read("force-lookup", option_values.boolean, False)
     mode = texts.read(
         "lookup-compact", option_values.enumeration(LookupCompact), LookupCompact.RADICAL
     )
     longest = texts.read("lookup-compact.max-interval", option_values.integer, 2 * trigger)
-    if not (tells or forced or is_first_row):
+    merges_on_read = texts.read("deletion-vectors.merge-on-read", option_values.boolean, False)
+    ignores_deletes = texts.read("ignore-delete", option_values.boolean, False)
+    if not (tells or forced or is_first_row or has_vectors):
         return None
+    upgrades = is_newest and not orders
     # Java counts calls of the planner, of which a table without new rows has none.
     wait_ms = max(trigger, longest) * discovery_interval_ms(texts)
     return LookupOptions(
         changelog=tells,
         upgrades=upgrades,
-        ignores_deletes=texts.read("ignore-delete", option_values.boolean, False),
+        is_one_record=is_newest or is_first_row,
+        marks=has_vectors,
+        # Where a delete is ignored, the row that it would have deleted is marked and goes on.
+        finds_values=not has_vectors or tells or not upgrades or ignores_deletes,
+        ignores_deletes=ignores_deletes,
         wait_ms=wait_ms if mode is LookupCompact.GENTLE else None,
-        readers_wait=tells or is_first_row,
+        readers_wait=tells or is_first_row or (has_vectors and not merges_on_read),
     )

@@ -14,8 +14,10 @@ from compactord.paimon.options import values as option_values
 from compactord.paimon.options.catalogue import LEVELS_MAX
 from compactord.paimon.options.file_options import FileOptions, changelog_rule, file_options
 from compactord.paimon.options.lookup import LookupOptions, discovery_interval_ms, lookup_options
+from compactord.paimon.options.maintenance import MaintenanceOptions, maintenance_options
 from compactord.paimon.options.merge import merge_rules
 from compactord.paimon.options.texts import OptionTexts
+from compactord.paimon.options.vectors import VectorOptions, vector_options
 from compactord.paimon.schema import TableSchema
 
 
@@ -80,6 +82,8 @@ class CompactionOptions:
     min_file_num: int
     file_num_limit: int
     open_file_cost: int
+    # Files without keys are rewritten from this share of deleted rows on.
+    delete_ratio: float = 0.2
     record_expire: RecordExpire | None = None
     # A compaction into the highest level writes what it changes above that level.
     full_changelog: bool = False
@@ -125,6 +129,8 @@ class CommitOptions:
     sequence_init: SequenceInit
     # Readers assume that a COMPACT commit is full if its identifier is a multiple of this.
     full_compaction_delta_commits: int | None
+    # None: the table has no deletion vectors.
+    vectors: VectorOptions | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,6 +174,7 @@ class TableOptions:
     compaction: CompactionOptions
     commit: CommitOptions
     expire: ExpireOptions
+    maintenance: MaintenanceOptions
     files: FileOptions
     changelog: ChangelogRule
     # Streaming readers see what an overwrite changes, too.
@@ -194,6 +201,9 @@ def parse_options(schema: TableSchema, overrides: Mapping[str, str] | None = Non
     producer = texts.read(
         "changelog-producer", option_values.enumeration(ChangelogProducer), ChangelogProducer.NONE
     )
+    has_key = bool(schema.primary_keys)
+    # Files of dynamic buckets have the number -1, too.
+    vectors = vector_options(texts, has_buckets=has_key or bucket != -1)
     return TableOptions(
         bucket=bucket,
         bucket_key=_bucket_key(texts, schema),
@@ -216,17 +226,20 @@ def parse_options(schema: TableSchema, overrides: Mapping[str, str] | None = Non
             texts,
             trigger,
             producer,
-            has_key=bool(schema.primary_keys),
+            has_key=has_key,
             lookup=lookup_options(
                 texts,
                 trigger=trigger,
                 tells=producer is ChangelogProducer.LOOKUP,
                 is_first_row=engine is MergeEngine.FIRST_ROW,
-                upgrades=engine is MergeEngine.DEDUPLICATE and not sequence_fields,
+                is_newest=engine is MergeEngine.DEDUPLICATE,
+                orders=bool(sequence_fields),
+                has_vectors=has_key and vectors is not None,
             ),
         ),
-        commit=_commit(texts),
+        commit=_commit(texts, vectors),
         expire=_expire(texts),
+        maintenance=maintenance_options(texts, has_partitions=bool(schema.partition_keys)),
         files=file_options(texts),
         changelog=changelog_rule(texts, [field.name for field in schema.fields]),
         streams_overwrites=texts.read("streaming-read-overwrite", option_values.boolean, False),
@@ -276,6 +289,7 @@ def _compaction(
         min_file_num=texts.read("compaction.min.file-num", integer, 5),
         file_num_limit=texts.read("compaction.file-num-limit", integer, 100_000),
         open_file_cost=texts.read("source.split.open-file-cost", size, 4 * _MIB),
+        delete_ratio=texts.read("compaction.delete-ratio-threshold", option_values.double, 0.2),
         record_expire=_record_expire(texts) if has_key else None,
         full_changelog=full_changelog,
         # Its own rewriter wins: what is not on the highest level is then no whole state.
@@ -298,7 +312,7 @@ def _delta_commits(texts: OptionTexts, default: int) -> int | None:
     return None if found < 0 else max(found, 1)
 
 
-def _commit(texts: OptionTexts) -> CommitOptions:
+def _commit(texts: OptionTexts, vectors: VectorOptions | None) -> CommitOptions:
     integer, size, duration = (
         option_values.integer,
         option_values.memory_size,
@@ -335,6 +349,7 @@ def _commit(texts: OptionTexts) -> CommitOptions:
         # Readers divide by it, whatever its sign.
         full_compaction_delta_commits=abs(texts.read("full-compaction.delta-commits", integer, 0))
         or None,
+        vectors=vectors,
     )
 
 

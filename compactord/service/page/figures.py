@@ -6,7 +6,8 @@ from urllib.parse import quote
 
 from compactord.clock import age_text as age_text
 from compactord.clock import iso_text as iso_text
-from compactord.model import CompactReason, TableName, WorkKind
+from compactord.model import TableName, WorkKind
+from compactord.reasons import CompactReason
 from compactord.scheduler.status import PriorityClass
 from compactord.service.page.markup import Markup, element, join
 from compactord.service.page.need import attempt_text
@@ -21,10 +22,12 @@ _REASONS = {
     CompactReason.RUN_COUNT: "more sorted runs than the compaction trigger allows",
     CompactReason.FORCED_LEVEL_0: "the table's options, or readers, require an empty level 0",
     CompactReason.DELTA_COMMITS: "the table allows no more commits since the last full compaction",
-    CompactReason.LOOKUP_BEGINS: "levels above 0 are from before the table looked keys up",
+    CompactReason.LOOKUP_BEGINS: "levels above 0 are from before the table looked keys up, or "
+    "marked rows as deleted",
     CompactReason.FULL: "a full compaction was requested",
     CompactReason.FORCED_REWRITE: "every file is to be rewritten",
     CompactReason.EXPIRED_RECORDS: "files on the highest level have records that have expired",
+    CompactReason.DELETED_ROWS: "files have rows that were deleted since",
     CompactReason.APPEND_SMALL_FILES: "enough small files to make a larger one",
     CompactReason.APPEND_WAITED: "small files have waited long enough",
     CompactReason.APPEND_FULL: "every file below the target size",
@@ -34,7 +37,8 @@ _KINDS = {
     WorkKind.MINOR: "merges the newer sorted runs of a bucket, not all of them",
     WorkKind.FULL: "merges all sorted runs of a bucket into one on the highest level",
     WorkKind.APPEND: "puts small files of a table without keys together",
-    WorkKind.EXPIRE: "deletes snapshots that the table need not keep, and files only they need",
+    WorkKind.EXPIRE: "deletes snapshots that need not be kept, files only they need, and "
+    "tags and consumers whose time has passed",
 }
 CLASSES = {
     PriorityClass.FRESHNESS: "readers have waited for it for half of max_freshness_lag or longer: "

@@ -497,7 +497,6 @@ def test_statistics_are_sums_of_partitions_with_the_newest_time_of_all_files() -
             upgraded=(),
             outputs=builders.data_outputs(*after),
             files_above=frozenset(),
-            index_entries=(),
         )
 
     changes = [

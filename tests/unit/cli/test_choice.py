@@ -168,6 +168,7 @@ def test_a_run_waits_for_append_files_as_the_configuration_says(
         ["why", "sales.busy"],
         ["expire", "--dry-run"],
         ["orphans"],
+        ["maintain"],
         ["doctor"],
     ],
     ids=lambda command: command[0],

@@ -9,7 +9,17 @@ import pytest
 
 from compactord.cli.command import _parser, main
 
-COMMANDS = ("compact", "plan", "inspect", "tables", "why", "expire", "orphans", "doctor")
+COMMANDS = (
+    "compact",
+    "plan",
+    "inspect",
+    "tables",
+    "why",
+    "maintain",
+    "expire",
+    "orphans",
+    "doctor",
+)
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -57,6 +57,7 @@ def _filled(ref: TableRef) -> None:
         ("why", "d.plain"),
         ("expire", "--database", "d"),
         ("orphans", "--database", "d"),
+        ("maintain", "--database", "d"),
         ("top", "--once", "--width", "200"),
     ],
 )

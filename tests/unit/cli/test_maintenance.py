@@ -1,4 +1,4 @@
-"""`expire` and `orphans`: a dry run names what goes and changes nothing; then just that goes."""
+"""`maintain`, `expire`, `orphans`: a dry run names what goes, changes nothing; then that goes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import shutil
 import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 from structlog.contextvars import merge_contextvars
 from structlog.testing import capture_logs
@@ -15,16 +17,19 @@ from structlog.testing import capture_logs
 from compactord import ids
 from compactord.catalog.access import TableAccess
 from compactord.catalog.filesystem import FilesystemCatalog
+from compactord.cli.arguments import MAINTENANCE_KINDS
 from compactord.cli.choice import Target
 from compactord.cli.command import _parser
+from compactord.cli.maintain import maintain, orphans
 from compactord.cli.maintenance import looked_back
-from compactord.cli.orphans import orphans
 from compactord.cli.plan import plan
 from compactord.clock import SystemClock
 from compactord.commit.publish import StorePublisher
 from compactord.ids import Owner
+from compactord.paimon import paths
 from compactord.paimon.snapshot import snapshot_ids
 from compactord.paimon.table import TableRef
+from compactord_demo.writer import create_table
 from tests import builders
 from tests.e2e.tables import digest
 from tests.simulation.world import policy
@@ -106,7 +111,7 @@ def test_several_tables_expire_by_their_own_options_and_rules(
     assert counts == {"d.a": 1, "d.b": 2, "d.agg": None, "d.self": None}
 
 
-@pytest.mark.parametrize("command", ["expire", "orphans"])
+@pytest.mark.parametrize("command", ["maintain", "expire", "orphans"])
 def test_a_warehouse_alone_means_all_its_tables_that_serve_works_on(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -153,6 +158,152 @@ def test_only_files_of_dead_runs_of_ours_that_nothing_names_are_removed(
     assert {owner for owner, path in files.items() if path.exists()} == {"ours", "java"}
     assert set(before) - set(digest(tmp_path)) == {f"d.db/t/bucket-0/{files['elsewhere'].name}"}
     assert builders.read_keyed(LOCAL, ref) == rows
+
+
+def test_maintain_does_each_kind_that_is_asked_for_and_says_what_went(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ref = _compacted(tmp_path)
+    files = _left_over(ref)
+    table = ["maintain", "--warehouse", str(tmp_path), "--table", "d.t"]
+    both = [*table, "--only", "orphans", "--only", "snapshots", "--json"]
+    before = digest(tmp_path)
+    kinds = answered(capsys, *table, "--dry-run")["kinds"]
+    assert kinds.keys() == {*MAINTENANCE_KINDS} - {"orphans"}
+    found = _maintained(capsys, [*both, "--dry-run"])
+    assert found["dry_run"]
+    assert digest(tmp_path) == before
+    going = {*found["kinds"]["snapshots"]["files"], found["kinds"]["orphans"]["orphans"][0]["path"]}
+    assert str(files["elsewhere"]) in going
+    done = _maintained(capsys, both)["kinds"]
+    assert list(done) == ["snapshots", "orphans"]
+    assert (done["snapshots"]["snapshots"], len(done["orphans"]["orphans"])) == (6, 1)
+    gone = {f"{tmp_path}/{name}" for name in before.keys() - digest(tmp_path).keys()}
+    assert gone == going
+
+
+def _maintained(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> dict[str, Any]:
+    assert maintain(_parser().parse_args(arguments), _IN_TWO_DAYS) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
+    return found
+
+
+def test_tags_expire_with_their_files_unless_a_rule_keeps_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ref = keyed(tmp_path / "wh", "d.t", commits=6, **KEEP_ONE)
+    tag = Path(paths.tag_path(ref.root, "old"))
+    tag.parent.mkdir()
+    times = {"tagCreateTime": [2024, 1, 1, 0, 0], "tagTimeRetained": 1.5}
+    snapshot = json.loads(Path(paths.snapshot_path(ref.root, 6)).read_text())
+    tag.write_text(json.dumps(snapshot | times))
+    builders.one_shot(LOCAL, ref).run()
+    place = ("maintain", "--warehouse", f"{tmp_path}/wh", "--table", "d.t")
+    assert answered(capsys, *place, "--only", "snapshots")["kinds"]["snapshots"]["snapshots"] == 6
+    rows, before = builders.read_keyed(LOCAL, ref), digest(tmp_path / "wh")
+    found = answered(capsys, *place, "--dry-run")["kinds"]["tags"]
+    assert digest(tmp_path / "wh") == before
+    assert (found["tags"], found["data_files"]) == (["old"], 6)
+    config = configuration(
+        tmp_path,
+        """\
+        catalogs: {lake: {warehouse: WH}}
+        rules:
+        - {match: {table: 'd.t'}, set: {expire_tags: off}}
+        """,
+    )
+    kept = said(capsys, "maintain", "--config", config, "--only", "tags")
+    assert "d.t: no tag expired\n  because rules.0.set.expire_tags" in kept
+    assert "d.t: expired 1 tag (old): 6 data files, " in said(capsys, *place)
+    gone = {f"{tmp_path}/wh/{name}" for name in before.keys() - digest(tmp_path / "wh").keys()}
+    assert gone == set(found["files"])
+    assert builders.read_keyed(LOCAL, ref) == rows
+    assert "d.t: no tag expired\n" in said(capsys, *place)
+
+
+def test_consumers_expire_by_the_table_s_option_unless_a_rule_keeps_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ref = keyed(tmp_path / "wh", "d.t", commits=1, consumer_expiration__time="1 h")
+    keyed(tmp_path / "wh", "d.u", commits=1)
+    path = Path(builders.consumer_path(ref.root, "a"))
+    path.parent.mkdir()
+    path.write_text('{"nextSnapshot": 2}')
+    config = configuration(
+        tmp_path,
+        """\
+        catalogs: {lake: {warehouse: WH}}
+        rules:
+        - {match: {table: 'd.u'}, set: {expire_consumers: off}}
+        """,
+    )
+    command = ["maintain", "--config", config, "--only", "consumers"]
+    dry = [*command, "--table", "d.t", "--dry-run", "--json"]
+    found = _maintained(capsys, dry)["kinds"]["consumers"]
+    assert [(each["name"], each["next_snapshot"]) for each in found["consumers"]] == [("a", 2)]
+    assert path.exists()
+    assert maintain(_parser().parse_args(command), _IN_TWO_DAYS) == 0
+    text = capsys.readouterr().out
+    assert "d.t: expired 1 consumer\n  a, next snapshot 2\n" in text
+    assert "d.u: no consumer expired, because rules.0.set.expire_consumers" in text
+    assert not path.exists()
+    text = said(capsys, "maintain", "--warehouse", f"{tmp_path}/wh", "--table", "d.u")
+    assert "d.u: no consumer expired, because consumer.expiration-time is not set\n" in text
+
+
+def test_partitions_are_marked_as_the_table_and_the_rules_say(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ref = TableRef(database="d", name="t", location=f"{tmp_path}/wh/d.db/t")
+    asks = {"partition.idle-time-to-done": "1 h", "partition.time-interval": "1 d"}
+    # The value is a year.
+    asks |= {"partition.timestamp-pattern": "$v-01-01", "bucket": "1", "write-only": "true"}
+    keys = {"primary_keys": ["k", "v"], "partition_keys": ["v"]}
+    fields = [builders.FIELDS[0], replace(builders.FIELDS[1], type=builders.FIELDS[0].type)]
+    create_table(LOCAL, ref, fields, options=asks, **keys)
+    rows = builders.rows_of([(1, 2023), (1, 2998), (2, 2023)])
+    nullable = [pa.field(name, pa.int64(), nullable=False) for name in ("k", "v")]
+    builders.writer(LOCAL, ref).write(rows.cast(pa.schema(nullable)))
+    config = configuration(
+        tmp_path,
+        """\
+        catalogs: {lake: {warehouse: WH}}
+        rules:
+        - {match: {catalog: lake}, set: {mark_done: off}}
+        """,
+    )
+    mark = Path(ref.location) / "v=2023" / "_SUCCESS"
+    only = ("--only", "done")
+    text = said(capsys, "maintain", "--config", config, *only)
+    assert "d.t: no partition marked done, because rules.0.set.mark_done" in text
+    place = ("maintain", "--warehouse", f"{tmp_path}/wh", *only)
+    assert said(capsys, *place, "--dry-run").startswith(
+        "d.t: would be marked done: 1 partition\n  v=2023\n"
+    )
+    assert not mark.exists()
+    (found,) = answered(capsys, *place)["tables"]
+    assert found["kinds"]["done"] == {"partitions": ["v=2023"], "why_not": None}
+    assert json.loads(mark.read_text()).keys() == {"creationTime", "modificationTime"}
+    assert "d.t: no partition marked done\n" in said(capsys, *place)
+    builders.set_options(LOCAL, ref, {"partition.mark-done-action": "custom"})
+    assert "only success-file is served\n" in said(capsys, *place)
+
+
+def test_a_kind_that_fails_does_not_keep_the_others_from_their_turn(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ref = _compacted(tmp_path)
+    tags = Path(ref.location) / "tag"
+    tags.mkdir()
+    (tags / "tag-x").write_bytes(b"half")
+    table = ("maintain", "--warehouse", str(tmp_path), "--table", "d.t")
+    kinds = ("--only", "snapshots", "--only", "orphans")
+    found = answered(capsys, *table, *kinds, code=3)["kinds"]
+    assert found["snapshots"]["kind"] == "FormatError"
+    assert found["orphans"] == {"orphans": []}
+    assert "d.t: snapshots: FAILED: " in said(capsys, *table, *kinds, code=3)
+    with pytest.raises(SystemExit):
+        said(capsys, *table, "--only", "y")
 
 
 def test_nothing_is_removed_from_a_table_that_is_being_restored_or_is_refused(

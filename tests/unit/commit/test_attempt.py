@@ -10,6 +10,7 @@ import pytest
 from compactord.commit import attempt
 from compactord.commit.attempt import CommitSettings, Stamp, prepare
 from compactord.commit.changes import BucketChange
+from compactord.commit.index_files import NextIndex
 from compactord.commit.manifest_merge import ManifestMerge
 from compactord.commit.metadata import MetadataFiles
 from compactord.errors import FormatError, TableNotFound
@@ -64,6 +65,7 @@ def _prepare(
         manifests=_manifests(table, state),
         files=_files(table, settings),
         merge=merge,
+        index=NextIndex(state.snapshot and state.snapshot.index_manifest, [change]),
         stamp=STAMP,
     )
 
@@ -229,6 +231,7 @@ def test_a_merge_is_used_again_while_it_fits_and_its_files_go_when_it_does_not()
             manifests=_manifests(table, table.state()),
             files=metadata,
             merge=merge,
+            index=NextIndex(None, [change]),
             stamp=STAMP,
         )
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -8,8 +9,10 @@ import pytest
 
 from compactord.commit.changes import BucketChange, Conflict
 from compactord.commit.conflicts import already_live, conflict
+from compactord.errors import FormatError
 from compactord.paimon.binary_row import comparable_key, encode_row
 from compactord.paimon.data_file import DataFile
+from compactord.paimon.deletion_vectors import VectorRef
 from tests.builders import data_outputs
 from tests.lineage import KEY_TYPES, bucket_id
 from tests.unit.paimon.table_builder import data_file
@@ -20,6 +23,15 @@ KEY_OF = partial(comparable_key, types=KEY_TYPES)
 def _file(name: str, *, level: int = 0, keys: tuple[int, int] = (0, 9)) -> DataFile:
     low, high = (encode_row([key], KEY_TYPES) for key in keys)
     return data_file(name, level=level, min_key=low, max_key=high)
+
+
+VECTOR = VectorRef(path="index-1", offset=1, length=22, cardinality=1)
+MOVED = replace(VECTOR, path="index-2")
+Are = Callable[[VectorRef, VectorRef], bool]
+
+
+def _differ(*_: VectorRef) -> bool:
+    return False
 
 
 JUNK = b"\0\0\0\1junk"
@@ -33,7 +45,7 @@ CHANGE = BucketChange(
     upgraded=(),
     outputs=data_outputs(OUTPUT),
     files_above=frozenset(),
-    index_entries=(b"dv",),
+    vectors={"a": VECTOR},
 )
 
 
@@ -41,8 +53,9 @@ def _found(change: BucketChange = CHANGE, **now: Any) -> tuple[Conflict, str] | 
     known: dict[str, Any] = {
         "live": [A, B],
         "total_buckets": 4,
-        "index_entries": (b"dv",),
+        "vectors": {"a": VECTOR, "elsewhere": VECTOR},
         "key_of": KEY_OF,
+        "are_same": _differ,
     }
     return conflict(change, **{**known, **now})
 
@@ -58,7 +71,7 @@ def _why(change: BucketChange = CHANGE, **now: Any) -> str | None:
         ({"live": [A]}, Conflict.FILE_REMOVED),
         ({"live": [], "total_buckets": None}, Conflict.PARTITION_EXPIRED),
         ({"total_buckets": 8}, Conflict.BUCKET_COUNT_CHANGED),
-        ({"index_entries": ()}, Conflict.DV_CHANGED),
+        ({"vectors": {}}, Conflict.DV_CHANGED),
         ({"live": [A, B, _file("stranger", level=5, keys=(50, 60))]}, Conflict.OTHER),
     ],
 )
@@ -99,9 +112,49 @@ def test_another_number_of_buckets_is_a_conflict() -> None:
     assert _why(total_buckets=8) == "the bucket count is now 8, not 4"
 
 
-@pytest.mark.parametrize("now", [(), (b"other",), (b"dv", b"dv2")])
-def test_changed_index_entries_are_a_conflict(now: tuple[bytes, ...]) -> None:
-    assert _why(index_entries=now) == "the bucket's index entries have changed"
+def _same(*_: VectorRef) -> bool:
+    return True
+
+
+def _damaged(*_: VectorRef) -> bool:
+    raise FormatError("index-1", "the checksum of a vector does not hold")
+
+
+CHANGED = (Conflict.DV_CHANGED, "other rows of {} are deleted than when it was read")
+DAMAGED = (Conflict.BUCKET_DAMAGED, "the checksum of a vector does not hold: index-1")
+SEEN = _file("seen", level=5, keys=(50, 60))
+
+
+@pytest.mark.parametrize(
+    ("now", "are_same", "found"),
+    [
+        ({"a": VECTOR}, _differ, None),
+        ({"a": VECTOR, "elsewhere": MOVED}, _differ, None),
+        ({"a": MOVED}, _same, None),
+        ({"a": MOVED}, _differ, CHANGED),
+        ({"a": MOVED}, _damaged, DAMAGED),
+        ({}, _same, CHANGED),
+        ({"a": VECTOR, "b": VECTOR}, _same, CHANGED),
+        ({"a": VECTOR, "seen": VECTOR}, _same, CHANGED),
+        ({"a": VECTOR, "upgraded": VECTOR}, _same, None),
+    ],
+)
+def test_what_was_read_must_have_the_vectors_with_which_it_was_read(
+    now: Mapping[str, VectorRef], are_same: Are, found: tuple[Conflict, str] | None
+) -> None:
+    """Nobody read the rows of `elsewhere` and of `upgraded`."""
+    upgraded = _file("upgraded", keys=(20, 30))
+    change = replace(
+        CHANGE,
+        before=(A, B, upgraded),
+        upgraded=(replace(upgraded, level=5),),
+        files_above=frozenset({"seen"}),
+        only_read=frozenset({"seen"}),
+    )
+    live = [A, B, upgraded, SEEN]
+    why = _found(change, live=live, vectors=now, are_same=are_same)
+    name = next((each for each in ("b", "seen") if each in now), "a")
+    assert why == (found and (found[0], found[1].format(name)))
 
 
 @pytest.mark.parametrize("level", [5, 6])

@@ -26,7 +26,6 @@ CHANGE = BucketChange(
     upgraded=(replace(LIFTED, level=5),),
     outputs=(Output(CHANGELOG, TOLD), Output(DATA, NEW)),
     files_above=frozenset(),
-    index_entries=(),
 )
 
 

@@ -8,6 +8,8 @@ import pytest
 from compactord.commit.metadata import MetadataFiles
 from compactord.errors import StorageError, TransientStorageError
 from compactord.paimon.avro.codecs import codec_of
+from compactord.paimon.data_file import BucketId
+from compactord.paimon.manifest.index_manifest import VectorsFile
 from compactord.storage.base import Storage
 from tests.builders import FIRST
 from tests.storages import Fault, FaultyStorage, MemoryStorage, RequestCounter
@@ -33,15 +35,20 @@ def _names(storage: MemoryStorage) -> set[str]:
     return {path.rsplit("/", 1)[1] for path in storage.objects}
 
 
-def test_files_are_written_below_manifest_and_taken_back_again() -> None:
+def test_files_are_written_into_their_folders_and_taken_back_again() -> None:
     storage = MemoryStorage()
     files = _files(storage, unique_name="u")
     (manifest,) = files.write_manifests([ENTRY])
     name, size = files.write_list([manifest])
+    index = files.write_index_file(b"\x01")
+    vectors = VectorsFile(BucketId(b"", 0), index, 1, ())
+    files.write_index_manifest(None, without=(), added=[vectors])
     files.wait()
     assert set(storage.objects) == {
         f"{LOCATION}/manifest/manifest-u-0",
         f"{LOCATION}/manifest/manifest-list-u-1",
+        f"{LOCATION}/index/index-u-2",
+        f"{LOCATION}/manifest/index-manifest-u-3",
     }
     assert (name, size) == ("manifest-list-u-1", len(storage.read(f"{LOCATION}/manifest/{name}")))
     files.take_back()
@@ -145,7 +152,10 @@ def test_files_of_an_object_store_are_written_at_once() -> None:
     assert len(storage.requests) == 2
 
 
-def test_a_file_that_failed_is_heard_of_when_others_are_taken_back() -> None:
+@pytest.mark.parametrize("spared", [{"only": ["another"]}, {"keep": ["another"]}])
+def test_a_file_that_failed_is_heard_of_when_others_are_taken_back(
+    spared: dict[str, list[str]],
+) -> None:
     fault = Fault(
         at=1, error=TransientStorageError, concerns=lambda call: call.method == "write_new"
     )
@@ -153,6 +163,6 @@ def test_a_file_that_failed_is_heard_of_when_others_are_taken_back() -> None:
     files = _files(FaultyStorage(storage, fault))
     files.write_list([])
     with pytest.raises(TransientStorageError):
-        files.take_back(only=["another"])
+        files.take_back(**spared)  # type: ignore[arg-type]
     files.take_back()
     assert storage.objects == {}

@@ -40,7 +40,6 @@ def _change(partition: bytes, before: Sequence[DataFile], name: str) -> BucketCh
         upgraded=(),
         outputs=data_outputs(data_file(name, row_count=rows)),
         files_above=frozenset(),
-        index_entries=(),
     )
 
 

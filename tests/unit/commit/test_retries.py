@@ -20,7 +20,7 @@ from compactord.paimon.data_file import DataFile
 from compactord.paimon.snapshot import CommitKind, snapshot_json
 from compactord.storage.base import Storage
 from tests.builders import FIRST
-from tests.lineage import TABLE, Lineage, bucket_id
+from tests.lineage import TABLE, Lineage
 from tests.storages import Call, Fault, FaultyStorage, HookedStorage
 from tests.unit.paimon.table_builder import deleted
 
@@ -137,16 +137,6 @@ def _index(table: Lineage, *files: str, kind: str = "DELETION_VECTORS") -> None:
         paths.snapshot_path(TABLE.location, newest.id),
         snapshot_json(replace(newest, index_manifest=name)),
     )
-
-
-def test_a_change_is_published_only_over_the_index_entries_it_was_planned_on() -> None:
-    table, change = _merging()
-    _index(table, "index-1", "index-2")
-    outcome = _commit(table, change)
-    assert [drop.conflict for drop in outcome.dropped] == [Conflict.DV_CHANGED]
-    now = table.state().index_entries(bucket_id(0))
-    assert len(now) == 2
-    assert isinstance(_commit(table, replace(change, index_entries=now)), Committed)
 
 
 def test_a_change_is_published_over_other_hash_indexes_and_keeps_the_newest() -> None:

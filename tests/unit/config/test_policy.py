@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from compactord.config.choices import Mode, SnapshotExpiry
+from compactord.config.choices import MaintenanceRule, Mode
 from compactord.config.model import Discovery, ServiceConfig
 from compactord.config.policy import (
     cold_differences,
@@ -31,7 +31,7 @@ def test_without_rules_the_defaults_hold() -> None:
     assert policy.quiet_for_ms == 0
     assert policy.pick is PickRule.RELEASE_2_1
     assert policy.discovery_interval_ms is None
-    assert policy.expire_snapshots is SnapshotExpiry.FROM_TABLE
+    assert policy.expire_snapshots is MaintenanceRule.FROM_TABLE
 
 
 def test_later_rules_win_key_by_key() -> None:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compactord.kernels.aggregators.bitmap_containers import Container, Kind
-from compactord.kernels.aggregators.bitmaps import parsed, serialised, union
+from compactord.paimon.roaring import parsed, serialised, union
+from compactord.paimon.roaring_containers import Container, Kind
 
 containers = st.dictionaries(
     st.sampled_from([0, 1, 7, 65535]),

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compactord.kernels.aggregators.bitmap_containers import Container, Kind
 from compactord.kernels.aggregators.bitmaps64 import (
     Bitmap64,
     Branch,
@@ -18,6 +17,7 @@ from compactord.kernels.aggregators.bitmaps64 import (
     serialised,
     union,
 )
+from compactord.paimon.roaring_containers import Container, Kind
 
 # Few different bytes, so that keys share some.
 keys = st.lists(st.sampled_from([0, 1, 127, 255]), min_size=6, max_size=6).map(bytes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -79,12 +80,12 @@ def test_a_text_that_is_no_number_is_named() -> None:
     ("key", "text", "what"),
     [
         ("tag.automatic-creation", "process-time", "no tags are created"),
-        ("tag.default-time-retained", "7 d", "tags are not expired"),
         ("partition.expiration-time", "7 d", "partitions are not expired"),
-        ("consumer.expiration-time", "1 d", "consumers are not expired"),
-        ("partition.mark-done-action", "success-file", "partitions are not marked done"),
-        ("partition.idle-time-to-done", "1 h", "partitions are not marked done"),
-        ("partition.end-input-to-done", "true", "partitions are not marked done"),
+        (
+            "partition.end-input-to-done",
+            "true",
+            "partitions are not marked done at the end of an input",
+        ),
     ],
 )
 def test_a_duty_that_is_asked_for_and_not_done_is_named(key: str, text: str, what: str) -> None:
@@ -92,6 +93,47 @@ def test_a_duty_that_is_asked_for_and_not_done_is_named(key: str, text: str, wha
     assert unserved_maintenance(options) == (f"option {key}={text}: {what}",)
     assert f"option {key}={text}: {what}" in warnings(
         latest_schema(Lineage().storage, HOME), options, ()
+    )
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({}, None),
+        ({"partition.mark-done-action": "SUCCESS_FILE"}, None),
+        ({"partition.time-interval": None}, "1 h without partition.time-interval;"),
+        ({"partition.time-interval": "soon"}, "partition.time-interval='soon': expected"),
+        ({"partition.mark-done-action": "success-file,http-report"}, "only success-file is served"),
+        ({"partition.mark-done-action.mode": "watermark"}, "only process-time is served"),
+        ({"partition.timestamp-formatter": "dd MMM yyyy"}, "MMM is not understood"),
+        ({"partition.idle-time-to-done": None}, None),
+    ],
+)
+def test_marks_that_are_not_served_are_named_and_the_table_is_not_refused(
+    changed: Mapping[str, str | None], said: str | None
+) -> None:
+    given = {"partition.idle-time-to-done": "1 h", "partition.time-interval": "1 d", **changed}
+    texts = {key: text for key, text in given.items() if text is not None}
+    schema = replace(latest_schema(Lineage().storage, HOME), options=texts, partition_keys=("k",))
+    options = parse_options(schema)
+    assert not options.unreadable
+    found = unserved_maintenance(options)
+    assert len(found) == (said is not None)
+    assert said is None or said in found[0]
+    is_asked = said is None and "partition.idle-time-to-done" in texts
+    assert ("done" in options.maintenance.asked) is is_asked
+    assert not any("unknown" in warning for warning in warnings(schema, options, ()))
+    without = replace(schema, partition_keys=())
+    assert "done" not in parse_options(without).maintenance.asked
+
+
+def test_tags_that_are_partitions_of_a_catalog_do_not_expire() -> None:
+    texts = {"metastore.tag-to-partition": "tag"}
+    assert not unserved_maintenance(_options(texts))
+    options = _options({**texts, "tag.default-time-retained": "1 d"})
+    assert "tags" not in options.maintenance.asked
+    assert unserved_maintenance(options) == (
+        "option metastore.tag-to-partition=tag: tags are not expired",
     )
 
 

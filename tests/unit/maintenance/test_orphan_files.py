@@ -32,7 +32,8 @@ from compactord.paimon.snapshot import (
 from compactord.state.table_state import delta_manifests
 from compactord.storage.base import ObjectStatus, UnfinishedUpload
 from tests.builders import DAY_MS, FIRST, NOW_MS, SECOND, data_outputs
-from tests.lineage import TABLE, Lineage
+from tests.deletions import Deletions
+from tests.lineage import APPENDED, KEYED, TABLE, Lineage
 from tests.storages import (
     Call,
     Fault,
@@ -67,8 +68,8 @@ def _remove(table: Lineage, storage: object = None, *, depth: int = 0, **rule: o
     return {orphan.path for orphan in removed}
 
 
-def _table() -> Lineage:
-    table = Lineage()
+def _table() -> Deletions:
+    table = Deletions(KEYED)
     table.storage.now_ms = NOW_MS - DEAD_GRACE_MS - 1
     table.append(2)
     return table
@@ -81,8 +82,11 @@ def _leave(table: Lineage, *names: str) -> set[str]:
     return found
 
 
-def _published(table: Lineage) -> Committed:
-    change = table.change(table.append(2, bucket=1), owner=FIRST, bucket=1)
+def _published(table: Deletions) -> Committed:
+    """It has an index manifest and an index file, too."""
+    files = table.append(2, bucket=1)
+    table.delete_rows({files[0].file_name: [1]}, bucket=1)
+    change = table.compaction(files, owner=FIRST, bucket=1)
     outcome, _ = table.committer(FIRST).commit(table.state(), [change], table.settings)
     assert isinstance(outcome, Committed)
     return outcome
@@ -95,6 +99,8 @@ def _all_kinds(owner: Owner) -> list[str]:
         f"bucket-77/data-{uuid}-1.parquet",
         f"manifest/manifest-{uuid}-0",
         f"manifest/manifest-list-{uuid}-1",
+        f"manifest/index-manifest-{uuid}-2",
+        f"index/index-{uuid}-3",
         f"snapshot/.snapshot-9.{uuid}.tmp",
     ]
 
@@ -231,7 +237,7 @@ def test_no_file_is_swept_while_a_branch_has_no_snapshots_yet(has_latest: bool) 
         paths.snapshot_path(root, 1), table.storage.read(paths.snapshot_path(HOME, 1))
     )
     table.storage.overwrite(paths.latest_hint(root), b"1")
-    assert len(_remove(table)) == 5
+    assert len(_remove(table)) == 7
 
 
 @pytest.mark.parametrize("has_snapshot", [False, True], ids=["made empty", "made from a tag"])
@@ -249,12 +255,12 @@ def test_a_branch_that_was_never_written_to_ends_no_sweep_once_it_is_old(
             first = table.storage.read(paths.snapshot_path(HOME, 1))
             table.storage.overwrite(paths.snapshot_path(root, 1), first)
         is_old = now_ms < NOW_MS - DAY_MS
-        assert len(_remove(table)) == (5 if is_old else 0)
+        assert len(_remove(table)) == (7 if is_old else 0)
 
 
 @pytest.mark.parametrize(
     ("late_ms", "age_ms", "swept"),
-    [(600_000, 700_000, 5), (600_001, 700_000, 0), (600_001, DAY_MS + 1, 5)],
+    [(600_000, 700_000, 7), (600_001, 700_000, 0), (600_001, DAY_MS + 1, 7)],
     ids=["written at once", "copied lately", "copied long ago"],
 )
 def test_a_snapshot_that_was_copied_lately_may_be_followed_by_others(
@@ -380,7 +386,7 @@ def test_files_that_only_a_tag_branch_or_changelog_names_stay(
         table.storage.delete(path)
     for path in [p for p in table.storage.objects if "/changelog/" in p]:
         table.storage.delete(path)
-    assert len(_remove(table)) == 4
+    assert len(_remove(table)) == 6
 
 
 def test_a_changelog_without_its_base_list_still_keeps_what_its_delta_names() -> None:
@@ -438,7 +444,9 @@ def test_the_changelog_of_a_tag_may_have_gone_with_its_snapshot(
     assert _remove(table) == left
 
 
-@pytest.mark.parametrize("kind", ["snapshot", "tag", "manifest list", "manifest", "listing"])
+@pytest.mark.parametrize(
+    "kind", ["snapshot", "tag", "manifest list", "manifest", "index manifest", "listing"]
+)
 def test_what_cannot_be_read_means_that_nothing_is_deleted(kind: str) -> None:
     table = _table()
     _published(table)
@@ -459,6 +467,7 @@ def test_what_cannot_be_read_means_that_nothing_is_deleted(kind: str) -> None:
             "snapshot": paths.snapshot_path(HOME, 1),
             "tag": paths.tag_path(HOME, "v1"),
             "manifest list": paths.manifest_path(HOME, snapshot.base_manifest_list),
+            "index manifest": paths.manifest_path(HOME, str(snapshot.index_manifest)),
             "manifest": next(p for p in table.storage.objects if "/manifest/manifest-000" in p),
         }[kind]
         table.storage.overwrite(damaged, b"damaged")
@@ -545,7 +554,10 @@ def test_bucket_folders_are_found_below_the_partitions() -> None:
     name = f"data-{FIRST.unique_name()}-0.parquet"
     inside = _leave(table, f"dt=2026-01-01/h=7/bucket-3/{name}")
     _leave(
-        table, f"dt=2026-01-01/bucket-3/{name}", f"index/{name}", f"dt=a/h=b/c=d/bucket-0/{name}"
+        table,
+        f"dt=2026-01-01/bucket-3/{name}",
+        f"statistics/{name}",
+        f"dt=a/h=b/c=d/bucket-0/{name}",
     )
     assert _remove(table, depth=2) == inside
 
@@ -636,7 +648,7 @@ def test_a_sweep_holds_no_object_for_each_file_of_the_table() -> None:
 
 
 def test_of_many_old_files_those_go_that_nothing_names() -> None:
-    table = Lineage(is_keyed=False)
+    table = Deletions(APPENDED)
     left = _leave(table, *(f"bucket-0/data-{FIRST.unique_name()}-{n}.parquet" for n in range(500)))
     published = {
         output.file.file_name

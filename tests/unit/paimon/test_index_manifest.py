@@ -8,12 +8,15 @@ import pytest
 from compactord.errors import FormatError, UnsupportedTable
 from compactord.paimon import paths
 from compactord.paimon.avro.codecs import codec_of
-from compactord.paimon.avro.container import AvroSchema, compile_schema
+from compactord.paimon.avro.container import AvroSchema, Container, compile_schema, open_container
 from compactord.paimon.data_file import EMPTY_ROW, BucketId
 from compactord.paimon.manifest.index_manifest import (
     IndexEntry,
+    VectorRange,
+    VectorsFile,
     read_entries_but_hash,
     read_index_entries,
+    with_vectors_files,
 )
 from compactord.paimon.manifest.schemas import INDEX_MANIFEST
 from tests.containers import encode_container
@@ -98,6 +101,14 @@ def _newer() -> AvroSchema:
     return compile_schema(json)
 
 
+def _older() -> AvroSchema:
+    """Without the columns that came later than deletion vectors."""
+    json = copy.deepcopy(INDEX_MANIFEST.json)
+    json["fields"] = json["fields"][:-2]
+    json["fields"][8]["type"][1]["items"][1]["fields"].pop()
+    return compile_schema(json)
+
+
 def test_columns_of_newer_releases_are_part_of_an_entry_unless_they_are_null() -> None:
     records = (HASH, VECTORS, GLOBAL)
     plain = [one.canonical for one in _read(*records)]
@@ -149,3 +160,80 @@ def test_damage_between_entries_of_hash_indexes_is_found() -> None:
         storage = MemoryStorage({paths.manifest_path(ROOT, "i"): damaged})
         with pytest.raises(FormatError):
             read_entries_but_hash(storage, ROOT, "i")
+
+
+BUCKET = BucketId(EMPTY_ROW, 3)
+NEW = VectorsFile(
+    BUCKET, "index-b-0", 60, (VectorRange("d-1", 1, 22, 1), VectorRange("d-2", 31, 25, 2))
+)
+
+
+def _changed(
+    *records: dict[str, Any], schema: AvroSchema = INDEX_MANIFEST, name: str | None = "i"
+) -> tuple[Container, tuple[IndexEntry, ...]]:
+    """The manifest of these records without `index-old` and with `NEW`."""
+    data = encode_container(schema, records, codec_of("zstd"))
+    storage = MemoryStorage({paths.manifest_path(ROOT, "i"): data})
+    written = with_vectors_files(
+        storage, ROOT, name, without={"index-old"}, added=[NEW], codec=codec_of("zstd", 1)
+    )
+    storage.write_new(paths.manifest_path(ROOT, "j"), written)
+    return open_container(written, "j"), read_index_entries(storage, ROOT, "j")
+
+
+OLD = {**VECTORS, "_FILE_NAME": "index-old"}
+EXTERNAL = {**VECTORS, "_FILE_NAME": "index-c-0", "_EXTERNAL_PATH": "s3://x/index-c-0"}
+
+
+@pytest.mark.parametrize(
+    "schema", [INDEX_MANIFEST, _newer(), _older()], ids=["ours", "newer", "older"]
+)
+def test_other_entries_are_carried_and_new_ones_come_last(schema: AvroSchema) -> None:
+    is_older = "_EXTERNAL_PATH" not in {each["name"] for each in schema.json["fields"]}
+    records = (HASH, OLD, VECTORS, *(() if is_older else (EXTERNAL, GLOBAL)))
+    container, entries = _changed(*records, schema=schema)
+    assert container.schema.json == INDEX_MANIFEST.json
+    kept = _read(*(each for each in records if each is not OLD), schema=schema)
+    assert entries[:-1] == kept
+    new = entries[-1]
+    assert (new.bucket, new.index_type, new.file_name) == (
+        BUCKET,
+        "DELETION_VECTORS",
+        NEW.file_name,
+    )
+    assert (new.file_size, new.row_count, new.vectors) == (60, 2, NEW.vectors)
+    assert new.external_path is None
+
+
+def test_the_first_index_manifest_has_the_new_entries_alone() -> None:
+    _, entries = _changed(HASH, name=None)
+    assert [each.file_name for each in entries] == [NEW.file_name]
+
+
+def test_entries_of_a_manifest_of_ours_are_carried_byte_for_byte() -> None:
+    before = open_container(encode_container(INDEX_MANIFEST, [HASH, VECTORS], codec_of("null")), "")
+    after, _ = _changed(HASH, OLD, VECTORS)
+    wanted = [data for _, data in before.encoded_records()]
+    assert [data for _, data in after.encoded_records()][:2] == wanted
+
+
+def test_columns_of_a_newer_release_keep_their_values() -> None:
+    records = ({**HASH, "_NEW": 7}, OLD, {**VECTORS, "_NEW": None})
+    container, entries = _changed(*records, schema=_newer())
+    found = [record for record, _ in container.encoded_records()]
+    assert [record["_NEW"] for record in found] == [7, None, None]
+    assert entries[:-1] == _read(records[0], records[2], schema=_newer())
+    assert entries[-1].vectors == NEW.vectors
+
+
+@pytest.mark.parametrize("change", ["needed", "lacking"])
+def test_columns_that_cannot_be_written_beside_ours_are_refused_by_name(change: str) -> None:
+    json = copy.deepcopy(_newer().json)
+    if change == "needed":
+        json["fields"][1] = {"name": "_NEW", "type": "long"}
+    else:
+        json["fields"] = [
+            each for each in json["fields"] if each["name"] != "_DELETIONS_VECTORS_RANGES"
+        ]
+    with pytest.raises(UnsupportedTable, match="_NEW" if change == "needed" else "lacks columns"):
+        _changed({**HASH, "_NEW": 7}, schema=compile_schema(json))

@@ -8,14 +8,17 @@ import pytest
 
 from compactord.errors import UsageError
 from compactord.formats.new_files import file_suffix
+from compactord.paimon.deletion_vectors import VectorKind
 from compactord.paimon.options.table_options import (
     ChangelogProducer,
+    CompactionOptions,
     MergeEngine,
     SequenceInit,
     SortOrder,
     TableOptions,
     parse_options,
 )
+from compactord.paimon.options.vectors import VectorOptions
 from compactord.paimon.schema import TableSchema
 from compactord.paimon.type_texts import parse_field
 
@@ -237,3 +240,68 @@ def test_full_compactions_are_due_as_javas_sink_has_them_due(
     found = options({"full-compaction.delta-commits": text})
     assert found.compaction.full_compaction_delta_commits == planned
     assert found.commit.full_compaction_delta_commits == divisor
+
+
+VECTORS = {"deletion-vectors.enabled": "true"}
+
+
+@pytest.mark.parametrize(
+    ("set_", "expected"),
+    [
+        ({"deletion-vectors.bitmap64": "true"}, None),
+        (VECTORS, VectorOptions(kind=VectorKind.BITS_32, target_size=2 << 20)),
+        ({**VECTORS, "bucket": "2"}, VectorOptions(kind=VectorKind.BITS_32, target_size=None)),
+        (
+            {
+                **VECTORS,
+                "deletion-vectors.bitmap64": "true",
+                "deletion-vector.index-file.target-size": "1 kb",
+            },
+            VectorOptions(kind=VectorKind.BITS_64, target_size=1024),
+        ),
+    ],
+)
+def test_new_vectors_are_of_the_kind_of_the_table(
+    set_: dict[str, str], expected: VectorOptions | None
+) -> None:
+    keyless = replace(SCHEMA, primary_keys=(), options=set_)
+    assert parse_options(keyless).commit.vectors == expected
+    # Dynamic buckets have no number, and one index file each.
+    with_keys = options(set_).commit.vectors
+    assert with_keys == (expected and replace(expected, target_size=None))
+
+
+@pytest.mark.parametrize(
+    ("set_", "upgrades", "finds_values", "level"),
+    [
+        ({}, True, False, 1),
+        ({"deletion-vectors.merge-on-read": "true"}, True, False, None),
+        ({"changelog-producer": "input"}, True, False, 1),
+        ({"changelog-producer": "lookup"}, True, True, 1),
+        # Streaming readers are told of changes only then.
+        ({"changelog-producer": "lookup", "deletion-vectors.merge-on-read": "true"}, True, True, 1),
+        ({"sequence.field": "v"}, False, True, 1),
+        ({"merge-engine": "partial-update"}, False, True, 1),
+        # A delete that is ignored leaves the row that it finds as it is.
+        ({"ignore-delete": "true"}, True, True, 1),
+    ],
+)
+def test_tables_with_vectors_look_up_what_they_mark(
+    set_: dict[str, str], upgrades: bool, finds_values: bool, level: int | None
+) -> None:
+    found = options({**VECTORS, **set_}).compaction
+    assert found.lookup is not None
+    assert (found.lookup.marks, found.lookup.upgrades) == (True, upgrades)
+    assert (found.lookup.finds_values, found.waiting_level) == (finds_values, level)
+    assert found.force_up_level_0
+
+
+def _append_options(found: dict[str, str]) -> CompactionOptions:
+    return parse_options(replace(SCHEMA, primary_keys=(), options=found)).compaction
+
+
+def test_without_keys_nothing_is_looked_up() -> None:
+    found = _append_options(VECTORS)
+    assert (found.lookup, found.waiting_level, found.force_up_level_0) == (None, None, False)
+    ratio = {"compaction.delete-ratio-threshold": "0.5"}
+    assert _append_options(ratio).delete_ratio == 0.5

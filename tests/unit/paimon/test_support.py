@@ -9,7 +9,7 @@ import pytest
 from compactord.catalog.access import table_in_folder
 from compactord.paimon.options.catalogue import OPTIONS, OptionClass, find
 from compactord.paimon.schema import TableSchema
-from compactord.paimon.support import REFUSED_OPTIONS, reasons_in_files
+from compactord.paimon.support import REFUSED_OPTIONS, SERVED_KEY_INDEXES, reasons_in_files
 from compactord.paimon.table import TableRef
 from compactord.paimon.type_texts import parse_field
 from compactord.table.opening import OpenTable, describe_table
@@ -60,6 +60,9 @@ def table(
     )
 
 
+VECTORS = {"deletion-vectors.enabled": "true"}
+
+
 def judged(schema: TableSchema) -> OpenTable:
     ref = TableRef(database="db", name="t", location="/w/db.db/t")
     return describe_table(table_in_folder(MemoryStorage(), ref), schema, {})
@@ -87,6 +90,12 @@ def reasons(*args: Any, **kwargs: Any) -> tuple[str, ...]:
         table({"row-tracking.enabled": "false", "clustering.columns": " ", "type": "table"}),
         table({"parquet.bloom.filter.enabled": "false", "fields.c1.map.storage-layout": "default"}),
         table({"deletion-vectors.enabled": "FALSE", "fields.c1.stats-mode": "full"}),
+        table({"deletion-vectors.enabled": "FALSE", "merge-engine": "first-row"}),
+        table({**VECTORS, "deletion-vectors.merge-on-read": "true"}),
+        table({**VECTORS, "changelog-producer": "input", "bucket": "-1"}),
+        table({**VECTORS, "changelog-producer": "lookup", "merge-engine": "partial-update"}),
+        table({**VECTORS, "bucket": "-1"}, primary_keys=()),
+        table({**VECTORS, "bucket": "2", "bucket-key": "c0"}, primary_keys=()),
         table({"fields.c0,c1.sequence-group": "c1", "fields.default-aggregate-function": "sum"}),
         table({"num-levels": "2", "data-file.prefix": "a b.ü%#?", "changelog-file.prefix": "."}),
         table({"num-levels": "1", "num-sorted-run.compaction-trigger": "0"}, primary_keys=()),
@@ -166,8 +175,18 @@ def test_supported_tables_have_no_reason(schema: TableSchema) -> None:
         ({"sink.clustering.by-columns": "c1"}, "clustering.columns=c1"),
         ({"blob.stored-descriptor-fields": "c1"}, "blob-descriptor-field=c1"),
         ({"primary-key.nullable": "TRUE"}, "primary-key.nullable=TRUE"),
-        ({"deletion-vectors.enabled": "yes"}, "deletion-vectors.enabled=yes"),
-        ({"deletion-vectors.enabled": "1"}, "deletion-vectors.enabled=1"),
+        ({"row-tracking.enabled": "yes"}, "row-tracking.enabled=yes"),
+        ({"row-tracking.enabled": "1"}, "row-tracking.enabled=1"),
+        ({"deletion-vectors.enabled": "yes"}, "deletion-vectors.enabled='yes': expected true or"),
+        (
+            {**VECTORS, "changelog-producer": "full-compaction"},
+            "changelog-producer=full-compaction with deletion-vectors.enabled=true, which can have",
+        ),
+        (
+            {**VECTORS, "merge-engine": "first-row"},
+            "merge-engine=first-row with deletion-vectors.enabled=true, which it cannot have",
+        ),
+        ({**VECTORS, "index-file-in-data-file-dir": "true"}, "index-file-in-data-file-dir=true"),
         ({"row-tracking.enabled": " false "}, "row-tracking.enabled= false "),
         ({"query-auth.enabled": ""}, "query-auth.enabled="),
         ({"branch": "MAIN"}, "branch=MAIN"),
@@ -226,8 +245,10 @@ def test_every_option_of_the_refused_class_is_refused() -> None:
     [
         *(
             f"pk-{kind}.index.columns"
-            for kind in ("vector", "btree", "bitmap", "full-text", "multivalue", "fm", "not-yet")
+            for kind in ("vector", "full-text", "multivalue", "fm", "not-yet")
         ),
+        "PK-btree.index.columns",
+        "pk-btree.block-size",
         "PK-FM.index.columns",
         "pk-multivalue.index.x",
         "pk-fm.block-size",
@@ -239,8 +260,10 @@ def test_indexes_of_primary_keys_are_refused_whatever_their_kind(key: str) -> No
     assert reasons({key: " "}) == ()
 
 
-@pytest.mark.parametrize("key", ["pk-fm", "pkfm.index.columns", "fields.c1.pk-fm.index.options"])
-def test_options_of_no_index_are_not_refused(key: str) -> None:
+@pytest.mark.parametrize(
+    "key", ["pk-fm", "pkfm.index.columns", "fields.c1.pk-fm.index.options", *SERVED_KEY_INDEXES]
+)
+def test_options_of_no_index_that_matters_are_not_refused(key: str) -> None:
     assert reasons({key: "c1"}) == ()
 
 
@@ -252,7 +275,7 @@ def test_options_of_fields_inside_a_row_are_refused() -> None:
 
 
 def test_all_reasons_are_given_at_once() -> None:
-    assert len(reasons({"deletion-vectors.enabled": "true", "row-tracking.enabled": "true"})) == 2
+    assert len(reasons({"query-auth.enabled": "true", "row-tracking.enabled": "true"})) == 2
 
 
 @pytest.mark.parametrize(
@@ -388,9 +411,9 @@ def test_live_files_must_have_the_same_primary_key() -> None:
     [
         ({"tag.automatic-creation": "process-time"}, "no tags are created"),
         ({"partition.expiration-time": "7 d"}, "partitions are not expired"),
-        ({"consumer.expiration-time": "1 d"}, "consumers are not expired"),
         ({"commit.strict-mode.last-safe-snapshot": "3"}, "fail after a compaction"),
         ({"compaction.skip-expired-partitions": "true"}, "compacted like others"),
+        ({"pk-btree.index.columns": "c1"}, "queries are slower until Java"),
         ({"parquet.page.row.count.limit": "100"}, "not applied"),
         ({"parquet.enable.dictionary#c1": "false"}, "not applied"),
         (

@@ -8,6 +8,7 @@ from typing import Any
 
 from compactord.model import Compaction, PickRule
 from compactord.paimon.data_file import EMPTY_STATS, BucketFiles, BucketId, DataFile, FileSource
+from compactord.paimon.options.lookup import LookupOptions
 from compactord.paimon.options.table_options import CompactionOptions
 from compactord.plan.table import (
     BucketPlan,
@@ -43,6 +44,7 @@ def data_file(
     deletes: int | None = 0,
     created_ms: int | None = NOW_MS,
     source: FileSource = FileSource.APPEND,
+    schema_id: int = 0,
 ) -> DataFile:
     return DataFile(
         file_name=name,
@@ -54,7 +56,7 @@ def data_file(
         value_stats=EMPTY_STATS,
         min_sequence_number=sequences[0],
         max_sequence_number=sequences[1],
-        schema_id=0,
+        schema_id=schema_id,
         level=level,
         creation_time_ms=created_ms,
         delete_row_count=deletes,
@@ -82,6 +84,19 @@ DEFAULTS = CompactionOptions(
     min_file_num=5,
     file_num_limit=100_000,
     open_file_cost=4 * MB,
+)
+
+
+# Of tables that keep the newest record and mark what it replaces.
+MARKS = LookupOptions(
+    changelog=False,
+    upgrades=True,
+    is_one_record=True,
+    marks=True,
+    finds_values=False,
+    ignores_deletes=False,
+    wait_ms=None,
+    readers_wait=True,
 )
 
 

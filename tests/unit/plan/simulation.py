@@ -7,21 +7,31 @@ from dataclasses import dataclass, field, replace
 
 from compactord.model import AppendCompaction, Compaction, MergeCompaction, Rewrite, Upgrade
 from compactord.paimon.data_file import DataFile, FileSource
+from compactord.paimon.deletion_vectors import VectorRef
 from compactord.plan.table import PlanRequest, final_files
 from tests.unit.plan.builders import bucket_of, data_file, decisions, key_of
+
+A_VECTOR = VectorRef(path="index-a", offset=1, length=9, cardinality=1)
 
 
 @dataclass(slots=True)
 class PaperBucket:
-    """Live files by name. A full output has `roll_size` bytes; deleted rows are not modelled."""
+    """Live files by name. A full output has `roll_size` bytes.
+
+    No rows are modelled: outputs have the bytes of inputs also where these have `vectors`, and each
+    file in which rows are looked up gets one.
+    """
 
     files: dict[str, DataFile]
     roll_size: int
+    vectors: dict[str, VectorRef] = field(default_factory=dict)
     made: int = 0
     final: set[str] = field(default_factory=set)
 
     def plan(self, request: PlanRequest) -> list[Compaction]:
-        request = replace(request, final=frozenset(self.final))
+        request = replace(
+            request, final=frozenset(self.final), vectors_of=lambda bucket: dict(self.vectors)
+        )
         return list(decisions([bucket_of(self.files.values())], request))
 
     def publish(self, compaction: Compaction, now_ms: int, *, all_deleted: bool) -> None:
@@ -29,20 +39,29 @@ class PaperBucket:
             assert self.files.pop(file.file_name) == file, "an input that is not live"
         match compaction:
             case AppendCompaction(files=files):
+                self._rewritten(files)
                 after = self._outputs(files, 0, now_ms)
             case MergeCompaction(output_level=level):
                 after = []
                 for action in compaction.actions:
+                    if action.marks:
+                        above = (file.file_name for run in action.above for file in run.files)
+                        self.vectors.update(dict.fromkeys(above, A_VECTOR))
                     match action:
                         case Upgrade(file=file):
                             assert level > file.level
                             after.append(replace(file, level=level))
                         case Rewrite(sections=sections):
                             inputs = [f for s in sections for r in s.runs for f in r.files]
+                            self._rewritten(inputs)
                             if not (all_deleted and compaction.drop_deletes):
                                 after += self._outputs(inputs, level, now_ms)
         self.files.update((file.file_name, file) for file in after)
         self.final |= final_files(compaction, after)
+
+    def _rewritten(self, inputs: Sequence[DataFile]) -> None:
+        for file in inputs:
+            self.vectors.pop(file.file_name, None)
 
     def _outputs(self, inputs: Sequence[DataFile], level: int, now_ms: int) -> list[DataFile]:
         size = sum(file.file_size for file in inputs)

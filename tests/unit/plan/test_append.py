@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from compactord.model import CompactReason
 from compactord.plan.append import in_arrival_order, pick_bucketed, pick_bucketed_full
+from compactord.reasons import CompactReason
 from tests.unit.plan.builders import append_options, data_file, names
 
 SMALL = [data_file(f"f{n}", sequences=(n, n)) for n in range(7)]

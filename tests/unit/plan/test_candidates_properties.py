@@ -1,17 +1,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compactord.paimon.data_file import DataFile
+from compactord.paimon.data_file import BucketId, DataFile
 from compactord.plan.candidates import candidates
 from compactord.plan.shape import bucket_shape
 from compactord.plan.table import PlanRequest, Strategy, TableKind, plan_bucket
 from compactord.state.bucket_summaries import BucketIndex, BucketSummaries, packed_keys
-from tests.unit.plan.builders import bucket_of, compaction_options, data_file, plan_request
+from tests.unit.plan.builders import MARKS, bucket_of, compaction_options, data_file, plan_request
+from tests.unit.plan.simulation import A_VECTOR
 from tests.unit.plan.test_table_properties import append_files, lsm_files, requests
 
 
@@ -42,16 +44,38 @@ def many(kind: TableKind) -> st.SearchStrategy[tuple[list[list[DataFile]], PlanR
 
 
 @settings(max_examples=500, deadline=None)
-@given(st.sampled_from(TableKind).flatmap(many))
+@given(st.sampled_from(TableKind).flatmap(many), st.sampled_from(["without", "some", "all"]))
 def test_no_bucket_with_a_pick_is_ruled_out(
-    case: tuple[list[list[DataFile]], PlanRequest],
+    case: tuple[list[list[DataFile]], PlanRequest], having: str
 ) -> None:
     buckets, request = case
+    vectors = {
+        BucketId(b"", number): {file.file_name: A_VECTOR for file in files[::2]}
+        for number, files in enumerate(buckets)
+        if having == "all" or (having == "some" and number == 1)
+    }
+    if having != "without" and request.kind is TableKind.PRIMARY_KEY:
+        request = replace(
+            request,
+            options=replace(request.options, lookup=MARKS),
+            unmarked_schemas={0},
+            vectors_of=lambda bucket: vectors.get(bucket, {}),
+        )
+    elif having != "without":
+        request = replace(request, vectors_of=lambda bucket: vectors.get(bucket, {}))
     strategy = Strategy.FULL if request.delta_commits_due else request.strategy
-    mask = candidates(summary_of(buckets, request), request.kind, strategy, request.options)
+    mask = candidates(
+        summary_of(buckets, request),
+        request.kind,
+        strategy,
+        request.options,
+        with_deleted=[*vectors, BucketId(b"gone", 0)],
+        lookup_begins=bool(request.unmarked_schemas),
+    )
     assert mask.shape == (len(buckets),)
-    for is_candidate, files in zip(mask, buckets, strict=True):
-        assert is_candidate or not plan_bucket(bucket_of(files), request).compactions
+    for number, (is_candidate, files) in enumerate(zip(mask, buckets, strict=True)):
+        bucket = bucket_of(files, BucketId(b"", number))
+        assert is_candidate or not plan_bucket(bucket, request).compactions
 
 
 def test_quiet_buckets_are_ruled_out() -> None:
@@ -77,6 +101,12 @@ def test_buckets_with_just_enough_are_kept() -> None:
     lone = summary_of([[data_file("a")]], request)
     assert candidates(lone, TableKind.PRIMARY_KEY, Strategy.MINOR, request.options).all()
     options = compaction_options()
+    runs = summary_of([[data_file("a", level=4), data_file("b", level=5)]], request)
+    for begins in (False, True):
+        found = candidates(
+            runs, TableKind.PRIMARY_KEY, Strategy.MINOR, request.options, lookup_begins=begins
+        )
+        assert found.tolist() == [begins]
     files = [data_file("a"), data_file("b"), data_file("c", size=options.target_file_size)]
     mostly_small = summary_of([files], plan_request(options=options))
     assert candidates(mostly_small, TableKind.APPEND_BUCKETED, Strategy.FULL, options).all()

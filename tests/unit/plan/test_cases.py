@@ -2,9 +2,11 @@
 
 A case is a line `= name`, a command with options, one line of files (`-` for none), `----` and the
 expected answer. Files are named a, b, c … in their order and written `level:size` with optional
-parts: `@min-max` the key range, `!n` the deleted rows (`!?` unknown), `~n` the age in minutes, `*`
-made by a compaction. Level-0 files are listed newest first. Sizes are bytes; on append tables they
-are MB, files have no level and are listed in arrival order.
+parts: `@min-max` the key range, `!n` the deletes among its rows (`!?` unknown), `~n` the age in
+minutes, `*` made by a compaction, `^xn` a deletion vector in the index file x for n (`?`: unknown
+how many) of its 100 rows, `'` of a schema without deletion vectors. Level-0 files are listed newest
+first. Sizes are bytes; on append tables they are MB, files have no level and are listed in arrival
+order. With vectors=1 what is found above is marked, with vectors=2 it is merged, too.
 
 COMPACTORD_REWRITE_CASES=1 writes the answers as they now are; review the difference.
 """
@@ -14,6 +16,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +24,14 @@ import pytest
 
 from compactord.model import MergeCompaction, PickRule, Rewrite, Section, Upgrade
 from compactord.paimon.data_file import DataFile, FileSource
+from compactord.paimon.deletion_vectors import VectorRef
+from compactord.paimon.options.lookup import LookupOptions
 from compactord.plan.runs import bucket_runs, level_count
 from compactord.plan.sections import interval_partition
 from compactord.plan.table import Strategy, TableKind, plan_bucket
 from compactord.plan.universal import pick_universal
 from tests.unit.plan.builders import (
+    MARKS,
     MB,
     NOW_MS,
     append_options,
@@ -37,10 +43,12 @@ from tests.unit.plan.builders import (
     plan_request,
 )
 
+# A schema without deletion vectors.
+UNMARKED = 0
 CASES = Path(__file__).parent / "cases"
 FILE = re.compile(
     r"((?P<level>\d+):)?(?P<size>\d+)(@(?P<min>\d+)-(?P<max>\d+))?(!(?P<deletes>\d+|\?))?"
-    r"(~(?P<age>\d+))?(?P<compacted>\*)?"
+    r"(~(?P<age>\d+))?(?P<compacted>\*)?(\^(?P<index>[a-z])(?P<vector>\d+|\?))?(?P<old>')?"
 )
 OPTIONS = {
     "levels": "num_levels",
@@ -73,9 +81,37 @@ def parse_file(text: str, position: int, count: int, unit: int) -> DataFile:
         size=int(found["size"]) * unit,
         keys=span,
         sequences=(sequence, sequence),
+        rows=100,
         deletes=None if found["deletes"] == "?" else int(found["deletes"] or 0),
         created_ms=NOW_MS - int(found["age"] or 0) * 60_000,
         source=FileSource.COMPACT if found["compacted"] else FileSource.APPEND,
+        schema_id=UNMARKED if found["old"] else 1,
+    )
+
+
+def parse_vectors(texts: list[str]) -> dict[str, VectorRef]:
+    """The deletion vectors of the files that have any."""
+    found = {
+        chr(ord("a") + position): re.search(r"\^([a-z])(\d+|\?)", text)
+        for position, text in enumerate(texts)
+    }
+    return {
+        name: VectorRef(
+            path=match[1],
+            offset=1,
+            length=9,
+            cardinality=None if match[2] == "?" else int(match[2]),
+        )
+        for name, match in found.items()
+        if match
+    }
+
+
+def lookup_of(vectors: int) -> LookupOptions | None:
+    if not vectors:
+        return None
+    return replace(
+        MARKS, upgrades=vectors == 1, is_one_record=vectors == 1, finds_values=vectors == 2
     )
 
 
@@ -106,8 +142,19 @@ def pick_case(rule: PickRule, files: list[DataFile], settings: dict[str, Any]) -
 
 
 def plan_case(strategy: Strategy, files: list[DataFile], settings: dict[str, Any]) -> str:
-    options = compaction_options(**{OPTIONS[name]: value for name, value in settings.items()})
-    plan = plan_bucket(bucket_of(files), plan_request(strategy=strategy, options=options))
+    vectors, lookup = settings.pop("deleted", {}), lookup_of(settings.pop("vectors", 0))
+    options = compaction_options(
+        **{OPTIONS[name]: value for name, value in settings.items()},
+        lookup=lookup,
+        force_up_level_0=lookup is not None,
+    )
+    request = plan_request(
+        strategy=strategy,
+        options=options,
+        vectors_of=lambda bucket: vectors,
+        unmarked_schemas={UNMARKED} if lookup else frozenset(),
+    )
+    plan = plan_bucket(bucket_of(files), request)
     if not plan.compactions:
         return "none"
     (compaction,) = plan.compactions
@@ -117,22 +164,33 @@ def plan_case(strategy: Strategy, files: list[DataFile], settings: dict[str, Any
     for action in compaction.actions:
         match action:
             case Rewrite(sections=sections):
-                lines.append(f"rewrite {show_sections(sections)}")
+                lines.append(f"rewrite {show_sections(sections)}{show_above(action)}")
             case Upgrade(file=file):
-                lines.append(f"upgrade {file.file_name}")
+                lines.append(f"upgrade {file.file_name}{show_above(action)}")
     return "\n".join(lines)
+
+
+def show_above(action: Rewrite | Upgrade) -> str:
+    found = " ".join(file.file_name for run in action.above for file in run.files)
+    if not action.marks or not found:
+        return ""
+    return f", finds and marks in {found}" if action.finds_values else f", marks in {found}"
 
 
 def append_case(
     kind: TableKind, strategy: Strategy, files: list[DataFile], settings: dict[str, Any]
 ) -> str:
+    vectors = settings.pop("deleted", {})
     options = append_options(
         **{
             OPTIONS[name]: value * (MB if name in ("target", "open-cost") else 1)
             for name, value in settings.items()
         }
     )
-    plan = plan_bucket(bucket_of(files), plan_request(kind, strategy=strategy, options=options))
+    request = plan_request(
+        kind, strategy=strategy, options=options, vectors_of=lambda bucket: vectors
+    )
+    plan = plan_bucket(bucket_of(files), request)
     lines = [f"{' '.join(names(c.inputs))} {c.reason.value}" for c in plan.compactions]
     return "\n".join([*lines, *plan.notes]) or "none"
 
@@ -169,7 +227,7 @@ COMMANDS: dict[str, tuple[int, Callable[[list[DataFile], dict[str, Any]], str]]]
 
 def parse_question(
     command_line: str, files_line: str
-) -> tuple[str, list[DataFile], dict[str, int]]:
+) -> tuple[str, list[DataFile], dict[str, Any]]:
     command, *settings = command_line.split()
     unit, _ = COMMANDS[command]
     texts = [] if files_line == "-" else files_line.split()
@@ -199,6 +257,8 @@ def cases() -> Iterator[Any]:
 def test_case(path: Path, block: str) -> None:
     question, command_line, files_line, expected = parse_block(block)
     command, files, settings = parse_question(command_line, files_line)
+    if vectors := parse_vectors(files_line.split()):
+        settings["deleted"] = vectors
     actual = COMMANDS[command][1](files, settings)
     if os.environ.get("COMPACTORD_REWRITE_CASES"):
         whole = path.read_text()

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
-from compactord.model import CompactReason, SortedRun
+from compactord.model import SortedRun
 from compactord.plan.full import pick_full
+from compactord.reasons import CompactReason
 from tests.unit.plan.builders import data_file, names
 
 TOP = [SortedRun(level=5, files=(data_file("a", level=5), data_file("b", level=5, keys=(1, 1))))]

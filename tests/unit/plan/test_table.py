@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from compactord.errors import FormatError
-from compactord.model import AppendCompaction, CompactReason, MergeCompaction
+from compactord.model import AppendCompaction, MergeCompaction
 from compactord.paimon.data_file import BucketId
 from compactord.plan.table import (
     Strategy,
@@ -13,6 +13,7 @@ from compactord.plan.table import (
     final_files,
     plan_bucket,
 )
+from compactord.reasons import CompactReason
 from tests.unit.plan.builders import (
     BUCKET,
     MB,

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from compactord.errors import UsageError
-from compactord.model import CompactReason, PickRule, SortedRun
-from compactord.plan.table import last_full_compaction_ms
+from compactord.model import PickRule, SortedRun
+from compactord.plan.full import last_full_compaction_ms
 from compactord.plan.universal import offpeak_ratio, pick_universal
+from compactord.reasons import CompactReason
 from tests.unit.plan.builders import compaction_options, data_file
 
 

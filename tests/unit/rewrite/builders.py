@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -30,6 +31,13 @@ from compactord.model import (
     WriteSpec,
 )
 from compactord.paimon.arrow import file_fields, file_schema, value_schema
+from compactord.paimon.deletion_vectors import (
+    VERSION,
+    DeletionVector,
+    VectorKind,
+    VectorRef,
+    encode_vector,
+)
 from compactord.paimon.merge_rules import NO_RULES, MergeRules
 from compactord.paimon.stats import parse_stats_mode
 from compactord.paimon.type_texts import parse_type
@@ -120,6 +128,17 @@ def _declare_int96(path: Path, schema: pa.Schema) -> None:
     encoded = thrift.encode({**footer, File.GROUPS: thrift.items(Kind.STRUCT, groups)})
     start = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
     path.write_bytes(content[:start] + with_tail(encoded))
+
+
+def without_rows(
+    file: InputFile, deleted: Collection[int], kind: VectorKind = VectorKind.BITS_32
+) -> InputFile:
+    """The file with a vector that deletes these rows, in an index file beside it."""
+    data, length = encode_vector(DeletionVector(kind, np.array(sorted(deleted), np.int64)))
+    path = f"{file.path}.index"
+    Path(path).write_bytes(VERSION + data)
+    ref = VectorRef(path=path, offset=len(VERSION), length=length, cardinality=len(deleted))
+    return dataclasses.replace(file, vector=ref)
 
 
 def input_file(path: Path, rows: int, low: int = 0, high: int = 0) -> InputFile:

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from compactord.model import CompactReason, TableName, WorkKind
+from compactord.model import TableName, WorkKind
+from compactord.reasons import CompactReason
 from compactord.scheduler.record import Status
 from compactord.scheduler.status import PriorityClass
 from compactord.service import api

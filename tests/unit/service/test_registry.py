@@ -16,9 +16,10 @@ from compactord.config.keys import leaves
 from compactord.config.load import LoadedConfig
 from compactord.config.model import Retry, ServiceConfig
 from compactord.config.problems import Origin, OriginKind, dotted
-from compactord.model import CompactReason, PickRule, TableName, WorkKind
+from compactord.model import PickRule, TableName, WorkKind
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.table import TableRef
+from compactord.reasons import CompactReason
 from compactord.scheduler.at_engine import TimeLimit
 from compactord.scheduler.scheduler import Scheduler
 from compactord.service.discovery import Listing

@@ -185,22 +185,25 @@ def _require_equal(files: LiveFiles, model: Model) -> None:
         assert {name: getattr(summary, name) for name in facts} == facts
         state = files.bucket(bucket)
         assert (state.total_buckets, len(state.files)) == (facts["total_buckets"], len(expected))
+        named = {file.file_name: file for file in expected[::2]}
+        assert files.named(bucket, {*named, "elsewhere"}) == named
+        assert files.named(bucket, set()) == {}
         small = files.bucket(bucket, smaller_than=1000).files
         assert set(small) == {file for file in expected if file.file_size < 1000}
-        for limit in (1000, 1 << 41):
-            _require_same_columns(files.by_size(bucket, smaller_than=limit), expected, limit)
+        largest = max(expected, key=lambda file: file.file_size).file_name
+        for limit, besides in ((1000, set()), (1 << 41, set()), (1000, {largest, "other"})):
+            chosen = [f for f in expected if f.file_size < limit or f.file_name in besides]
+            found = files.by_size(bucket, smaller_than=limit, besides=besides)
+            _require_same_columns(found, chosen)
     for identity in list(model)[:3]:
         assert files.contains(identity)
         assert not files.contains(identity._replace(level=9))
         assert not files.contains(identity._replace(external_path="s3://elsewhere/x"))
 
 
-def _require_same_columns(
-    found: FilesBySize, expected: Sequence[DataFile], smaller_than: int
-) -> None:
+def _require_same_columns(found: FilesBySize, expected: Sequence[DataFile]) -> None:
     ordered = sorted(
-        (file for file in expected if file.file_size < smaller_than),
-        key=lambda file: (file.file_size, file.min_sequence_number, file.file_name),
+        expected, key=lambda file: (file.file_size, file.min_sequence_number, file.file_name)
     )
     assert found.read(0, len(found)) == tuple(ordered)
     assert found.read(1, 3) == tuple(ordered[1:3])
@@ -210,6 +213,10 @@ def _require_same_columns(
     for name in {file.file_name for file in ordered[:3]}:
         others = tuple(file for file in ordered if file.file_name != name)
         assert found.without({name}).read(0, len(found)) == others
+        named = found.only({name, "other"})
+        both = found.without({name}).followed_by(named)
+        assert both.read(0, len(both)) == (*others, *(f for f in ordered if f.file_name == name))
+        assert both.columns.file_size.tolist()[len(others) :] == named.columns.file_size.tolist()
     assert not len(found.without({file.file_name for file in expected}))
 
 

@@ -430,13 +430,13 @@ def test_an_index_manifest_is_read_once_by_whoever_follows_the_table() -> None:
     storage, history = RecordingStorage(table.storage), table.history
     history.commit([_file("a")], index_manifest="i-1")
     state = load_state(storage, TABLE)
-    assert state.indexes == ()
+    assert state.indexes.entries == ()
     seen = []
     for name, index in (("b", "i-1"), ("c", "i-2"), ("d", "i-2"), ("e", None)):
         history.commit([_file(name)], index_manifest=index)
         state = refresh_state(storage, state).state
         assert state.indexes == load_state(table.storage, TABLE).indexes
-        seen.append([entry.file_name for entry in state.indexes])
+        seen.append([entry.file_name for entry in state.indexes.entries])
     assert seen == [[], ["i-2-file"], ["i-2-file"], []]
     read = [call.path.rsplit("/", 1)[1] for call in storage.log if "/manifest/i-" in call.path]
     assert read == ["i-1", "i-2"]

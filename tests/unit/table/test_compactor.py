@@ -42,6 +42,8 @@ from tests.builders import (
     rows_of,
     writer,
 )
+from tests.deletions import Deletions
+from tests.lineage import APPENDED, TABLE
 from tests.storages import Call, Fault, FaultyStorage, HookedStorage, MemoryStorage
 from tests.unit.table.compacting import ALL, Driver, compactor_of, expire, outcome_of
 
@@ -238,6 +240,19 @@ def test_inputs_that_are_gone_are_blamed_on_writers_only_if_they_were_replaced(
     assert ended.result.error == "ObjectNotFound"
     cycle = compactor.cycle([ended], ALL)
     assert isinstance(cycle.causes[1], InputsReplaced) == is_replaced
+
+
+@pytest.mark.parametrize("is_rewritten", [True, False])
+def test_so_are_deletion_vectors_whose_index_file_is_gone(*, is_rewritten: bool) -> None:
+    """No data file of this table exists: something is not found in any case."""
+    table = Deletions(APPENDED)
+    table.delete_rows({file.file_name: [1] for file in table.append(3)})
+    compactor = compactor_of(table.storage, TABLE)
+    dispatched = _dispatched(compactor)
+    if is_rewritten:
+        table.rewrite_vectors()
+    cycle = compactor.cycle([outcome_of(dispatched)], ALL)
+    assert isinstance(cycle.causes[1], InputsReplaced) == is_rewritten
 
 
 @pytest.mark.parametrize("is_cut", [False, True], ids=["while it is cut", "while it is merged"])

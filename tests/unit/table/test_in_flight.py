@@ -6,7 +6,6 @@ import pytest
 
 from compactord.model import (
     AppendCompaction,
-    CompactReason,
     FailureKind,
     MergeCompaction,
     RewriteStats,
@@ -17,6 +16,8 @@ from compactord.model import (
     Upgrade,
 )
 from compactord.paimon.data_file import DataFile
+from compactord.paimon.deletion_vectors import VectorRef
+from compactord.reasons import CompactReason
 from compactord.table.in_flight import Finished, InFlight
 from tests.builders import data_outputs
 from tests.lineage import bucket_id
@@ -25,6 +26,9 @@ from tests.unit.paimon.table_builder import data_file
 from tests.unit.table.compacting import NAME
 
 A, B, C = (data_file(name, level=level) for name, level in (("a", 0), ("b", 0), ("c", 5)))
+VECTORS = {
+    name: VectorRef(path="i", offset=1, length=22, cardinality=1) for name in ("a", "elsewhere")
+}
 STATS = RewriteStats(rows_in=1, rows_out=1, bytes_in=1, bytes_out=1, cpu_s=0, peak_rss_bytes=0)
 MERGE = MergeCompaction(
     bucket=bucket_id(1),
@@ -53,7 +57,7 @@ def _failure(index: int, kind: FailureKind = FailureKind.TRANSIENT, text: str = 
 def _in_flight(count: int) -> tuple[InFlight, list[Subcompaction]]:
     """A compaction, and its subcompactions: all are at the engine."""
     flown = [subcompaction_of(1, number) for number in range(count)]
-    in_flight = InFlight(1, APPEND, flown, neighbours=[A, B], index_entries=(b"i",))
+    in_flight = InFlight(1, APPEND, flown, neighbours=[A, B], vectors=VECTORS)
     assert list(in_flight.waiting) == flown
     in_flight.waiting.clear()
     return in_flight, flown
@@ -64,7 +68,7 @@ def _arrived(in_flight: InFlight, outcome: TaskOutcome) -> Finished | TaskFailur
 
 
 def test_a_compaction_of_upgrades_alone_has_finished_at_once() -> None:
-    in_flight = InFlight(1, MERGE, [], neighbours=[A, B, C], index_entries=())
+    in_flight = InFlight(1, MERGE, [], neighbours=[A, B, C])
     finished = in_flight.ended()
     assert isinstance(finished, Finished)
     assert finished.change.before == (A, B)
@@ -83,7 +87,7 @@ def test_outputs_come_in_the_order_of_subcompactions_whatever_finished_first() -
     finished = _arrived(in_flight, _result(1, y))
     assert isinstance(finished, Finished)
     assert finished.change.after == (x, y, z)
-    assert finished.change.index_entries == (b"i",)
+    assert finished.change.vectors == {"a": VECTORS["a"]}
     assert (finished.change.bucket, finished.change.total_buckets) == (bucket_id(0), -1)
     assert finished.stats == (STATS,) * 3
 
@@ -112,7 +116,7 @@ def test_attempts_are_counted_for_each_subcompaction() -> None:
 def test_subcompactions_must_have_read_each_row_once(paths: tuple[str, ...], rows: int) -> None:
     # They read ranges of the same files.
     flown = [subcompaction_of(1, number, *paths) for number in range(2)]
-    in_flight = InFlight(1, APPEND, flown, neighbours=[], index_entries=())
+    in_flight = InFlight(1, APPEND, flown, neighbours=[])
     in_flight.waiting.clear()
     x, y = data_file("x"), data_file("y")
     assert _arrived(in_flight, _result(0, x)) is None
@@ -144,7 +148,7 @@ def test_a_failure_waits_for_the_others_and_names_what_they_finished() -> None:
 
 def test_after_a_failure_those_that_wait_are_not_begun() -> None:
     flown = [subcompaction_of(1, number) for number in range(3)]
-    in_flight = InFlight(1, APPEND, flown, neighbours=[], index_entries=())
+    in_flight = InFlight(1, APPEND, flown, neighbours=[])
     in_flight.waiting.popleft()
     assert isinstance(_arrived(in_flight, _failure(0, FailureKind.POISON)), TaskFailure)
     assert not in_flight.waiting

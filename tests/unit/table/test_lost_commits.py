@@ -199,7 +199,7 @@ Act = Callable[[Case], None]
             id="changelog",
         ),
         pytest.param(
-            Case(index_manifest="index-manifest-i"), _nothing, _nothing, "its index", id="index"
+            Case(index_manifest="index-manifest-i"), _nothing, _nothing, "index files", id="index"
         ),
         pytest.param(Case(), _others_delete, _nothing, "deleted files", id="deleted"),
         pytest.param(

@@ -60,7 +60,6 @@ class Case:
             self.dispatch.compaction,
             [replace(self.subcompaction, index=number) for number in range(len(outcomes))],
             neighbours=self.dispatch.compaction.inputs,
-            index_entries=(),
         )
         in_flight.waiting.clear()  # they run elsewhere
         for outcome in outcomes:

@@ -19,6 +19,7 @@ from compactord.formats.parquet.structs import Chunk, ColumnIndex
 from compactord.formats.parquet.thrift import Kind
 from compactord.model import InputFile
 from compactord.paimon.arrow import value_schema
+from compactord.paimon.roaring import numbers_of
 from compactord.rewrite.reader import Input, InputReader
 from compactord.storage.base import Storage
 from compactord.storage.local import LocalStorage
@@ -72,24 +73,30 @@ def found_rows(
     batch_rows: int = 300,
     held_bytes: int = 16 << 20,
     dictionaries: Sequence[str] = ("c",),
-) -> tuple[list[int], pa.Table, int]:
-    """The numbers that were found in the batches, their rows, and the bytes that were read."""
+    finds_values: bool = True,
+) -> tuple[list[int], pa.Table, list[int], int]:
+    """What was found in the batches: numbers, rows, their positions; and the bytes of reading."""
     layout, numbers, rows = layout_of(key, dictionaries), [], []
     reader = InputReader(storage or LocalStorage(), layout)
     with contextlib.closing(reader):
-        with contextlib.closing(Input(reader, file).finder(batch_rows, held_bytes)) as finder:
+        opened = Input(reader, file).finder(
+            batch_rows, held_bytes, marks=True, finds_values=finds_values
+        )
+        with contextlib.closing(opened) as finder:
             for batch in batches:
                 keys = keys_of(key, batch)
                 if "k0" in dictionaries:
                     keys = pa.record_batch([keys.column(0).dictionary_encode()], names=["k0"])
                 found = finder.find(keys)
-                assert len(found.places) == sum(each.num_rows for each in found.rows)
+                rows_found = sum(each.num_rows for each in found.rows)
+                assert rows_found == (len(found.places) if finds_values else 0)
                 numbers += [batch[place] for place in found.places]
                 rows += found.rows
         assert reader.found.rows == len(numbers)
     table = pa.Table.from_batches(rows, layout.row_schema)
     plain = table.cast(layout_of(key, ()).row_schema).combine_chunks()
-    return numbers, plain, reader.found.size_bytes
+    positions = [row for each in reader.marks() for row in numbers_of(each.positions).tolist()]
+    return numbers, plain, positions, reader.found.size_bytes
 
 
 def whole(file: InputFile, key: str = "number") -> pa.Table:
@@ -101,10 +108,12 @@ def check(file: InputFile, batches: Sequence[Sequence[int]], **how: Any) -> int:
     """Compares what is found with all rows; returns the bytes that were read."""
     row_of = {number: row for row, number in enumerate(NUMBERS)}
     expected = [number for batch in batches for number in batch if number in row_of]
-    numbers, rows, size = found_rows(file, batches, **how)
-    assert numbers == expected
-    places = pa.array([row_of[number] for number in expected], pa.int64())
-    assert rows.equals(whole(file, how.get("key", "number")).take(places))
+    places = [row_of[number] for number in expected]
+    assert found_rows(file, batches, **how, finds_values=False)[::2] == (expected, places)
+    numbers, rows, positions, size = found_rows(file, batches, **how)
+    assert (numbers, positions) == (expected, places)
+    whole_rows = whole(file, how.get("key", "number"))
+    assert rows.equals(whole_rows.take(pa.array(places, pa.int64())))
     return size
 
 

@@ -1,0 +1,62 @@
+"""Partitions are marked done as the tables' options say, as the service marks them."""
+
+from __future__ import annotations
+
+from compactord.cli.choice import Target
+from compactord.cli.each_table import Result
+from compactord.cli.maintenance import MaintenanceRun, Work, open_supported
+from compactord.config.choices import MaintenanceRule
+from compactord.config.reasons import setting_origin
+from compactord.maintenance.done_partitions import DuePartition, due_partitions, mark_partitions
+from compactord.maintenance.marks import Marks
+from compactord.paimon.paths import MAIN_BRANCH
+from compactord.state.table_state import TableState
+from compactord.table.opening import OpenTable
+from compactord.table.report import count_text
+
+
+def marking(run: MaintenanceRun) -> Work:
+    """Marks the partitions of one table; `why_not` of its result says why it marked none."""
+
+    def work(target: Target) -> Result:
+        table, state = open_supported(target)
+        why_not = _why_not(run, target, table)
+        done = [] if why_not is not None else _rounds(run, table, state)
+        name = run.choice.shown_name(target)
+        verb = "would be marked" if run.is_dry else "marked"
+        if done:
+            lines = [f"{name}: {verb} done: {count_text(len(done), 'partition')}"]
+            lines += [f"  {each.folder}" for each in done]
+        else:
+            because = "" if why_not is None else f", because {why_not}"
+            lines = [f"{name}: no partition {verb} done{because}"]
+        found = {"partitions": [each.folder for each in done], "why_not": why_not}
+        return Result(lines=lines, found=found)
+
+    return work
+
+
+def _why_not(run: MaintenanceRun, target: Target, table: OpenTable) -> str | None:
+    options = table.options.maintenance
+    if target.policy.mark_done is MaintenanceRule.OFF:
+        return f"{setting_origin(run.choice.loaded, *target.name, 'mark_done')} is off"
+    if options.mark_done_refusal is not None:
+        return options.mark_done_refusal
+    if options.mark_done is None:
+        return "partition.idle-time-to-done is not set for partitions of the table"
+    if table.ref.branch != MAIN_BRANCH:
+        return "its branches have the same folders"
+    return None
+
+
+def _rounds(run: MaintenanceRun, table: OpenTable, state: TableState) -> list[DuePartition]:
+    """Rounds until all partitions have been looked at, unless it is to stop."""
+    take, marks = (due_partitions if run.is_dry else mark_partitions), Marks()
+    found: list[DuePartition] = []
+    more = True
+    while more and not run.stop.is_set():
+        now_ms = run.clock.now_ms()
+        done = take(table, state, marks, now_ms=now_ms, zone=run.clock.time_zone)
+        found += done.due
+        more = done.more
+    return found

@@ -1,0 +1,127 @@
+"""Expiry of consumers: readers that have not recorded for long where they are keep no snapshots.
+
+A consumer expires if its file has not changed for the table's `consumer.expiration-time`; without
+the option none does, since a paused reader loses its place. Of the branch that the table is, as
+consumer/ConsumerManager.java (expire).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from compactord.clock import WallTime
+from compactord.config.choices import MaintenanceRule
+from compactord.config.windows import may_start
+from compactord.errors import CompactordError, FormatError, ObjectNotFound
+from compactord.maintenance.kind import (
+    DueTable,
+    MaintenanceKind,
+    MaintenanceRecord,
+    OpenedTable,
+    Round,
+    TableValues,
+    UnderWay,
+)
+from compactord.model import WorkKind
+from compactord.paimon import paths
+from compactord.paimon.snapshot import parse_consumer
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdleConsumer:
+    """A consumer whose file at `path` changed last at `changed_ms`, too long ago.
+
+    `next_snapshot` is what it would have read next; None if its file does not say.
+    """
+
+    name: str
+    path: str
+    changed_ms: int
+    next_snapshot: int | None
+
+
+def idle_consumers(table: TableValues, now_ms: int) -> tuple[IdleConsumer, ...]:
+    """The consumers that expire now, by name; changes nothing. Raises what reading raises."""
+    time_ms = table.options.maintenance.consumer_time_ms
+    if time_ms is None:
+        return ()
+    found = []
+    folder, prefix = paths.consumer_folder(table.ref.root), paths.CONSUMER_PREFIX
+    for status in sorted(table.storage.list(folder), key=lambda status: status.name):
+        if status.is_folder or not status.name.startswith(prefix):
+            continue
+        if status.changed_ms < now_ms - time_ms:
+            path = paths.join(folder, status.name)
+            found.append(
+                IdleConsumer(
+                    name=status.name[len(prefix) :],
+                    path=path,
+                    changed_ms=status.changed_ms,
+                    next_snapshot=_next_snapshot(table, path),
+                )
+            )
+    return tuple(found)
+
+
+def expire_consumers(table: TableValues, now_ms: int) -> Sequence[IdleConsumer]:
+    """Delete the consumers that expire now; returns those that were deleted.
+
+    Each is looked at again right before: one that has moved since, or is gone, is passed over.
+    Raises what reading raises, before the first deletion, and `StorageError` if a deletion fails:
+    the next round continues there. What has gone is logged in any case.
+    """
+    gone: list[IdleConsumer] = []
+    try:
+        for consumer in idle_consumers(table, now_ms):
+            status = table.storage.status(consumer.path)
+            if status is not None and status.changed_ms == consumer.changed_ms:
+                table.storage.delete(consumer.path)
+                gone.append(consumer)
+    finally:
+        if gone:
+            _log.info(
+                "consumers_expired", consumers={each.name: each.next_snapshot for each in gone}
+            )
+    return gone
+
+
+def _next_snapshot(table: TableValues, path: str) -> int | None:
+    try:
+        return parse_consumer(table.storage.read(path), path)
+    except (FormatError, ObjectNotFound):
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpireConsumers(MaintenanceKind[Sequence[IdleConsumer]]):
+    """Due every `interval_ms`, in the windows of expiry, where options ask for it."""
+
+    name = "consumers"
+    counters = (("expired_consumers", "Consumers that expired."),)
+
+    interval_ms: int
+
+    def is_due(
+        self, table: DueTable, record: MaintenanceRecord, now_ms: int, wall: WallTime
+    ) -> bool:
+        policy = table.policy
+        return (
+            self.name in table.asked_maintenance
+            and policy.expire_consumers is MaintenanceRule.FROM_TABLE
+            and now_ms - record.ended_ms >= self.interval_ms
+            and may_start(policy.windows, WorkKind.EXPIRE, wall.at(now_ms), wall.zone)
+        )
+
+    def run(self, table: OpenedTable, under_way: UnderWay | None) -> Sequence[IdleConsumer]:
+        return expire_consumers(table.table, table.clock.now_ms())
+
+    def ended(self, result: Sequence[IdleConsumer] | CompactordError, seconds: float) -> Round:
+        if isinstance(result, CompactordError):
+            _log.warning("consumers_kept", error=str(result))
+            return Round(has_failed=True)
+        return Round(counts={"expired_consumers": len(result)})

@@ -1,0 +1,197 @@
+"""Deletes a tag with the files that only it needs.
+
+What goes is decided before the first deletion: the tag's files that no snapshot, other tag,
+long-lived changelog or branch has. Then the tag's file goes first, so that nobody can take its
+snapshot up again, and the rest only if nobody had done so before. What an interruption leaves is
+named by nothing, so a sweep finds it.
+Agrees with utils/TagManager.java (deleteTag) and operation/TagDeletion.java, which ask the
+neighbours of the tag alone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from compactord.errors import UnsupportedTable
+from compactord.maintenance.expire import Snapshots, other_versions
+from compactord.maintenance.expire_reader import FileChange, FileKey, MetadataReader
+from compactord.maintenance.kind import TableValues
+from compactord.maintenance.restored import hint_trouble, main_trouble
+from compactord.paimon import paths
+from compactord.paimon.data_file import EntryKind
+from compactord.paimon.snapshot import (
+    CommitKind,
+    Snapshot,
+    branch_names,
+    hinted_snapshot_id,
+    read_snapshot,
+    read_tags,
+    snapshot_ids,
+    still_stands,
+)
+
+# The table is checked against the decision once in this many deletions.
+_CHECK_INTERVAL = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DueTag:
+    """A tag that is to go: its snapshot, and when its file changed last."""
+
+    name: str
+    path: str
+    snapshot: Snapshot
+    changed_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TagPlan:
+    """The files that go with a tag, in this order. `size_bytes` is that of the data files."""
+
+    data_files: tuple[str, ...] = ()
+    metadata: tuple[str, ...] = ()
+    size_bytes: int = 0
+
+
+class TagKept(Exception):
+    """The table is not as it has to be for a tag to go; the text says what is wrong."""
+
+
+class TagDeletion:
+    """One tag: what goes with it is decided as this is made; `delete` deletes it.
+
+    Raises what reading raises, `UnsupportedTable` for files outside of the table, and `TagKept`
+    where snapshots may be missing: nothing is deleted then.
+    """
+
+    def __init__(self, table: TableValues, tag: DueTag, now_ms: int) -> None:
+        self._table, self._tag = table, tag
+        self._storage, self._root = table.storage, table.ref.root
+        hint = hinted_snapshot_id(self._storage, self._root)
+        self._keepers = self._list_keepers()
+        snapshots = Snapshots(self._storage, self._root)
+        trouble = hint_trouble(hint, snapshots.ids)
+        trouble = trouble or main_trouble(self._storage, table.ref, now_ms)
+        newest = snapshots.get(snapshots.ids[-1]) if snapshots.ids else None
+        if trouble is not None or newest is None:
+            raise TagKept(trouble or "its newest snapshot is gone")
+        self._first_id, self._newest = snapshots.ids[0], newest
+        tags = {n: s for n, s in read_tags(self._storage, self._root).items() if n != tag.name}
+        self.plan = self._planned([*snapshots.within(0), *tags.values()])
+
+    def delete(self, counts: Counter[str]) -> None:
+        """Delete the tag and its files; `counts` (by fields of `TagPlan`) are right in any case.
+
+        Raises `TagKept` if the table has changed: what is left is named by nothing, or the tag is
+        still there. Raises `StorageError` if a deletion fails.
+        """
+        self._check()
+        status = self._storage.status(self._tag.path)
+        if status is None or status.changed_ms != self._tag.changed_ms:
+            raise TagKept(f"tag {self._tag.name} was changed meanwhile")
+        self._storage.delete(self._tag.path)
+        counts["tags"] += 1
+        self._check()
+        if self._table.options.maintenance.tags_succeed:
+            self._storage.delete(_success_path(self._root, self._tag.name))
+        self._delete("data_files", self.plan.data_files, counts)
+        self._check()
+        self._delete("metadata", self.plan.metadata, counts)
+
+    def _delete(self, what: str, unneeded: Sequence[str], counts: Counter[str]) -> None:
+        for number, path in enumerate(unneeded, 1):
+            if number % _CHECK_INTERVAL == 0:
+                self._check()
+            self._storage.delete(path)
+            counts[what] += 1
+
+    def _check(self) -> None:
+        """Whether nothing has come that may need files of the tag's snapshot."""
+        ids = snapshot_ids(self._storage, self._root)
+        if not ids or ids[0] < self._first_id:
+            raise TagKept("snapshots were rolled back meanwhile")
+        if not still_stands(self._storage, self._root, self._newest):
+            raise TagKept(f"snapshot {self._newest.id} is gone or was replaced meanwhile")
+        for id_ in (id_ for id_ in ids if id_ > self._newest.id):
+            # Only these add files again; others add new files.
+            if read_snapshot(self._storage, self._root, id_).commit_kind is CommitKind.OVERWRITE:
+                raise TagKept(f"snapshot {id_} was made meanwhile, which may add old files again")
+        if self._list_keepers() != self._keepers:
+            raise TagKept("tags or branches were created or deleted meanwhile")
+
+    def _list_keepers(self) -> frozenset[tuple[str, int]]:
+        """All tags but this one by names and modification times, and the branches.
+
+        One that is made anew under this one's name counts.
+        """
+        tags = self._storage.list(paths.tag_folder(self._root))
+        branches = branch_names(self._storage, self._table.ref.location)
+        files = frozenset((s.name, s.changed_ms) for s in tags if not s.is_folder)
+        own = (self._tag.path.rpartition("/")[2], self._tag.changed_ms)
+        return files.difference([own]).union((b, 0) for b in branches)
+
+    def _planned(self, keepers: Sequence[Snapshot]) -> TagPlan:
+        snapshot = self._tag.snapshot
+        if any(each.identity == snapshot.identity for each in keepers):
+            return TagPlan()
+        location = self._table.ref.location
+        others = tuple(other_versions(self._storage, self._table.ref))
+        reader = MetadataReader(self._storage, location)
+        unneeded = _live_files(reader, snapshot)
+        reader.look_for(unneeded)
+        kept: set[str] = set()
+        for each in keepers:
+            kept |= reader.metadata_to_read(each)
+            for key in reader.live(each):
+                unneeded.pop(key, None)
+        for each in others:
+            kept |= reader.metadata_named(each)
+            for key in reader.live(each, missing_ok=True):
+                unneeded.pop(key, None)
+        for file in unneeded.values():
+            if file.external_path is not None:
+                why = f"file {file.key.file_name} is outside the table, at {file.external_path}"
+                raise UnsupportedTable(location, [why])
+        return TagPlan(
+            data_files=tuple(
+                paths.join(self._table.bucket_folder(key.bucket), name)
+                for key, file in unneeded.items()
+                for name in (key.file_name, *file.extra_files)
+            ),
+            metadata=tuple(_metadata(reader, location, snapshot, kept)),
+            size_bytes=sum(file.size_bytes for file in unneeded.values()),
+        )
+
+
+def _live_files(reader: MetadataReader, snapshot: Snapshot) -> dict[FileKey, FileChange]:
+    times: Counter[FileKey] = Counter()
+    files: dict[FileKey, FileChange] = {}
+    for manifest in (*reader.base(snapshot), *reader.delta(snapshot)):
+        for change in reader.changes(manifest):
+            times[change.key] += 1 if change.kind is EntryKind.ADD else -1
+            files[change.key] = change
+    return {key: file for key, file in files.items() if times[key] > 0}
+
+
+def _metadata(
+    reader: MetadataReader, location: str, snapshot: Snapshot, kept: Collection[str]
+) -> Iterator[str]:
+    """Paths of what the tag alone names: leaves first, then what names them."""
+    manifests = (*reader.base(snapshot), *reader.delta(snapshot))
+    names = dict.fromkeys(n for each in manifests for n in (each.file_name, *each.extra_files))
+    yield from (paths.manifest_path(location, name) for name in names if name not in kept)
+    indexes = reader.index_files(snapshot).difference(kept)
+    yield from (paths.index_path(location, name) for name in sorted(indexes))
+    if snapshot.statistics is not None and snapshot.statistics not in kept:
+        yield paths.statistics_path(location, snapshot.statistics)
+    lists = (snapshot.base_manifest_list, snapshot.delta_manifest_list, snapshot.index_manifest)
+    for name in lists:
+        if name is not None and name not in kept:
+            yield paths.manifest_path(location, name)
+
+
+def _success_path(root: str, name: str) -> str:
+    """Where a table with `tag.create-success-file` says that a tag was made."""
+    return paths.join(paths.tag_folder(root), "tag-success-file", f"{name}_SUCCESS")

@@ -1,0 +1,170 @@
+"""Expiry of tags whose time has passed, with the files that only they need.
+
+A tag expires once more time than it is to be retained for (`tagTimeRetained` in its file) has
+passed since it was made, by the writers' wall clock. As tag/TagTimeExpire.java.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone, tzinfo
+
+import structlog
+
+from compactord.clock import WallTime, local_ms
+from compactord.config.choices import MaintenanceRule
+from compactord.config.windows import may_start
+from compactord.errors import CompactordError, FormatError, ObjectNotFound
+from compactord.maintenance.kind import (
+    DueTable,
+    MaintenanceKind,
+    MaintenanceRecord,
+    OpenedTable,
+    Round,
+    TableValues,
+    UnderWay,
+)
+from compactord.maintenance.tag_deletion import DueTag, TagDeletion, TagKept
+from compactord.model import WorkKind
+from compactord.paimon import paths
+from compactord.paimon.json_text import parse_json
+from compactord.paimon.snapshot import parse_snapshot
+from compactord.storage.absence import require_gone
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpiredTags:
+    """What one round deleted; counts are of files. `why_not`: nothing (more) went for this reason.
+
+    `metadata` are manifests, lists, index files and statistics.
+    """
+
+    tags: Sequence[str] = ()
+    data_files: int = 0
+    metadata: int = 0
+    why_not: str | None = None
+
+
+def due_tags(table: TableValues, now_ms: int, zone: tzinfo) -> tuple[DueTag, ...]:
+    """The tags of the branch that expire now, the oldest snapshot's first.
+
+    Raises what reading raises, and `FormatError` for one that cannot be understood.
+    """
+    if not table.options.maintenance.expires_tags:
+        return ()
+    found = []
+    folder, prefix = paths.tag_folder(table.ref.root), paths.TAG_PREFIX
+    for status in table.storage.list(folder):
+        if status.is_folder or not status.name.startswith(prefix):
+            continue
+        path = paths.join(folder, status.name)
+        try:
+            data = table.storage.read(path)
+        except ObjectNotFound:
+            require_gone(table.storage, path)
+            continue
+        end_ms = _end_ms(data, path)
+        if end_ms is not None and local_ms(now_ms, zone) > end_ms:
+            found.append(
+                DueTag(
+                    name=status.name[len(prefix) :],
+                    path=path,
+                    snapshot=parse_snapshot(data, path),
+                    changed_ms=status.changed_ms,
+                )
+            )
+    return tuple(sorted(found, key=lambda tag: (tag.snapshot.id, tag.name)))
+
+
+def _end_ms(data: bytes, path: str) -> int | None:
+    """Until when a tag is retained, by local wall clock as if it were UTC; None: for good."""
+    try:
+        found = parse_json(data)
+    except ValueError as error:
+        raise FormatError(path, f"a tag that is not JSON ({error})") from error
+    if not isinstance(found, dict):
+        raise FormatError(path, "a tag that is not a JSON object")
+    made, retained = found.get("tagCreateTime"), found.get("tagTimeRetained")
+    if made is None or retained is None:
+        return None
+    try:
+        if type(made) is not list or type(retained) not in (int, float):
+            raise ValueError("a list and a number are expected")
+        # Java leaves out seconds and nanoseconds of 0.
+        year, month, day, hour, minute, second, nanos = [*made, 0, 0][:7]
+        moment = datetime(year, month, day, hour, minute, second, tzinfo=timezone.utc)
+        made_ms: int = int(moment.timestamp()) * 1000 + nanos // 1_000_000
+        return made_ms + int(retained * 1000)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise FormatError(path, f"tagCreateTime {made!r}, tagTimeRetained {retained!r}") from error
+
+
+def expire_tags(table: TableValues, now_ms: int, zone: tzinfo) -> ExpiredTags:
+    """Delete the tags that expire now, one after the other.
+
+    Raises what `due_tags` and `TagDeletion` raise; the next round continues with the other tags.
+    What has gone is logged in any case.
+    """
+    counts: Counter[str] = Counter()
+    gone: list[str] = []
+    why_not = None
+    try:
+        for tag in due_tags(table, now_ms, zone):
+            deletion = TagDeletion(table, tag, now_ms)
+            try:
+                deletion.delete(counts)
+            finally:
+                if counts["tags"] > len(gone):
+                    gone.append(tag.name)
+    except TagKept as kept:
+        why_not = str(kept)
+    finally:
+        files = {"data_files": counts["data_files"], "metadata": counts["metadata"]}
+        if gone:
+            _log.info("tags_expired", tags=gone, **files)
+    return ExpiredTags(tags=gone, why_not=why_not, **files)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpireTags(MaintenanceKind[ExpiredTags]):
+    """Due after a plan, `interval_ms` after the last round, in the windows of expiry."""
+
+    name = "tags"
+    counters = (
+        ("expired_tags", "Tags that expired."),
+        ("expired_tag_files", "Files deleted with expired tags."),
+    )
+
+    interval_ms: int
+
+    def is_due(
+        self, table: DueTable, record: MaintenanceRecord, now_ms: int, wall: WallTime
+    ) -> bool:
+        policy = table.policy
+        return (
+            record.has_news
+            and self.name in table.asked_maintenance
+            and policy.expire_tags is MaintenanceRule.FROM_TABLE
+            and table.held_until_ms <= now_ms
+            and now_ms - record.ended_ms >= self.interval_ms
+            and may_start(policy.windows, WorkKind.EXPIRE, wall.at(now_ms), wall.zone)
+        )
+
+    def run(self, table: OpenedTable, under_way: UnderWay | None) -> ExpiredTags:
+        why_keep = table.why_keep()
+        if why_keep is not None:
+            return ExpiredTags(why_not=why_keep)
+        return expire_tags(table.table, table.clock.now_ms(), table.clock.time_zone)
+
+    def ended(self, result: ExpiredTags | CompactordError, seconds: float) -> Round:
+        if isinstance(result, CompactordError):
+            _log.warning("tags_kept", error=str(result))
+            return Round(has_failed=True)
+        if result.why_not is not None:
+            _log.warning("tags_kept", error=result.why_not)
+        files = result.data_files + result.metadata
+        return Round(counts={"expired_tags": len(result.tags), "expired_tag_files": files})

@@ -1,0 +1,205 @@
+"""Deletion vectors: which rows of a data file do not count, by their positions from 0.
+
+An index file has a version, 1, and vectors one after the other. A vector is its size, a magic
+number, its bitmap and a checksum; the magic number tells its kind, and a vector keeps its kind.
+Sources: deletionvectors/{BitmapDeletionVector,Bitmap64DeletionVector}.java and
+deletionvectors/DeletionVectorsIndexFile.java.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+import numpy.typing as npt
+
+from compactord.errors import FormatError, StorageError
+from compactord.paimon.roaring import bitmap_of, numbers_of
+from compactord.storage.base import Storage
+
+INDEX_TYPE = "DELETION_VECTORS"
+# What precedes the first vector of an index file.
+VERSION = b"\x01"
+_SIZE_BYTES = _MAGIC_BYTES = _CHECKSUM_BYTES = 4
+_MAGIC_32 = struct.pack(">i", 1581511376)
+_MAGIC_64 = struct.pack("<i", 1681511377)
+
+
+class VectorKind(enum.Enum):
+    BITS_32 = 32
+    BITS_64 = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VectorRef:
+    """Where a vector is: in the index file `path`, from its size on at `offset`.
+
+    `length` is as the index manifest has it, which depends on the kind. `cardinality`: how many
+    rows are deleted, None in entries of older releases.
+    """
+
+    path: str
+    offset: int
+    length: int
+    cardinality: int | None
+
+
+NO_VECTORS: Mapping[str, VectorRef] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DeletionVector:
+    """Ascending, distinct positions."""
+
+    kind: VectorKind
+    positions: npt.NDArray[np.int64]
+
+    def with_marks(self, positions: npt.NDArray[np.int64]) -> DeletionVector:
+        """With more positions, ascending; its kind stays."""
+        return DeletionVector(self.kind, united(self.positions, positions))
+
+    def keeps(self, first: int, count: int) -> npt.NDArray[np.bool_]:
+        """Which rows count, of so many from the position `first` on."""
+        kept = np.ones(count, np.bool_)
+        start, end = np.searchsorted(self.positions, (first, first + count))
+        kept[self.positions[start:end] - first] = False
+        return kept
+
+    def deletes(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Which of these rows do not count."""
+        places = np.searchsorted(self.positions, positions)
+        found: npt.NDArray[np.bool_] = places < len(self.positions)
+        found[found] = self.positions[places[found]] == positions[found]
+        return found
+
+
+def united(left: npt.NDArray[np.int64], right: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The positions of both, ascending and distinct, as each has them."""
+    # Two sorted stretches are merged; numpy's own union takes twenty times as long.
+    both = np.sort(np.concatenate([left, right]), kind="stable")
+    return both[np.append(True, both[1:] != both[:-1])] if len(both) else both
+
+
+def read_vector(storage: Storage, ref: VectorRef, rows: int) -> DeletionVector:
+    """The vector of a data file that has `rows`. Raises as `vector_of`, and what reading raises."""
+    return vector_of(read_stored(storage, ref), ref, rows)
+
+
+def vector_of(stored: bytes, ref: VectorRef, rows: int) -> DeletionVector:
+    """The vector that `read_stored` has read, of a data file that has `rows`.
+
+    Raises `FormatError` for damage, a cardinality that is not the vector's, and positions that the
+    file does not have.
+    """
+    vector = decode_vector(stored, ref.path)
+    positions = vector.positions
+    if ref.cardinality is not None and len(positions) != ref.cardinality:
+        why = f"a vector at {ref.offset} deletes {len(positions)} rows, its entry says"
+        raise FormatError(ref.path, f"{why} {ref.cardinality}")
+    if len(positions) and positions[-1] >= rows:
+        why = f"a vector at {ref.offset} deletes row {positions[-1]} of a file that has {rows}"
+        raise FormatError(ref.path, why)
+    return vector
+
+
+def read_stored(storage: Storage, ref: VectorRef) -> bytes:
+    """The whole vector as it is stored, from its size to its checksum, which is not checked."""
+    _require_place(ref)
+    data = _read(storage, ref, ref.offset, ref.length)
+    if not _is_64(data):
+        # `length` leaves out size and checksum. Nothing may follow a vector of 64 bits.
+        rest = _SIZE_BYTES + _CHECKSUM_BYTES
+        data += _read(storage, ref, ref.offset + ref.length, rest)
+    return _whole(data, ref)
+
+
+def stored_in(index_file: bytes, ref: VectorRef) -> bytes:
+    """As `read_stored`, of an index file that has been read."""
+    _require_place(ref)
+    return _whole(index_file[ref.offset :][: ref.length + _SIZE_BYTES + _CHECKSUM_BYTES], ref)
+
+
+def _require_place(ref: VectorRef) -> None:
+    if ref.offset < len(VERSION) or ref.length < _MAGIC_BYTES:
+        raise FormatError(ref.path, f"no vector has {ref.length} bytes at {ref.offset}")
+
+
+def _is_64(data: bytes) -> bool:
+    return data[_SIZE_BYTES:][:_MAGIC_BYTES] == _MAGIC_64
+
+
+def _whole(data: bytes, ref: VectorRef) -> bytes:
+    """The vector with which `data` begins."""
+    if len(data) < _SIZE_BYTES + _MAGIC_BYTES + _CHECKSUM_BYTES:
+        raise FormatError(ref.path, f"it ends within the vector at {ref.offset}")
+    (size,) = struct.unpack_from(">i", data)
+    whole = size + _SIZE_BYTES + _CHECKSUM_BYTES
+    if ref.length != (whole if _is_64(data) else size):
+        raise FormatError(
+            ref.path, f"the vector at {ref.offset} has {size} bytes, not {ref.length}"
+        )
+    if len(data) < whole:
+        raise FormatError(ref.path, f"it ends within the vector at {ref.offset}")
+    return data[:whole]
+
+
+def _read(storage: Storage, ref: VectorRef, start: int, size: int) -> bytes:
+    try:
+        return storage.read_range(ref.path, start, size)
+    except StorageError as error:
+        # The store says how long a file is only if it is asked.
+        found = storage.status(ref.path)
+        if found is not None and found.size_bytes < start + size:
+            raise FormatError(ref.path, f"it ends within the vector at {ref.offset}") from error
+        raise
+
+
+def decode_vector(stored: bytes, path: str) -> DeletionVector:
+    """What `read_stored` has read. Raises `FormatError` for damage."""
+    body = stored[_SIZE_BYTES:-_CHECKSUM_BYTES]
+    magic, bitmap = body[:_MAGIC_BYTES], body[_MAGIC_BYTES:]
+    if magic not in (_MAGIC_32, _MAGIC_64):
+        raise FormatError(path, f"a vector begins with {magic.hex()}, which no release writes")
+    if struct.pack(">I", zlib.crc32(body)) != stored[-_CHECKSUM_BYTES:]:
+        raise FormatError(path, "the checksum of a vector does not hold")
+    try:
+        if magic == _MAGIC_32:
+            return DeletionVector(VectorKind.BITS_32, numbers_of(bitmap).astype(np.int64))
+        return DeletionVector(VectorKind.BITS_64, _numbers_64(bitmap))
+    except (ValueError, struct.error) as error:
+        raise FormatError(path, f"a vector cannot be read: {error}") from error
+
+
+def encode_vector(vector: DeletionVector) -> tuple[bytes, int]:
+    """As it is stored, and its `VectorRef.length`. Raises `ValueError` for positions of 2^31."""
+    positions = vector.positions
+    if vector.kind is VectorKind.BITS_32:
+        if len(positions) and positions[-1] >= 1 << 31:
+            raise ValueError(f"position {positions[-1]} is too large for a vector of 32 bits")
+        body = _MAGIC_32 + bitmap_of(positions.astype(np.uint32))
+    else:
+        body = _MAGIC_64 + _bitmap_64(positions)
+    stored = struct.pack(">i", len(body)) + body + struct.pack(">I", zlib.crc32(body))
+    return stored, len(body) if vector.kind is VectorKind.BITS_32 else len(stored)
+
+
+def _numbers_64(data: bytes) -> npt.NDArray[np.int64]:
+    """Of bitmaps for upper halves from 0 on; no data file has rows for a second one."""
+    (count,) = struct.unpack_from("<q", data)
+    if not count:
+        return np.empty(0, np.int64)
+    (upper,) = struct.unpack_from("<i", data, 8)
+    if count != 1 or upper:
+        raise ValueError(f"it has {count} bitmaps, the first one for {upper}, rather than one")
+    return numbers_of(data[12:]).astype(np.int64)
+
+
+def _bitmap_64(positions: npt.NDArray[np.int64]) -> bytes:
+    if not len(positions):
+        return struct.pack("<q", 0)
+    return struct.pack("<qi", 1, 0) + bitmap_of(positions.astype(np.uint32))

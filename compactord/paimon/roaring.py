@@ -1,0 +1,115 @@
+"""Roaring bitmaps of 32 bits, as the Roaring project stores them ("RoaringFormatSpec").
+
+The upper 16 bits of its numbers name a container. What is written has the bytes that Java's
+`runOptimize` leaves.
+"""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+import numpy.typing as npt
+
+from compactord.paimon.roaring_containers import (
+    ARRAY_MAX,
+    FULL,
+    Container,
+    Kind,
+    container_body,
+    joined,
+    optimised,
+    read_container,
+)
+
+_COOKIE_WITHOUT_RUNS, _COOKIE = 12346, 12347
+# With runs, bitmaps of fewer containers have no offsets.
+_OFFSETS_FROM = 4
+
+
+def parsed(data: bytes) -> dict[int, Container]:
+    """The containers by the upper 16 bits. Raises ValueError for bytes that are no such bitmap."""
+    try:
+        return _parsed(data)
+    except (struct.error, IndexError) as error:
+        raise ValueError(f"not a roaring bitmap of 32 bits: {error}") from error
+
+
+def _parsed(data: bytes) -> dict[int, Container]:
+    (cookie,) = struct.unpack_from("<I", data)
+    if cookie == _COOKIE_WITHOUT_RUNS:
+        (size,) = struct.unpack_from("<I", data, 4)
+        at, runs = 8, b""
+    elif cookie & 0xFFFF == _COOKIE:
+        size = (cookie >> 16) + 1
+        at = 4 + (size + 7) // 8
+        runs = data[4:at]
+    else:
+        raise ValueError(f"not a roaring bitmap of 32 bits: it begins with {cookie}")
+    if size > FULL:
+        raise ValueError(f"not a roaring bitmap of 32 bits: it has {size} containers")
+    heads = struct.unpack_from(f"<{2 * size}H", data, at)
+    at += 4 * size
+    if not runs or size >= _OFFSETS_FROM:
+        at += 4 * size
+    containers = {}
+    for number in range(size):
+        key, count = heads[2 * number], heads[2 * number + 1] + 1
+        has_runs = bool(runs) and bool(runs[number // 8] >> number % 8 & 1)
+        kind = Kind.RUNS if has_runs else Kind.ARRAY if count <= ARRAY_MAX else Kind.BITS
+        containers[key], at = read_container(data, at, kind, count)
+    return containers
+
+
+def union(left: dict[int, Container], right: dict[int, Container]) -> dict[int, Container]:
+    """The containers of both, in the order of their keys, stored as Java stores them."""
+    found = {}
+    for key in sorted(left.keys() | right.keys()):
+        if key in left and key in right:
+            found[key] = joined(left[key], right[key])
+        else:
+            found[key] = optimised(left[key] if key in left else right[key])
+    return found
+
+
+def serialised(containers: dict[int, Container]) -> bytes:
+    """The bytes of a bitmap."""
+    size = len(containers)
+    flags = [container.kind is Kind.RUNS for container in containers.values()]
+    if any(flags):
+        packed = np.packbits(np.array(flags), bitorder="little").tobytes()
+        head = struct.pack("<I", _COOKIE | (size - 1) << 16) + packed
+    else:
+        head = struct.pack("<II", _COOKIE_WITHOUT_RUNS, size)
+    head += b"".join(
+        struct.pack("<HH", key, len(container.numbers) - 1) for key, container in containers.items()
+    )
+    bodies = [container_body(container) for container in containers.values()]
+    if not any(flags) or size >= _OFFSETS_FROM:
+        starts = np.cumsum([len(head) + 4 * size, *map(len, bodies)])[:-1]
+        head += starts.astype("<u4").tobytes()
+    return head + b"".join(bodies)
+
+
+def bitmap_of(numbers: npt.NDArray[np.uint32]) -> bytes:
+    """The bitmap of ascending, distinct numbers, as Java's that they were added to."""
+    upper = (numbers >> 16).astype(np.int64)
+    starts = np.append(0, np.flatnonzero(np.diff(upper)) + 1) if len(numbers) else upper
+    containers = {}
+    for part in np.split(numbers, starts[1:]) if len(numbers) else ():
+        kind = Kind.ARRAY if len(part) <= ARRAY_MAX else Kind.BITS
+        lower = (part & 0xFFFF).astype(np.uint16)
+        containers[int(part[0] >> 16)] = optimised(Container(kind, lower))
+    return serialised(containers)
+
+
+def numbers_of(data: bytes) -> npt.NDArray[np.uint32]:
+    """The numbers of a bitmap, ascending. Raises ValueError for bytes that are no such bitmap."""
+    found = [
+        container.numbers.astype(np.uint32) | np.uint32(upper << 16)
+        for upper, container in parsed(data).items()
+    ]
+    numbers = np.concatenate([np.empty(0, np.uint32), *found])
+    if (numbers[1:] <= numbers[:-1]).any():
+        raise ValueError("not a roaring bitmap of 32 bits: its numbers do not ascend")
+    return numbers

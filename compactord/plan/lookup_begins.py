@@ -1,0 +1,50 @@
+"""Buckets that were compacted before their table looked up what keys have above level 0.
+
+A key then may have records on several levels above 0: parts of its state, or records of which the
+lowest one counts and the others are not marked as deleted. Readers who merge no levels see each.
+Before anything else is compacted, one merge of all levels above 0 makes one record of them.
+What is on the highest of these levels hides nothing, so files there need no look.
+
+A merge of parts has to take in every record of a key. One of whole states has to take the one of
+the lowest level, which has the others in it; where a state is one of the records, both come to the
+same. So of whole states beside parts only that can be merged. In tables whose rows are marked, a
+delete that came while others were on two levels has marked one of them and is gone: what readers
+see again since then stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+
+from compactord.errors import FormatError
+from compactord.model import SortedRun
+from compactord.paimon.data_file import DataFile
+
+
+def holds_parts(
+    runs: Sequence[SortedRun], partial_schemas: Set[int], *, is_one_record: bool
+) -> bool:
+    """Whether states of keys are spread over levels, by files that have one of these schemas.
+
+    `is_one_record`: the state of a key is one of its records. Raises `FormatError` where it is not,
+    and whole states lie beside parts: nobody knows which parts they have in them.
+    """
+    middle = _middle(runs)
+    parts = [file for file in middle if file.schema_id in partial_schemas]
+    if parts and len(parts) < len(middle) and not is_one_record:
+        raise FormatError(
+            parts[0].file_name,
+            "it was compacted while the table did not look keys up, others of its bucket while it "
+            "did: which rows they hold together cannot be told",
+        )
+    return bool(parts)
+
+
+def holds_unmarked(runs: Sequence[SortedRun], unmarked_schemas: Set[int]) -> bool:
+    """Whether rows may be visible that others replace, by files that have one of these schemas."""
+    return any(file.schema_id in unmarked_schemas for file in _middle(runs))
+
+
+def _middle(runs: Sequence[SortedRun]) -> list[DataFile]:
+    above = [run for run in runs if run.level > 0]
+    return [file for run in above[:-1] for file in run.files]

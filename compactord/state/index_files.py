@@ -1,0 +1,69 @@
+"""The index files of a snapshot by bucket, and the deletion vectors in them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from compactord.paimon import paths
+from compactord.paimon.data_file import BucketId
+from compactord.paimon.deletion_vectors import INDEX_TYPE, VectorRef
+from compactord.paimon.manifest.index_manifest import IndexEntry, read_entries_but_hash
+from compactord.storage.base import Storage
+
+
+@dataclass(frozen=True, slots=True)
+class IndexFiles:
+    """All but HASH indexes: writers replace these with new keys, and compactions keep all keys."""
+
+    location: str
+    entries: tuple[IndexEntry, ...] = ()
+    _by_bucket: Mapping[BucketId, list[IndexEntry]] = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        by_bucket: dict[BucketId, list[IndexEntry]] = defaultdict(list)
+        for entry in self.entries:
+            by_bucket[entry.bucket].append(entry)
+        object.__setattr__(self, "_by_bucket", dict(by_bucket))
+
+    @property
+    def buckets(self) -> Iterable[BucketId]:
+        """Those that may have deletion vectors."""
+        return {entry.bucket for entry in self.entries if entry.index_type == INDEX_TYPE}
+
+    def of(self, bucket: BucketId) -> tuple[IndexEntry, ...]:
+        """The entries of a bucket, in their order."""
+        return tuple(self._by_bucket.get(bucket, ()))
+
+    def path(self, entry: IndexEntry) -> str:
+        """Where its index file is."""
+        return entry.external_path or paths.index_path(self.location, entry.file_name)
+
+    def vectors(self, bucket: BucketId) -> dict[str, VectorRef]:
+        """The deletion vectors of a bucket by data file, which need not be live.
+
+        Of two vectors of a file the later counts, as for Java's readers.
+        """
+        return {
+            vector.data_file: VectorRef(
+                path=self.path(entry),
+                offset=vector.offset,
+                length=vector.length,
+                cardinality=vector.cardinality,
+            )
+            for entry in self._by_bucket.get(bucket, ())
+            if entry.index_type == INDEX_TYPE
+            for vector in entry.vectors
+        }
+
+
+# Of a table that has none.
+NO_INDEXES = IndexFiles("")
+
+
+def read_indexes(storage: Storage, location: str, manifest: str | None) -> IndexFiles:
+    """Those of an index manifest; None: there are none. Raises as `read_entries_but_hash`."""
+    if manifest is None:
+        return IndexFiles(location)
+    return IndexFiles(location, read_entries_but_hash(storage, location, manifest))

@@ -1,0 +1,244 @@
+"""When a partition is marked done, once and again, and that a failure loses no mark."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import itertools
+import json
+from collections.abc import Callable, Mapping
+
+import pyarrow as pa
+import pytest
+from structlog.testing import capture_logs
+
+from compactord.catalog.access import table_in_folder
+from compactord.clock import WallTime
+from compactord.config.choices import MaintenanceRule
+from compactord.errors import AccessDenied, CompactordError, StorageError, TransientStorageError
+from compactord.maintenance.done_partitions import MarkDone, due_partitions, mark_partitions
+from compactord.maintenance.kind import MaintenanceRecord
+from compactord.maintenance.marks import Marks
+from compactord.paimon.table import TableRef
+from compactord.paimon.types import AtomicType, DataField, TypeRoot
+from compactord.plan.table import Strategy
+from compactord.state.table_state import load_state
+from compactord.storage.base import Storage
+from compactord.table.compactor import TableCompactor
+from compactord.table.opening import open_table
+from compactord_demo.writer import WriteOnlyWriter, create_table
+from tests.builders import FIELDS, NOW_MS, WRITER, VirtualClock, compact, make_branch, rows_of
+from tests.simulation.world import policy
+from tests.storages import Call, Fault, FaultyStorage, MemoryStorage, RecordingStorage
+from tests.unit.table.compacting import compactor_of
+
+HOME = "/wh/db.db/t"
+HOUR_MS = 3_600_000
+# `NOW_MS` is 2023-11-14 22:13:20 UTC.
+OLD, TODAY = "2023-11-13", "2023-11-14"
+# Files of compactions have the time of this machine.
+LATER_MS = 4_000_000_000_000
+END_OF_TODAY_MS = NOW_MS + 6_400_000
+ASKS = {"partition.idle-time-to-done": "1 h", "partition.time-interval": "1 d"}
+_TEXT = AtomicType(root=TypeRoot.VARCHAR, precision=2**31 - 1, nullable=False)
+DT = DataField(id=2, name="dt", type=_TEXT)
+UTC = datetime.timezone.utc
+
+
+def _table(options: Mapping[str, str] = ASKS, *days: str) -> tuple[MemoryStorage, TableRef]:
+    storage = MemoryStorage()
+    table = TableRef(database="db", name="t", location=HOME)
+    create_table(
+        storage,
+        table,
+        [*FIELDS, DT],
+        primary_keys=["dt", "k"],
+        partition_keys=["dt"],
+        options={"bucket": "1", "write-only": "true", **options},
+    )
+    _write(storage, table, NOW_MS, *(days or (OLD, TODAY, "never")))
+    return storage, table
+
+
+def _write(storage: Storage, table: TableRef, now_ms: int, *days: str) -> None:
+    rows = rows_of([(number, 1) for number in range(len(days))])
+    field = pa.field("dt", pa.string(), nullable=False)
+    writer = WriteOnlyWriter(storage, table, owner=WRITER, clock=VirtualClock(now_ms))
+    writer.write(rows.append_column(field, pa.array(days)))
+
+
+def _mark(
+    storage: Storage, table: TableRef, now_ms: int, marks: Marks | None = None
+) -> dict[str, tuple[int, int]]:
+    """The marks of a round at `now_ms`, as its files say."""
+    opened = open_table(table_in_folder(storage, table), {})
+    state = load_state(storage, table)
+    done = mark_partitions(opened, state, marks or Marks(), now_ms=now_ms, zone=UTC)
+    assert not done.more
+    return {each.folder: _times(storage, each.folder) for each in done.due}
+
+
+def _times(storage: Storage, folder: str) -> tuple[int, int]:
+    found = json.loads(storage.read(f"{HOME}/{folder}/_SUCCESS"))
+    assert found.keys() == {"creationTime", "modificationTime"}
+    return found["creationTime"], found["modificationTime"]
+
+
+def test_a_partition_is_done_once_it_is_idle_and_its_own_time_has_passed() -> None:
+    storage, table = _table()
+    before = dict(storage.objects)
+    for now_ms, expected in (
+        (NOW_MS + HOUR_MS, set[str]()),
+        (NOW_MS + HOUR_MS + 1, {OLD}),
+        (END_OF_TODAY_MS + HOUR_MS, set[str]()),
+        (END_OF_TODAY_MS + HOUR_MS + 1, {TODAY}),
+        (END_OF_TODAY_MS + 900 * HOUR_MS, set[str]()),
+    ):
+        opened = open_table(table_in_folder(storage, table), {})
+        state, seen = load_state(storage, table), dict(storage.objects)
+        due = due_partitions(opened, state, Marks(), now_ms=now_ms, zone=UTC).due
+        assert storage.objects == seen, "it only says so"
+        with capture_logs() as events:
+            assert _mark(storage, table, now_ms) == {
+                f"dt={day}": (now_ms, now_ms) for day in expected
+            }
+        assert [each.folder for each in due] == [f"dt={day}" for day in expected]
+        assert [event["partitions"] for event in events] == [[f"dt={day}"] for day in expected], (
+            "in the log, too"
+        )
+    new = storage.objects.keys() - before.keys()
+    assert new == {f"{HOME}/dt={day}/_SUCCESS" for day in (OLD, TODAY)}
+
+
+def test_the_time_of_a_partition_is_that_of_the_writers_zone() -> None:
+    storage, table = _table(ASKS, TODAY)
+    opened, state = open_table(table_in_folder(storage, table), {}), load_state(storage, table)
+    ahead = datetime.timezone(datetime.timedelta(hours=2))
+    # The file was created two hours earlier by this zone, and the day has ended.
+    now_ms = END_OF_TODAY_MS - HOUR_MS
+    for zone, expected in ((ahead, 1), (UTC, 0)):
+        due = due_partitions(opened, state, Marks(), now_ms=now_ms + 1, zone=zone).due
+        assert len(due) == expected
+
+
+def test_rows_that_come_later_have_it_marked_again_and_its_first_mark_stays() -> None:
+    storage, table = _table(ASKS, OLD)
+    first_ms = NOW_MS + 2 * HOUR_MS
+    marks = Marks()
+    assert _mark(storage, table, first_ms, marks) == {f"dt={OLD}": (first_ms, first_ms)}
+    late_ms = first_ms + 5 * HOUR_MS
+    _write(storage, table, late_ms, OLD)
+    assert not _mark(storage, table, late_ms + HOUR_MS)
+    again_ms = late_ms + HOUR_MS + 1
+    copy = storage.copy()
+    assert _mark(storage, table, again_ms) == {f"dt={OLD}": (first_ms, again_ms)}
+    # Who saw the rows' file remembers it once a compaction has replaced it.
+    assert not _mark(copy, table, late_ms, marks)
+    compact(copy, table, strategy=Strategy.FULL)
+    assert not _mark(copy, table, LATER_MS), "for others it is as if no row had come"
+    assert _mark(copy, table, LATER_MS, marks) == {f"dt={OLD}": (first_ms, LATER_MS)}
+
+
+def test_a_compaction_does_not_have_it_marked_again() -> None:
+    storage, table = _table(ASKS, OLD)
+    _write(storage, table, NOW_MS, OLD)
+    assert _mark(storage, table, NOW_MS + 2 * HOUR_MS)
+    compact(storage, table, strategy=Strategy.FULL)
+    assert not _mark(storage, table, LATER_MS)
+
+
+def test_what_is_known_to_be_done_is_not_asked_for_again() -> None:
+    storage, table = _table()
+    watched, marks = RecordingStorage(storage), Marks()
+    now_ms = END_OF_TODAY_MS + 2 * HOUR_MS
+    for asked in (2, 0):
+        watched.log.clear()
+        assert len(_mark(watched, table, now_ms, marks)) == asked
+        reads = [c for c in watched.log if c.path.endswith("_SUCCESS") and c.method == "read"]
+        assert len(reads) == 2 * asked, "once for the round and once for the test"
+    assert len(marks.marked_ms) == 2
+
+
+@pytest.mark.parametrize("text", ["", "half {", "[]", '{"creationTime": "x"}', "{}"])
+def test_a_mark_that_was_cut_short_is_made_again(text: str) -> None:
+    storage, table = _table(ASKS, OLD)
+    storage.overwrite(f"{HOME}/dt={OLD}/_SUCCESS", text.encode())
+    now_ms = NOW_MS + 2 * HOUR_MS
+    assert _mark(storage, table, now_ms) == {f"dt={OLD}": (now_ms, now_ms)}
+
+
+def test_rows_that_readers_do_not_see_yet_keep_it_from_being_done() -> None:
+    storage, table = _table({**ASKS, "merge-engine": "first-row"}, OLD)
+    assert not _mark(storage, table, LATER_MS)
+    compact(storage, table, strategy=Strategy.FULL)
+    assert _mark(storage, table, LATER_MS)
+
+
+def test_branches_are_not_marked_in_the_folders_of_main() -> None:
+    storage, table = _table(ASKS, OLD)
+    assert not _mark(storage, make_branch(storage, table, "b", 1), NOW_MS + 2 * HOUR_MS)
+
+
+CASES: list[tuple[type[StorageError], Callable[[Call], bool], bool, bool]] = [
+    (TransientStorageError, lambda call: True, False, False),
+    (TransientStorageError, lambda call: True, False, True),
+    (AccessDenied, lambda call: call.is_mutation, False, False),
+    (StorageError, lambda call: call.is_mutation, True, True),
+]
+
+
+@pytest.mark.parametrize(("error", "concerns", "after_effect", "lasts"), CASES)
+def test_whatever_call_fails_the_next_round_finishes(
+    error: type[StorageError],
+    concerns: Callable[[Call], bool],
+    after_effect: bool,
+    lasts: bool,
+) -> None:
+    now_ms = END_OF_TODAY_MS + 2 * HOUR_MS
+    template, table = _table()
+    for at in itertools.count(1):
+        storage, marks = template.copy(), Marks()
+        fault = Fault(at=at, error=error, after_effect=after_effect, lasts=lasts, concerns=concerns)
+        faulty = FaultyStorage(storage, fault)
+        with contextlib.suppress(CompactordError):
+            _mark(faulty, table, now_ms, marks)
+        _mark(storage, table, now_ms + 1, marks)
+        for day in (OLD, TODAY):
+            created_ms, marked_ms = _times(storage, f"dt={day}")
+            assert created_ms in (now_ms, now_ms + 1)
+            assert created_ms <= marked_ms <= now_ms + 1
+        assert storage.objects.keys() - template.objects.keys() == {
+            f"{HOME}/dt={day}/_SUCCESS" for day in (OLD, TODAY)
+        }
+        if not faulty.failed:
+            return
+
+
+def test_a_round_goes_by_the_newest_state_and_is_due_where_options_ask() -> None:
+    storage, table = _table(ASKS, OLD)
+    compactor: TableCompactor = compactor_of(storage, table)
+    compactor.clock.sleep(2 * HOUR_MS // 1000)
+    kind = MarkDone(interval_ms=1_000)
+    # Rows that have come since the table was read last.
+    _write(storage, table, compactor.clock.now_ms(), OLD)
+    assert not kind.run(compactor, None).due
+    compactor.clock.sleep(HOUR_MS // 1000 + 1)
+    done = kind.run(compactor, None)
+    assert kind.ended(done, 0.1).counts == {"partitions_marked_done": 1}
+    assert kind.ended(StorageError("/p", "it failed"), 0.1).has_failed
+    record, wall = MaintenanceRecord(ended_ms=5), WallTime(UTC)
+    for asked, rule, waited_ms, expected in (
+        (("done",), MaintenanceRule.FROM_TABLE, 1_000, True),
+        (("done",), MaintenanceRule.FROM_TABLE, 999, False),
+        (("done",), MaintenanceRule.OFF, 1_000, False),
+        (("consumers",), MaintenanceRule.FROM_TABLE, 1_000, False),
+    ):
+        assert kind.is_due(_Due(asked, rule), record, 5 + waited_ms, wall) is expected
+
+
+class _Due:
+    held_until_ms = 0
+
+    def __init__(self, asked: tuple[str, ...], rule: MaintenanceRule) -> None:
+        self.asked_maintenance = asked
+        self.policy = policy(mark_done=rule)
