@@ -26,6 +26,7 @@ from compactord.maintenance.orphan_files import Orphan, OwnerRule, remove_orphan
 from compactord.model import DATA, Compaction, Output, PickRule
 from compactord.paimon import paths
 from compactord.paimon.data_file import BucketId, DataFile
+from compactord.paimon.deletion_vectors import read_vector
 from compactord.paimon.manifest.index_manifest import read_index_entries
 from compactord.paimon.manifest.manifest_files import (
     ManifestFile,
@@ -161,11 +162,15 @@ def fill_keyed(
 def told_table(storage: Storage, location: str, producer: str) -> tuple[TableRef, dict[int, int]]:
     """A table of one bucket, whose changes `producer` tells, and the rows that must be read.
 
-    Its next compaction looks up what is above its output, if that is how it is told.
+    Its next compaction looks up what is above its output, if that is how it is told; "vectors":
+    it marks that, too.
     """
-    table = keyed_table(storage, location, buckets=1, options={"changelog-producer": producer})
+    options = {"changelog-producer": producer}
+    if producer == "vectors":
+        options = {"changelog-producer": "lookup", "deletion-vectors.enabled": "true"}
+    table = keyed_table(storage, location, buckets=1, options=options)
     above: dict[int, int] = {}
-    if producer == "lookup":
+    if producer != "full-compaction":
         # Of such a size that files of a few rows do not merge with them.
         above = {key: key * 2654435761 % 2**40 for key in range(1000)}
         writer(storage, table).write(rows_of(above.items()))
@@ -284,11 +289,22 @@ def read_keyed(
 ) -> dict[int, int]:
     """The rows of a primary-key table: of each key the record with the largest sequence number.
 
-    Those of a state that is not the newest, if it is given.
+    Those of a state that is not the newest, if it is given. What deletion vectors delete is left
+    out.
     """
     newest: dict[int, tuple[int, int, int]] = {}
-    for path in live_paths(storage, table, state or load_state(storage, table)):
-        for row in _records(storage, path):
+    state = state or load_state(storage, table)
+    vectors = {
+        name: ref
+        for bucket in state.indexes.buckets
+        for name, ref in state.indexes.vectors(bucket).items()
+    }
+    for path in live_paths(storage, table, state):
+        rows = _records(storage, path)
+        if (ref := vectors.get(path.rpartition("/")[2])) is not None:
+            kept = read_vector(storage, ref, len(rows)).keeps(0, len(rows))
+            rows = [row for row, is_kept in zip(rows, kept, strict=True) if is_kept]
+        for row in rows:
             sequence = row["_SEQUENCE_NUMBER"]
             known = newest.get(row["k"])
             assert known is None or known[0] != sequence, f"two records with sequence {sequence}"

@@ -90,7 +90,7 @@ def _heal(table: TableRef) -> None:
 
 
 # Changes are lost or told twice where rows are not.
-@pytest.fixture(scope="module", params=["full-compaction", "lookup", "dynamic"])
+@pytest.fixture(scope="module", params=["full-compaction", "vectors", "dynamic"])
 def keyed(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, dict[int, int]]:
@@ -138,7 +138,7 @@ def test_a_failing_call_loses_nothing_and_the_next_run_heals(
     assert at > (40 if concerns is _anything else 6), "the faults reached the whole run"
 
 
-@pytest.mark.parametrize("keyed", ["full-compaction", "lookup"], indirect=True)
+@pytest.mark.parametrize("keyed", ["full-compaction", "vectors"], indirect=True)
 @pytest.mark.parametrize("is_compacted", [False, True], ids=["rows", "compacted rows"])
 def test_what_arrives_between_any_two_steps_is_neither_lost_nor_told_twice(
     keyed: tuple[Path, dict[int, int]], tmp_path: Path, *, is_compacted: bool
