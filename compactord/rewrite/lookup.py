@@ -70,17 +70,20 @@ class Lookup:
 
         Keys are distinct and ascending, above those of earlier calls. Raises as `InputFinder.find`.
         """
-        left = np.arange(keys.num_rows)
+        left, wanted = np.arange(keys.num_rows), keys
         places: list[Int64s] = [left[:0]]
         parts: list[pa.RecordBatch] = []
         for file in self._files:
-            wanted = keys if len(left) == keys.num_rows else keys.take(pa.array(left))
+            if not len(left):
+                break
             found = file.find(wanted)
             if self._ignores_deletes and found.rows:
                 found = _without_retracts(found)
-            places.append(left[found.places])
-            parts += found.rows
-            left = np.delete(left, found.places)
+            if len(found.places):
+                places.append(left[found.places])
+                parts += found.rows
+                left = np.delete(left, found.places)
+                wanted = keys.take(pa.array(left))
         if not self._finds_values:
             return Found(places[0], [])
         of_files = np.concatenate(places)
