@@ -99,11 +99,7 @@ class Rewrite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upgrade:
-    """The same file on a higher level: metadata only, but for its rows in a `changelog`.
-
-    `looks_up`, `above`, `marks` and `finds_values` as in `Rewrite`. With a changelog, or rows to
-    mark `above`, its rows are read.
-    """
+    """The same file on a higher level; the fields are as in `Rewrite`."""
 
     file: DataFile
     changelog: bool = False
@@ -111,6 +107,11 @@ class Upgrade:
     above: tuple[SortedRun, ...] = ()
     marks: bool = False
     finds_values: bool = True
+
+    @property
+    def reads_rows(self) -> bool:
+        """Whether it is more than metadata: its rows are told, or others that they replace go."""
+        return self.changelog or (self.marks and bool(self.above))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

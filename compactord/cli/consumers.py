@@ -7,9 +7,7 @@ from dataclasses import asdict
 
 from compactord.cli.choice import Target
 from compactord.cli.each_table import Result
-from compactord.cli.maintenance import MaintenanceRun, Work, open_supported
-from compactord.config.choices import MaintenanceRule
-from compactord.config.reasons import setting_origin
+from compactord.cli.maintenance import MaintenanceRun, Work, off_by_rule, open_supported
 from compactord.maintenance.consumer_expiry import (
     IdleConsumer,
     expire_consumers,
@@ -24,9 +22,9 @@ def consumer_expiry(run: MaintenanceRun) -> Work:
     """Expires the consumers of one table. Its result lists them; `why_not` says why none did."""
 
     def work(target: Target) -> Result:
-        if target.policy.expire_consumers is MaintenanceRule.OFF:
-            key = setting_origin(run.choice.loaded, *target.name, "expire_consumers")
-            return _result(run, target, (), f"{key} is off")
+        why_not = off_by_rule(run, target, "expire_consumers")
+        if why_not is not None:
+            return _result(run, target, (), why_not)
         table, _ = open_supported(target)
         if table.options.maintenance.consumer_time_ms is None:
             return _result(run, target, (), f"{_OPTION} is not set")

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from compactord.cli.choice import Target
 from compactord.cli.each_table import Result
-from compactord.cli.maintenance import MaintenanceRun, Work, open_supported
-from compactord.config.choices import MaintenanceRule
-from compactord.config.reasons import setting_origin
+from compactord.cli.maintenance import MaintenanceRun, Work, off_by_rule, open_supported
 from compactord.maintenance.done_partitions import DuePartition, due_partitions, mark_partitions
 from compactord.maintenance.marks import Marks
 from compactord.paimon.paths import MAIN_BRANCH
@@ -37,9 +35,9 @@ def marking(run: MaintenanceRun) -> Work:
 
 
 def _why_not(run: MaintenanceRun, target: Target, table: OpenTable) -> str | None:
-    options = table.options.maintenance
-    if target.policy.mark_done is MaintenanceRule.OFF:
-        return f"{setting_origin(run.choice.loaded, *target.name, 'mark_done')} is off"
+    options, why_not = table.options.maintenance, off_by_rule(run, target, "mark_done")
+    if why_not is not None:
+        return why_not
     if options.mark_done_refusal is not None:
         return options.mark_done_refusal
     if options.mark_done is None:

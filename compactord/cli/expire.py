@@ -10,11 +10,9 @@ from typing import Any
 
 from compactord.cli.choice import Target
 from compactord.cli.each_table import Result
-from compactord.cli.maintenance import MaintenanceRun, Work, looked_back
+from compactord.cli.maintenance import MaintenanceRun, Work, looked_back, off_by_rule
 from compactord.cli.running import FAILED, OK
 from compactord.clock import Clock
-from compactord.config.choices import MaintenanceRule
-from compactord.config.reasons import setting_origin
 from compactord.maintenance.expire import Expired, preview_expiry
 from compactord.maintenance.snapshot_expiry import expire_table
 from compactord.table.opening import OpenTable
@@ -35,9 +33,9 @@ def expiry(run: MaintenanceRun) -> Work:
     """Expires the snapshots of one table. Its result has the fields of `Expired`."""
 
     def work(target: Target) -> Result:
-        if target.policy.expire_snapshots is MaintenanceRule.OFF:
-            key = setting_origin(run.choice.loaded, *target.name, "expire_snapshots")
-            return _result(run, target, Expired(why_not=f"{key} is off"))
+        why_not = off_by_rule(run, target, "expire_snapshots")
+        if why_not is not None:
+            return _result(run, target, Expired(why_not=why_not))
         followed = looked_back(target, run.clock, run.stop)
         table, why = followed.table, followed.why_keep()
         if why is not None:

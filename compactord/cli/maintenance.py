@@ -14,6 +14,8 @@ from compactord import ids
 from compactord.cli.choice import Choice, Target
 from compactord.cli.each_table import Result
 from compactord.clock import Clock
+from compactord.config.choices import MaintenanceRule
+from compactord.config.reasons import setting_origin
 from compactord.maintenance.orphan_files import Orphan, OwnerRule
 from compactord.state.table_state import TableState
 from compactord.table.followed import FollowedTable
@@ -40,6 +42,13 @@ class MaintenanceRun:
         """Whether it only says what would be done."""
         dry: bool = self.args.dry_run
         return dry
+
+
+def off_by_rule(run: MaintenanceRun, target: Target, key: str) -> str | None:
+    """That the rule `key` has a kind off in this table; None: it has not."""
+    if getattr(target.policy, key) is not MaintenanceRule.OFF:
+        return None
+    return f"{setting_origin(run.choice.loaded, *target.name, key)} is off"
 
 
 def open_supported(target: Target) -> tuple[OpenTable, TableState]:

@@ -6,9 +6,7 @@ from dataclasses import asdict
 
 from compactord.cli.choice import Target
 from compactord.cli.each_table import Result
-from compactord.cli.maintenance import MaintenanceRun, Work, looked_back
-from compactord.config.choices import MaintenanceRule
-from compactord.config.reasons import setting_origin
+from compactord.cli.maintenance import MaintenanceRun, Work, looked_back, off_by_rule
 from compactord.maintenance.tag_deletion import TagDeletion, TagKept
 from compactord.maintenance.tag_expiry import ExpiredTags, due_tags, expire_tags
 from compactord.table.opening import OpenTable
@@ -22,9 +20,9 @@ def tag_expiry(run: MaintenanceRun) -> Work:
     """
 
     def work(target: Target) -> Result:
-        if target.policy.expire_tags is MaintenanceRule.OFF:
-            key = setting_origin(run.choice.loaded, *target.name, "expire_tags")
-            return _result(run, target, ExpiredTags(why_not=f"{key} is off"))
+        why_not = off_by_rule(run, target, "expire_tags")
+        if why_not is not None:
+            return _result(run, target, ExpiredTags(why_not=why_not))
         followed = looked_back(target, run.clock, run.stop)
         table, why = followed.table, followed.why_keep()
         if why is None and not table.options.maintenance.expires_tags:

@@ -60,6 +60,13 @@ class NextIndex:
     written: list[str] = field(default_factory=list)
 
 
+class _Marking(NamedTuple):
+    """A change, and the rows that it marks, as `_marks` returns them."""
+
+    change: BucketChange
+    marks: Mapping[str, _Positions]
+
+
 class _Piece(NamedTuple):
     """A vector in an index file that is to be written; `length` as its entry has it."""
 
@@ -95,15 +102,15 @@ def next_index(
     index = NextIndex(manifest, list(changes))
     if options is None:
         return index
-    of_bucket: dict[BucketId, list[BucketChange]] = defaultdict(list)
+    of_bucket: dict[BucketId, list[_Marking]] = defaultdict(list)
     for change in changes:
         if change.before and (change.marks or state.indexes.of(change.bucket)):
-            of_bucket[change.bucket].append(change)
-    groups: list[tuple[BucketId, list[BucketChange]]] = []
+            of_bucket[change.bucket].append(_Marking(change, _marks(change)))
+    groups: list[tuple[BucketId, list[_Marking]]] = []
     for bucket, here in of_bucket.items():
         unfit = list(_unfit_marks(state, bucket, here))
         index.dropped += unfit
-        fit = [each for each in here if all(each is not d.change for d in unfit)]
+        fit = [each for each in here if all(each.change is not d.change for d in unfit)]
         groups += [(bucket, fit)] if fit else []
     without: set[str] = set()
     added: list[VectorsFile] = []
@@ -111,7 +118,9 @@ def next_index(
     for (bucket, here), found in zip(groups, replacements, strict=True):
         if isinstance(found, str):
             kind = Conflict.BUCKET_DAMAGED
-            index.dropped += (DroppedChange(change=c, conflict=kind, why=found) for c in here)
+            index.dropped += (
+                DroppedChange(change=each.change, conflict=kind, why=found) for each in here
+            )
         elif found is not None:
             without |= found.names
             added += (_written(files, bucket, pieces) for pieces in found.files)
@@ -147,14 +156,14 @@ def _without_files(state: TableState, change: BucketChange) -> Iterator[str]:
 
 
 def _unfit_marks(
-    state: TableState, bucket: BucketId, changes: Sequence[BucketChange]
+    state: TableState, bucket: BucketId, markings: Sequence[_Marking]
 ) -> Iterator[DroppedChange]:
-    marked = {mark.file_name for change in changes for mark in change.marks}
+    marked = {name for _, marks in markings for name in marks}
     if not marked:
         return
-    live = state.files.named(bucket, marked - _removed(changes))
-    for change in changes:
-        for name, positions in _marks([change]).items():
+    live = state.files.named(bucket, marked - _removed(markings))
+    for change, marks in markings:
+        for name, positions in marks.items():
             kind, why = Conflict.FILE_REMOVED, f"{name}, in which rows were marked, is gone"
             if name in live:
                 rows = live[name].row_count
@@ -166,18 +175,23 @@ def _unfit_marks(
             break
 
 
-def _removed(changes: Iterable[BucketChange]) -> frozenset[str]:
-    return frozenset().union(*(change.removed for change in changes))
+def _removed(markings: Iterable[_Marking]) -> frozenset[str]:
+    return frozenset().union(*(change.removed for change, _ in markings))
 
 
-def _marks(changes: Iterable[BucketChange]) -> dict[str, _Positions]:
-    """The rows that these changes mark: ascending positions, at least one, by data file."""
+def _marks(change: BucketChange) -> dict[str, _Positions]:
+    """The rows that the change marks: ascending positions, at least one, by data file."""
+    decoded = (
+        (mark.file_name, numbers_of(mark.positions).astype(np.int64)) for mark in change.marks
+    )
+    return _all_of((name, positions) for name, positions in decoded if len(positions))
+
+
+def _all_of(marks: Iterable[tuple[str, _Positions]]) -> dict[str, _Positions]:
+    """The positions of each data file, which several parts of a change may have marked."""
     found: dict[str, _Positions] = {}
-    for mark in (mark for change in changes for mark in change.marks):
-        positions = numbers_of(mark.positions).astype(np.int64)
-        if len(positions):
-            known = found.get(mark.file_name)
-            found[mark.file_name] = positions if known is None else united(known, positions)
+    for name, positions in marks:
+        found[name] = united(found[name], positions) if name in found else positions
     return found
 
 
@@ -185,12 +199,12 @@ def _replacement(
     storage: Storage,
     state: TableState,
     options: VectorOptions,
-    bucket_changes: tuple[BucketId, Sequence[BucketChange]],
+    of_bucket: tuple[BucketId, Sequence[_Marking]],
 ) -> _Replacement | str | None:
     """None: no vector changes. A text: what is damaged."""
-    bucket, changes = bucket_changes
-    marks = _marks(changes)
-    removed = _removed(changes)
+    bucket, markings = of_bucket
+    marks = _all_of(item for each in markings for item in each.marks.items())
+    removed = _removed(markings)
     entries = [each for each in state.indexes.of(bucket) if each.index_type == INDEX_TYPE]
     if options.target_size is not None:
         touched = removed | marks.keys()

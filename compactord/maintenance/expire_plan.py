@@ -98,16 +98,11 @@ def plan_expiry(
     unneeded = _unneeded_data_files(reader, history, tags)
     changelog = _unneeded_changelog_files(reader, history)
     files = (*unneeded.values(), *changelog.values())
-    for file in files:
-        _refuse_external(location, file)
+    refuse_external(location, files)
     leaves, lists = _unneeded_metadata(reader, history, tags)
     folders = {key.bucket: bucket_folder(key.bucket) for key in (*unneeded, *changelog)}
     return ExpirePlan(
-        data_files=tuple(
-            paths.join(folders[file.key.bucket], name)
-            for file in unneeded.values()
-            for name in (file.key.file_name, *file.extra_files)
-        ),
+        data_files=data_paths(unneeded.values(), folders),
         changelog_files=tuple(paths.join(folders[key.bucket], key.file_name) for key in changelog),
         bucket_folders=tuple(folders.values()),
         manifests=tuple(paths.manifest_path(location, name) for name in leaves.manifests),
@@ -291,9 +286,20 @@ def _unneeded_metadata(
     return leaves, lists
 
 
-def _refuse_external(location: str, file: FileChange) -> None:
-    if file.external_path is not None:
-        name = file.key.file_name
-        raise UnsupportedTable(
-            location, [f"file {name} is outside the table, at {file.external_path}"]
-        )
+def refuse_external(location: str, files: Iterable[FileChange]) -> None:
+    """Raises `UnsupportedTable` for files that are not in the table's own folders."""
+    for file in files:
+        if file.external_path is not None:
+            name = file.key.file_name
+            raise UnsupportedTable(
+                location, [f"file {name} is outside the table, at {file.external_path}"]
+            )
+
+
+def data_paths(files: Iterable[FileChange], folders: Mapping[BucketId, str]) -> tuple[str, ...]:
+    """The data files, each followed by its extra files, in the folders of their buckets."""
+    return tuple(
+        paths.join(folders[file.key.bucket], name)
+        for file in files
+        for name in (file.key.file_name, *file.extra_files)
+    )

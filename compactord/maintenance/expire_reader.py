@@ -12,16 +12,21 @@ import numpy as np
 from compactord.errors import UnsupportedTable
 from compactord.paimon import paths
 from compactord.paimon.data_file import BucketId, EntryKind, FileIdentity
+from compactord.paimon.deletion_vectors import INDEX_TYPE
 from compactord.paimon.manifest.entry_columns import EntryColumns, read_entry_columns
 from compactord.paimon.manifest.identity_hashes import Hashes, identity_hashes
-from compactord.paimon.manifest.index_manifest import IndexEntry, read_index_entries
+from compactord.paimon.manifest.index_manifest import (
+    HASH_INDEX,
+    IndexEntry,
+    read_index_entries,
+)
 from compactord.paimon.manifest.manifest_files import ManifestFile, read_entries, read_manifest_list
 from compactord.paimon.snapshot import Snapshot
 from compactord.storage.absence import Absences
 from compactord.storage.base import Storage
 
 # Kinds of index files that are in the index folder.
-_KNOWN_INDEXES = {"HASH", "DELETION_VECTORS"}
+_KNOWN_INDEXES = {HASH_INDEX, INDEX_TYPE}
 _ReadList = Callable[[Snapshot], tuple[ManifestFile, ...]]
 
 

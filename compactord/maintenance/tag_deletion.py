@@ -14,8 +14,8 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from compactord.errors import UnsupportedTable
 from compactord.maintenance.expire import Snapshots, other_versions
+from compactord.maintenance.expire_plan import data_paths, refuse_external
 from compactord.maintenance.expire_reader import FileChange, FileKey, MetadataReader
 from compactord.maintenance.kind import TableValues
 from compactord.maintenance.restored import hint_trouble, main_trouble
@@ -150,16 +150,11 @@ class TagDeletion:
             kept |= reader.metadata_named(each)
             for key in reader.live(each, missing_ok=True):
                 unneeded.pop(key, None)
-        for file in unneeded.values():
-            if file.external_path is not None:
-                why = f"file {file.key.file_name} is outside the table, at {file.external_path}"
-                raise UnsupportedTable(location, [why])
+        refuse_external(location, unneeded.values())
+        buckets = {key.bucket for key in unneeded}
+        folders = {bucket: self._table.bucket_folder(bucket) for bucket in buckets}
         return TagPlan(
-            data_files=tuple(
-                paths.join(self._table.bucket_folder(key.bucket), name)
-                for key, file in unneeded.items()
-                for name in (key.file_name, *file.extra_files)
-            ),
+            data_files=data_paths(unneeded.values(), folders),
             metadata=tuple(_metadata(reader, location, snapshot, kept)),
             size_bytes=sum(file.size_bytes for file in unneeded.values()),
         )

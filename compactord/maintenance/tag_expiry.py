@@ -29,7 +29,7 @@ from compactord.maintenance.kind import (
 from compactord.maintenance.tag_deletion import DueTag, TagDeletion, TagKept
 from compactord.model import WorkKind
 from compactord.paimon import paths
-from compactord.paimon.json_text import parse_json
+from compactord.paimon.json_text import parse_object
 from compactord.paimon.snapshot import parse_snapshot
 from compactord.storage.absence import require_gone
 
@@ -82,12 +82,7 @@ def due_tags(table: TableValues, now_ms: int, zone: tzinfo) -> tuple[DueTag, ...
 
 def _end_ms(data: bytes, path: str) -> int | None:
     """Until when a tag is retained, by local wall clock as if it were UTC; None: for good."""
-    try:
-        found = parse_json(data)
-    except ValueError as error:
-        raise FormatError(path, f"a tag that is not JSON ({error})") from error
-    if not isinstance(found, dict):
-        raise FormatError(path, "a tag that is not a JSON object")
+    found = parse_object(data, path, "a tag")
     made, retained = found.get("tagCreateTime"), found.get("tagTimeRetained")
     if made is None or retained is None:
         return None

@@ -26,6 +26,7 @@ from compactord.maintenance.finding import (
 from compactord.paimon import paths
 from compactord.paimon.avro.columns import Ints
 from compactord.paimon.data_file import BucketId, DataFile, ManifestEntry
+from compactord.paimon.deletion_vectors import INDEX_TYPE
 from compactord.paimon.manifest.index_manifest import read_index_entries
 from compactord.paimon.manifest.manifest_files import read_entries, read_manifest_list
 from compactord.paimon.snapshot import Snapshot
@@ -37,7 +38,6 @@ from compactord.storage.parallel import results_of
 
 # Entries that are in memory as objects at once.
 _AT_ONCE = 4096
-_VECTORS = "DELETION_VECTORS"
 
 
 class ReadFooter(Protocol):
@@ -233,7 +233,7 @@ class FileCheck:
         found: dict[BucketId, dict[str, str]] = defaultdict(dict)
         if snapshot.index_manifest is not None:
             for entry in read_index_entries(self._storage, self._location, snapshot.index_manifest):
-                if entry.index_type == _VECTORS:
+                if entry.index_type == INDEX_TYPE:
                     names = (vector.data_file for vector in entry.vectors)
                     found[entry.bucket].update(dict.fromkeys(names, entry.file_name))
         return found

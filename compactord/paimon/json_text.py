@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from compactord.errors import FormatError
+
 # Columns of rows within rows take three levels each. What walks over a value may call itself for
 # each level, several functions deep, and Python allows 1,000 calls.
 _LEVELS_MAX = 100
@@ -27,3 +29,14 @@ def parse_json(data: bytes | str) -> Any:
             for inner in (each.values() if isinstance(each, dict) else each)
         ]
     raise ValueError("nested too deeply")
+
+
+def parse_object(data: bytes | str, path: str, what: str) -> dict[str, Any]:
+    """The members of an object. Raises `FormatError` where `path` has none; it should be `what`."""
+    try:
+        found = parse_json(data)
+    except ValueError as error:
+        raise FormatError(path, f"{what} that is not JSON ({error})") from error
+    if not isinstance(found, dict):
+        raise FormatError(path, f"{what} that is not a JSON object")
+    return found

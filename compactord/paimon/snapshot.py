@@ -22,7 +22,7 @@ from compactord.errors import (
     UnsupportedTable,
 )
 from compactord.paimon import paths
-from compactord.paimon.json_text import parse_json
+from compactord.paimon.json_text import parse_json, parse_object
 from compactord.storage.absence import listed_but_missing, require_gone
 from compactord.storage.base import ObjectStatus, Storage
 
@@ -137,12 +137,7 @@ def parse_snapshot(data: bytes, path: str) -> Snapshot:
 
     Raises `FormatError` naming the key that is wrong, `UnsupportedTable` for a newer version.
     """
-    try:
-        found = parse_json(data)
-    except ValueError as error:
-        raise FormatError(path, f"a snapshot that is not JSON ({error})") from error
-    if not isinstance(found, dict):
-        raise FormatError(path, "a snapshot that is not a JSON object")
+    found = parse_object(data, path, "a snapshot")
     version = found.get("version")
     if type(version) is int and version > _VERSION:
         raise UnsupportedTable(

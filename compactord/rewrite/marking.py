@@ -9,14 +9,8 @@ from compactord.model import MergeSpec, Subcompaction
 from compactord.paimon.merge_rules import NO_RULES
 
 
-def with_keys_alone(whole: Subcompaction) -> Subcompaction:
-    """The same marks, from as few columns as possible, if nothing is to be written.
-
-    Whether records have expired does not matter: in the files, which stay, readers see them.
-    """
-    source = whole.source
-    if not isinstance(source, MergeSpec) or not source.keeps_inputs or source.changelog is not None:
-        return whole
+def with_keys_alone(whole: Subcompaction, source: MergeSpec) -> Subcompaction:
+    """The same marks, from as few columns as possible; nothing is to be written."""
     return replace(
         whole,
         fields=tuple(field for field in whole.fields if field.name in source.key_columns),
@@ -25,7 +19,6 @@ def with_keys_alone(whole: Subcompaction) -> Subcompaction:
             merge_engine=LAST_RECORD,
             rules=NO_RULES,
             sequence_fields=(),
-            record_expire=None,
             finds_values=False,
         ),
     )

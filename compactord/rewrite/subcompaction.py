@@ -114,8 +114,9 @@ def rewrite(
     the subcompaction's memory does not suffice, and `StorageError`. After an error every created
     file is removed.
     """
-    if isinstance(subcompaction.source, MergeSpec) and subcompaction.source.marks:
-        subcompaction = with_keys_alone(subcompaction)
+    source = subcompaction.source
+    if isinstance(source, MergeSpec) and source.keeps_inputs and source.changelog is None:
+        subcompaction = with_keys_alone(subcompaction, source)
     clock = clock or SystemClock()
     meter = Meter()
     storage, tally = _opened(subcompaction)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import structlog
@@ -154,12 +154,6 @@ class InFlight:
             traceback="",
         )
 
-    def _read_vectors(self, only_read: Set[str]) -> dict[str, VectorRef]:
-        """Those of files whose rows were read: of a file that changes its level none were."""
-        kept = {file.file_name for file in getattr(self.compaction, "upgraded", ())}
-        names = {file.file_name for file in self.compaction.inputs} - kept | only_read
-        return {name: ref for name, ref in self.vectors.items() if name in names}
-
     def _finished(self) -> Finished:
         compaction = self.compaction
         results = [self._results[index] for index in range(len(self.subcompactions))]
@@ -169,6 +163,8 @@ class InFlight:
                 only_read = frozenset(file.file_name for file in compaction.looked_up)
             case AppendCompaction():
                 level, upgraded, only_read = 0, [], frozenset()
+        # What only changes its level keeps its vector, whatever that is by then.
+        rewritten = {f.file_name for f in compaction.inputs} - {f.file_name for f in upgraded}
         return Finished(
             change=BucketChange(
                 bucket=compaction.bucket,
@@ -180,7 +176,11 @@ class InFlight:
                 files_above=self._files_above,
                 only_read=only_read,
                 looks_up=self._looks_up,
-                vectors=self._read_vectors(only_read),
+                vectors={
+                    name: ref
+                    for name, ref in self.vectors.items()
+                    if name in rewritten or name in only_read
+                },
                 marks=tuple(mark for result in results for mark in result.marks),
             ),
             stats=tuple(result.stats for result in results),

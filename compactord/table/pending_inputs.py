@@ -58,10 +58,7 @@ def inputs_of(compactions: Sequence[Compaction]) -> PendingInputs:
 def _reads_files(compaction: Compaction) -> bool:
     if isinstance(compaction, AppendCompaction):
         return True
-    return any(
-        isinstance(each, Rewrite) or each.changelog or (each.marks and each.above)
-        for each in compaction.actions
-    )
+    return any(isinstance(each, Rewrite) or each.reads_rows for each in compaction.actions)
 
 
 def kind_of(compaction: Compaction) -> WorkKind:

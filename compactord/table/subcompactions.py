@@ -114,7 +114,7 @@ def _merge_spec(
     match action:
         case Rewrite(sections=sections):
             pass
-        case Upgrade(file=file) if action.changelog or (action.marks and action.above):
+        case Upgrade(file=file) if action.reads_rows:
             sections = (Section(runs=(SortedRun(level=file.level, files=(file,)),)),)
         case Upgrade():
             return None

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from compactord.errors import AccessDenied, StorageError, TransientStorageError
 from compactord.maintenance.expire import Expired, expire_snapshots
 from compactord.paimon import paths
 from compactord.paimon.data_file import DataFile, EntryKind
@@ -20,6 +21,7 @@ from compactord.paimon.snapshot import (
 from compactord.state.table_state import data_manifests, delta_manifests
 from compactord.storage.base import Storage
 from tests.lineage import TABLE, Lineage
+from tests.storages import Call
 
 HOME = TABLE.location
 LATER_MS = 1_800_000_000_000
@@ -31,6 +33,15 @@ ALL_BUT_ONE = ExpireOptions(
     clean_empty_directories=False,
     changelog_decoupled=False,
 )
+
+# How calls of a store fail: error, which calls, after their effect, from then on for ever.
+FAULTS: list[tuple[type[StorageError], Callable[[Call], bool], bool, bool]] = [
+    (TransientStorageError, lambda call: True, False, False),
+    (TransientStorageError, lambda call: True, False, True),
+    (AccessDenied, lambda call: call.is_mutation, False, False),
+    (StorageError, lambda call: call.is_mutation, True, False),
+    (StorageError, lambda call: call.is_mutation, True, True),
+]
 
 
 def expire(

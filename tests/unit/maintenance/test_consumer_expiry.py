@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from compactord.catalog.access import table_in_folder
 from compactord.clock import WallTime
 from compactord.config.choices import MaintenanceRule
-from compactord.errors import AccessDenied, CompactordError, StorageError, TransientStorageError
+from compactord.errors import CompactordError, StorageError
 from compactord.maintenance.consumer_expiry import (
     ExpireConsumers,
     expire_consumers,
@@ -26,6 +26,7 @@ from compactord.table.opening import OpenTable, open_table
 from tests.builders import NOW_MS, consumer_path, keyed_table, make_branch
 from tests.simulation.world import policy
 from tests.storages import Call, Fault, FaultyStorage, HookedStorage, MemoryStorage
+from tests.unit.maintenance.expiring import FAULTS
 
 HOME = "/wh/db.db/t"
 HOUR_MS = 3_600_000
@@ -115,15 +116,7 @@ def test_one_that_moves_before_it_is_deleted_stays(vanishes: bool) -> None:
     assert ("just-over" in _consumers(storage)) is not vanishes
 
 
-CASES: list[tuple[type[StorageError], Callable[[Call], bool], bool, bool]] = [
-    (TransientStorageError, lambda call: True, False, False),
-    (TransientStorageError, lambda call: True, False, True),
-    (AccessDenied, lambda call: call.is_mutation, False, False),
-    (StorageError, lambda call: call.is_mutation, True, True),
-]
-
-
-@pytest.mark.parametrize(("error", "concerns", "after_effect", "lasts"), CASES)
+@pytest.mark.parametrize(("error", "concerns", "after_effect", "lasts"), FAULTS)
 def test_whatever_call_fails_no_other_consumer_goes_and_the_next_round_finishes(
     error: type[StorageError],
     concerns: Callable[[Call], bool],

@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 from compactord.catalog.access import table_in_folder
 from compactord.clock import WallTime
 from compactord.config.choices import MaintenanceRule
-from compactord.errors import AccessDenied, CompactordError, StorageError, TransientStorageError
+from compactord.errors import CompactordError, StorageError
 from compactord.maintenance.done_partitions import MarkDone, due_partitions, mark_partitions
 from compactord.maintenance.kind import MaintenanceRecord
 from compactord.maintenance.marks import Marks
@@ -30,6 +30,7 @@ from compactord_demo.writer import WriteOnlyWriter, create_table
 from tests.builders import FIELDS, NOW_MS, WRITER, VirtualClock, compact, make_branch, rows_of
 from tests.simulation.world import policy
 from tests.storages import Call, Fault, FaultyStorage, MemoryStorage, RecordingStorage
+from tests.unit.maintenance.expiring import FAULTS
 from tests.unit.table.compacting import compactor_of
 
 HOME = "/wh/db.db/t"
@@ -179,15 +180,7 @@ def test_branches_are_not_marked_in_the_folders_of_main() -> None:
     assert not _mark(storage, make_branch(storage, table, "b", 1), NOW_MS + 2 * HOUR_MS)
 
 
-CASES: list[tuple[type[StorageError], Callable[[Call], bool], bool, bool]] = [
-    (TransientStorageError, lambda call: True, False, False),
-    (TransientStorageError, lambda call: True, False, True),
-    (AccessDenied, lambda call: call.is_mutation, False, False),
-    (StorageError, lambda call: call.is_mutation, True, True),
-]
-
-
-@pytest.mark.parametrize(("error", "concerns", "after_effect", "lasts"), CASES)
+@pytest.mark.parametrize(("error", "concerns", "after_effect", "lasts"), FAULTS)
 def test_whatever_call_fails_the_next_round_finishes(
     error: type[StorageError],
     concerns: Callable[[Call], bool],

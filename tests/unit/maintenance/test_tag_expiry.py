@@ -15,11 +15,9 @@ from compactord.catalog.access import table_in_folder
 from compactord.clock import WallTime
 from compactord.config.choices import MaintenanceRule
 from compactord.errors import (
-    AccessDenied,
     CompactordError,
     FormatError,
     StorageError,
-    TransientStorageError,
 )
 from compactord.maintenance.kind import MaintenanceRecord
 from compactord.maintenance.tag_deletion import TagDeletion
@@ -33,6 +31,7 @@ from tests.lineage import TABLE, Lineage
 from tests.simulation.world import policy
 from tests.storages import Call, Fault, FaultyStorage, HookedStorage, MemoryStorage
 from tests.unit.maintenance.expiring import (
+    FAULTS,
     HOME,
     change,
     check,
@@ -195,16 +194,7 @@ def test_options_may_keep_them_and_a_restore_does(text: dict[str, str], expected
     assert bool(expire_tags(opened, LATER_MS, UTC).tags) is expected
 
 
-CASES: list[tuple[type[StorageError], Callable[[Call], bool], bool, bool]] = [
-    (TransientStorageError, lambda call: True, False, False),
-    (TransientStorageError, lambda call: True, False, True),
-    (AccessDenied, lambda call: call.is_mutation, False, False),
-    (StorageError, lambda call: call.is_mutation, True, False),
-    (StorageError, lambda call: call.is_mutation, True, True),
-]
-
-
-@pytest.mark.parametrize(("error", "concerns", "after_effect", "lasts"), CASES)
+@pytest.mark.parametrize(("error", "concerns", "after_effect", "lasts"), FAULTS)
 def test_whatever_call_fails_all_that_stays_is_whole(
     error: type[StorageError],
     concerns: Callable[[Call], bool],
