@@ -32,6 +32,8 @@ MAX_BATCH_ROWS = 32_768
 MIN_BATCH_ROWS = 64
 MAX_GROUP_ROWS = 256 << 10
 MIN_GROUP_ROWS = 4_096
+# Fewer rows than these are enough for a window or group of wide rows.
+_ENOUGH_BYTES = 2 << 20
 # The most open files of a section; more runs are merged in several passes.
 MAX_RUNS = 400
 # A window must stay below the limit of Arrow's 32-bit offsets, however large the memory is.
@@ -110,7 +112,7 @@ def budget(memory_bytes: int, load: Load) -> Budget:
             low = middle
         else:
             high = middle
-    batch, window, group = _sizes(fan_in, low)
+    batch, window, group = _sizes(fan_in, row, low)
     return Budget(
         batch_rows=batch,
         window_rows=window,
@@ -123,11 +125,12 @@ def budget(memory_bytes: int, load: Load) -> Budget:
     )
 
 
-def _sizes(runs: int, share: float) -> tuple[int, int, int]:
+def _sizes(runs: int, row: float, share: float) -> tuple[int, int, int]:
     """Rows of batch, window and group at a share (0 to 1) of the largest useful sizes."""
 
     def between(low: int, high: int) -> int:
-        return int(low + share * (high - low))
+        least = min(low, max(MIN_BATCH_ROWS, int(_ENOUGH_BYTES / row)))
+        return int(least + share * (high - least))
 
     window = between(MIN_WINDOW_ROWS, MAX_WINDOW_ROWS)
     # Half of a run's last batch goes beyond a window: larger ones would only take memory.
@@ -141,7 +144,7 @@ def _held(load: Load, share: float) -> int:
 
 
 def _needed(load: Load, runs: int, row: float, share: float) -> int:
-    batch, window, group = _sizes(runs, share)
+    batch, window, group = _sizes(runs, row, share)
     reader = min(load.open_bytes, 3 * load.largest_file) + _held(load, share)
     runs += load.above
     decoded = runs * batch * row * (2 if load.decodes_ahead else 1)

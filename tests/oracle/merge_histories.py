@@ -38,6 +38,9 @@ def main() -> int:
                 except Exception as error:  # noqa: BLE001 - the other seeds go on
                     failed.append(seed)
                     print(f"seed {seed}: {type(error).__name__}: {error}"[:4000], flush=True)
+            done = seed - asked.seed + 1
+            if done % 100 == 0:
+                print(f"{done} of {asked.histories} histories, failed: {len(failed)}", flush=True)
     print(f"{asked.histories} histories, failed seeds: {failed}")
     return 1 if failed else 0
 

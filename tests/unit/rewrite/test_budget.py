@@ -39,6 +39,13 @@ def test_wider_rows_give_fewer_of_them():
     assert wide.batch_rows < narrow.batch_rows
 
 
+def test_rows_of_tens_of_kilobytes_are_merged_and_looked_up():
+    wide = load(runs=5, row_bytes=30_000, needs_all=True, has_changelog=True, above=3)
+    sizes = budget(512 << 20, wide)
+    assert sizes.fan_in == 5
+    assert 64 <= sizes.window_rows < 4_096
+
+
 def test_runs_beyond_the_memory_are_merged_in_passes():
     sizes = budget(512 << 20, load(runs=300))
     assert 2 <= sizes.fan_in < 300
