@@ -7,6 +7,7 @@ record of each kind for each table, lets one run at a time for a table, and few 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar
@@ -123,6 +124,8 @@ class MaintenanceRecord:
     ended_ms: int = 0
     # When one ended last that did not fail.
     succeeded_ms: int = 0
+    # What its rounds counted, by the names of counters.
+    counts: Counter[str] = field(default_factory=Counter)
     # Whether the table has been planned since the last round began, or that round left something.
     has_news: bool = True
 

@@ -75,5 +75,6 @@ def round_ended(scheduled: ScheduledTable, kind: AnyKind, round_: Round, now_ms:
     # A cycle may have found new snapshots meanwhile.
     record.has_news = record.has_news or round_.more
     record.ended_ms = 0 if round_.more else now_ms
+    record.counts.update(round_.counts)
     if not round_.has_failed:
         record.succeeded_ms = now_ms

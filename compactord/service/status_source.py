@@ -25,6 +25,7 @@ from compactord.service.view import (
     ConfigView,
     EngineView,
     LoopView,
+    MaintenanceView,
     QuarantinedBucket,
     ServiceView,
     TableStatus,
@@ -228,9 +229,22 @@ def table_view(scheduled: ScheduledTable, now_ms: int, wall: WallTime) -> TableV
         },
         consecutive_failures=max(scheduled.failures, scheduled.poll_failures),
         last_expire_ms=wall.shown(scheduled.last_expired_ms),
+        maintenance=_maintenance(scheduled, wall),
         resting=planned.resting[:_RESTING_MAX] if planned else (),
         resting_count=len(planned.resting) if planned else 0,
     )
+
+
+def _maintenance(scheduled: ScheduledTable, wall: WallTime) -> dict[str, MaintenanceView]:
+    return {
+        name: MaintenanceView(
+            began_ms=wall.shown(record.began_ms),
+            succeeded_ms=wall.shown(record.succeeded_ms),
+            counts={counter: number for counter, number in record.counts.items() if number},
+        )
+        for name, record in scheduled.rounds.items()
+        if record.began_ms
+    }
 
 
 def top_buckets(tables: Iterable[ScheduledTable], count: int) -> tuple[BucketView, ...]:

@@ -77,6 +77,19 @@ class QuarantinedBucket:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MaintenanceView:
+    """The rounds of one kind for a table, since the service started.
+
+    Times are of the last one's begin, and of the last end without an error, 0 for none. `counts`
+    say what they came to, by the names of counters.
+    """
+
+    began_ms: int = 0
+    succeeded_ms: int = 0
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TableView:
     """One table that was discovered, whether it is worked on or not.
 
@@ -113,6 +126,8 @@ class TableView:
     last_success_ms: Mapping[WorkKind, int] = field(default_factory=dict)
     consecutive_failures: int = 0
     last_expire_ms: int = 0
+    # By kind, those that had a round.
+    maintenance: Mapping[str, MaintenanceView] = field(default_factory=dict)
     # The first partitions skipped because they were rewritten lately, and how many there are.
     resting: tuple[RestingPartition, ...] = ()
     resting_count: int = 0

@@ -66,6 +66,8 @@ def _parts(detail: TableDetail, work: ServiceView, now_ms: int) -> Iterator[Mark
     table = detail.view
     yield section("facts-part", "Now", facts(_shape_facts(table, now_ms)), _bands(table))
     yield section("buckets-part", "Worst buckets", *_buckets(detail))
+    if table.maintenance:
+        yield section("maintenance-part", "Maintenance", facts(_maintained(table, now_ms)))
     if table.quarantined_count:
         yield section("quarantined-part", "Quarantined buckets", _quarantined(table, now_ms))
     if table.resting_count:
@@ -258,7 +260,18 @@ def _settings(table: TableView, now_ms: int) -> Iterator[tuple[str, str]]:
             yield f"Last success: {kind.value}", moment(table.last_success_ms[kind], now_ms)
     if not table.last_success_ms:
         yield "Last success", moment(0, now_ms)
-    yield "Last expiry", moment(table.last_expire_ms, now_ms)
+
+
+def _maintained(table: TableView, now_ms: int) -> Iterator[tuple[str, Markup]]:
+    """Of each kind: its last round, and what its rounds came to since the service started."""
+    for name, rounds in sorted(table.maintenance.items()):
+        parts = ["last round ", moment(rounds.began_ms, now_ms)]
+        if not rounds.succeeded_ms:
+            parts.append(", none succeeded")
+        elif rounds.succeeded_ms < rounds.began_ms:
+            parts += [", last success ", moment(rounds.succeeded_ms, now_ms)]
+        counted = [f"{words(counter)}: {count(n)}" for counter, n in sorted(rounds.counts.items())]
+        yield words(name).capitalize(), join(*parts, *(f"; {text}" for text in counted))
 
 
 def _counted(table: TableView) -> Iterator[tuple[str, str]]:

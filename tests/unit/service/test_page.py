@@ -31,7 +31,7 @@ from compactord.service.page.notices import table_notices
 from compactord.service.page.overview import TABLES_SHOWN
 from compactord.service.page.pages import render
 from compactord.service.page.style import STYLE
-from compactord.service.view import TableDetail, TableStatus
+from compactord.service.view import MaintenanceView, TableDetail, TableStatus
 from compactord.state.rewrites import Rewrite
 from compactord.table.status import Backlog, RestingPartition, RunState, TableInfo
 from tests.views import (
@@ -295,6 +295,24 @@ def test_a_table_that_cannot_be_read_and_a_quarantined_bucket_say_why() -> None:
     assert "1 bucket is quarantined" in found.text
     assert "corrupt page header" in found.text
     assert "in 14 min" in found.text
+
+
+def test_the_page_of_a_table_says_what_maintenance_did_and_whether_it_still_does() -> None:
+    rounds = {
+        "snapshots": MaintenanceView(
+            began_ms=NOW_MS - 2 * MINUTE,
+            succeeded_ms=NOW_MS - 2 * MINUTE,
+            counts={"expired_snapshots": 3, "expired_files": 1_200},
+        ),
+        "tags": MaintenanceView(began_ms=NOW_MS - MINUTE, succeeded_ms=NOW_MS - 3 * MINUTE),
+        "done": MaintenanceView(began_ms=NOW_MS - SECOND),
+    }
+    shown = table_view("d.t", maintenance=rounds)
+    status = FixedStatus(service_view(shown), TableDetail(view=shown, buckets=(), bucket_count=1))
+    found = re.sub(r"\s*\S+Z |\s+", " ", page(status, "/tables/lake/d/t").text)
+    assert "last round 2 min ago ; expired files: 1,200; expired snapshots: 3" in found
+    assert "last round 1 min ago , last success 3 min ago" in found
+    assert "last round 1 s ago , none succeeded" in found
 
 
 def test_a_damaged_bucket_waits_for_other_files_not_for_a_time() -> None:

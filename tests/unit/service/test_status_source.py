@@ -6,6 +6,8 @@ from dataclasses import replace
 
 from compactord.config.choices import Mode
 from compactord.errors import DataFileMissing
+from compactord.maintenance.kind import Round
+from compactord.maintenance.tag_expiry import ExpireTags
 from compactord.model import TableName, WorkKind
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.table import TableRef
@@ -13,11 +15,13 @@ from compactord.plan.table import TableKind
 from compactord.scheduler.effects import Submit
 from compactord.scheduler.halts import HaltEnd
 from compactord.scheduler.job import CycleJob, DispatchJob
+from compactord.scheduler.maintenance import round_ended
 from compactord.scheduler.status import Halt, HaltReason, PriorityClass
 from compactord.service.status_source import Facts, StatusKeeper
 from compactord.service.view import (
     ConfigView,
     EngineView,
+    MaintenanceView,
     ServiceView,
     TableStatus,
     TableView,
@@ -282,6 +286,22 @@ def test_a_table_that_came_back_is_not_shown_as_the_one_that_went() -> None:
     stage.scheduler.tables[NAME].version = version
     assert gallery.table() is not old
     assert gallery.table().priority == 99
+
+
+def test_rounds_of_maintenance_are_shown_by_kind_with_what_they_came_to() -> None:
+    stage = Stage()
+    stage.add()
+    gallery = Gallery(stage)
+    stage.cycle_ended(only(stage.decide()))
+    assert gallery.table().maintenance == {}
+    scheduled = stage.scheduler.tables[NAME]
+    began_ms = scheduled.rounds["tags"].began_ms = stage.now
+    stage.now += 5
+    for _ in range(2):
+        round_ended(scheduled, ExpireTags(interval_ms=0), Round(counts={"tags": 2}), stage.now)
+    scheduled.version += 1
+    shown = MaintenanceView(began_ms=began_ms, succeeded_ms=stage.now, counts={"tags": 4})
+    assert gallery.table().maintenance == {"tags": shown}
 
 
 def test_a_success_is_told_only_where_there_was_one() -> None:
