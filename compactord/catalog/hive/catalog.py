@@ -48,6 +48,11 @@ class HiveCatalog(Catalog):
         self._lock = lock
         self._store_breaker: Breaker | None = None
 
+    @property
+    def asked(self) -> str:
+        """See `Catalog`."""
+        return self._client.shown
+
     def check_access(self) -> None:
         """See `Catalog`; the warehouse itself is not looked at: tables lie anywhere."""
         self._databases()

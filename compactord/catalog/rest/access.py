@@ -52,13 +52,21 @@ class ServedTable:
         return str((options.get("type") if isinstance(options, dict) else None) or "table")
 
 
+def is_text(found: object) -> bool:
+    """Whether it can be sent: JSON may have half a pair of surrogates, which is in no UTF-8."""
+    try:
+        return isinstance(found, str) and found.encode() != b""
+    except UnicodeEncodeError:
+        return False
+
+
 def served_table(found: object, url: str) -> ServedTable:
     """Raises `CatalogUnavailable` for what describes no table."""
     if not isinstance(found, dict):
         raise CatalogUnavailable(url, "answered with something that is no table")
     kinds = {"id": str, "name": str, "path": str, "isExternal": bool, "schemaId": int}
     for key, kind in {**kinds, "schema": dict}.items():
-        if type(found.get(key)) is not kind:
+        if type(found.get(key)) is not kind or (kind is str and not is_text(found[key])):
             name = found.get("name")
             shown = repr(found.get(key))[:_SHOWN_MAX]
             raise CatalogUnavailable(url, f"answered with a table {name!r} whose {key} is {shown}")

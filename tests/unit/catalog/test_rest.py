@@ -283,6 +283,16 @@ def test_what_concerns_one_database_or_table_leaves_the_others(
         listed = catalog.list_tables()
         assert [table.full_name for table in listed.tables] == ["db.t"]
         assert isinstance(listed.unreadable["other"], error)
+    good = server._details("other.t")
+    details = json.dumps({"tableDetails": [{**good, "name": "\ud800"}, good]})
+    server.fault = _only("other/table-details", (200, details.encode()))
+    listed = catalog.list_tables()
+    assert [table.full_name for table in listed.tables] == ["db.t", "other.t"]
+    assert r"whose name is '\ud800'" in str(listed.unreadable["other"])
+    server.fault = _only("databases", (200, b'{"databases": ["\\udfff", "db"]}'))
+    listed = catalog.list_tables()
+    assert [table.full_name for table in listed.tables] == ["db.t"]
+    assert isinstance(listed.unreadable["\udfff"], CatalogUnavailable)
     server.fault = _only("other/table-details", (404, {"resourceType": "DATABASE"}))
     assert not catalog.list_tables().unreadable
 
