@@ -556,14 +556,22 @@ def test_a_token_in_a_file_is_read_again_once_it_is_refused(
         catalog.check_access()
 
 
-@pytest.mark.parametrize("pause_s", [60.0, 0.05], ids=["no answer", "an answer in drops"])
-def test_a_request_has_a_deadline(pause_s: float) -> None:
+@pytest.mark.parametrize(
+    ("begun", "pause_s"),
+    [
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n", 60.0),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n", 0.05),
+        (b"HTTP/1.1 200 OK\r\nX-Name:", 0.05),
+    ],
+    ids=["no answer", "an answer in drops", "headers in drops"],
+)
+def test_a_request_has_a_deadline(begun: bytes, pause_s: float) -> None:
     is_over = threading.Event()
 
     class Slow(socketserver.BaseRequestHandler):
         def handle(self) -> None:
             self.request.recv(1 << 16)
-            self.request.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
+            self.request.sendall(begun)
             with contextlib.suppress(OSError):
                 while not is_over.wait(pause_s):
                     self.request.sendall(b" ")
