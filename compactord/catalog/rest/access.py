@@ -26,7 +26,7 @@ from compactord.paimon.schema import (
     same_column,
 )
 from compactord.paimon.snapshot import Snapshot, parse_snapshot
-from compactord.paimon.table import TableRef
+from compactord.paimon.table import BRANCH_MARK, TableRef
 from compactord.state.table_state import Refreshed, TableState, load_at, refresh_to
 from compactord.storage.base import Storage
 
@@ -91,10 +91,14 @@ class TableOnServer:
     def load(self) -> ServedTable:
         """Raises `TableNotFound`, and as `RestClient.get`."""
         try:
-            found = self.client.get(*self._parts)
+            found = served_table(self.client.get(*self._parts), self._url())
         except NoSuchResource as error:
             raise self._missing() from error
-        return served_table(found, self._url())
+        # A branch may be answered with by the table's name.
+        asked = self._parts[-1].casefold()
+        if found.name.casefold() not in (asked, asked.partition(BRANCH_MARK)[0]):
+            raise CatalogUnavailable(self._url(), f"answered with the table {found.name!r}")
+        return found
 
     def newest_snapshot(self) -> Snapshot | None:
         """None: it has none yet. Raises as `load`, and `FormatError`."""

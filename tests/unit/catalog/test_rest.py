@@ -297,6 +297,9 @@ def test_what_concerns_one_database_or_table_leaves_the_others(
     assert not catalog.list_tables().unreadable
 
 
+_TABLE_U = {"id": "x", "name": "u", "path": "/u", "isExternal": False, "schemaId": 0, "schema": {}}
+
+
 @pytest.mark.parametrize(
     ("end", "answer", "error", "text"),
     [
@@ -304,6 +307,7 @@ def test_what_concerns_one_database_or_table_leaves_the_others(
         ("tables/t", (404, None), TableNotFound, "db.t does not exist"),
         ("tables/t", (200, b"[]"), CatalogUnavailable, "not a JSON object"),
         ("tables/t", (200, {"name": "t", "id": 7}), CatalogUnavailable, "'t' whose id is 7"),
+        ("tables/t", (200, _TABLE_U), CatalogUnavailable, "answered with the table 'u'"),
         ("t/snapshot", (403, None), AccessDenied, "answered 403"),
         ("t/snapshot", (404, {"resourceType": "TABLE"}), TableNotFound, "does not exist"),
         ("t/snapshot", (200, {"snapshot": {}}), FormatError, "not a JSON object"),
