@@ -22,6 +22,8 @@ _FORMS = "${env:NAME} or ${file:/path}; $${ for the signs themselves"
 _LOOK_S = 60.0
 _lock = threading.Lock()
 _handed: dict[str, str] = {}
+_KEPT = "kept"
+_kept: dict[str, str] = {}
 
 
 class ReferenceMissing(UsageError):
@@ -56,9 +58,11 @@ def filled(text: str, value: Callable[[str], str]) -> str:
 
 
 def value_of(reference: str, environ: Mapping[str, str]) -> str:
-    """The value of `env:NAME` or `file:/path`. Raises `ReferenceMissing`."""
+    """The value of `env:NAME` or `file:/path`, or of one of `kept`. Raises `ReferenceMissing`."""
     kind, _, name = reference.partition(":")
     shown = f"${{{reference}}}"
+    if kind == _KEPT and name in _kept:
+        return _kept[name]
     if kind == "env" and name:
         value = environ.get(name)
         if value is None:
@@ -124,3 +128,13 @@ def handed_over(text: str) -> str:
             name = _handed[value] = _HANDED + secrets.token_hex(8).upper()
             os.environ[name] = value
     return f"${{env:{name}}}"
+
+
+def kept(name: str, value: str) -> str:
+    """A reference to a value that this process alone has; `name` may get another one later.
+
+    For values in any number: an environment is handed to each process that is started, as a whole,
+    and may have no more than two megabytes.
+    """
+    _kept[name] = value
+    return f"${{{_KEPT}:{name}}}"

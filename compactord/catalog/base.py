@@ -26,7 +26,7 @@ class TableList:
 
     @staticmethod
     def of(databases: Iterable[str], tables_of: Callable[[str], Iterable[TableRef]]) -> TableList:
-        """The tables of each database; what one fails with is its own.
+        """The tables of each database; what one fails with, after some of them too, is its own.
 
         Raises what naming the databases raises, and `CatalogDown`.
         """
@@ -34,7 +34,8 @@ class TableList:
         unreadable: dict[str, StorageError] = {}
         for database in databases:
             try:
-                tables += tables_of(database)
+                for table in tables_of(database):
+                    tables.append(table)  # noqa: PERF402 - what came before an error stays
             except CatalogDown:
                 raise
             except StorageError as error:
@@ -89,6 +90,11 @@ class Catalog(Protocol):
 
     warehouse: str
     warehouse_storage: Storage | None
+
+    @property
+    def asked(self) -> str:
+        """Whom `check_access` asks, for people."""
+        return self.warehouse
 
     def check_access(self) -> None:
         """Whether it can be asked for tables: one small request.

@@ -175,6 +175,9 @@ def _poll_text(found: ReadTable) -> str:
     if interval_ms is None:
         return ""
     quiet_ms = found.target.policy.max_quiet_interval_ms or 0
+    if found.table is not None and found.table.options.compaction.waiting_level is not None:
+        # Readers wait: it is polled as often in any case.
+        quiet_ms = 0
     quiet = f", up to {quiet_ms / 1000:g} s while nothing changes" if quiet_ms > interval_ms else ""
     return f"{interval_ms / 1000:g} s ({source}){quiet}"
 

@@ -327,9 +327,9 @@ class Daemon:
         for catalog, seconds in self._discovery.overdue(now_ms):
             self._registry.overdue(catalog, seconds)
         # A listing asks them first.
-        probed = list(self._silent_stores.check(now_ms))
-        if probed and not self._shutdown.is_asked:
-            self._discovery.begin(*probed)
+        wanted = {*self._silent_stores.check(now_ms), *self._registry.to_list_again()}
+        if wanted and not self._shutdown.is_asked:
+            self._discovery.begin(*sorted(wanted))
 
     def _listed(self, listing: Listing) -> None:
         self._discovery.ended(listing.catalog)

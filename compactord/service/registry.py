@@ -56,6 +56,8 @@ class TableRegistry:
         self.unmatched: dict[str, str] = {}
         # Catalogs of which all tables are known.
         self._listed: set[str] = set()
+        # Tables that leave since they were dropped, and others made under their names.
+        self._replaced: set[TableName] = set()
         self._loaded = loaded
         self._scheduler = scheduler
         self._specs = specs
@@ -69,6 +71,11 @@ class TableRegistry:
             return
         tables = self._scheduler.tables
         for name, ref in listing.found.items():
+            if name in tables and tables[name].ref != ref:
+                # What is known of the old one is not true of it: it is served once that has left.
+                self._replaced.add(name)
+                self._leave(name)
+                continue
             policy = self._policy(name)
             if name not in tables:
                 _log.info("table_added", **name.log_fields, location=ref.location)
@@ -81,19 +88,30 @@ class TableRegistry:
             )
             self._judge(tables[name])
         self._exclude(listing)
-        for name, scheduled in tables.items():
+        for name in tables:
             is_gone = (
                 name.catalog == listing.catalog
                 and name not in listing.found
                 and name.database not in listing.unreadable
             )
-            if is_gone and not scheduled.is_leaving:
-                _log.info("table_removed", **name.log_fields)
-                self._scheduler.remove(name)
-                self._timetable.stop_calling(str(name))
+            if is_gone:
+                self._leave(name)
         if not listing.unreadable:
             self._listed.add(listing.catalog)
         self._judge_patterns()
+
+    def _leave(self, name: TableName) -> None:
+        """Serve the table no longer, once what is under way has ended."""
+        if not self._scheduler.tables[name].is_leaving:
+            _log.info("table_removed", **name.log_fields)
+            self._scheduler.remove(name)
+            self._timetable.stop_calling(str(name))
+
+    def to_list_again(self) -> set[str]:
+        """Catalogs with tables to serve whose names were those of others until now."""
+        left = {name for name in self._replaced if name not in self._scheduler.tables}
+        self._replaced -= left
+        return {name.catalog for name in left}
 
     def _judge_patterns(self) -> None:
         """Note which patterns match no table: their authors mistook a name, or it is gone."""

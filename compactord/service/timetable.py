@@ -45,7 +45,7 @@ class Timetable:
     def every(self, name: str, interval_ms: int, call: _Call) -> None:
         """Post the event from now on at this interval, which replaces any earlier one."""
         slots = max(1, min(_SLOTS_MAX, interval_ms // _SLOT_MS))
-        group = (interval_ms, crc32(name.encode(errors="surrogateescape")) % slots)
+        group = (interval_ms, crc32(name.encode(errors="surrogatepass")) % slots)
         if self._group_of.get(name) == group:
             return
         self.stop_calling(name)

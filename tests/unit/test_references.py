@@ -10,7 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from compactord.references import LateValues, ReferenceMissing, handed_over, has_reference, resolve
+from compactord.references import (
+    LateValues,
+    ReferenceMissing,
+    handed_over,
+    has_reference,
+    kept,
+    resolve,
+)
 
 _ENVIRONMENT = {"A": "a", "B": "${env:A}"}
 
@@ -68,6 +75,15 @@ def test_what_is_not_there_is_named(text: str, expected: str) -> None:
         resolve(text, {})
     assert (raised.value.reference, expected in raised.value.expected) == (text, True)
     assert str(pickle.loads(pickle.dumps(raised.value))) == str(raised.value)
+
+
+def test_a_value_of_this_process_alone_may_become_another() -> None:
+    reference = kept("of a test", "first")
+    assert has_reference(reference)
+    assert resolve(reference) == "first"
+    assert kept("of a test", "second") == reference
+    assert resolve(reference) == "second"
+    assert not {"first", "second"} & set(os.environ.values())
 
 
 def test_a_secret_is_handed_to_started_processes_under_one_name() -> None:

@@ -20,6 +20,7 @@ from compactord.catalog.names import nearest_names, parse_name, table_at
 from compactord.catalog.publishing import Publishing
 from compactord.clock import SystemClock
 from compactord.errors import (
+    CatalogUnavailable,
     CompactordError,
     ErrorAtPath,
     StorageError,
@@ -48,6 +49,11 @@ class HiveCatalog(Catalog):
         self._lock = lock
         self._store_breaker: Breaker | None = None
 
+    @property
+    def asked(self) -> str:
+        """See `Catalog`."""
+        return self._client.shown
+
     def check_access(self) -> None:
         """See `Catalog`; the warehouse itself is not looked at: tables lie anywhere."""
         self._databases()
@@ -72,7 +78,8 @@ class HiveCatalog(Catalog):
             for start in range(0, len(names), self._given.batch_size):
                 batch = names[start : start + self._given.batch_size]
                 for found in self._client.tables(database, batch):
-                    if _is_paimon(found):
+                    # Whatever is of another database was not asked for.
+                    if _is_paimon(found) and _is_called(found, database, found.name):
                         yield self._ref(found)
         except MetastoreFault as error:
             if error.kind != NO_DATABASE:
@@ -143,6 +150,10 @@ class HiveCatalog(Catalog):
             raise TableNotFound(f"table {database}.{name} does not exist in {where}") from None
         if not _is_paimon(found):
             raise TableNotFound(f"{database}.{name} is not a Paimon table, by its formats in Hive")
+        if not _is_called(found, database, name):
+            # Its files would be taken for those of the one that was asked for.
+            text = f"the metastore answered with another table than {database}.{name}"
+            raise CatalogUnavailable(self._client.shown, text)
         return found
 
     def _location(self, found: HiveTable) -> str:
@@ -167,6 +178,12 @@ def _is_paimon(found: HiveTable) -> bool:
     if not (found.name and found.database and sd):
         return False
     return (sd.input, sd.output) == (INPUT, OUTPUT)
+
+
+def _is_called(found: HiveTable, database: str, name: str) -> bool:
+    """Whether these are its names; to a metastore large and small letters are the same."""
+    theirs, asked = (found.database, found.name), (database, name)
+    return [*map(str.casefold, theirs)] == [*map(str.casefold, asked)]
 
 
 def _identity(found: HiveTable) -> str:

@@ -297,11 +297,9 @@ class Connection:
             said = getattr(found, f"fault{number}")
             if said is not None:
                 raise MetastoreFault(fault, said.message or "")
-        if not call.has_value:
-            return None
-        if answered != name or found.value is None:
+        if answered != name or (call.has_value and found.value is None):
             raise Nonsense(f"it answered {name} with something else")
-        return found.value
+        return found.value if call.has_value else None
 
     def is_open(self) -> bool:
         return self._socket.is_open()

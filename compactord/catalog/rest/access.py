@@ -26,7 +26,7 @@ from compactord.paimon.schema import (
     same_column,
 )
 from compactord.paimon.snapshot import Snapshot, parse_snapshot
-from compactord.paimon.table import TableRef
+from compactord.paimon.table import BRANCH_MARK, TableRef
 from compactord.state.table_state import Refreshed, TableState, load_at, refresh_to
 from compactord.storage.base import Storage
 
@@ -52,13 +52,21 @@ class ServedTable:
         return str((options.get("type") if isinstance(options, dict) else None) or "table")
 
 
+def is_text(found: object) -> bool:
+    """Whether it can be sent: JSON may have half a pair of surrogates, which is in no UTF-8."""
+    try:
+        return isinstance(found, str) and found.encode() != b""
+    except UnicodeEncodeError:
+        return False
+
+
 def served_table(found: object, url: str) -> ServedTable:
     """Raises `CatalogUnavailable` for what describes no table."""
     if not isinstance(found, dict):
         raise CatalogUnavailable(url, "answered with something that is no table")
     kinds = {"id": str, "name": str, "path": str, "isExternal": bool, "schemaId": int}
     for key, kind in {**kinds, "schema": dict}.items():
-        if type(found.get(key)) is not kind:
+        if type(found.get(key)) is not kind or (kind is str and not is_text(found[key])):
             name = found.get("name")
             shown = repr(found.get(key))[:_SHOWN_MAX]
             raise CatalogUnavailable(url, f"answered with a table {name!r} whose {key} is {shown}")
@@ -83,10 +91,14 @@ class TableOnServer:
     def load(self) -> ServedTable:
         """Raises `TableNotFound`, and as `RestClient.get`."""
         try:
-            found = self.client.get(*self._parts)
+            found = served_table(self.client.get(*self._parts), self._url())
         except NoSuchResource as error:
             raise self._missing() from error
-        return served_table(found, self._url())
+        # A branch may be answered with by the table's name.
+        asked = self._parts[-1].casefold()
+        if found.name.casefold() not in (asked, asked.partition(BRANCH_MARK)[0]):
+            raise CatalogUnavailable(self._url(), f"answered with the table {found.name!r}")
+        return found
 
     def newest_snapshot(self) -> Snapshot | None:
         """None: it has none yet. Raises as `load`, and `FormatError`."""

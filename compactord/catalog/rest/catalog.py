@@ -20,6 +20,7 @@ from compactord.catalog.rest.access import (
     RestTable,
     ServedTable,
     TableOnServer,
+    is_text,
     require_table,
     served_schema,
     served_table,
@@ -30,6 +31,7 @@ from compactord.catalog.rest.publisher import RestPublisher
 from compactord.errors import (
     AccessDenied,
     CatalogOptionInvalid,
+    CatalogUnavailable,
     CompactordError,
     ErrorAtPath,
     TableNotFound,
@@ -67,16 +69,25 @@ class RestCatalog(Catalog):
         return TableList.of(map(str, databases), self._tables_of)
 
     def _tables_of(self, database: str) -> Iterator[TableRef]:
+        if not is_text(database):
+            raise CatalogUnavailable(self._client.uri, f"answered with a database {database!r}")
         parts = ("databases", database, "table-details")
+        url, nonsense = "/".join((self._client.uri, *parts)), None
         try:
             for item in self._client.pages(*parts, key="tableDetails"):
-                found = served_table(item, "/".join((self._client.uri, *parts)))
+                try:
+                    found = served_table(item, url)
+                except CatalogUnavailable as error:
+                    nonsense = nonsense or error
+                    continue
                 if found.type == "table":
                     yield self._ref(database, found)
         except NoSuchResource as error:
             # Dropped since the databases were named, in the server's own word: a gateway's is none.
             if error.kind.upper() != "DATABASE":
                 raise
+        if nonsense is not None:
+            raise nonsense
 
     def find_table(self, name: str) -> TableRef:
         """See `Catalog`."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import urllib.request
 from collections.abc import Mapping
+from functools import partial
 from urllib.parse import urlsplit
 
 import urllib3
 from urllib3 import exceptions
 
 from compactord.clock import Clock
+from compactord.storage.deadlines import CALLS_AT_ONCE, TimedCalls
 
 CONNECT_SECONDS_MAX = 5.0
 # Of each wait for bytes, and of all of an answer.
@@ -46,6 +48,7 @@ class Http:
             else urllib3.PoolManager(maxsize=_CONNECTIONS)
         )
         self._clock = clock
+        self._calls = TimedCalls(CALLS_AT_ONCE)
         self._read_seconds_max = read_seconds_max
         self._timeout = urllib3.Timeout(connect=CONNECT_SECONDS_MAX, read=read_seconds_max)
 
@@ -53,29 +56,36 @@ class Http:
         self, method: str, url: str, headers: Mapping[str, str], body: str = ""
     ) -> tuple[int, bytes]:
         """The status, and what came with it. Raises `NoAnswer`."""
-        deadline_s = self._clock.monotonic_s() + self._read_seconds_max
+        exchange = partial(self._exchange, method, url, headers, body)
         try:
-            response = self._pool.request(
-                method,
-                url,
-                body=body.encode() if body else None,
-                headers=headers,
-                timeout=self._timeout,
-                retries=False,
-                redirect=False,
-                preload_content=False,
-            )
-            try:
-                return response.status, self._whole(response, deadline_s)
-            except BaseException:
-                response.close()
-                raise
-            finally:
-                response.release_conn()
+            # Of names and of headers the library waits for each byte as long.
+            return self._calls.within(self._read_seconds_max, exchange)
         except (exceptions.HTTPError, OSError, ValueError) as error:
             # Its text may have the address with its query.
             why = f"no answer ({type(error).__name__})"
             raise NoAnswer(why, was_sent=not isinstance(error, _UNSENT)) from None
+
+    def _exchange(
+        self, method: str, url: str, headers: Mapping[str, str], body: str
+    ) -> tuple[int, bytes]:
+        deadline_s = self._clock.monotonic_s() + self._read_seconds_max
+        response = self._pool.request(
+            method,
+            url,
+            body=body.encode() if body else None,
+            headers=headers,
+            timeout=self._timeout,
+            retries=False,
+            redirect=False,
+            preload_content=False,
+        )
+        try:
+            return response.status, self._whole(response, deadline_s)
+        except BaseException:
+            response.close()
+            raise
+        finally:
+            response.release_conn()
 
     def _whole(self, response: urllib3.BaseHTTPResponse, deadline_s: float) -> bytes:
         found = bytearray()

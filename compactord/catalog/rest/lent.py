@@ -7,7 +7,6 @@ secret. Source: rest/RESTTokenFileIO.java.
 from __future__ import annotations
 
 import hashlib
-import os
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -20,7 +19,7 @@ from compactord.catalog.rest.renewing import Lent, Renewing
 from compactord.clock import SystemClock
 from compactord.errors import CatalogUnavailable, UsageError
 from compactord.redaction import is_secret_option
-from compactord.references import ReferenceMissing, handed_over, resolve
+from compactord.references import ReferenceMissing, handed_over, kept, resolve
 from compactord.storage.base import Reconnects, Storage
 from compactord.storage.breaker import Breaker
 from compactord.storage.metered import ReportsItself
@@ -28,8 +27,6 @@ from compactord.storage.objects.oss import ENDPOINT
 from compactord.storage.open import STORES
 from compactord.storage.requests import Report
 
-# Of the variables that hold what is lent, each with the same name for ever.
-_VARIABLE = "COMPACTORD_LENT_"
 Locate = Callable[[str, Mapping[str, str]], tuple[Storage, str]]
 
 
@@ -93,19 +90,11 @@ _NOTHING: Lent[Mapping[str, Any]] = Lent({}, None)
 
 
 class _Tokens:
-    """What was lent of one store, in variables of this process."""
+    """What was lent of one store, kept by this process; `client` is that of its server."""
 
-    def __init__(self, spec: LentSpec) -> None:
-        options = dict(spec.options)
-        try:
-            values = {key: resolve(text) for key, text in options.items()}
-        except ReferenceMissing as error:
-            raise UsageError(
-                f"{spec.location}: workers ask the catalog's server for its keys, and need the "
-                f"same options: give secrets as ${{file:/path}} that is there, too ({error})"
-            ) from None
+    def __init__(self, spec: LentSpec, client: RestClient) -> None:
         self._spec = spec
-        self.client = client_of(options, values, spec.warehouse)
+        self.client = client
         self._references: dict[str, str] = {}
         self._count = 0
         self._lent = Renewing(self._fetch, SystemClock())
@@ -126,10 +115,9 @@ class _Tokens:
         token = _token_of(self.client, spec.table) if spec.table else _NOTHING
         secrets = _secrets_of(self.client, dict(spec.options))
         for key, text in {**secrets, **token.value}.items():
-            digest = hashlib.sha256(repr((spec, spec.options, key)).encode()).hexdigest()
-            name = _VARIABLE + digest[:16].upper()
-            os.environ[name] = str(text)
-            self._references[key] = f"${{env:{name}}}"
+            # The same name for ever: a connection knows its keys by it.
+            name = hashlib.sha256(repr((spec, spec.options, key)).encode()).hexdigest()
+            self._references[key] = kept(name, str(text))
         self._count += 1
         return Lent(self._count, token.expires_ms)
 
@@ -146,13 +134,30 @@ def _token_of(client: RestClient, table: tuple[str, str]) -> Lent[Mapping[str, A
 
 _lock = threading.Lock()
 _known: dict[LentSpec, _Tokens] = {}
+# By warehouse and options: tables in thousands share connections.
+_clients: dict[tuple[str, tuple[tuple[str, str], ...]], RestClient] = {}
 
 
 def _tokens_of(spec: LentSpec) -> _Tokens:
     with _lock:
         if spec not in _known:
-            _known[spec] = _Tokens(spec)
+            _known[spec] = _Tokens(spec, _shared_client(spec))
         return _known[spec]
+
+
+def _shared_client(spec: LentSpec) -> RestClient:
+    key = spec.warehouse, spec.options
+    if key not in _clients:
+        options = dict(spec.options)
+        try:
+            values = {name: resolve(text) for name, text in options.items()}
+        except ReferenceMissing as error:
+            raise UsageError(
+                f"{spec.location}: workers ask the catalog's server for its keys, and need the "
+                f"same options: give secrets as ${{file:/path}} that is there, too ({error})"
+            ) from None
+        _clients[key] = client_of(options, values, spec.warehouse)
+    return _clients[key]
 
 
 class _LentStorage:

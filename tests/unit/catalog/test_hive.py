@@ -8,10 +8,16 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from thrift.protocol.TBinaryProtocol import TBinaryProtocol
+from thrift.Thrift import TMessageType
 
 from compactord.catalog.base import Catalog
+from compactord.catalog.hive import wire
 from compactord.catalog.hive.catalog import INPUT, OUTPUT
+from compactord.catalog.hive.client import HiveClient
+from compactord.catalog.hive.login import Security
 from compactord.catalog.open import open_catalog
+from compactord.clock import SystemClock
 from compactord.commit.locked import LockedPublisher
 from compactord.errors import (
     CatalogDown,
@@ -22,7 +28,7 @@ from compactord.errors import (
 )
 from compactord.paimon.table import TableRef
 from tests.store_servers import free_port
-from tests.unit.catalog.metastore import Metastore, listening, running, table
+from tests.unit.catalog.metastore import Metastore, Stream, listening, running, table
 from tests.unit.cli.warehouses import answered, keyed
 
 _S3 = {"s3.region": "r"}
@@ -145,6 +151,39 @@ def test_names_that_are_no_tables(stack: ExitStack) -> None:
         catalog.find_table("d.tt")
     with pytest.raises(TableNotFound, match=r"d\.v is not a Paimon table"):
         catalog.find_table("d.v")
+
+
+def test_another_table_than_the_one_that_was_asked_for_is_nonsense(stack: ExitStack) -> None:
+    class Confused(Metastore):
+        def _get_table_objects_by_name(
+            self, database: str, names: list[str]
+        ) -> list[wire.HiveTable]:
+            return self.tables
+
+    metastore = Confused(table("d", "t", "file:/x"), table("e", "u", "file:/y"))
+    catalog = _catalog(stack.enter_context(running(metastore)))
+    listed = catalog.list_tables().tables
+    assert [ref.full_name for ref in listed] == ["d.t", "e.u"]
+    assert catalog.find_table("D.T").full_name == "d.t"
+    with pytest.raises(CatalogUnavailable, match=r"with another table than e\.u"):
+        catalog.open(listed[1])
+
+
+def test_an_answer_to_another_call_ends_no_lock(stack: ExitStack) -> None:
+    """Whose lock was robbed would believe in it."""
+
+    def answer(connection: socket.socket) -> None:
+        protocol = TBinaryProtocol(Stream(connection), strictRead=True)
+        protocol.readMessageBegin()
+        protocol.writeMessageBegin("unlock", TMessageType.REPLY, 0)
+        wire.CALLS["unlock"].result().write(protocol)
+        protocol.trans.flush()
+
+    uri = stack.enter_context(listening(answer))
+    address = ("127.0.0.1", int(uri.rpartition(":")[2]))
+    client = HiveClient([address], uri, SystemClock(), Security())
+    with pytest.raises(CatalogUnavailable, match="it answered heartbeat with something else"):
+        client.heartbeat(1)
 
 
 def test_a_dead_address_is_passed_over() -> None:

@@ -283,8 +283,21 @@ def test_what_concerns_one_database_or_table_leaves_the_others(
         listed = catalog.list_tables()
         assert [table.full_name for table in listed.tables] == ["db.t"]
         assert isinstance(listed.unreadable["other"], error)
+    good = server._details("other.t")
+    details = json.dumps({"tableDetails": [{**good, "name": "\ud800"}, good]})
+    server.fault = _only("other/table-details", (200, details.encode()))
+    listed = catalog.list_tables()
+    assert [table.full_name for table in listed.tables] == ["db.t", "other.t"]
+    assert r"whose name is '\ud800'" in str(listed.unreadable["other"])
+    server.fault = _only("databases", (200, b'{"databases": ["\\udfff", "db"]}'))
+    listed = catalog.list_tables()
+    assert [table.full_name for table in listed.tables] == ["db.t"]
+    assert isinstance(listed.unreadable["\udfff"], CatalogUnavailable)
     server.fault = _only("other/table-details", (404, {"resourceType": "DATABASE"}))
     assert not catalog.list_tables().unreadable
+
+
+_TABLE_U = {"id": "x", "name": "u", "path": "/u", "isExternal": False, "schemaId": 0, "schema": {}}
 
 
 @pytest.mark.parametrize(
@@ -294,6 +307,7 @@ def test_what_concerns_one_database_or_table_leaves_the_others(
         ("tables/t", (404, None), TableNotFound, "db.t does not exist"),
         ("tables/t", (200, b"[]"), CatalogUnavailable, "not a JSON object"),
         ("tables/t", (200, {"name": "t", "id": 7}), CatalogUnavailable, "'t' whose id is 7"),
+        ("tables/t", (200, _TABLE_U), CatalogUnavailable, "answered with the table 'u'"),
         ("t/snapshot", (403, None), AccessDenied, "answered 403"),
         ("t/snapshot", (404, {"resourceType": "TABLE"}), TableNotFound, "does not exist"),
         ("t/snapshot", (200, {"snapshot": {}}), FormatError, "not a JSON object"),
@@ -546,14 +560,22 @@ def test_a_token_in_a_file_is_read_again_once_it_is_refused(
         catalog.check_access()
 
 
-@pytest.mark.parametrize("pause_s", [60.0, 0.05], ids=["no answer", "an answer in drops"])
-def test_a_request_has_a_deadline(pause_s: float) -> None:
+@pytest.mark.parametrize(
+    ("begun", "pause_s"),
+    [
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n", 60.0),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n", 0.05),
+        (b"HTTP/1.1 200 OK\r\nX-Name:", 0.05),
+    ],
+    ids=["no answer", "an answer in drops", "headers in drops"],
+)
+def test_a_request_has_a_deadline(begun: bytes, pause_s: float) -> None:
     is_over = threading.Event()
 
     class Slow(socketserver.BaseRequestHandler):
         def handle(self) -> None:
             self.request.recv(1 << 16)
-            self.request.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
+            self.request.sendall(begun)
             with contextlib.suppress(OSError):
                 while not is_over.wait(pause_s):
                     self.request.sendall(b" ")

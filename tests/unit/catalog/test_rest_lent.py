@@ -8,6 +8,7 @@ import pickle
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -161,19 +162,28 @@ def test_secrets_among_the_servers_own_options_are_in_no_task(
         assert not any(text.encode() in pickle.dumps(spec) for text in keys.values())
 
 
-def test_the_variables_of_what_is_lent_do_not_become_more(lender: _Lender, tmp_path: Path) -> None:
-    def count() -> int:
-        return sum(name.startswith("COMPACTORD_") for name in os.environ)
-
+def test_what_is_lent_is_in_no_environment_and_tables_share_the_way_to_their_server(
+    lender: _Lender, tmp_path: Path
+) -> None:
+    """An environment of some megabytes lets no process start, a connection for each table none."""
     with serving(FakeServer()) as server:
         Lake(server, lender, tmp_path)
+        # The token and the header are handed over once.
         storages = [_catalog(server).open(_catalog(server).find_table("db.t")).storage]
-        before = count()
+        environ = dict(os.environ)
         for _ in range(2):
             time.sleep(_LIFE_S / 2 + 0.1)
             storages.append(_catalog(server).open(_catalog(server).find_table("db.t")).storage)
             assert all(storage.read(f"{_SCHEMA}") for storage in storages)
-        assert count() == before
+        spec = storages[0].spec
+        assert isinstance(spec, LentSpec)
+        server.tables["db.u"], lend = server.tables["db.t"], server.lend
+        server.lend = lambda _: lend("db.t")
+        server.asked.clear()
+        for name in ("t", "u"):
+            replace(spec, location=f"{spec.location}/{name}", table=("db", name)).open()
+        assert server.calls() == ["GET t/token", "GET u/token"], "its options are known"
+        assert dict(os.environ) == environ
 
 
 _SCHEMA = f"oss://{fake_oss.BUCKET}/somewhere/t/schema/schema-0"

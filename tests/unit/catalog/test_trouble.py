@@ -5,10 +5,12 @@ import threading
 import pytest
 
 from compactord.catalog.filesystem import FilesystemCatalog
+from compactord.catalog.open import open_catalog
 from compactord.catalog.trouble import check_catalogs
 from compactord.clock import SystemClock
 from compactord.errors import AccessDenied, StorageError, TableNotFound, TransientStorageError
 from tests.storages import Call, HookedStorage, MemoryStorage
+from tests.unit.catalog import metastore
 
 
 def _catalog(before: object = None) -> FilesystemCatalog:
@@ -47,11 +49,18 @@ def test_a_folder_that_is_not_there_is_trouble_and_one_that_is_empty_is_none() -
 def test_a_store_that_hangs_is_not_waited_for_and_may_heal() -> None:
     freed = threading.Event()
 
-    def hang(call: Call) -> None:
+    def hang(call: Call | None = None) -> None:
         freed.wait(60)
 
-    catalogs = {"slow": _catalog(hang), "quick": _catalog()}
-    (trouble,) = check_catalogs(catalogs, SystemClock(), seconds_max=0.2)
-    freed.set()
-    assert (trouble.catalog, trouble.may_heal) == ("slow", True)
-    assert "no answer within" in str(trouble.error)
+    with metastore.listening(lambda _: hang()) as uri:
+        hive = open_catalog("/w", metastore="hive", options={"uri": uri})
+        catalogs = {"slow": _catalog(hang), "quick": _catalog(), "hive": hive}
+        found = {
+            each.catalog: each for each in check_catalogs(catalogs, SystemClock(), seconds_max=0.2)
+        }
+        freed.set()
+    assert {name: each.may_heal for name, each in found.items()} == {"slow": True, "hive": True}
+    assert str(found["slow"].error) == "no answer within 0 s: /w"
+    # Its warehouse was not asked.
+    assert str(found["hive"].error) == f"no answer within 0 s: {uri}"
+    assert found["hive"].advice.startswith("correct uri")

@@ -146,10 +146,11 @@ def test_what_readers_wait_for_is_said_and_goes_before_other_work(
 ) -> None:
     keyed(tmp_path / "wh", "d.t", commits=2, changelog__producer="full-compaction")
     window = f"windows: [{{{_a_minute_far_from_now()}, allow: [full]}}]"
-    rules = f"defaults: {{max_freshness_lag: 5 min, {window}}}"
+    rules = f"defaults: {{max_freshness_lag: 5 min, max_quiet_interval: 1 h, {window}}}"
     found = _why(capsys, tmp_path, rules=rules)
     (bucket,) = found["buckets"]
-    assert "within 10 s" in bucket["later"], "whatever its window says"
+    assert "within 10 s (" in bucket["later"], "whatever its window says"
+    assert "while nothing changes" not in bucket["later"]
     assert ", before other work: readers wait for it" in bucket["later"]
     assert found["waiting_since_ms"] > 0
     config = configuration(tmp_path, f"catalogs: {{lake: {{warehouse: WH}}}}\n{rules}")

@@ -6,13 +6,14 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
 
-from compactord.catalog.base import Catalog
+from compactord.catalog.base import Catalog, TableList
 from compactord.catalog.filesystem import FilesystemCatalog
 from compactord.catalog.open import open_catalog
 from compactord.config.catalog_section import CatalogSection
@@ -110,6 +111,39 @@ def test_a_start_that_is_given_up_says_what_it_waited_for(tmp_path: Path) -> Non
         assert daemon.run() == 69
     (failed,) = (event for event in events if event["event"] == "startup_failed")
     assert "Spark has not answered yet" in failed["error"]
+
+
+def test_a_table_that_was_made_again_waits_for_no_later_listing(tmp_path: Path) -> None:
+    keyed_table(LocalStorage(), f"{tmp_path}/db.db/t")
+    metrics, clock = _Told(), VirtualClock()
+
+    class Again(FilesystemCatalog):
+        identity = "the first"
+
+        def list_tables(self) -> TableList:
+            found = super().list_tables()
+            tables = tuple(replace(ref, identity=self.identity) for ref in found.tables)
+            return replace(found, tables=tables)
+
+    catalog, gives_up_s = Again(LocalStorage(), str(tmp_path)), time.monotonic() + 60
+
+    def next_step() -> None:
+        time.sleep(0.01)
+        clock.sleep(1)
+        added = [event for event in events if event["event"] == "table_added"]
+        if len(added) == 1 and catalog.identity == "the first":
+            catalog.identity = "the second"
+            daemon.reload()
+        if len(added) == 2 or time.monotonic() > gives_up_s:
+            daemon.stop()
+
+    metrics.then = next_step
+    config = "discovery: {catalog_list_interval: 1 h}\n"
+    daemon = _daemon(tmp_path, metrics, clock=clock, config=config, open_catalog=lambda _: catalog)
+    with capture_logs() as events:
+        daemon.run()
+    names = [event["event"] for event in events if event["event"].startswith("table_")]
+    assert names == ["table_added", "table_removed", "table_added"]
 
 
 def test_a_silent_catalog_delays_neither_the_start_nor_the_other_catalogs(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timezone
 from functools import partial
 from typing import Any
@@ -16,11 +17,13 @@ from compactord.config.keys import leaves
 from compactord.config.load import LoadedConfig
 from compactord.config.model import Retry, ServiceConfig
 from compactord.config.problems import Origin, OriginKind, dotted
+from compactord.errors import TableNotFound
 from compactord.model import PickRule, TableName, WorkKind
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.table import TableRef
 from compactord.reasons import CompactReason
 from compactord.scheduler.at_engine import TimeLimit
+from compactord.scheduler.effects import Forget
 from compactord.scheduler.scheduler import Scheduler
 from compactord.service.discovery import Listing
 from compactord.service.metrics import Metrics
@@ -30,6 +33,7 @@ from compactord.service.table_jobs import TableSpec
 from compactord.service.timetable import Timetable
 from compactord.service.view import excluded_view
 from compactord.table.backlog import PendingCompaction
+from compactord.table.cycle import Cycle
 from compactord.table.status import TableInfo
 from tests.builders import VirtualClock
 from tests.storages import MemoryStorage
@@ -110,6 +114,32 @@ def _registry(
     loaded = loaded or _loaded()
     specs = {} if specs is None else specs
     return TableRegistry(loaded, scheduler, specs, timetable=timetable, clock=clock), scheduler
+
+
+def test_a_table_that_was_made_again_begins_anew_once_the_old_one_has_left() -> None:
+    clock, specs = VirtualClock(), dict[TableName, TableSpec]()
+    registry, scheduler = _registry(clock, specs=specs)
+    name, known = _name("a.x"), _listing("a.x", "a.y")
+    registry.listed(known)
+    scheduler.tables[name].failures = 3
+    for changes in ({"identity": "another"}, {"location": "/elsewhere"}):
+        old, spec = scheduler.tables[name], specs[name]
+        (job, *_) = (each for each in scheduler.decide(clock.steady_ms()) if each.name == name)
+        again = replace(old.ref, **changes)
+        found = replace(known, found={**known.found, name: again})
+        registry.listed(found)
+        assert registry.to_list_again() == set(), "its job has not ended"
+        assert scheduler.tables[name] is old
+        assert old.is_leaving
+        assert specs[name] is spec, "of which this job is"
+        scheduler.job_ended(job, Cycle(error=TableNotFound("gone")), 0.1, clock.steady_ms())
+        assert Forget(name=name) in scheduler.decide(clock.steady_ms())
+        assert registry.to_list_again() == {"c"}
+        assert registry.to_list_again() == set()
+        registry.listed(found)
+        made = scheduler.tables[name]
+        assert (made.ref, made.failures, specs[name].ref) == (again, 0, again)
+    assert not scheduler.tables[_name("a.y")].is_leaving
 
 
 def test_tables_of_a_database_that_cannot_be_listed_are_not_taken_for_dropped() -> None:
