@@ -2,6 +2,8 @@
 
 PYTHON ?= python3
 VENV := .venv
+# Tests start hundreds of Pythons: each would compile the product anew, and pytest all tests.
+unexport PYTHONDONTWRITEBYTECODE
 BIN := $(VENV)/bin
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/compactord
 # Spark versions under which the tests marked `spark` have to pass.
