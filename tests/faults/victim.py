@@ -2,9 +2,10 @@
 
     python -m tests.faults.victim TEMPLATE FOLDER FIRST STEP
 
-For n = FIRST, FIRST + STEP, … a copy of TEMPLATE is made below FOLDER and compacted by a fork of this process,
-which sends itself SIGKILL before or after its n-th storage call, or around the n-th system call
-that changes the file system; until a child comes to its end. The copies are left to the caller.
+For n = FIRST, FIRST + STEP, … a copy of TEMPLATE is made below FOLDER and compacted by a fork of
+this process, which sends itself SIGKILL before or after its n-th storage call, or around the n-th
+system call that changes the file system; until a child comes to its end. The copies are left to the
+caller.
 """
 
 from __future__ import annotations

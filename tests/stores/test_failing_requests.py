@@ -89,9 +89,7 @@ def test_a_store_that_denies_everything_from_some_request_on_loses_nothing(
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_a_store_that_is_lost_at_some_change_loses_nothing(
-    trials: Trials, after: bool
-) -> None:
+def test_a_store_that_is_lost_at_some_change_loses_nothing(trials: Trials, after: bool) -> None:
     """The request and all that follow get no answer; its effect is there or not.
 
     Every third request, from the first, the second or the third on, by chance.
