@@ -2,6 +2,8 @@
 
 PYTHON ?= python3
 VENV := .venv
+# Tests start hundreds of Pythons: each would compile the product anew, and pytest all tests.
+unexport PYTHONDONTWRITEBYTECODE
 BIN := $(VENV)/bin
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/compactord
 # Spark versions under which the tests marked `spark` have to pass.
@@ -24,7 +26,7 @@ EXITS ?= 200
 COMMITS ?= 1000
 
 .DEFAULT_GOAL := help
-.PHONY: help demo setup lint test-fast test test-hdfs test-bench test-deploy tools deploy-tools stores lock manifests \
+.PHONY: help demo setup lint test-fast test test-hdfs test-spark test-bench test-deploy tools deploy-tools stores lock manifests \
 	bench bench-large soak contest exits faults follow workloads \
 	compat compat-pypaimon compat-histories compat-oldest compat-releases evolutions merge-histories
 
@@ -85,16 +87,21 @@ $(CACHE)/pip-tools/.installed:
 manifests: deploy-tools ## Renew the chart's schema, copies and page, and the plain manifests
 	$(BIN)/python -m tests.deploy.rendering
 
-test: tools ## All tests but HDFS's, tests/bench and tests/deploy; fetches the jar of Java Paimon once
+test: tools ## All tests but those of the next four; fetches the jar of Java Paimon once
 	$(BIN)/python -m tests.oracle.judge_jar
 	$(BIN)/python -m tests.tools.class_archive
-	$(BIN)/python -m pytest -m 'not compat and not hdfs and not bench' --ignore tests/deploy $(PARALLEL) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m 'not compat and not hdfs and not bench' --ignore tests/deploy --ignore tests/spark \
+		$(PARALLEL) $(PYTEST_ARGS)
 
 test-hdfs: setup ## The tests on an HDFS of this machine; fetches its jar once
 	$(BIN)/python -m tests.oracle.judge_jar
 	$(BIN)/python -m tests.tools.store_servers hdfs
 	$(BIN)/python -m tests.tools.class_archive
 	$(BIN)/python -m pytest -m hdfs tests/oracle tests/stores $(PARALLEL) $(PYTEST_ARGS)
+
+test-spark: setup ## tests/spark: the engine on embedded Spark, on a standalone cluster, on Connect
+	$(BIN)/python -m tests.tools.class_archive
+	$(BIN)/python -m pytest tests/spark $(PARALLEL) $(PYTEST_ARGS)
 
 test-bench: tools ## tests/bench: the benches at a tiny size
 	$(BIN)/python -m tests.oracle.judge_jar

@@ -19,7 +19,9 @@ from tests.tools.class_archive import archive_options
 
 REPOSITORY = Path(__file__).parent.parent
 # Their tests start whole programs, which have sessions of Spark, and share some of them.
-_ONE_WORKER = ("browser", "e2e", "service", "spark")
+_ONE_WORKER = ("browser", "e2e", "service")
+# They run alone.
+_BY_MODULE = ("bench", "deploy", "spark")
 # What their tests share is dear to make: one worker runs each of these modules.
 _SHARING = ("test_compact_copied", "test_hdfs", "test_releases", "test_s3", "test_storage_faults")
 
@@ -32,7 +34,7 @@ settings.load_profile("crowded")
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Of parallel workers, one runs all tests of such a folder, beginning with the largest.
 
-    Those of `tests/bench` and `tests/deploy`, which run alone, are divided by modules.
+    Folders with a target of their own are divided by modules.
     """
     from xdist.scheduler import LoadScopeScheduling
 
@@ -41,7 +43,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             folder = nodeid.split("/")[1]
             module = nodeid.split("::")[0]
             shares = module.endswith(tuple(f"/{name}.py" for name in _SHARING))
-            if shares or folder in ("bench", "deploy"):
+            if shares or folder in _BY_MODULE:
                 return module
             return folder if folder in _ONE_WORKER else nodeid
 

@@ -129,7 +129,7 @@ def mysql(folder: Path) -> Iterator[Server]:
     """MariaDB of this machine; the test is skipped where there is none."""
     program = shutil.which("mariadbd")
     if program is None:
-        pytest.skip("no mariadbd here")
+        pytest.skip("no mariadbd here: install mariadb-server")
     data, port = folder / "mariadb", _free_port()
     data.mkdir()
     process = subprocess.Popen(

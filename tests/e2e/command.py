@@ -76,7 +76,7 @@ class Command:
             assert time.monotonic() < deadline, f"not within {SECONDS_MAX:.0f} s: {what}"
             self.family()
             # All of /proc is read each time, and what is waited for needs the processor, too.
-            time.sleep(0.01)
+            time.sleep(0.02)
 
     def wait_for_merge(self, location: str) -> None:
         """Until workers are in the middle of writing."""

@@ -1,7 +1,8 @@
-"""A process is killed at every step of a compaction; the next one finds a whole table."""
+"""A process is killed at any step of a compaction; the next one finds a whole table."""
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 from collections import Counter
@@ -24,12 +25,14 @@ REPOSITORY = Path(__file__).parent.parent.parent
 
 @pytest.mark.parametrize("producer", ["full-compaction", "vectors"])
 def test_whatever_a_killed_process_leaves_the_next_one_heals(tmp_path: Path, producer: str) -> None:
+    """It is killed at every second step, from the first or the second on, by chance."""
     template, folder = tmp_path / "template", tmp_path / "killed"
     table, expected = builders.told_table(LOCAL, str(template), producer)
     next_id = max(snapshot_ids(LOCAL, table.location)) + 1
     folder.mkdir()
+    steps = (str(random.choice([1, 2])), "2")
     subprocess.run(
-        [sys.executable, "-m", "tests.faults.victim", str(template), str(folder)],
+        [sys.executable, "-m", "tests.faults.victim", template, folder, *steps],
         cwd=REPOSITORY,
         check=True,
         timeout=300,
@@ -39,7 +42,7 @@ def test_whatever_a_killed_process_leaves_the_next_one_heals(tmp_path: Path, pro
         seen.update(_heal(killed, expected, next_id, is_marked=producer == "vectors"))
     # The kills have hit every state that a process can leave behind.
     assert min(seen[what] for what in _STATES) > 0, seen
-    assert seen["killed"] >= 100
+    assert seen["killed"] >= 50
 
 
 _STATES = ("nothing", "data", "manifest", "temporary", "published", "killed")

@@ -1,10 +1,11 @@
 """Run as a program: compacts copies of a table in child processes that kill themselves.
 
-    python -m tests.faults.victim TEMPLATE FOLDER
+    python -m tests.faults.victim TEMPLATE FOLDER FIRST STEP
 
-For n = 1, 2, … a copy of TEMPLATE is made below FOLDER and compacted by a fork of this process,
-which sends itself SIGKILL before or after its n-th storage call, or around the n-th system call
-that changes the file system; until a child comes to its end. The copies are left to the caller.
+For n = FIRST, FIRST + STEP, … a copy of TEMPLATE is made below FOLDER and compacted by a fork of
+this process, which sends itself SIGKILL before or after its n-th storage call, or around the n-th
+system call that changes the file system; until a child comes to its end. The copies are left to the
+caller.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ from tests.storages import Call, HookedStorage
 _CHANGING = ("link", "unlink", "fsync", "makedirs")
 
 
-def main(template: Path, folder: Path) -> None:
+def main(template: Path, folder: Path, first: int, step: int) -> None:
     # Everything is imported and warm before the first fork.
     builders.compact(LocalStorage(), _copy(template, folder / "warm"))
     shutil.rmtree(folder / "warm")
     for name, arm in (("before", _before), ("after", _after), ("system", _around_system_calls)):
-        for number in itertools.count(1):
+        for number in itertools.count(first, step):
             table = _copy(template, folder / f"{name}-{number}")
             child = os.fork()
             if child == 0:
@@ -104,4 +105,4 @@ def _around_system_calls(number: int) -> Storage:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))

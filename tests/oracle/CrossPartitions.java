@@ -93,8 +93,7 @@ public class CrossPartitions {
             throws Exception {
         final PartitionKeyExtractor keys = new KeyPartPartitionKeyExtractor(table.schema());
         RecordReader reader = new IndexBootstrap(table).bootstrap(1, 0);
-        // Whoever asks for rows before its threads have ended may wait for two seconds.
-        Thread.sleep(50);
+        awaitItsThreads();
         reader.forEachRemaining(
                 new Consumer() {
                     public void accept(Object row) {
@@ -107,6 +106,23 @@ public class CrossPartitions {
                         }
                     }
                 });
+    }
+
+    /** Whoever asks for rows while they read waits for two seconds if they find no more. */
+    private static void awaitItsThreads() throws Exception {
+        boolean areReading = true;
+        while (areReading) {
+            Thread.sleep(5);
+            areReading = false;
+            Thread[] threads = new Thread[2 * Thread.activeCount() + 16];
+            int count = Thread.enumerate(threads);
+            for (int i = 0; i < count; i++) {
+                // Those of its pool that have nothing left to do wait for more.
+                areReading |=
+                        threads[i].getName().contains("-parallel")
+                                && threads[i].getState() != Thread.State.WAITING;
+            }
+        }
     }
 
     private static void endBootstrap(GlobalIndexAssigner[] assigners, boolean isEnd)

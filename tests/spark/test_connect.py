@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pyspark
@@ -27,6 +28,11 @@ from tests.spark.subcompactions import (
     waiting,
 )
 
+# Packages of its extra, and a server, which Spark 3 does not ship.
+_HAS_CONNECT = find_spec("grpc") is not None and any(
+    (SPARK_HOME / "jars").glob("spark-connect_*.jar")
+)
+pytestmark = pytest.mark.skipif(not _HAS_CONNECT, reason="no Spark Connect: run `make compat-4.1`")
 SECRET = "s3same-wJalrXUtnFEMI"
 SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import random
 from collections.abc import Callable, Iterator
@@ -18,10 +17,10 @@ from tests.tools.store_faults import Decide, Fault, How, Request, from_nth
 from tests.tools.store_proxy import StoreProxy
 
 
-@contextlib.contextmanager
-def _trials(server: StoreServer, *, timeout_s: float = 30) -> Iterator[Trials]:
-    with StoreProxy(("127.0.0.1", server.port)) as proxy:
-        yield Trials(server, proxy, timeout_s=timeout_s)
+@pytest.fixture(scope="module")
+def trials(s3_server: StoreServer) -> Iterator[Trials]:
+    with StoreProxy(("127.0.0.1", s3_server.port)) as proxy:
+        yield Trials(s3_server, proxy)
 
 
 def _anything(request: Request) -> bool:
@@ -33,7 +32,7 @@ def _mutation(request: Request) -> bool:
 
 
 def _mutation_or_some_read(request: Request) -> bool:
-    return request.is_mutation or request.number % 5 == 0
+    return request.is_mutation or request.number % 10 == 0
 
 
 # A read that failed is the same whether it failed before or after its effect. What hangs, takes
@@ -53,59 +52,54 @@ _CASES = [
 
 @pytest.mark.parametrize(("fault", "concerns"), _CASES, ids=[str(fault) for fault, _ in _CASES])
 def test_a_request_that_fails_once_costs_nothing(
-    s3_server: StoreServer, fault: Fault, concerns: Callable[[Request], bool]
+    trials: Trials, fault: Fault, concerns: Callable[[Request], bool]
 ) -> None:
     """All requests of a compaction and its commit fail, each once: all in one run.
 
     In a second run every third does, from the first, the second or the third on, by chance.
     """
     hit = 0
-    with _trials(s3_server, timeout_s=0.5 if fault.how is How.HANG else 30) as trials:
-        for stride in (1, 3):
-            at = random.randrange(stride)
-            table = trials.copy()
-            decide = each_once(fault, stride=stride, at=at, concerns=concerns)
-            totals = trials.compact(table, decide)
-            what = f"{fault}, every {stride}th from {at} on"
-            assert isinstance(totals, CompactTotals), (what, totals)
-            assert (totals.failures, totals.snapshots) == ([], [trials.next_snapshot]), what
-            assert totals.lost_snapshots == [], what
-            hit += len(trials.failed)
-            trials.check_whole(table, what)
-            assert builders.leftovers(trials.direct, table, [FIRST]) == set(), what
+    for stride in (1, 3):
+        at = random.randrange(stride)
+        table = trials.copy()
+        decide = each_once(fault, stride=stride, at=at, concerns=concerns)
+        totals = trials.compact(table, decide, timeout_s=0.5 if fault.how is How.HANG else 30)
+        what = f"{fault}, every {stride}th from {at} on"
+        assert isinstance(totals, CompactTotals), (what, totals)
+        assert (totals.failures, totals.snapshots) == ([], [trials.next_snapshot]), what
+        assert totals.lost_snapshots == [], what
+        hit += len(trials.failed)
+        trials.check_whole(table, what)
+        assert builders.leftovers(trials.direct, table, [FIRST]) == set(), what
     assert hit >= (40 if concerns is _anything else 7)
 
 
 def test_a_store_that_denies_everything_from_some_request_on_loses_nothing(
-    s3_server: StoreServer,
+    trials: Trials,
 ) -> None:
-    """Every second request, from the first or the second on, by chance."""
+    """Every fifth request, from one of the first five on, by chance."""
     outcomes = set()
-    with _trials(s3_server) as trials:
-        for number in itertools.count(random.choice([1, 2]), 2):
-            fault = from_nth(number, Fault(how=How.ANSWER, status=403))
-            outcomes.add(_cut_short(trials, fault))
-            if not trials.failed:
-                break
+    for number in itertools.count(random.randint(1, 5), 5):
+        fault = from_nth(number, Fault(how=How.ANSWER, status=403))
+        outcomes.add(_cut_short(trials, fault))
+        if not trials.failed:
+            break
     assert outcomes == {False, True}
     assert number > 40, "the faults reached the whole run"
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_a_store_that_is_lost_at_some_change_loses_nothing(
-    s3_server: StoreServer, after: bool
-) -> None:
+def test_a_store_that_is_lost_at_some_change_loses_nothing(trials: Trials, after: bool) -> None:
     """The request and all that follow get no answer; its effect is there or not.
 
     Every third request, from the first, the second or the third on, by chance.
     """
     outcomes = set()
-    with _trials(s3_server) as trials:
-        for number in itertools.count(random.choice([1, 2, 3]), 3):
-            fault = _lost_at_change(number, Fault(how=How.CLOSE, after=after))
-            outcomes.add(_cut_short(trials, fault))
-            if not trials.failed:
-                break
+    for number in itertools.count(random.choice([1, 2, 3]), 3):
+        fault = _lost_at_change(number, Fault(how=How.CLOSE, after=after))
+        outcomes.add(_cut_short(trials, fault))
+        if not trials.failed:
+            break
     assert outcomes == {False, True}
     assert number > 6, "the faults reached the whole run"
 

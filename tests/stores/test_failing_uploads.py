@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -31,10 +31,11 @@ REPOSITORY = Path(__file__).parent.parent.parent
 _KINDS = ("start_upload", "upload_part", "complete_upload")
 
 
-@pytest.fixture
-def trials(moto: StoreServer) -> Iterator[LargeTrials]:
+@pytest.fixture(scope="module")
+def trials(started: Callable[[str], StoreServer]) -> Iterator[LargeTrials]:
+    moto = started("moto")
     with StoreProxy(("127.0.0.1", moto.port)) as proxy:
-        yield LargeTrials(moto, proxy, timeout_s=10)
+        yield LargeTrials(moto, proxy)
 
 
 def _of_upload(request: Request) -> bool:
@@ -99,14 +100,14 @@ def test_an_upload_that_cannot_go_on_leaves_nothing_and_the_next_run_heals(
 def test_what_a_process_leaves_that_is_killed_at_any_request_is_swept(
     trials: LargeTrials,
 ) -> None:
-    """It is killed before every third request that changes something, and after some.
+    """It is killed before every fourth request that changes something, and after some.
 
-    A run begins with the first, the second or the third, by chance.
+    A run begins with one of the first four, by chance.
     """
     left = set()
     with _victims(trials.proxy.port) as victims:
         for after in (False, True):
-            first, step = (1, 1) if after else (random.choice([1, 2, 3]), 3)
+            first, step = (1, 1) if after else (random.randint(1, 4), 4)
             for number in itertools.count(first, step):
                 fault = Fault(how=How.HANG, after=after)
                 hang = nth(number, fault, _ends_something if after else _changes)

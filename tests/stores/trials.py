@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from compactord.clock import SystemClock
 from compactord.errors import CompactordError
 from compactord.paimon.snapshot import snapshot_ids
 from compactord.paimon.table import TableRef
@@ -22,7 +21,7 @@ from compactord.storage.objects.store import ObjectStorage
 from compactord.storage.retry import RetryPolicy
 from compactord.table.totals import CompactTotals
 from tests import builders
-from tests.builders import FIRST, SECOND
+from tests.builders import FIRST, SECOND, VirtualClock
 from tests.storages import WatchedStorage
 from tests.store_servers import StoreServer, s3
 from tests.tools.store_faults import Decide, Fault, Request
@@ -32,13 +31,13 @@ from tests.tools.store_proxy import StoreProxy
 class Trials:
     """A table of several runs whose compaction makes one snapshot; trials are run on copies.
 
-    `proxy` stands before the server, `direct` passes by it. `timeout_s` is that of a request.
+    `proxy` stands before the server, `direct` passes by it.
     """
 
-    def __init__(self, server: StoreServer, proxy: StoreProxy, *, timeout_s: float = 30) -> None:
+    def __init__(self, server: StoreServer, proxy: StoreProxy) -> None:
         self.proxy = proxy
         self.direct = server.spec.open()
-        self._spec = replace(s3(proxy.port).spec, timeout_s=timeout_s)
+        self._spec = s3(proxy.port).spec
         self._folder = f"{server.root}/trials-{proxy.port}"
         self._numbers = itertools.count()
         # Of the last trial: requests that failed, and whether any asked for a change.
@@ -72,14 +71,23 @@ class Trials:
         return TableRef(database="db", name="t", location=location)
 
     def compact(
-        self, table: TableRef, decide: Decide | None, *, attempts: int | None = None
+        self,
+        table: TableRef,
+        decide: Decide | None,
+        *,
+        attempts: int | None = None,
+        timeout_s: float = 30,
     ) -> CompactTotals | CompactordError:
-        """A first process, while requests fail as decided; a call is tried `attempts` times."""
-        storage: Storage = self._spec.open()
+        """A first process, while requests fail as decided; a call is tried `attempts` times.
+
+        Pauses between attempts take no time. `timeout_s` is that of a request.
+        """
+        policy = RetryPolicy(clock=VirtualClock())
         if attempts is not None:
-            policy = RetryPolicy(clock=SystemClock(), attempts_max=attempts)
-            # Its workers use it as it is, too.
-            storage = WatchedStorage(ObjectStorage(self._spec, policy=policy))
+            policy = replace(policy, attempts_max=attempts)
+        spec = replace(self._spec, timeout_s=timeout_s)
+        # Its workers use it as it is, too.
+        storage = WatchedStorage(ObjectStorage(spec, policy=policy))
         self.proxy.reset()
         self.proxy.fail(decide)
         try:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 _RUN = Path(__file__).parents[2] / ".ci" / "run"
+_SUITES = ("test", "test-hdfs", "test-spark", "test-bench", "test-deploy")
 _MAKE = """\
 #!/bin/sh
 echo "=========== 1 passed in 1.00s (of make $1) ==========="
@@ -36,11 +37,10 @@ def _run(folder: Path, fails: str) -> tuple[int, list[str]]:
     return done.returncode, [line.split()[-2].removesuffix(")") for line in lines]
 
 
-@pytest.mark.parametrize("fails", ["", "lint", "test", "test-hdfs", "test-bench", "test-deploy"])
+@pytest.mark.parametrize("fails", ["", "lint", *_SUITES])
 def test_it_ends_with_all_closing_lines_and_fails_with_any_part(fails: str, tmp_path: Path) -> None:
     code, said = _run(tmp_path, fails)
-    suites = ["test", "test-hdfs", "test-bench", "test-deploy"]
-    assert said == ["setup", "lint", *suites, *suites]
+    assert said == ["setup", "lint", *_SUITES, *_SUITES]
     assert code == (1 if fails else 0)
 
 
