@@ -91,7 +91,7 @@ class ObjectNotFound(StorageError):
 
 
 class DataFileMissing(ObjectNotFound):
-    """A data file that the newest snapshot needs does not exist."""
+    """A data file that the newest snapshot needs, or the file of its vector, does not exist."""
 
 
 class AccessDenied(StorageError):

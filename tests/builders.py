@@ -26,7 +26,7 @@ from compactord.maintenance.orphan_files import Orphan, OwnerRule, remove_orphan
 from compactord.model import DATA, Compaction, Output, PickRule
 from compactord.paimon import paths
 from compactord.paimon.data_file import BucketId, DataFile
-from compactord.paimon.deletion_vectors import read_vector
+from compactord.paimon.deletion_vectors import read_deleted_rows
 from compactord.paimon.manifest.index_manifest import read_index_entries
 from compactord.paimon.manifest.manifest_files import (
     ManifestFile,
@@ -302,7 +302,7 @@ def read_keyed(
     for path in live_paths(storage, table, state):
         rows = _records(storage, path)
         if (ref := vectors.get(path.rpartition("/")[2])) is not None:
-            kept = read_vector(storage, ref, len(rows)).keeps(0, len(rows))
+            kept = read_deleted_rows(storage, ref, len(rows)).keeps(0, len(rows))
             rows = [row for row, is_kept in zip(rows, kept, strict=True) if is_kept]
         for row in rows:
             sequence = row["_SEQUENCE_NUMBER"]

@@ -19,8 +19,10 @@ from compactord.paimon.deletion_vectors import (
     VERSION,
     DeletionVector,
     VectorKind,
+    VectorRef,
     encode_vector,
-    read_vector,
+    read_stored,
+    vector_of,
 )
 from compactord.paimon.manifest.index_manifest import (
     VectorRange,
@@ -35,11 +37,17 @@ from compactord.paimon.snapshot import (
     snapshot_ids,
     snapshot_json,
 )
+from compactord.storage.base import Storage
 from tests.lineage import TABLE, Kind, Lineage, bucket_id
 
 LOCATION = TABLE.location
 ENABLED = {"deletion-vectors.enabled": "true"}
 Rows = Mapping[str, Sequence[int]]
+
+
+def read_vector(storage: Storage, ref: VectorRef, rows: int) -> DeletionVector:
+    """As a commit reads it."""
+    return vector_of(read_stored(storage, ref), ref, rows)
 
 
 def marks(rows: Rows) -> tuple[Marks, ...]:

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import contextlib
 from bisect import bisect_left
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Set
 
 from compactord.errors import CompactordError
 from compactord.maintenance.expire_reader import FileKey, MetadataReader
+from compactord.paimon.manifest.index_manifest import read_index_entries
 from compactord.paimon.snapshot import Snapshot, read_snapshot, read_tags, snapshot_ids
 from compactord.paimon.table import TableRef
 from compactord.storage.base import Storage
 
 
-def newest_without(storage: Storage, table: TableRef, files: Collection[FileKey]) -> str | None:
+def newest_without(
+    storage: Storage,
+    table: TableRef,
+    files: Collection[FileKey],
+    index_files: Set[str] = frozenset(),
+) -> str | None:
     """The newest version, `snapshot 7` or `tag x`, in which none of these files is live, if any.
 
+    `index_files` are names of such files.
     Snapshots first, then tags. Of the files that the newest snapshot needs: they are live from some
     snapshot on, which is found by halving. Only versions whose metadata can be read count; their
     other data files are not checked. Raises what listing raises.
@@ -24,29 +31,35 @@ def newest_without(storage: Storage, table: TableRef, files: Collection[FileKey]
     reader.look_for(files)
     ids = snapshot_ids(storage, table.root)
 
-    def needed(snapshot_id: int) -> frozenset[FileKey] | None:
-        """None: it cannot be read."""
-        try:
-            return reader.live(read_snapshot(storage, table.root, snapshot_id))
-        except CompactordError:
-            return None
+    def indexes(snapshot: Snapshot) -> frozenset[str]:
+        if not index_files or snapshot.index_manifest is None:
+            return frozenset()
+        entries = read_index_entries(storage, table.location, snapshot.index_manifest)
+        return frozenset(entry.file_name for entry in entries) & index_files
+
+    def is_without(snapshot: Snapshot) -> bool:
+        return not (indexes(snapshot) or reader.live(snapshot))
+
+    def is_known_without(snapshot_id: int) -> bool:
+        """False, too, if it cannot be read."""
+        with contextlib.suppress(CompactordError):
+            return is_without(read_snapshot(storage, table.root, snapshot_id))
+        return False
 
     if ids:
-        by_newest = needed(ids[-1])
-        if by_newest is not None:
-            if not by_newest:
+        with contextlib.suppress(CompactordError):
+            newest = read_snapshot(storage, table.root, ids[-1])
+            if is_without(newest):
                 return f"snapshot {ids[-1]}"
-            reader.look_for(by_newest)
-    end = bisect_left(ids, True, key=lambda snapshot_id: needed(snapshot_id) != frozenset())
+            reader.look_for(reader.live(newest))
+            index_files = indexes(newest)
+    end = bisect_left(ids, True, key=lambda snapshot_id: not is_known_without(snapshot_id))
     if end:
         return f"snapshot {ids[end - 1]}"
-    return _tag_without(reader, read_tags(storage, table.root))
-
-
-def _tag_without(reader: MetadataReader, tags: Mapping[str, Snapshot]) -> str | None:
+    tags = read_tags(storage, table.root)
     for name in sorted(tags, key=lambda name: tags[name].id, reverse=True):
         with contextlib.suppress(CompactordError):
-            if not reader.live(tags[name]):
+            if is_without(tags[name]):
                 return f"tag {name}"
     return None
 

@@ -281,7 +281,10 @@ class ChainCheck:
         if status is not None:
             kind = FindingKind.INDEX_FILE_SIZE
             message = f"has {status.size_bytes} bytes, but {entry.file_size} are recorded"
-        advice = "Restore it from a backup: readers or writers of its bucket fail without it."
+        advice = (
+            "Restore it from a backup, or roll the table back to a snapshot that does not need it: "
+            "readers or writers of its bucket fail without it."
+        )
         return Finding(kind=kind, path=path, message=message, advice=advice)
 
     def _parse_json(self, path: str) -> None:

@@ -8,10 +8,11 @@ deletionvectors/DeletionVectorsIndexFile.java.
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import struct
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -19,7 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from compactord.errors import FormatError, StorageError
-from compactord.paimon.roaring import bitmap_of, numbers_of
+from compactord.paimon.roaring import ascending, bitmap_of, numbers_of
+from compactord.paimon.roaring_containers import FULL
 from compactord.storage.base import Storage
 
 INDEX_TYPE = "DELETION_VECTORS"
@@ -63,19 +65,26 @@ class DeletionVector:
         """With more positions, ascending; its kind stays."""
         return DeletionVector(self.kind, united(self.positions, positions))
 
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DeletedRows:
+    """Which rows of a data file do not count: a bit for each row, the lowest of a byte first."""
+
+    bits: npt.NDArray[np.uint8]
+
     def keeps(self, first: int, count: int) -> npt.NDArray[np.bool_]:
         """Which rows count, of so many from the position `first` on."""
-        kept = np.ones(count, np.bool_)
-        start, end = np.searchsorted(self.positions, (first, first + count))
-        kept[self.positions[start:end] - first] = False
+        start, skipped = divmod(first, 8)
+        deleted = np.unpackbits(self.bits[start : -(-(first + count) // 8)], bitorder="little")
+        kept: npt.NDArray[np.bool_] = deleted[skipped : skipped + count] == 0
         return kept
 
     def deletes(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Which of these rows do not count."""
-        places = np.searchsorted(self.positions, positions)
-        found: npt.NDArray[np.bool_] = places < len(self.positions)
-        found[found] = self.positions[places[found]] == positions[found]
-        return found
+        deleted: npt.NDArray[np.bool_] = (
+            self.bits[positions >> 3] >> (positions & 7).astype(np.uint8) & 1 != 0
+        )
+        return deleted
 
 
 def united(left: npt.NDArray[np.int64], right: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -85,9 +94,25 @@ def united(left: npt.NDArray[np.int64], right: npt.NDArray[np.int64]) -> npt.NDA
     return both[np.append(True, both[1:] != both[:-1])] if len(both) else both
 
 
-def read_vector(storage: Storage, ref: VectorRef, rows: int) -> DeletionVector:
-    """The vector of a data file that has `rows`. Raises as `vector_of`, and what reading raises."""
-    return vector_of(read_stored(storage, ref), ref, rows)
+def read_deleted_rows(storage: Storage, ref: VectorRef, rows: int) -> DeletedRows:
+    """What the vector of a data file that has `rows` deletes.
+
+    In memory are a bit for each row and the vector as it is stored, which takes about as much at
+    most. Raises as `vector_of`, and what reading raises.
+    """
+    bits, count, last = np.zeros(-(-rows // 8), np.uint8), 0, -1
+    _, bitmap = _checked(read_stored(storage, ref), ref.path)
+    with _reading(ref.path):
+        for upper, numbers in ascending(bitmap):
+            first = upper * FULL
+            if len(numbers) and (last := first + int(numbers[-1])) < rows:
+                deleted = np.zeros(min(FULL, rows - first), np.uint8)
+                deleted[numbers] = 1
+                packed = np.packbits(deleted, bitorder="little")
+                bits[first // 8 :][: len(packed)] = packed
+            count += len(numbers)
+    _check_fits(ref, count, last, rows)
+    return DeletedRows(bits)
 
 
 def vector_of(stored: bytes, ref: VectorRef, rows: int) -> DeletionVector:
@@ -98,13 +123,18 @@ def vector_of(stored: bytes, ref: VectorRef, rows: int) -> DeletionVector:
     """
     vector = decode_vector(stored, ref.path)
     positions = vector.positions
-    if ref.cardinality is not None and len(positions) != ref.cardinality:
-        why = f"a vector at {ref.offset} deletes {len(positions)} rows, its entry says"
-        raise FormatError(ref.path, f"{why} {ref.cardinality}")
-    if len(positions) and positions[-1] >= rows:
-        why = f"a vector at {ref.offset} deletes row {positions[-1]} of a file that has {rows}"
-        raise FormatError(ref.path, why)
+    _check_fits(ref, len(positions), int(positions[-1]) if len(positions) else -1, rows)
     return vector
+
+
+def _check_fits(ref: VectorRef, count: int, last: int, rows: int) -> None:
+    """`count`: how many rows are deleted, up to the position `last`; -1: none."""
+    if ref.cardinality is not None and count != ref.cardinality:
+        why = f"a vector at {ref.offset} deletes {count} rows, its entry says"
+        raise FormatError(ref.path, f"{why} {ref.cardinality}")
+    if last >= rows:
+        why = f"a vector at {ref.offset} deletes row {last} of a file that has {rows}"
+        raise FormatError(ref.path, why)
 
 
 def read_stored(storage: Storage, ref: VectorRef) -> bytes:
@@ -161,16 +191,29 @@ def _read(storage: Storage, ref: VectorRef, start: int, size: int) -> bytes:
 
 def decode_vector(stored: bytes, path: str) -> DeletionVector:
     """What `read_stored` has read. Raises `FormatError` for damage."""
-    body = stored[_SIZE_BYTES:-_CHECKSUM_BYTES]
+    kind, bitmap = _checked(stored, path)
+    with _reading(path):
+        return DeletionVector(kind, numbers_of(bitmap).astype(np.int64))
+
+
+def _checked(stored: bytes, path: str) -> tuple[VectorKind, memoryview]:
+    """A vector's kind and its bitmap of 32 bits. Raises `FormatError` for damage."""
+    body = memoryview(stored)[_SIZE_BYTES:-_CHECKSUM_BYTES]
     magic, bitmap = body[:_MAGIC_BYTES], body[_MAGIC_BYTES:]
     if magic not in (_MAGIC_32, _MAGIC_64):
         raise FormatError(path, f"a vector begins with {magic.hex()}, which no release writes")
     if struct.pack(">I", zlib.crc32(body)) != stored[-_CHECKSUM_BYTES:]:
         raise FormatError(path, "the checksum of a vector does not hold")
+    if magic == _MAGIC_32:
+        return VectorKind.BITS_32, bitmap
+    with _reading(path):
+        return VectorKind.BITS_64, _bitmap_in_64(bitmap)
+
+
+@contextlib.contextmanager
+def _reading(path: str) -> Iterator[None]:
     try:
-        if magic == _MAGIC_32:
-            return DeletionVector(VectorKind.BITS_32, numbers_of(bitmap).astype(np.int64))
-        return DeletionVector(VectorKind.BITS_64, _numbers_64(bitmap))
+        yield
     except (ValueError, struct.error) as error:
         raise FormatError(path, f"a vector cannot be read: {error}") from error
 
@@ -188,15 +231,15 @@ def encode_vector(vector: DeletionVector) -> tuple[bytes, int]:
     return stored, len(body) if vector.kind is VectorKind.BITS_32 else len(stored)
 
 
-def _numbers_64(data: bytes) -> npt.NDArray[np.int64]:
+def _bitmap_in_64(data: memoryview) -> memoryview:
     """Of bitmaps for upper halves from 0 on; no data file has rows for a second one."""
     (count,) = struct.unpack_from("<q", data)
     if not count:
-        return np.empty(0, np.int64)
+        return memoryview(bitmap_of(np.empty(0, np.uint32)))
     (upper,) = struct.unpack_from("<i", data, 8)
     if count != 1 or upper:
         raise ValueError(f"it has {count} bitmaps, the first one for {upper}, rather than one")
-    return numbers_of(data[12:]).astype(np.int64)
+    return data[12:]
 
 
 def _bitmap_64(positions: npt.NDArray[np.int64]) -> bytes:

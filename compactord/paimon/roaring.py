@@ -7,6 +7,7 @@ The upper 16 bits of its numbers name a container. What is written has the bytes
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,7 @@ from compactord.paimon.roaring_containers import (
     FULL,
     Container,
     Kind,
+    Words,
     container_body,
     joined,
     optimised,
@@ -29,17 +31,21 @@ _OFFSETS_FROM = 4
 
 def parsed(data: bytes) -> dict[int, Container]:
     """The containers by the upper 16 bits. Raises ValueError for bytes that are no such bitmap."""
+    return dict(_containers(data))
+
+
+def _containers(data: bytes | memoryview) -> Iterator[tuple[int, Container]]:
     try:
-        return _parsed(data)
+        yield from _read(data)
     except (struct.error, IndexError) as error:
         raise ValueError(f"not a roaring bitmap of 32 bits: {error}") from error
 
 
-def _parsed(data: bytes) -> dict[int, Container]:
+def _read(data: bytes | memoryview) -> Iterator[tuple[int, Container]]:
     (cookie,) = struct.unpack_from("<I", data)
     if cookie == _COOKIE_WITHOUT_RUNS:
         (size,) = struct.unpack_from("<I", data, 4)
-        at, runs = 8, b""
+        at, runs = 8, data[:0]
     elif cookie & 0xFFFF == _COOKIE:
         size = (cookie >> 16) + 1
         at = 4 + (size + 7) // 8
@@ -52,13 +58,12 @@ def _parsed(data: bytes) -> dict[int, Container]:
     at += 4 * size
     if not runs or size >= _OFFSETS_FROM:
         at += 4 * size
-    containers = {}
     for number in range(size):
         key, count = heads[2 * number], heads[2 * number + 1] + 1
         has_runs = bool(runs) and bool(runs[number // 8] >> number % 8 & 1)
         kind = Kind.RUNS if has_runs else Kind.ARRAY if count <= ARRAY_MAX else Kind.BITS
-        containers[key], at = read_container(data, at, kind, count)
-    return containers
+        container, at = read_container(data, at, kind, count)
+        yield key, container
 
 
 def union(left: dict[int, Container], right: dict[int, Container]) -> dict[int, Container]:
@@ -103,13 +108,23 @@ def bitmap_of(numbers: npt.NDArray[np.uint32]) -> bytes:
     return serialised(containers)
 
 
-def numbers_of(data: bytes) -> npt.NDArray[np.uint32]:
-    """The numbers of a bitmap, ascending. Raises ValueError for bytes that are no such bitmap."""
+def ascending(data: bytes | memoryview) -> Iterator[tuple[int, Words]]:
+    """The upper 16 bits of a bitmap's numbers with the lower ones, ascending.
+
+    Raises ValueError for bytes that are no such bitmap.
+    """
+    before = -1
+    for upper, container in _containers(data):
+        numbers = container.numbers
+        if upper <= before or (numbers[1:] <= numbers[:-1]).any():
+            raise ValueError("not a roaring bitmap of 32 bits: its numbers do not ascend")
+        yield upper, numbers
+        before = upper
+
+
+def numbers_of(data: bytes | memoryview) -> npt.NDArray[np.uint32]:
+    """The numbers of a bitmap, ascending. Raises as `ascending`."""
     found = [
-        container.numbers.astype(np.uint32) | np.uint32(upper << 16)
-        for upper, container in parsed(data).items()
+        numbers.astype(np.uint32) | np.uint32(upper << 16) for upper, numbers in ascending(data)
     ]
-    numbers = np.concatenate([np.empty(0, np.uint32), *found])
-    if (numbers[1:] <= numbers[:-1]).any():
-        raise ValueError("not a roaring bitmap of 32 bits: its numbers do not ascend")
-    return numbers
+    return np.concatenate([np.empty(0, np.uint32), *found])

@@ -27,8 +27,9 @@ class BucketShape:
     """Level totals in ascending order, and how the run count stands against the triggers.
 
     `small_file_count` counts files that planning treats as small. `vector_count` are files that
-    have deletion vectors, `deleted_row_count` their deleted rows as far as that is known. Append
-    tables have all files on level 0; their run count has no meaning.
+    have deletion vectors, `deleted_row_count` their deleted rows as far as that is known.
+    `unindexed_levels` are those that lack a sorted index. Append tables have all files on level 0;
+    their run count has no meaning.
     """
 
     bucket: BucketId
@@ -37,6 +38,7 @@ class BucketShape:
     small_file_count: int
     vector_count: int
     deleted_row_count: int
+    unindexed_levels: int
     compaction_trigger: int
     stop_trigger: int
 
@@ -73,6 +75,7 @@ def bucket_shape(
     bucket: BucketFiles,
     options: CompactionOptions,
     vectors: Mapping[str, VectorRef] = NO_VECTORS,
+    unindexed_levels: int = 0,
 ) -> BucketShape:
     """`vectors` are the deletion vectors of the bucket by data file, which need not be live."""
     by_level: dict[int, list[DataFile]] = defaultdict(list)
@@ -86,6 +89,7 @@ def bucket_shape(
         small_file_count=sum(file.file_size < options.small_file_size for file in bucket.files),
         vector_count=len(having),
         deleted_row_count=sum(vector.cardinality or 0 for vector in having),
+        unindexed_levels=unindexed_levels,
         compaction_trigger=options.compaction_trigger,
         stop_trigger=options.stop_trigger,
     )

@@ -4,6 +4,7 @@ With R runs in a section or looked up in, and w bytes of a decoded row, the memo
 subcompaction is, in bytes,
 
     readers      R x min(open bytes, 3 x the largest file)      buffers and pages of open files
+  + vectors      R x rows of the largest file that has one / 4  as it is stored, and a bit each row
   + decoded      R x batch x w x (2 with decode-ahead, else 1)
   + window       4 x window x w      buffered, one merged, one column's copies, codes and order;
                                      5 where the merge function needs all records: sorted, too;
@@ -71,7 +72,8 @@ class Load:
     `open_bytes`: bytes of an open file besides its decoded rows. `needs_all`: the function needs
     all records of a key. `has_changelog`: one is written beside the rows. `above`: runs in which
     rows are looked up. `held_bytes`: of an open file that is fetched, at least and at most.
-    `upload_bytes`: of the outputs of one kind, parts that are being sent.
+    `upload_bytes`: of the outputs of one kind, parts that are being sent. `vector_rows`: of the
+    largest file that has a deletion vector.
     """
 
     runs: int
@@ -84,6 +86,7 @@ class Load:
     above: int = 0
     held_bytes: tuple[int, int] = (0, 0)
     upload_bytes: int = 0
+    vector_rows: int = 0
 
 
 def budget(memory_bytes: int, load: Load) -> Budget:
@@ -146,6 +149,7 @@ def _held(load: Load, share: float) -> int:
 def _needed(load: Load, runs: int, row: float, share: float) -> int:
     batch, window, group = _sizes(runs, row, share)
     reader = min(load.open_bytes, 3 * load.largest_file) + _held(load, share)
+    reader += load.vector_rows // 4
     runs += load.above
     decoded = runs * batch * row * (2 if load.decodes_ahead else 1)
     copies = _WINDOW_COPIES + (_SORTED_COPIES if load.needs_all else 0)

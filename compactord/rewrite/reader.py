@@ -20,7 +20,7 @@ from compactord.formats.layout import Layout
 from compactord.formats.registry import FORMATS, Formats, format_named
 from compactord.kernels.matching import Found
 from compactord.model import ConcatSpec, InputFile, Marks, MergeSpec
-from compactord.paimon.deletion_vectors import DeletionVector, read_vector
+from compactord.paimon.deletion_vectors import DeletedRows, read_deleted_rows
 from compactord.paimon.roaring import bitmap_of
 from compactord.paimon.types import SEQUENCE_NUMBER, DataField
 from compactord.rewrite.evolution import Build, Evolution
@@ -160,13 +160,16 @@ class Input:
         """The first key column in the reader's layout."""
         return self._reader.layout.key_fields[0]
 
-    @cached_property
-    def vector(self) -> DeletionVector | None:
-        """Which of the file's rows are deleted; None: none of them. Raises as `read_vector`."""
+    def deleted_rows(self) -> DeletedRows | None:
+        """Which of the file's rows are deleted; None: none of them.
+
+        They are read in each call, so that no more of them are in memory than files are open.
+        Raises as `read_deleted_rows`.
+        """
         ref = self.file.vector
         if ref is None:
             return None
-        return read_vector(self._reader.storage, ref, self.file.row_count)
+        return read_deleted_rows(self._reader.storage, ref, self.file.row_count)
 
     def row_groups(self, column: DataField | None = None) -> Sequence[RowGroup]:
         """The parts that can be read separately, with the bounds of a key column."""
@@ -188,7 +191,8 @@ class Input:
         `held_bytes`: of a file in an object store, how many fetched bytes may be in memory at once.
 
         Raises `FormatError` when the file is not the one that `file` describes: its size or number
-        of rows differs, or a column is missing or has another type than declared. And as `vector`.
+        of rows differs, or a column is missing or has another type than declared. And as
+        `deleted_rows`.
         """
         self.start(held_bytes)
         expiry, row_range = self._reader.expiry, self._row_range
@@ -238,9 +242,9 @@ class Input:
 
     def _kept(self, batches: NumberedBatches) -> Generator[pa.RecordBatch, None, None]:
         """The rows that are not deleted, converted: what is deleted need not be convertible."""
-        vector = self.vector
+        deleted = self.deleted_rows()
         for row, rows in batches:
-            if vector is not None and not (kept := vector.keeps(row, rows.num_rows)).all():
+            if deleted is not None and not (kept := deleted.keeps(row, rows.num_rows)).all():
                 rows = rows.filter(pa.array(kept))
             if rows.num_rows:
                 yield self.converted(rows)
@@ -311,9 +315,9 @@ class InputFinder:
         names = [field.name for field in self._source.layout.key_fields]
         found, positions = self._stored.find(pa.RecordBatch.from_arrays(keys.columns, names=names))
         self._count_bytes()
-        vector = self._source.vector if len(positions) else None
-        if vector is not None and (deleted := vector.deletes(positions)).any():
-            found, positions = found.filtered(~deleted), positions[~deleted]
+        deleted = self._deleted if len(positions) else None
+        if deleted is not None and (gone := deleted.deletes(positions)).any():
+            found, positions = found.filtered(~gone), positions[~gone]
         if self._marked is not None and len(positions):
             self._marked.append(positions.astype(np.uint32))
         found = self._converted(found) if self._finds_values else Found(found.places, [])
@@ -324,6 +328,10 @@ class InputFinder:
         """Read nothing more. Raises `FormatError` if what was read turns out to be damaged."""
         self._stored.close()
         self._count_bytes()
+
+    @cached_property
+    def _deleted(self) -> DeletedRows | None:
+        return self._source.deleted_rows()
 
     def _converted(self, found: Found) -> Found:
         """In the reader's layout, without rows that have expired."""

@@ -330,6 +330,9 @@ def _budgets(
     upload_bytes = 0
     if reader.storage.capabilities.behind_network:
         upload_bytes = min(_UPLOAD_BYTES, sum(file.size_bytes for file in source.files))
+    vector_rows = max(
+        (each.file.row_count for each in inputs if each.file.vector is not None), default=0
+    )
     needs_all = has_changelog = False
     if isinstance(source, MergeSpec):
         function = function_named(source.merge_engine, source.rules, functions)
@@ -351,6 +354,7 @@ def _budgets(
                 above=len(above),
                 held_bytes=held_bytes,
                 upload_bytes=upload_bytes,
+                vector_rows=vector_rows,
             ),
         )
         for section in sections

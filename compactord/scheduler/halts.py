@@ -153,7 +153,8 @@ _ADVICE = {
     ),
     DataFileMissing.__name__: (
         "Restore the file, or roll the table back to a version without it. `compactord verify` "
-        "names all files that are gone. No snapshot expires meanwhile."
+        "names all files that are gone, those of deletion vectors, too. No snapshot expires "
+        "meanwhile."
     ),
     StoreFull.__name__: ("Make room, or raise the quota, where the table lives; then send SIGHUP."),
     TableNotFound.__name__: "Nothing, if it was dropped: the next listing removes it.",

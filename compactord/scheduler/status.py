@@ -18,7 +18,7 @@ class HaltReason(enum.Enum):
     REPEATED_FAILURES = "repeated_failures"
     UNSAFE_COMMIT = "unsafe_commit"
     DATA_CHECK_FAILED = "data_check_failed"
-    # Of a bucket: the table's others go on.
+    # Or the index file of its deletion vectors. Of a bucket: the table's others go on.
     DATA_FILE_MISSING = "data_file_missing"
 
 

@@ -7,9 +7,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from compactord.paimon import paths
-from compactord.paimon.data_file import BucketId
+from compactord.paimon.data_file import BucketId, DataFile, FileSource
 from compactord.paimon.deletion_vectors import INDEX_TYPE, VectorRef
-from compactord.paimon.manifest.index_manifest import IndexEntry, read_entries_but_hash
+from compactord.paimon.manifest.index_manifest import (
+    IndexEntry,
+    read_entries_but_hash,
+    sources_of,
+)
 from compactord.storage.base import Storage
 
 
@@ -56,6 +60,29 @@ class IndexFiles:
             if entry.index_type == INDEX_TYPE
             for vector in entry.vectors
         }
+
+    def levels_without(
+        self, bucket: BucketId, files: Iterable[DataFile], columns: Mapping[int, str]
+    ) -> int:
+        """Levels above 0 of which a query by one of `columns` reads more than an index.
+
+        `columns` are types of sorted indexes by the column's field id, `files` those of the bucket.
+        An index counts if it names all files of its level, but those that writers made, which no
+        index has (index/pk/PrimaryKeyIndexSourcePolicy.java, index/pksorted/
+        PkSortedBucketIndexState.java).
+        """
+        levels: dict[int, list[DataFile]] = defaultdict(list)
+        for file in files:
+            if file.level > 0 and columns:
+                levels[file.level].append(file)
+        known = {(e.index_type, e.field_id, e.sources) for e in self.of(bucket) if e.level}
+        lacking = 0
+        for level, here in levels.items():
+            named = sources_of(level, {file.file_name: file.row_count for file in here})
+            lacking += any(file.file_source != FileSource.COMPACT for file in here) or any(
+                (kind, field_id, named) not in known for field_id, kind in columns.items()
+            )
+        return lacking
 
 
 # Of a table that has none.

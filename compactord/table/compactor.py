@@ -279,7 +279,7 @@ class TableCompactor:
             if is_replaced:
                 causes[each.number] = InputsReplaced(why=why)
             elif is_replaced is not None:
-                causes[each.number] = missing_input(self.table, each.compaction)
+                causes[each.number] = missing_input(self.table, each.compaction, each.vectors)
         return causes
 
     def _are_inputs_replaced(

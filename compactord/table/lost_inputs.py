@@ -1,6 +1,9 @@
-"""Finds the data file of a compaction's inputs that is gone though the newest snapshot needs it."""
+"""Finds the file that a compaction reads and that is gone though the newest snapshot needs it."""
 
 from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping
 
 import structlog
 
@@ -9,6 +12,7 @@ from compactord.maintenance.expire_reader import FileKey
 from compactord.maintenance.rollback import newest_without
 from compactord.model import Compaction
 from compactord.paimon import paths
+from compactord.paimon.deletion_vectors import NO_VECTORS, VectorRef
 from compactord.storage.parallel import results_of
 from compactord.table.opening import OpenTable
 from compactord.table.report import count_text
@@ -16,23 +20,32 @@ from compactord.table.report import count_text
 _log = structlog.get_logger()
 
 
-def missing_input(table: OpenTable, compaction: Compaction) -> DataFileMissing | None:
-    """The first of its inputs that does not exist, with what could be rolled back to.
+def missing_input(
+    table: OpenTable, compaction: Compaction, vectors: Mapping[str, VectorRef] = NO_VECTORS
+) -> DataFileMissing | None:
+    """The first file that it reads and that does not exist, with what could be rolled back to.
 
-    For inputs that are live in the newest snapshot, where one was not found: each is asked for.
-    None when all exist, or the store does not answer.
+    For files that are live in the newest snapshot, where one was not found: each is asked for, then
+    those of their deletion vectors. None when all exist, or the store does not answer.
     """
     folder = table.bucket_folder(compaction.bucket)
-    inputs = [paths.data_file_path(folder, file) for file in compaction.inputs]
+    above = sorted(getattr(compaction, "looked_up", ()), key=lambda file: file.file_name)
+    reads = (*compaction.inputs, *above)
+    data_files = [paths.data_file_path(folder, file) for file in reads]
+    names = (file.file_name for file in reads)
+    index_files = dict.fromkeys(vectors[name].path for name in names if name in vectors)
+    asked = [*data_files, *index_files]
     try:
-        found = zip(
-            compaction.inputs,
-            results_of(table.storage, table.storage.status, inputs),
-            strict=True,
-        )
-        gone = [file.file_name for file, status in found if status is None]
-        keys = [FileKey(compaction.bucket, name) for name in gone]
-        version = newest_without(table.storage, table.ref, keys) if gone else None
+        found = zip(asked, results_of(table.storage, table.storage.status, asked), strict=True)
+        gone = [path for path, status in found if status is None]
+        named = [posixpath.basename(path) for path in gone]
+        keys = [
+            FileKey(compaction.bucket, name)
+            for name, path in zip(named, gone, strict=True)
+            if path not in index_files
+        ]
+        lost = frozenset(named[len(keys) :])
+        version = newest_without(table.storage, table.ref, keys, lost) if gone else None
     except CompactordError as error:
         _log.warning(
             "inputs_not_asked_for",
@@ -46,5 +59,6 @@ def missing_input(table: OpenTable, compaction: Compaction) -> DataFileMissing |
     count = len(gone) - 1
     others = f" (and {count_text(count, 'other')} of its bucket)" if count else ""
     whole = f"the newest version without it is {version}" if version else "no version is without it"
-    message = f"a live data file{others} does not exist, readers fail, too; {whole}"
-    return DataFileMissing(paths.join(folder, gone[0]), message)
+    what = "data file" if keys else "index file with deletion vectors"
+    message = f"a live {what}{others} does not exist, readers fail, too; {whole}"
+    return DataFileMissing(gone[0], message)

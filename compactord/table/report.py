@@ -11,6 +11,7 @@ from compactord.clock import iso_text
 from compactord.errors import FormatError
 from compactord.model import AppendCompaction, Compaction, MergeCompaction
 from compactord.paimon.data_file import BucketFiles, BucketId
+from compactord.paimon.manifest.index_manifest import SORTED_INDEXES
 from compactord.paimon.options.table_options import USUAL_MERGE_ENGINE
 from compactord.plan.runs import bucket_runs
 from compactord.plan.shape import BucketShape, bucket_shape
@@ -203,10 +204,15 @@ def bucket_shapes(
     The worst, which come first, are those with the most sorted runs, or small files where there
     are no keys; then the largest. Objects of one bucket's files exist at a time.
     """
+    columns = _indexed_columns(table)
+
+    def shape_of(bucket: BucketId) -> BucketShape:
+        files, indexes = _files_of(state, bucket), state.indexes
+        unindexed = indexes.levels_without(bucket, files.files, columns)
+        return bucket_shape(files, table.options.compaction, indexes.vectors(bucket), unindexed)
+
     shapes = (
-        bucket_shape(
-            _files_of(state, bucket), table.options.compaction, state.indexes.vectors(bucket)
-        )
+        shape_of(bucket)
         for bucket in sorted(state.files.bucket_ids())
         if wanted is None or wanted(bucket)
     )
@@ -218,6 +224,16 @@ def bucket_shapes(
         return (shape.run_count if is_keyed else shape.small_file_count, shape.size_bytes)
 
     return heapq.nlargest(worst, shapes, key=need)
+
+
+def _indexed_columns(table: OpenTable) -> dict[int, str]:
+    """The types of sorted indexes that the table wants, by the field id of the column."""
+    found: dict[int, str] = {}
+    for kind in SORTED_INDEXES:
+        text = table.schema.options.get(f"pk-{kind}.index.columns", "")
+        names = {name.strip() for name in text.split(",")}
+        found |= {field.id: kind for field in table.schema.fields if field.name in names}
+    return found
 
 
 def _files_of(state: TableState, bucket: BucketId) -> BucketFiles:
@@ -296,6 +312,10 @@ def inspect_text(
             f"target file size {size_text(options.target_file_size)}, files below "
             f"{size_text(options.small_file_size)} are small, merged from {options.min_file_num} on"
         )
+    unindexed = sum(shape.unindexed_levels for shape in shapes)
+    if unindexed:
+        without = f"{count_text(unindexed, 'level')} in {count_text(len(shapes), 'bucket')}"
+        yield f"note: without a sorted index: {without}; queries read these as a whole"
     if shapes:
         yield ""
         yield from _shapes_text(table, shapes)
@@ -314,6 +334,7 @@ def _shape_json(table: OpenTable, shape: BucketShape) -> dict[str, Any]:
         "rows": shape.row_count,
         "files_with_deleted_rows": shape.vector_count,
         "deleted_rows": shape.deleted_row_count,
+        "levels_without_index": shape.unindexed_levels,
         "bytes": shape.size_bytes,
         "levels": [asdict(level) for level in shape.levels],
     }

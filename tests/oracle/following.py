@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -29,7 +29,11 @@ from tests.service.daemon_process import SECONDS_MAX, Services, configuration
 
 LOCAL = LocalStorage()
 KEYS = 400
-PRODUCERS = ("full-compaction", "lookup")
+PRODUCERS: Mapping[str, Mapping[str, str]] = {
+    "full-compaction": {"changelog-producer": "full-compaction"},
+    "lookup": {"changelog-producer": "lookup"},
+    "lookup with vectors": {"changelog-producer": "lookup", "deletion-vectors.enabled": "true"},
+}
 OPTIONS = {
     "bucket": "2",
     # A reader that starts late reads from the first snapshot on.
@@ -47,7 +51,7 @@ class Followed:
             path=path,
             columns=(("k", "INT NOT NULL"), ("v", "BIGINT")),
             primary_key=("k",),
-            options=OPTIONS | {"changelog-producer": producer},
+            options={**OPTIONS, **PRODUCERS[producer]},
         ).create()
         self.chance = random.Random(seed)
         self.history: dict[int, list[int | None]] = {key: [None] for key in range(KEYS)}

@@ -16,3 +16,5 @@ def test_each_change_is_told_once_and_in_order(judge: Judge, tmp_path: Path, pro
     followed = Followed(judge, path, 0, producer)
     follow(followed, 50, lambda: Runner(path), lives=3)
     assert followed.check() > 100
+    # Every snapshot is kept, and its index files.
+    assert any(path.glob("index/*")) == ("deletion-vectors.enabled" in PRODUCERS[producer])

@@ -13,7 +13,11 @@ from typing import Any
 
 import pytest
 
+from compactord.catalog.filesystem import FilesystemCatalog
 from compactord.plan.table import Strategy
+from compactord.storage.local import LocalStorage
+from compactord.table import report
+from compactord.table.opening import describe_table
 from tests.oracle.differential import LiveTable, assert_same_rows, canonical
 from tests.oracle.judge import Judge
 from tests.oracle.judge_jvm import Row
@@ -72,6 +76,20 @@ def indexes(table: LiveTable) -> dict[str, str]:
     return {f["file_name"]: f["index_type"] for f in found if f["index_type"] != "DELETION_VECTORS"}
 
 
+def lacking(table: LiveTable) -> int:
+    """How many levels `inspect` says to lack an index."""
+    storage = LocalStorage()
+    catalog = FilesystemCatalog(storage, str(table.path.parent.parent))
+    access = catalog.open(catalog.find_table(f"db.{table.path.name}"))
+    opened, state = describe_table(access, access.newest_schema(), {}), access.newest_state().state
+    shapes = report.bucket_shapes(opened, state)
+    buckets = report.inspect_json(opened, state, shapes, ())["buckets"]
+    found = sum(bucket["levels_without_index"] for bucket in buckets)
+    text = "\n".join(report.inspect_text(opened, state, shapes, ()))
+    assert ("note: without a sorted index: 1 level in 1 bucket; queries" in text) == (found == 1)
+    return found
+
+
 def new_table(judge: Judge, path: Path, **options: str) -> LiveTable:
     table = LiveTable(
         judge=judge,
@@ -106,6 +124,7 @@ def test_only_the_indexes_of_levels_that_change_are_dropped(judge: Judge, tmp_pa
     table = new_table(judge, tmp_path / "db.db" / "t")
     write(table, chance, 9000, keys=9000)
     java_compacts(table, full=True)
+    assert lacking(table) == 0
     (top,) = {file["file_name"] for file in table.files()}
     of_top = indexes(table)
     for _ in range(2):
@@ -117,14 +136,17 @@ def test_only_the_indexes_of_levels_that_change_are_dropped(judge: Judge, tmp_pa
     assert top in judge.deletion_vectors(table.path)
     assert len({file["level"] for file in table.files()}) == 2
     assert indexes(table) == of_top
+    assert lacking(table) == 1
     check_queries(table)
     table.settle(Strategy.FULL)
     table.check()
     assert indexes(table) == {}
+    assert lacking(table) == 1
     check_queries(table)
     # A writer of Java's builds them, though it compacts nothing.
     write(table, chance, 6)
     assert sorted(indexes(table).values()) == ["bitmap", "btree"]
+    assert lacking(table) == 0
     check_queries(table)
     judge.expire_snapshots(table.path, 1)
     assert judge.orphan_files(table.path) == []

@@ -83,8 +83,9 @@ class IndexEntry:
 
     Two entries are the same when their canonical bytes are. An entry with values in columns of
     newer releases has its own encoding behind that. `vectors` are those of an index file of
-    deletion vectors; `level` is that of the files which a sorted index covers; `external_path` is
-    set where the file is elsewhere.
+    deletion vectors; `level` is that of the files which a sorted index covers, `field_id` the
+    column's, `sources` the files as they are stored; `external_path` is set where the file is
+    elsewhere.
     """
 
     bucket: BucketId
@@ -95,6 +96,8 @@ class IndexEntry:
     canonical: bytes
     vectors: tuple[VectorRange, ...] = ()
     level: int | None = None
+    field_id: int | None = None
+    sources: bytes = b""
     external_path: str | None = None
 
     def is_served(self, *, has_vectors: bool) -> bool:
@@ -229,11 +232,25 @@ def _entries(
         yield _entry(record, location, container.path, foreign=foreign)
 
 
+def sources_of(level: int, row_counts: Mapping[str, int]) -> bytes:
+    """`IndexEntry.sources` of the files of one level, by name (PrimaryKeyIndexSourceMeta.java)."""
+    found = bytearray(_SOURCES.pack(_SOURCES_VERSION, level) + struct.pack(">i", len(row_counts)))
+    for name, rows in sorted(row_counts.items()):
+        text = name.encode()
+        found += struct.pack(">H", len(text)) + text + struct.pack(">q", rows)
+    return bytes(found)
+
+
 def _entry(record: Mapping[str, Any], location: str, path: str, *, foreign: bytes) -> IndexEntry:
     if record["_VERSION"] != INDEX_MANIFEST_VERSION:
         raise UnsupportedTable(location, [f"{path} has entry version {record['_VERSION']}"])
     if record["_KIND"] != EntryKind.ADD:
         raise FormatError(path, f"an index manifest with an entry of kind {record['_KIND']}")
+    level, indexed = None, record.get("_GLOBAL_INDEX") or {}
+    sources = indexed.get("_SOURCE_META") or b""
+    if record["_INDEX_TYPE"] in SORTED_INDEXES and len(sources) >= _SOURCES.size:
+        version, found = _SOURCES.unpack_from(sources)
+        level = found if version == _SOURCES_VERSION else None
     return IndexEntry(
         bucket=BucketId(record["_PARTITION"], record["_BUCKET"]),
         index_type=record["_INDEX_TYPE"],
@@ -251,15 +268,8 @@ def _entry(record: Mapping[str, Any], location: str, path: str, *, foreign: byte
             for vector in record.get("_DELETIONS_VECTORS_RANGES") or ()
             if vector is not None
         ),
-        level=_level(record),
+        level=level,
+        field_id=indexed.get("_INDEX_FIELD_ID"),
+        sources=b"" if level is None else sources,
         external_path=record.get("_EXTERNAL_PATH"),
     )
-
-
-def _level(record: Mapping[str, Any]) -> int | None:
-    """Of the files of a sorted index (index/pk/PrimaryKeyIndexSourceMeta.java); None: not known."""
-    sources = (record.get("_GLOBAL_INDEX") or {}).get("_SOURCE_META") or b""
-    if record["_INDEX_TYPE"] not in SORTED_INDEXES or len(sources) < _SOURCES.size:
-        return None
-    version, level = _SOURCES.unpack_from(sources)
-    return level if version == _SOURCES_VERSION else None

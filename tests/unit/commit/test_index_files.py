@@ -16,11 +16,11 @@ from compactord.commit.changes import (
 )
 from compactord.paimon import paths
 from compactord.paimon.data_file import DataFile
-from compactord.paimon.deletion_vectors import VectorKind, read_vector
+from compactord.paimon.deletion_vectors import VectorKind
 from compactord.paimon.manifest.index_manifest import read_index_entries
 from compactord.storage.base import Storage
 from tests.builders import FIRST
-from tests.deletions import LOCATION, Deletions, marks
+from tests.deletions import LOCATION, Deletions, marks, read_vector
 from tests.lineage import APPENDED, DYNAMIC, KEYED, Kind, bucket_id
 from tests.storages import RequestCounter
 

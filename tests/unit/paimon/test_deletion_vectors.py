@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import tracemalloc
 import zlib
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,11 +21,14 @@ from compactord.paimon.deletion_vectors import (
     VectorRef,
     decode_vector,
     encode_vector,
+    read_deleted_rows,
     read_stored,
-    read_vector,
 )
+from tests.deletions import read_vector
 from tests.storages import Fault, FaultyStorage, MemoryStorage
 
+# As a commit and as a worker read them.
+READS = (read_vector, read_deleted_rows)
 BITS_32, BITS_64 = VectorKind.BITS_32, VectorKind.BITS_64
 PATH = "/w/index/index-1"
 FEW = [1, 2, 3, 100, 70_000]
@@ -75,6 +79,8 @@ def test_each_vector_of_a_file_is_read_where_it_is(drawn):
             found = read_vector(storage, replace(ref, cardinality=cardinality), 300_001)
             assert found.kind is each.kind
             assert found.positions.tolist() == each.positions.tolist()
+            kept = read_deleted_rows(storage, ref, 300_001).keeps(0, 300_001)
+            assert np.flatnonzero(~kept).tolist() == each.positions.tolist()
         assert read_stored(storage, ref) == encode_vector(each)[0]
 
 
@@ -82,12 +88,14 @@ def test_each_vector_of_a_file_is_read_where_it_is(drawn):
     st.sets(st.integers(0, 40)), st.integers(0, 30), st.integers(0, 20), st.sets(st.integers(0, 50))
 )
 def test_rows_count_that_are_not_deleted(deleted, first, count, marks):
-    found = vector(BITS_32, sorted(deleted))
+    storage, (ref,) = stored(vector(BITS_32, sorted(deleted)))
+    found = read_deleted_rows(storage, ref, 51)
     kept = found.keeps(first, count).tolist()
     assert kept == [row not in deleted for row in range(first, first + count)]
     asked = np.array(list(marks), np.int64)
     assert found.deletes(asked).tolist() == [row in deleted for row in marks]
-    assert found.with_marks(asked).positions.tolist() == sorted(deleted | marks)
+    marked = vector(BITS_32, sorted(deleted)).with_marks(asked)
+    assert marked.positions.tolist() == sorted(deleted | marks)
 
 
 def test_a_vector_of_32_bits_has_no_rows_from_2_to_the_31st_on():
@@ -160,19 +168,21 @@ DAMAGE: dict[str, tuple[Damage, str]] = {
 
 @pytest.mark.parametrize("kind", VectorKind)
 @pytest.mark.parametrize("how", DAMAGE)
-def test_damage_names_the_index_file(kind, how):
+@pytest.mark.parametrize("read", READS)
+def test_damage_names_the_index_file(read, kind, how):
     spoil, why = DAMAGE[how]
     storage, (_, ref) = stored(vector(BITS_32, [7]), vector(kind, FEW))
     content = storage.read(PATH)
     data, spoilt = spoil(content[ref.offset :], ref)
     storage.overwrite(PATH, content[: ref.offset] + data)
     with pytest.raises(FormatError, match=why) as caught:
-        read_vector(storage, spoilt, 100_000)
+        read(storage, spoilt, 100_000)
     assert caught.value.path == PATH
 
 
 @pytest.mark.parametrize("kind", VectorKind)
-def test_a_flipped_bit_is_found(kind):
+@pytest.mark.parametrize("read", READS)
+def test_a_flipped_bit_is_found(read, kind):
     storage, (ref,) = stored(vector(kind, FEW))
     content = storage.read(PATH)
     for place in range(8 * ref.offset, 8 * len(content)):
@@ -180,14 +190,30 @@ def test_a_flipped_bit_is_found(kind):
         flipped[place // 8] ^= 1 << place % 8
         storage.overwrite(PATH, bytes(flipped))
         with pytest.raises(FormatError):
-            read_vector(storage, ref, 100_000)
+            read(storage, ref, 100_000)
 
 
-def test_a_row_that_the_file_lacks_is_damage():
+@pytest.mark.parametrize("rows", [70_000, 3, 0])
+@pytest.mark.parametrize("read", READS)
+def test_a_row_that_the_file_lacks_is_damage(read, rows):
     storage, (ref,) = stored(vector(BITS_32, FEW))
     assert len(read_vector(storage, ref, 70_001).positions) == len(FEW)
-    with pytest.raises(FormatError, match="row 70000 of a file that has 70000"):
-        read_vector(storage, ref, 70_000)
+    with pytest.raises(FormatError, match=f"row 70000 of a file that has {rows}"):
+        read(storage, ref, rows)
+
+
+def test_deleted_rows_take_a_bit_for_each_row_while_they_are_read():
+    every_other = vector(BITS_64, range(0, 8_000_000, 2))
+    storage, (ref,) = stored(every_other)
+    tracemalloc.start()
+    try:
+        found = read_deleted_rows(storage, ref, 8_000_000)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert found.bits.nbytes == 1_000_000
+    # The vector as it is stored, the bits, and the numbers of one container.
+    assert peak < 4_000_000
 
 
 def test_a_store_that_fails_is_not_damage():
@@ -197,7 +223,7 @@ def test_a_store_that_fails_is_not_damage():
         Fault(at=1, error=TransientStorageError, concerns=lambda call: call.method == "read_range"),
     )
     with pytest.raises(TransientStorageError):
-        read_vector(failing, ref, 100_000)
+        read_deleted_rows(failing, ref, 100_000)
     storage.delete(PATH)
     with pytest.raises(ObjectNotFound):
-        read_vector(storage, ref, 100_000)
+        read_deleted_rows(storage, ref, 100_000)

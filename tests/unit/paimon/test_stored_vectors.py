@@ -16,9 +16,9 @@ from compactord.paimon.deletion_vectors import (
     decode_vector,
     encode_vector,
     read_stored,
-    read_vector,
     stored_in,
 )
+from tests.deletions import read_vector
 from tests.storages import MemoryStorage
 
 PATH = "/w/db.db/t/index/index-a-0"

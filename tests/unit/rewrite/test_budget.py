@@ -73,6 +73,14 @@ def test_fetched_bytes_of_open_files_take_memory():
     assert less.window_rows < budget(300 << 20, LOAD).window_rows
 
 
+def test_vectors_of_open_files_take_memory():
+    marked = load(vector_rows=50_000_000)
+    assert budget(1 << 30, marked).window_rows == MAX_WINDOW_ROWS
+    # 10 times 12.5 MB.
+    assert budget(385 << 20, marked).window_rows < budget(385 << 20, LOAD).window_rows
+    assert budget(512 << 20, load(vector_rows=500_000_000)).fan_in < 10
+
+
 def test_few_fetched_bytes_come_before_large_windows():
     sizes = budget(300 << 20, load(held_bytes=(1 << 20, 7 << 20)))
     assert sizes.held_bytes == 7 << 20

@@ -15,7 +15,7 @@ from compactord.errors import (
     UnsupportedTable,
 )
 from compactord.maintenance.expire import Expired
-from compactord.model import TaskFailure
+from compactord.model import MergeCompaction, TaskFailure
 from compactord.paimon import paths
 from compactord.paimon.snapshot import snapshot_ids
 from compactord.paimon.table import TableRef
@@ -290,6 +290,35 @@ def test_a_live_file_that_is_gone_is_named_with_the_newest_snapshot_without_it(
         "a live data file (and 1 other of its bucket) does not exist, readers fail, too; "
         f"the newest version without it is snapshot 3: {error.path}"
     )
+
+
+@pytest.mark.parametrize("is_index", [True, False], ids=["index file", "file above"])
+def test_so_is_any_other_file_that_a_compaction_reads(*, is_index: bool) -> None:
+    storage = MemoryStorage()
+    table = keyed_table(storage, WHERE, buckets=1, options={"deletion-vectors.enabled": "true"})
+    target = writer(storage, table)
+    for keys in (200, 5):
+        target.write(rows_of([(key, keys) for key in range(keys)]))
+        compact(storage, table)
+    target.write(rows_of([(7, 7)]))
+    compactor = compactor_of(storage, table)
+    dispatched = _dispatched(compactor)
+    compaction = dispatched.compaction
+    assert isinstance(compaction, MergeCompaction)
+    assert [file.level for file in compaction.inputs] == [0]
+    (above,) = (f for f in compaction.looked_up if f.row_count == 200)
+    lost = paths.join(paths.bucket_folder(WHERE, "", 0), above.file_name)
+    if is_index:
+        lost = dispatched.vectors[above.file_name].path
+    storage.delete(lost)
+    error = compactor.cycle([outcome_of(dispatched)], ALL).causes[1]
+    assert isinstance(error, DataFileMissing)
+    # The first snapshot has it on level 0.
+    what, version = "data file", "no version is without it"
+    if is_index:
+        what = "index file with deletion vectors"
+        version = "the newest version without it is snapshot 3"
+    assert str(error) == f"a live {what} does not exist, readers fail, too; {version}: {lost}"
 
 
 def test_what_is_skipped_is_counted_and_not_offered_until_it_no_longer_is() -> None:
