@@ -279,7 +279,7 @@ class FileCheck:
                 folder = self._rules.bucket_folder(entry.bucket_id)
             except FormatError:
                 continue
-            path = paths.data_file_path(folder, entry.file)
+            path = paths.join(folder, entry.file.file_name)
             if path not in gone:
                 yield path, entry.file
 

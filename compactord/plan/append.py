@@ -15,8 +15,8 @@ Differences from Java, so that planning after each commit comes to an end and ne
 - A bucket without deletion vectors is picked as if the table could have none; Java rewrites it at
   each full compaction.
 
-`final` names outputs of the running command that count as full whatever their size (`final_files`
-in compactord.plan.table): the command ends even if the writer closes files early.
+`final` names outputs of the running command that count as full whatever their size
+(`PlanRequest.final`): the command ends even if the writer closes files early.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ def missing_input(table: OpenTable, compaction: Compaction) -> DataFileMissing |
     None when all exist, or the store does not answer.
     """
     folder = table.bucket_folder(compaction.bucket)
-    inputs = [paths.data_file_path(folder, file) for file in compaction.inputs]
+    inputs = [paths.join(folder, file.file_name) for file in compaction.inputs]
     try:
         found = zip(
             compaction.inputs,
