@@ -337,21 +337,23 @@ def _plan_bucketed(
     bucket: BucketFiles, request: PlanRequest, vectors: Mapping[str, VectorRef]
 ) -> BucketPlan:
     strategy, is_due = _effective_strategy(bucket, request)
+    options, final = request.options, request.final
     if strategy is Strategy.FULL:
-        picks = pick_bucketed_full(
-            bucket.files, request.options, final=request.final, with_deleted=vectors.keys()
-        )
+        reason = CompactReason.DELTA_COMMITS if is_due else CompactReason.APPEND_FULL
+        deleted = vectors.keys()
+        picks = pick_bucketed_full(bucket.files, options, final=final, with_deleted=deleted)
     else:
-        picks = pick_bucketed(bucket.files, request.options, final=request.final)
+        reason = CompactReason.APPEND_SMALL_FILES
+        picks = pick_bucketed(bucket.files, options, final=final)
     compactions = tuple(
         AppendCompaction(
             bucket=bucket.bucket,
             total_buckets=bucket.total_buckets,
-            reason=CompactReason.DELTA_COMMITS if is_due else pick.reason,
-            files=pick.files,
+            reason=reason,
+            files=files,
             ordered=True,
         )
-        for pick in picks
+        for files in picks
     )
     return BucketPlan(bucket=bucket.bucket, compactions=compactions)
 

@@ -19,7 +19,7 @@ from compactord.paimon.binary_row import comparable_key
 from compactord.paimon.data_file import DataFile
 from compactord.paimon.options.table_options import CompactionOptions
 from compactord.paimon.types import AtomicType, TypeRoot
-from compactord.plan.append import AppendPick, pick_bucketed, pick_bucketed_full
+from compactord.plan.append import pick_bucketed, pick_bucketed_full
 from compactord.plan.full import pick_full
 from compactord.plan.runs import bucket_runs, level_count
 from compactord.plan.sections import interval_partition
@@ -448,8 +448,8 @@ def test_full_picks_in_append_buckets(judge: Judge, seed: int) -> None:
     assert sum(pick is None for pick in ours) > 50
 
 
-def first_names(picks: Sequence[AppendPick]) -> list[str] | None:
-    return names(picks[0].files) if picks else None
+def first_names(picks: Sequence[Sequence[DataFile]]) -> list[str] | None:
+    return names(picks[0]) if picks else None
 
 
 def test_full_compactions_rewrite_and_upgrade_the_same_files(judge: Judge, tmp_path: Path) -> None:
