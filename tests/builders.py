@@ -18,7 +18,6 @@ from compactord.clock import Clock, SystemClock
 from compactord.commit.publish import SnapshotPublisher, StorePublisher
 from compactord.config.model import Limits
 from compactord.engine.base import Engine
-from compactord.engine.inline import InlineEngine
 from compactord.formats.registry import FORMATS, Formats
 from compactord.ids import Liveness, Owner, owner_of
 from compactord.kernels.functions.registry import MERGE_FUNCTIONS, MergeFunctions
@@ -47,6 +46,7 @@ from compactord.table.request import CompactRequest
 from compactord.table.subcompactions import WorkerSpec
 from compactord.table.totals import CompactTotals, Progress
 from compactord_demo.writer import WriteOnlyWriter, create_table
+from tests.inline_engine import InlineEngine
 
 # Actors of tests; none of them is a process that runs.
 WRITER = Owner(host=0x111111, start_ticks=1, pid=1)

@@ -6,7 +6,6 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from compactord.engine.inline import InlineEngine
 from compactord.engine.pool import PooledEngine
 from compactord.engine.spark import start_spark
 from compactord.errors import UsageError
@@ -18,6 +17,7 @@ from compactord.model import (
     TaskFailure,
     TaskOutcome,
 )
+from tests.inline_engine import InlineEngine
 from tests.spark.subcompactions import (
     PATIENCE_SECONDS,
     ROWS,
