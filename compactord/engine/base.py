@@ -74,5 +74,4 @@ def cancelled(subcompaction: Subcompaction) -> TaskFailure:
         kind=FailureKind.LOST,
         error="Cancelled",
         message="the subcompaction was cancelled",
-        traceback="",
     )

@@ -313,7 +313,7 @@ def _plan_unaware(
         packed = pack_unaware_full(files, options, reason=full_reason, final=request.final)
         packed = deleted.followed_by(packed) if deleted else packed
         return BucketPlan(bucket=files.bucket, compactions=packed)
-    packing = pack_unaware(
+    packed, waiting = pack_unaware(
         files,
         options,
         now_local_ms=request.now_local_ms,
@@ -321,14 +321,11 @@ def _plan_unaware(
         final=request.final,
     )
     notes = []
-    if packing.waiting > 1:
-        note = (
-            f"{packing.waiting} small files wait for compaction.min.file-num={options.min_file_num}"
-        )
+    if waiting > 1:
+        note = f"{waiting} small files wait for compaction.min.file-num={options.min_file_num}"
         if request.append_wait_ms is not None:
             note += f" or {_duration(request.append_wait_ms)}"
         notes.append(note)
-    packed = packing.compactions
     packed = deleted.followed_by(packed) if deleted else packed
     return BucketPlan(bucket=files.bucket, compactions=packed, notes=tuple(notes))
 
