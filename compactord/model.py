@@ -394,7 +394,7 @@ class TaskFailure:
     kind: FailureKind
     error: str
     message: str
-    traceback: str
+    traceback: str = ""
 
 
 TaskOutcome = SubcompactionResult | TaskFailure

@@ -29,7 +29,7 @@ def rows_of(storage: Storage, ref: TableRef, sort_names: Sequence[str]) -> pa.Ta
     for bucket in state.files.bucket_ids():
         folder = table.bucket_folder(bucket)
         for file in state.files.files_in(bucket):
-            with storage.open_input(paths.data_file_path(folder, file)) as source:
+            with storage.open_input(paths.join(folder, file.file_name)) as source:
                 parts.append(pq.ParquetFile(source).read())
     names = [field.name for field in table.schema.fields]
     if not parts:

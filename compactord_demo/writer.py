@@ -31,9 +31,8 @@ from compactord.model import (
 from compactord.paimon import paths
 from compactord.paimon.avro.codecs import codec_of
 from compactord.paimon.binary_row import encode_row
-from compactord.paimon.binary_rows import bucket_numbers, encode_rows
 from compactord.paimon.data_file import BucketId, DataFile, EntryKind, FileSource, ManifestEntry
-from compactord.paimon.schema import TableSchema, schema_json
+from compactord.paimon.schema import TableSchema
 from compactord.paimon.snapshot import CommitKind, Snapshot, snapshot_json
 from compactord.paimon.table import TableRef
 from compactord.paimon.types import DataField
@@ -46,6 +45,8 @@ from compactord.state.table_state import TableState, data_manifests, load_state,
 from compactord.storage.base import Creation, Storage
 from compactord.table.opening import OpenTable, open_table
 from compactord.table.subcompactions import WorkerSpec, write_spec
+from compactord_demo.binary_rows import bucket_numbers, encode_rows
+from compactord_demo.schema_files import schema_json
 
 _GROUP_ROWS = 1 << 20
 _GROUP_BYTES = 128 << 20

@@ -18,7 +18,6 @@ from compactord.clock import Clock, SystemClock
 from compactord.commit.publish import SnapshotPublisher, StorePublisher
 from compactord.config.model import Limits
 from compactord.engine.base import Engine
-from compactord.engine.inline import InlineEngine
 from compactord.formats.registry import FORMATS, Formats
 from compactord.ids import Liveness, Owner, owner_of
 from compactord.kernels.functions.registry import MERGE_FUNCTIONS, MergeFunctions
@@ -47,6 +46,7 @@ from compactord.table.request import CompactRequest
 from compactord.table.subcompactions import WorkerSpec
 from compactord.table.totals import CompactTotals, Progress
 from compactord_demo.writer import WriteOnlyWriter, create_table
+from tests.inline_engine import InlineEngine
 
 # Actors of tests; none of them is a process that runs.
 WRITER = Owner(host=0x111111, start_ticks=1, pid=1)
@@ -281,7 +281,7 @@ def live_paths(storage: Storage, table: TableRef, state: TableState) -> Iterator
     opened = describe_table(access, access.newest_schema(), {})
     for bucket in state.files.bucket_ids():
         for file in state.files.files_in(bucket):
-            yield paths.data_file_path(opened.bucket_folder(bucket), file)
+            yield paths.join(opened.bucket_folder(bucket), file.file_name)
 
 
 def read_keyed(
@@ -334,7 +334,7 @@ def _told(
 ) -> Iterator[tuple[int, int, int]]:
     for manifest in _changelog(storage, table, snapshot):
         for entry in read_entries(storage, table.location, manifest):
-            path = paths.data_file_path(bucket_folder(entry.bucket_id), entry.file)
+            path = paths.join(bucket_folder(entry.bucket_id), entry.file.file_name)
             for row in _records(storage, path):
                 yield row["_VALUE_KIND"], row["k"], row["v"]
 
@@ -408,7 +408,7 @@ def check_chain(storage: Storage, table: TableRef) -> None:
         total += snapshot.delta_record_count
         assert snapshot.total_record_count == total
         for bucket, file in live_files(storage, table, snapshot_id):
-            path = paths.data_file_path(opened.bucket_folder(bucket), file)
+            path = paths.join(opened.bucket_folder(bucket), file.file_name)
             assert storage.status(path) is not None, f"snapshot {snapshot_id} lacks {path}"
 
 

@@ -59,8 +59,8 @@ def spoil(
         copied = replace(
             entry.file, file_name=f"data-spoilt-{state.snapshot.id}-{len(after)}.parquet"
         )
-        data = storage.read(paths.data_file_path(folder, entry.file))
-        storage.write_new(paths.data_file_path(folder, copied), data)
+        data = storage.read(paths.join(folder, entry.file.file_name))
+        storage.write_new(paths.join(folder, copied.file_name), data)
         after.append(how(replace(entry, file=copied)))
     # The builder was made for its own store, which has the same methods.
     history = History(storage, table, snapshot=state.snapshot, written=1000 * state.snapshot.id)  # type: ignore[arg-type]

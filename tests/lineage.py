@@ -181,7 +181,7 @@ class Lineage:
         )
 
     def data_path(self, bucket: int, file: DataFile) -> str:
-        return paths.data_file_path(paths.bucket_folder(TABLE.location, "", bucket), file)
+        return paths.join(paths.bucket_folder(TABLE.location, "", bucket), file.file_name)
 
     def files(self, bucket: int = 0) -> tuple[DataFile, ...]:
         return self.state().files.files_in(bucket_id(bucket))

@@ -401,7 +401,7 @@ class StoppingStorage(WatchedStorage):
         return effect()
 
 
-class MemoryStorage:
+class MemoryStorage(Storage):
     """Objects in a dict, shared by threads; they changed at 0 unless `now_ms` says more."""
 
     def __init__(self, objects: dict[str, bytes] | None = None) -> None:
@@ -496,9 +496,6 @@ class MemoryStorage:
     def abort_upload(self, upload: UnfinishedUpload) -> None:
         with contextlib.suppress(ValueError):
             self.uploads.remove(upload)
-
-    def may_write(self, folder: str) -> bool | None:
-        return None
 
     def _put_new(self, path: str, data: bytes) -> bool:
         with self._lock:

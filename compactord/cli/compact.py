@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import partial
@@ -132,8 +133,10 @@ class _Engines:
         if self._engine is None:
             master, conf = self._where.master, self._where.spark_conf
             progress.starting(shown_master(master or "inside this process"))
+            start_s = time.monotonic()
             self._engine = self._start(master, conf)
-            progress.started(seconds=self._engine.start_seconds, slots=self._engine.capacity)
+            seconds = time.monotonic() - start_s
+            progress.started(seconds=seconds, slots=self._engine.capacity)
         return self._engine
 
     def drop(self) -> None:

@@ -27,6 +27,7 @@ from compactord.service.view import TableStatus
 from compactord.table import report
 from compactord.table.explain import BucketReasons, explain, explain_damage
 from compactord.table.opening import OpenTable
+from compactord.table.pending_inputs import inputs_of
 from compactord.table.planning import PartitionTest, StatePlanner
 from compactord.table.request import CompactRequest
 from compactord.table.status import measured_stop_trigger
@@ -126,7 +127,9 @@ def _buckets(
                 else state.files.bucket(shape.bucket, smaller_than=small)
             )
             told = explain(table, files, plan, planner.request, context.now_ms)
-            waits = any(map(planner.waiting_since_ms, plan.compactions[:1]))
+            if plan.compactions:
+                level = inputs_of(plan.compactions).output_level
+                waits = planner.waiting_since_ms(shape.bucket, level) > 0
         except FormatError as error:
             told = explain_damage(table, shape.bucket, shape.run_count, error)
         later = told.later or _when(choice, found, told, clock, waits=waits)

@@ -62,7 +62,7 @@ class AddedFilesCheck:
         for index, change in enumerate(changes):
             folder = bucket_folder(change.bucket)
             wanted.extend(
-                (index, output.file, paths.data_file_path(folder, output.file))
+                (index, output.file, paths.join(folder, output.file.file_name))
                 for output in change.outputs
             )
         if not wanted:

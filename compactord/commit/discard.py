@@ -20,4 +20,4 @@ def remove_outputs(storage: Storage, folder: str, outputs: Iterable[Output]) -> 
     for output in outputs:
         if owner_of(output.file.file_name) is not None:
             with contextlib.suppress(StorageError):
-                storage.delete(paths.data_file_path(folder, output.file))
+                storage.delete(paths.join(folder, output.file.file_name))

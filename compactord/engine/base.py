@@ -23,11 +23,6 @@ class Engine(Protocol):
         """Subcompactions that can run at once, at least 1; changes as a cluster grows, shrinks."""
         ...
 
-    @property
-    def start_seconds(self) -> float:
-        """Wall time that it took to start the engine."""
-        ...
-
     def submit(self, subcompaction: Subcompaction) -> None:
         """Hand in a subcompaction; returns at once. More than `capacity` of them wait their turn.
 
@@ -79,5 +74,4 @@ def cancelled(subcompaction: Subcompaction) -> TaskFailure:
         kind=FailureKind.LOST,
         error="Cancelled",
         message="the subcompaction was cancelled",
-        traceback="",
     )

@@ -12,7 +12,6 @@ from concurrent.futures import TimeoutError as TimeIsUp
 from typing import Any
 from urllib.parse import urlsplit
 
-from compactord.clock import Clock
 from compactord.engine.inspection import inspect_batches
 from compactord.engine.messages import Messages
 from compactord.engine.pool import JobFailed
@@ -30,10 +29,7 @@ _DEFAULT_PORT = 15002
 class ConnectCarrier:
     """A session on a Spark Connect server; needs no Java on this machine."""
 
-    def __init__(
-        self, master: str, settings: Mapping[str, str], clock: Clock, start_seconds_max: float
-    ) -> None:
-        start = clock.monotonic_s()
+    def __init__(self, master: str, settings: Mapping[str, str], start_seconds_max: float) -> None:
         self._messages = Messages(master, settings)
         self._master = master
         self._scratch = new_scratch()
@@ -45,16 +41,11 @@ class ConnectCarrier:
         except BaseException:
             self.close()
             raise
-        self._start_seconds = clock.monotonic_s() - start
 
     @property
     def capacity(self) -> int:
         """Task slots when the session began."""
         return self._capacity
-
-    @property
-    def start_seconds(self) -> float:
-        return self._start_seconds
 
     def run(self, subcompaction: Subcompaction, group: str) -> TaskOutcome:
         # No lease: it is unknown whether the executors of a remote server can reach this machine.

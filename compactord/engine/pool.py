@@ -42,9 +42,6 @@ class Carrier(Protocol):
     @property
     def capacity(self) -> int: ...
 
-    @property
-    def start_seconds(self) -> float: ...
-
     def run(self, subcompaction: Subcompaction, group: str) -> TaskOutcome:
         """The worker's outcome. Raises `JobFailed` when there is none.
 
@@ -87,10 +84,6 @@ class PooledEngine:
     @property
     def capacity(self) -> int:
         return max(1, min(JOBS_MAX, self._carrier.capacity))
-
-    @property
-    def start_seconds(self) -> float:
-        return self._carrier.start_seconds
 
     def submit(self, subcompaction: Subcompaction) -> None:
         assert not self._closed, "the engine is in use"

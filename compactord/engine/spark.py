@@ -46,7 +46,7 @@ def start_spark(
 
     `master` is any Spark master, `sc://host:port` for Spark Connect, and None for a Spark inside
     this process with one task for each usable core. `conf` has `spark.*` settings, which override
-    ours. Takes 1 to 5 s embedded (`Engine.start_seconds`). One engine at a time in a process.
+    ours. Takes 1 to 5 s embedded. One engine at a time in a process.
     Raises `UsageError` for unusable settings, and `EngineUnavailable` if there is no Java, no
     answer within `start_seconds_max`, or if workers cannot run compactord.
     """
@@ -62,7 +62,7 @@ def start_spark(
         raise EngineUnavailable("pyspark is not installed: pip install pyspark") from error
     carrier: Carrier
     if master.startswith("sc://"):
-        carrier = ConnectCarrier(master, settings, clock, start_seconds_max)
+        carrier = ConnectCarrier(master, settings, start_seconds_max)
     else:
         carrier = ClassicCarrier(
             master, settings, clock, start_seconds_max, no_executor_seconds_max
@@ -81,10 +81,9 @@ class ClassicCarrier:
         start_seconds_max: float,
         no_executor_seconds_max: float,
     ) -> None:
-        start = clock.monotonic_s()
         self._clock = clock
         self._no_executor_seconds_max = no_executor_seconds_max
-        self._executor_seen_s = start
+        self._executor_seen_s = clock.monotonic_s()
         self._leases: LeaseOffice | None = None
         self._driver = Driver(master, settings, start_seconds_max=start_seconds_max)
         try:
@@ -98,7 +97,6 @@ class ClassicCarrier:
         except BaseException:
             self.close()
             raise
-        self._start_seconds = clock.monotonic_s() - start
 
     @property
     def capacity(self) -> int:
@@ -107,10 +105,6 @@ class ClassicCarrier:
             return max(1, int(self._driver.context.defaultParallelism) // self._cores_per_task)
         except gateway_errors():
             return 1
-
-    @property
-    def start_seconds(self) -> float:
-        return self._start_seconds
 
     def run(self, subcompaction: Subcompaction, group: str) -> TaskOutcome:
         assert self._leases is not None, "the engine is in use"

@@ -6,7 +6,6 @@ of each live file that was verified. Entries become objects some thousands at a 
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
@@ -26,11 +25,11 @@ from compactord.maintenance.finding import (
 from compactord.paimon import paths
 from compactord.paimon.avro.columns import Ints
 from compactord.paimon.data_file import BucketId, DataFile, ManifestEntry
-from compactord.paimon.deletion_vectors import INDEX_TYPE
-from compactord.paimon.manifest.index_manifest import read_index_entries
+from compactord.paimon.deletion_vectors import VectorRef
 from compactord.paimon.manifest.manifest_files import read_entries, read_manifest_list
 from compactord.paimon.snapshot import Snapshot
 from compactord.state.base_files import BaseFiles
+from compactord.state.index_files import read_indexes
 from compactord.state.load_files import load_live_files
 from compactord.state.table_state import data_manifests
 from compactord.storage.base import ObjectStatus, Storage
@@ -94,7 +93,7 @@ class FileCheck:
         try:
             manifests = data_manifests(self._storage, self._location, snapshot)
             base = load_live_files(self._storage, self._location, manifests).base
-            vectors = self._vectors(snapshot)
+            indexes = read_indexes(self._storage, self._location, snapshot.index_manifest)
         except CompactordError as error:
             yield read_finding(error.path if isinstance(error, ErrorAtPath) else path, error)
             return
@@ -102,6 +101,7 @@ class FileCheck:
         self._seen = np.union1d(self._seen, base.columns.identity_hash[is_new])
         total = int(np.count_nonzero(is_new))
         gone: set[str] = set()
+        vectors = {bucket: indexes.vectors(bucket) for bucket in indexes.buckets}
         buckets = base.summaries.index.bucket_ids()
         folders = results_of(self._storage, attempted(self._listed), buckets)
         for bucket, listed in zip(buckets, folders, strict=True):
@@ -122,10 +122,10 @@ class FileCheck:
                 above += (entry.file for entry in entries if entry.file.level != 0)
             if len(new):
                 yield from self._levels(bucket, above)
-            yield from self._dangling(bucket, named)
+            yield from self._dangling(named)
             self._progress(f"{self.counts.files:,} of {total:,} data files")
-        for bucket, named in vectors.items():
-            yield from self._dangling(bucket, named)
+        for named in vectors.values():
+            yield from self._dangling(named)
         yield from self._footers(base, np.flatnonzero(is_new), gone)
 
     def changelog(self, snapshot: Snapshot) -> Iterator[Finding]:
@@ -175,7 +175,7 @@ class FileCheck:
         bucket: BucketId,
         rows: Ints,
         listing: _Listing,
-        vectors: dict[str, str],
+        vectors: dict[str, VectorRef],
         above: list[DataFile],
     ) -> Iterator[Finding]:
         """Files of a bucket that are not there as recorded.
@@ -228,21 +228,11 @@ class FileCheck:
             kind = FindingKind.LEVELS_OVERLAP
             yield Finding(kind=kind, path=path, message=error.message, advice=advice)
 
-    def _vectors(self, snapshot: Snapshot) -> dict[BucketId, dict[str, str]]:
-        """Names of data files with a deletion vector, by bucket, each with its index file."""
-        found: dict[BucketId, dict[str, str]] = defaultdict(dict)
-        if snapshot.index_manifest is not None:
-            for entry in read_index_entries(self._storage, self._location, snapshot.index_manifest):
-                if entry.index_type == INDEX_TYPE:
-                    names = (vector.data_file for vector in entry.vectors)
-                    found[entry.bucket].update(dict.fromkeys(names, entry.file_name))
-        return found
-
-    def _dangling(self, bucket: BucketId, vectors: Mapping[str, str]) -> Iterator[Finding]:
-        for name, index_file in vectors.items():
+    def _dangling(self, vectors: Mapping[str, VectorRef]) -> Iterator[Finding]:
+        for name, vector in vectors.items():
             yield Finding(
                 kind=FindingKind.VECTOR_WITHOUT_FILE,
-                path=paths.index_path(self._location, index_file),
+                path=vector.path,
                 message=f"has a deletion vector of {name}, which is not live in its bucket",
                 advice="Find the writer that replaced the file and kept the vector; rows that were "
                 "deleted may have come back: compare with a snapshot before (time travel).",
@@ -279,7 +269,7 @@ class FileCheck:
                 folder = self._rules.bucket_folder(entry.bucket_id)
             except FormatError:
                 continue
-            path = paths.data_file_path(folder, entry.file)
+            path = paths.join(folder, entry.file.file_name)
             if path not in gone:
                 yield path, entry.file
 

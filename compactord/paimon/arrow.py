@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from compactord.paimon.binary_row import Value
 from compactord.paimon.type_texts import type_text
 from compactord.paimon.types import (
     SEQUENCE_NUMBER,
@@ -27,7 +26,7 @@ from compactord.paimon.types import (
     element_field_ids,
     key_field,
 )
-from compactord.paimon.wide_timestamps import WIDE_TIMESTAMP, nanoseconds_of
+from compactord.paimon.wide_timestamps import WIDE_TIMESTAMP
 
 FIELD_ID = b"PARQUET:field_id"
 
@@ -134,22 +133,3 @@ def _atomic(type_: AtomicType) -> pa.DataType:
     if type_.root not in _SIMPLE:
         raise AssertionError(f"{type_text(type_)} is refused before files are touched")
     return _SIMPLE[type_.root]
-
-
-_NANOS = {"ms": 1_000_000, "us": 1000}
-
-
-def python_values(column: pa.Array, type_: AtomicType) -> list[Value]:
-    """The values of a column in the form that `binary_row` takes: one Python object per row.
-
-    For the few rows that go into metadata, never for data.
-    """
-    if type_.root in (TypeRoot.DATE, TypeRoot.TIME):
-        return list(column.cast(pa.int32()).to_pylist())
-    if column.type == WIDE_TIMESTAMP:
-        return [nanoseconds_of(scalar) if scalar.is_valid else None for scalar in column]
-    if type_.root in (TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ):
-        nanos = _NANOS[column.type.unit]
-        ticks = column.cast(pa.int64()).to_pylist()
-        return [None if tick is None else tick * nanos for tick in ticks]
-    return list(column.to_pylist())

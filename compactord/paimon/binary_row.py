@@ -89,23 +89,6 @@ def text_of(data: bytes) -> str | bytes:
         return data
 
 
-def row_hash(data: bytes) -> int:
-    """Murmur3 (32 bits, seed 42) of a serialised row's body, signed as in Java."""
-    hashed = 42
-    words = struct.unpack_from(f"<{(len(data) - 4) // 4}I", data, 4)
-    for word in words:
-        word = word * 0xCC9E2D51 & 0xFFFFFFFF
-        word = (word << 15 | word >> 17) & 0xFFFFFFFF
-        hashed ^= word * 0x1B873593 & 0xFFFFFFFF
-        hashed = (hashed << 13 | hashed >> 19) & 0xFFFFFFFF
-        hashed = hashed * 5 + 0xE6546B64 & 0xFFFFFFFF
-    hashed ^= 4 * len(words)
-    hashed = (hashed ^ hashed >> 16) * 0x85EBCA6B & 0xFFFFFFFF
-    hashed = (hashed ^ hashed >> 13) * 0xC2B2AE35 & 0xFFFFFFFF
-    hashed ^= hashed >> 16
-    return hashed - (1 << 32) if hashed >> 31 else hashed
-
-
 # --- encoding ---------------------------------------------------------------------------------
 
 

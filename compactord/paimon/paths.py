@@ -12,7 +12,6 @@ from collections.abc import Sequence
 
 from compactord.errors import FormatError
 from compactord.paimon.binary_row import Value, decode_row
-from compactord.paimon.data_file import DataFile
 from compactord.paimon.java_text import cast_text, to_string
 from compactord.paimon.types import DataField
 
@@ -211,11 +210,6 @@ def bucket_folder(location: str, partition: str, bucket: int) -> str:
     """The folder of a bucket; `partition` as `partition_path` gives it."""
     name = "bucket-postpone" if bucket == _POSTPONE_BUCKET else f"bucket-{bucket}"
     return join(location, partition, name) if partition else join(location, name)
-
-
-def data_file_path(folder: str, file: DataFile) -> str:
-    """The path of a data file in the bucket's folder, not of one with an external path."""
-    return join(folder, file.file_name)
 
 
 def file_suffix(file_format: str, compression: str | None) -> str:

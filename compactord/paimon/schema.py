@@ -6,14 +6,13 @@ Sources: schema/TableSchema.java, schema/SchemaSerializer.java, schema/SchemaMan
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from compactord.errors import FormatError, ObjectNotFound, TableNotFound, UnsupportedTable
 from compactord.paimon import paths
 from compactord.paimon.json_text import parse_json
-from compactord.paimon.type_texts import UnknownType, field_json, parse_field
+from compactord.paimon.type_texts import UnknownType, parse_field
 from compactord.paimon.types import DataField, bare_field
 from compactord.storage.base import Storage
 
@@ -150,23 +149,6 @@ def _columns(members: dict[str, object], key: str, path: str, names: set[str]) -
             raise FormatError(path, f"schema key {key!r} names {name!r}, which is not a column")
         columns.append(name)
     return tuple(columns)
-
-
-def schema_json(schema: TableSchema) -> bytes:
-    """The bytes of a schema file, keys in Java's order."""
-    members: dict[str, object] = {
-        "version": schema.version,
-        "id": schema.id,
-        "fields": [field_json(field) for field in schema.fields],
-        "highestFieldId": schema.highest_field_id,
-        "partitionKeys": list(schema.partition_keys),
-        "primaryKeys": list(schema.primary_keys),
-        "options": dict(schema.options),
-    }
-    if schema.comment is not None:
-        members["comment"] = schema.comment
-    members["timeMillis"] = schema.time_ms
-    return json.dumps(members, indent=2, ensure_ascii=False).encode()
 
 
 def schema_ids(storage: Storage, location: str) -> tuple[int, ...]:

@@ -13,7 +13,6 @@ from compactord.paimon.types import (
     AtomicType,
     DataField,
     DataType,
-    JsonType,
     MapType,
     MultisetType,
     RowType,
@@ -239,33 +238,6 @@ class _TypeText:
 
     def _error(self, cause: str) -> FormatError:
         return FormatError(self._path, f"type {self._text!r} cannot be read: {cause}")
-
-
-def type_json(type_: DataType) -> JsonType:
-    """The form that Java writes into schema files: text for atomic types, an object for others."""
-    suffix = "" if type_.nullable else " NOT NULL"
-    match type_:
-        case AtomicType():
-            return _atomic_text(type_) + suffix
-        case ArrayType(element=element):
-            return {"type": "ARRAY" + suffix, "element": type_json(element)}
-        case MultisetType(element=element):
-            return {"type": "MULTISET" + suffix, "element": type_json(element)}
-        case MapType(key=key, value=value):
-            return {"type": "MAP" + suffix, "key": type_json(key), "value": type_json(value)}
-        case RowType(fields=fields):
-            return {"type": "ROW" + suffix, "fields": [field_json(field) for field in fields]}
-        case VectorType(element=element, length=length):
-            return {"type": "VECTOR" + suffix, "element": type_json(element), "length": length}
-
-
-def field_json(field: DataField) -> dict[str, object]:
-    json: dict[str, object] = {"id": field.id, "name": field.name, "type": type_json(field.type)}
-    if field.description is not None:
-        json["description"] = field.description
-    if field.default_value is not None:
-        json["defaultValue"] = field.default_value
-    return json
 
 
 def type_text(type_: DataType) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any
 
 # The length that STRING and BYTES stand for.
 MAX_LENGTH = 2**31 - 1
@@ -91,9 +91,6 @@ class DataField:
     type: DataType
     description: str | None = None
     default_value: str | None = None
-
-
-JsonType: TypeAlias = "str | dict[str, object]"
 
 
 def bare_field(field: DataField, *, all_nullable: bool = False) -> DataField:

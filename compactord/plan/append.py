@@ -15,29 +15,19 @@ Differences from Java, so that planning after each commit comes to an end and ne
 - A bucket without deletion vectors is picked as if the table could have none; Java rewrites it at
   each full compaction.
 
-`final` names outputs of the running command that count as full whatever their size (`final_files`
-in compactord.plan.table): the command ends even if the writer closes files early.
+`final` names outputs of the running command that count as full whatever their size
+(`PlanRequest.final`): the command ends even if the writer closes files early.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence, Set
-from dataclasses import dataclass
 
 from compactord.paimon.data_file import DataFile, FileSource
 from compactord.paimon.options.table_options import CompactionOptions
-from compactord.reasons import CompactReason
 
 # BucketedAppendCompactManager.FULL_COMPACT_MIN_FILE.
 FULL_MIN_FILES = 3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AppendPick:
-    """Files to rewrite into larger ones, in reading order."""
-
-    files: tuple[DataFile, ...]
-    reason: CompactReason
 
 
 def pick_bucketed(
@@ -45,14 +35,14 @@ def pick_bucketed(
     options: CompactionOptions,
     *,
     final: Set[str] = frozenset(),
-) -> tuple[AppendPick, ...]:
+) -> tuple[tuple[DataFile, ...], ...]:
     """Groups of `compaction.min.file-num` neighbours whose rewriting is a gain, in arrival order.
 
     A window moves over the files and drops its first file while it holds twice the target size.
     The first pick is the one that Java makes, which makes one at a time; the others follow it.
     """
     wanted = max(2, options.min_file_num)
-    picks: list[AppendPick] = []
+    picks: list[tuple[DataFile, ...]] = []
     window: list[DataFile] = []
     window_bytes = 0
     for file in in_arrival_order(files):
@@ -60,7 +50,7 @@ def pick_bucketed(
         window_bytes += file.file_size
         is_full = len(window) >= wanted
         if is_full and _leaves_fewer_files(window, options, final):
-            picks.append(AppendPick(files=tuple(window), reason=CompactReason.APPEND_SMALL_FILES))
+            picks.append(tuple(window))
             window, window_bytes = [], 0
         elif is_full or window_bytes >= options.target_file_size * 2:
             window_bytes -= window.pop(0).file_size
@@ -73,7 +63,7 @@ def pick_bucketed_full(
     *,
     final: Set[str] = frozenset(),
     with_deleted: Collection[str] = (),
-) -> tuple[AppendPick, ...]:
+) -> tuple[tuple[DataFile, ...], ...]:
     """All files of a bucket from one on that is small or in `with_deleted`, in arrival order.
 
     `with_deleted` are names of files that have deletion vectors. Without any, only if there are at
@@ -98,9 +88,7 @@ def pick_bucketed_full(
             or not _leaves_fewer_small(reachable, options)
         ):
             return ()
-    if not reachable:
-        return ()
-    return (AppendPick(files=tuple(reachable), reason=CompactReason.APPEND_FULL),)
+    return (tuple(reachable),) if reachable else ()
 
 
 def in_arrival_order(files: Iterable[DataFile]) -> list[DataFile]:

@@ -9,8 +9,8 @@ empty. This ends unless writers are faster, because each decision leaves less to
 - an append pick leaves fewer candidates than it takes (compactord.plan.append, unaware).
 
 Only `compaction.force-rewrite-all-files`, and records that go on expiring, have no such end: the
-command passes the names of its own outputs (`final_files`), and these are not rewritten again for
-such a reason alone. A later command rewrites them.
+command passes the names of its own outputs (`PlanRequest.final`), and these are not rewritten again
+for such a reason alone. A later command rewrites them.
 """
 
 from __future__ import annotations
@@ -72,15 +72,15 @@ class Strategy(enum.Enum):
 class PlanRequest:
     """All that planning depends on besides the files.
 
-    `pick` is the rule of minor picks from runs. `now_local_ms` is local wall-clock as if it
-    were UTC, the clock of creation times and off-peak hours. `append_wait_ms` is how long a few
-    small files of a table without buckets may wait (None: for ever). `delta_commits_due` are
-    buckets whose full compaction is due under MINOR, too. `last_full_ms` holds full compactions
-    that the caller remembers, on a clock of its own that shows `steady_ms` now. `final` names
-    files made by the running command (`final_files`). `resting` are partitions that are skipped
-    for now. `is_expired` tells by statistics that a file has expired records. `vectors_of` are the
-    deletion vectors of a bucket, by data file. `partial_schemas`: files that have one of these may
-    hold a part of the states of their keys. `unmarked_schemas`: what they replace may be unmarked.
+    `pick` is the rule of minor picks from runs. `now_local_ms` is local wall-clock as if it were
+    UTC, the clock of creation times and off-peak hours. `append_wait_ms` is how long a few small
+    files of a table without buckets may wait (None: for ever). `delta_commits_due` are buckets
+    whose full compaction is due under MINOR, too. `last_full_ms` holds full compactions that the
+    caller remembers, on a clock of its own that shows `steady_ms` now. `final` names files made by
+    the running command, whatever their size. `resting` are partitions that are skipped for now.
+    `is_expired` tells by statistics that a file has expired records. `vectors_of` are the deletion
+    vectors of a bucket, by data file. `partial_schemas`: files that have one of these may hold a
+    part of the states of their keys. `unmarked_schemas`: what they replace may be unmarked.
     """
 
     kind: TableKind
@@ -170,25 +170,6 @@ def _plan_awake(
             return _plan_unaware(FilesBySize.of(bucket), request, vectors)
         case TableKind.APPEND_BUCKETED:
             return _plan_bucketed(bucket, request, vectors)
-
-
-def final_files(compaction: Compaction, after: Sequence[DataFile]) -> frozenset[str]:
-    """Names of the new files that later rounds of one command pass as `PlanRequest.final`.
-
-    `after` are the published files of the compaction in their order. The last file of an append
-    task may be small and is packed with others later; all others are final, whatever their size.
-    """
-    names = [file.file_name for file in after]
-    match compaction:
-        case MergeCompaction():
-            kept = {file.file_name for file in compaction.inputs}
-            return frozenset(name for name in names if name not in kept)
-        case AppendCompaction(ordered=True, reason=reason) if (
-            reason is not CompactReason.APPEND_SMALL_FILES
-        ):
-            return frozenset(names)
-        case AppendCompaction():
-            return frozenset(names[:-1])
 
 
 def _effective_strategy(bucket: PlannedFiles, request: PlanRequest) -> tuple[Strategy, bool]:
@@ -332,7 +313,7 @@ def _plan_unaware(
         packed = pack_unaware_full(files, options, reason=full_reason, final=request.final)
         packed = deleted.followed_by(packed) if deleted else packed
         return BucketPlan(bucket=files.bucket, compactions=packed)
-    packing = pack_unaware(
+    packed, waiting = pack_unaware(
         files,
         options,
         now_local_ms=request.now_local_ms,
@@ -340,14 +321,11 @@ def _plan_unaware(
         final=request.final,
     )
     notes = []
-    if packing.waiting > 1:
-        note = (
-            f"{packing.waiting} small files wait for compaction.min.file-num={options.min_file_num}"
-        )
+    if waiting > 1:
+        note = f"{waiting} small files wait for compaction.min.file-num={options.min_file_num}"
         if request.append_wait_ms is not None:
             note += f" or {_duration(request.append_wait_ms)}"
         notes.append(note)
-    packed = packing.compactions
     packed = deleted.followed_by(packed) if deleted else packed
     return BucketPlan(bucket=files.bucket, compactions=packed, notes=tuple(notes))
 
@@ -356,21 +334,23 @@ def _plan_bucketed(
     bucket: BucketFiles, request: PlanRequest, vectors: Mapping[str, VectorRef]
 ) -> BucketPlan:
     strategy, is_due = _effective_strategy(bucket, request)
+    options, final = request.options, request.final
     if strategy is Strategy.FULL:
-        picks = pick_bucketed_full(
-            bucket.files, request.options, final=request.final, with_deleted=vectors.keys()
-        )
+        reason = CompactReason.DELTA_COMMITS if is_due else CompactReason.APPEND_FULL
+        deleted = vectors.keys()
+        picks = pick_bucketed_full(bucket.files, options, final=final, with_deleted=deleted)
     else:
-        picks = pick_bucketed(bucket.files, request.options, final=request.final)
+        reason = CompactReason.APPEND_SMALL_FILES
+        picks = pick_bucketed(bucket.files, options, final=final)
     compactions = tuple(
         AppendCompaction(
             bucket=bucket.bucket,
             total_buckets=bucket.total_buckets,
-            reason=CompactReason.DELTA_COMMITS if is_due else pick.reason,
-            files=pick.files,
+            reason=reason,
+            files=files,
             ordered=True,
         )
-        for pick in picks
+        for files in picks
     )
     return BucketPlan(bucket=bucket.bucket, compactions=compactions)
 

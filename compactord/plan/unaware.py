@@ -85,14 +85,6 @@ class PackedCompactions(Sequence[AppendCompaction]):
         return taken
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Packing:
-    """Compactions that share no file, and how many small files were left for later."""
-
-    compactions: PackedCompactions
-    waiting: int
-
-
 def pack_unaware(
     files: FilesBySize,
     options: CompactionOptions,
@@ -100,8 +92,10 @@ def pack_unaware(
     now_local_ms: int,
     wait_ms: int | None,
     final: Set[str] = frozenset(),
-) -> Packing:
+) -> tuple[PackedCompactions, int]:
     """Small files of one partition in bins of at least twice the target size, smallest first.
+
+    And how many small files are left for later.
 
     Files that do not fill a bin become a task if there are `compaction.min.file-num` of them, or if
     at least two were created more than `wait_ms` ago (None: never). `now_local_ms` is on the clock
@@ -122,7 +116,7 @@ def pack_unaware(
     if reason is not None and leaves_fewer(waiting, filled.size_bytes(start, stop)):
         bins.append(Bin(start, stop, reason))
         waiting = 0
-    return Packing(compactions=PackedCompactions(small, tuple(bins)), waiting=waiting)
+    return PackedCompactions(small, tuple(bins)), waiting
 
 
 def pack_unaware_full(

@@ -128,6 +128,4 @@ class Compactions:
 
 
 def _lost(why: str) -> TaskFailure:
-    return TaskFailure(
-        compaction=0, index=0, kind=FailureKind.LOST, error="Cancelled", message=why, traceback=""
-    )
+    return TaskFailure(compaction=0, index=0, kind=FailureKind.LOST, error="Cancelled", message=why)

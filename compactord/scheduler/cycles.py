@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from compactord.scheduler.job import CycleJob, DiscardJob, JobRecord
+from compactord.scheduler.job import CycleJob, DiscardJob
 from compactord.scheduler.record import CompactionRecord, Status
 from compactord.scheduler.scheduled_table import ScheduledTable
 from compactord.scheduler.slots import Jobs, Slots
@@ -73,11 +73,11 @@ class Cycles:
         name, ended = scheduled.name, tuple(record.in_flight for record in finished)
         job: CycleJob | DiscardJob
         if ended and (self.is_ending or scheduled.is_unsafe):
-            job = DiscardJob(name=name, ended=ended)
+            job = DiscardJob(name=name, since_ms=now_ms, ended=ended)
         else:
             skip = self._slots.skip(scheduled, now_ms, may_begin=may_poll)
-            job = CycleJob(name=name, ended=ended, skip=skip)
-        scheduled.job = JobRecord(job=job, since_ms=now_ms)
+            job = CycleJob(name=name, since_ms=now_ms, ended=ended, skip=skip)
+        scheduled.job = job
         self._jobs.began(name)
         return job
 

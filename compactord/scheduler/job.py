@@ -19,9 +19,10 @@ from compactord.table.in_flight import InFlight
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """Work on a table's compactor."""
+    """Work on a table's compactor, begun at `since_ms` in steady time."""
 
     name: TableName
+    since_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,11 +58,3 @@ class MaintenanceJob(Job):
 
 
 JobOutcome = Cycle | InFlight | InputsReplaced | Round | CompactordError | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobRecord:
-    """A job of a table that runs, and since when in steady time."""
-
-    job: Job
-    since_ms: int

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from compactord.clock import WallTime
 from compactord.maintenance.kind import AnyKind, Round, UnderWay
-from compactord.scheduler.job import JobRecord, MaintenanceJob
+from compactord.scheduler.job import MaintenanceJob
 from compactord.scheduler.scheduled_table import ScheduledTable
 
 # Rounds that run at once, over all tables.
@@ -60,8 +60,9 @@ def _begun(
         for_ms=now_ms - began_ms,
         reads_from=scheduled.oldest_read_snapshot(now_ms),
     )
-    job = MaintenanceJob(name=scheduled.name, kind=kind, under_way=under_way)
-    scheduled.maintenance = JobRecord(job=job, since_ms=now_ms)
+    scheduled.maintenance = job = MaintenanceJob(
+        name=scheduled.name, since_ms=now_ms, kind=kind, under_way=under_way
+    )
     scheduled.maintained_ms = now_ms
     record = scheduled.rounds[kind.name]
     record.began_ms, record.has_news = now_ms, False

@@ -114,6 +114,5 @@ class CompactionRecord:
                 error=TIMED_OUT,
                 message=f"{where}: {part}, about {size_bytes:,} bytes, had no outcome within its"
                 f" time limit of {seconds:,} s and was cancelled",
-                traceback="",
             )
         )

@@ -18,7 +18,7 @@ from compactord.scheduler.at_engine import Key, Submitted
 from compactord.scheduler.counts import Counts
 from compactord.scheduler.events import Event, Observer, TableHalted, TableResumed
 from compactord.scheduler.halts import Drops, HaltEnd, Quarantined, halt_of_buckets
-from compactord.scheduler.job import CycleJob, DispatchJob, JobRecord
+from compactord.scheduler.job import CycleJob, DispatchJob, Job
 from compactord.scheduler.priority import Limits, priority_class
 from compactord.scheduler.record import IN_FLIGHT, CompactionRecord, Status
 from compactord.scheduler.status import Halt, HaltReason, PriorityClass
@@ -57,8 +57,8 @@ class ScheduledTable:
     # Whether the table wants a cycle; since when.
     poll_due_ms: int | None = None
     # The running job of its own lane, and that of maintenance.
-    job: JobRecord | None = None
-    maintenance: JobRecord | None = None
+    job: Job | None = None
+    maintenance: Job | None = None
     planned: Planned | None = None
     # Pending compactions that the last plan offered and that are not dispatched yet.
     offered: dict[BucketId, PendingCompaction] = field(default_factory=dict)
@@ -280,7 +280,7 @@ class ScheduledTable:
 
     @property
     def is_dispatching(self) -> bool:
-        return self.job is not None and isinstance(self.job.job, DispatchJob)
+        return isinstance(self.job, DispatchJob)
 
     def is_job_hung(self, now_ms: int) -> bool:
         """Whether the table's cycle or dispatch has taken too long to be at work."""
@@ -298,7 +298,7 @@ class ScheduledTable:
         runs, which may be about to create a snapshot, all counts: a call that hangs for hours must
         not find that the snapshot which took its number has expired, and put its own there.
         """
-        is_in_cycle = self.job is not None and isinstance(self.job.job, CycleJob)
+        is_in_cycle = isinstance(self.job, CycleJob)
         fresh = (
             id_ for id_, since_ms in self._reads() if is_in_cycle or now_ms - since_ms <= PIN_MAX_MS
         )

@@ -17,7 +17,7 @@ from compactord.model import TableName, WorkKind
 from compactord.scheduler.at_engine import AtEngine, Submitted, TimeLimit
 from compactord.scheduler.effects import Submit
 from compactord.scheduler.events import CompactionStarted
-from compactord.scheduler.job import DispatchJob, JobRecord
+from compactord.scheduler.job import DispatchJob
 from compactord.scheduler.priority import (
     LARGE_BYTES,
     Contender,
@@ -286,10 +286,13 @@ class Slots:
         scheduled.head_until_ms = 0
         one = _taken(scheduled, pending)
         self._numbers += 1
-        job = DispatchJob(
-            name=scheduled.name, bucket=pending.bucket, number=self._numbers, free_slots=free
+        scheduled.job = job = DispatchJob(
+            name=scheduled.name,
+            since_ms=now_ms,
+            bucket=pending.bucket,
+            number=self._numbers,
+            free_slots=free,
         )
-        scheduled.job = JobRecord(job=job, since_ms=now_ms)
         self._jobs.began(scheduled.name)
         scheduled.compactions[self._numbers] = CompactionRecord(
             table=scheduled,

@@ -128,7 +128,7 @@ def whole_range(path: str, start: int, size: int, data: bytes) -> bytes:
 
 
 class Storage(Protocol):
-    """A store."""
+    """A store; what has a body here holds for most."""
 
     @property
     def spec(self) -> StorageSpec:
@@ -203,15 +203,15 @@ class Storage(Protocol):
 
     def unfinished_uploads(self, folder: str) -> Iterator[UnfinishedUpload]:
         """Uploads of objects below a folder; nothing where the store has none or does not tell."""
-        ...
+        return iter(())
 
     def abort_upload(self, upload: UnfinishedUpload) -> None:
         """Free what an upload has sent. No error when it has been completed or aborted."""
-        ...
+        raise AssertionError("none has been listed")
 
     def may_write(self, folder: str) -> bool | None:
         """Whether this process may create and delete in a folder; None where only trying tells."""
-        ...
+        return None
 
 
 @runtime_checkable

@@ -25,8 +25,8 @@ from compactord.storage.base import (
     Creation,
     Located,
     ObjectStatus,
+    Storage,
     Store,
-    UnfinishedUpload,
     whole_range,
 )
 
@@ -102,7 +102,7 @@ def _folder(path: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class LocalStorage:
+class LocalStorage(Storage):
     """Files of this machine. Paths are absolute, without a scheme.
 
     `create_if_absent` is link(2): it fails when the target exists, and a reader never sees part of
@@ -230,12 +230,6 @@ class LocalStorage:
                     return False
                 raise
         return True
-
-    def unfinished_uploads(self, folder: str) -> Iterator[UnfinishedUpload]:
-        return iter(())
-
-    def abort_upload(self, upload: UnfinishedUpload) -> None:
-        raise AssertionError("a file system has no uploads")
 
     def may_write(self, folder: str) -> bool | None:
         with named_errors(folder, "access"):

@@ -338,7 +338,7 @@ class TableBacklog:
             sorted_runs=runs,
             is_near_stop=runs >= self._stop_trigger - 1,
             since_ms=_created_ms(inputs.created_ms, max(0, wanted - 1), planner.request),
-            waiting_since_ms=planner.waiting_since_ms(compactions[0]),
+            waiting_since_ms=planner.waiting_since_ms(found.bucket, inputs.output_level),
             reads_files=inputs.is_read,
         )
 

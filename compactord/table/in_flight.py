@@ -151,7 +151,6 @@ class InFlight:
             error=FormatError.__name__,
             message=f"its subcompactions read {read:,} rows, its files have {rows:,}: bounds of"
             " keys in the footer of one of them do not hold",
-            traceback="",
         )
 
     def _finished(self) -> Finished:

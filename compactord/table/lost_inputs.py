@@ -31,7 +31,7 @@ def missing_input(
     folder = table.bucket_folder(compaction.bucket)
     above = sorted(getattr(compaction, "looked_up", ()), key=lambda file: file.file_name)
     reads = (*compaction.inputs, *above)
-    data_files = [paths.data_file_path(folder, file) for file in reads]
+    data_files = [paths.join(folder, file.file_name) for file in reads]
     names = (file.file_name for file in reads)
     index_files = dict.fromkeys(vectors[name].path for name in names if name in vectors)
     asked = [*data_files, *index_files]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 
 from compactord.commit.changes import BucketChange
-from compactord.model import Compaction
-from compactord.paimon.data_file import BucketId
-from compactord.plan.table import final_files
+from compactord.model import AppendCompaction, Compaction
+from compactord.paimon.data_file import BucketId, DataFile
+from compactord.reasons import CompactReason
 
 # Live files that we made and that are not to be picked again; the oldest are forgotten beyond this.
 _SETTLED_MAX = 100_000
@@ -44,10 +44,8 @@ class OwnWork:
         `interval_ms` is `compaction.optimization-interval`: a full compaction longer ago says no
         more than none.
         """
-        kept = {file.file_name for file in change.after}
-        for file in change.before:
-            if file.file_name not in kept:
-                self._settled.pop(file.file_name, None)
+        for name in change.removed:
+            self._settled.pop(name, None)
         for name in final_files(compaction, change.after):
             self._settled[name] = compaction.bucket
         while len(self._settled) > _SETTLED_MAX:
@@ -66,3 +64,18 @@ class OwnWork:
             self._last_full_ms.pop(bucket, None)
         for name in [name for name, bucket in self._settled.items() if bucket in gone]:
             del self._settled[name]
+
+
+def final_files(compaction: Compaction, after: Sequence[DataFile]) -> frozenset[str]:
+    """Names of the new files that later plans get as `PlanRequest.final`.
+
+    `after` are the published files of the compaction in their order. The last file of an append
+    task may be small and is packed with others later; all others are final, whatever their size.
+    """
+    before = {file.file_name for file in compaction.inputs}
+    names = [file.file_name for file in after if file.file_name not in before]
+    if isinstance(compaction, AppendCompaction) and (
+        not compaction.ordered or compaction.reason is CompactReason.APPEND_SMALL_FILES
+    ):
+        names = names[:-1]
+    return frozenset(names)

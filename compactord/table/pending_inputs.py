@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compactord.model import AppendCompaction, Compaction, Rewrite, WorkKind
+from compactord.model import AppendCompaction, Compaction, MergeCompaction, Rewrite, WorkKind
 from compactord.paimon.avro.columns import Ints
 from compactord.plan.unaware import PackedCompactions
 from compactord.reasons import CompactReason
@@ -17,12 +17,14 @@ from compactord.reasons import CompactReason
 class PendingInputs:
     """What the first of a bucket's compactions is, and the files that all of them take.
 
-    `is_read`: a worker has to read some of these. `created_ms` are the creation times, NULL
-    for none, of those on level 0 or, where there is none, of all.
+    `output_level` is that of its new files. `is_read`: a worker has to read some of the files.
+    `created_ms` are the creation times, NULL for none, of those on level 0 or, where there is none,
+    of all.
     """
 
     kind: WorkKind
     reason: CompactReason
+    output_level: int
     is_read: bool
     count: int
     size_bytes: int
@@ -37,6 +39,7 @@ def inputs_of(compactions: Sequence[Compaction]) -> PendingInputs:
         return PendingInputs(
             kind=WorkKind.APPEND,
             reason=compactions.bins[0].reason,
+            output_level=0,
             is_read=True,
             count=int(np.count_nonzero(taken)),
             size_bytes=int(columns.file_size[taken].sum()),
@@ -48,6 +51,7 @@ def inputs_of(compactions: Sequence[Compaction]) -> PendingInputs:
     return PendingInputs(
         kind=kind_of(first),
         reason=first.reason,
+        output_level=first.output_level if isinstance(first, MergeCompaction) else 0,
         is_read=any(map(_reads_files, compactions)),
         count=len(files),
         size_bytes=sum(file.file_size for file in files),

@@ -10,7 +10,6 @@ from types import MappingProxyType
 
 from compactord.clock import Clock, age_text, local_ms
 from compactord.errors import FormatError, ObjectNotFound, UsageError
-from compactord.model import Compaction, MergeCompaction
 from compactord.paimon.binary_row import Value, decode_row, encode_row
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.paths import format_of
@@ -178,13 +177,13 @@ class StatePlanner:
             self._with_folder.add(bucket.partition)
         return found, plan
 
-    def waiting_since_ms(self, compaction: Compaction) -> int:
-        """Since when rows wait, in steady time, that readers see by the compaction; 0: none."""
+    def waiting_since_ms(self, bucket: BucketId, output_level: int) -> int:
+        """Since when rows wait, in steady time, that readers see once on that level; 0: none do."""
         waiting = self._state.waiting
-        if waiting is None or not isinstance(compaction, MergeCompaction):
+        if waiting is None or output_level < waiting.level:
             return 0
-        since_ms = waiting.since_ms(compaction.bucket)
-        if not since_ms or compaction.output_level < waiting.level:
+        since_ms = waiting.since_ms(bucket)
+        if not since_ms:
             return 0
         return min(since_ms - self._lead_ms, self.request.steady_ms)
 

@@ -238,7 +238,7 @@ class _Inputs:
             )
             raise UnsupportedTable(self._table.ref.full_name, [reason])
         return InputFile(
-            path=paths.data_file_path(self.folder, file),
+            path=paths.join(self.folder, file.file_name),
             file_format=paths.format_of(file.file_name),
             size_bytes=file.file_size,
             row_count=file.row_count,

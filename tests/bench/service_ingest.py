@@ -132,7 +132,7 @@ class Ingestion:
         for bucket in state.files.bucket_ids():
             folder = opened.bucket_folder(bucket)
             files = state.files.files_in(bucket)
-            tables = [_read(paths.data_file_path(folder, file)) for file in files]
+            tables = [_read(paths.join(folder, file.file_name)) for file in files]
             if self.is_keyed:
                 newest = _newest_rows(pa.concat_tables(tables))
                 keys = self._key_numbers(newest)

@@ -11,7 +11,6 @@ import pytest
 
 from compactord import ids
 from compactord.catalog.access import table_in_folder
-from compactord.engine.inline import InlineEngine
 from compactord.ids import Owner
 from compactord.maintenance.orphan_sweep import REMOVED, SweepOrphans
 from compactord.paimon.snapshot import read_snapshot, snapshot_ids
@@ -24,6 +23,7 @@ from tests import builders
 from tests.builders import DAY_MS, FIRST, NOW_MS, WRITER
 from tests.e2e import tables
 from tests.e2e.tables import LOCAL
+from tests.inline_engine import InlineEngine
 from tests.storages import Call, HookedStorage
 
 YEAR_MS = 365 * DAY_MS

@@ -19,7 +19,6 @@ from typing import Any
 from compactord import ids
 from compactord.catalog.filesystem import FilesystemCatalog
 from compactord.clock import SystemClock
-from compactord.engine.inline import InlineEngine
 from compactord.model import Compaction, PickRule
 from compactord.plan.table import Strategy
 from compactord.service.one_shot import OneShot
@@ -30,6 +29,7 @@ from compactord.table.opening import OpenTable
 from compactord.table.request import CompactRequest
 from compactord.table.subcompactions import WorkerSpec
 from compactord.table.totals import CompactTotals
+from tests.inline_engine import InlineEngine
 from tests.oracle.judge import Judge
 from tests.oracle.judge_jvm import Row, TypeName, Value
 

@@ -60,8 +60,8 @@ def test_java_goes_on_with_index_files_of_ours(
     opened = open_table(access, {})
     folder = opened.bucket_folder(bucket_id)
     copied = replace(a, file_name=f"data-{FIRST.unique_name()}-0.parquet")
-    data = STORAGE.read(paths.data_file_path(folder, a))
-    STORAGE.write_new(paths.data_file_path(folder, copied), data)
+    data = STORAGE.read(paths.join(folder, a.file_name))
+    STORAGE.write_new(paths.join(folder, copied.file_name), data)
     change = BucketChange(
         bucket=bucket_id,
         total_buckets=int(bucket),

@@ -19,7 +19,7 @@ from compactord.paimon.binary_row import comparable_key
 from compactord.paimon.data_file import DataFile
 from compactord.paimon.options.table_options import CompactionOptions
 from compactord.paimon.types import AtomicType, TypeRoot
-from compactord.plan.append import AppendPick, pick_bucketed, pick_bucketed_full
+from compactord.plan.append import pick_bucketed, pick_bucketed_full
 from compactord.plan.full import pick_full
 from compactord.plan.runs import bucket_runs, level_count
 from compactord.plan.sections import interval_partition
@@ -359,8 +359,8 @@ def test_packing_without_buckets(judge: Judge, seed: int) -> None:
     ours = []
     for case in cases:
         files = FilesBySize.of(bucket_of(files_of(case)))
-        packing = pack_unaware(files, options_of_append(case), now_local_ms=0, wait_ms=0)
-        ours.append([names(one.files) for one in packing.compactions])
+        packed, _ = pack_unaware(files, options_of_append(case), now_local_ms=0, wait_ms=0)
+        ours.append([names(one.files) for one in packed])
     assert_same(seed, cases, ours, judge.algorithms.pack_append(cases))
     assert any(len(picks) > 1 for picks in ours)
 
@@ -380,8 +380,8 @@ def test_packing_of_what_has_waited_is_that_of_java_after_six_rounds(
         if first:
             continue
         files = FilesBySize.of(bucket_of(files_of(case)))
-        packing = pack_unaware(files, options_of_append(case), now_local_ms=1, wait_ms=0)
-        ours.append([sorted(names(one.files)) for one in packing.compactions])
+        packed, _ = pack_unaware(files, options_of_append(case), now_local_ms=1, wait_ms=0)
+        ours.append([sorted(names(one.files)) for one in packed])
         java.append([sorted(group) for group in last])
     assert len(ours) > 20
     assert_same(seed, ours, ours, java)
@@ -448,8 +448,8 @@ def test_full_picks_in_append_buckets(judge: Judge, seed: int) -> None:
     assert sum(pick is None for pick in ours) > 50
 
 
-def first_names(picks: Sequence[AppendPick]) -> list[str] | None:
-    return names(picks[0].files) if picks else None
+def first_names(picks: Sequence[Sequence[DataFile]]) -> list[str] | None:
+    return names(picks[0]) if picks else None
 
 
 def test_full_compactions_rewrite_and_upgrade_the_same_files(judge: Judge, tmp_path: Path) -> None:

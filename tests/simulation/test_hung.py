@@ -106,7 +106,7 @@ def test_workers_that_hang_again_and_again_hold_nothing_for_hours() -> None:
 
 def _runs(world: World, name: TableName) -> type[Job] | None:
     running = world.scheduler.tables[name].job
-    return None if running is None else type(running.job)
+    return None if running is None else type(running)
 
 
 def test_a_dispatch_that_hangs_holds_its_slot_for_ten_minutes_and_expiry_for_six_hours() -> None:

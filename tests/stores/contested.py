@@ -193,7 +193,7 @@ class _Process:
             before[0], file_name=name, row_count=sum(file.row_count for file in before)
         )
         folder = self._table.bucket_folder(_BUCKET)
-        path = paths.data_file_path(folder, merged)
+        path = paths.join(folder, merged.file_name)
         self._storage.write_new(path, bytes(merged.file_size))
         return BucketChange(
             bucket=_BUCKET,

@@ -11,11 +11,11 @@ import pytest
 
 from compactord.catalog.open import open_catalog
 from compactord.cli.command import main
-from compactord.engine.inline import InlineEngine
 from compactord.model import Subcompaction
 from compactord.storage.open import STORES
 from tests import builders
 from tests.databases import sqlite_database
+from tests.inline_engine import InlineEngine
 from tests.store_servers import ACCESS_KEY, SECRET_KEY, StoreServer
 
 _KEYS = (ACCESS_KEY, SECRET_KEY)

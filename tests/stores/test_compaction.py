@@ -6,11 +6,11 @@ import pickle
 from collections import Counter
 
 from compactord.catalog.filesystem import FilesystemCatalog
-from compactord.engine.inline import InlineEngine
 from compactord.model import Subcompaction, SubcompactionResult, TaskOutcome
 from compactord.storage.open import STORES
 from tests import builders
 from tests.builders import FIRST
+from tests.inline_engine import InlineEngine
 from tests.store_servers import StoreServer
 
 

@@ -25,7 +25,6 @@ pytest.importorskip("hdfs_native", reason="hdfs-native is missing: run `make set
 
 from compactord.catalog.open import open_catalog
 from compactord.commit.publish import Delta, StorePublisher
-from compactord.engine.inline import InlineEngine
 from compactord.errors import (
     AccessDenied,
     CompactordError,
@@ -45,6 +44,7 @@ from compactord.storage.open import STORES
 from compactord.storage.retry import RetryPolicy
 from tests import builders
 from tests.builders import FIRST, SECOND, VirtualClock
+from tests.inline_engine import InlineEngine
 from tests.oracle.hdfs_cluster import SERVICE, HdfsCluster, hdfs_cluster
 from tests.oracle.judge_jar import JudgeJarError
 from tests.silent_servers import serving

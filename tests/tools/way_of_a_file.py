@@ -24,7 +24,7 @@ from tests.builders import compact, fill_keyed, keyed_table, writer
 from tests.storages import MemoryStorage
 
 _ROOT = Path(compactord.__file__).parent
-_DEPTH_MAX = 8
+_DEPTH_MAX = 12
 # Their values hold every file of a table.
 _WHOLE_TABLES = ("compactord.state.table_state", "compactord.state.live_files")
 # Functions that Python makes of a part of another, or of a class's fields.

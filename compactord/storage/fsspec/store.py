@@ -36,8 +36,8 @@ from compactord.storage.base import (
     Creation,
     Located,
     ObjectStatus,
+    Storage,
     Store,
-    UnfinishedUpload,
     whole_range,
 )
 from compactord.storage.breaker import Breaker
@@ -106,7 +106,7 @@ def _locate(location: str, options: Mapping[str, str]) -> Located:
 FSSPEC = Store(schemes=(), locate=_locate, prefixes=(_PREFIX,))
 
 
-class FsspecStorage:
+class FsspecStorage(Storage):
     """A file system of fsspec; paths are full URLs.
 
     Outputs are written to a temporary file of this machine first: what fsspec's own streams do when
@@ -226,15 +226,6 @@ class FsspecStorage:
     def remove_empty_folder(self, path: str) -> bool:
         """Says only whether it is gone: some implementations take a folder for its bucket."""
         return not self.folder_exists(path)
-
-    def unfinished_uploads(self, folder: str) -> Iterator[UnfinishedUpload]:
-        return iter(())
-
-    def abort_upload(self, upload: UnfinishedUpload) -> None:
-        raise AssertionError("none has been listed")
-
-    def may_write(self, folder: str) -> bool | None:
-        return None
 
     def _racer(self) -> Callable[[str, bytes], Creation]:
         """Creates names over a connection of its own."""

@@ -24,7 +24,7 @@ from compactord.storage.base import (
     Capabilities,
     Creation,
     ObjectStatus,
-    UnfinishedUpload,
+    Storage,
     whole_range,
 )
 from compactord.storage.breaker import Breaker
@@ -56,7 +56,7 @@ _BYTES_PER_S = 1 << 20
 _LISTED_AT_ONCE = 1000
 
 
-class HdfsStorage:
+class HdfsStorage(Storage):
     """One name service. Paths are full URLs, as the user wrote the service's."""
 
     def __init__(
@@ -173,15 +173,6 @@ class HdfsStorage:
 
     def remove_empty_folder(self, path: str) -> bool:
         return self._tried(path, "remove folder", remove) is not Removal.NOT_EMPTY
-
-    def unfinished_uploads(self, folder: str) -> Iterator[UnfinishedUpload]:
-        return iter(())
-
-    def abort_upload(self, upload: UnfinishedUpload) -> None:
-        raise AssertionError("a file system has no uploads")
-
-    def may_write(self, folder: str) -> bool | None:
-        return None
 
     def _create(self, path: str, data: bytes, aside: str) -> Creation | TransientStorageError:
         """One attempt; the error of one that did nothing and may be followed by another."""

@@ -23,6 +23,7 @@ from compactord.storage.base import (
     Capabilities,
     Creation,
     ObjectStatus,
+    Storage,
     UnfinishedUpload,
     whole_range,
 )
@@ -57,7 +58,7 @@ _PAGE_ENTRIES = 1000
 _UPLOAD_MARK = "compactordupload"
 
 
-class ObjectStorage:
+class ObjectStorage(Storage):
     """One bucket. Paths are full URLs, as the user wrote the bucket's.
 
     Folders are what names have in common. Small calls are repeated here (`RetryPolicy`); what is
@@ -219,9 +220,6 @@ class ObjectStorage:
 
     def abort_upload(self, upload: UnfinishedUpload) -> None:
         abort_upload(self._spec, upload)
-
-    def may_write(self, folder: str) -> bool | None:
-        return None
 
     def _pages(self, folder: str, prefix: str) -> Iterator[Sequence[Entry]]:
         connection = self._calls.connection(folder)

@@ -12,10 +12,11 @@ from typing import Any
 from urllib.parse import parse_qs, unquote_plus, urlsplit
 
 from compactord.paimon.paths import snapshot_path
-from compactord.paimon.schema import latest_schema, schema_json
+from compactord.paimon.schema import latest_schema
 from compactord.paimon.snapshot import latest_snapshot_id, read_snapshot, snapshot_json
 from compactord.storage.base import Storage
 from compactord.storage.local import LocalStorage
+from compactord_demo.schema_files import schema_json
 
 TOKEN = "hunter2"
 Answer = tuple[int, Any]

@@ -32,7 +32,6 @@ from compactord.clock import SystemClock
 from compactord.commit.changes import BucketChange
 from compactord.config.load import config_of_warehouse
 from compactord.config.show import show_text
-from compactord.engine.inline import InlineEngine
 from compactord.errors import (
     AccessDenied,
     CatalogDown,
@@ -53,6 +52,7 @@ from compactord.storage.local import LocalStorage
 from compactord_demo.writer import create_table
 from tests import builders
 from tests.builders import FIRST
+from tests.inline_engine import InlineEngine
 from tests.unit.catalog.rest_server import TOKEN, Answer, Asked, FakeServer, FakeTable, serving
 from tests.unit.cli.warehouses import configuration
 

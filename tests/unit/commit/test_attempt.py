@@ -20,10 +20,11 @@ from compactord.paimon.binary_row import encode_row
 from compactord.paimon.data_file import EMPTY_STATS, ColumnStats, EntryKind
 from compactord.paimon.manifest.manifest_files import ManifestFile, describe_entries
 from compactord.paimon.options.table_options import SequenceInit
-from compactord.paimon.schema import latest_schema, schema_json
+from compactord.paimon.schema import latest_schema
 from compactord.paimon.snapshot import CommitKind, Snapshot
 from compactord.paimon.types import AtomicType, TypeRoot
 from compactord.state.table_state import TableState, data_manifests, delta_entries
+from compactord_demo.schema_files import schema_json
 from tests.builders import FIRST, NOW_MS, data_outputs
 from tests.lineage import TABLE, Lineage
 from tests.unit.paimon.table_builder import data_file, entry

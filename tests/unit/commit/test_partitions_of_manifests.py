@@ -94,7 +94,7 @@ def test_files_stay_deleted_when_the_manifests_are_merged_in_full(
     all_ = _change(first, [*one.after, *two.after], "merged-3")
     for change in (one, two, all_):
         [file] = change.after
-        path = paths.data_file_path(settings.bucket_folder(change.bucket), file)
+        path = paths.join(settings.bucket_folder(change.bucket), file.file_name)
         storage.write_new(path, bytes(file.file_size))
         outcome, _ = committer.commit(load_state(storage, TABLE), [change], settings)
         assert isinstance(outcome, Committed)

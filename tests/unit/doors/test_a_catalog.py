@@ -20,7 +20,6 @@ from compactord.config.catalog_section import CatalogSection
 from compactord.config.load import LoadedConfig
 from compactord.config.problems import ConfigInvalid
 from compactord.config.show import show_text
-from compactord.engine.inline import InlineEngine
 from compactord.errors import TransientStorageError
 from compactord.paimon.table import TableRef
 from compactord.service.daemon import Daemon
@@ -31,6 +30,7 @@ from compactord.storage.open import STORES, Stores
 from compactord_demo.writer import create_table
 from tests import builders
 from tests.builders import FIRST, VirtualClock
+from tests.inline_engine import InlineEngine
 from tests.storages import Call, HookedStorage, MemoryStorage
 from tests.unit.cli.warehouses import configuration
 from tests.unit.doors.pointer_catalog import POINTERS, Server, servers

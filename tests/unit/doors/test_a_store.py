@@ -21,7 +21,6 @@ from compactord.cli.loading import (
 )
 from compactord.config.problems import ConfigInvalid
 from compactord.config.show import show_text
-from compactord.engine.inline import InlineEngine
 from compactord.errors import CatalogOptionInvalid, UnsupportedTable, UsageError
 from compactord.model import Subcompaction
 from compactord.paimon.table import TableRef
@@ -31,6 +30,7 @@ from compactord.storage.open import STORES, scheme_of
 from compactord.storage.requests import StorageOp, StorageRequest
 from tests import builders
 from tests.builders import FIRST, VirtualClock
+from tests.inline_engine import InlineEngine
 from tests.unit.cli.warehouses import configuration
 from tests.unit.doors import mem_store
 from tests.unit.doors.mem_store import KEY, MEM

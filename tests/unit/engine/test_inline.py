@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from compactord.engine.inline import InlineEngine
 from compactord.model import FailureKind, SubcompactionResult, TaskFailure
+from tests.inline_engine import InlineEngine
 from tests.spark.subcompactions import append_subcompaction, outputs
 
 

@@ -27,7 +27,6 @@ class ThreadCarrier:
     """Runs `run` in the pool's own threads; cancelling makes waiting jobs fail."""
 
     capacity = 2
-    start_seconds = 0.5
 
     def __init__(self) -> None:
         self.run_one: Run = run_subcompaction

@@ -6,12 +6,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from compactord.formats.values import scalar_value
 from compactord.paimon.arrow import (
     FIELD_ID,
     arrow_field,
     arrow_type,
     file_schema,
-    python_values,
     value_schema,
 )
 from compactord.paimon.type_texts import parse_field, parse_type
@@ -122,7 +122,7 @@ def test_values_leave_arrow_in_the_form_of_rows(
 ) -> None:
     kind = parse_type(text)
     assert isinstance(kind, AtomicType)
-    assert python_values(array, kind) == values
+    assert [scalar_value(each, kind) for each in array] == values
 
 
 @pytest.mark.parametrize("text", ["VARIANT", "BLOB", "VECTOR<FLOAT, 2>"])

@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from compactord.errors import FormatError
-from compactord.paimon.binary_row import comparable_key, decode_row, encode_row, row_hash, unscaled
+from compactord.paimon.binary_row import comparable_key, decode_row, encode_row, unscaled
 from compactord.paimon.type_texts import parse_type
 from compactord.paimon.types import DataType
+from compactord_demo.binary_rows import row_hash
 
 
 def types(*texts: Any) -> list[DataType]:

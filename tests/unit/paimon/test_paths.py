@@ -10,7 +10,6 @@ from compactord.paimon.binary_row import decode_row, encode_row
 from compactord.paimon.data_file import EMPTY_ROW
 from compactord.paimon.type_texts import parse_type
 from compactord.paimon.types import DataField
-from tests.unit.paimon.table_builder import data_file
 
 
 def partition(
@@ -101,11 +100,6 @@ def test_buckets_have_folders_of_their_own() -> None:
     assert paths.bucket_folder("/t", "", 0) == "/t/bucket-0"
     assert paths.bucket_folder("/t", "p=1", 12) == "/t/p=1/bucket-12"
     assert paths.bucket_folder("/t", "p=1", -2) == "/t/p=1/bucket-postpone"
-
-
-def test_no_path_leads_out_of_the_bucket_whatever_a_file_says_of_itself() -> None:
-    outside = data_file("data-1.parquet", external_path="/elsewhere/data-1.parquet")
-    assert paths.data_file_path("/t/bucket-0", outside) == "/t/bucket-0/data-1.parquet"
 
 
 @pytest.mark.parametrize("name", ["data-1.parquet", "...", "..x", "a b", "ü", "a:b", "x=%2F"])

@@ -16,11 +16,11 @@ from compactord.paimon.schema import (
     read_schema,
     same_column,
     schema_ids,
-    schema_json,
 )
 from compactord.paimon.type_texts import parse_field
 from compactord.paimon.types import DataField
 from compactord.storage.local import LocalStorage
+from compactord_demo.schema_files import schema_json
 
 PATH = "/w/db.db/t/schema/schema-4"
 JSON: dict[str, Any] = {

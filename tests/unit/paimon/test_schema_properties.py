@@ -4,8 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compactord.errors import FormatError, UnsupportedTable
-from compactord.paimon.schema import TableSchema, parse_schema, schema_json
+from compactord.paimon.schema import TableSchema, parse_schema
 from compactord.paimon.types import DataField
+from compactord_demo.schema_files import schema_json
 from tests.unit.paimon.values import nested_types
 
 PATH = "/t/schema/schema-7"

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 
 from compactord.errors import FormatError
-from compactord.paimon.type_texts import UnknownType, parse_field, parse_type, type_json, type_text
+from compactord.paimon.type_texts import UnknownType, parse_field, parse_type, type_text
 from compactord.paimon.types import (
     ArrayType,
     AtomicType,
@@ -21,6 +21,7 @@ from compactord.paimon.types import (
     is_system_column,
     key_field,
 )
+from compactord_demo.schema_files import type_json
 from tests.unit.paimon.values import nested_types
 
 CANONICAL = [

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from compactord.plan.append import in_arrival_order, pick_bucketed, pick_bucketed_full
-from compactord.reasons import CompactReason
 from tests.unit.plan.builders import append_options, data_file, names
 
 SMALL = [data_file(f"f{n}", sequences=(n, n)) for n in range(7)]
@@ -14,17 +13,16 @@ SMALL = [data_file(f"f{n}", sequences=(n, n)) for n in range(7)]
 def test_settled_files_promise_no_gain_in_a_window() -> None:
     options = append_options(min_file_num=3)
     picks = pick_bucketed(SMALL, options, final={"f0", "f1"})
-    assert [names(pick.files) for pick in picks] == [["f1", "f2", "f3"], ["f4", "f5", "f6"]]
-    assert {pick.reason for pick in picks} == {CompactReason.APPEND_SMALL_FILES}
+    assert [names(pick) for pick in picks] == [["f1", "f2", "f3"], ["f4", "f5", "f6"]]
 
 
 def test_full_picks_start_behind_the_last_settled_file() -> None:
     options = append_options()
     (pick,) = pick_bucketed_full(SMALL, options, final={"f1", "f2"})
-    assert names(pick.files) == ["f3", "f4", "f5", "f6"]
+    assert names(pick) == ["f3", "f4", "f5", "f6"]
     assert pick_bucketed_full(SMALL, options, final={"f4"}) == ()
     forced = replace(options, force_rewrite_all_files=True)
-    assert names(pick_bucketed_full(SMALL, forced, final={"f5"})[0].files) == ["f6"]
+    assert names(pick_bucketed_full(SMALL, forced, final={"f5"})[0]) == ["f6"]
     assert pick_bucketed_full(SMALL, forced, final={"f6"}) == ()
 
 

@@ -7,13 +7,9 @@ import pytest
 from compactord.errors import FormatError
 from compactord.model import AppendCompaction, MergeCompaction
 from compactord.paimon.data_file import BucketId
-from compactord.plan.table import (
-    Strategy,
-    TableKind,
-    final_files,
-    plan_bucket,
-)
+from compactord.plan.table import Strategy, TableKind, plan_bucket
 from compactord.reasons import CompactReason
+from compactord.table.own_work import final_files
 from tests.unit.plan.builders import (
     BUCKET,
     MB,

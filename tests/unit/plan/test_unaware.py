@@ -34,15 +34,14 @@ LONG_MAX = (1 << 63) - 1
 
 def pack(files: list[DataFile], **changed: object) -> tuple[list[list[str]], list[str]]:
     final = changed.pop("final", frozenset())
-    packing = pack_unaware(
+    packed, left = pack_unaware(
         FilesBySize.of(bucket_of(files)),
         append_options(**changed),
         now_local_ms=NOW_MS,
         wait_ms=60_000,
         final=final,
     )
-    packed = packing.compactions
-    waiting = packed.files.read(len(packed.files) - packing.waiting, len(packed.files))
+    waiting = packed.files.read(len(packed.files) - left, len(packed.files))
     return [names(one.files) for one in packed], names(waiting)
 
 

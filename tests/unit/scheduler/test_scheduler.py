@@ -121,7 +121,7 @@ class Stage:
         """The running cycle or dispatch of the table ends with this outcome."""
         running = self.scheduler.tables[name].job
         assert running is not None
-        self.scheduler.job_ended(running.job, outcome, 0.0, self.now)
+        self.scheduler.job_ended(running, outcome, 0.0, self.now)
 
     def cycle_ended(self, effect: Effect, **how: object) -> None:
         assert isinstance(effect, CycleJob)

@@ -18,7 +18,6 @@ from compactord.catalog.filesystem import FilesystemCatalog
 from compactord.catalog.open import open_catalog
 from compactord.config.catalog_section import CatalogSection
 from compactord.engine.base import Engine
-from compactord.engine.inline import InlineEngine
 from compactord.errors import EngineUnavailable
 from compactord.model import Subcompaction, TaskOutcome
 from compactord.paimon.table import TableRef
@@ -35,6 +34,7 @@ from compactord.storage.retry import RetryPolicy
 from compactord_demo.writer import create_table
 from tests.builders import FIELDS, FIRST, NOW_MS, VirtualClock, fill_keyed, keyed_table, writer
 from tests.fsspec_files import Exclusive, fsspec_at
+from tests.inline_engine import InlineEngine
 from tests.storages import HookedStorage
 from tests.unit.catalog.rest_server import Asked, FakeServer, FakeTable, serving
 from tests.unit.config.files import load

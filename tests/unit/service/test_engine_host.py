@@ -43,8 +43,6 @@ def lost(number: int) -> TaskFailure:
 class FakeEngine:
     """Does what it is told to: outcomes are what the test puts."""
 
-    start_seconds = 0.0
-
     def __init__(self, capacity: int = 2) -> None:
         self.capacity = capacity
         self.submitted: queue.SimpleQueue[int] = queue.SimpleQueue()

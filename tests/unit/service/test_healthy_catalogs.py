@@ -17,7 +17,6 @@ from compactord.catalog.filesystem import FilesystemCatalog
 from compactord.catalog.open import open_catalog
 from compactord.clock import SystemClock
 from compactord.config.catalog_section import CatalogSection
-from compactord.engine.inline import InlineEngine
 from compactord.errors import AccessDenied, ObjectNotFound, StorageError, TransientStorageError
 from compactord.paimon.snapshot import CommitKind, read_snapshot, snapshot_ids
 from compactord.paimon.table import TableRef
@@ -28,6 +27,7 @@ from compactord.storage.breaker import Breakers
 from compactord.storage.open import STORES
 from tests import builders
 from tests.builders import FIRST
+from tests.inline_engine import InlineEngine
 from tests.storages import Call, HookedStorage, MemoryStorage
 from tests.unit.catalog import metastore
 from tests.unit.catalog.rest_server import FakeServer, FakeTable, serving

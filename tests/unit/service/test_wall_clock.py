@@ -12,7 +12,6 @@ import pytest
 
 from compactord.catalog.filesystem import FilesystemCatalog
 from compactord.config.model import Recovery
-from compactord.engine.inline import InlineEngine
 from compactord.errors import StorageError
 from compactord.maintenance.kind import AnyKind, MaintenanceRecord
 from compactord.maintenance.orphan_sweep import SweepOrphans
@@ -41,6 +40,7 @@ from tests.builders import (
     rows_of,
     writer,
 )
+from tests.inline_engine import InlineEngine
 from tests.storages import Call, HookedStorage, MemoryStorage
 from tests.unit.config.files import load
 from tests.unit.scheduler.test_scheduler import NAME, Stage

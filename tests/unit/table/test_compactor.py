@@ -234,7 +234,7 @@ def test_inputs_that_are_gone_are_blamed_on_writers_only_if_they_were_replaced(
         compact(storage, table, owner=SECOND)
     folder = paths.bucket_folder(table.location, "", dispatched.compaction.bucket.bucket)
     for file in dispatched.compaction.inputs:
-        storage.delete(paths.data_file_path(folder, file))
+        storage.delete(paths.join(folder, file.file_name))
     ended = outcome_of(dispatched)
     assert isinstance(ended.result, TaskFailure)
     assert ended.result.error == "ObjectNotFound"

@@ -12,7 +12,7 @@ from compactord.catalog.access import table_in_folder
 from compactord.errors import CommitError
 from compactord.paimon import paths
 from compactord.paimon.data_file import BucketId
-from compactord.paimon.schema import latest_schema, schema_json
+from compactord.paimon.schema import latest_schema
 from compactord.paimon.snapshot import latest_snapshot_id
 from compactord.paimon.table import TableRef
 from compactord.plan.table import Strategy, TableKind
@@ -24,6 +24,7 @@ from compactord.table.cycle import Cycle, Settled
 from compactord.table.followed import FollowedTable
 from compactord.table.in_flight import Finished, InFlight
 from compactord.table.request import CompactRequest
+from compactord_demo.schema_files import schema_json
 from compactord_demo.writer import WriteOnlyWriter
 from tests.builders import (
     DAY_MS,

@@ -7,7 +7,6 @@ from collections.abc import Callable
 import pytest
 
 from compactord.engine.base import cancelled
-from compactord.engine.inline import InlineEngine
 from compactord.engine.worker import run_subcompaction
 from compactord.errors import EngineUnavailable
 from compactord.ids import owner_of
@@ -15,6 +14,7 @@ from compactord.model import Subcompaction, TaskOutcome
 from compactord.paimon.table import TableRef
 from tests import builders
 from tests.builders import VirtualClock
+from tests.inline_engine import InlineEngine
 from tests.storages import MemoryStorage
 
 LOCATION = "/w/db.db/t"

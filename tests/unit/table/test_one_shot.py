@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 from structlog.testing import capture_logs
 
-from compactord.engine.inline import InlineEngine
 from compactord.errors import (
     AccessDenied,
     CommitUnknown,
@@ -28,6 +27,7 @@ from compactord.state.table_state import data_manifests, load_state
 from compactord.table import report
 from tests import builders
 from tests.builders import FIRST, SECOND
+from tests.inline_engine import InlineEngine
 from tests.storages import Call, Fault, FaultyStorage, HookedStorage, MemoryStorage
 
 LOCATION = "/w/db.db/t"

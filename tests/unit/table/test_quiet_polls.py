@@ -9,8 +9,9 @@ import pytest
 
 from compactord.errors import TableNotFound
 from compactord.paimon import paths
-from compactord.paimon.schema import latest_schema, schema_json
+from compactord.paimon.schema import latest_schema
 from compactord.paimon.table import TableRef
+from compactord_demo.schema_files import schema_json
 from tests.builders import (
     VirtualClock,
     append_table,

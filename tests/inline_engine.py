@@ -14,7 +14,6 @@ class InlineEngine:
     """No threads and no processes: work happens inside `next_outcome`, in order of submission."""
 
     capacity = 1
-    start_seconds = 0.0
 
     def __init__(self, run: Callable[[Subcompaction], TaskOutcome] = run_subcompaction) -> None:
         self._run = run

@@ -6,6 +6,7 @@ object per row; other key types are encoded row by row by `binary_row`. The byte
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
@@ -14,8 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from compactord.paimon.arrow import python_values
-from compactord.paimon.binary_row import encode_row, row_hash
+from compactord.formats.values import scalar_value
+from compactord.paimon.binary_row import encode_row
 from compactord.paimon.types import AtomicType, TypeRoot
 
 _Words: TypeAlias = npt.NDArray[np.uint64]
@@ -38,12 +39,32 @@ _STORAGE = {
 
 def encode_rows(columns: Sequence[pa.Array], types: Sequence[AtomicType]) -> list[bytes]:
     """Every row serialised, as `binary_row.encode_row` does."""
-    values = [python_values(column, type_) for column, type_ in zip(columns, types, strict=True)]
+    values = [
+        [scalar_value(scalar, type_) for scalar in column]
+        for column, type_ in zip(columns, types, strict=True)
+    ]
     return [encode_row(row, types) for row in zip(*values, strict=True)]
 
 
+def row_hash(data: bytes) -> int:
+    """Murmur3 (32 bits, seed 42) of a serialised row's body, signed as in Java."""
+    hashed = 42
+    words = struct.unpack_from(f"<{(len(data) - 4) // 4}I", data, 4)
+    for word in words:
+        word = word * 0xCC9E2D51 & 0xFFFFFFFF
+        word = (word << 15 | word >> 17) & 0xFFFFFFFF
+        hashed ^= word * 0x1B873593 & 0xFFFFFFFF
+        hashed = (hashed << 13 | hashed >> 19) & 0xFFFFFFFF
+        hashed = hashed * 5 + 0xE6546B64 & 0xFFFFFFFF
+    hashed ^= 4 * len(words)
+    hashed = (hashed ^ hashed >> 16) * 0x85EBCA6B & 0xFFFFFFFF
+    hashed = (hashed ^ hashed >> 13) * 0xC2B2AE35 & 0xFFFFFFFF
+    hashed ^= hashed >> 16
+    return hashed - (1 << 32) if hashed >> 31 else hashed
+
+
 def row_hashes(columns: Sequence[pa.Array], types: Sequence[AtomicType]) -> npt.NDArray[np.int32]:
-    """`binary_row.row_hash` of every row. Needs at least one column."""
+    """`row_hash` of every row. Needs at least one column."""
     if not all(type_.root in _STORAGE or type_.root in _BYTES for type_ in types):
         return np.array([row_hash(row) for row in encode_rows(columns, types)], np.int32)
     words, starts = _bodies(columns, types)
