@@ -197,6 +197,8 @@ class FollowedTable:
         wait_ms = self.wait_ms()
         if wait_ms:
             self._clock.sleep(wait_ms / 1000)
+        # What goes is for the options of the newest schema to say.
+        self._checked = None
         self.refresh()
         return self.commit(Removal(lambda state: chosen(self.table, state)), busy=busy)
 
