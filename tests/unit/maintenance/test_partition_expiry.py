@@ -8,20 +8,23 @@ import itertools
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from structlog.testing import capture_logs
 
 from compactord.catalog.access import table_in_folder
 from compactord.clock import WallTime
-from compactord.commit.changes import Conflict
+from compactord.commit.changes import CommitOutcome, Conflict, Replaced
 from compactord.config.choices import MaintenanceRule
 from compactord.errors import CompactordError, StorageError
-from compactord.maintenance.kind import MaintenanceRecord
+from compactord.maintenance.kind import ChosenPartitions, MaintenanceRecord
 from compactord.maintenance.partition_expiry import (
     DuePartitions,
+    ExpiredPartitions,
     ExpirePartitions,
     due_partitions,
+    expire_partitions,
 )
 from compactord.paimon.binary_row import Value, encode_row
 from compactord.paimon.data_file import DataFile, ManifestEntry
@@ -374,6 +377,27 @@ class _Watched(TableCompactor):
     def _cycle(self, *args: object) -> object:  # type: ignore[override]
         self.cycle_began = True
         return super()._cycle(*args)  # type: ignore[arg-type]
+
+
+def test_a_round_ends_once_its_snapshot_was_replaced_or_it_is_to_stop() -> None:
+    storage, table = _table(
+        {**BY_VALUES, "partition.expiration-batch-size": "1"}, OLD, "2023-11-12"
+    )
+    opened, state = open_table(table_in_folder(storage, table), {}), load_state(storage, table)
+    asked: list[ChosenPartitions] = []
+
+    def drop(chosen: ChosenPartitions) -> CommitOutcome:
+        asked.append(chosen)
+        return Replaced(changes=(), dropped=(), why="another came")
+
+    run = partial(expire_partitions, opened, state, drop, now_ms=LATER_MS, zone=UTC)
+    assert run() == ExpiredPartitions(why_not="another came")
+    assert len(asked) == 1
+    assert run(goes_on=lambda: False) == ExpiredPartitions()
+    assert len(asked) == 1
+    with capture_logs() as events:
+        ExpirePartitions(interval_ms=0).ended(run(), 0.1)
+    assert [event["error"] for event in events] == ["another came"]
 
 
 def test_a_snapshot_that_has_to_stand_is_waited_for_between_batches() -> None:
