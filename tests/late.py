@@ -10,6 +10,7 @@ from compactord.clock import Clock
 from compactord.commit.changes import BucketChange, CommitOutcome, LostCommit
 from compactord.commit.committer import Committer, commit_user
 from compactord.commit.publish import StorePublisher
+from compactord.commit.removal import Removal
 from compactord.ids import Owner
 from compactord.paimon.data_file import BucketId
 from compactord.state.follower import Follower
@@ -54,8 +55,9 @@ class Process:
             jitter=random.Random(0),
         )
 
-    def commit(self, change: BucketChange) -> CommitOutcome:
-        outcome, _ = self.committer.commit(self.follower.loaded(), [change], self.table.settings)
+    def commit(self, change: BucketChange | Removal) -> CommitOutcome:
+        changes = change if isinstance(change, Removal) else [change]
+        outcome, _ = self.committer.commit(self.follower.loaded(), changes, self.table.settings)
         return outcome
 
     def merge(self, bucket: int) -> CommitOutcome:

@@ -21,11 +21,15 @@ class TableAccess:
     schema and snapshot are those in the folder of the table or branch, as in Paimon's catalogs that
     know tables by path (catalog/AbstractCatalog.java, `tableSchemaInFileSystem`). A catalog that
     keeps them itself has a class with its own methods.
+
+    `registers_partitions`: the catalog also has entries for the partitions of tables whose options
+    ask for it.
     """
 
     ref: TableRef
     storage: Storage
     publisher: SnapshotPublisher
+    registers_partitions: bool = False
 
     def newest_schema(self, known: TableSchema | None = None) -> TableSchema:
         """The newest schema; `known` was the newest before, None: the table was just opened.

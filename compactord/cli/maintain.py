@@ -17,6 +17,7 @@ from compactord.cli.each_table import Result, joint_code, note_if_left_alone, ov
 from compactord.cli.expire import expiry
 from compactord.cli.maintenance import MaintenanceRun, Work
 from compactord.cli.orphans import sweep
+from compactord.cli.partitions import partition_expiry
 from compactord.cli.running import FAILED, exit_code, say, stop_on_signals
 from compactord.cli.tags import tag_expiry
 from compactord.clock import Clock, SystemClock
@@ -33,6 +34,7 @@ class _Kind(NamedTuple):
 _KINDS: Mapping[str, _Kind] = {
     "tags": _Kind(tag_expiry, "tags expire"),
     "consumers": _Kind(consumer_expiry, "consumers expire"),
+    "partitions": _Kind(partition_expiry, "partitions expire"),
     "snapshots": _Kind(expiry, "snapshots expire"),
     "done": _Kind(marking, "partitions are marked done"),
     "orphans": _Kind(sweep, "left-over files are looked for"),

@@ -1,7 +1,7 @@
-"""One attempt's metadata: everything of a COMPACT snapshot except its publication.
+"""One attempt's metadata: everything of a snapshot except its publication.
 
-Agrees with FileStoreCommitImpl.tryCommitOnce for kind COMPACT (which values are inherited from the
-snapshot before, which are computed).
+Agrees with FileStoreCommitImpl.tryCommitOnce for kinds COMPACT and OVERWRITE (which values are
+inherited from the snapshot before, which are computed).
 """
 
 from __future__ import annotations
@@ -67,6 +67,7 @@ def prepare(
     merge: ManifestMerge | None,
     index: NextIndex,
     stamp: Stamp,
+    kind: CommitKind = CommitKind.COMPACT,
 ) -> tuple[Snapshot, ManifestMerge]:
     """Write manifests and lists on top of `state`; returns the snapshot to publish.
 
@@ -102,7 +103,7 @@ def prepare(
         index_manifest=index.manifest,
         commit_user=stamp.user,
         commit_identifier=stamp.identifier,
-        commit_kind=CommitKind.COMPACT,
+        commit_kind=kind,
         time_ms=stamp.time_ms,
         total_record_count=latest.total_record_count + listed.delta_rows,
         delta_record_count=listed.delta_rows,

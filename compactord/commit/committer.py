@@ -4,7 +4,8 @@ One attempt, in this order (operation/FileStoreCommitImpl.java, for kind COMPACT
 
 1. refresh the state; the snapshot that it builds on must be unchanged,
 2. compare every change with it and drop those whose bucket has changed; check that the files that
-   the others add exist and will be live (`added_files`),
+   the others add exist and will be live (`added_files`). What removes partitions, in a snapshot of
+   kind OVERWRITE, is made of that state instead (`removal`),
 3. write index files with the deletion vectors of the buckets, on top of the newest ones; merge
    manifests (first attempt only; the result is reused while it still fits),
 4. write base list, delta manifests, delta list,
@@ -23,7 +24,6 @@ import contextlib
 import itertools
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import structlog
 
@@ -34,18 +34,15 @@ from compactord.commit.changes import (
     BucketChange,
     CommitOutcome,
     Committed,
-    Conflict,
-    DroppedChange,
     NothingCommitted,
     Replaced,
 )
-from compactord.commit.conflicts import still_valid
-from compactord.commit.index_files import next_index
-from compactord.commit.manifest_merge import ManifestMerge
 from compactord.commit.metadata import MetadataFiles
 from compactord.commit.outcome import Publication
+from compactord.commit.pending import Pending
 from compactord.commit.publish import Delta, SnapshotPublisher
 from compactord.commit.recommit import Recommit
+from compactord.commit.removal import Removal
 from compactord.commit.retries import Retries
 from compactord.errors import (
     CatalogDown,
@@ -74,18 +71,6 @@ def commit_user(owner: Owner, prefix: str | None) -> str:
     """A unique commit user; `prefix` is the table option `commit.user-prefix`."""
     user = owner.unique_name()
     return f"{prefix}_{user}" if prefix else user
-
-
-@dataclass(slots=True)
-class _Pending:
-    """What is still to be published, and what was dropped of it; `merge` is kept if it fits."""
-
-    changes: list[BucketChange]
-    settings: CommitSettings
-    again: Recommit | None
-    merges_only: bool
-    dropped: list[DroppedChange] = field(default_factory=list)
-    merge: ManifestMerge | None = None
 
 
 class Committer:
@@ -121,16 +106,17 @@ class Committer:
     def commit(
         self,
         state: TableState,
-        changes: Sequence[BucketChange],
+        changes: Sequence[BucketChange] | Removal,
         settings: CommitSettings,
         *,
         again: Recommit | None = None,
     ) -> tuple[CommitOutcome, TableState]:
         """Publish the changes that can be published and return the newest state.
 
-        Without `changes`, manifests are merged in a snapshot that changes no file, if the table's
-        options ask for it (FileStoreCommitImpl.compactManifestOnce does it whatever they say). With
-        `again` they are those of another writer's lost snapshot: all are published, or none.
+        Those of a `Removal` are made anew at each attempt. Without `changes`, manifests are merged
+        in a snapshot that changes no file, if the table's options ask for it
+        (FileStoreCommitImpl.compactManifestOnce does it whatever they say). With `again` they are
+        those of another writer's lost snapshot: all are published, or none.
 
         Raises `CommitGaveUp` when retries or time are used up and `StorageError` when metadata
         cannot be written: the table is unchanged, and the caller has to delete the output files of
@@ -144,7 +130,7 @@ class Committer:
         options = settings.options
         identifier = 0 if again else self._next_identifier(options.full_compaction_delta_commits)
         files = self._metadata_files(state, settings)
-        pending = _Pending(list(changes), settings, again, merges_only=not changes)
+        pending = Pending.of(changes, settings, again)
         attempt, reason = 0, ""
         for attempt in (retries := Retries(options, self._clock, self._jitter)):
             try:
@@ -178,18 +164,12 @@ class Committer:
         raise _gave_up(state, attempt, reason)
 
     def _prepared(
-        self, state: TableState, pending: _Pending, files: MetadataFiles, stamp: Stamp
+        self, state: TableState, pending: Pending, files: MetadataFiles, stamp: Stamp
     ) -> Snapshot | None:
         """The next snapshot, with its metadata written; None when there is nothing to publish."""
         again, settings = pending.again, pending.settings
         manifests = self._manifests(state)
-        pending.changes, dropped = self._publishable(
-            state, pending.changes, manifests, settings, again
-        )
-        pending.dropped += dropped
-        index = next_index(self._storage, state, pending.changes, settings.options.vectors, files)
-        pending.changes = index.changes
-        pending.dropped += index.dropped
+        index = pending.index_on(self._storage, state, manifests, files, self._added_files)
         is_due = pending.merges_only and is_merge_due(manifests, settings.options)
         if not (pending.changes or is_due):
             return None
@@ -203,6 +183,7 @@ class Committer:
             merge=pending.merge,
             index=index,
             stamp=stamp,
+            kind=pending.kind,
         )
         if pending.merges_only and not pending.merge.written:
             # The winner of the last attempt has merged them.
@@ -213,7 +194,7 @@ class Committer:
         self,
         state: TableState,
         snapshot: Snapshot,
-        pending: _Pending,
+        pending: Pending,
         attempts: int,
     ) -> tuple[CommitOutcome, TableState]:
         """What became of a snapshot that was published on top of `state`, and the newest state."""
@@ -261,29 +242,6 @@ class Committer:
         if state.snapshot is None:
             return ()
         return data_manifests(self._storage, state.table.location, state.snapshot)
-
-    def _publishable(
-        self,
-        state: TableState,
-        changes: Sequence[BucketChange],
-        manifests: Sequence[ManifestFile],
-        settings: CommitSettings,
-        again: Recommit | None,
-    ) -> tuple[list[BucketChange], list[DroppedChange]]:
-        """Changes that fit the newest state with complete files; the others with the reason."""
-        if again is None:
-            valid, dropped = still_valid(self._storage, state, changes, settings)
-        else:
-            valid, dropped = list(changes), []
-            why = again.objection(state)
-            if why is not None:
-                return [], _all_dropped(changes, Conflict.OTHER, why)
-        valid, lost = self._added_files.passed(
-            state.table.location, valid, manifests, settings.bucket_folder
-        )
-        if again is not None and lost:
-            return [], _all_dropped(changes, lost[0].conflict, lost[0].why)
-        return valid, [*dropped, *lost]
 
     def _metadata_files(self, state: TableState, settings: CommitSettings) -> MetadataFiles:
         options = settings.options
@@ -368,12 +326,6 @@ def _log_retry(attempt: int, why: str) -> None:
         _log.info("commit_retry", attempt=attempt, reason=_LOST_RACE)
     else:
         _log.warning("commit_retry", attempt=attempt, error=why)
-
-
-def _all_dropped(
-    changes: Sequence[BucketChange], conflict: Conflict, why: str
-) -> list[DroppedChange]:
-    return [DroppedChange(change=change, conflict=conflict, why=why) for change in changes]
 
 
 def _gave_up(state: TableState, attempts: int, reason: str) -> CommitGaveUp:

@@ -36,7 +36,11 @@ from compactord.paimon.deletion_vectors import (
     united,
     vector_of,
 )
-from compactord.paimon.manifest.index_manifest import VectorRange, VectorsFile
+from compactord.paimon.manifest.index_manifest import (
+    VectorRange,
+    VectorsFile,
+    read_index_entries,
+)
 from compactord.paimon.options.vectors import VectorOptions
 from compactord.paimon.roaring import numbers_of
 from compactord.paimon.snapshot import still_stands
@@ -130,6 +134,26 @@ def next_index(
     if without or added:
         index.manifest = files.write_index_manifest(manifest, without=without, added=added)
         index.written = [index.manifest, *(each.file_name for each in added)]
+    return index
+
+
+def index_without(
+    storage: Storage, state: TableState, changes: Sequence[BucketChange], files: MetadataFiles
+) -> NextIndex:
+    """Write the index files of `state` without those of the changes' partitions, of any type.
+
+    Raises what reading and writing raise.
+    """
+    manifest = state.snapshot.index_manifest if state.snapshot else None
+    index = NextIndex(manifest, list(changes))
+    partitions = {change.bucket.partition for change in changes}
+    if manifest is None or not partitions:
+        return index
+    entries = read_index_entries(storage, state.table.location, manifest)
+    without = {each.file_name for each in entries if each.bucket.partition in partitions}
+    if without:
+        index.manifest = files.write_index_manifest(manifest, without=without, added=())
+        index.written = [index.manifest]
     return index
 
 

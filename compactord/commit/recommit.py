@@ -14,6 +14,7 @@ from compactord.model import DATA, Output
 from compactord.paimon.data_file import BucketId, EntryKind, ManifestEntry
 from compactord.paimon.snapshot import CommitKind, Snapshot
 from compactord.state.ancestry import Step
+from compactord.state.rewrites import is_our_removal
 from compactord.state.table_state import TableState
 
 # Of every batch job (BatchWriteBuilder.COMMIT_IDENTIFIER).
@@ -174,6 +175,9 @@ def _others(lost: LostChanges) -> str | None:
         if other == user and number is not None and number >= identifier:
             return f"its user has committed identifier {number}, perhaps with the same rows"
     for step in lost.since:
+        if is_our_removal(step.kind, step.commit_user):
+            # It found its files in the snapshot below: rows that come afterwards are to stay.
+            continue
         if step.kind is CommitKind.OVERWRITE:
             return f"snapshot {step.snapshot_id} overwrote data"
         deletes = any(entry.kind is EntryKind.DELETE for entry in step.entries)

@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import tzinfo
 
-import numpy as np
 import structlog
 
 from compactord.clock import WallTime, epoch_ms
@@ -30,11 +29,10 @@ from compactord.maintenance.kind import (
     UnderWay,
 )
 from compactord.maintenance.marks import Marks
+from compactord.maintenance.newest_files import newest_files
 from compactord.paimon import paths
-from compactord.paimon.data_file import BucketId, FileSource
 from compactord.paimon.json_text import parse_json
 from compactord.paimon.partition_time import partition_time_ms
-from compactord.state.live_files import LiveFiles
 from compactord.state.table_state import TableState
 
 _log = structlog.get_logger()
@@ -64,15 +62,6 @@ class DonePartitions:
     more: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Newest:
-    """By local wall clock, -1: none is known. `waits`: readers do not see all rows yet."""
-
-    created_ms: int = -1
-    appended_ms: int = -1
-    waits: bool = False
-
-
 def due_partitions(
     table: TableValues, state: TableState, marks: Marks, *, now_ms: int, zone: tzinfo
 ) -> DonePartitions:
@@ -85,7 +74,7 @@ def due_partitions(
     if options is None or table.ref.branch != paths.MAIN_BRANCH:
         return DonePartitions()
     lookup = table.options.compaction.lookup
-    newest = _newest_files(state.files, waits=lookup is not None and lookup.readers_wait)
+    newest = newest_files(state.files, waits=lookup is not None and lookup.readers_wait)
     for known in (marks.marked_ms, marks.appended_ms):
         for partition in known.keys() - newest.keys():
             del known[partition]
@@ -174,37 +163,6 @@ def _spec(table: TableValues, partition: bytes) -> Mapping[str, str]:
         )
     except FormatError:
         return {}
-
-
-def _newest_files(files: LiveFiles, *, waits: bool) -> dict[bytes, _Newest]:
-    """The newest files of each partition. O(files), on columns.
-
-    With `waits` readers do not see rows on level 0.
-    """
-    base, columns = files.base, files.base.columns
-    created = base.created_ms(np.ones(len(columns.level), np.bool_), np.maximum)
-    appended = base.created_ms(columns.file_source != FileSource.COMPACT, np.maximum)
-    waiting = base.created_ms(columns.level == 0, np.maximum) if waits else {}
-    by_bucket: dict[BucketId, _Newest] = {
-        bucket: _Newest(ms, appended.get(bucket, -1), bucket in waiting)
-        for bucket, ms in created.items()
-    }
-    for bucket in {bucket for layer in files.layers for bucket in layer}:
-        facts = list(files.facts(bucket))
-        by_bucket[bucket] = _Newest(
-            max((ms for ms, *_ in facts), default=-1),
-            max((ms for ms, _, _, source in facts if source != FileSource.COMPACT), default=-1),
-            waits and any(level == 0 for _, level, _, _ in facts),
-        )
-    found: dict[bytes, _Newest] = {}
-    for bucket, newest in by_bucket.items():
-        known = found.get(bucket.partition, _Newest())
-        found[bucket.partition] = _Newest(
-            max(known.created_ms, newest.created_ms),
-            max(known.appended_ms, newest.appended_ms),
-            known.waits or newest.waits,
-        )
-    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

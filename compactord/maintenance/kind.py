@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar
 
 from compactord.clock import Clock, WallTime
+from compactord.commit.changes import CommitOutcome
 from compactord.config.policy import TablePolicy
 from compactord.errors import CompactordError
 from compactord.ids import Owner
@@ -60,9 +61,22 @@ class TableValues(Protocol):
     @property
     def options(self) -> TableOptions: ...
 
+    @property
+    def registers_partitions(self) -> bool:
+        """As `TableAccess` has it."""
+        ...
+
     def bucket_folder(self, bucket: BucketId) -> str: ...
 
     def partition_path(self, partition: bytes) -> str: ...
+
+    def partition_text(self, partition: bytes) -> str:
+        """For people, also of one that cannot be read."""
+        ...
+
+
+# Which partitions of the newest state go.
+ChosenPartitions: TypeAlias = Callable[[TableValues, TableState], Collection[bytes]]
 
 
 class OpenedTable(Protocol):
@@ -97,6 +111,13 @@ class OpenedTable(Protocol):
         """Why no snapshot may expire now, or None."""
         ...
 
+    def drop_partitions(self, chosen: ChosenPartitions) -> CommitOutcome:
+        """Remove partitions in one snapshot; `chosen` is asked anew at each attempt to publish it.
+
+        It waits for what the table's own thread does. Raises as `Committer.commit`.
+        """
+        ...
+
 
 class DueTable(Protocol):
     """What the scheduler tells a kind of a table. Times are steady."""
@@ -105,8 +126,11 @@ class DueTable(Protocol):
     def policy(self) -> TablePolicy: ...
 
     @property
-    def asked_maintenance(self) -> Collection[str]:
-        """The kinds that its options ask for, of those that run only then."""
+    def asked_maintenance(self) -> Mapping[str, int]:
+        """The kinds that its options ask for, of those that run only then.
+
+        By name, with the least time between two rounds that the options ask for, in ms.
+        """
         ...
 
     @property

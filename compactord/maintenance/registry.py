@@ -7,6 +7,7 @@ from compactord.maintenance.consumer_expiry import ExpireConsumers
 from compactord.maintenance.done_partitions import MarkDone
 from compactord.maintenance.kind import AnyKind
 from compactord.maintenance.orphan_sweep import SweepOrphans
+from compactord.maintenance.partition_expiry import ExpirePartitions
 from compactord.maintenance.snapshot_expiry import ExpireSnapshots
 from compactord.maintenance.tag_expiry import ExpireTags
 
@@ -15,6 +16,7 @@ _EXPIRE_INTERVAL_MS = 10_000
 _CONSUMERS_INTERVAL_MS = 600_000
 _TAGS_INTERVAL_MS = 600_000
 _DONE_INTERVAL_MS = 60_000
+_PARTITIONS_INTERVAL_MS = 60_000
 
 
 def maintenance_kinds(recovery: Recovery) -> tuple[AnyKind, ...]:
@@ -25,4 +27,5 @@ def maintenance_kinds(recovery: Recovery) -> tuple[AnyKind, ...]:
         ExpireConsumers(interval_ms=_CONSUMERS_INTERVAL_MS),
         ExpireTags(interval_ms=_TAGS_INTERVAL_MS),
         MarkDone(interval_ms=_DONE_INTERVAL_MS),
+        ExpirePartitions(interval_ms=_PARTITIONS_INTERVAL_MS),
     )

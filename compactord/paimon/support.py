@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from compactord.paimon.casts import why_not_castable
 from compactord.paimon.merge_checks import merge_reasons, rule_reasons
 from compactord.paimon.options.catalogue import belongs_to_a_format, canonical_key, find
-from compactord.paimon.options.maintenance import TAG_PARTITIONS
+from compactord.paimon.options.maintenance import NONE_EXPIRES, TAG_PARTITIONS
 from compactord.paimon.options.rules import value_reasons
 from compactord.paimon.options.table_options import ChangelogProducer, MergeEngine, TableOptions
 from compactord.paimon.schema import CURRENT_VERSION, TableSchema
@@ -132,7 +132,6 @@ REFUSED_WHERE_KEYS_MOVE = (
 # Maintenance that Java's committer does and compactord does not.
 _UNSERVED_MAINTENANCE = {
     "tag.automatic-creation": "no tags are created",
-    "partition.expiration-time": "partitions are not expired",
     "partition.end-input-to-done": "partitions are not marked done at the end of an input",
 }
 # Other options that have no effect on compactord.
@@ -221,6 +220,8 @@ def unserved_maintenance(options: TableOptions) -> tuple[str, ...]:
         found.append(f"option {TAG_PARTITIONS}={options.raw[TAG_PARTITIONS]}: tags are not expired")
     if options.maintenance.mark_done_refusal is not None:
         found.append(f"{options.maintenance.mark_done_refusal}; partitions are not marked done")
+    if options.maintenance.expiry_refusal is not None:
+        found.append(f"{options.maintenance.expiry_refusal}; {NONE_EXPIRES}")
     if options.expire.changelog_decoupled:
         found.append(
             "changelogs are kept longer than snapshots (options changelog.num-retained.* and "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from compactord.config.choices import Mode
@@ -140,9 +140,9 @@ class ScheduledTable:
             self.tell(TableHalted(name=self.name, halt=now))
 
     @property
-    def asked_maintenance(self) -> tuple[str, ...]:
+    def asked_maintenance(self) -> Mapping[str, int]:
         """See `MaintenanceOptions.asked`."""
-        return self.info.maintenance if self.info else ()
+        return self.info.maintenance if self.info else {}
 
     @property
     def last_expired_ms(self) -> int:

@@ -144,9 +144,9 @@ class Ancestry:
     ) -> tuple[Step, ...] | None:
         """What led from the base of `lost` to that of `above`: snapshots that have been replaced.
 
-        They are compactions of compactord's if the manifests are that `above` has and `lost` was
-        not built on; else their deltas are read if all are in `known`, from the same base. None
-        when neither can be told.
+        They are compactions of compactord's, or partitions that it removed, if the manifests are
+        that `above` has and `lost` was not built on; else their deltas are read if all are in
+        `known`, from the same base. None when neither can be told.
         """
         before, after = self.base(lost), self.base(above)
         names = _names(before)
@@ -224,13 +224,13 @@ def late_candidates(snapshots: Sequence[Snapshot]) -> tuple[Snapshot, ...]:
     """Of snapshots in order of id, those that may have been renamed into their place late.
 
     Worth a look are those below one that compactord made, and those whose rows the next one did not
-    count: an append in the place of a compaction. Compactions of ours never replace anything.
+    count: an append in the place of a compaction. Compactions and removals of ours replace nothing.
     """
     candidates = []
     for snapshot, above in itertools.pairwise(snapshots):
         if above.id != snapshot.id + 1:
             continue
-        if snapshot.commit_kind is CommitKind.COMPACT and owner_of(snapshot.commit_user):
+        if snapshot.commit_kind is not CommitKind.APPEND and owner_of(snapshot.commit_user):
             continue
         counted = snapshot.total_record_count + above.delta_record_count
         if _is_ours(above) or above.total_record_count != counted:

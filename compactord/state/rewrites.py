@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 
+from compactord.ids import owner_of
 from compactord.paimon.snapshot import CommitKind, Snapshot
 
 # Operations that delete whatever exists when they are committed.
@@ -109,8 +110,15 @@ class Rewrites:
 
 def may_rewrite(snapshot: Snapshot) -> bool:
     """Whether files that the snapshot deletes are those that its writer had named before."""
+    if is_our_removal(snapshot.commit_kind, snapshot.commit_user):
+        return False
     is_writers = snapshot.commit_kind in (CommitKind.APPEND, CommitKind.OVERWRITE)
     return is_writers and snapshot.operation not in _OVERWRITING
+
+
+def is_our_removal(kind: CommitKind, commit_user: str | None) -> bool:
+    """Whether compactord removed partitions: it adds nothing, and its delta has all that goes."""
+    return kind is CommitKind.OVERWRITE and bool(commit_user and owner_of(commit_user))
 
 
 def _not_after(rewrite: Rewrite, now_ms: int) -> Rewrite:

@@ -35,7 +35,7 @@ from compactord.paimon.table import TableRef
 from compactord.state.index_files import NO_INDEXES, IndexFiles, read_indexes
 from compactord.state.live_files import LiveFiles, UnknownFile
 from compactord.state.load_files import load_live_files, no_files
-from compactord.state.rewrites import Rewrites, may_rewrite
+from compactord.state.rewrites import Rewrites, is_our_removal, may_rewrite
 from compactord.state.waiting_rows import WaitingRows
 from compactord.storage.base import Storage
 
@@ -264,7 +264,10 @@ def _follow(
         if snapshot is None or not still_stands(storage, root, newest):
             return None
         expected = newest.total_record_count + snapshot.delta_record_count
-        if snapshot.commit_kind is CommitKind.OVERWRITE or snapshot.total_record_count != expected:
+        is_whole = snapshot.commit_kind is not CommitKind.OVERWRITE or is_our_removal(
+            snapshot.commit_kind, snapshot.commit_user
+        )
+        if not is_whole or snapshot.total_record_count != expected:
             return None
         manifests = delta_manifests(storage, location, snapshot)
         delta = entries_in(storage, location, manifests)

@@ -1,11 +1,13 @@
 """Compacts one table, for a command or for months: cycles and dispatches.
 
 The daemon's loop never blocks; whatever reads or writes a store is a method here. One thread at a
-time runs `cycle` and `dispatch`; a kind of maintenance may run beside them on `table`.
+time runs `cycle` and `dispatch`; a kind of maintenance may run beside them on `table`. What changes
+what is known of the table takes turns with them.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 
 import structlog
@@ -13,9 +15,10 @@ import structlog
 from compactord import ids
 from compactord.catalog.access import TableAccess
 from compactord.clock import Clock
-from compactord.commit.changes import Committed, NothingCommitted, Replaced
+from compactord.commit.changes import CommitOutcome, Committed, NothingCommitted, Replaced
 from compactord.commit.discard import remove_outputs
 from compactord.errors import CommitUnknown, CompactordError, DataFileMissing, ObjectNotFound
+from compactord.maintenance.kind import ChosenPartitions
 from compactord.maintenance.marks import Marks
 from compactord.maintenance.sightings import Sightings
 from compactord.model import Compaction, MergeCompaction, TaskFailure
@@ -54,6 +57,7 @@ class TableCompactor:
         stop_trigger_fallback: int,
     ) -> None:
         self._storage = access.storage
+        self._turn = threading.Lock()
         self.clock = clock
         self.sightings = Sightings()
         self.marks = Marks()
@@ -109,6 +113,10 @@ class TableCompactor:
         Errors that a user or a store can cause come back in the answer; after them the next cycle
         starts from nothing that was known.
         """
+        with self._turn:
+            return self._cycle(ended, skip)
+
+    def _cycle(self, ended: Sequence[InFlight], skip: Skip) -> Cycle:
         followed = self._followed
         finished = [(each, each.result) for each in ended if isinstance(each.result, Finished)]
         failed = [(each, each.result) for each in ended if isinstance(each.result, TaskFailure)]
@@ -160,6 +168,12 @@ class TableCompactor:
         Raises what cutting into key ranges raises: footers of the inputs are read. Of a live file
         that is gone, `DataFileMissing`.
         """
+        with self._turn:
+            return self._dispatched(bucket, number, free_slots)
+
+    def _dispatched(
+        self, bucket: BucketId, number: int, free_slots: int
+    ) -> InFlight | InputsReplaced | None:
         taken = self._planner.take(bucket)
         if taken is None:
             return None
@@ -214,14 +228,28 @@ class TableCompactor:
         """Why no snapshot may expire now, or None; any thread may ask."""
         return self._followed.why_keep()
 
+    def drop_partitions(self, chosen: ChosenPartitions) -> CommitOutcome:
+        """See `OpenedTable`; the next cycle plans on what is left. Any thread may call it."""
+        with self._turn:
+            try:
+                return self._followed.drop_partitions(chosen, busy=self._planner.busy.keys())
+            except BaseException as error:
+                is_known = isinstance(error, CompactordError) and not isinstance(
+                    error, CommitUnknown
+                )
+                self._start_anew((), forget=not is_known)
+                raise
+
     def reconfigure(self, request: CompactRequest, stop_trigger_fallback: int) -> None:
         """Use other options from the next cycle on."""
-        self._followed.request = request
-        self._planner.reconfigure(stop_trigger_fallback)
+        with self._turn:
+            self._followed.request = request
+            self._planner.reconfigure(stop_trigger_fallback)
 
     def discard(self, ended: Sequence[InFlight]) -> None:
         """Remove the files of compactions that will never be published."""
-        self._planner.release(each.number for each in ended)
+        with self._turn:
+            self._planner.release(each.number for each in ended)
         self._remove_outputs(ended)
 
     def _settle(self, finished: Sequence[tuple[InFlight, Finished]]) -> Settled:

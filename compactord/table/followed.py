@@ -6,7 +6,7 @@ Everything is stored in the table: a process can end at any moment.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import structlog
 
@@ -14,6 +14,7 @@ from compactord.catalog.access import TableAccess
 from compactord.clock import Clock
 from compactord.commit.changes import BucketChange, CommitOutcome, Committed, LostCommit
 from compactord.commit.committer import Committer, commit_user
+from compactord.commit.removal import Removal
 from compactord.errors import CompactordError
 from compactord.formats.registry import FORMATS, Formats
 from compactord.ids import Owner
@@ -159,7 +160,7 @@ class FollowedTable:
             self.refresh()
 
     def commit(
-        self, changes: Sequence[BucketChange], *, busy: Collection[BucketId]
+        self, changes: Sequence[BucketChange] | Removal, *, busy: Collection[BucketId]
     ) -> CommitOutcome:
         """Publish what can be published of the changes in one snapshot.
 
@@ -181,6 +182,25 @@ class FollowedTable:
             self._checked = None
             raise
         return outcome
+
+    def drop_partitions(
+        self,
+        chosen: Callable[[OpenTable, TableState], Collection[bytes]],
+        *,
+        busy: Collection[BucketId],
+    ) -> CommitOutcome:
+        """Remove partitions in one snapshot, which of the newest state are `chosen`.
+
+        By the newest schema. Blocks while nothing may be built on what we published last; `busy`
+        and errors as `commit`.
+        """
+        wait_ms = self.wait_ms()
+        if wait_ms:
+            self._clock.sleep(wait_ms / 1000)
+        # What goes is for the options of the newest schema to say.
+        self._checked = None
+        self.refresh()
+        return self.commit(Removal(lambda state: chosen(self.table, state)), busy=busy)
 
     def merge_manifests(self) -> Committed | None:
         """Merge manifests in a snapshot of their own where the table's options ask for it.

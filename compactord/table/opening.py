@@ -17,6 +17,7 @@ from compactord.paimon import paths
 from compactord.paimon.binary_row import comparable_key, decode_row
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.deletion_vectors import INDEX_TYPE
+from compactord.paimon.options.maintenance import NONE_EXPIRES
 from compactord.paimon.options.table_options import TableOptions, parse_options
 from compactord.paimon.schema import CURRENT_VERSION, SchemaHistory, TableSchema
 from compactord.paimon.support import reasons_in_files, reasons_to_refuse, warnings
@@ -54,6 +55,10 @@ class OpenTable:
     @property
     def ref(self) -> TableRef:
         return self.access.ref
+
+    @property
+    def registers_partitions(self) -> bool:
+        return self.access.registers_partitions
 
     @property
     def commit_settings(self) -> CommitSettings:
@@ -190,12 +195,23 @@ def describe_table(
         if schema.primary_keys
         else None,
         refusals=found.refusals,
-        warnings=(*warnings(schema, options, formats), *found.formats.warnings),
+        warnings=(
+            *warnings(schema, options, formats),
+            *_catalog_warnings(access, options),
+            *found.formats.warnings,
+        ),
         formats=found.formats,
         readable=formats,
         history=SchemaHistory(access.storage, access.ref.root, schema),
         keeps_encoding=(options.files, found.formats) == (own.options.files, own.formats),
     )
+
+
+def _catalog_warnings(access: TableAccess, options: TableOptions) -> Iterator[str]:
+    maintenance = options.maintenance
+    why = maintenance.why_none_expires(registers_partitions=access.registers_partitions)
+    if why is not None and why != maintenance.expiry_refusal:
+        yield f"{why}; {NONE_EXPIRES}"
 
 
 def _of_branch(schema: TableSchema, ref: TableRef) -> TableSchema:

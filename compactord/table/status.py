@@ -66,7 +66,7 @@ class TableInfo:
     warnings: tuple[str, ...] = ()
     rewrite: Rewrite | None = None
     readers_wait: bool = False
-    maintenance: tuple[str, ...] = ()
+    maintenance: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def usual_kind(self) -> WorkKind:

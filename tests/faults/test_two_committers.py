@@ -6,12 +6,20 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from compactord.commit.changes import BucketChange, CommitOutcome, Committed, NothingCommitted
+from compactord.commit.changes import (
+    BucketChange,
+    CommitOutcome,
+    Committed,
+    Conflict,
+    NothingCommitted,
+)
+from compactord.commit.removal import Removal
 from tests.builders import FIRST, SECOND
 from tests.lineage import APPENDED, DYNAMIC, KEYED, Kind, Lineage
 from tests.storages import Call, Schedule, StoppingStorage, all_schedules
+from tests.unit.paimon.table_builder import UNPARTITIONED
 
-Build = Callable[[Lineage], tuple[BucketChange, BucketChange]]
+Build = Callable[[Lineage], tuple[BucketChange | Removal, BucketChange]]
 # From the newest snapshot at the start: which calls of one process race.
 Races = Callable[[int], Callable[[Call], bool]]
 
@@ -83,7 +91,9 @@ def _run_all(
             owner = (FIRST, SECOND)[number]
             storage = StoppingStorage(fork.storage, name, schedule, races(newest))
             committer = fork.committer(owner, storage)
-            outcomes[name], _ = committer.commit(state, [changes[number]], settings)
+            change = changes[number]
+            published = change if isinstance(change, Removal) else [change]
+            outcomes[name], _ = committer.commit(state, published, settings)
 
         schedule.run({"a": lambda: commit("a", 0), "b": lambda: commit("b", 1)})
         current.append((fork, [outcomes["a"], outcomes["b"]]))
@@ -147,6 +157,29 @@ def test_of_changes_that_meet_one_is_published_and_one_dropped(
         assert table.leftovers(loser) == table.leftovers(FIRST, SECOND)
         winners.add(won[0])
     assert winners == {0, 1}
+
+
+def _a_partition_that_goes(table: Lineage) -> tuple[Removal, BucketChange]:
+    removal = Removal(lambda state: [UNPARTITIONED])
+    return removal, table.change(table.append(2), owner=SECOND)
+
+
+@pytest.mark.parametrize("kind", [KEYED, APPENDED])
+def test_a_partition_goes_before_its_compaction_or_after_it(kind: Kind) -> None:
+    committed: set[bool] = set()
+    for table, schedule, outcomes in _run_all(
+        Lineage(**kind), _a_partition_that_goes, _writes_and_hints
+    ):
+        removal, compaction = outcomes
+        assert isinstance(removal, Committed), schedule.trace
+        if isinstance(compaction, NothingCommitted):
+            assert compaction.dropped[0].conflict is Conflict.PARTITION_EXPIRED, schedule.trace
+        assert not table.rows_now(), schedule.trace
+        table.expected.clear()
+        table.check()
+        assert {name[:4] for name in table.leftovers(FIRST, SECOND)} <= {"data"}, schedule.trace
+        committed.add(isinstance(compaction, Committed))
+    assert committed == {True, False}
 
 
 def test_the_schedules_are_all_there_are() -> None:

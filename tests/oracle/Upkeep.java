@@ -66,6 +66,13 @@ public class Upkeep {
         return Rows.MAPPER.writeValueAsString(expired);
     }
 
+    /** The partitions that expire now, as a job with these options has them expire. */
+    public String expirePartitions(String json) throws Exception {
+        FileStoreTable table = Oracle.open(Rows.MAPPER.readTree(json));
+        return Rows.MAPPER.writeValueAsString(
+                table.store().newPartitionExpire("java", table).expire(7L));
+    }
+
     /** Marks a partition done. */
     public void markDone(String json) throws Exception {
         JsonNode args = Rows.MAPPER.readTree(json);

@@ -105,13 +105,14 @@ class HiveCatalog(Catalog):
             raise UnsupportedTable(table.full_name, [str(error)]) from error
         ref = replace(table, location=path, identity=_identity(found))
         # Each table by its own store: the lock is on or off for all (catalog/AbstractCatalog.java).
-        return Publishing(
+        publishing = Publishing(
             storage,
             path,
             lock=self._lock,
             is_guarded=place.is_guarded,
             settle_ms=place.settle_ms,
-        ).access(ref)
+        )
+        return replace(publishing.access(ref), registers_partitions=True)
 
     def guarded(self, breakers: Breakers) -> Sequence[Breaker]:
         """See `Catalog`; without a lock its tables that are known do without the metastore."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from compactord.paimon.options import values as option_values
@@ -14,6 +14,14 @@ TAG_PARTITIONS = "metastore.tag-to-partition"
 _IDLE, _INTERVAL = "partition.idle-time-to-done", "partition.time-interval"
 _ACTION, _MODE = "partition.mark-done-action", "partition.mark-done-action.mode"
 _PATTERN, _FORMATTER = "partition.timestamp-pattern", "partition.timestamp-formatter"
+# Partitions have entries of their own in a catalog that knows them.
+CATALOG_PARTITIONS = "metastore.partitioned-table"
+NONE_EXPIRES = "partitions are not expired"
+EXPIRATION_TIME = "partition.expiration-time"
+_STRATEGY, _MAX_NUM = "partition.expiration-strategy", "partition.expiration-max-num"
+_BATCH_SIZE = "partition.expiration-batch-size"
+_VALUES_TIME, _UPDATE_TIME = "values-time", "update-time"
+_CHECK_INTERVAL_MS, _MOST = 3_600_000, 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,29 +38,64 @@ class MarkDoneOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionExpiryOptions:
+    """Partitions expire `time_ms` after the time that their values stand for (`partition_time`).
+
+    With `by_update` after their newest file was made, whatever their values. A check every
+    `interval_ms` takes `most` of them, `at_once` in a snapshot.
+    """
+
+    time_ms: int
+    by_update: bool = False
+    interval_ms: int = _CHECK_INTERVAL_MS
+    most: int = _MOST
+    at_once: int = _MOST
+    pattern: str | None = None
+    formatter: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MaintenanceOptions:
     """`consumer_time_ms`: consumers that have not moved for longer expire; None: never.
 
-    `mark_done` None: no partition is marked done. `mark_done_refusal` names the option that asks
-    for it in a way that is not served; None: there is none. `expires_tags`: tags expire whose files
-    say when. `tags_succeed`: each has a file beside it that says that it was made.
+    `mark_done` and `expire_partitions` None: no partition is marked done, or expires; the refusals
+    name the option that asks for it in a way that is not served. `in_catalog`: writers register
+    partitions in a catalog that can. `expires_tags`: tags expire whose files say when.
+    `tags_succeed`: each has a file beside it that says that it was made.
     """
 
     consumer_time_ms: int | None = None
     mark_done: MarkDoneOptions | None = None
     mark_done_refusal: str | None = None
+    expire_partitions: PartitionExpiryOptions | None = None
+    expiry_refusal: str | None = None
+    in_catalog: bool = False
     expires_tags: bool = False
     tags_succeed: bool = False
 
     @property
-    def asked(self) -> tuple[str, ...]:
-        """The kinds of maintenance that run only where options ask for them."""
+    def asked(self) -> Mapping[str, int]:
+        """The kinds of maintenance that run only where options ask for them.
+
+        By name, with the time between two rounds that the options ask for, in ms, 0: none.
+        """
+        expiry = self.expire_partitions
         found = {
-            "tags": self.expires_tags,
-            "consumers": self.consumer_time_ms is not None,
-            "done": self.mark_done is not None,
+            "tags": 0 if self.expires_tags else None,
+            "consumers": None if self.consumer_time_ms is None else 0,
+            "done": None if self.mark_done is None else 0,
+            "partitions": None if expiry is None else expiry.interval_ms,
         }
-        return tuple(name for name, is_asked in found.items() if is_asked)
+        return {name: interval_ms for name, interval_ms in found.items() if interval_ms is not None}
+
+    def why_none_expires(self, *, registers_partitions: bool) -> str | None:
+        """Why partitions that are to expire do not; None: they do, or are not to.
+
+        `registers_partitions`: the catalog has entries for them where the option asks for it.
+        """
+        if self.expire_partitions is not None and self.in_catalog and registers_partitions:
+            return f"option {CATALOG_PARTITIONS}=true: the catalog would keep what has expired"
+        return self.expiry_refusal
 
 
 def maintenance_options(texts: OptionTexts, *, has_partitions: bool) -> MaintenanceOptions:
@@ -60,28 +103,70 @@ def maintenance_options(texts: OptionTexts, *, has_partitions: bool) -> Maintena
 
     Not so of marks: they are Flink's, which alone reads their options.
     """
-    mark_done: MarkDoneOptions | None = None
-    refusal = None
-    if has_partitions and texts.text(_IDLE) is not None:
-        refusal = next(_refusals(texts), None)
-        if refusal is None:
-            mark_done = MarkDoneOptions(
-                idle_ms=option_values.duration_ms(_text(texts, _IDLE)),
-                interval_ms=option_values.duration_ms(_text(texts, _INTERVAL)),
-                pattern=texts.merged.get(_PATTERN),
-                formatter=texts.merged.get(_FORMATTER),
-            )
+    mark_done, mark_done_refusal = _mark_done(texts) if has_partitions else (None, None)
+    expiry, expiry_refusal = _partition_expiry(texts) if has_partitions else (None, None)
     return MaintenanceOptions(
         consumer_time_ms=texts.maybe("consumer.expiration-time", option_values.duration_ms),
         expires_tags=texts.read("tag.time-expire-enabled", option_values.boolean, True)
         and not texts.merged.get(TAG_PARTITIONS),
         tags_succeed=texts.read("tag.create-success-file", option_values.boolean, False),
         mark_done=mark_done,
-        mark_done_refusal=refusal,
+        mark_done_refusal=mark_done_refusal,
+        expire_partitions=expiry,
+        expiry_refusal=expiry_refusal,
+        in_catalog=texts.read(CATALOG_PARTITIONS, option_values.boolean, False),
     )
 
 
-def _refusals(texts: OptionTexts) -> Iterator[str]:
+def _mark_done(texts: OptionTexts) -> tuple[MarkDoneOptions | None, str | None]:
+    if texts.text(_IDLE) is None:
+        return None, None
+    refusal = next(_mark_refusals(texts), None)
+    if refusal is not None:
+        return None, refusal
+    options = MarkDoneOptions(
+        idle_ms=option_values.duration_ms(_text(texts, _IDLE)),
+        interval_ms=option_values.duration_ms(_text(texts, _INTERVAL)),
+        pattern=texts.merged.get(_PATTERN),
+        formatter=texts.merged.get(_FORMATTER),
+    )
+    return options, None
+
+
+def _partition_expiry(texts: OptionTexts) -> tuple[PartitionExpiryOptions | None, str | None]:
+    """As operation/NormalPartitionExpire.java reads them; a batch without a size is all."""
+    time_ms = texts.maybe(EXPIRATION_TIME, option_values.duration_ms)
+    if time_ms is None:
+        return None, None
+    most = texts.read(_MAX_NUM, option_values.integer, _MOST)
+    at_once = texts.read(_BATCH_SIZE, option_values.integer, most)
+    interval_ms = texts.read(
+        "partition.expiration-check-interval", option_values.duration_ms, _CHECK_INTERVAL_MS
+    )
+    strategy = texts.merged.get(_STRATEGY, _VALUES_TIME)
+    refusal = None
+    if strategy not in (_VALUES_TIME, _UPDATE_TIME):
+        served = f"{_VALUES_TIME} and {_UPDATE_TIME}"
+        refusal = f"option {_STRATEGY}={strategy}: only {served} are served"
+    elif strategy == _VALUES_TIME:
+        refusal = _formatter_refusal(texts)
+    if most < 1:
+        refusal = refusal or f"option {_MAX_NUM}={most}: no partition could expire"
+    if refusal is not None:
+        return None, refusal
+    options = PartitionExpiryOptions(
+        time_ms=time_ms,
+        by_update=strategy == _UPDATE_TIME,
+        interval_ms=interval_ms,
+        most=most,
+        at_once=at_once if at_once > 0 else most,
+        pattern=texts.merged.get(_PATTERN),
+        formatter=texts.merged.get(_FORMATTER),
+    )
+    return options, None
+
+
+def _mark_refusals(texts: OptionTexts) -> Iterator[str]:
     if texts.text(_INTERVAL) is None:
         yield f"option {_IDLE}={_text(texts, _IDLE)} without {_INTERVAL}"
         return
@@ -97,10 +182,17 @@ def _refusals(texts: OptionTexts) -> Iterator[str]:
     mode = texts.merged.get(_MODE, "process-time")
     if mode.strip().lower() != "process-time":
         yield f"option {_MODE}={mode}: only process-time is served"
+    refusal = _formatter_refusal(texts)
+    if refusal is not None:
+        yield refusal
+
+
+def _formatter_refusal(texts: OptionTexts) -> str | None:
     formatter = texts.merged.get(_FORMATTER)
     trouble = None if formatter is None else formatter_trouble(formatter)
-    if trouble is not None:
-        yield f"option {_FORMATTER}={formatter}: {trouble} is not understood"
+    if trouble is None:
+        return None
+    return f"option {_FORMATTER}={formatter}: {trouble} is not understood"
 
 
 def _text(texts: OptionTexts, key: str) -> str:

@@ -29,7 +29,7 @@ from compactord.cli.command import _parser
 from compactord.cli.compact import compact
 from compactord.cli.loading import check_online, load_usable, refuse_literal_secrets
 from compactord.clock import SystemClock
-from compactord.commit.changes import BucketChange
+from compactord.commit.changes import BucketChange, Committed
 from compactord.config.load import config_of_warehouse
 from compactord.config.show import show_text
 from compactord.errors import (
@@ -44,11 +44,13 @@ from compactord.errors import (
     TableNotFound,
     UnsupportedTable,
 )
-from compactord.paimon.data_file import EMPTY_STATS, BucketId, DataFile
+from compactord.paimon.data_file import EMPTY_ROW, EMPTY_STATS, BucketId, DataFile
 from compactord.paimon.snapshot import snapshot_json
 from compactord.paimon.table import TableRef
 from compactord.state.follower import Follower
 from compactord.storage.local import LocalStorage
+from compactord.table.followed import FollowedTable
+from compactord.table.request import CompactRequest
 from compactord_demo.writer import create_table
 from tests import builders
 from tests.builders import FIRST
@@ -145,6 +147,27 @@ def test_a_table_is_compacted_with_what_the_server_wants_to_know(
     assert builders.leftovers(_STORAGE, lake.ref(), [FIRST]) == set()
     (commit,) = (one for one in server.asked if one.method == "POST")
     assert set(commit.body) == {"tableId", "baseSnapshotUuid", "snapshot", "statistics"}
+
+
+def test_the_server_is_told_what_partitions_that_are_removed_had(
+    lake: Lake, server: FakeServer
+) -> None:
+    catalog = _catalog(server)
+    followed = FollowedTable(
+        catalog.open(catalog.find_table(_NAME)),
+        CompactRequest(),
+        clock=builders.VirtualClock(),
+        owner=FIRST,
+    )
+    followed.refresh()
+    files = followed.state.files
+    done = followed.drop_partitions(lambda table, state: [EMPTY_ROW], busy=())
+    assert isinstance(done, Committed)
+    assert not builders.read_keyed(_STORAGE, lake.ref())
+    lake.check_sums()
+    (sums,) = server.sums.values()
+    assert (sums["recordCount"], sums["fileSizeInBytes"]) == (-files.row_count, -files.size_bytes)
+    assert builders.leftovers(_STORAGE, lake.ref(), [FIRST]) == set()
 
 
 def test_the_servers_options_go_below_and_above_those_of_the_client(

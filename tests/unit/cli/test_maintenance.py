@@ -251,19 +251,65 @@ def test_consumers_expire_by_the_table_s_option_unless_a_rule_keeps_them(
     assert "d.u: no consumer expired, because consumer.expiration-time is not set\n" in text
 
 
-def test_partitions_are_marked_as_the_table_and_the_rules_say(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def _years(tmp_path: Path, **options: str) -> TableRef:
+    """Table d.t, whose partitions are the years 2022, 2023 and 2998."""
     ref = TableRef(database="d", name="t", location=f"{tmp_path}/wh/d.db/t")
-    asks = {"partition.idle-time-to-done": "1 h", "partition.time-interval": "1 d"}
-    # The value is a year.
-    asks |= {"partition.timestamp-pattern": "$v-01-01", "bucket": "1", "write-only": "true"}
+    asks = {"partition.timestamp-pattern": "$v-01-01", "bucket": "1", "write-only": "true"}
+    asks |= {key.replace("__", "-").replace("_", "."): text for key, text in options.items()}
     keys = {"primary_keys": ["k", "v"], "partition_keys": ["v"]}
     fields = [builders.FIELDS[0], replace(builders.FIELDS[1], type=builders.FIELDS[0].type)]
     create_table(LOCAL, ref, fields, options=asks, **keys)
-    rows = builders.rows_of([(1, 2023), (1, 2998), (2, 2023)])
+    rows = builders.rows_of([(1, 2023), (1, 2998), (2, 2023), (1, 2022)])
     nullable = [pa.field(name, pa.int64(), nullable=False) for name in ("k", "v")]
     builders.writer(LOCAL, ref).write(rows.cast(pa.schema(nullable)))
+    return ref
+
+
+def test_partitions_expire_as_the_table_and_the_rules_say(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asks = {"partition_expiration__time": "1 d", "partition_expiration__max__num": "1"}
+    ref = _years(tmp_path, **asks)
+    config = configuration(
+        tmp_path,
+        """\
+        catalogs: {lake: {warehouse: WH}}
+        rules:
+        - {match: {catalog: lake}, set: {expire_partitions: off}}
+        """,
+    )
+    only = ("--only", "partitions")
+    text = said(capsys, "maintain", "--config", config, *only)
+    assert "d.t: no partition expired\n  because rules.0.set.expire_partitions" in text
+    place = ("maintain", "--warehouse", f"{tmp_path}/wh", *only)
+    before = digest(tmp_path)
+    text = said(capsys, *place, "--dry-run")
+    assert text.startswith(
+        "d.t: would expire 1 partition: 1 data file, 1 row\n  v=2022\n  1 partition more"
+    )
+    assert digest(tmp_path) == before
+    (found,) = answered(capsys, *place)["tables"]
+    counts = {"partitions": ["v=2022"], "files": 1, "rows": 1, "left": 1, "why_not": None}
+    assert found["kinds"]["partitions"] == counts
+    assert snapshot_ids(LOCAL, ref.location) == (1, 2)
+    assert "d.t: expired 1 partition: 1 data file, 2 rows\n  v=2023\n" in said(capsys, *place)
+    assert said(capsys, *place).startswith("d.t: no partition expired\n")
+    assert snapshot_ids(LOCAL, ref.location) == (1, 2, 3)
+    builders.set_options(LOCAL, ref, {"partition.expiration-strategy": "mine"})
+    text = said(capsys, *place)
+    assert "because option partition.expiration-strategy=mine: only values-time and" in text
+    # What has gone goes with its snapshots.
+    builders.set_options(LOCAL, ref, {"snapshot.num-retained.min": "1"})
+    expire = ("expire", "--warehouse", f"{tmp_path}/wh", "--table", "d.t")
+    builders.set_options(LOCAL, ref, {"snapshot.time-retained": "1 ms"})
+    assert "expired 2 snapshots (1..2): 2 data files" in said(capsys, *expire)
+
+
+def test_partitions_are_marked_as_the_table_and_the_rules_say(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asks = {"partition_idle__time__to__done": "1 h", "partition_time__interval": "1 d"}
+    ref = _years(tmp_path, **asks)
     config = configuration(
         tmp_path,
         """\
@@ -278,11 +324,11 @@ def test_partitions_are_marked_as_the_table_and_the_rules_say(
     assert "d.t: no partition marked done, because rules.0.set.mark_done" in text
     place = ("maintain", "--warehouse", f"{tmp_path}/wh", *only)
     assert said(capsys, *place, "--dry-run").startswith(
-        "d.t: would be marked done: 1 partition\n  v=2023\n"
+        "d.t: would be marked done: 2 partitions\n  v=2022\n  v=2023\n"
     )
     assert not mark.exists()
     (found,) = answered(capsys, *place)["tables"]
-    assert found["kinds"]["done"] == {"partitions": ["v=2023"], "why_not": None}
+    assert found["kinds"]["done"] == {"partitions": ["v=2022", "v=2023"], "why_not": None}
     assert json.loads(mark.read_text()).keys() == {"creationTime", "modificationTime"}
     assert "d.t: no partition marked done\n" in said(capsys, *place)
     builders.set_options(LOCAL, ref, {"partition.mark-done-action": "custom"})

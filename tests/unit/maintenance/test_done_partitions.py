@@ -8,7 +8,6 @@ import itertools
 import json
 from collections.abc import Callable, Mapping
 
-import pyarrow as pa
 import pytest
 from structlog.testing import capture_logs
 
@@ -20,20 +19,18 @@ from compactord.maintenance.done_partitions import MarkDone, due_partitions, mar
 from compactord.maintenance.kind import MaintenanceRecord
 from compactord.maintenance.marks import Marks
 from compactord.paimon.table import TableRef
-from compactord.paimon.types import AtomicType, DataField, TypeRoot
 from compactord.plan.table import Strategy
 from compactord.state.table_state import load_state
 from compactord.storage.base import Storage
 from compactord.table.compactor import TableCompactor
 from compactord.table.opening import open_table
-from compactord_demo.writer import WriteOnlyWriter, create_table
-from tests.builders import FIELDS, NOW_MS, WRITER, VirtualClock, compact, make_branch, rows_of
+from tests.builders import NOW_MS, compact, make_branch
 from tests.simulation.world import policy
 from tests.storages import Call, Fault, FaultyStorage, MemoryStorage, RecordingStorage
+from tests.unit.maintenance.days import HOME, table_of_days, write_days
 from tests.unit.maintenance.expiring import FAULTS
 from tests.unit.table.compacting import compactor_of
 
-HOME = "/wh/db.db/t"
 HOUR_MS = 3_600_000
 # `NOW_MS` is 2023-11-14 22:13:20 UTC.
 OLD, TODAY = "2023-11-13", "2023-11-14"
@@ -41,31 +38,13 @@ OLD, TODAY = "2023-11-13", "2023-11-14"
 LATER_MS = 4_000_000_000_000
 END_OF_TODAY_MS = NOW_MS + 6_400_000
 ASKS = {"partition.idle-time-to-done": "1 h", "partition.time-interval": "1 d"}
-_TEXT = AtomicType(root=TypeRoot.VARCHAR, precision=2**31 - 1, nullable=False)
-DT = DataField(id=2, name="dt", type=_TEXT)
 UTC = datetime.timezone.utc
 
 
 def _table(options: Mapping[str, str] = ASKS, *days: str) -> tuple[MemoryStorage, TableRef]:
-    storage = MemoryStorage()
-    table = TableRef(database="db", name="t", location=HOME)
-    create_table(
-        storage,
-        table,
-        [*FIELDS, DT],
-        primary_keys=["dt", "k"],
-        partition_keys=["dt"],
-        options={"bucket": "1", "write-only": "true", **options},
-    )
-    _write(storage, table, NOW_MS, *(days or (OLD, TODAY, "never")))
+    storage, table = table_of_days(options)
+    write_days(storage, table, NOW_MS, *(days or (OLD, TODAY, "never")))
     return storage, table
-
-
-def _write(storage: Storage, table: TableRef, now_ms: int, *days: str) -> None:
-    rows = rows_of([(number, 1) for number in range(len(days))])
-    field = pa.field("dt", pa.string(), nullable=False)
-    writer = WriteOnlyWriter(storage, table, owner=WRITER, clock=VirtualClock(now_ms))
-    writer.write(rows.append_column(field, pa.array(days)))
 
 
 def _mark(
@@ -128,7 +107,7 @@ def test_rows_that_come_later_have_it_marked_again_and_its_first_mark_stays() ->
     marks = Marks()
     assert _mark(storage, table, first_ms, marks) == {f"dt={OLD}": (first_ms, first_ms)}
     late_ms = first_ms + 5 * HOUR_MS
-    _write(storage, table, late_ms, OLD)
+    write_days(storage, table, late_ms, OLD)
     assert not _mark(storage, table, late_ms + HOUR_MS)
     again_ms = late_ms + HOUR_MS + 1
     copy = storage.copy()
@@ -142,7 +121,7 @@ def test_rows_that_come_later_have_it_marked_again_and_its_first_mark_stays() ->
 
 def test_a_compaction_does_not_have_it_marked_again() -> None:
     storage, table = _table(ASKS, OLD)
-    _write(storage, table, NOW_MS, OLD)
+    write_days(storage, table, NOW_MS, OLD)
     assert _mark(storage, table, NOW_MS + 2 * HOUR_MS)
     compact(storage, table, strategy=Strategy.FULL)
     assert not _mark(storage, table, LATER_MS)
@@ -213,7 +192,7 @@ def test_a_round_goes_by_the_newest_state_and_is_due_where_options_ask() -> None
     compactor.clock.sleep(2 * HOUR_MS // 1000)
     kind = MarkDone(interval_ms=1_000)
     # Rows that have come since the table was read last.
-    _write(storage, table, compactor.clock.now_ms(), OLD)
+    write_days(storage, table, compactor.clock.now_ms(), OLD)
     assert not kind.run(compactor, None).due
     compactor.clock.sleep(HOUR_MS // 1000 + 1)
     done = kind.run(compactor, None)
@@ -233,5 +212,5 @@ class _Due:
     held_until_ms = 0
 
     def __init__(self, asked: tuple[str, ...], rule: MaintenanceRule) -> None:
-        self.asked_maintenance = asked
+        self.asked_maintenance = dict.fromkeys(asked, 0)
         self.policy = policy(mark_done=rule)

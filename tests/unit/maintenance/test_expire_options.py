@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from compactord.errors import FormatError, UsageError
+from compactord.paimon.options.maintenance import PartitionExpiryOptions
 from compactord.paimon.options.table_options import ExpireOptions, TableOptions, parse_options
 from compactord.paimon.schema import latest_schema
 from compactord.paimon.snapshot import read_consumers
@@ -80,7 +81,6 @@ def test_a_text_that_is_no_number_is_named() -> None:
     ("key", "text", "what"),
     [
         ("tag.automatic-creation", "process-time", "no tags are created"),
-        ("partition.expiration-time", "7 d", "partitions are not expired"),
         (
             "partition.end-input-to-done",
             "true",
@@ -125,6 +125,66 @@ def test_marks_that_are_not_served_are_named_and_the_table_is_not_refused(
     assert not any("unknown" in warning for warning in warnings(schema, options, ()))
     without = replace(schema, partition_keys=())
     assert "done" not in parse_options(without).maintenance.asked
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({}, None),
+        ({"partition.expiration-strategy": "update-time"}, None),
+        ({"partition.expiration-strategy": "mine"}, "only values-time and update-time are served"),
+        ({"partition.timestamp-formatter": "dd MMM yyyy"}, "MMM is not understood"),
+        (
+            {
+                "partition.timestamp-formatter": "dd MMM yyyy",
+                "partition.expiration-strategy": "update-time",
+            },
+            None,
+        ),
+        ({"partition.expiration-max-num": "0"}, "no partition could expire"),
+    ],
+)
+def test_an_expiry_of_partitions_that_is_not_served_is_named(
+    changed: Mapping[str, str], said: str | None
+) -> None:
+    texts = {"partition.expiration-time": "7 d", **changed}
+    schema = replace(latest_schema(Lineage().storage, HOME), options=texts, partition_keys=("k",))
+    options = parse_options(schema)
+    assert not options.unreadable
+    found = unserved_maintenance(options)
+    assert [said in each for each in found] == ([] if said is None else [True])
+    assert ("partitions" in options.maintenance.asked) is (said is None)
+    without = parse_options(replace(schema, partition_keys=())).maintenance
+    assert "partitions" not in without.asked
+    assert without.expiry_refusal is None
+
+
+def test_what_the_options_say_of_an_expiry_of_partitions() -> None:
+    schema = replace(latest_schema(Lineage().storage, HOME), partition_keys=("k",))
+    given = {
+        "expiration-time": "7 d",
+        "expiration-check-interval": "5 min",
+        "expiration-max-num": "10",
+        "expiration-batch-size": "3",
+        "timestamp-pattern": "$k",
+    }
+    expected = PartitionExpiryOptions(
+        time_ms=7 * 86_400_000, interval_ms=300_000, most=10, at_once=3, pattern="$k"
+    )
+    for dropped, changed in (
+        (None, {}),
+        ("expiration-check-interval", {"interval_ms": 3_600_000}),
+        ("expiration-max-num", {"most": 100}),
+        ("expiration-batch-size", {"at_once": 10}),
+    ):
+        texts = {f"partition.{key}": text for key, text in given.items() if key != dropped}
+        options = parse_options(replace(schema, options=texts)).maintenance
+        assert options.expire_partitions == replace(expected, **changed)
+    assert options.asked["partitions"] == 300_000
+    broken = {f"partition.{key}": "soon" for key in given if key.startswith("expiration")}
+    assert len(parse_options(replace(schema, options=broken)).unreadable) == 1
+    broken["partition.expiration-time"] = "7 d"
+    assert len(parse_options(replace(schema, options=broken)).unreadable) == 3
 
 
 def test_tags_that_are_partitions_of_a_catalog_do_not_expire() -> None:

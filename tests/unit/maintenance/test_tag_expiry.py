@@ -291,7 +291,7 @@ class _Due:
     held_until_ms = 0
 
     def __init__(self, asked: tuple[str, ...], rule: MaintenanceRule) -> None:
-        self.asked_maintenance = asked
+        self.asked_maintenance = dict.fromkeys(asked, 0)
         self.policy = policy(expire_tags=rule)
 
 

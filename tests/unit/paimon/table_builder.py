@@ -12,13 +12,18 @@ import pyarrow as pa
 from compactord.errors import ObjectNotFound
 from compactord.paimon import paths
 from compactord.paimon.avro.codecs import codec_of
+from compactord.paimon.avro.container import ContainerWriter
 from compactord.paimon.data_file import EMPTY_ROW, EMPTY_STATS, DataFile, EntryKind, ManifestEntry
+from compactord.paimon.manifest.entries import encode_entry
+from compactord.paimon.manifest.foreign import CarriedColumns
 from compactord.paimon.manifest.manifest_files import (
     ManifestFile,
+    describe_entries,
     encode_manifest_list,
     read_entries,
     roll_entries,
 )
+from compactord.paimon.manifest.schemas import MANIFEST
 from compactord.paimon.snapshot import CommitKind, Snapshot, snapshot_json
 from compactord.paimon.table import TableRef
 from compactord.paimon.types import DataType
@@ -245,3 +250,19 @@ class History:
     def _name(self, kind: str) -> str:
         self.written += 1
         return f"{kind}-00000000-0000-4000-8000-000000000000-{self.written}"
+
+
+@dataclass
+class SoundStatistics(History):
+    """Its manifests have the statistics of a `sound` partition, whichever their entries have."""
+
+    sound: bytes = UNPARTITIONED
+
+    def write_manifests(self, entries: Sequence[ManifestEntry]) -> tuple[ManifestFile, ...]:
+        writer, name = ContainerWriter(MANIFEST, CODEC), self._name("manifest")
+        for each in entries:
+            writer.append(encode_entry(each, CarriedColumns()))
+        data = writer.finish()
+        self.storage.write_new(paths.manifest_path(self.table.location, name), data)
+        sound = [replace(each, partition=self.sound) for each in entries]
+        return (describe_entries(name, len(data), sound, self.partition_types),)

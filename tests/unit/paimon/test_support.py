@@ -410,7 +410,6 @@ def test_live_files_must_have_the_same_primary_key() -> None:
     ("options", "warning"),
     [
         ({"tag.automatic-creation": "process-time"}, "no tags are created"),
-        ({"partition.expiration-time": "7 d"}, "partitions are not expired"),
         ({"commit.strict-mode.last-safe-snapshot": "3"}, "fail after a compaction"),
         ({"compaction.skip-expired-partitions": "true"}, "compacted like others"),
         ({"pk-btree.index.columns": "c1"}, "queries are slower until Java"),

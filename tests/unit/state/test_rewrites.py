@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from compactord.commit.committer import commit_user
 from compactord.paimon import paths
 from compactord.paimon.snapshot import CommitKind
 from compactord.state.rewrites import Rewrite, Rewrites
@@ -14,6 +15,7 @@ from compactord.state.table_state import (
     refresh_state,
     with_rewrites,
 )
+from tests.builders import FIRST
 from tests.unit.state.table_by_day import MINUTE, NOW_MS, TableByDay, day
 
 
@@ -49,26 +51,28 @@ def days_of(state: TableState) -> dict[int, int]:
 
 @pytest.mark.parametrize("follows", [True, False], ids=["followed", "looked back"])
 @pytest.mark.parametrize(
-    ("kind", "operation", "is_rewrite"),
+    ("kind", "operation", "user", "is_rewrite"),
     [
-        (CommitKind.OVERWRITE, "DELETE", True),
-        (CommitKind.OVERWRITE, "UPDATE", True),
-        (CommitKind.OVERWRITE, "MERGE", True),
+        (CommitKind.OVERWRITE, "DELETE", "u", True),
+        (CommitKind.OVERWRITE, "UPDATE", "u", True),
+        (CommitKind.OVERWRITE, "MERGE", "u", True),
         # An older Java, or Flink's INSERT OVERWRITE: nothing tells which.
-        (CommitKind.OVERWRITE, None, True),
-        (CommitKind.OVERWRITE, "of a later release", True),
-        (CommitKind.OVERWRITE, "OVERWRITE", False),
-        (CommitKind.OVERWRITE, "TRUNCATE", False),
-        (CommitKind.COMPACT, None, False),
+        (CommitKind.OVERWRITE, None, "u", True),
+        (CommitKind.OVERWRITE, "of a later release", "u", True),
+        (CommitKind.OVERWRITE, "OVERWRITE", "u", False),
+        (CommitKind.OVERWRITE, "TRUNCATE", "u", False),
+        # Partitions that we removed.
+        (CommitKind.OVERWRITE, None, commit_user(FIRST, "p"), False),
+        (CommitKind.COMPACT, None, "u", False),
     ],
 )
 def test_what_replaces_files_by_name_is_a_rewrite(
-    kind: CommitKind, operation: str | None, is_rewrite: bool, follows: bool
+    kind: CommitKind, operation: str | None, user: str, is_rewrite: bool, follows: bool
 ) -> None:
     table = Days()
     before = table.state(since=30)
     assert rewrites_of(before).newest is None
-    snapshot = table.rewrite(0, 2, ago=5, kind=kind, operation=operation)
+    snapshot = table.rewrite(0, 2, ago=5, kind=kind, operation=operation, user=user)
     table.append(ago=1)
     state = table.followed(before) if follows else table.state(since=30)
     rewrite = Rewrite(

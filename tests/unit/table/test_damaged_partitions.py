@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 import pytest
 
 from compactord.catalog.access import table_in_folder
-from compactord.paimon import paths
-from compactord.paimon.avro.container import ContainerWriter
 from compactord.paimon.binary_row import encode_row
-from compactord.paimon.data_file import BucketId, ManifestEntry
-from compactord.paimon.manifest.entries import encode_entry
-from compactord.paimon.manifest.foreign import CarriedColumns
-from compactord.paimon.manifest.manifest_files import ManifestFile, describe_entries, read_entries
-from compactord.paimon.manifest.schemas import MANIFEST
+from compactord.paimon.data_file import BucketId
+from compactord.paimon.manifest.manifest_files import read_entries
 from compactord.paimon.snapshot import CommitKind
 from compactord.paimon.table import TableRef
 from compactord.paimon.types import AtomicType, DataField, TypeRoot
@@ -27,24 +22,16 @@ from compactord.table.opening import open_table
 from compactord_demo.writer import create_table
 from tests import builders
 from tests.storages import Call, HookedStorage, MemoryStorage
-from tests.unit.paimon.table_builder import CODEC, History, deleted
+from tests.unit.paimon.table_builder import SoundStatistics, deleted
 from tests.unit.table.compacting import Driver, compactor_of
 
 JUNK = b"\0\0\0\1junk"
 PARTITION = DataField(id=2, name="p", type=AtomicType(root=TypeRoot.BIGINT, nullable=False))
 
 
-class _History(History):
-    """Its manifests have the statistics of sound partitions."""
-
-    def write_manifests(self, entries: Sequence[ManifestEntry]) -> tuple[ManifestFile, ...]:
-        writer, name = ContainerWriter(MANIFEST, CODEC), self._name("manifest")
-        for each in entries:
-            writer.append(encode_entry(each, CarriedColumns()))
-        data = writer.finish()
-        self.storage.write_new(paths.manifest_path(self.table.location, name), data)
-        sound = [replace(each, partition=encode_row([1], [PARTITION.type])) for each in entries]
-        return (describe_entries(name, len(data), sound, [PARTITION.type]),)
+_history = partial(
+    SoundStatistics, sound=encode_row([1], [PARTITION.type]), partition_types=[PARTITION.type]
+)
 
 
 def _write(storage: MemoryStorage, table: TableRef, *, commits: int) -> None:
@@ -78,7 +65,7 @@ def _damaged(**options: str) -> tuple[MemoryStorage, TableRef]:
     storage, table = _sound(**options)
     state = load_state(storage, table)
     found = state.files.entries(sorted(state.files.bucket_ids())[1])
-    history = _History(storage, table, snapshot=state.snapshot, written=1000)  # type: ignore[arg-type]
+    history = _history(storage, table, snapshot=state.snapshot, written=1000)  # type: ignore[arg-type]
     junk = [replace(entry, partition=JUNK) for entry in found]
     history.commit([*map(deleted, found), *junk], CommitKind.OVERWRITE)
     return storage, table
@@ -161,7 +148,7 @@ def test_the_bucket_is_released_when_its_files_are_gone_and_manifests_are_merged
     driver.run(cycles=3)
     state = load_state(storage, table)
     junk = state.files.entries(BucketId(JUNK, 0))
-    history = _History(storage, table, snapshot=state.snapshot, written=2000)  # type: ignore[arg-type]
+    history = _history(storage, table, snapshot=state.snapshot, written=2000)  # type: ignore[arg-type]
     history.commit([deleted(each) for each in junk], CommitKind.OVERWRITE)
     _write(storage, table, commits=6)
     planned = Driver(compactor, after=10).run(cycles=3)

@@ -8,8 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from compactord.commit.changes import LossOutcome, LostCommit
+from compactord.commit.changes import Committed, LossOutcome, LostCommit
 from compactord.commit.publish import StorePublisher
+from compactord.commit.removal import Removal
 from compactord.paimon import paths
 from compactord.paimon.data_file import DataFile
 from compactord.paimon.snapshot import CommitKind, Snapshot, read_snapshot, snapshot_ids
@@ -18,6 +19,7 @@ from tests.builders import FIRST, SECOND, VirtualClock
 from tests.late import DELAY_MS, Process
 from tests.lineage import TABLE, Lineage, bucket_id
 from tests.storages import Call, HookedStorage, RecordingStorage
+from tests.unit.paimon.table_builder import UNPARTITIONED
 
 LONG_MAX = (1 << 63) - 1
 
@@ -265,6 +267,34 @@ def lost_case(**how: object) -> Case:
     case.publish()
     case.late = case.rename()
     return case
+
+
+@pytest.mark.parametrize("bucket", [0, 2])
+@pytest.mark.parametrize("is_keyed", [True, False])
+def test_rows_that_a_rename_lost_with_our_removal_of_their_partition_come_after_it(
+    bucket: int, *, is_keyed: bool
+) -> None:
+    case = Case(bucket=bucket, is_keyed=is_keyed)
+    case.ours.commit(Removal(lambda state: [UNPARTITIONED]))
+    case.table.expected.clear()
+    case.table.append(1, bucket=3)
+    case.late = case.rename()
+    (lost,) = case.found()
+    assert (lost.snapshot_id, lost.above_id) == (3, 4)
+    assert (lost.outcome, lost.why) == (LossOutcome.HEALED, "")
+    case.check()
+    assert Process(case.table, owner=SECOND).look() == []
+
+
+def test_our_removal_that_a_rename_replaced_removes_nothing() -> None:
+    case = Case()
+    case.ours.commit(Removal(lambda state: [UNPARTITIONED]))
+    case.rename()
+    case.table.expected.update(case.table.rows[case.file.file_name])
+    assert case.ours.look() == []
+    case.check()
+    assert isinstance(case.ours.commit(Removal(lambda state: [UNPARTITIONED])), Committed)
+    assert not case.table.rows_now()
 
 
 def test_what_is_committed_again_is_the_writers_own() -> None:

@@ -1,0 +1,85 @@
+"""Partitions expire as the tables' options say, as the service expires them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from functools import partial
+
+from compactord.cli.choice import Target
+from compactord.cli.each_table import Result
+from compactord.cli.maintenance import MaintenanceRun, Work, looked_back, off_by_rule
+from compactord.maintenance.partition_expiry import (
+    ExpiredPartitions,
+    due_partitions,
+    expire_partitions,
+)
+from compactord.paimon.options.maintenance import EXPIRATION_TIME
+from compactord.table.followed import FollowedTable
+from compactord.table.opening import OpenTable
+from compactord.table.report import count_text
+
+
+def partition_expiry(run: MaintenanceRun) -> Work:
+    """Expires the partitions of one table. Its result has the fields of `ExpiredPartitions`."""
+
+    def work(target: Target) -> Result:
+        why_not = off_by_rule(run, target, "expire_partitions")
+        if why_not is None:
+            followed = looked_back(target, run.clock, run.stop)
+            why_not = _why_not(followed.table)
+            if why_not is None:
+                return _result(run, target, _round(run, followed))
+        return _result(run, target, ExpiredPartitions(why_not=why_not))
+
+    return work
+
+
+def _why_not(table: OpenTable) -> str | None:
+    options = table.options.maintenance
+    why_not = options.why_none_expires(registers_partitions=table.registers_partitions)
+    if why_not is None and options.expire_partitions is None:
+        return f"{EXPIRATION_TIME} is not set for partitions of the table"
+    return why_not
+
+
+def _round(run: MaintenanceRun, followed: FollowedTable) -> ExpiredPartitions:
+    table, state = followed.table, followed.state
+    now_ms, zone = run.clock.now_ms(), run.clock.time_zone
+    if not run.is_dry:
+        return expire_partitions(
+            table,
+            state,
+            partial(followed.drop_partitions, busy=()),
+            now_ms=now_ms,
+            zone=zone,
+            goes_on=lambda: not run.stop.is_set(),
+        )
+    expiry = table.options.maintenance.expire_partitions
+    assert expiry is not None, "asked before"
+    found = due_partitions(table, state, now_ms=now_ms, zone=zone).due
+    due = frozenset(found[: expiry.most])
+    buckets = [each for each in state.files.bucket_ids() if each.partition in due]
+    summaries = [state.files.summary(bucket) for bucket in buckets if bucket.bucket >= 0]
+    return ExpiredPartitions(
+        partitions=[table.partition_path(each) for each in found[: expiry.most]],
+        files=sum(each.file_count for each in summaries),
+        rows=sum(each.row_count for each in summaries),
+        left=len(found) - len(due),
+    )
+
+
+def _result(run: MaintenanceRun, target: Target, done: ExpiredPartitions) -> Result:
+    name = run.choice.shown_name(target)
+    verb = "would expire" if run.is_dry else "expired"
+    if done.partitions:
+        counts = count_text(done.files, "data file"), count_text(done.rows, "row")
+        partitions = count_text(len(done.partitions), "partition")
+        lines = [f"{name}: {verb} {partitions}: {', '.join(counts)}"]
+        lines += [f"  {folder}" for folder in done.partitions]
+    else:
+        lines = [f"{name}: no partition {verb}"]
+    if done.why_not is not None:
+        lines.append(f"  {'no more ' if done.partitions else ''}because {done.why_not}")
+    if done.left:
+        lines.append(f"  {count_text(done.left, 'partition')} more by the next check")
+    return Result(lines=lines, found=asdict(done))

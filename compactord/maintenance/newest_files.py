@@ -1,0 +1,53 @@
+"""When the newest files of each partition were created."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from compactord.paimon.data_file import BucketId, FileSource
+from compactord.state.live_files import LiveFiles
+
+
+@dataclass(frozen=True, slots=True)
+class NewestFiles:
+    """When those of a partition were created, by local wall clock, -1: none is known.
+
+    `waits`: readers do not see all its rows yet.
+    """
+
+    created_ms: int = -1
+    appended_ms: int = -1
+    waits: bool = False
+
+
+def newest_files(files: LiveFiles, *, waits: bool) -> dict[bytes, NewestFiles]:
+    """The newest files of each partition. O(files), on columns.
+
+    With `waits` readers do not see rows on level 0.
+    """
+    base, columns = files.base, files.base.columns
+    created = base.created_ms(np.ones(len(columns.level), np.bool_), np.maximum)
+    appended = base.created_ms(columns.file_source != FileSource.COMPACT, np.maximum)
+    waiting = base.created_ms(columns.level == 0, np.maximum) if waits else {}
+    by_bucket: dict[BucketId, NewestFiles] = {
+        bucket: NewestFiles(ms, appended.get(bucket, -1), bucket in waiting)
+        for bucket, ms in created.items()
+    }
+    for bucket in {bucket for layer in files.layers for bucket in layer}:
+        facts = list(files.facts(bucket))
+        by_bucket[bucket] = NewestFiles(
+            max((ms for ms, *_ in facts), default=-1),
+            max((ms for ms, _, _, source in facts if source != FileSource.COMPACT), default=-1),
+            waits and any(level == 0 for _, level, _, _ in facts),
+        )
+    found: dict[bytes, NewestFiles] = {}
+    for bucket, newest in by_bucket.items():
+        known = found.get(bucket.partition, NewestFiles())
+        found[bucket.partition] = NewestFiles(
+            max(known.created_ms, newest.created_ms),
+            max(known.appended_ms, newest.appended_ms),
+            known.waits or newest.waits,
+        )
+    return found

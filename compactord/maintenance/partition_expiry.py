@@ -1,0 +1,276 @@
+"""Partitions expire: their files go, in snapshots of kind OVERWRITE, and so do their index files.
+
+A partition expires once more than `partition.expiration-time` has passed since the time that its
+values stand for, or, by the strategy `update-time`, since its newest file was made; by local time.
+Its values are read as Java's internal objects print them: a DATE is a number of days, which stands
+for no time. As operation/NormalPartitionExpire.java and partition/Partition*ExpireStrategy.java,
+which take the times of deleted files for the newest, too, while manifests still name them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from datetime import tzinfo
+from itertools import islice
+from typing import NamedTuple
+
+import structlog
+
+from compactord.clock import WallTime, epoch_ms, local_ms
+from compactord.commit.changes import CommitOutcome, Committed, Replaced
+from compactord.config.choices import MaintenanceRule
+from compactord.config.windows import may_start
+from compactord.errors import CompactordError, FormatError
+from compactord.maintenance.kind import (
+    ChosenPartitions,
+    DueTable,
+    MaintenanceKind,
+    MaintenanceRecord,
+    OpenedTable,
+    Round,
+    TableValues,
+    UnderWay,
+)
+from compactord.maintenance.newest_files import newest_files
+from compactord.model import WorkKind
+from compactord.paimon.binary_row import decode_row
+from compactord.paimon.java_text import to_string
+from compactord.paimon.options.maintenance import PartitionExpiryOptions
+from compactord.paimon.partition_time import partition_time_ms
+from compactord.state.live_files import LiveFiles
+from compactord.state.table_state import TableState
+
+_log = structlog.get_logger()
+# Of partitions that stand for no time, in a warning.
+_NAMED = 10
+
+
+class DuePartitions(NamedTuple):
+    """Those that expire, in the order in which they do, and as texts those that never will.
+
+    The time of the latter is not known: a value that is null or no time, a row that cannot be read,
+    a file that does not say when it was made.
+    """
+
+    due: tuple[bytes, ...]
+    unknown: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpiredPartitions:
+    """What one round removed; `partitions` as folders are named.
+
+    `left`: so many expire with the next one. `why_not`: nothing (more) went for this reason.
+    """
+
+    partitions: Sequence[str] = ()
+    files: int = 0
+    rows: int = 0
+    left: int = 0
+    why_not: str | None = None
+
+
+def due_partitions(
+    table: TableValues,
+    state: TableState,
+    *,
+    now_ms: int,
+    zone: tzinfo,
+    among: Collection[bytes] | None = None,
+) -> DuePartitions:
+    """The partitions of `state` that expire at `now_ms`, of all or of some. Pure.
+
+    `zone` is that of the writers. Postponed files are no reason to expire a partition.
+    """
+    options = table.options.maintenance
+    expiry = options.expire_partitions
+    why_not = options.why_none_expires(registers_partitions=table.registers_partitions)
+    if expiry is None or why_not is not None:
+        return DuePartitions(())
+    found = {bucket.partition for bucket in state.files.bucket_ids() if bucket.bucket >= 0}
+    found = found if among is None else found.intersection(among)
+    end_ms = local_ms(now_ms, zone) - expiry.time_ms
+    if expiry.by_update:
+        # Both are moments to Java, which differ from readings of clocks when these are changed.
+        end_ms = epoch_ms(end_ms, zone)
+        known = _updated_ms(state.files, found, zone, end_ms)
+    else:
+        known = {partition: _stands_for_ms(table, partition, expiry) for partition in found}
+    due: list[tuple[bytes, bytes]] = []
+    unknown: list[str] = []
+    for partition, time_ms in known.items():
+        order = _order(table, partition)
+        if time_ms is None or order is None:
+            unknown.append(table.partition_text(partition))
+        elif end_ms > time_ms:
+            due.append((order, partition))
+    return DuePartitions(tuple(partition for _, partition in sorted(due)), tuple(sorted(unknown)))
+
+
+def expire_partitions(
+    table: TableValues,
+    state: TableState,
+    drop: Callable[[ChosenPartitions], CommitOutcome],
+    *,
+    now_ms: int,
+    zone: tzinfo,
+    goes_on: Callable[[], bool] = lambda: True,
+) -> ExpiredPartitions:
+    """Remove what `due_partitions` finds: so many at most, and so many at once, as options say.
+
+    `drop` removes those of the newest state that still expire at `now_ms`: one that has got rows
+    meanwhile does not by `update-time`. By its values it does, and these rows go, as in Java.
+    Once nothing `goes_on`, no more are removed.
+
+    Raises what `drop` raises; the next round continues. What has gone is logged in any case.
+    """
+    expiry = table.options.maintenance.expire_partitions
+    why_not = table.options.maintenance.why_none_expires(
+        registers_partitions=table.registers_partitions
+    )
+    done = ExpiredPartitions(why_not=why_not)
+    if expiry is None or why_not is not None:
+        return done
+    found = due_partitions(table, state, now_ms=now_ms, zone=zone)
+    if found.unknown:
+        named = found.unknown[:_NAMED]
+        _log.warning("partitions_without_time", count=len(found.unknown), partitions=named)
+    done = replace(done, left=max(0, len(found.due) - expiry.most))
+    due = iter(found.due[: expiry.most])
+    while (batch := frozenset(islice(due, expiry.at_once))) and goes_on():
+
+        def still_due(
+            newest: TableValues, state: TableState, among: Collection[bytes] = batch
+        ) -> Collection[bytes]:
+            return due_partitions(newest, state, now_ms=now_ms, zone=zone, among=among).due
+
+        outcome = drop(still_due)
+        if isinstance(outcome, Replaced):
+            return replace(done, why_not=outcome.why)
+        if isinstance(outcome, Committed):
+            done = _with(done, table, outcome)
+    return done
+
+
+def _with(done: ExpiredPartitions, table: TableValues, outcome: Committed) -> ExpiredPartitions:
+    """Log what a snapshot removed, and add it."""
+    partitions = {change.bucket.partition for change in outcome.published}
+    folders = sorted(table.partition_path(each) for each in partitions)
+    gone = [file for change in outcome.published for file in change.before]
+    files, rows = len(gone), sum(file.row_count for file in gone)
+    _log.info(
+        "partitions_expired",
+        snapshot_id=outcome.snapshot_id,
+        partitions=folders,
+        files=files,
+        rows=rows,
+    )
+    return replace(
+        done,
+        partitions=[*done.partitions, *folders],
+        files=done.files + files,
+        rows=done.rows + rows,
+    )
+
+
+def _stands_for_ms(
+    table: TableValues, partition: bytes, expiry: PartitionExpiryOptions
+) -> int | None:
+    """The local time of its values; None: they stand for none."""
+    texts = _texts(table, partition)
+    if texts is None:
+        return None
+    # Java asks for the text of each column if there is a pattern, else of the first alone.
+    needed = texts if expiry.pattern is not None else texts[:1]
+    spec = dict(zip(table.schema.partition_keys, needed, strict=False))
+    known = {name: text for name, text in spec.items() if text is not None}
+    if len(known) < len(spec):
+        return None
+    return partition_time_ms(known, expiry.pattern, expiry.formatter)
+
+
+def _updated_ms(
+    files: LiveFiles, partitions: Collection[bytes], zone: tzinfo, end_ms: int
+) -> dict[bytes, int | None]:
+    """When each was changed last, as a moment; None: a file does not say, and others are old."""
+    newest = newest_files(files, waits=False)
+    found: dict[bytes, int | None] = {}
+    for partition in partitions:
+        known = newest.get(partition)
+        found[partition] = (
+            epoch_ms(known.created_ms, zone) if known and known.created_ms >= 0 else None
+        )
+    old = {partition for partition, ms in found.items() if ms is not None and end_ms > ms}
+    for bucket in files.bucket_ids() if old else ():
+        if bucket.partition in old and any(ms < 0 for ms, *_ in files.facts(bucket)):
+            found[bucket.partition] = None
+    return found
+
+
+def _order(table: TableValues, partition: bytes) -> bytes | None:
+    """Sorts as Java sorts the joined texts; None: one of them is not known."""
+    texts = _texts(table, partition)
+    if texts is None:
+        return None
+    default = table.options.partition_default_name
+    return ",".join(default if text is None else text for text in texts).encode("utf-16-be")
+
+
+def _texts(table: TableValues, partition: bytes) -> list[str | None] | None:
+    """None for a row that cannot be read, or has a value that has no text."""
+    fields = table.schema.partition_fields
+    try:
+        values = decode_row(partition, [field.type for field in fields])
+        return [to_string(value, field.type) for value, field in zip(values, fields, strict=True)]
+    except FormatError:
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpirePartitions(MaintenanceKind[ExpiredPartitions]):
+    """Due as often as the table's options say, in the windows of expiry, where they ask for it.
+
+    At most every `interval_ms`.
+    """
+
+    name = "partitions"
+    counters = (
+        ("expired_partitions", "Partitions that expired."),
+        ("expired_partition_files", "Data files of expired partitions, which snapshots expire."),
+    )
+
+    interval_ms: int
+
+    def is_due(
+        self, table: DueTable, record: MaintenanceRecord, now_ms: int, wall: WallTime
+    ) -> bool:
+        policy, own_ms = table.policy, table.asked_maintenance.get(self.name)
+        return (
+            own_ms is not None
+            and policy.expire_partitions is MaintenanceRule.FROM_TABLE
+            and table.held_until_ms <= now_ms
+            and now_ms - record.ended_ms >= max(self.interval_ms, own_ms)
+            and may_start(policy.windows, WorkKind.EXPIRE, wall.at(now_ms), wall.zone)
+        )
+
+    def run(self, table: OpenedTable, under_way: UnderWay | None) -> ExpiredPartitions:
+        return expire_partitions(
+            table.table,
+            table.newest_state(),
+            table.drop_partitions,
+            now_ms=table.clock.now_ms(),
+            zone=table.clock.time_zone,
+        )
+
+    def ended(self, result: ExpiredPartitions | CompactordError, seconds: float) -> Round:
+        if isinstance(result, CompactordError):
+            _log.warning("partitions_kept", error=str(result))
+            return Round(has_failed=True)
+        if result.why_not is not None:
+            _log.warning("partitions_kept", error=result.why_not)
+        counts = {
+            "expired_partitions": len(result.partitions),
+            "expired_partition_files": result.files,
+        }
+        return Round(counts=counts)
