@@ -28,7 +28,6 @@ from compactord.maintenance.partition_expiry import (
 )
 from compactord.paimon.binary_row import Value, encode_row
 from compactord.paimon.data_file import DataFile, ManifestEntry
-from compactord.paimon.schema import schema_json
 from compactord.paimon.snapshot import CommitKind
 from compactord.paimon.table import TableRef
 from compactord.paimon.types import AtomicType, DataField, TypeRoot
@@ -37,6 +36,7 @@ from compactord.state.table_state import TableState, load_state
 from compactord.storage.base import Storage
 from compactord.table.compactor import TableCompactor
 from compactord.table.opening import OpenTable, open_table
+from compactord_demo.schema_files import schema_json
 from compactord_demo.writer import create_table
 from tests.builders import FIRST, NOW_MS, SECOND, leftovers
 from tests.simulation.world import policy
