@@ -106,7 +106,7 @@ def plan_expiry(
         changelog_files=tuple(paths.join(folders[key.bucket], key.file_name) for key in changelog),
         bucket_folders=tuple(folders.values()),
         manifests=tuple(paths.manifest_path(location, name) for name in leaves.manifests),
-        index_files=tuple(paths.index_path(location, name) for name in leaves.index_files),
+        index_files=tuple(leaves.index_files.values()),
         statistics=tuple(paths.statistics_path(location, name) for name in leaves.statistics),
         lists=tuple(paths.manifest_path(location, name) for name in lists),
         size_bytes=sum(file.size_bytes for file in files) + sum(leaves.manifests.values()),
@@ -238,13 +238,14 @@ def _changelog_files(reader: MetadataReader, snapshot: Snapshot) -> Iterator[Fil
 
 @dataclass(slots=True)
 class _Leaves:
-    """Names of metadata files that name no other metadata; manifests with their sizes in bytes.
+    """Names of metadata files that name no other metadata.
 
-    The extra files of a manifest follow it, with a size of 0: none is recorded.
+    Manifests with their sizes in bytes, index files with their paths. The extra files of a manifest
+    follow it, with a size of 0: none is recorded.
     """
 
     manifests: dict[str, int]
-    index_files: dict[str, None]
+    index_files: dict[str, str]
     statistics: dict[str, None]
 
 
@@ -279,7 +280,9 @@ def _unneeded_metadata(
         if snapshot.index_manifest is not None and snapshot.index_manifest not in kept:
             lists[snapshot.index_manifest] = None
         leaves.index_files.update(
-            (name, None) for name in reader.index_files(snapshot, missing_ok=True) - kept
+            (name, entry.path(reader.location))
+            for name, entry in reader.index_files(snapshot, missing_ok=True).items()
+            if name not in kept
         )
         if snapshot.statistics is not None and snapshot.statistics not in kept:
             leaves.statistics[snapshot.statistics] = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -25,7 +25,7 @@ from compactord.paimon.snapshot import Snapshot
 from compactord.storage.absence import Absences
 from compactord.storage.base import Storage
 
-# Kinds of index files that are in the index folder.
+# Beside those of columns.
 _KNOWN_INDEXES = {HASH_INDEX, INDEX_TYPE}
 _ReadList = Callable[[Snapshot], tuple[ManifestFile, ...]]
 
@@ -138,27 +138,29 @@ class MetadataReader:
         """The names of the manifests and of their extra files."""
         return {name for each in manifests for name in (each.file_name, *each.extra_files)}
 
-    def index_files(self, snapshot: Snapshot, *, missing_ok: bool = False) -> set[str]:
-        """Names of the snapshot's index files.
+    def index_files(
+        self, snapshot: Snapshot, *, missing_ok: bool = False
+    ) -> Mapping[str, IndexEntry]:
+        """The snapshot's index files by name.
 
         Raises `UnsupportedTable` for kinds of indexes whose files may be anywhere.
         """
         if snapshot.index_manifest is None:
-            return set()
+            return {}
         entries: tuple[IndexEntry, ...] = ()
         with self._absences.suppressed() if missing_ok else contextlib.nullcontext():
             entries = self._index(snapshot.index_manifest)
-        unknown = {entry.index_type for entry in entries} - _KNOWN_INDEXES
+        unknown = {each.index_type for each in entries if not each.is_global} - _KNOWN_INDEXES
         if unknown:
             kinds = ", ".join(sorted(unknown))
             raise UnsupportedTable(self.location, [f"it has index files of type {kinds}"])
-        return {entry.file_name for entry in entries}
+        return {entry.file_name: entry for entry in entries}
 
     def index_names(self, snapshot: Snapshot, *, missing_ok: bool = False) -> set[str]:
         """The index manifest and the files that it lists."""
         if snapshot.index_manifest is None:
             return set()
-        return {snapshot.index_manifest} | self.index_files(snapshot, missing_ok=missing_ok)
+        return {snapshot.index_manifest, *self.index_files(snapshot, missing_ok=missing_ok)}
 
     def metadata_to_read(self, snapshot: Snapshot) -> set[str]:
         """The files that a reader of the snapshot's rows needs, except data files."""

@@ -177,8 +177,8 @@ def _metadata(
     manifests = (*reader.base(snapshot), *reader.delta(snapshot))
     names = dict.fromkeys(n for each in manifests for n in (each.file_name, *each.extra_files))
     yield from (paths.manifest_path(location, name) for name in names if name not in kept)
-    indexes = reader.index_files(snapshot).difference(kept)
-    yield from (paths.index_path(location, name) for name in sorted(indexes))
+    indexes = reader.index_files(snapshot).items()
+    yield from (entry.path(location) for name, entry in indexes if name not in kept)
     if snapshot.statistics is not None and snapshot.statistics not in kept:
         yield paths.statistics_path(location, snapshot.statistics)
     lists = (snapshot.base_manifest_list, snapshot.delta_manifest_list, snapshot.index_manifest)

@@ -83,8 +83,8 @@ class IndexEntry:
 
     Two entries are the same when their canonical bytes are. An entry with values in columns of
     newer releases has its own encoding behind that. `vectors` are those of an index file of
-    deletion vectors; `level` is that of the files which a sorted index covers; `external_path` is
-    set where the file is elsewhere.
+    deletion vectors; `level` is that of the files which a sorted index covers; `is_global`: it is
+    of a column (globalindex/*.java); `external_path` is set where the file is elsewhere.
     """
 
     bucket: BucketId
@@ -95,7 +95,21 @@ class IndexEntry:
     canonical: bytes
     vectors: tuple[VectorRange, ...] = ()
     level: int | None = None
+    is_global: bool = False
     external_path: str | None = None
+
+    def path(self, location: str) -> str:
+        """Where its file is (`FileStorePathFactory.globalIndexFileFactory`).
+
+        Raises `UnsupportedTable` for one that the store of the table does not have.
+        """
+        if self.external_path is None:
+            return paths.index_path(location, self.file_name)
+        found = paths.external_path(location, self.external_path)
+        if found is None:
+            reason = f"index file {self.file_name} is in another store, at {self.external_path}"
+            raise UnsupportedTable(location, [reason])
+        return found
 
     def is_served(self, *, has_vectors: bool) -> bool:
         """Whether a compaction knows what to do with it, in a table with deletion vectors or not.
@@ -252,6 +266,7 @@ def _entry(record: Mapping[str, Any], location: str, path: str, *, foreign: byte
             if vector is not None
         ),
         level=_level(record),
+        is_global=record.get("_GLOBAL_INDEX") is not None,
         external_path=record.get("_EXTERNAL_PATH"),
     )
 

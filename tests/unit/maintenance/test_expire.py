@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from compactord.errors import UnsupportedTable
 from compactord.maintenance.expire import Expired
 from compactord.maintenance.expire_plan import skipping_tags
 from compactord.paimon import paths
@@ -230,6 +231,40 @@ def test_index_files_and_statistics_go_unless_something_kept_has_them() -> None:
     kept = {n for n in _names(table, "manifest") if n.startswith("index-manifest")}
     assert kept == {tagged, rolled_back, last}
     assert done.index_files == 1 + 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "level", "folder", "gone"),
+    [
+        ("btree", 5, None, f"{HOME}/index/i-1"),
+        ("lumina", 5, None, f"{HOME}/index/i-1"),
+        ("bitmap", 5, "file:/elsewhere", "/elsewhere/i-1"),
+        ("DELETION_VECTORS", None, "file:///elsewhere", "/elsewhere/i-1"),
+        ("lumina", None, None, "type lumina"),
+        ("btree", 5, "s3://bucket/a", "i-1 is in another store, at s3://bucket/a/i-1"),
+        ("btree", 5, "file:/elsewhere/..", "i-1 is in another store"),
+    ],
+)
+def test_index_files_of_columns_go_from_where_they_are(
+    kind: str, level: int | None, folder: str | None, gone: str
+) -> None:
+    table = some_table()
+    for number, names in ((1, ["i-1", "i-2"]), (5, ["i-2"])):
+        name = f"index-manifest-{number}"
+        table.write_index_manifest(name, names, kind, level=level, folder=folder)
+        change(table, number, index_manifest=name)
+    path = gone if gone.startswith("/") else paths.index_path(HOME, "i-1")
+    for each in (path, path.replace("i-1", "i-2")):
+        table.storage.write_new(each, b"index")
+    before = dict(table.storage.objects)
+    if gone.startswith("/"):
+        assert expire(table).index_files == 1
+        assert path not in table.storage.objects
+        assert path.replace("i-1", "i-2") in table.storage.objects
+        return
+    with pytest.raises(UnsupportedTable, match=gone):
+        expire(table)
+    assert table.storage.objects == before
 
 
 def test_changelog_files_go_with_their_snapshot_unless_a_branch_has_it() -> None:

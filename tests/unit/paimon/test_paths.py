@@ -103,6 +103,30 @@ def test_buckets_have_folders_of_their_own() -> None:
     assert paths.bucket_folder("/t", "p=1", -2) == "/t/p=1/bucket-postpone"
 
 
+@pytest.mark.parametrize(
+    ("location", "text", "path"),
+    [
+        ("/w/t", "file:/a/b", "/a/b"),
+        ("/w/t", "file:///a/b", "/a/b"),
+        ("/w/t", "/a/b", "/a/b"),
+        ("/w/t", "file://host/a/b", None),
+        ("/w/t", "s3://bucket/a", None),
+        ("/w/t", "file:/a/../b", None),
+        ("/w/t", "//a", None),
+        ("s3://bucket/w/t", "s3://bucket/a/b", "s3://bucket/a/b"),
+        ("s3://bucket/w/t", "s3://bucket2/a", None),
+        ("s3://bucket/w/t", "s3://bucket/../a", None),
+        ("s3://bucket/w/t", "s3://bucket/", None),
+        ("s3://bucket/w/t", "file:/a", None),
+        ("s3://bucket", "s3://bucket/a", "s3://bucket/a"),
+    ],
+)
+def test_files_elsewhere_are_in_the_store_of_the_table(
+    location: str, text: str, path: str | None
+) -> None:
+    assert paths.external_path(location, text) == path
+
+
 def test_no_path_leads_out_of_the_bucket_whatever_a_file_says_of_itself() -> None:
     outside = data_file("data-1.parquet", external_path="/elsewhere/data-1.parquet")
     assert paths.data_file_path("/t/bucket-0", outside) == "/t/bucket-0/data-1.parquet"
