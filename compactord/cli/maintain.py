@@ -14,7 +14,7 @@ from compactord.cli.choice import Target, choose
 from compactord.cli.consumers import consumer_expiry
 from compactord.cli.done import marking
 from compactord.cli.each_table import Result, joint_code, note_if_left_alone, over_tables
-from compactord.cli.expire import expiry
+from compactord.cli.expire import changelog_expiry, expiry
 from compactord.cli.maintenance import MaintenanceRun, Work
 from compactord.cli.orphans import sweep
 from compactord.cli.running import FAILED, exit_code, say, stop_on_signals
@@ -34,6 +34,7 @@ _KINDS: Mapping[str, _Kind] = {
     "tags": _Kind(tag_expiry, "tags expire"),
     "consumers": _Kind(consumer_expiry, "consumers expire"),
     "snapshots": _Kind(expiry, "snapshots expire"),
+    "changelogs": _Kind(changelog_expiry, "changelogs expire"),
     "done": _Kind(marking, "partitions are marked done"),
     "orphans": _Kind(sweep, "left-over files are looked for"),
 }

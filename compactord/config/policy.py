@@ -49,6 +49,7 @@ class TablePolicy:
     expire_snapshots: MaintenanceRule
     expire_consumers: MaintenanceRule
     expire_tags: MaintenanceRule
+    expire_changelogs: MaintenanceRule
     mark_done: MaintenanceRule
     options: Mapping[str, str] = field(repr=False)
 

@@ -138,6 +138,11 @@ class TableSettings(Section):
         description="from_table: expire tags whose files say when, unless the table sets "
         "tag.time-expire-enabled: false; off: never",
     )
+    expire_changelogs: MaintenanceRule = Field(
+        default=MaintenanceRule.FROM_TABLE,
+        description="from_table: expire changelogs that outlive their snapshots as the table's "
+        "options say; off: never",
+    )
     mark_done: MaintenanceRule = Field(
         default=MaintenanceRule.FROM_TABLE,
         description="from_table: mark partitions done if the table sets "

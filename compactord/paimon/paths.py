@@ -121,6 +121,10 @@ def changelog_folder(root: str) -> str:
     return join(root, "changelog")
 
 
+def changelog_path(root: str, id_: int) -> str:
+    return join(changelog_folder(root), f"{CHANGELOG_PREFIX}{id_}")
+
+
 def consumer_folder(root: str) -> str:
     """Where streaming readers record the snapshot that they read next."""
     return join(root, "consumer")
@@ -147,7 +151,7 @@ def index_path(location: str, name: str) -> str:
 def external_path(location: str, text: str) -> str | None:
     """The path of a file outside of the table's folders, by metadata; None: in another store.
 
-    `text` is as Java prints it: `file:/a/b`, `s3://bucket/a/b`.
+    `text` is as Java prints it: `file:/a/b`, or with a scheme and an authority.
     """
     store = _STORE.match(location)
     root = store[0] if store is not None else ""

@@ -221,11 +221,6 @@ def unserved_maintenance(options: TableOptions) -> tuple[str, ...]:
         found.append(f"option {TAG_PARTITIONS}={options.raw[TAG_PARTITIONS]}: tags are not expired")
     if options.maintenance.mark_done_refusal is not None:
         found.append(f"{options.maintenance.mark_done_refusal}; partitions are not marked done")
-    if options.expire.changelog_decoupled:
-        found.append(
-            "changelogs are kept longer than snapshots (options changelog.num-retained.* and "
-            "changelog.time-retained): neither is expired"
-        )
     return tuple(found)
 
 

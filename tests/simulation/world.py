@@ -115,6 +115,7 @@ def policy(**settings: object) -> TablePolicy:
         "expire_snapshots": MaintenanceRule.FROM_TABLE,
         "expire_consumers": MaintenanceRule.FROM_TABLE,
         "expire_tags": MaintenanceRule.FROM_TABLE,
+        "expire_changelogs": MaintenanceRule.FROM_TABLE,
         "mark_done": MaintenanceRule.FROM_TABLE,
         "options": {},
     }

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from compactord.paimon.options import values as option_values
+from compactord.paimon.options.expiry import ExpireOptions
 from compactord.paimon.options.texts import OptionTexts
 from compactord.paimon.partition_time import formatter_trouble
+from compactord.paimon.schema import TableSchema
 
 # Each tag has a partition in the catalog, which would stay.
 TAG_PARTITIONS = "metastore.tag-to-partition"
@@ -43,6 +45,7 @@ class MaintenanceOptions:
     mark_done_refusal: str | None = None
     expires_tags: bool = False
     tags_succeed: bool = False
+    keeps_changelogs: bool = False
 
     @property
     def asked(self) -> tuple[str, ...]:
@@ -50,19 +53,22 @@ class MaintenanceOptions:
         found = {
             "tags": self.expires_tags,
             "consumers": self.consumer_time_ms is not None,
+            "changelogs": self.keeps_changelogs,
             "done": self.mark_done is not None,
         }
         return tuple(name for name, is_asked in found.items() if is_asked)
 
 
-def maintenance_options(texts: OptionTexts, *, has_partitions: bool) -> MaintenanceOptions:
+def maintenance_options(
+    texts: OptionTexts, schema: TableSchema, expire: ExpireOptions
+) -> MaintenanceOptions:
     """What cannot be parsed is in `texts.unreadable`, or raises `UsageError` (`OptionTexts`).
 
     Not so of marks: they are Flink's, which alone reads their options.
     """
     mark_done: MarkDoneOptions | None = None
     refusal = None
-    if has_partitions and texts.text(_IDLE) is not None:
+    if schema.partition_keys and texts.text(_IDLE) is not None:
         refusal = next(_refusals(texts), None)
         if refusal is None:
             mark_done = MarkDoneOptions(
@@ -76,6 +82,7 @@ def maintenance_options(texts: OptionTexts, *, has_partitions: bool) -> Maintena
         expires_tags=texts.read("tag.time-expire-enabled", option_values.boolean, True)
         and not texts.merged.get(TAG_PARTITIONS),
         tags_succeed=texts.read("tag.create-success-file", option_values.boolean, False),
+        keeps_changelogs=expire.changelogs is not None,
         mark_done=mark_done,
         mark_done_refusal=refusal,
     )

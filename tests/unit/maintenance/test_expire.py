@@ -10,14 +10,15 @@ import pytest
 
 from compactord.errors import UnsupportedTable
 from compactord.maintenance.expire import Expired
-from compactord.maintenance.expire_plan import skipping_tags
+from compactord.maintenance.expire_files import skipping_tags
 from compactord.paimon import paths
+from compactord.paimon.manifest.manifest_files import read_entries
 from compactord.paimon.snapshot import (
     CommitKind,
     snapshot_ids,
     snapshot_json,
 )
-from compactord.state.table_state import data_manifests
+from compactord.state.table_state import data_manifests, delta_manifests
 from tests.builders import consumer_path
 from tests.lineage import Lineage
 from tests.storages import Call, HookedStorage
@@ -152,23 +153,32 @@ def test_the_tags_whose_manifests_may_be_met_are_javas(
     assert [tag.id for tag in skipping_tags(tags, first, end)] == expected
 
 
-@pytest.mark.parametrize(
-    "keep", ["branch snapshot", "branch tag", "changelog", "changelog of an odd name", "branch log"]
-)
-def test_branches_and_long_lived_changelogs_keep_their_files(keep: str) -> None:
+@pytest.mark.parametrize("name", ["snapshot/snapshot-2", "tag/tag-v1"])
+def test_branches_keep_their_files(name: str) -> None:
     table = some_table()
     snapshot = snapshot_of(table, 2)
-    root = paths.branch_root(HOME, "dev")
-    path = {
-        "branch snapshot": paths.snapshot_path(root, 2),
-        "branch tag": paths.tag_path(root, "v1"),
-        "changelog": f"{paths.changelog_folder(HOME)}/changelog-2",
-        "changelog of an odd name": f"{paths.changelog_folder(HOME)}/changelog-02",
-        "branch log": f"{paths.changelog_folder(root)}/changelog-2",
-    }[keep]
-    table.storage.write_new(path, snapshot_json(snapshot))
+    table.storage.write_new(f"{paths.branch_root(HOME, 'dev')}/{name}", snapshot_json(snapshot))
     expire(table)
     assert lacks(table.storage, [snapshot]) == []
+    check(table)
+
+
+@pytest.mark.parametrize("branch", ["main", "dev"])
+@pytest.mark.parametrize("number", ["2", "02"])
+def test_long_lived_changelogs_keep_what_their_readers_need(branch: str, number: str) -> None:
+    """What a writer added, not what was live then, nor what a compaction made."""
+    table = some_table()
+    folder = paths.changelog_folder(paths.branch_root(HOME, branch))
+    written = snapshot_of(table, 2)
+    [added] = delta_manifests(table.storage, HOME, written)
+    of_writer = {e.file.file_name for e in read_entries(table.storage, HOME, added)}
+    table.storage.write_new(f"{folder}/changelog-{number}", snapshot_json(written))
+    table.storage.write_new(f"{folder}/changelog-3", snapshot_json(snapshot_of(table, 3)))
+    [newest] = table.files()
+    expire(table)
+    assert data_files(table) == {newest.file_name, *of_writer}
+    kept = _names(table, "manifest")
+    assert {written.base_manifest_list, written.delta_manifest_list, added.file_name} <= kept
     check(table)
 
 
