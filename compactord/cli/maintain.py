@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from compactord.cli.arguments import MAINTENANCE_KINDS, error_json
+from compactord.cli.branches import branch_expiry
 from compactord.cli.choice import Target, choose
 from compactord.cli.consumers import consumer_expiry
 from compactord.cli.done import marking
@@ -35,6 +36,7 @@ _KINDS: Mapping[str, _Kind] = {
     "consumers": _Kind(consumer_expiry, "consumers expire"),
     "snapshots": _Kind(expiry, "snapshots expire"),
     "changelogs": _Kind(changelog_expiry, "changelogs expire"),
+    "branches": _Kind(branch_expiry, "snapshots of its branches expire"),
     "done": _Kind(marking, "partitions are marked done"),
     "orphans": _Kind(sweep, "left-over files are looked for"),
 }
