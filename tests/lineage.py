@@ -212,11 +212,17 @@ class Lineage:
         )
 
     def write_index_manifest(
-        self, name: str, files: Sequence[str], kind: str = "HASH", *, level: int | None = None
+        self,
+        name: str,
+        files: Sequence[str],
+        kind: str = "HASH",
+        *,
+        level: int | None = None,
+        folder: str | None = None,
     ) -> None:
         """One that names these index files of bucket 0; no snapshot has it yet.
 
-        With `level`, each covers a file of that level.
+        With `level`, each covers a file of that level; with `folder` they are there.
         """
         covering = (
             None
@@ -241,7 +247,7 @@ class Lineage:
                 "_FILE_SIZE": 1,
                 "_ROW_COUNT": 1,
                 "_DELETIONS_VECTORS_RANGES": None,
-                "_EXTERNAL_PATH": None,
+                "_EXTERNAL_PATH": None if folder is None else f"{folder}/{file}",
                 "_GLOBAL_INDEX": covering,
             }
             for file in files

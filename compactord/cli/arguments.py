@@ -54,7 +54,16 @@ class Parser(argparse.ArgumentParser):
 AddArguments = Callable[[argparse.ArgumentParser], object]
 _Group = argparse.ArgumentParser | argparse._ArgumentGroup
 # Kinds of maintenance, as people name them, in the order in which they run.
-MAINTENANCE_KINDS = ("tags", "consumers", "partitions", "snapshots", "done", "orphans")
+MAINTENANCE_KINDS = (
+    "tags",
+    "consumers",
+    "partitions",
+    "snapshots",
+    "changelogs",
+    "branches",
+    "done",
+    "orphans",
+)
 # Where serve looks for its configuration.
 _DEFAULT_PATH = "/etc/compactord/compactord.yaml"
 

@@ -1,10 +1,10 @@
-"""Snapshots expire as the tables' options say, as the service expires them."""
+"""Snapshots, and changelogs after them, expire as the tables' options say, as in the service."""
 
 from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -12,9 +12,10 @@ from compactord.cli.choice import Target
 from compactord.cli.each_table import Result
 from compactord.cli.maintenance import MaintenanceRun, Work, looked_back, off_by_rule
 from compactord.cli.running import FAILED, OK
-from compactord.clock import Clock
-from compactord.maintenance.expire import Expired, preview_expiry
+from compactord.maintenance.changelog_expiry import expire_changelogs, preview_changelogs
+from compactord.maintenance.expire import Expired, ExpiryPreview, preview_expiry
 from compactord.maintenance.snapshot_expiry import expire_table
+from compactord.paimon.options.expiry import ExpireOptions
 from compactord.table.opening import OpenTable
 from compactord.table.report import count_text, size_text
 
@@ -26,42 +27,67 @@ _COUNTS = (
     ("manifests", "manifest file"),
     ("index_files", "index file"),
 )
-_SUMMED = ("snapshots", "size_bytes", *(name for name, _ in _COUNTS))
+_SUMMED = ("snapshots", "changelogs", "size_bytes", *(name for name, _ in _COUNTS))
 
 
 def expiry(run: MaintenanceRun) -> Work:
     """Expires the snapshots of one table. Its result has the fields of `Expired`."""
 
+    def preview(table: OpenTable, now_ms: int) -> ExpiryPreview:
+        return preview_expiry(table, _of_all_rounds(table.options.expire), now_ms)
+
+    def a_round(table: OpenTable, now_ms: int) -> Expired:
+        return expire_table(table, now_ms=now_ms, keep_from=None)
+
+    return _expiring(run, "expire_snapshots", "snapshot", preview, a_round)
+
+
+def changelog_expiry(run: MaintenanceRun) -> Work:
+    """Expires the long-lived changelogs of one table. Its result has the fields of `Expired`."""
+
+    def preview(table: OpenTable, now_ms: int) -> ExpiryPreview:
+        limit = _of_all_rounds(table.options.expire).limit
+        return preview_changelogs(table, now_ms, limit=limit)
+
+    return _expiring(run, "expire_changelogs", "changelog", preview, expire_changelogs)
+
+
+def _expiring(
+    run: MaintenanceRun,
+    key: str,
+    unit: str,
+    preview: Callable[[OpenTable, int], ExpiryPreview],
+    a_round: Callable[[OpenTable, int], Expired],
+) -> Work:
     def work(target: Target) -> Result:
-        why_not = off_by_rule(run, target, "expire_snapshots")
+        why_not = off_by_rule(run, target, key)
         if why_not is not None:
-            return _result(run, target, Expired(why_not=why_not))
+            return _result(run, target, unit, Expired(why_not=why_not))
         followed = looked_back(target, run.clock, run.stop)
         table, why = followed.table, followed.why_keep()
         if why is not None:
-            return _result(run, target, Expired(why_not=why))
+            return _result(run, target, unit, Expired(why_not=why))
         if run.is_dry:
-            return _previewed(run, target, table)
-        done = _all_rounds(table, run.clock, run.stop)
-        return replace(_result(run, target, done), code=FAILED if run.stop.is_set() else OK)
+            found = preview(table, run.clock.now_ms())
+            return _result(run, target, unit, found.figures, {"files": list(found.files)})
+        done = _all_rounds(lambda: a_round(table, run.clock.now_ms()), run.stop)
+        result = _result(run, target, unit, done)
+        return replace(result, code=FAILED if run.stop.is_set() else OK)
 
     return work
 
 
-def _previewed(run: MaintenanceRun, target: Target, table: OpenTable) -> Result:
-    options = table.options.expire
+def _of_all_rounds(options: ExpireOptions) -> ExpireOptions:
     # A limit of 0 switches expiry off.
-    options = replace(options, limit=_ALL_ROUNDS) if options.limit > 0 else options
-    preview = preview_expiry(table, options, run.clock.now_ms())
-    return _result(run, target, preview.figures, {"files": list(preview.files)})
+    return replace(options, limit=_ALL_ROUNDS) if options.limit > 0 else options
 
 
-def _all_rounds(table: OpenTable, clock: Clock, stop: threading.Event) -> Expired:
-    """Rounds of at most `snapshot.expire.limit` snapshots until no more are due."""
+def _all_rounds(a_round: Callable[[], Expired], stop: threading.Event) -> Expired:
+    """Rounds of at most `snapshot.expire.limit` each until no more are due."""
     sums: Counter[str] = Counter()
     first, done = 0, Expired()
     while not stop.is_set():
-        done = expire_table(table, now_ms=clock.now_ms(), keep_from=None)
+        done = a_round()
         first = first or done.first
         sums.update({name: getattr(done, name) for name in _SUMMED})
         if not done.more:
@@ -70,20 +96,25 @@ def _all_rounds(table: OpenTable, clock: Clock, stop: threading.Event) -> Expire
 
 
 def _result(
-    run: MaintenanceRun, target: Target, done: Expired, more: Mapping[str, Any] | None = None
+    run: MaintenanceRun,
+    target: Target,
+    unit: str,
+    done: Expired,
+    more: Mapping[str, Any] | None = None,
 ) -> Result:
     name = run.choice.shown_name(target)
     verb = "would expire" if run.is_dry else "expired"
-    if done.snapshots:
+    count = done.snapshots + done.changelogs
+    if count:
         files = [
             count_text(getattr(done, key), what) for key, what in _COUNTS if getattr(done, key)
         ]
         lines = [
-            f"{name}: {verb} {count_text(done.snapshots, 'snapshot')} "
+            f"{name}: {verb} {count_text(count, unit)} "
             f"({done.first}..{done.end - 1}): {', '.join([*files, size_text(done.size_bytes)])}"
         ]
     else:
-        lines = [f"{name}: no snapshot {verb}"]
+        lines = [f"{name}: no {unit} {verb}"]
     if done.why_not is not None:
-        lines.append(f"  {'' if not done.snapshots else 'no more '}because {done.why_not}")
+        lines.append(f"  {'' if not count else 'no more '}because {done.why_not}")
     return Result(lines=lines, found={**asdict(done), **(more or {})})

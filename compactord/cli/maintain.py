@@ -10,11 +10,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from compactord.cli.arguments import MAINTENANCE_KINDS, error_json
+from compactord.cli.branches import branch_expiry
 from compactord.cli.choice import Target, choose
 from compactord.cli.consumers import consumer_expiry
 from compactord.cli.done import marking
 from compactord.cli.each_table import Result, joint_code, note_if_left_alone, over_tables
-from compactord.cli.expire import expiry
+from compactord.cli.expire import changelog_expiry, expiry
 from compactord.cli.maintenance import MaintenanceRun, Work
 from compactord.cli.orphans import sweep
 from compactord.cli.partitions import partition_expiry
@@ -36,6 +37,8 @@ _KINDS: Mapping[str, _Kind] = {
     "consumers": _Kind(consumer_expiry, "consumers expire"),
     "partitions": _Kind(partition_expiry, "partitions expire"),
     "snapshots": _Kind(expiry, "snapshots expire"),
+    "changelogs": _Kind(changelog_expiry, "changelogs expire"),
+    "branches": _Kind(branch_expiry, "snapshots of its branches expire"),
     "done": _Kind(marking, "partitions are marked done"),
     "orphans": _Kind(sweep, "left-over files are looked for"),
 }

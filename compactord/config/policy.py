@@ -50,6 +50,7 @@ class TablePolicy:
     expire_consumers: MaintenanceRule
     expire_tags: MaintenanceRule
     expire_partitions: MaintenanceRule
+    expire_changelogs: MaintenanceRule
     mark_done: MaintenanceRule
     options: Mapping[str, str] = field(repr=False)
 

@@ -143,6 +143,11 @@ class TableSettings(Section):
         description="from_table: expire partitions if the table sets partition.expiration-time; "
         "off: never",
     )
+    expire_changelogs: MaintenanceRule = Field(
+        default=MaintenanceRule.FROM_TABLE,
+        description="from_table: expire changelogs that outlive their snapshots as the table's "
+        "options say; off: never",
+    )
     mark_done: MaintenanceRule = Field(
         default=MaintenanceRule.FROM_TABLE,
         description="from_table: mark partitions done if the table sets "

@@ -6,6 +6,9 @@ first. After an interruption the kept snapshots are complete, and the next expir
 finds the rest by the remaining metadata. An expiring snapshot may be unreadable meanwhile, as with
 Java.
 
+Where changelogs outlive their snapshots, each snapshot is written as a changelog before the first
+deletion, and what its readers need is kept (`expire_plan`).
+
 Other processes may expire, roll back or tag at the same time. The snapshot that becomes the oldest
 is checked repeatedly: if it is gone or replaced, or if tags have changed, deleting stops.
 Agrees with table/ExpireSnapshotsImpl.java; `expire_plan` says where it keeps more.
@@ -15,20 +18,27 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import structlog
 
 from compactord.errors import ObjectNotFound, StorageError
-from compactord.maintenance.expire_plan import ExpirePlan, ExpiringHistory, plan_expiry
+from compactord.maintenance.changelogs import (
+    keep_changelog,
+    require_same,
+    write_changelog_hint,
+)
+from compactord.maintenance.expire_files import ExpirePlan
+from compactord.maintenance.expire_plan import ExpiringHistory, plan_expiry
 from compactord.maintenance.expire_range import ExpireRange, expire_range
 from compactord.maintenance.expire_reader import MetadataReader
 from compactord.maintenance.kind import TableValues
+from compactord.maintenance.planned_deletion import PlannedDeletion, RemoveFolder, TableChanged
 from compactord.maintenance.restored import hint_trouble, main_trouble
 from compactord.paimon import paths
 from compactord.paimon.data_file import BucketId
-from compactord.paimon.options.table_options import ExpireOptions
+from compactord.paimon.options.expiry import ChangelogRetention, ExpireOptions
 from compactord.paimon.snapshot import (
     Snapshot,
     branch_names,
@@ -36,7 +46,6 @@ from compactord.paimon.snapshot import (
     hinted_snapshot_id,
     read_changelogs,
     read_consumers,
-    read_snapshot,
     read_tags,
     snapshot_ids,
     snapshot_unless_gone,
@@ -46,22 +55,22 @@ from compactord.paimon.table import TableRef
 from compactord.storage.base import Storage
 
 _log = structlog.get_logger()
-# The table is checked against the plan once in this many deletions.
-_CHECK_INTERVAL = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expired:
     """What one round removed: snapshots `first` to `end` - 1 and the files that only they needed.
 
-    Counts are of files (extra files of data files included); `manifests` are all files of the
-    manifest folder, `index_files` include statistics. `more`: the limit per round kept some.
-    `why_not`: nothing (more) was removed for this reason; the next round tries again.
+    Or changelogs that had outlived theirs. Counts are of files (extra files of data files
+    included); `manifests` are all files of the manifest folder, `index_files` include statistics.
+    `more`: the limit per round kept some. `why_not`: nothing (more) was removed for this reason;
+    the next round tries again.
     """
 
     first: int = 0
     end: int = 0
     snapshots: int = 0
+    changelogs: int = 0
     data_files: int = 0
     changelog_files: int = 0
     manifests: int = 0
@@ -100,9 +109,10 @@ def expire_snapshots(
     counts: Counter[str] = Counter()
     why_not = None
     try:
-        round_ = _Round(storage, table, wanted, snapshots)
-        round_.delete(bucket_folder, counts, remove_empty_folder, options)
-    except _TableChanged as changed:
+        round_ = _Round(storage, table, wanted, snapshots, options.changelogs)
+        cleans = options.clean_empty_directories
+        round_.delete(bucket_folder, counts, remove_empty_folder if cleans else None)
+    except TableChanged as changed:
         why_not = str(changed)
     more = wanted.more and why_not is None
     return Expired(first=wanted.first, end=wanted.end, more=more, why_not=why_not, **counts)
@@ -126,13 +136,20 @@ def preview_expiry(table: TableValues, options: ExpireOptions, now_ms: int) -> E
         return ExpiryPreview(figures=found)
     wanted, snapshots = found
     try:
-        round_ = _Round(table.storage, table.ref, wanted, snapshots)
+        round_ = _Round(table.storage, table.ref, wanted, snapshots, options.changelogs)
         plan = round_.plan(table.bucket_folder)
-    except _TableChanged as moved:
+    except TableChanged as moved:
         figures = Expired(first=wanted.first, end=wanted.end, why_not=str(moved))
         return ExpiryPreview(figures=figures)
+    return preview_of(wanted, plan, ("snapshots", round_.snapshot_paths))
+
+
+def preview_of(
+    wanted: ExpireRange, plan: ExpirePlan, versions: tuple[str, Sequence[str]]
+) -> ExpiryPreview:
+    """What a plan deletes, and then `versions`, which have this name among the counts."""
     counts, files = Counter({"size_bytes": plan.size_bytes}), list[str]()
-    for kind, unneeded in (*plan.files, *plan.metadata, ("snapshots", round_.snapshot_paths)):
+    for kind, unneeded in (*plan.files, *plan.metadata, versions):
         counts[kind] += len(unneeded)
         files += unneeded
     first, end = wanted.first, wanted.end
@@ -144,8 +161,6 @@ def _due(
     storage: Storage, table: TableRef, options: ExpireOptions, *, now_ms: int, keep_from: int | None
 ) -> Expired | tuple[ExpireRange, Snapshots]:
     """The snapshots that expire now, and those that there are; or why there are none."""
-    if options.changelog_decoupled:
-        return Expired(why_not="its options keep changelogs longer than snapshots")
     hint = hinted_snapshot_id(storage, table.root)
     snapshots = Snapshots(storage, table.root)
     is_new = hint is None and len(snapshots.ids) == 1 and table.branch != paths.MAIN_BRANCH
@@ -155,11 +170,14 @@ def _due(
     trouble = hint_trouble(hint, snapshots.ids) or main_trouble(storage, table, now_ms)
     if trouble is not None:
         return Expired(why_not=trouble)
+    changelogs = options.changelogs
+    consumers = read_consumers(storage, table.root).values()
+    is_held = changelogs is None or not changelogs.held_alone
     wanted = expire_range(
         options,
         earliest=snapshots.ids[0],
         latest=snapshots.ids[-1],
-        next_of_consumers=min(read_consumers(storage, table.root).values(), default=None),
+        next_of_consumers=min(consumers, default=None) if is_held else None,
         keep_from=keep_from,
         time_of=snapshots.time_ms,
         now_ms=now_ms,
@@ -167,10 +185,6 @@ def _due(
     if wanted.is_empty:
         return Expired(first=wanted.first, end=wanted.first, more=wanted.more)
     return wanted, snapshots
-
-
-class _TableChanged(Exception):
-    """Another process has changed the table since it was read."""
 
 
 class Snapshots:
@@ -210,6 +224,7 @@ class _Round:
         table: TableRef,
         wanted: ExpireRange,
         snapshots: Snapshots,
+        retention: ChangelogRetention | None,
     ) -> None:
         self._storage = storage
         self._location, self._root = table.location, table.root
@@ -217,15 +232,20 @@ class _Round:
         expiring = snapshots.within(wanted.first, wanted.end)
         if end is None or not expiring:
             what = f"snapshot {wanted.end} is gone" if end is None else "they are gone already"
-            raise _TableChanged(what)
+            raise TableChanged(what)
         self._end = end
-        self._keepers = self._list_keepers()
+        self._deletion = PlannedDeletion(storage, table, self._require_end)
+        changelogs = list(others_changelogs(storage, table))
+        if retention is None or not retention.from_deltas:
+            changelogs += _own_changelogs(storage, table, expiring, retention)
         self._history = ExpiringHistory(
             expiring=expiring,
             end=end,
             later=snapshots.within(wanted.end + 1),
             tags=tuple(read_tags(storage, table.root).values()),
             others=tuple(other_versions(storage, table)),
+            changelogs=changelogs,
+            retention=retention,
         )
 
     @property
@@ -240,90 +260,74 @@ class _Round:
             plan = plan_expiry(reader, self._history, bucket_folder=bucket_folder)
         except ObjectNotFound:
             # Another expiry has deleted the file; otherwise the table is damaged.
-            self._check()
+            self._deletion.check()
             raise
-        self._check()
+        self._deletion.check()
         return plan
 
     def delete(
         self,
         bucket_folder: Callable[[BucketId], str],
         counts: Counter[str],
-        remove_empty_folder: Callable[[str], bool] | None,
-        options: ExpireOptions,
+        remove_empty_folder: RemoveFolder | None,
     ) -> None:
         """Delete the files; `counts` (by fields of `Expired`) are right even after an error."""
         plan = self.plan(bucket_folder)
-        for kind, unneeded in plan.files:
-            self._delete(kind, unneeded, counts)
-        if options.clean_empty_directories and remove_empty_folder is not None:
-            _remove_folders(self._location, plan.bucket_folders, remove_empty_folder)
-        self._check()
-        for kind, unneeded in plan.metadata:
-            self._delete(kind, unneeded, counts)
-        counts["size_bytes"] = plan.size_bytes
-        for path in self.snapshot_paths:
-            self._check()
-            self._delete("snapshots", [path], counts)
-        self._check()
+        if self._history.retention is not None:
+            self._keep_changelogs()
+        versions = "snapshots", self.snapshot_paths
+        self._deletion.run(plan, versions, counts, remove_empty_folder)
         try:
             write_earliest_hint(self._storage, self._root, self._end.id)
         except StorageError as error:
             # Readers that do not find the hint list the folder.
             _log.warning("earliest_hint_not_written", error=str(error))
 
-    def _delete(self, kind: str, unneeded: Iterable[str], counts: Counter[str]) -> None:
-        for number, path in enumerate(unneeded, 1):
-            if number % _CHECK_INTERVAL == 0:
-                self._check()
-            self._storage.delete(path)
-            counts[kind] += 1
+    def _keep_changelogs(self) -> None:
+        """Write the changelogs of what expires: readers find each id at any moment."""
+        for snapshot in self._history.expiring:
+            if not keep_changelog(self._storage, self._root, snapshot):
+                raise TableChanged(f"snapshot {snapshot.id} is gone or was replaced")
+        write_changelog_hint(self._storage, self._root, paths.LATEST, self._history.expiring[-1].id)
+        self._deletion.check()
 
-    def _check(self) -> None:
-        try:
-            found = read_snapshot(self._storage, self._root, self._end.id)
-        except ObjectNotFound:
-            raise _TableChanged(f"snapshot {self._end.id} is gone") from None
-        if found.identity != self._end.identity:
-            raise _TableChanged(f"snapshot {self._end.id} was replaced by another one")
-        if self._list_keepers() != self._keepers:
-            raise _TableChanged("tags or branches were created or deleted meanwhile")
+    def _require_end(self) -> None:
+        found = snapshot_unless_gone(self._storage, self._root, self._end.id)
+        require_same(self._end, found, "snapshot")
 
-    def _list_keepers(self) -> frozenset[tuple[str, int]]:
-        """Tags by names and modification times, as one may be put on another snapshot; branches."""
-        tags = self._storage.list(paths.tag_folder(self._root))
-        branches = branch_names(self._storage, self._location)
-        return frozenset((s.name, s.changed_ms) for s in tags).union((b, 0) for b in branches)
+
+def _own_changelogs(
+    storage: Storage,
+    table: TableRef,
+    expiring: Sequence[Snapshot],
+    retention: ChangelogRetention | None,
+) -> Iterator[Snapshot]:
+    """Long-lived changelogs of the branch whose needs an expiry may meet.
+
+    Where changelogs are kept, their own files are not deleted, so only those without any matter.
+    """
+    known = {snapshot.identity for snapshot in expiring}
+    for changelog in read_changelogs(storage, table.root):
+        is_expiring = retention is not None and changelog.identity in known
+        has_own = retention is not None and changelog.changelog_manifest_list is not None
+        if not is_expiring and not has_own:
+            yield changelog
 
 
 def other_versions(storage: Storage, table: TableRef) -> Iterator[Snapshot]:
-    """What keeps files besides the branch's own snapshots and tags.
-
-    Its changelogs, and the snapshots, tags and changelogs of all other branches, main included.
-    """
-    yield from read_changelogs(storage, table.root)
-    for branch in (paths.MAIN_BRANCH, *branch_names(storage, table.location)):
-        if branch == table.branch:
-            continue
-        root = paths.branch_root(table.location, branch)
+    """The snapshots and tags of all other branches, main included."""
+    for root in _other_roots(storage, table):
         yield from Snapshots(storage, root).within(0)
         yield from read_tags(storage, root).values()
+
+
+def others_changelogs(storage: Storage, table: TableRef) -> Iterator[Snapshot]:
+    """The long-lived changelogs of all other branches, main included."""
+    for root in _other_roots(storage, table):
         yield from read_changelogs(storage, root)
 
 
-def _remove_folders(
-    location: str, bucket_folders: Iterable[str], remove_empty: Callable[[str], bool]
-) -> None:
-    """Remove bucket folders that have become empty, then their partitions', deepest first.
-
-    As operation/FileDeletionBase.java (cleanEmptyDirectories).
-    """
-    level = dict.fromkeys(bucket_folders)
-    while level:
-        above: dict[str, None] = {}
-        for folder in level:
-            remove_empty(folder)
-            parent = folder.rsplit("/", 1)[0]
-            if parent != location:
-                above[parent] = None
-        level = above
+def _other_roots(storage: Storage, table: TableRef) -> Iterator[str]:
+    for branch in (paths.MAIN_BRANCH, *branch_names(storage, table.location)):
+        if branch != table.branch:
+            yield paths.branch_root(table.location, branch)

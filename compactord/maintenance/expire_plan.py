@@ -17,32 +17,47 @@ than by Java:
   that an older one has;
 - all files of e, unless metadata proves that e descends from all of b+1..e-1: one of them may have
   been replaced after e's writer had read it;
-- all files of tags on replaced snapshots, of other branches (main is one to them), of long-lived
-  changelogs.
+- all files of tags on replaced snapshots, of other branches (main is one to them), and what
+  readers of long-lived changelogs need.
+
+Where changelogs outlive their snapshots (`ChangelogRetention`), these keep of the snapshots b..e-1:
+
+- without a changelog producer the data files that writers added, until the changelog expires whose
+  snapshot deleted them, and the lists;
+- otherwise the changelog files and lists.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from compactord.errors import ObjectNotFound, UnsupportedTable
-from compactord.maintenance.expire_reader import FileChange, FileKey, MetadataReader
-from compactord.paimon import paths
+from compactord.errors import ObjectNotFound
+from compactord.maintenance.expire_files import (
+    ExpirePlan,
+    Leaves,
+    added_changelog_files,
+    apply_delta,
+    detached_tags,
+    plan_of,
+    skipping_tags,
+    spare_others,
+    spare_tagged,
+)
+from compactord.maintenance.expire_reader import FileChange, FileKey, MetadataReader, ReadList
 from compactord.paimon.data_file import BucketId, EntryKind
+from compactord.paimon.options.expiry import ChangelogRetention
 from compactord.paimon.snapshot import CommitKind, Snapshot
-
-# Creation times of files come from a wall clock of unknown zone and precision.
-_CLOCKS_DIFFER_MS = 48 * 3_600_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpiringHistory:
     """The existing snapshots of a table or branch, and everything else that names files.
 
-    `expiring` are b..e-1 in order, `end` is e, `later` are those after it. `others` are snapshots
-    that are kept for other reasons: those of other branches, their tags, long-lived changelogs.
+    `expiring` are b..e-1 in order, `end` is e, `later` are those after it. `others` are the
+    snapshots and tags of other branches. `changelogs` are long-lived ones that stay, of all
+    branches, but for those of `expiring`, which `retention` keeps; None: it does not.
     """
 
     expiring: Sequence[Snapshot]
@@ -50,38 +65,13 @@ class ExpiringHistory:
     later: Sequence[Snapshot]
     tags: Sequence[Snapshot]
     others: Sequence[Snapshot]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExpirePlan:
-    """Paths to delete, in this order: a list after the manifests that it names.
-
-    `bucket_folders` are those that lose files. `manifests` include the extra files of each.
-    `size_bytes` counts data files, changelog files and manifests.
-    """
-
-    data_files: tuple[str, ...]
-    changelog_files: tuple[str, ...]
-    bucket_folders: tuple[str, ...]
-    manifests: tuple[str, ...]
-    index_files: tuple[str, ...]
-    statistics: tuple[str, ...]
-    lists: tuple[str, ...]
-    size_bytes: int
+    changelogs: Sequence[Snapshot] = ()
+    retention: ChangelogRetention | None = None
 
     @property
-    def files(self) -> tuple[tuple[str, Sequence[str]], ...]:
-        """What is deleted first, by the name of its count in `Expired`."""
-        return ("data_files", self.data_files), ("changelog_files", self.changelog_files)
-
-    @property
-    def metadata(self) -> tuple[tuple[str, Sequence[str]], ...]:
-        """What is deleted then, in the same way."""
-        return (
-            ("manifests", self.manifests),
-            ("index_files", (*self.index_files, *self.statistics)),
-            ("manifests", self.lists),
-        )
+    def own(self) -> tuple[Snapshot, ...]:
+        """The snapshots of the table or branch."""
+        return (*self.expiring, self.end, *self.later)
 
 
 def plan_expiry(
@@ -93,113 +83,53 @@ def plan_expiry(
     expiring snapshots may be missing: an interrupted expiry had begun to delete it, after their
     data files.
     """
-    location = reader.location
     tags = sorted(history.tags, key=lambda tag: tag.id)
-    unneeded = _unneeded_data_files(reader, history, tags)
+    data = _unneeded_data_files(reader, history, tags)
     changelog = _unneeded_changelog_files(reader, history)
-    files = (*unneeded.values(), *changelog.values())
-    refuse_external(location, files)
-    leaves, lists = _unneeded_metadata(reader, history, tags)
-    folders = {key.bucket: bucket_folder(key.bucket) for key in (*unneeded, *changelog)}
-    return ExpirePlan(
-        data_files=data_paths(unneeded.values(), folders),
-        changelog_files=tuple(paths.join(folders[key.bucket], key.file_name) for key in changelog),
-        bucket_folders=tuple(folders.values()),
-        manifests=tuple(paths.manifest_path(location, name) for name in leaves.manifests),
-        index_files=tuple(paths.index_path(location, name) for name in leaves.index_files),
-        statistics=tuple(paths.statistics_path(location, name) for name in leaves.statistics),
-        lists=tuple(paths.manifest_path(location, name) for name in lists),
-        size_bytes=sum(file.size_bytes for file in files) + sum(leaves.manifests.values()),
-    )
-
-
-def skipping_tags(tags: Sequence[Snapshot], first: int, end: int) -> Sequence[Snapshot]:
-    """The tags whose manifests may be those of snapshots `first` to `end` - 1.
-
-    `tags` in order of id. As findSkippingTags of table/ExpireSnapshotsImpl.java: from the last one
-    at or before `first` (the very first, if there is none) to the last one before `end`.
-    """
-    before_end = sum(tag.id < end for tag in tags)
-    at_first = sum(tag.id <= first for tag in tags)
-    return tags[max(at_first - 1, 0) : before_end]
+    leaves = _unneeded_metadata(reader, history, tags)
+    return plan_of(reader, data, changelog, leaves, bucket_folder=bucket_folder)
 
 
 def _unneeded_data_files(
     reader: MetadataReader, history: ExpiringHistory, tags: Sequence[Snapshot]
 ) -> dict[FileKey, FileChange]:
-    deltas = {s.id: reader.delta_if_whole(s) for s in history.expiring[1:]}
-    deltas[history.end.id] = reader.delta_changes(history.end)
+    deltas = [(s, reader.delta_if_whole(s)) for s in history.expiring[1:]]
+    deltas.append((history.end, reader.delta_changes(history.end)))
     reader.look_for(
         change.key
-        for changes in deltas.values()
+        for snapshot, changes in deltas
         for change in changes
-        if change.kind is EntryKind.DELETE
+        if change.kind is EntryKind.DELETE and not _outlives(change, snapshot, history.retention)
     )
     unneeded: dict[FileKey, FileChange] = {}
-    for snapshot_id, changes in deltas.items():
-        gone = _apply(changes, unneeded)
-        _spare_tagged(reader, [tag for tag in tags if tag.id < snapshot_id], gone)
+    for snapshot, changes in deltas:
+        gone = {
+            key: change
+            for key, change in apply_delta(changes, unneeded).items()
+            if not _outlives(change, snapshot, history.retention)
+        }
+        spare_tagged(reader, [tag for tag in tags if tag.id < snapshot.id], gone)
         unneeded.update(gone)
     for snapshot in history.later:
         # Only these add files again; others add new files.
         if unneeded and snapshot.commit_kind is CommitKind.OVERWRITE:
-            _apply(reader.delta_changes(snapshot), unneeded)
-    keeping = _detached_tags(history)
+            apply_delta(reader.delta_changes(snapshot), unneeded)
+    keeping = detached_tags(history.tags, history.own)
     if not _descends(reader, history):
         keeping.append(history.end)
     for snapshot in keeping:
         for key in reader.live(snapshot) if unneeded else ():
             unneeded.pop(key, None)
-    for other in history.others:
-        for key in reader.live(other, missing_ok=True) if unneeded else ():
-            unneeded.pop(key, None)
+    spare_others(reader, history.others, history.changelogs, unneeded)
     return unneeded
 
 
-def _spare_tagged(
-    reader: MetadataReader, tags: Sequence[Snapshot], gone: dict[FileKey, FileChange]
-) -> None:
-    """Remove the files that the last of `tags` has, or one that is as old as the oldest file.
-
-    Checking all tags would mean to read the manifests of all of them.
-    """
-    oldest_ms = 0
-    for tag in reversed(tags):
-        if gone and oldest_ms <= tag.time_ms + _CLOCKS_DIFFER_MS:
-            for key in reader.live(tag):
-                gone.pop(key, None)
-            oldest_ms = min((file.created_ms for file in gone.values()), default=0)
-
-
-def _apply(
-    changes: Iterable[FileChange], unneeded: dict[FileKey, FileChange]
-) -> dict[FileKey, FileChange]:
-    """Mark the files that this delta deletes, and unmark those that it adds.
-
-    A file that it deletes and adds moves to another level, in whichever order.
-    """
-    gone: dict[FileKey, FileChange] = {}
-    added: set[FileKey] = set()
-    for change in changes:
-        if change.kind is EntryKind.ADD:
-            added.add(change.key)
-        else:
-            gone[change.key] = change
-    for key in added:
-        gone.pop(key, None)
-        unneeded.pop(key, None)
-    return gone
-
-
-def _detached_tags(history: ExpiringHistory) -> list[Snapshot]:
-    """Tags on snapshots that were replaced or rolled back: the order of their ids is no history."""
-    known = {s.id: s.identity for s in (*history.expiring, history.end, *history.later)}
-    newest = max(known)
-    return [
-        tag
-        for tag in history.tags
-        if tag.id > newest or known.get(tag.id, tag.identity) != tag.identity
-    ]
+def _outlives(change: FileChange, deleting: Snapshot, retention: ChangelogRetention | None) -> bool:
+    """Whether a changelog keeps a file that this snapshot deletes, as SnapshotDeletion.java."""
+    if retention is None:
+        return False
+    is_appended = retention.from_deltas and not change.is_compacted
+    return is_appended or _is_told(deleting, retention)
 
 
 def _descends(reader: MetadataReader, history: ExpiringHistory) -> bool:
@@ -223,83 +153,57 @@ def _descends(reader: MetadataReader, history: ExpiringHistory) -> bool:
 def _unneeded_changelog_files(
     reader: MetadataReader, history: ExpiringHistory
 ) -> dict[FileKey, FileChange]:
-    unneeded = {file.key: file for s in history.expiring for file in _changelog_files(reader, s)}
-    if unneeded:
-        for other in history.others:
-            for file in _changelog_files(reader, other):
-                unneeded.pop(file.key, None)
-    return unneeded
-
-
-def _changelog_files(reader: MetadataReader, snapshot: Snapshot) -> Iterator[FileChange]:
-    for manifest in reader.if_there(reader.changelog, snapshot):
-        yield from (c for c in reader.changes_if_there(manifest) if c.kind is EntryKind.ADD)
-
-
-@dataclass(slots=True)
-class _Leaves:
-    """Names of metadata files that name no other metadata; manifests with their sizes in bytes.
-
-    The extra files of a manifest follow it, with a size of 0: none is recorded.
-    """
-
-    manifests: dict[str, int]
-    index_files: dict[str, None]
-    statistics: dict[str, None]
+    if history.retention is not None:
+        return {}
+    return added_changelog_files(
+        reader, history.expiring, kept=(*history.others, *history.changelogs)
+    )
 
 
 def _unneeded_metadata(
     reader: MetadataReader, history: ExpiringHistory, tags: Sequence[Snapshot]
-) -> tuple[_Leaves, Mapping[str, None]]:
-    """Leaves, and the lists and index manifests that name them."""
+) -> Leaves:
     kept: set[str] = set()
     inside = skipping_tags(tags, history.expiring[0].id, history.end.id)
-    for snapshot in (history.end, *inside, *_detached_tags(history)):
+    for snapshot in (history.end, *inside, *detached_tags(history.tags, history.own)):
         # As in Java, the changelog of a tagged snapshot is deleted with the snapshot.
         kept |= reader.metadata_to_read(snapshot)
     for other in history.others:
         kept |= reader.metadata_named(other)
+    for changelog in history.changelogs:
+        kept |= reader.changelog_named(changelog)
     has_indexes = any(s.index_manifest is not None for s in history.expiring)
     for snapshot in history.later:
         # A snapshot that rolled back has the index and the statistics of an old one.
         kept |= {name for name in (snapshot.statistics,) if name is not None}
         kept |= reader.index_names(snapshot) if has_indexes else set()
-    leaves, lists = _Leaves({}, {}, {}), dict[str, None]()
+    leaves = Leaves()
     for snapshot in history.expiring:
-        for name, read in reader.lists(snapshot):
-            for manifest in reader.if_there(read, snapshot):
-                if manifest.file_name not in kept:
-                    leaves.manifests[manifest.file_name] = manifest.file_size
-                # A list by Java 2.0.0 keeps the manifest but not the names of its extra files.
-                leaves.manifests.update(
-                    (extra, 0) for extra in manifest.extra_files if extra not in kept
-                )
-            if name not in kept:
-                lists[name] = None
+        for name, read in _unneeded_lists(reader, snapshot, history.retention):
+            leaves.add_list(name, reader.if_there(read, snapshot), kept)
         if snapshot.index_manifest is not None and snapshot.index_manifest not in kept:
-            lists[snapshot.index_manifest] = None
+            leaves.lists[snapshot.index_manifest] = None
         leaves.index_files.update(
-            (name, None) for name in reader.index_files(snapshot, missing_ok=True) - kept
+            (name, entry.path(reader.location))
+            for name, entry in reader.index_files(snapshot, missing_ok=True).items()
+            if name not in kept
         )
         if snapshot.statistics is not None and snapshot.statistics not in kept:
             leaves.statistics[snapshot.statistics] = None
-    return leaves, lists
+    return leaves
 
 
-def refuse_external(location: str, files: Iterable[FileChange]) -> None:
-    """Raises `UnsupportedTable` for files that are not in the table's own folders."""
-    for file in files:
-        if file.external_path is not None:
-            name = file.key.file_name
-            raise UnsupportedTable(
-                location, [f"file {name} is outside the table, at {file.external_path}"]
-            )
+def _unneeded_lists(
+    reader: MetadataReader, snapshot: Snapshot, retention: ChangelogRetention | None
+) -> Iterator[tuple[str, ReadList]]:
+    """Those that no changelog of the snapshot needs once it has expired."""
+    if retention is not None and (retention.from_deltas or _is_told(snapshot, retention)):
+        return
+    for name, read in reader.lists(snapshot):
+        if retention is None or name != snapshot.changelog_manifest_list:
+            yield name, read
 
 
-def data_paths(files: Iterable[FileChange], folders: Mapping[BucketId, str]) -> tuple[str, ...]:
-    """The data files, each followed by its extra files, in the folders of their buckets."""
-    return tuple(
-        paths.join(folders[file.key.bucket], name)
-        for file in files
-        for name in (file.key.file_name, *file.extra_files)
-    )
+def _is_told(snapshot: Snapshot, retention: ChangelogRetention) -> bool:
+    """Whether readers take from the snapshot's delta what an overwrite removed."""
+    return retention.from_overwrites and snapshot.commit_kind is CommitKind.OVERWRITE

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
 from compactord.errors import UnsupportedTable
 from compactord.paimon import paths
-from compactord.paimon.data_file import BucketId, EntryKind, FileIdentity
+from compactord.paimon.data_file import BucketId, EntryKind, FileIdentity, FileSource
 from compactord.paimon.deletion_vectors import INDEX_TYPE
 from compactord.paimon.manifest.entry_columns import EntryColumns, read_entry_columns
 from compactord.paimon.manifest.identity_hashes import Hashes, identity_hashes
@@ -21,13 +21,13 @@ from compactord.paimon.manifest.index_manifest import (
     read_index_entries,
 )
 from compactord.paimon.manifest.manifest_files import ManifestFile, read_entries, read_manifest_list
-from compactord.paimon.snapshot import Snapshot
+from compactord.paimon.snapshot import CommitKind, Snapshot
 from compactord.storage.absence import Absences
 from compactord.storage.base import Storage
 
-# Kinds of index files that are in the index folder.
+# Beside those of columns.
 _KNOWN_INDEXES = {HASH_INDEX, INDEX_TYPE}
-_ReadList = Callable[[Snapshot], tuple[ManifestFile, ...]]
+ReadList = Callable[[Snapshot], tuple[ManifestFile, ...]]
 
 
 class FileKey(NamedTuple):
@@ -40,7 +40,8 @@ class FileKey(NamedTuple):
 class FileChange(NamedTuple):
     """What expiry needs of a manifest entry: a whole entry is ten times as large.
 
-    `created_ms` is from the wall clock of the file's writer; 0: not known.
+    `created_ms` is from the wall clock of the file's writer; 0: not known. `is_compacted`: a
+    compaction made the file, so that streaming readers do not read it.
     """
 
     kind: EntryKind
@@ -49,6 +50,7 @@ class FileChange(NamedTuple):
     created_ms: int
     extra_files: tuple[str, ...]
     external_path: str | None
+    is_compacted: bool
 
 
 class MetadataReader:
@@ -83,14 +85,14 @@ class MetadataReader:
             return ()
         return self._list(snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size)
 
-    def lists(self, snapshot: Snapshot) -> Iterator[tuple[str, _ReadList]]:
+    def lists(self, snapshot: Snapshot) -> Iterator[tuple[str, ReadList]]:
         """The name of each list that the snapshot has, and what reads it."""
         yield snapshot.base_manifest_list, self.base
         yield snapshot.delta_manifest_list, self.delta
         if snapshot.changelog_manifest_list is not None:
             yield snapshot.changelog_manifest_list, self.changelog
 
-    def if_there(self, read: _ReadList, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
+    def if_there(self, read: ReadList, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
         """The manifests that `read` returns; none if the list is gone."""
         with self._absences.suppressed():
             return read(snapshot)
@@ -113,6 +115,7 @@ class MetadataReader:
                 file.creation_time_ms or 0,
                 file.extra_files,
                 file.external_path,
+                file.file_source == FileSource.COMPACT,
             )
 
     def delta_changes(self, snapshot: Snapshot) -> tuple[FileChange, ...]:
@@ -138,27 +141,29 @@ class MetadataReader:
         """The names of the manifests and of their extra files."""
         return {name for each in manifests for name in (each.file_name, *each.extra_files)}
 
-    def index_files(self, snapshot: Snapshot, *, missing_ok: bool = False) -> set[str]:
-        """Names of the snapshot's index files.
+    def index_files(
+        self, snapshot: Snapshot, *, missing_ok: bool = False
+    ) -> Mapping[str, IndexEntry]:
+        """The snapshot's index files by name.
 
         Raises `UnsupportedTable` for kinds of indexes whose files may be anywhere.
         """
         if snapshot.index_manifest is None:
-            return set()
+            return {}
         entries: tuple[IndexEntry, ...] = ()
         with self._absences.suppressed() if missing_ok else contextlib.nullcontext():
             entries = self._index(snapshot.index_manifest)
-        unknown = {entry.index_type for entry in entries} - _KNOWN_INDEXES
+        unknown = {each.index_type for each in entries if not each.is_global} - _KNOWN_INDEXES
         if unknown:
             kinds = ", ".join(sorted(unknown))
             raise UnsupportedTable(self.location, [f"it has index files of type {kinds}"])
-        return {entry.file_name for entry in entries}
+        return {entry.file_name: entry for entry in entries}
 
     def index_names(self, snapshot: Snapshot, *, missing_ok: bool = False) -> set[str]:
         """The index manifest and the files that it lists."""
         if snapshot.index_manifest is None:
             return set()
-        return {snapshot.index_manifest} | self.index_files(snapshot, missing_ok=missing_ok)
+        return {snapshot.index_manifest, *self.index_files(snapshot, missing_ok=missing_ok)}
 
     def metadata_to_read(self, snapshot: Snapshot) -> set[str]:
         """The files that a reader of the snapshot's rows needs, except data files."""
@@ -175,6 +180,36 @@ class MetadataReader:
         for name, read in self.lists(snapshot):
             names |= {name, *self._names_in_folder(self.if_there(read, snapshot))}
         return names
+
+    def changelog_named(self, changelog: Snapshot) -> set[str]:
+        """The lists and manifests that readers of a long-lived changelog need.
+
+        As operation/ChangelogDeletion.java: the changelog's own, or those of a snapshot without
+        one. Missing files name nothing.
+        """
+        names: set[str] = set()
+        for name, read in self.lists(changelog):
+            if changelog.changelog_manifest_list in (None, name) and not self._is_gone(name):
+                names |= {name, *self._names_in_folder(self.if_there(read, changelog))}
+        return names
+
+    def changelog_files(self, changelog: Snapshot, *, from_overwrites: bool) -> set[FileKey]:
+        """The data files that readers of a long-lived changelog need, for want of changelog files.
+
+        What writers added, as table/source/snapshot/DeltaFollowUpScanner.java. `from_overwrites`:
+        also what an overwrite removed. Missing files name nothing.
+        """
+        is_read = changelog.commit_kind is not CommitKind.COMPACT
+        is_read = is_read and changelog.changelog_manifest_list is None
+        if not is_read or self._is_gone(changelog.delta_manifest_list):
+            return set()
+        removed = from_overwrites and changelog.commit_kind is CommitKind.OVERWRITE
+        return {
+            change.key
+            for manifest in self.if_there(self.delta, changelog)
+            for change in self.changes_if_there(manifest)
+            if removed or (change.kind is EntryKind.ADD and not change.is_compacted)
+        }
 
     def look_for(self, keys: Iterable[FileKey]) -> None:
         """Set the files for which `live` searches."""
@@ -202,6 +237,9 @@ class MetadataReader:
             for identity, times in count.items()
             if times > 0
         )
+
+    def _is_gone(self, name: str) -> bool:
+        return self._absences.is_gone(paths.manifest_path(self.location, name))
 
     def _list(self, name: str, size: int | None) -> tuple[ManifestFile, ...]:
         if name not in self._lists:

@@ -212,7 +212,9 @@ def _old_files(
     branches = (paths.MAIN_BRANCH, *branch_names(storage, location))
     roots = (paths.branch_root(location, branch) for branch in branches)
     folders = [paths.manifest_folder(location), paths.index_folder(location)]
-    folders += map(paths.snapshot_folder, roots)
+    folders += (
+        of(root) for root in roots for of in (paths.snapshot_folder, paths.changelog_folder)
+    )
     for folder in (*folders, *_bucket_folders(storage, location, partition_depth)):
         for status in storage.list(folder):
             if rule.lets_go(status):

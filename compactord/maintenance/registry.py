@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from compactord.config.model import Recovery
+from compactord.maintenance.changelog_expiry import ExpireChangelogs
 from compactord.maintenance.consumer_expiry import ExpireConsumers
 from compactord.maintenance.done_partitions import MarkDone
 from compactord.maintenance.kind import AnyKind
@@ -13,6 +14,7 @@ from compactord.maintenance.tag_expiry import ExpireTags
 
 # Least time between two expiries of a table, unless the last one left something to do.
 _EXPIRE_INTERVAL_MS = 10_000
+_CHANGELOGS_INTERVAL_MS = 600_000
 _CONSUMERS_INTERVAL_MS = 600_000
 _TAGS_INTERVAL_MS = 600_000
 _DONE_INTERVAL_MS = 60_000
@@ -24,6 +26,7 @@ def maintenance_kinds(recovery: Recovery) -> tuple[AnyKind, ...]:
     return (
         SweepOrphans(interval_ms=recovery.interval_ms, grace_ms=recovery.orphan_grace_ms),
         ExpireSnapshots(interval_ms=_EXPIRE_INTERVAL_MS),
+        ExpireChangelogs(interval_ms=_CHANGELOGS_INTERVAL_MS),
         ExpireConsumers(interval_ms=_CONSUMERS_INTERVAL_MS),
         ExpireTags(interval_ms=_TAGS_INTERVAL_MS),
         MarkDone(interval_ms=_DONE_INTERVAL_MS),

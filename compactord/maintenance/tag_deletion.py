@@ -14,8 +14,8 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from compactord.maintenance.expire import Snapshots, other_versions
-from compactord.maintenance.expire_plan import data_paths, refuse_external
+from compactord.maintenance.expire import Snapshots, other_versions, others_changelogs
+from compactord.maintenance.expire_files import data_paths, refuse_external, spare_others
 from compactord.maintenance.expire_reader import FileChange, FileKey, MetadataReader
 from compactord.maintenance.kind import TableValues
 from compactord.maintenance.restored import hint_trouble, main_trouble
@@ -26,6 +26,7 @@ from compactord.paimon.snapshot import (
     Snapshot,
     branch_names,
     hinted_snapshot_id,
+    read_changelogs,
     read_snapshot,
     read_tags,
     snapshot_ids,
@@ -138,6 +139,10 @@ class TagDeletion:
             return TagPlan()
         location = self._table.ref.location
         others = tuple(other_versions(self._storage, self._table.ref))
+        changelogs = (
+            *read_changelogs(self._storage, self._root),
+            *others_changelogs(self._storage, self._table.ref),
+        )
         reader = MetadataReader(self._storage, location)
         unneeded = _live_files(reader, snapshot)
         reader.look_for(unneeded)
@@ -148,8 +153,9 @@ class TagDeletion:
                 unneeded.pop(key, None)
         for each in others:
             kept |= reader.metadata_named(each)
-            for key in reader.live(each, missing_ok=True):
-                unneeded.pop(key, None)
+        for each in changelogs:
+            kept |= reader.changelog_named(each)
+        spare_others(reader, others, changelogs, unneeded)
         refuse_external(location, unneeded.values())
         buckets = {key.bucket for key in unneeded}
         folders = {bucket: self._table.bucket_folder(bucket) for bucket in buckets}
@@ -177,8 +183,8 @@ def _metadata(
     manifests = (*reader.base(snapshot), *reader.delta(snapshot))
     names = dict.fromkeys(n for each in manifests for n in (each.file_name, *each.extra_files))
     yield from (paths.manifest_path(location, name) for name in names if name not in kept)
-    indexes = reader.index_files(snapshot).difference(kept)
-    yield from (paths.index_path(location, name) for name in sorted(indexes))
+    indexes = reader.index_files(snapshot).items()
+    yield from (entry.path(location) for name, entry in indexes if name not in kept)
     if snapshot.statistics is not None and snapshot.statistics not in kept:
         yield paths.statistics_path(location, snapshot.statistics)
     lists = (snapshot.base_manifest_list, snapshot.delta_manifest_list, snapshot.index_manifest)

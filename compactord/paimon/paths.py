@@ -33,6 +33,9 @@ _ESCAPED = frozenset(chr(code) for code in (*range(0x20), 0x7F)) | frozenset("\"
 _BLANK_CONTROLS = frozenset("\t\n\v\f\r\x1c\x1d\x1e\x1f")
 _NO_BREAK = frozenset("\u00a0\u2007\u202f")
 
+# Of a location: all but its path. Local paths have none.
+_STORE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/]*")
+_LOCAL_FILE = re.compile(r"^file:(//)?(?=/)")
 _NOT_IN_NAMES = re.compile(r"[/\\\x00-\x1f\x7f]")
 
 # How a data file's name shows its compression, when it does (format/HadoopCompressionType.java).
@@ -117,6 +120,10 @@ def changelog_folder(root: str) -> str:
     return join(root, "changelog")
 
 
+def changelog_path(root: str, id_: int) -> str:
+    return join(changelog_folder(root), f"{CHANGELOG_PREFIX}{id_}")
+
+
 def consumer_folder(root: str) -> str:
     """Where streaming readers record the snapshot that they read next."""
     return join(root, "consumer")
@@ -138,6 +145,18 @@ def index_folder(location: str) -> str:
 
 def index_path(location: str, name: str) -> str:
     return join(index_folder(location), name)
+
+
+def external_path(location: str, text: str) -> str | None:
+    """The path of a file outside of the table's folders, by metadata; None: in another store.
+
+    `text` is as Java prints it: `file:/a/b`, or with a scheme and an authority.
+    """
+    store = _STORE.match(location)
+    root = store[0] if store is not None else ""
+    path = text if root else _LOCAL_FILE.sub("", text)
+    names = path.removeprefix(root + "/").split("/")
+    return path if path.startswith(root + "/") and all(map(is_file_name, names)) else None
 
 
 def statistics_path(location: str, name: str) -> str:

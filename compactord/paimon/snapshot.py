@@ -25,6 +25,7 @@ from compactord.paimon import paths
 from compactord.paimon.json_text import parse_json, parse_object
 from compactord.storage.absence import listed_but_missing, require_gone
 from compactord.storage.base import ObjectStatus, Storage
+from compactord.storage.parallel import results_of
 
 T = TypeVar("T")
 _VERSION = 3
@@ -276,12 +277,17 @@ def branch_names(storage: Storage, location: str) -> tuple[str, ...]:
 
 
 def read_changelogs(storage: Storage, root: str) -> tuple[Snapshot, ...]:
-    """Changelogs that outlive their snapshots; see `_read_listed`.
+    """Changelogs that outlive their snapshots; see `changelogs_by_name`."""
+    return tuple(changelogs_by_name(storage, root).values())
+
+
+def changelogs_by_name(storage: Storage, root: str) -> Mapping[str, Snapshot]:
+    """Changelogs that outlive their snapshots, by what stands for their id; see `_read_listed`.
 
     Every file named like one counts, with a number or without: it names files that must stay.
     """
     folder, prefix = paths.changelog_folder(root), paths.CHANGELOG_PREFIX
-    return tuple(_read_listed(storage, folder, prefix, parse_snapshot).values())
+    return _read_listed(storage, folder, prefix, parse_snapshot)
 
 
 def read_consumers(storage: Storage, root: str) -> Mapping[str, int]:
@@ -302,17 +308,24 @@ def _read_listed(
     is read may have another name now, so all are read again. Raises `TransientStorageError` for one
     that is not found and still listed, and `FormatError` for one that cannot be read.
     """
+
+    def parsed(name: str) -> T | None:
+        path = paths.join(folder, name)
+        try:
+            return parse(storage.read(path), path)
+        except ObjectNotFound:
+            return None
+
     for _ in range(_LISTINGS_MAX):
+        listed = (status for status in storage.list(folder) if not status.is_folder)
+        names = sorted(status.name for status in listed if status.name.startswith(prefix))
         found: dict[str, T] = {}
         missing: set[str] = set()
-        for status in sorted(storage.list(folder), key=lambda status: status.name):
-            if status.is_folder or not status.name.startswith(prefix):
-                continue
-            path = paths.join(folder, status.name)
-            try:
-                found[status.name[len(prefix) :]] = parse(storage.read(path), path)
-            except ObjectNotFound:
-                missing.add(status.name)
+        for name, value in zip(names, results_of(storage, parsed, names), strict=True):
+            if value is None:
+                missing.add(name)
+            else:
+                found[name[len(prefix) :]] = value
         if not missing:
             return found
         for status in storage.list(folder):

@@ -222,11 +222,6 @@ def unserved_maintenance(options: TableOptions) -> tuple[str, ...]:
         found.append(f"{options.maintenance.mark_done_refusal}; partitions are not marked done")
     if options.maintenance.expiry_refusal is not None:
         found.append(f"{options.maintenance.expiry_refusal}; {NONE_EXPIRES}")
-    if options.expire.changelog_decoupled:
-        found.append(
-            "changelogs are kept longer than snapshots (options changelog.num-retained.* and "
-            "changelog.time-retained): neither is expired"
-        )
     return tuple(found)
 
 

@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from compactord.paimon import paths
 from compactord.paimon.data_file import BucketId, DataFile, FileSource
 from compactord.paimon.deletion_vectors import INDEX_TYPE, VectorRef
 from compactord.paimon.manifest.index_manifest import (
@@ -41,8 +40,8 @@ class IndexFiles:
         return tuple(self._by_bucket.get(bucket, ()))
 
     def path(self, entry: IndexEntry) -> str:
-        """Where its index file is."""
-        return entry.external_path or paths.index_path(self.location, entry.file_name)
+        """Where its index file is. Raises as `IndexEntry.path`."""
+        return entry.path(self.location)
 
     def vectors(self, bucket: BucketId) -> dict[str, VectorRef]:
         """The deletion vectors of a bucket by data file, which need not be live.

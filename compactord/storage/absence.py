@@ -58,6 +58,13 @@ class Absences:
         if name in self._names[folder]:
             raise listed_but_missing(path)
 
+    def is_gone(self, path: str) -> bool:
+        """Whether the listing of its folder lacks the object. Raises what listing raises."""
+        folder, _, name = path.rpartition("/")
+        if folder not in self._names:
+            self._names[folder] = frozenset(status.name for status in self._storage.list(folder))
+        return name not in self._names[folder]
+
     @contextlib.contextmanager
     def suppressed(self) -> Iterator[None]:
         """Ends the block at an object that is not found, if it is gone."""

@@ -20,7 +20,7 @@ from compactord.clock import SystemClock
 from compactord.ids import Liveness
 from compactord.maintenance.expire import expire_snapshots
 from compactord.maintenance.orphan_files import OwnerRule, remove_orphans
-from compactord.paimon.options.table_options import ExpireOptions
+from compactord.paimon.options.expiry import ExpireOptions
 from compactord.paimon.table import TableRef
 from compactord.plan.table import Strategy
 from compactord.service.one_shot import CompactTotals
@@ -407,7 +407,6 @@ class History:
                 time_retained_ms=0,
                 limit=limit,
                 clean_empty_directories=self.chance.random() < 0.5,
-                changelog_decoupled=False,
             ),
             now_ms=SystemClock().now_ms(),
             keep_from=None if self.prepared is None else self.prepared.since,

@@ -200,3 +200,28 @@ def test_expiry_of_java_after_ours_finds_a_table_that_is_whole(
     judge.expire_snapshots(table.path, 1, options=_branch(expired))
     table.check("expired by Java")
     _verify(table, capsys)
+
+
+@pytest.mark.parametrize("order", [("snapshots", "branches"), ("branches", "snapshots")])
+def test_all_branches_are_maintained_and_none_loses_what_another_reads(
+    judge: Judge, order: Sequence[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = _branched(judge, tmp_path / "db.db" / "t", KEYED, 9)
+    for branch in BRANCHES:
+        table.write(branch, 2)
+        options = {**NEWEST_ONLY, **({"snapshot.num-retained.min": "2"} if branch == "now" else {})}
+        changes = [{"change": "set_option", "key": k, "value": v} for k, v in options.items()]
+        judge.alter(table.path, *changes, branch=None if branch == "main" else branch)
+    for branch in ("main", "old"):
+        table.compact_by_us(branch, Strategy.FULL)
+    for branch, tag in (("old", "v3"), ("now", "v6")):
+        judge.delete_tag(table.path, tag)
+        (table.path / "branch" / f"branch-{branch}" / "tag" / f"tag-{tag}").unlink()
+    where = ("--warehouse", str(tmp_path), "--table", "db.t")
+    for kind in order:
+        found = answered(capsys, "maintain", *where, "--only", kind)["kinds"][kind]
+        counts = [found] if kind == "snapshots" else list(found["branches"].values())
+        assert all(each["snapshots"] for each in counts), found
+        table.check(kind)
+    assert len(judge.snapshots(table.path, options=_branch("now"))) == 2
+    _verify(table, capsys)

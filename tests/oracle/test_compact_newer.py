@@ -11,7 +11,7 @@ from compactord.paimon import paths
 from compactord.paimon.avro.codecs import codec_of
 from compactord.paimon.avro.container import open_container
 from compactord.paimon.data_file import EntryKind
-from compactord.paimon.options.table_options import ExpireOptions
+from compactord.paimon.options.expiry import ExpireOptions
 from compactord.paimon.snapshot import latest_snapshot_id, read_snapshot
 from compactord.paimon.table import TableRef
 from compactord.plan.table import Strategy
@@ -140,7 +140,6 @@ def test_java_reads_what_is_carried(judge: Judge, tmp_path: Path) -> None:
             time_retained_ms=0,
             limit=50,
             clean_empty_directories=False,
-            changelog_decoupled=False,
         ),
         now_ms=2**50,
         keep_from=None,

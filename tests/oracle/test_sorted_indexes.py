@@ -21,6 +21,7 @@ from compactord.table.opening import describe_table
 from tests.oracle.differential import LiveTable, assert_same_rows, canonical
 from tests.oracle.judge import Judge
 from tests.oracle.judge_jvm import Row
+from tests.oracle.test_expire import NOW, expire, twins
 
 SORTED = {"pk-btree.index.columns": "s", "pk-bitmap.index.columns": "n"}
 Term = tuple[str, str, Any]
@@ -213,3 +214,37 @@ def test_indexes_that_name_files_which_are_gone_are_none(judge: Judge, tmp_path:
     assert not indexes(table).keys() & of_before.keys()
     check_queries(table)
     java_compacts(table, full=True)
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_index_files_expire_as_by_java(judge: Judge, tmp_path: Path, *, elsewhere: bool) -> None:
+    """Those that the newest snapshot or a tag has stay; copies share what is elsewhere."""
+    chance = random.Random(5)
+    folder = tmp_path / "elsewhere"
+    options = {"global-index.external-path": f"file:{folder}"} if elsewhere else {}
+    table = new_table(judge, tmp_path / "db.db" / "t", **options)
+    for _ in range(3):
+        write(table, chance, 60)
+        java_compacts(table, full=True)
+        write(table, chance, 20)
+        table.settle()
+    tagged = indexes(table)
+    judge.create_tag(table.path, "v", judge.snapshots(table.path)[-1])
+    for _ in range(2):
+        write(table, chance, 60)
+        java_compacts(table, full=True)
+    twin = twins(judge, table.path, tmp_path / "twins")
+    done = expire(twin.ours, **NOW)
+    assert done.index_files > 4
+    kept = indexes(table).keys() | tagged.keys()
+    if elsewhere:
+        vectors = {f["file_name"] for f in judge.index_files(table.path)}
+        assert kept <= {file.name for file in folder.iterdir()} <= kept | vectors
+    judge.expire_snapshots(twin.java, 2**31 - 1, retain_min=1)
+    twin.check()
+    ours = LiveTable(
+        judge=judge, path=twin.ours, columns=table.columns, primary_key=table.primary_key
+    )
+    check_queries(ours)
+    write(ours, chance, 30)
+    java_compacts(ours, full=True)

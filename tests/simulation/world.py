@@ -116,6 +116,7 @@ def policy(**settings: object) -> TablePolicy:
         "expire_consumers": MaintenanceRule.FROM_TABLE,
         "expire_tags": MaintenanceRule.FROM_TABLE,
         "expire_partitions": MaintenanceRule.FROM_TABLE,
+        "expire_changelogs": MaintenanceRule.FROM_TABLE,
         "mark_done": MaintenanceRule.FROM_TABLE,
         "options": {},
     }

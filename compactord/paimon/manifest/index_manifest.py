@@ -84,8 +84,8 @@ class IndexEntry:
     Two entries are the same when their canonical bytes are. An entry with values in columns of
     newer releases has its own encoding behind that. `vectors` are those of an index file of
     deletion vectors; `level` is that of the files which a sorted index covers, `field_id` the
-    column's, `sources` the files as they are stored; `external_path` is set where the file is
-    elsewhere.
+    column's, `sources` the files as they are stored; `is_global`: it is of a column
+    (globalindex/*.java); `external_path` is set where the file is elsewhere.
     """
 
     bucket: BucketId
@@ -98,7 +98,21 @@ class IndexEntry:
     level: int | None = None
     field_id: int | None = None
     sources: bytes = b""
+    is_global: bool = False
     external_path: str | None = None
+
+    def path(self, location: str) -> str:
+        """Where its file is (`FileStorePathFactory.globalIndexFileFactory`).
+
+        Raises `UnsupportedTable` for one that the store of the table does not have.
+        """
+        if self.external_path is None:
+            return paths.index_path(location, self.file_name)
+        found = paths.external_path(location, self.external_path)
+        if found is None:
+            reason = f"index file {self.file_name} is in another store, at {self.external_path}"
+            raise UnsupportedTable(location, [reason])
+        return found
 
     def is_served(self, *, has_vectors: bool) -> bool:
         """Whether a compaction knows what to do with it, in a table with deletion vectors or not.
@@ -271,5 +285,6 @@ def _entry(record: Mapping[str, Any], location: str, path: str, *, foreign: byte
         level=level,
         field_id=indexed.get("_INDEX_FIELD_ID"),
         sources=b"" if level is None else sources,
+        is_global=record.get("_GLOBAL_INDEX") is not None,
         external_path=record.get("_EXTERNAL_PATH"),
     )

@@ -6,8 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from compactord.paimon.options import values as option_values
+from compactord.paimon.options.expiry import ExpireOptions
 from compactord.paimon.options.texts import OptionTexts
 from compactord.paimon.partition_time import formatter_trouble
+from compactord.paimon.schema import TableSchema
 
 # Each tag has a partition in the catalog, which would stay.
 TAG_PARTITIONS = "metastore.tag-to-partition"
@@ -72,6 +74,7 @@ class MaintenanceOptions:
     in_catalog: bool = False
     expires_tags: bool = False
     tags_succeed: bool = False
+    keeps_changelogs: bool = False
 
     @property
     def asked(self) -> Mapping[str, int]:
@@ -85,6 +88,7 @@ class MaintenanceOptions:
             "consumers": None if self.consumer_time_ms is None else 0,
             "done": None if self.mark_done is None else 0,
             "partitions": None if expiry is None else expiry.interval_ms,
+            "changelogs": 0 if self.keeps_changelogs else None,
         }
         return {name: interval_ms for name, interval_ms in found.items() if interval_ms is not None}
 
@@ -98,18 +102,21 @@ class MaintenanceOptions:
         return self.expiry_refusal
 
 
-def maintenance_options(texts: OptionTexts, *, has_partitions: bool) -> MaintenanceOptions:
+def maintenance_options(
+    texts: OptionTexts, schema: TableSchema, expire: ExpireOptions
+) -> MaintenanceOptions:
     """What cannot be parsed is in `texts.unreadable`, or raises `UsageError` (`OptionTexts`).
 
     Not so of marks: they are Flink's, which alone reads their options.
     """
-    mark_done, mark_done_refusal = _mark_done(texts) if has_partitions else (None, None)
-    expiry, expiry_refusal = _partition_expiry(texts) if has_partitions else (None, None)
+    mark_done, mark_done_refusal = _mark_done(texts) if schema.partition_keys else (None, None)
+    expiry, expiry_refusal = _partition_expiry(texts) if schema.partition_keys else (None, None)
     return MaintenanceOptions(
         consumer_time_ms=texts.maybe("consumer.expiration-time", option_values.duration_ms),
         expires_tags=texts.read("tag.time-expire-enabled", option_values.boolean, True)
         and not texts.merged.get(TAG_PARTITIONS),
         tags_succeed=texts.read("tag.create-success-file", option_values.boolean, False),
+        keeps_changelogs=expire.changelogs is not None,
         mark_done=mark_done,
         mark_done_refusal=mark_done_refusal,
         expire_partitions=expiry,

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from compactord.paimon.merge_rules import ChangelogRule, MergeRules
 from compactord.paimon.options import values as option_values
 from compactord.paimon.options.catalogue import LEVELS_MAX
+from compactord.paimon.options.expiry import ExpireOptions, expire_options
 from compactord.paimon.options.file_options import FileOptions, changelog_rule, file_options
 from compactord.paimon.options.lookup import LookupOptions, discovery_interval_ms, lookup_options
 from compactord.paimon.options.maintenance import MaintenanceOptions, maintenance_options
@@ -134,22 +135,6 @@ class CommitOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExpireOptions:
-    """How long snapshots are kept (options/ExpireConfig.java). Durations in milliseconds.
-
-    `limit` is how many may expire at a time. `changelog_decoupled`: changelogs are kept longer than
-    their snapshots.
-    """
-
-    num_retained_min: int
-    num_retained_max: int
-    time_retained_ms: int
-    limit: int
-    clean_empty_directories: bool
-    changelog_decoupled: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TableOptions:
     """All of them; `raw` is the merged text form (schema's options under those of the run).
 
@@ -201,6 +186,7 @@ def parse_options(schema: TableSchema, overrides: Mapping[str, str] | None = Non
     producer = texts.read(
         "changelog-producer", option_values.enumeration(ChangelogProducer), ChangelogProducer.NONE
     )
+    expire = expire_options(texts, has_producer=producer is not ChangelogProducer.NONE)
     has_key = bool(schema.primary_keys)
     # Files of dynamic buckets have the number -1, too.
     vectors = vector_options(texts, has_buckets=has_key or bucket != -1)
@@ -238,8 +224,8 @@ def parse_options(schema: TableSchema, overrides: Mapping[str, str] | None = Non
             ),
         ),
         commit=_commit(texts, vectors),
-        expire=_expire(texts),
-        maintenance=maintenance_options(texts, has_partitions=bool(schema.partition_keys)),
+        expire=expire,
+        maintenance=maintenance_options(texts, schema, expire),
         files=file_options(texts),
         changelog=changelog_rule(texts, [field.name for field in schema.fields]),
         streams_overwrites=texts.read("streaming-read-overwrite", option_values.boolean, False),
@@ -350,25 +336,6 @@ def _commit(texts: OptionTexts, vectors: VectorOptions | None) -> CommitOptions:
         full_compaction_delta_commits=abs(texts.read("full-compaction.delta-commits", integer, 0))
         or None,
         vectors=vectors,
-    )
-
-
-def _expire(texts: OptionTexts) -> ExpireOptions:
-    integer, duration = option_values.integer, option_values.duration_ms
-    fewest = texts.read("snapshot.num-retained.min", integer, 10)
-    most = texts.read("snapshot.num-retained.max", integer, _INT_MAX)
-    time_ms = texts.read("snapshot.time-retained", duration, 3_600_000)
-    return ExpireOptions(
-        num_retained_min=fewest,
-        num_retained_max=most,
-        time_retained_ms=time_ms,
-        limit=texts.read("snapshot.expire.limit", integer, 50),
-        clean_empty_directories=texts.read(
-            "snapshot.clean-empty-directories", option_values.boolean, False
-        ),
-        changelog_decoupled=texts.read("changelog.num-retained.min", integer, fewest) > fewest
-        or texts.read("changelog.num-retained.max", integer, most) > most
-        or texts.read("changelog.time-retained", duration, time_ms) > time_ms,
     )
 
 

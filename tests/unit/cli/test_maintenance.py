@@ -251,6 +251,59 @@ def test_consumers_expire_by_the_table_s_option_unless_a_rule_keeps_them(
     assert "d.u: no consumer expired, because consumer.expiration-time is not set\n" in text
 
 
+def test_snapshots_of_branches_expire_by_their_own_options(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One keeps five, one has no schema; main's snapshots are not touched."""
+    ref = _compacted(tmp_path / "wh", snapshot_expire_limit="2")
+    root = Path(ref.location)
+    for name in ("five", "one", "torn"):
+        branch = Path(paths.branch_root(ref.location, name))
+        for folder in ("schema", "snapshot"):
+            shutil.copytree(root / folder, branch / folder)
+    schema = Path(paths.schema_path(paths.branch_root(ref.location, "five"), 0))
+    text = schema.read_text()
+    assert '"snapshot.num-retained.min": "1"' in text
+    schema.write_text(
+        text.replace('"snapshot.num-retained.min": "1"', '"snapshot.num-retained.min": "5"')
+    )
+    shutil.rmtree(Path(paths.branch_root(ref.location, "torn")) / "schema")
+    rows, before = builders.read_keyed(LOCAL, ref), digest(tmp_path / "wh")
+    only = ("maintain", "--warehouse", f"{tmp_path}/wh", "--table", "d.t", "--only", "branches")
+    found = answered(capsys, *only, "--dry-run", code=3)["kinds"]["branches"]["branches"]
+    assert digest(tmp_path / "wh") == before
+    assert {name: each.get("snapshots") for name, each in found.items()} == {
+        "five": 2,
+        "one": 6,
+        "torn": None,
+    }
+    answered(capsys, *only, code=3)
+    left = {
+        name: snapshot_ids(LOCAL, paths.branch_root(ref.location, name))
+        for name in ("main", "five", "one", "torn")
+    }
+    seven = tuple(range(1, 8))
+    assert left == {"main": seven, "five": seven[2:], "one": (7,), "torn": seven}
+    assert builders.read_keyed(LOCAL, ref) == rows
+    # Those of main need all files.
+    gone = before.keys() - digest(tmp_path / "wh").keys()
+    assert all("/snapshot/" in name for name in gone)
+    config = configuration(
+        tmp_path,
+        """\
+        catalogs: {lake: {warehouse: WH}}
+        defaults: {branches: [main, five]}
+        rules:
+        - {match: {table: 'd.t.branch_one'}, set: {expire_snapshots: off}}
+        """,
+    )
+    where = ("maintain", "--config", config, "--database", "d", "--only", "branches")
+    tables = answered(capsys, *where, code=3)["tables"]
+    names = {each["table"]: set(each["kinds"]["branches"]["branches"]) for each in tables}
+    assert names == {"d.t": {"one", "torn"}, "d.t$branch_five": set()}
+    assert "rules.0.set.expire_snapshots" in str(tables)
+
+
 def _years(tmp_path: Path, **options: str) -> TableRef:
     """Table d.t, whose partitions are the years 2022, 2023 and 2998."""
     ref = TableRef(database="d", name="t", location=f"{tmp_path}/wh/d.db/t")

@@ -10,7 +10,7 @@ from compactord.maintenance.expire import Expired, expire_snapshots
 from compactord.paimon import paths
 from compactord.paimon.data_file import DataFile, EntryKind
 from compactord.paimon.manifest.manifest_files import read_entries
-from compactord.paimon.options.table_options import ExpireOptions
+from compactord.paimon.options.expiry import ExpireOptions
 from compactord.paimon.snapshot import (
     Snapshot,
     read_snapshot,
@@ -31,7 +31,6 @@ ALL_BUT_ONE = ExpireOptions(
     time_retained_ms=0,
     limit=50,
     clean_empty_directories=False,
-    changelog_decoupled=False,
 )
 
 # How calls of a store fail: error, which calls, after their effect, from then on for ever.

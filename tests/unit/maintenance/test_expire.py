@@ -8,15 +8,17 @@ from dataclasses import replace
 
 import pytest
 
+from compactord.errors import UnsupportedTable
 from compactord.maintenance.expire import Expired
-from compactord.maintenance.expire_plan import skipping_tags
+from compactord.maintenance.expire_files import skipping_tags
 from compactord.paimon import paths
+from compactord.paimon.manifest.manifest_files import read_entries
 from compactord.paimon.snapshot import (
     CommitKind,
     snapshot_ids,
     snapshot_json,
 )
-from compactord.state.table_state import data_manifests
+from compactord.state.table_state import data_manifests, delta_manifests
 from tests.builders import consumer_path
 from tests.lineage import Lineage
 from tests.storages import Call, HookedStorage
@@ -151,23 +153,32 @@ def test_the_tags_whose_manifests_may_be_met_are_javas(
     assert [tag.id for tag in skipping_tags(tags, first, end)] == expected
 
 
-@pytest.mark.parametrize(
-    "keep", ["branch snapshot", "branch tag", "changelog", "changelog of an odd name", "branch log"]
-)
-def test_branches_and_long_lived_changelogs_keep_their_files(keep: str) -> None:
+@pytest.mark.parametrize("name", ["snapshot/snapshot-2", "tag/tag-v1"])
+def test_branches_keep_their_files(name: str) -> None:
     table = some_table()
     snapshot = snapshot_of(table, 2)
-    root = paths.branch_root(HOME, "dev")
-    path = {
-        "branch snapshot": paths.snapshot_path(root, 2),
-        "branch tag": paths.tag_path(root, "v1"),
-        "changelog": f"{paths.changelog_folder(HOME)}/changelog-2",
-        "changelog of an odd name": f"{paths.changelog_folder(HOME)}/changelog-02",
-        "branch log": f"{paths.changelog_folder(root)}/changelog-2",
-    }[keep]
-    table.storage.write_new(path, snapshot_json(snapshot))
+    table.storage.write_new(f"{paths.branch_root(HOME, 'dev')}/{name}", snapshot_json(snapshot))
     expire(table)
     assert lacks(table.storage, [snapshot]) == []
+    check(table)
+
+
+@pytest.mark.parametrize("branch", ["main", "dev"])
+@pytest.mark.parametrize("number", ["2", "02"])
+def test_long_lived_changelogs_keep_what_their_readers_need(branch: str, number: str) -> None:
+    """What a writer added, not what was live then, nor what a compaction made."""
+    table = some_table()
+    folder = paths.changelog_folder(paths.branch_root(HOME, branch))
+    written = snapshot_of(table, 2)
+    [added] = delta_manifests(table.storage, HOME, written)
+    of_writer = {e.file.file_name for e in read_entries(table.storage, HOME, added)}
+    table.storage.write_new(f"{folder}/changelog-{number}", snapshot_json(written))
+    table.storage.write_new(f"{folder}/changelog-3", snapshot_json(snapshot_of(table, 3)))
+    [newest] = table.files()
+    expire(table)
+    assert data_files(table) == {newest.file_name, *of_writer}
+    kept = _names(table, "manifest")
+    assert {written.base_manifest_list, written.delta_manifest_list, added.file_name} <= kept
     check(table)
 
 
@@ -230,6 +241,40 @@ def test_index_files_and_statistics_go_unless_something_kept_has_them() -> None:
     kept = {n for n in _names(table, "manifest") if n.startswith("index-manifest")}
     assert kept == {tagged, rolled_back, last}
     assert done.index_files == 1 + 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "level", "folder", "gone"),
+    [
+        ("btree", 5, None, f"{HOME}/index/i-1"),
+        ("lumina", 5, None, f"{HOME}/index/i-1"),
+        ("bitmap", 5, "file:/elsewhere", "/elsewhere/i-1"),
+        ("DELETION_VECTORS", None, "file:///elsewhere", "/elsewhere/i-1"),
+        ("lumina", None, None, "type lumina"),
+        ("btree", 5, "s3://bucket/a", "i-1 is in another store, at s3://bucket/a/i-1"),
+        ("btree", 5, "file:/elsewhere/..", "i-1 is in another store"),
+    ],
+)
+def test_index_files_of_columns_go_from_where_they_are(
+    kind: str, level: int | None, folder: str | None, gone: str
+) -> None:
+    table = some_table()
+    for number, names in ((1, ["i-1", "i-2"]), (5, ["i-2"])):
+        name = f"index-manifest-{number}"
+        table.write_index_manifest(name, names, kind, level=level, folder=folder)
+        change(table, number, index_manifest=name)
+    path = gone if gone.startswith("/") else paths.index_path(HOME, "i-1")
+    for each in (path, path.replace("i-1", "i-2")):
+        table.storage.write_new(each, b"index")
+    before = dict(table.storage.objects)
+    if gone.startswith("/"):
+        assert expire(table).index_files == 1
+        assert path not in table.storage.objects
+        assert path.replace("i-1", "i-2") in table.storage.objects
+        return
+    with pytest.raises(UnsupportedTable, match=gone):
+        expire(table)
+    assert table.storage.objects == before
 
 
 def test_changelog_files_go_with_their_snapshot_unless_a_branch_has_it() -> None:

@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 
 from compactord.errors import FormatError, UsageError
+from compactord.paimon.options.expiry import ChangelogRetention, ExpireOptions
 from compactord.paimon.options.maintenance import PartitionExpiryOptions
-from compactord.paimon.options.table_options import ExpireOptions, TableOptions, parse_options
+from compactord.paimon.options.table_options import TableOptions, parse_options
 from compactord.paimon.schema import latest_schema
 from compactord.paimon.snapshot import read_consumers
 from compactord.paimon.support import unserved_maintenance, warnings
@@ -30,7 +31,6 @@ def test_defaults_are_javas() -> None:
         time_retained_ms=3_600_000,
         limit=50,
         clean_empty_directories=False,
-        changelog_decoupled=False,
     )
 
 
@@ -48,7 +48,6 @@ def test_every_option_is_read_the_former_key_too() -> None:
         time_retained_ms=4 * 86_400_000,
         limit=5,
         clean_empty_directories=True,
-        changelog_decoupled=False,
     )
 
 
@@ -68,8 +67,46 @@ def test_changelogs_are_on_their_own_when_anything_keeps_them_longer(
     texts: Mapping[str, str], expected: bool
 ) -> None:
     options = _options(texts)
-    assert options.expire.changelog_decoupled is expected
-    assert any("changelog" in said for said in unserved_maintenance(options)) is expected
+    assert (options.expire.changelogs is not None) is expected
+    assert ("changelogs" in options.maintenance.asked) is expected
+    assert unserved_maintenance(options) == ()
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        (
+            {"changelog.num-retained.max": "2147483647"},
+            ChangelogRetention(
+                num_retained_min=10,
+                num_retained_max=2**31 - 1,
+                time_retained_ms=7_200_000,
+                from_deltas=True,
+            ),
+        ),
+        (
+            {
+                "changelog.num-retained.min": "11",
+                "changelog.num-retained.max": "50",
+                "consumer.changelog-only": "true",
+                "streaming-read-overwrite": "true",
+                "changelog-producer": "input",
+            },
+            ChangelogRetention(
+                num_retained_min=11,
+                num_retained_max=50,
+                time_retained_ms=7_200_000,
+                from_overwrites=True,
+                held_alone=True,
+            ),
+        ),
+    ],
+)
+def test_changelogs_are_kept_as_their_options_and_the_producer_say(
+    texts: Mapping[str, str], expected: ChangelogRetention
+) -> None:
+    options = _options({"changelog.time-retained": "2 h", **texts})
+    assert options.expire.changelogs == expected
 
 
 def test_a_text_that_is_no_number_is_named() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from compactord.errors import UsageError
 from compactord.maintenance.expire_range import ExpireRange, expire_range
-from compactord.paimon.options.table_options import ExpireOptions
+from compactord.paimon.options.expiry import ExpireOptions
 
 HOUR_MS = 3_600_000
 NOW_MS = 1_700_000_000_000
@@ -18,7 +18,6 @@ DEFAULTS = ExpireOptions(
     time_retained_ms=HOUR_MS,
     limit=50,
     clean_empty_directories=False,
-    changelog_decoupled=False,
 )
 
 

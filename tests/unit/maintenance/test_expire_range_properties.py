@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compactord.maintenance.expire_range import expire_range
-from compactord.paimon.options.table_options import ExpireOptions
+from compactord.paimon.options.expiry import ExpireOptions
 
 NOW_MS = 10_000
 
@@ -46,7 +46,6 @@ def _cases(draw: st.DrawFn) -> tuple[ExpireOptions, int, int, int | None, dict[i
         time_retained_ms=draw(st.integers(0, NOW_MS)),
         limit=draw(st.integers(0, 25)),
         clean_empty_directories=False,
-        changelog_decoupled=False,
     )
     ids = range(earliest, latest + 1)
     # Clocks of several writers: times need not ascend, and some snapshots are gone.

@@ -107,15 +107,6 @@ def test_a_listing_that_fails_stops_it(folder: str) -> None:
     assert table.storage.objects == before
 
 
-def test_changelogs_that_shall_outlive_their_snapshots_are_declined_by_name() -> None:
-    table = some_table()
-    before = dict(table.storage.objects)
-    done = expire(table, changelog_decoupled=True)
-    assert done.snapshots == 0
-    assert "changelogs" in str(done.why_not)
-    assert table.storage.objects == before
-
-
 def test_files_outside_of_the_table_are_refused() -> None:
     table = Lineage()
     file = replace(table.new_file(), external_path="/elsewhere/data-0.parquet")

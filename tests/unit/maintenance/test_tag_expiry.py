@@ -23,8 +23,9 @@ from compactord.maintenance.kind import MaintenanceRecord
 from compactord.maintenance.tag_deletion import TagDeletion
 from compactord.maintenance.tag_expiry import ExpiredTags, ExpireTags, due_tags, expire_tags
 from compactord.paimon import paths
-from compactord.paimon.manifest.manifest_files import read_manifest_list
+from compactord.paimon.manifest.manifest_files import read_entries, read_manifest_list
 from compactord.paimon.snapshot import CommitKind, Snapshot, read_tags, snapshot_json
+from compactord.state.table_state import delta_manifests
 from compactord.storage.base import Storage
 from compactord.table.opening import OpenTable, open_table
 from tests.lineage import TABLE, Lineage
@@ -106,7 +107,7 @@ def test_a_tag_expires_once_its_time_has_passed_with_what_only_it_needs() -> Non
     assert not _expire(table).tags
 
 
-@pytest.mark.parametrize("keeper", ["tag", "snapshot", "branch", "tag of a branch", "changelog"])
+@pytest.mark.parametrize("keeper", ["tag", "snapshot", "branch", "tag of a branch"])
 def test_nothing_goes_with_it_that_another_version_needs(keeper: str) -> None:
     table = some_table()
     _timed_tag(table, snapshot_of(table, 2), "old")
@@ -116,7 +117,6 @@ def test_nothing_goes_with_it_that_another_version_needs(keeper: str) -> None:
         "tag": paths.tag_path(HOME, "other"),
         "branch": paths.snapshot_path(branch, 2),
         "tag of a branch": paths.tag_path(branch, "other"),
-        "changelog": paths.join(paths.changelog_folder(HOME), "changelog-2"),
     }
     if keeper in places:
         table.storage.overwrite(places[keeper], snapshot_json(snapshot))
@@ -126,6 +126,25 @@ def test_nothing_goes_with_it_that_another_version_needs(keeper: str) -> None:
     assert data_files(table) == files
     assert before.keys() - table.storage.objects.keys() == {paths.tag_path(HOME, "old")}
     check(table)
+
+
+@pytest.mark.parametrize("branch", ["main", "b"])
+def test_readers_of_a_long_lived_changelog_keep_what_writers_added(branch: str) -> None:
+    table = some_table()
+    tagged = snapshot_of(table, 2)
+    _timed_tag(table, tagged, "old")
+    folder = paths.changelog_folder(paths.branch_root(HOME, branch))
+    table.storage.write_new(f"{folder}/changelog-2", snapshot_json(tagged))
+    expire(table)
+    before = data_files(table)
+    manifests = {path for path in table.storage.objects if "/manifest/" in path}
+    assert list(_expire(table).tags) == ["old"]
+    [manifest] = delta_manifests(table.storage, HOME, tagged)
+    added = {e.file.file_name for e in read_entries(table.storage, HOME, manifest)}
+    assert len(added) == 2
+    assert len(before - data_files(table)) == 2
+    assert added <= data_files(table)
+    assert manifests <= table.storage.objects.keys()
 
 
 def test_a_file_that_a_later_snapshot_has_added_again_stays() -> None:

@@ -102,6 +102,30 @@ def test_buckets_have_folders_of_their_own() -> None:
     assert paths.bucket_folder("/t", "p=1", -2) == "/t/p=1/bucket-postpone"
 
 
+@pytest.mark.parametrize(
+    ("location", "text", "path"),
+    [
+        ("/w/t", "file:/a/b", "/a/b"),
+        ("/w/t", "file:///a/b", "/a/b"),
+        ("/w/t", "/a/b", "/a/b"),
+        ("/w/t", "file://host/a/b", None),
+        ("/w/t", "s3://bucket/a", None),
+        ("/w/t", "file:/a/../b", None),
+        ("/w/t", "//a", None),
+        ("s3://bucket/w/t", "s3://bucket/a/b", "s3://bucket/a/b"),
+        ("s3://bucket/w/t", "s3://bucket2/a", None),
+        ("s3://bucket/w/t", "s3://bucket/../a", None),
+        ("s3://bucket/w/t", "s3://bucket/", None),
+        ("s3://bucket/w/t", "file:/a", None),
+        ("s3://bucket", "s3://bucket/a", "s3://bucket/a"),
+    ],
+)
+def test_files_elsewhere_are_in_the_store_of_the_table(
+    location: str, text: str, path: str | None
+) -> None:
+    assert paths.external_path(location, text) == path
+
+
 @pytest.mark.parametrize("name", ["data-1.parquet", "...", "..x", "a b", "ü", "a:b", "x=%2F"])
 def test_names_of_files(name: str) -> None:
     assert paths.is_file_name(name)

@@ -1,0 +1,97 @@
+"""Deletes the files of a plan, as long as the table is as it was when that was made."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+
+from compactord.maintenance.expire_files import ExpirePlan
+from compactord.paimon import paths
+from compactord.paimon.snapshot import branch_names
+from compactord.paimon.table import TableRef
+from compactord.storage.base import Storage
+
+# The table is checked against the plan once in this many deletions.
+_CHECK_INTERVAL = 100
+# Removes a folder unless something is in it; returns whether it is gone.
+RemoveFolder = Callable[[str], bool]
+
+
+class TableChanged(Exception):
+    """Another process has changed the table since it was read."""
+
+
+class PlannedDeletion:
+    """Made before the metadata is read that the plan depends on.
+
+    `require_end` raises `TableChanged` unless the version that becomes the oldest is the same.
+    """
+
+    def __init__(self, storage: Storage, table: TableRef, require_end: Callable[[], None]) -> None:
+        self._storage = storage
+        self._location, self._root = table.location, table.root
+        self._require_end = require_end
+        self._keepers = self._list_keepers()
+
+    def check(self) -> None:
+        """Raises `TableChanged` if the plan may be wrong by now, and what reading raises."""
+        self._require_end()
+        if self._list_keepers() != self._keepers:
+            raise TableChanged("tags or branches were created or deleted meanwhile")
+
+    def run(
+        self,
+        plan: ExpirePlan,
+        versions: tuple[str, Sequence[str]],
+        counts: Counter[str],
+        remove_empty_folder: RemoveFolder | None,
+    ) -> None:
+        """Delete data, then metadata, then `versions`, the oldest first, with their name in counts.
+
+        `counts` are right even after an error. Raises as `check`, and `StorageError` where a
+        deletion fails.
+        """
+        for kind, unneeded in plan.files:
+            self._delete(kind, unneeded, counts)
+        if remove_empty_folder is not None:
+            _remove_folders(self._location, plan.bucket_folders, remove_empty_folder)
+        self.check()
+        for kind, unneeded in plan.metadata:
+            self._delete(kind, unneeded, counts)
+        counts["size_bytes"] = plan.size_bytes
+        kind, files = versions
+        for path in files:
+            self.check()
+            self._delete(kind, [path], counts)
+        self.check()
+
+    def _delete(self, kind: str, unneeded: Iterable[str], counts: Counter[str]) -> None:
+        for number, path in enumerate(unneeded, 1):
+            if number % _CHECK_INTERVAL == 0:
+                self.check()
+            self._storage.delete(path)
+            counts[kind] += 1
+
+    def _list_keepers(self) -> frozenset[tuple[str, int]]:
+        """Tags by names and modification times, as one may be put on another snapshot; branches."""
+        tags = self._storage.list(paths.tag_folder(self._root))
+        branches = branch_names(self._storage, self._location)
+        return frozenset((s.name, s.changed_ms) for s in tags).union((b, 0) for b in branches)
+
+
+def _remove_folders(
+    location: str, bucket_folders: Iterable[str], remove_empty: RemoveFolder
+) -> None:
+    """Remove bucket folders that have become empty, then their partitions', deepest first.
+
+    As operation/FileDeletionBase.java (cleanEmptyDirectories).
+    """
+    level = dict.fromkeys(bucket_folders)
+    while level:
+        above: dict[str, None] = {}
+        for folder in level:
+            remove_empty(folder)
+            parent = folder.rsplit("/", 1)[0]
+            if parent != location:
+                above[parent] = None
+        level = above
