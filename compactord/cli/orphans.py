@@ -1,10 +1,11 @@
-"""Files that dead runs of ours left in tables, listed and removed."""
+"""Files that were left in tables, by dead runs of ours or by anybody, listed and removed."""
 
 from __future__ import annotations
 
 from compactord.cli.argument_values import grace_ms
 from compactord.cli.choice import Target
 from compactord.cli.each_table import Result
+from compactord.cli.foreign import foreign_sweep
 from compactord.cli.maintenance import (
     MaintenanceRun,
     Work,
@@ -13,11 +14,16 @@ from compactord.cli.maintenance import (
     orphans_text,
     owner_rule,
 )
+from compactord.errors import UsageError
 from compactord.maintenance.orphan_files import find_orphans, remove_orphans
 
 
 def sweep(run: MaintenanceRun) -> Work:
     """Removes the left-over files of one table. Its result lists them as `orphans`."""
+    if "foreign" in run.args and run.args.foreign:
+        return foreign_sweep(run)
+    if "foreign" in run.args and (run.args.older_than or run.args.trash):
+        raise UsageError("--older-than and --trash need --foreign")
     rule = owner_rule(run.clock, grace_ms(run.args, run.choice.loaded.config))
     take = find_orphans if run.is_dry else remove_orphans
 

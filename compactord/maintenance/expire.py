@@ -26,6 +26,7 @@ from compactord.maintenance.expire_range import ExpireRange, expire_range
 from compactord.maintenance.expire_reader import MetadataReader
 from compactord.maintenance.kind import TableValues
 from compactord.maintenance.restored import hint_trouble, main_trouble
+from compactord.maintenance.table_files import remove_folders
 from compactord.paimon import paths
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.options.table_options import ExpireOptions
@@ -257,7 +258,7 @@ class _Round:
         for kind, unneeded in plan.files:
             self._delete(kind, unneeded, counts)
         if options.clean_empty_directories and remove_empty_folder is not None:
-            _remove_folders(self._location, plan.bucket_folders, remove_empty_folder)
+            remove_folders([self._location], plan.bucket_folders, remove_empty_folder)
         self._check()
         for kind, unneeded in plan.metadata:
             self._delete(kind, unneeded, counts)
@@ -309,21 +310,3 @@ def other_versions(storage: Storage, table: TableRef) -> Iterator[Snapshot]:
         yield from Snapshots(storage, root).within(0)
         yield from read_tags(storage, root).values()
         yield from read_changelogs(storage, root)
-
-
-def _remove_folders(
-    location: str, bucket_folders: Iterable[str], remove_empty: Callable[[str], bool]
-) -> None:
-    """Remove bucket folders that have become empty, then their partitions', deepest first.
-
-    As operation/FileDeletionBase.java (cleanEmptyDirectories).
-    """
-    level = dict.fromkeys(bucket_folders)
-    while level:
-        above: dict[str, None] = {}
-        for folder in level:
-            remove_empty(folder)
-            parent = folder.rsplit("/", 1)[0]
-            if parent != location:
-                above[parent] = None
-        level = above

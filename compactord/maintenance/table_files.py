@@ -6,7 +6,7 @@ and consumers, and what lies in a partition's folder beside its buckets, such as
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from compactord.paimon import paths
@@ -85,3 +85,21 @@ class FileListing:
         for status in self._storage.list(folder):
             if not status.is_folder and not status.name.endswith(_SHARED_SUFFIX):
                 yield folder, status
+
+
+def remove_folders(
+    roots: Collection[str], buckets: Iterable[str], remove_empty: Callable[[str], bool]
+) -> None:
+    """Remove bucket folders that have become empty, then their partitions', deepest first.
+
+    None of `roots` goes. As operation/FileDeletionBase.java (cleanEmptyDirectories).
+    """
+    level = dict.fromkeys(buckets)
+    while level:
+        above: dict[str, None] = {}
+        for folder in level:
+            remove_empty(folder)
+            parent = folder.rsplit("/", 1)[0]
+            if parent not in roots:
+                above[parent] = None
+        level = above
