@@ -19,10 +19,14 @@ from compactord.maintenance.table_files import TableFolders
 from compactord.maintenance.used_names import Incomplete
 from compactord.paimon import paths
 from compactord.paimon.options.catalogue import canonical_key
-from compactord.paimon.support import EXTERNAL_PATHS, PATH_DIRECTORY, PLACES
 from compactord.storage.open import STORES
 from compactord.table.opening import describe_table
 from compactord.table.report import count_text, size_text
+
+_PATH_DIRECTORY = "data-file.path-directory"
+_EXTERNAL_PATHS = "data-file.external-paths"
+# Options for which compaction refuses a table, and which say only where files are.
+_PLACES = (_PATH_DIRECTORY, _EXTERNAL_PATHS, "index-file-in-data-file-dir")
 
 
 def foreign_sweep(run: MaintenanceRun) -> Work:
@@ -68,18 +72,18 @@ def _folders(
     """
     schema = access.newest_schema()
     texts = {canonical_key(key): text for key, text in schema.options.items()}
-    usual = {key: text for key, text in texts.items() if key not in PLACES}
+    usual = {key: text for key, text in texts.items() if key not in _PLACES}
     table = describe_table(access, replace(schema, options=usual), target.policy.options)
     if table.refusals:
         raise UnsupportedTable(target.full_name, table.refusals)
     location = target.ref.location
     roots, left_alone = [], []
-    inner = texts.get(PATH_DIRECTORY, "").strip()
+    inner = texts.get(_PATH_DIRECTORY, "").strip()
     if inner:
         if not all(map(paths.is_file_name, inner.split("/"))):
-            raise UnsupportedTable(target.full_name, [f"option {PATH_DIRECTORY}={inner}"])
+            raise UnsupportedTable(target.full_name, [f"option {_PATH_DIRECTORY}={inner}"])
         roots.append(paths.join(location, inner))
-    for place in filter(None, map(str.strip, texts.get(EXTERNAL_PATHS, "").split(","))):
+    for place in filter(None, map(str.strip, texts.get(_EXTERNAL_PATHS, "").split(","))):
         path = _in_same_store(run, target, access, place)
         if path is None:
             left_alone.append(place)

@@ -77,11 +77,6 @@ _INDEXES = "its index files name data files and must change with them"
 _ROW_IDS = "every row's id must be carried over"
 _SEPARATE_FILES = "rows are split over files of their own"
 _ELSEWHERE = "files lie outside the usual folders"
-PATH_DIRECTORY = "data-file.path-directory"
-EXTERNAL_PATHS = "data-file.external-paths"
-_IN_DATA_FOLDER = "index-file-in-data-file-dir"
-# Options that say only where files are.
-PLACES = (PATH_DIRECTORY, EXTERNAL_PATHS, _IN_DATA_FOLDER)
 _BRANCH = "writers use that branch, whose name is db.t$branch_NAME"
 _DROPPED = "a compacted level loses its index: queries are slower until Java builds it again"
 SERVED_KEY_INDEXES = ("pk-btree.index.columns", "pk-bitmap.index.columns")
@@ -115,8 +110,8 @@ REFUSED_OPTIONS = (
     _set("vector-field", _SEPARATE_FILES),
     _set("vector.file.format", _SEPARATE_FILES),
     _on("postpone.merge-on-read", "postponed buckets are not compacted yet"),
-    _set(PATH_DIRECTORY, _ELSEWHERE),
-    _on(_IN_DATA_FOLDER, _ELSEWHERE),
+    _set("data-file.path-directory", _ELSEWHERE),
+    _on("index-file-in-data-file-dir", _ELSEWHERE),
     _on("manifest-sort.enabled", "manifests would lose their order"),
     _set("commit.callbacks", _CALLBACKS),
     _set("tag.callbacks", _CALLBACKS),
@@ -380,10 +375,10 @@ def _expire_reasons(schema: TableSchema, texts: Mapping[str, str]) -> Iterator[s
 
 
 def _external_path_reasons(texts: Mapping[str, str]) -> Iterator[str]:
-    folders = texts.get(EXTERNAL_PATHS, "")
+    folders = texts.get("data-file.external-paths", "")
     strategy = texts.get("data-file.external-paths.strategy", "none")
     if folders.strip() and strategy.strip().lower() != "none":
-        yield f"option {EXTERNAL_PATHS}={folders}: {_ELSEWHERE}"
+        yield f"option data-file.external-paths={folders}: {_ELSEWHERE}"
 
 
 def _pattern_reasons(texts: Mapping[str, str]) -> Iterator[str]:
