@@ -268,6 +268,12 @@ def add_foreign_arguments(parser: argparse.ArgumentParser) -> None:
         "exceed the time from a writer's first file to its commit",
     )
     group.add_argument(
+        "--external-paths",
+        action="store_true",
+        help="with --foreign: also look below the table's data-file.external-paths; only where "
+        "no other table has data there, as nothing tells whose a file is",
+    )
+    group.add_argument(
         "--trash",
         metavar="FOLDER",
         help="with --foreign: move files to this folder of the same store instead of deleting them",

@@ -9,7 +9,7 @@ from compactord.catalog.access import TableAccess
 from compactord.cli.argument_values import grace_ms, older_than_ms
 from compactord.cli.choice import Target
 from compactord.cli.each_table import Result
-from compactord.cli.maintenance import MaintenanceRun, Work, orphans_json, owner_rule
+from compactord.cli.maintenance import MaintenanceRun, Work, orphan_lines, orphans_json, owner_rule
 from compactord.cli.progress import told_of
 from compactord.cli.running import FAILED, OK
 from compactord.errors import TransientStorageError, UnsupportedTable, UsageError
@@ -32,7 +32,7 @@ _PLACES = (_PATH_DIRECTORY, _EXTERNAL_PATHS, "index-file-in-data-file-dir")
 def foreign_sweep(run: MaintenanceRun) -> Work:
     """Removes what nothing names from one table, as `orphans` of its result.
 
-    `left_alone` are folders of its data that are in other stores.
+    `left_alone` are external paths, unless they are asked for and in the table's store.
     """
     own_grace_ms = grace_ms(run.args, run.choice.loaded.config)
     others_grace_ms = older_than_ms(run.args)
@@ -66,7 +66,9 @@ def foreign_sweep(run: MaintenanceRun) -> Work:
 def _folders(
     run: MaintenanceRun, target: Target, access: TableAccess
 ) -> tuple[TableFolders, Sequence[str]]:
-    """Where files of the table are, and where they are in other stores.
+    """Where files of the table are looked for, and the external paths where they are not.
+
+    Other tables may have the same external paths, and their files the same folders there.
 
     Raises `UnsupportedTable` for a table that is not compacted for another reason than that.
     """
@@ -84,7 +86,7 @@ def _folders(
             raise UnsupportedTable(target.full_name, [f"option {_PATH_DIRECTORY}={inner}"])
         roots.append(paths.join(location, inner))
     for place in filter(None, map(str.strip, texts.get(_EXTERNAL_PATHS, "").split(","))):
-        path = _in_same_store(run, target, access, place)
+        path = _in_same_store(run, target, access, place) if run.args.external_paths else None
         if path is None:
             left_alone.append(place)
         else:
@@ -136,7 +138,7 @@ def _lines(
     what = f"{count_text(len(found), 'file')} that nothing names ({size_text(size)})"
     lines = [f"{name}: {verb} {what}" if found else f"{name}: nothing left over"]
     if run.is_dry:
-        lines += [f"  {orphan.path}" for orphan in found]
+        lines += orphan_lines(found)
         lines += [f"  {folder} (empty folder)" for folder in empty]
-    lines += [f"  not looked at, in another store: {place}" for place in left_alone]
+    lines += [f"  not looked at: external path {place}" for place in left_alone]
     return lines

@@ -83,7 +83,10 @@ def test_files_go_to_the_trash_from_wherever_the_options_put_data(
     left = _leave(home / "bucket-0", home / "data/more/bucket-1", outside / "data/more/bucket-2")
     _leave(home / "data/bucket-1", outside / "bucket-2")
     table = ("--warehouse", str(warehouse), "--table", "d.t", "--foreign")
-    found = _run(capsys, *table, "--trash", str(trash))
+    found = _run(capsys, *table, "--dry-run")
+    assert {one["path"] for one in found["orphans"]} == set(left[:2])
+    assert found["left_alone"] == [f"file://{outside}", "s3://elsewhere/x"]
+    found = _run(capsys, *table, "--external-paths", "--trash", str(trash))
     assert {one["path"] for one in found["orphans"]} == set(left)
     assert found["left_alone"] == ["s3://elsewhere/x"]
     assert set(digest(trash)) == {
@@ -99,6 +102,7 @@ def test_files_go_to_the_trash_from_wherever_the_options_put_data(
     [
         (["--older-than", "2 d"], "need --foreign"),
         (["--trash", "/x"], "need --foreign"),
+        (["--external-paths"], "need --foreign"),
         (["--foreign", "--older-than", "59 min"], "1 h or more"),
         (["--foreign", "--trash", "s3://bucket/trash"], "of the store of d.t"),
         (["--foreign", "--trash", "WH/d.db/t/trash"], "outside d.t"),
