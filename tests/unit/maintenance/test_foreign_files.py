@@ -23,6 +23,7 @@ from compactord.maintenance.orphan_files import OrphanSearch, OwnerRule
 from compactord.maintenance.table_files import TableFolders
 from compactord.maintenance.used_names import Incomplete
 from compactord.paimon import paths
+from compactord.paimon.manifest.foreign import ForeignValue
 from compactord.paimon.manifest.index_manifest import HASH_INDEX
 from compactord.paimon.snapshot import (
     CommitKind,
@@ -404,3 +405,29 @@ def test_a_stop_ends_it_after_the_file_that_is_going() -> None:
     gone = remove_found(table.storage, FOLDERS, search, found, is_stopped=lambda: True)
     assert list(gone) == [found[0]]
     assert len(_remove(table.storage)) == len(LEFT) - 1
+
+
+@pytest.mark.parametrize("place", ["list", "entry"])
+@pytest.mark.parametrize("name", ["_NEW_FILES", "known"])
+def test_values_in_columns_of_newer_releases_may_name_files(place: str, name: str) -> None:
+    table = _table()
+    left = _leave(table, LEFT)
+    known = {"list": "_TOTAL_BUCKETS", "entry": "_WRITE_COLS_SEQUENCES"}[place]
+    column = known if name == "known" else name
+    column = column if place == "list" else f"_FILE.{column}"
+    value = ForeignValue(column, '["null","string"]', b"\x02\x02x")
+    file = table.new_file()
+    entry = table._entry(replace(file, foreign=(value,)) if place == "entry" else file, 0)
+    manifests = table.history.write_manifests([entry])
+    if place == "list":
+        manifests = tuple(replace(each, foreign=(value,)) for each in manifests)
+    list_name, size = table.history._write_list(manifests)
+    table._foreign(
+        [], CommitKind.APPEND, changelog_manifest_list=list_name, changelog_manifest_list_size=size
+    )
+    if name == "known":
+        assert _remove(table.storage) == left
+    else:
+        with pytest.raises(UnsupportedTable, match="columns that are not known"):
+            _remove(table.storage)
+        assert left <= set(table.storage.objects)
