@@ -26,6 +26,7 @@ from compactord.maintenance.restored import is_restored, why_incomplete
 from compactord.paimon import paths
 from compactord.paimon.avro.columns import Ints
 from compactord.paimon.deletion_vectors import INDEX_TYPE
+from compactord.paimon.json_text import parse_object
 from compactord.paimon.manifest.entry_columns import EntryColumns, read_entry_columns
 from compactord.paimon.manifest.foreign import unknown_columns
 from compactord.paimon.manifest.index_manifest import (
@@ -40,7 +41,6 @@ from compactord.paimon.snapshot import (
     Snapshot,
     branch_names,
     parse_snapshot,
-    read_snapshot,
     snapshot_files,
 )
 from compactord.storage.absence import Absences, listed_but_missing
@@ -174,9 +174,15 @@ class UsedNames:
         return missing
 
     def _snapshot(self, version: _Version) -> Snapshot:
-        if version.snapshot_id is None:
-            return parse_snapshot(self._storage.read(version.path), version.path)
-        return read_snapshot(self._storage, paths.table_of_file(version.path), version.snapshot_id)
+        path = version.path
+        data = self._storage.read(path)
+        snapshot = parse_snapshot(data, path)
+        if version.snapshot_id not in (None, snapshot.id):
+            raise FormatError(path, f"holds snapshot {snapshot.id}")
+        # Newer releases may name files under keys of their own.
+        texts = parse_object(data, path, "a snapshot").values()
+        self._note(text for text in texts if isinstance(text, str))
+        return snapshot
 
     def _note_named(self, snapshot: Snapshot, absences: Absences, *, may_lack: bool) -> None:
         """Note what a version leads to.

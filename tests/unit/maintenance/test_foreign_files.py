@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -431,3 +432,13 @@ def test_values_in_columns_of_newer_releases_may_name_files(place: str, name: st
         with pytest.raises(UnsupportedTable, match="columns that are not known"):
             _remove(table.storage)
         assert left <= set(table.storage.objects)
+
+
+def test_a_file_that_a_snapshot_names_under_an_unknown_key_stays() -> None:
+    table = _table()
+    left = _leave(table, LEFT)
+    path = paths.tag_path(HOME, "v1")
+    tag = json.loads(table.storage.read(path))
+    name = LEFT[0].rpartition("/")[2]
+    table.storage.overwrite(path, json.dumps({**tag, "newFile": name}).encode())
+    assert _remove(table.storage) == left - {f"{HOME}/{LEFT[0]}"}
