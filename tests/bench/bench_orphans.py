@@ -13,18 +13,21 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import sys
 import tempfile
 import time
 from pathlib import Path
 
 from compactord import ids
 from compactord.clock import SystemClock
+from compactord.config.choices import LogFormat, LogLevel
 from compactord.maintenance.foreign_files import remove_found
 from compactord.maintenance.orphan_files import OrphanSearch, OwnerRule
 from compactord.maintenance.table_files import TableFolders
 from compactord.paimon import paths
 from compactord.paimon.data_file import ManifestEntry
 from compactord.paimon.table import TableRef
+from compactord.service.logs import configure_logs
 from compactord.storage.local import LocalStorage
 from tests.bench.bench_scan import FILES_PER_BUCKET, Writer, entry, peak_rss_mib
 
@@ -55,6 +58,7 @@ def _write_table(table: TableRef, files: int) -> None:
 
 def measure(folder: str, files: int) -> dict[str, object]:
     """The figures of one table that `_write_table` wrote; its orphans are gone then."""
+    configure_logs(level=LogLevel.WARNING, format=LogFormat.AUTO, stream=sys.stderr)
     storage, before = LocalStorage(), peak_rss_mib()
     folders = TableFolders(location=folder, partition_depth=1, of_others=True)
     rule = OwnerRule(
