@@ -22,6 +22,8 @@ from compactord.table.partition_texts import unescaped
 
 _LEAST_MEMORY = 32 << 20
 _LEAST_TIMEOUT_MS = 1000
+# Of files whose writer is not known; clocks may differ, too.
+_LEAST_AGE_MS = 3_600_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +61,17 @@ def grace_ms(args: argparse.Namespace, config: ServiceConfig) -> int:
     if args.orphan_grace is None:
         return config.recovery.orphan_grace_ms
     return _value(orphan_grace_ms, args.orphan_grace, "--orphan-grace")
+
+
+def older_than_ms(args: argparse.Namespace) -> int:
+    return _value(_older_than_ms, args.older_than or "1 d", "--older-than")
+
+
+def _older_than_ms(text: str) -> int:
+    age_ms = duration_ms(text)
+    if age_ms < _LEAST_AGE_MS:
+        raise ValueError("1 h or more: writers publish files some time after they write them")
+    return age_ms
 
 
 def _limits(args: argparse.Namespace, config: ServiceConfig) -> Limits:

@@ -262,6 +262,33 @@ def add_verify_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_foreign_arguments(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("files of other programs")
+    group.add_argument(
+        "--foreign",
+        action="store_true",
+        help="also files of other programs in the table's folders that nothing names; use "
+        "--dry-run first",
+    )
+    group.add_argument(
+        "--older-than",
+        metavar="DURATION",
+        help="with --foreign: how long they have not changed (default: 1 d; at least 1 h); must "
+        "exceed the time from a writer's first file to its commit",
+    )
+    group.add_argument(
+        "--external-paths",
+        action="store_true",
+        help="with --foreign: also look below the table's data-file.external-paths; only where "
+        "no other table has data there, as nothing tells whose a file is",
+    )
+    group.add_argument(
+        "--trash",
+        metavar="FOLDER",
+        help="with --foreign: move files to this folder of the same store instead of deleting them",
+    )
+
+
 def add_doctor_arguments(parser: argparse.ArgumentParser) -> None:
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--warehouse", help="a warehouse to be checked, too")

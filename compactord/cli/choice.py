@@ -31,14 +31,19 @@ from compactord.service.view import TableStatus
 from compactord.storage.open import STORES, Stores
 
 
+def _unchanged(access: TableAccess) -> TableAccess:
+    return access
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A table with the settings that hold for it."""
+    """A table with the settings that hold for it; it is opened within `around`."""
 
     catalog_name: str
     catalog: Catalog
     ref: TableRef
     policy: TablePolicy
+    around: Callable[[TableAccess], TableAccess] = _unchanged
 
     @property
     def name(self) -> TableName:
@@ -50,7 +55,7 @@ class Target:
 
     def open(self) -> TableAccess:
         """See `Catalog.open`, also for what it raises."""
-        return self.catalog.open(self.ref)
+        return self.around(self.catalog.open(self.ref))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from compactord.cli.arguments import (
     add_dry_run_argument,
     add_engine_arguments,
     add_execute_argument,
+    add_foreign_arguments,
     add_grace_argument,
     add_json_argument,
     add_listing_arguments,
@@ -85,7 +86,7 @@ _COMMANDS = (
     _Command(
         "orphans",
         "compactord.cli.maintain",
-        (add_choice_arguments, add_dry_run_argument, add_grace_argument),
+        (add_choice_arguments, add_dry_run_argument, add_grace_argument, add_foreign_arguments),
     ),
     _Command("verify", "compactord.cli.verify", (add_choice_arguments, add_verify_arguments)),
     _Command("doctor", "compactord.cli.doctor", (add_doctor_arguments, add_json_argument)),

@@ -125,16 +125,23 @@ exit codes: 0 done, or nothing to do; 2 arguments or configuration; 3 something 
 or stopped; 77 permission denied
 """,
     "orphans": """\
-remove left-over files of compactord's own dead runs
+remove left-over files of compactord's own dead runs, or of anybody
 examples:
   compactord orphans --warehouse /data/wh --table sales.orders --dry-run
   compactord orphans --warehouse /data/wh --dry-run    # all tables that serve would work on
   compactord orphans --config compactord.yaml --catalog lake
+  compactord orphans --warehouse /data/wh --table sales.orders --foreign --dry-run
+  compactord orphans --warehouse /data/wh --table sales.orders --foreign --trash /data/trash
 
 It removes files that compactord wrote (their names show it), that no snapshot, tag, branch or
 long-lived changelog names, and that have not changed for ten minutes if their process is proved
 dead, otherwise for --orphan-grace. It removes nothing from a table that lacks snapshots, which may
 be being restored, and never files of other programs. compact and serve do the same by themselves.
+
+With --foreign it also removes files of other programs in the table's folders (data, manifests,
+indexes, statistics, snapshots) that nothing names and that have not changed for --older-than, and
+bucket and partition folders that are empty. Nothing goes if any snapshot, tag, branch or changelog
+cannot be read. serve never does this.
 
 exit codes: 0 done, or nothing to do; 2 arguments or configuration; 3 something failed or was
 refused; 77 permission denied

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from compactord.cli.arguments import MAINTENANCE_KINDS, error_json
@@ -23,6 +25,8 @@ from compactord.cli.running import FAILED, exit_code, say, stop_on_signals
 from compactord.cli.tags import tag_expiry
 from compactord.clock import Clock, SystemClock
 from compactord.errors import CompactordError, UnsupportedTable
+from compactord.storage.pacing import DeletePace
+from compactord.table.paced import paced
 
 
 class _Kind(NamedTuple):
@@ -77,9 +81,10 @@ def _over(
         own = clock or SystemClock(choice.zone)
         work = make(MaintenanceRun(args=args, choice=choice, clock=own, stop=stop))
         note_if_left_alone(args, choice, note)
+        pace = DeletePace(own, choice.loaded.config.limits.max_deletes_per_second)
 
         def named(target: Target) -> Result:
-            result = work(target)
+            result = work(replace(target, around=partial(paced, pace=pace)))
             found = {"table": target.full_name, "dry_run": args.dry_run, **result.found}
             return Result(lines=result.lines, found=found, code=result.code)
 

@@ -1,11 +1,14 @@
-"""What `compact -v` says while it works: an event for every step."""
+"""What commands say while they work: `compact -v` an event for every step."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
 import structlog
 
+from compactord.cli.running import say
+from compactord.clock import Clock
 from compactord.model import Compaction
 from compactord.table import report
 from compactord.table.in_flight import Finished, InFlight
@@ -13,6 +16,20 @@ from compactord.table.opening import OpenTable
 from compactord.table.report import count_text, size_text
 
 _log = structlog.get_logger()
+_SAID_EVERY_S = 5.0
+
+
+def told_of(name: str, clock: Clock) -> Callable[[str], None]:
+    """Says on stderr how far the work on a table is, every few seconds of it."""
+    said = clock.monotonic_s()
+
+    def told(what: str) -> None:
+        nonlocal said
+        if clock.monotonic_s() - said >= _SAID_EVERY_S:
+            said = clock.monotonic_s()
+            say(f"{name}: {what}")
+
+    return told
 
 
 class EventProgress:

@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
 from functools import partial
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 from compactord.catalog.access import TableAccess
 from compactord.cli.choice import Target, choose
 from compactord.cli.each_table import Result, over_tables
+from compactord.cli.progress import told_of
 from compactord.cli.running import FAILED, OK, say
 from compactord.clock import Clock, SystemClock
 from compactord.errors import FormatError, UnsupportedTable, UsageError
@@ -31,7 +32,6 @@ from compactord.table.opening import describe_table
 from compactord.table.report import count_text
 
 _SHOWN_MAX = 20
-_PROGRESS_SECONDS = 5.0
 # Between two looks at what is missing: files of a snapshot that expires go before it does.
 _PAUSE_SECONDS = 10.0
 
@@ -52,7 +52,7 @@ def verify(args: argparse.Namespace, clock: Clock | None = None) -> int:
     def work(target: Target) -> Result:
         name, access = choice.shown_name(target), target.open()
         rules = _rules(access, sample)
-        told = _progress(name, clock)
+        told = told_of(name, clock)
         ref, storage = target.ref, access.storage
         found = verify_table(storage, ref, wanted, rules, progress=told, pause=pause)
         code = FAILED if found.findings else OK
@@ -108,19 +108,6 @@ def _read_footer(storage: Storage, path: str, file: DataFile) -> bool:
         opened = FORMATS[name].open(storage, fetcher, described)
         described.check_rows(sum(group.rows for group in opened.row_groups(None)))
     return True
-
-
-def _progress(name: str, clock: Clock) -> Callable[[str], None]:
-    """Says on stderr how far the work is, every few seconds of it."""
-    said = clock.monotonic_s()
-
-    def told(what: str) -> None:
-        nonlocal said
-        if clock.monotonic_s() - said >= _PROGRESS_SECONDS:
-            said = clock.monotonic_s()
-            say(f"{name}: {what}")
-
-    return told
 
 
 def _text(name: str, found: Verified) -> Iterator[str]:

@@ -144,6 +144,11 @@ class Limits(Section):
         alias="task_min_rate",
         description="bytes that a merge reads each second if it is not to be cancelled",
     )
+    max_deletes_per_second: Annotated[StrictInt, Field(ge=1), Digits] | None = Field(
+        default=None,
+        description="files that all kinds of maintenance together delete each second; null: not "
+        "limited",
+    )
 
 
 class Backoff(Section):

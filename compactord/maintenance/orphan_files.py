@@ -1,9 +1,12 @@
-"""Deletes orphan files: files that we wrote and that no metadata names.
+"""Deletes orphan files: files of a table that nobody needs and no metadata names.
 
-A file is deleted only if three conditions hold: its name says that it is ours (`ids.owner_of`); its
-owner is proved dead and the file has not changed for ten minutes, or its owner cannot be checked
-and the file has not changed for the grace; and no snapshot, tag or branch of the table, nor a
-long-lived changelog, names it. If any of these cannot be read, nothing is deleted.
+A file that we wrote (`ids.owner_of` its name) goes if its owner is proved dead and the file has not
+changed for ten minutes, or its owner cannot be checked and the file has not changed for the grace.
+A file of others goes only if it is asked for, once it has not changed for a time of its own.
+
+And no snapshot, tag or branch of the table, nor a long-lived changelog, may name it. If any of
+these cannot be read, nothing is deleted. All is decided before the first deletion. In between,
+what has come since is read, and spares what it names.
 
 While a table is being restored or copied, its data may exist before its snapshots: nothing is
 deleted while the snapshots of main or of a branch may not be complete (`restored`).
@@ -11,57 +14,52 @@ deleted while the snapshots of main or of a branch may not be complete (`restore
 
 from __future__ import annotations
 
-import contextlib
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
 import structlog
 
-from compactord.errors import CompactordError, ObjectNotFound, TransientStorageError
+from compactord.errors import CompactordError, TransientStorageError
 from compactord.ids import Liveness, Owner, owner_of
-from compactord.maintenance.restored import is_restored, why_incomplete
+from compactord.maintenance.file_names import FileNames
+from compactord.maintenance.table_files import FileListing, TableFolders
+from compactord.maintenance.used_names import Incomplete, UsedNames
 from compactord.paimon import paths
-from compactord.paimon.manifest.index_manifest import read_entries_but_hash
-from compactord.paimon.manifest.manifest_files import ManifestFile, read_entries, read_manifest_list
-from compactord.paimon.snapshot import (
-    Snapshot,
-    branch_names,
-    read_changelogs,
-    read_snapshot,
-    read_tags,
-    snapshot_files,
-)
-from compactord.storage.absence import Absences
 from compactord.storage.base import ObjectStatus, Storage, UnfinishedUpload
 
 _log = structlog.get_logger()
 # A file whose owner is dead may just have been restored or copied before its snapshot.
 _DEAD_GRACE_MS = 600_000
-# The snapshots are listed at most this many times; then the sweep of a very active table fails.
-_LISTINGS_MAX = 10
+# What has come since is read once in this many deletions.
+_CHECK_INTERVAL = 500
+# Names that are looked up together.
+_AT_ONCE = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orphan:
-    """A file of ours that no living process needs: its length, and when it changed last.
+    """A file that no living process needs: its length, and when it changed last.
 
     With `upload` it is none yet: somebody began to write it, and died.
     """
 
     path: str
-    name: str
     size_bytes: int
     changed_ms: int
     upload: UnfinishedUpload | None = None
 
+    @property
+    def name(self) -> str:
+        return self.path.rpartition("/")[2]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerRule:
-    """When an owner's files may be deleted, by their last change.
+    """When files may be deleted, by their last change.
 
-    Ten minutes after it if the owner is dead, `grace_ms` after it if that cannot be checked.
+    Ten minutes after it if the owner is dead, `grace_ms` after it if that cannot be checked, and
+    `others_grace_ms` after it if they are not ours; None: those stay.
 
     Files of this process are deleted if they are older than `own_before_ms` (0: never): no running
     compaction had started then, so a killed worker left them.
@@ -72,12 +70,16 @@ class OwnerRule:
     now_ms: int
     grace_ms: int
     own_before_ms: int = 0
+    others_grace_ms: int | None = None
 
     def lets_go(self, status: ObjectStatus) -> bool:
         """Whether the rule allows to delete this file."""
         owner = owner_of(status.name)
-        if owner is None or status.is_folder:
+        if status.is_folder:
             return False
+        if owner is None:
+            grace_ms = self.others_grace_ms
+            return grace_ms is not None and status.changed_ms < self.now_ms - grace_ms
         if owner == self.myself:
             return status.changed_ms < self.own_before_ms
         match self.liveness(owner):
@@ -102,46 +104,154 @@ def remove_orphans(
 
     Of all that are found `among` chooses those to be deleted.
 
-    Raises what `find_orphans` raises, before anything is deleted.
+    Raises what `OrphanSearch.find` raises, before anything is deleted.
     """
-    orphans = among(find_orphans(storage, location, partition_depth=partition_depth, rule=rule))
-    for orphan in orphans:
+    search = _search(storage, location, partition_depth, rule)
+    removed: list[Orphan] = []
+    for orphan in search.removed(among(_found(search))):
+        removed.append(orphan)
         if orphan.upload is None:
-            storage.delete(orphan.path)
             _log.info("orphan_removed", path=orphan.path, size_bytes=orphan.size_bytes)
         else:
-            storage.abort_upload(orphan.upload)
             _log.info("upload_aborted", path=orphan.path)
-    return orphans
+    return tuple(removed)
 
 
 def find_orphans(
     storage: Storage, location: str, *, partition_depth: int, rule: OwnerRule
-) -> tuple[Orphan, ...]:
-    """What earlier runs left in a table and nothing names; deletes nothing.
+) -> Sequence[Orphan]:
+    """What earlier runs left in a table and nothing names; deletes nothing."""
+    return _found(_search(storage, location, partition_depth, rule))
 
-    `partition_depth` is the number of partition keys: bucket folders are that many folders deep.
-    Raises what reading raises. Lists every bucket folder once; reads metadata only if there may be
-    something to delete, and lists again what nothing names. Only these files are in memory as
-    objects: of a table's others, most of which dead processes may have written, a number each.
-    """
-    uploads = _left_uploads(storage, location, rule)
-    candidates = _Names(each.name for each in _old_files(storage, location, partition_depth, rule))
-    if not candidates.count:
-        return uploads
+
+def _search(storage: Storage, location: str, partition_depth: int, rule: OwnerRule) -> OrphanSearch:
+    folders = TableFolders(location=location, partition_depth=partition_depth)
+    return OrphanSearch(storage, folders, rule)
+
+
+def _found(search: OrphanSearch) -> Sequence[Orphan]:
+    """Only uploads while the table may be being restored."""
     try:
-        _note_named(storage, location, candidates, since_ms=rule.now_ms - rule.grace_ms)
-    except _Incomplete as why:
-        _log.warning("sweep_skipped", reason=why.reason, files=candidates.count)
-        return uploads
-    if candidates.are_all_named:
-        return uploads
-    again = _old_files(storage, location, partition_depth, rule)
-    # Only what was there before metadata was read.
-    return (*uploads, *(orphan for orphan in again if candidates.is_unnamed(orphan.name)))
+        return search.find()
+    except Incomplete as why:
+        _log.warning("sweep_skipped", reason=why.reason, files=search.old_files)
+        return search.uploads
 
 
-def _left_uploads(storage: Storage, location: str, rule: OwnerRule) -> tuple[Orphan, ...]:
+class OrphanSearch:
+    """One search for the orphans of a table.
+
+    Lists every folder once; reads metadata only if there may be something to delete, and lists
+    again what nothing names. Only these files are in memory as objects: of a table's others a
+    number each. `told` gets a text now and then, which says how far it is.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        folders: TableFolders,
+        rule: OwnerRule,
+        told: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self.uploads: Sequence[Orphan] = ()
+        # Files that the rule lets go, live or not.
+        self.old_files = 0
+        # Bucket and partition folders in which nothing has been for so long.
+        self.empty_folders: Sequence[str] = ()
+        self._storage = storage
+        self._folders = folders
+        self._rule = rule
+        self._told = told
+        self._names = FileNames(())
+        self._used = UsedNames(
+            storage,
+            folders.location,
+            self._note,
+            since_ms=rule.now_ms - rule.grace_ms,
+            of_others=rule.others_grace_ms is not None,
+        )
+
+    def find(self) -> Sequence[Orphan]:
+        """What nothing names; deletes nothing.
+
+        Raises `Incomplete` if the table may be being restored, and what reading raises.
+        """
+        self.uploads = tuple(_left_uploads(self._storage, self._folders.location, self._rule))
+        listing = FileListing(self._storage, self._folders)
+        self._names = FileNames(status.name for _, status in self._old(listing))
+        self.empty_folders = self._old_folders(listing)
+        self.old_files = self._names.count
+        if not self.old_files:
+            return self.uploads
+        self._used.read()
+        if self._names.are_all_named:
+            return self.uploads
+        # Only what was there before metadata was read.
+        again = self._old(FileListing(self._storage, self._folders))
+        return (*self.uploads, *self._unnamed(again))
+
+    def removed(
+        self, orphans: Sequence[Orphan], delete: Callable[[Orphan], None] | None = None
+    ) -> Iterator[Orphan]:
+        """Delete some of those that were found, by `delete`; each once it is gone.
+
+        Spares what has been named since. Raises what reading raises, and `TransientStorageError`
+        once the table may be being restored: nothing more is deleted then.
+        """
+        for start in range(0, len(orphans), _CHECK_INTERVAL):
+            some = orphans[start : start + _CHECK_INTERVAL]
+            if any(orphan.upload is None for orphan in some):
+                self._read_again()
+            unnamed = self._names.unnamed([orphan.name for orphan in some])
+            for orphan, is_unnamed in zip(some, unnamed.tolist(), strict=True):
+                if orphan.upload is not None:
+                    self._storage.abort_upload(orphan.upload)
+                elif not is_unnamed:
+                    continue
+                elif delete is not None:
+                    delete(orphan)
+                else:
+                    self._storage.delete(orphan.path)
+                yield orphan
+
+    def _read_again(self) -> None:
+        try:
+            self._used.read()
+        except Incomplete as why:
+            raise TransientStorageError(self._folders.location, why.reason) from None
+
+    def _note(self, names: Iterable[str]) -> None:
+        self._names.note(names)
+
+    def _old(self, listing: FileListing) -> Iterator[tuple[str, ObjectStatus]]:
+        """What the rule lets go, live or not, with its folder."""
+        lets_go = self._rule.lets_go
+        for count, (folder, status) in enumerate(listing.files(), 1):
+            if count % _AT_ONCE == 0:
+                self._told(f"{count:,} files listed")
+            if lets_go(status):
+                yield folder, status
+
+    def _old_folders(self, listing: FileListing) -> Sequence[str]:
+        grace_ms = self._rule.others_grace_ms
+        if grace_ms is None or not self._storage.capabilities.has_folders:
+            return ()
+        before_ms = self._rule.now_ms - grace_ms
+        return [path for path, status in listing.empty if status.changed_ms < before_ms]
+
+    def _unnamed(self, files: Iterator[tuple[str, ObjectStatus]]) -> Iterator[Orphan]:
+        while some := list(itertools.islice(files, _AT_ONCE)):
+            unnamed = self._names.unnamed([status.name for _, status in some])
+            for (folder, status), is_unnamed in zip(some, unnamed.tolist(), strict=True):
+                if is_unnamed:
+                    yield Orphan(
+                        path=paths.join(folder, status.name),
+                        size_bytes=status.size_bytes,
+                        changed_ms=status.changed_ms,
+                    )
+
+
+def _left_uploads(storage: Storage, location: str, rule: OwnerRule) -> Sequence[Orphan]:
     """Uploads that the rule lets go, by when they were started.
 
     What they would have become is not there, so no metadata can need them. Listing them takes a
@@ -158,7 +268,6 @@ def _left_uploads(storage: Storage, location: str, rule: OwnerRule) -> tuple[Orp
                 found.append(
                     Orphan(
                         path=upload.path,
-                        name=name,
                         size_bytes=0,
                         changed_ms=upload.started_ms,
                         upload=upload,
@@ -168,189 +277,3 @@ def _left_uploads(storage: Storage, location: str, rule: OwnerRule) -> tuple[Orp
         _log.warning("uploads_not_listed", error=str(error))
         return ()
     return tuple(found)
-
-
-class _Names:
-    """Names of files by their hashes: a million take 9 MB. With the hash of another it is named."""
-
-    def __init__(self, names: Iterable[str]) -> None:
-        self._hashes = np.unique(_hashes(names))
-        self._is_named = np.zeros(len(self._hashes), dtype=np.bool_)
-
-    @property
-    def count(self) -> int:
-        return len(self._hashes)
-
-    @property
-    def are_all_named(self) -> bool:
-        return bool(self._is_named.all())
-
-    def note(self, names: Iterable[str]) -> None:
-        """These are named by metadata; many at once."""
-        found = _hashes(names)
-        places = np.searchsorted(self._hashes, found)
-        places[places == len(self._hashes)] = 0
-        self._is_named[places[self._hashes[places] == found]] = True
-
-    def is_unnamed(self, name: str) -> bool:
-        """Whether it is one of them, and no metadata names it."""
-        found = hash(name)
-        place = int(np.searchsorted(self._hashes, found))
-        if place == len(self._hashes) or self._hashes[place] != found:
-            return False
-        return not self._is_named[place]
-
-
-def _hashes(names: Iterable[str]) -> npt.NDArray[np.int64]:
-    return np.fromiter(map(hash, names), dtype=np.int64)
-
-
-def _old_files(
-    storage: Storage, location: str, partition_depth: int, rule: OwnerRule
-) -> Iterator[Orphan]:
-    """What the rule lets go, live or not."""
-    branches = (paths.MAIN_BRANCH, *branch_names(storage, location))
-    roots = (paths.branch_root(location, branch) for branch in branches)
-    folders = [paths.manifest_folder(location), paths.index_folder(location)]
-    folders += (
-        of(root) for root in roots for of in (paths.snapshot_folder, paths.changelog_folder)
-    )
-    for folder in (*folders, *_bucket_folders(storage, location, partition_depth)):
-        for status in storage.list(folder):
-            if rule.lets_go(status):
-                yield Orphan(
-                    path=paths.join(folder, status.name),
-                    name=status.name,
-                    size_bytes=status.size_bytes,
-                    changed_ms=status.changed_ms,
-                )
-
-
-def _bucket_folders(storage: Storage, folder: str, depth: int) -> Iterator[str]:
-    for status in storage.list(folder):
-        if not status.is_folder:
-            continue
-        path = paths.join(folder, status.name)
-        if depth > 0 and "=" in status.name:
-            yield from _bucket_folders(storage, path, depth - 1)
-        elif depth == 0 and status.name.startswith("bucket-"):
-            yield path
-
-
-class _Incomplete(Exception):
-    """Not all that names files may be there; `reason` says what tells it."""
-
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
-        super().__init__(reason)
-
-
-def _note_named(storage: Storage, location: str, names: _Names, *, since_ms: int) -> None:
-    """Note those of `names` that some snapshot, tag, branch or changelog of the table names.
-
-    Raises `_Incomplete` if the table may be being restored; copies before `since_ms` are complete.
-    """
-    branches = (paths.MAIN_BRANCH, *branch_names(storage, location))
-    for branch in branches:
-        why = why_incomplete(storage, location, branch, since_ms)
-        if why is not None:
-            raise _Incomplete(why)
-    seen: set[str] = set()
-    # A branch may keep files that main has dropped.
-    for root in (paths.branch_root(location, branch) for branch in branches):
-        _note_named_by_snapshots(storage, location, root, names, seen, since_ms=since_ms)
-        tags, changelogs = read_tags(storage, root), read_changelogs(storage, root)
-        absences = Absences(storage)
-        for tag in tags.values():
-            try:
-                _note_named_by(storage, location, tag, names, seen, absences)
-            except ObjectNotFound:
-                # Deleted while we read it, not renamed: it needs no files any more.
-                if tag in read_tags(storage, root).values():
-                    raise
-        for changelog in changelogs:
-            # Some of its metadata may have been deleted with its snapshot.
-            _note_named_by(storage, location, changelog, names, seen, absences, missing_ok=True)
-    if branch_names(storage, location) != branches[1:]:
-        raise _Incomplete("branches were created or dropped meanwhile")
-
-
-def _note_named_by_snapshots(
-    storage: Storage, location: str, root: str, names: _Names, seen: set[str], *, since_ms: int
-) -> None:
-    """Note those of `names` that the snapshots of the table or of one branch name.
-
-    Snapshots may expire while they are read; then they need no files, but a later one, which was
-    not listed, may have the same files. Left-over files that a later one has are also in the newest
-    that was listed. So that one is read first; if it is gone, all are listed again.
-    """
-    for _ in range(_LISTINGS_MAX):
-        files = snapshot_files(storage, root)
-        missing: dict[int, ObjectNotFound] = {}
-        absences = Absences(storage)
-        for snapshot_id in sorted(files, reverse=True):
-            try:
-                snapshot = read_snapshot(storage, root, snapshot_id)
-                _note_named_by(storage, location, snapshot, names, seen, absences)
-            except ObjectNotFound as error:
-                missing[snapshot_id] = error
-                continue
-            if is_restored(snapshot, files[snapshot_id], since_ms):
-                raise _Incomplete(
-                    f"snapshot {snapshot_id} of {root} was copied lately: a restore may go on"
-                )
-        if not missing:
-            return
-        for snapshot_id in missing.keys() & snapshot_files(storage, root).keys():
-            # It has not expired: the table is damaged, or the store's answer was wrong.
-            raise missing[snapshot_id]
-        if max(files) not in missing:
-            return
-    raise TransientStorageError(
-        paths.snapshot_folder(root),
-        f"the newest snapshot expired {_LISTINGS_MAX} times while it was read",
-    )
-
-
-def _note_named_by(
-    storage: Storage,
-    location: str,
-    snapshot: Snapshot,
-    names: _Names,
-    seen: set[str],
-    absences: Absences,
-    *,
-    missing_ok: bool = False,
-) -> None:
-    """Note those of `names` that a snapshot leads to. Manifests in `seen` have been checked before.
-
-    `missing_ok`: files that are gone name nothing. A changelog may always be gone: that of a tagged
-    snapshot is deleted with the snapshot, and branches are made from tags.
-    """
-    lists = (
-        (snapshot.delta_manifest_list, snapshot.delta_manifest_list_size, missing_ok),
-        (snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size, True),
-        (snapshot.base_manifest_list, snapshot.base_manifest_list_size, missing_ok),
-    )
-    names.note(name for name, *_ in lists if name is not None)
-    index_manifest = snapshot.index_manifest
-    if index_manifest is not None and index_manifest not in seen:
-        names.note([index_manifest])
-        with absences.suppressed() if missing_ok else contextlib.nullcontext():
-            # HASH indexes are never ours.
-            entries = read_entries_but_hash(storage, location, index_manifest)
-            names.note(entry.file_name for entry in entries)
-            seen.add(index_manifest)
-    for name, size, is_optional in lists:
-        manifests: tuple[ManifestFile, ...] = ()
-        with absences.suppressed() if is_optional else contextlib.nullcontext():
-            if name is not None:
-                manifests = read_manifest_list(storage, paths.manifest_path(location, name), size)
-        for manifest in manifests:
-            names.note((manifest.file_name, *manifest.extra_files))
-            if manifest.file_name in seen:
-                continue
-            with absences.suppressed() if is_optional else contextlib.nullcontext():
-                files = (entry.file for entry in read_entries(storage, location, manifest))
-                names.note(name for file in files for name in (file.file_name, *file.extra_files))
-                seen.add(manifest.file_name)

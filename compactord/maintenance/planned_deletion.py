@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from compactord.maintenance.expire_files import ExpirePlan
+from compactord.maintenance.table_files import remove_folders
 from compactord.paimon import paths
 from compactord.paimon.snapshot import branch_names
 from compactord.paimon.table import TableRef
@@ -54,7 +55,7 @@ class PlannedDeletion:
         for kind, unneeded in plan.files:
             self._delete(kind, unneeded, counts)
         if remove_empty_folder is not None:
-            _remove_folders(self._location, plan.bucket_folders, remove_empty_folder)
+            remove_folders([self._location], plan.bucket_folders, remove_empty_folder)
         self.check()
         for kind, unneeded in plan.metadata:
             self._delete(kind, unneeded, counts)
@@ -77,21 +78,3 @@ class PlannedDeletion:
         tags = self._storage.list(paths.tag_folder(self._root))
         branches = branch_names(self._storage, self._location)
         return frozenset((s.name, s.changed_ms) for s in tags).union((b, 0) for b in branches)
-
-
-def _remove_folders(
-    location: str, bucket_folders: Iterable[str], remove_empty: RemoveFolder
-) -> None:
-    """Remove bucket folders that have become empty, then their partitions', deepest first.
-
-    As operation/FileDeletionBase.java (cleanEmptyDirectories).
-    """
-    level = dict.fromkeys(bucket_folders)
-    while level:
-        above: dict[str, None] = {}
-        for folder in level:
-            remove_empty(folder)
-            parent = folder.rsplit("/", 1)[0]
-            if parent != location:
-                above[parent] = None
-        level = above

@@ -22,6 +22,7 @@ MAIN_BRANCH = "main"
 BRANCH_PREFIX = "branch-"
 CHANGELOG_PREFIX = "changelog-"
 CONSUMER_PREFIX = "consumer-"
+BUCKET_PREFIX = "bucket-"
 LATEST = "LATEST"
 EARLIEST = "EARLIEST"
 
@@ -159,8 +160,12 @@ def external_path(location: str, text: str) -> str | None:
     return path if path.startswith(root + "/") and all(map(is_file_name, names)) else None
 
 
+def statistics_folder(location: str) -> str:
+    return join(location, "statistics")
+
+
 def statistics_path(location: str, name: str) -> str:
-    return join(location, "statistics", name)
+    return join(statistics_folder(location), name)
 
 
 def id_of(name: str, prefix: str) -> int | None:
@@ -227,7 +232,7 @@ def _escaped(text: str) -> str:
 
 def bucket_folder(location: str, partition: str, bucket: int) -> str:
     """The folder of a bucket; `partition` as `partition_path` gives it."""
-    name = "bucket-postpone" if bucket == _POSTPONE_BUCKET else f"bucket-{bucket}"
+    name = BUCKET_PREFIX + ("postpone" if bucket == _POSTPONE_BUCKET else str(bucket))
     return join(location, partition, name) if partition else join(location, name)
 
 

@@ -107,6 +107,7 @@ class Daemon:
         self._engine = EngineHost(start_engine, self, post=self._events.put)
         worker = WorkerSpec(owner=owner, memory_bytes=self._capacity.task_memory_bytes, zone=zone)
         self._tables = ServedTables(clock=clock, worker=worker, requested=metrics.table_requests)
+        self._tables.pace.per_second = config.limits.max_deletes_per_second
         self._runner = JobRunner(
             self._tables,
             thread_pools(),
@@ -375,6 +376,7 @@ class Daemon:
             max_tables=config.metrics.max_tables, top_buckets=config.metrics.top_n
         )
         self._capacity.configure(config.limits)
+        self._tables.pace.per_second = config.limits.max_deletes_per_second
         scheduler.slots = self._capacity.slots
         self._set_intervals()
         self._registry.apply(loaded)

@@ -100,6 +100,7 @@ class OneShot:
         self._partitions = request.partitions
         self._name = TableName(catalog="", database=table.ref.database, table=table.ref.name)
         tables = TableJobs(clock=clock, worker=worker)
+        tables.pace.per_second = limits.max_deletes_per_second
         tables.specs[self._name] = TableSpec(
             ref=table.ref,
             # A run is over soon: it looks back in every cycle.

@@ -23,9 +23,11 @@ from compactord.scheduler.job import (
     JobOutcome,
     MaintenanceJob,
 )
+from compactord.storage.pacing import DeletePace
 from compactord.table.compactor import TableCompactor
 from compactord.table.cycle import Cycle
 from compactord.table.in_flight import Finished
+from compactord.table.paced import PacedTable
 from compactord.table.request import CompactRequest
 from compactord.table.subcompactions import WorkerSpec
 
@@ -48,6 +50,8 @@ class TableJobs:
     def __init__(self, *, clock: Clock, worker: WorkerSpec) -> None:
         self.specs: dict[TableName, TableSpec] = {}
         self.compactors: dict[TableName, TableCompactor] = {}
+        # Of all maintenance.
+        self.pace = DeletePace(clock)
         self._clock = clock
         self._worker = worker
         self._opened_with: dict[TableName, TableSpec] = {}
@@ -71,7 +75,8 @@ class TableJobs:
             case DiscardJob(name=name, ended=ended):
                 return self._attempted(lambda: self.compactors[name].discard(ended))
             case MaintenanceJob(name=name, kind=kind, under_way=under_way):
-                result = self._attempted(lambda: kind.run(self.compactors[name], under_way))
+                opened = PacedTable(self.compactors[name], self.pace)
+                result = self._attempted(lambda: kind.run(opened, under_way))
                 seconds = self._clock.monotonic_s() - start_s
                 round_: Round | CompactordError
                 round_ = self._attempted(lambda: kind.ended(result, seconds))

@@ -15,7 +15,7 @@ and vectors-small (the same with deletion vectors, which mark what is found), ve
 of which a third is deleted), altered (half of the files have an older schema), append, small,
 buckets (32 of them) and dynamic (as many dynamic ones) compare both sides; scan looks at reading a
 table's state, append-plan at planning very many small files, bucket-plan at planning very many
-buckets,
+buckets, orphans at looking for files that nothing names among a million,
 kernel at the merge kernel, rewrite at one subcompaction beside its floor, start at whole commands,
 from the start of the process to its end. polls says how soon a thousand quiet tables in an object
 store are polled, catalogs how soon those of a REST server and a metastore are, and what a commit
@@ -64,6 +64,10 @@ _LINES = {
     "bucket-plan": {
         _FULL: ["tests.bench.bench_bucket_plan", "--buckets", "1000", "10000"],
         _QUICK: ["tests.bench.bench_bucket_plan", "--buckets", "10", "100"],
+    },
+    "orphans": {
+        _FULL: ["tests.bench.bench_orphans", "--files", "1000000"],
+        _QUICK: ["tests.bench.bench_orphans", "--files", "2000"],
     },
     "level-1": {
         _FULL: ["tests.bench.bench_level_1", "--commits", "4000", "--seeds", "6"],
@@ -298,7 +302,7 @@ def _line_figures(case: str, command: list[str], cores: list[int]) -> dict[str, 
     elif case == "start":
         ratios = {f"{line['case']}_{name}": line.get(name) for line in lines for name in _RATIOS}
         found |= {name: ratio for name, ratio in ratios.items() if ratio is not None}
-    elif case in _SERVICE or (case == "polls" and lines):
+    elif case in _SERVICE or (case in ("polls", "orphans") and lines):
         found |= lines[0]
     return found
 

@@ -161,11 +161,11 @@ def measure(folder: str, files: int) -> dict[str, object]:
     """The figures of one table that `_write_table` wrote."""
     table = TableRef(database="bench", name="t", location=folder)
     storage = LocalStorage()
-    rss_before = _peak_rss()
+    rss_before = peak_rss_mib()
     started = time.perf_counter()
     state = load_state(storage, table)
     first_scan = time.perf_counter() - started
-    rss_after = _peak_rss()
+    rss_after = peak_rss_mib()
     assert state.files.file_count == files
     unchanged = [_timed(lambda: refresh_state(storage, state)) for _ in range(REPEATS)]
     started = time.perf_counter()
@@ -201,7 +201,7 @@ def _timed(call) -> float:  # type: ignore[no-untyped-def]
     return time.perf_counter() - started
 
 
-def _peak_rss() -> int:
+def peak_rss_mib() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 
 

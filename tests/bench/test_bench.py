@@ -120,6 +120,12 @@ def test_many_buckets_are_planned_from_nothing_and_after_ten_files(tmp_path: Pat
     assert found["plan_10_files_ms"] > 0
 
 
+def test_files_that_nothing_names_are_found_among_many(tmp_path: Path) -> None:
+    found = bench(tmp_path / "figures.json", "orphans")["orphans"]
+    assert (found["files"], found["orphans"]) == (2000, 200)
+    assert found["files_per_s"] > 0
+
+
 def test_level_1_is_merged_with_older_runs_by_the_picks_of_2_1(tmp_path: Path) -> None:
     found = bench(tmp_path / "figures.json", "level-1")["level-1"]
     lines = {(line["trigger"], line["pick"]): line for line in found["lines"]}

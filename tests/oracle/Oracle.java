@@ -886,13 +886,15 @@ public class Oracle {
         }
     }
 
-    /** Paths that Java's orphan cleaning would delete now, whatever their age. */
+    /** Paths that Java's orphan cleaning would delete now, or does, whatever their age. */
     public String orphanFiles(String json) throws Exception {
-        FileStoreTable table = open(parse(json));
+        JsonNode args = parse(json);
+        FileStoreTable table = open(args);
+        boolean dry = !((JsonNode) args.get("delete")).asBoolean();
         long tomorrow = System.currentTimeMillis() + 86400000L;
         List paths = new ArrayList();
         Iterator found =
-                new LocalOrphanFilesClean(table, tomorrow, true)
+                new LocalOrphanFilesClean(table, tomorrow, dry)
                         .clean()
                         .getDeletedFilesPath()
                         .iterator();

@@ -449,9 +449,12 @@ class Judge:
         }
         self._call("truncate", arguments)
 
-    def orphan_files(self, path: str | Path) -> list[str]:
-        """Paths that no snapshot, tag, branch or changelog of the table needs, of any age."""
-        return self._ask("orphanFiles", {"path": str(path)})
+    def orphan_files(self, path: str | Path, *, delete: bool = False) -> list[str]:
+        """Paths that no snapshot, tag, branch or changelog of the table needs, of any age.
+
+        With `delete` they go.
+        """
+        return self._ask("orphanFiles", {"path": str(path), "delete": delete})
 
     def plan_append(
         self, path: str | Path, *, options: Mapping[str, str] | None = None

@@ -16,8 +16,9 @@ from structlog.typing import EventDict
 from compactord.catalog.access import table_in_folder
 from compactord.engine.worker import run_subcompaction
 from compactord.errors import CompactordError, StorageError, UnsupportedTable
+from compactord.ids import Owner
 from compactord.maintenance.kind import Round, UnderWay
-from compactord.maintenance.orphan_sweep import SweepOrphans
+from compactord.maintenance.orphan_sweep import REMOVED, SweepOrphans
 from compactord.maintenance.snapshot_expiry import ExpireSnapshots
 from compactord.model import Subcompaction, SubcompactionResult, TableName
 from compactord.paimon.data_file import BucketId
@@ -68,7 +69,7 @@ class Harness:
         self.cancelled: list[tuple[int, int]] = []
         self.restarts: list[str] = []
         self.logs: list[EventDict] = []
-        clock = VirtualClock()
+        self.clock = clock = VirtualClock()
         worker = WorkerSpec(owner=FIRST, memory_bytes=64 << 20, zone=clock.time_zone)
         self.tables = ServedTables(clock=clock, worker=worker, requested=lambda kind, count: None)
         self.runner = JobRunner(
@@ -299,3 +300,18 @@ def test_a_forgotten_table_is_opened_anew(harness: Harness) -> None:
     harness.tables.specs[NAME] = spec
     harness.cycle()
     assert harness.tables.compactors[NAME] is not known
+
+
+def test_maintenance_deletes_no_faster_than_its_limit() -> None:
+    harness = Harness()
+    harness.cycle()
+    elsewhere = Owner(host=0x555555, start_ticks=1, pid=1)
+    for number in range(4):
+        name = f"data-{elsewhere.unique_name()}-{number}.parquet"
+        harness.inner.write_new(f"{harness.table.location}/bucket-0/{name}", b"left")
+    harness.tables.pace.per_second = 2
+    began_s = harness.clock.monotonic_s()
+    outcome = harness.outcome(SWEEP)
+    assert isinstance(outcome, Round)
+    assert outcome.counts == {REMOVED: 4}
+    assert harness.clock.monotonic_s() - began_s == pytest.approx(1.5)

@@ -1,0 +1,144 @@
+"""Files of any program in tables' folders that nothing names, listed and removed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from compactord.catalog.access import TableAccess
+from compactord.cli.argument_values import grace_ms, older_than_ms
+from compactord.cli.choice import Target
+from compactord.cli.each_table import Result
+from compactord.cli.maintenance import MaintenanceRun, Work, orphan_lines, orphans_json, owner_rule
+from compactord.cli.progress import told_of
+from compactord.cli.running import FAILED, OK
+from compactord.errors import TransientStorageError, UnsupportedTable, UsageError
+from compactord.maintenance.foreign_files import remove_found
+from compactord.maintenance.orphan_files import Orphan, OrphanSearch
+from compactord.maintenance.table_files import TableFolders
+from compactord.maintenance.used_names import Incomplete
+from compactord.paimon import paths
+from compactord.paimon.options.catalogue import canonical_key
+from compactord.storage.open import STORES
+from compactord.table.opening import describe_table
+from compactord.table.report import count_text, size_text
+
+_PATH_DIRECTORY = "data-file.path-directory"
+_EXTERNAL_PATHS = "data-file.external-paths"
+# Options for which compaction refuses a table, and which say only where files are.
+_PLACES = (_PATH_DIRECTORY, _EXTERNAL_PATHS, "index-file-in-data-file-dir")
+
+
+def foreign_sweep(run: MaintenanceRun) -> Work:
+    """Removes what nothing names from one table, as `orphans` of its result.
+
+    `left_alone` are external paths, unless they are asked for and in the table's store.
+    """
+    own_grace_ms = grace_ms(run.args, run.choice.loaded.config)
+    others_grace_ms = older_than_ms(run.args)
+
+    def work(target: Target) -> Result:
+        access = target.open()
+        storage, name = access.storage, run.choice.shown_name(target)
+        folders, left_alone = _folders(run, target, access)
+        rule = replace(owner_rule(run.clock, own_grace_ms), others_grace_ms=others_grace_ms)
+        trash = _trash(run, target, access, folders)
+        search = OrphanSearch(storage, folders, rule, told_of(name, run.clock))
+        try:
+            found = search.find()
+        except Incomplete as why:
+            raise TransientStorageError(target.ref.location, why.reason) from None
+        if not run.is_dry:
+            found = remove_found(
+                storage, folders, search, found, trash=trash, is_stopped=run.stop.is_set
+            )
+        lines = list(_lines(run, name, found, search.empty_folders, left_alone))
+        code = FAILED if run.stop.is_set() else OK
+        return Result(
+            lines=lines,
+            found={"orphans": orphans_json(found), "left_alone": list(left_alone)},
+            code=code,
+        )
+
+    return work
+
+
+def _folders(
+    run: MaintenanceRun, target: Target, access: TableAccess
+) -> tuple[TableFolders, Sequence[str]]:
+    """Where files of the table are looked for, and the external paths where they are not.
+
+    Other tables may have the same external paths, and their files the same folders there.
+
+    Raises `UnsupportedTable` for a table that is not compacted for another reason than that.
+    """
+    schema = access.newest_schema()
+    texts = {canonical_key(key): text for key, text in schema.options.items()}
+    usual = {key: text for key, text in texts.items() if key not in _PLACES}
+    table = describe_table(access, replace(schema, options=usual), target.policy.options)
+    if table.refusals:
+        raise UnsupportedTable(target.full_name, table.refusals)
+    location = target.ref.location
+    roots, left_alone = [], []
+    inner = texts.get(_PATH_DIRECTORY, "").strip()
+    if inner:
+        if not all(map(paths.is_file_name, inner.split("/"))):
+            raise UnsupportedTable(target.full_name, [f"option {_PATH_DIRECTORY}={inner}"])
+        roots.append(paths.join(location, inner))
+    for place in filter(None, map(str.strip, texts.get(_EXTERNAL_PATHS, "").split(","))):
+        path = _in_same_store(run, target, access, place) if run.args.external_paths else None
+        if path is None:
+            left_alone.append(place)
+        else:
+            roots.append(paths.join(path, inner) if inner else path)
+    return TableFolders(
+        location=location,
+        partition_depth=len(schema.partition_keys),
+        other_roots=tuple(roots),
+        of_others=True,
+    ), left_alone
+
+
+def _trash(
+    run: MaintenanceRun, target: Target, access: TableAccess, folders: TableFolders
+) -> str | None:
+    """The folder of this table in the trash. Raises `UsageError` for one that cannot be used."""
+    given = run.args.trash
+    if given is None:
+        return None
+    path = _in_same_store(run, target, access, given)
+    if path is None:
+        raise UsageError(f"--trash {given}: expected a folder of the store of {target.full_name}")
+    if any(f"{path}/".startswith(f"{root}/") for root in folders.data_roots):
+        raise UsageError(f"--trash {given}: expected a folder outside {target.full_name}")
+    return paths.join(path, target.full_name)
+
+
+def _in_same_store(
+    run: MaintenanceRun, target: Target, access: TableAccess, place: str
+) -> str | None:
+    """The path of a location in the table's store, None if it is in another one."""
+    options: Mapping[str, str] = run.choice.loaded.config.catalogs[target.catalog_name].options
+    try:
+        found = STORES.located(place, options)
+    except UsageError:
+        return None
+    return found.path.rstrip("/") if found.spec == access.storage.spec else None
+
+
+def _lines(
+    run: MaintenanceRun,
+    name: str,
+    found: Sequence[Orphan],
+    empty: Sequence[str],
+    left_alone: Sequence[str],
+) -> list[str]:
+    verb = "would remove" if run.is_dry else "removed"
+    size = sum(orphan.size_bytes for orphan in found)
+    what = f"{count_text(len(found), 'file')} that nothing names ({size_text(size)})"
+    lines = [f"{name}: {verb} {what}" if found else f"{name}: nothing left over"]
+    if run.is_dry:
+        lines += orphan_lines(found)
+        lines += [f"  {folder} (empty folder)" for folder in empty]
+    lines += [f"  not looked at: external path {place}" for place in left_alone]
+    return lines

@@ -1,0 +1,92 @@
+"""Removes what a search found in a table's folders, files of others included.
+
+They are deleted, or moved to the same place below a trash folder; folders that are empty go then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+import structlog
+
+from compactord.maintenance.orphan_files import Orphan, OrphanSearch
+from compactord.maintenance.table_files import TableFolders, remove_folders
+from compactord.paimon import paths
+from compactord.storage.base import Storage
+
+_log = structlog.get_logger()
+_COPIED_AT_ONCE = 8 << 20
+
+
+def remove_found(
+    storage: Storage,
+    folders: TableFolders,
+    search: OrphanSearch,
+    found: Sequence[Orphan],
+    *,
+    trash: str | None = None,
+    is_stopped: Callable[[], bool] = lambda: False,
+) -> Sequence[Orphan]:
+    """Remove the files that `search` found, and folders that are empty; returns those files.
+
+    `trash` is a folder of the same store. Ends early once `is_stopped`. Raises what
+    `OrphanSearch.removed` raises: some are gone then.
+    """
+    delete = None if trash is None else partial(_move, storage, folders, trash)
+    removed: list[Orphan] = []
+    try:
+        for orphan in search.removed(found, delete):
+            removed.append(orphan)
+            if is_stopped():
+                break
+        else:
+            _remove_empty(storage, folders, search.empty_folders, removed)
+    finally:
+        if removed:
+            _log.info(
+                "foreign_files_removed",
+                files=len(removed),
+                size_bytes=sum(orphan.size_bytes for orphan in removed),
+                trash=trash,
+            )
+    return removed
+
+
+def trash_path(folders: TableFolders, trash: str, path: str) -> str:
+    """Where a file of the table goes below the trash folder."""
+    for number, root in enumerate(folders.data_roots):
+        if path.startswith(f"{root}/"):
+            below = (f"external-{number}",) if number else ()
+            return paths.join(trash, *below, path[len(root) + 1 :])
+    raise AssertionError(f"{path} is in no folder of the table")
+
+
+def _move(storage: Storage, folders: TableFolders, trash: str, orphan: Orphan) -> None:
+    """Copy the file, then delete it. What an interrupted copy has left is replaced."""
+    target = trash_path(folders, trash, orphan.path)
+    if storage.status(target) is not None:
+        storage.delete(target)
+    with storage.open_output(target) as stream:
+        for data in _parts(storage, orphan):
+            stream.write(data)
+    storage.delete(orphan.path)
+
+
+def _parts(storage: Storage, orphan: Orphan) -> Iterator[bytes]:
+    for start in range(0, orphan.size_bytes, _COPIED_AT_ONCE):
+        size = min(_COPIED_AT_ONCE, orphan.size_bytes - start)
+        yield storage.read_range(orphan.path, start, size)
+
+
+def _remove_empty(
+    storage: Storage, folders: TableFolders, empty: Sequence[str], removed: Sequence[Orphan]
+) -> None:
+    """Remove the bucket folders that lost files, and what was empty, with their partitions'."""
+    if not storage.capabilities.has_folders:
+        return
+    for folder in empty:
+        storage.remove_empty_folder(folder)
+    emptied = dict.fromkeys(orphan.path.rpartition("/")[0] for orphan in removed)
+    buckets = [path for path in emptied if path.rsplit("/", 1)[1].startswith(paths.BUCKET_PREFIX)]
+    remove_folders(folders.data_roots, buckets, storage.remove_empty_folder)

@@ -1,0 +1,260 @@
+"""Reads the names of all files that a table's metadata names: those of every version of it.
+
+Versions are the snapshots, the tags and the long-lived changelogs of the table and of its branches.
+While they are read, others change them: what one named, another may name then. A snapshot that
+expires may live on as a tag, a tag as a branch; and what the last of those listed names, may be in
+newer ones, which were not (apache/paimon#7710). So all are listed again until each that is there
+has been read. Whoever deletes reads again in between: only what is new costs more than listings.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from compactord.errors import (
+    FormatError,
+    ObjectNotFound,
+    StorageError,
+    TransientStorageError,
+    UnsupportedTable,
+)
+from compactord.maintenance.restored import is_restored, why_incomplete
+from compactord.paimon import paths
+from compactord.paimon.avro.columns import Ints
+from compactord.paimon.deletion_vectors import INDEX_TYPE
+from compactord.paimon.json_text import parse_object
+from compactord.paimon.manifest.entry_columns import EntryColumns, read_entry_columns
+from compactord.paimon.manifest.foreign import unknown_columns
+from compactord.paimon.manifest.index_manifest import (
+    HASH_INDEX,
+    read_entries_but_hash,
+    read_index_entries,
+)
+from compactord.paimon.manifest.manifest_files import ManifestFile, read_entries, read_manifest_list
+from compactord.paimon.manifest.schemas import MANIFEST, plain_of
+from compactord.paimon.snapshot import (
+    Snapshot,
+    branch_names,
+    parse_snapshot,
+    snapshot_files,
+)
+from compactord.storage.absence import Absences, listed_but_missing
+from compactord.storage.base import ObjectStatus, Storage
+
+# The versions are listed at most this many times; then reading a very active table fails.
+_LISTINGS_MAX = 10
+# Entries of a manifest that are in memory as objects at once.
+_AT_ONCE = 4096
+# Each index of these kinds, and of a column, is the one file that the index manifest names.
+_KNOWN_INDEXES = {HASH_INDEX, INDEX_TYPE}
+# Columns of release 2.1 that name no files.
+_NAME_NO_FILES = {"_TOTAL_BUCKETS", "_FILE._WRITE_COLS_SEQUENCES"}
+
+
+class Incomplete(Exception):
+    """Not all that names files may be there; `reason` says what tells it."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(reason)
+
+
+class _Version(NamedTuple):
+    """The file of a snapshot, tag or changelog. One that is written anew has another status.
+
+    `snapshot_id` of a snapshot. `may_lack`: metadata that is gone names nothing.
+    """
+
+    path: str
+    status: ObjectStatus
+    snapshot_id: int | None = None
+    may_lack: bool = False
+
+
+class UsedNames:
+    """Tells `note` the names of all files that the versions of one table name, many at a time.
+
+    `since_ms`: copies of snapshots that were made before are complete. `of_others`: also names of
+    files that compactord never writes; then every branch must have a schema, and metadata of newer
+    releases, which may name files in other ways, is refused.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        location: str,
+        note: Callable[[Iterable[str]], None],
+        *,
+        since_ms: int,
+        of_others: bool = False,
+    ) -> None:
+        self._storage = storage
+        self._location = location
+        self._note = note
+        self._since_ms = since_ms
+        self._of_others = of_others
+        self._read: set[_Version] = set()
+        # Lists, manifests and index manifests whose names have been noted.
+        self._seen: set[str] = set()
+
+    def read(self) -> None:
+        """Note the names of all versions that are there and were not read before.
+
+        Raises `Incomplete` if the table may be being restored, what reading raises, and
+        `UnsupportedTable` for what may name files that we do not know.
+        """
+        missing: dict[_Version, StorageError] = {}
+        for _ in range(_LISTINGS_MAX):
+            listed = [version for root in self._roots() for version in self._listed(root)]
+            for version in listed:
+                if version in missing:
+                    # It has not expired: the table is damaged, or the store's answer was wrong.
+                    raise missing[version]
+            unread = [version for version in listed if version not in self._read]
+            if not unread:
+                return
+            missing = self._read_versions(unread)
+        raise TransientStorageError(
+            paths.snapshot_folder(self._location),
+            f"its snapshots changed each of {_LISTINGS_MAX} times that they were read",
+        )
+
+    def _roots(self) -> list[str]:
+        """The table's and its branches'. A branch may keep files that main has dropped."""
+        roots = []
+        for branch in (paths.MAIN_BRANCH, *branch_names(self._storage, self._location)):
+            root = paths.branch_root(self._location, branch)
+            if self._of_others and not self._has_schema(root):
+                raise FormatError(root, "has no schema; nothing of the table is deleted")
+            why = why_incomplete(self._storage, self._location, branch, self._since_ms)
+            if why is not None:
+                raise Incomplete(why)
+            roots.append(root)
+        return roots
+
+    def _has_schema(self, root: str) -> bool:
+        names = (status.name for status in self._storage.list(paths.schema_folder(root)))
+        return any(paths.id_of(name, paths.SCHEMA_PREFIX) is not None for name in names)
+
+    def _listed(self, root: str) -> Iterator[_Version]:
+        """The versions of a table or branch: snapshots, the newest first, tags, changelogs."""
+        for snapshot_id, status in sorted(snapshot_files(self._storage, root).items())[::-1]:
+            path = paths.snapshot_path(root, snapshot_id)
+            yield _Version(path, status, snapshot_id)
+        tags, changelogs = paths.tag_folder(root), paths.changelog_folder(root)
+        for status in self._storage.list(tags):
+            if status.name.startswith(paths.TAG_PREFIX) and not status.is_folder:
+                yield _Version(paths.join(tags, status.name), status)
+        for status in self._storage.list(changelogs):
+            # With a number or without. Some of its metadata may have gone with its snapshot.
+            if status.name.startswith(paths.CHANGELOG_PREFIX) and not status.is_folder:
+                yield _Version(paths.join(changelogs, status.name), status, may_lack=True)
+
+    def _read_versions(self, versions: Iterable[_Version]) -> dict[_Version, StorageError]:
+        """Those that are gone, or of whose metadata something is, with the error."""
+        missing: dict[_Version, StorageError] = {}
+        absences = Absences(self._storage)
+        for version in versions:
+            path = version.path
+            try:
+                snapshot = self._snapshot(version)
+                self._note_named(snapshot, absences, may_lack=version.may_lack)
+            except ObjectNotFound as error:
+                missing[version] = listed_but_missing(path) if error.path == path else error
+                continue
+            is_copy = is_restored(snapshot, version.status, self._since_ms)
+            if version.snapshot_id is not None and is_copy:
+                raise Incomplete(f"{path} was copied lately: a restore may go on")
+            self._read.add(version)
+        return missing
+
+    def _snapshot(self, version: _Version) -> Snapshot:
+        path = version.path
+        data = self._storage.read(path)
+        snapshot = parse_snapshot(data, path)
+        if version.snapshot_id not in (None, snapshot.id):
+            raise FormatError(path, f"holds snapshot {snapshot.id}")
+        # Newer releases may name files under keys of their own.
+        texts = parse_object(data, path, "a snapshot").values()
+        self._note(text for text in texts if isinstance(text, str))
+        return snapshot
+
+    def _note_named(self, snapshot: Snapshot, absences: Absences, *, may_lack: bool) -> None:
+        """Note what a version leads to.
+
+        A changelog may always be gone: that of a tagged snapshot is deleted with the snapshot, and
+        branches are made from tags.
+        """
+        lists = (
+            (snapshot.delta_manifest_list, snapshot.delta_manifest_list_size, may_lack),
+            (snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size, True),
+            (snapshot.base_manifest_list, snapshot.base_manifest_list_size, may_lack),
+        )
+        self._note(name for name, *_ in lists if name is not None)
+        self._note(each for each in (snapshot.index_manifest, snapshot.statistics) if each)
+        index_manifest = snapshot.index_manifest
+        if index_manifest is not None and index_manifest not in self._seen:
+            with absences.suppressed() if may_lack else contextlib.nullcontext():
+                self._note_index_files(index_manifest)
+        for name, size, is_optional in lists:
+            if name is None or name in self._seen:
+                continue
+            manifests: tuple[ManifestFile, ...] = ()
+            with absences.suppressed() if is_optional else contextlib.nullcontext():
+                path = paths.manifest_path(self._location, name)
+                manifests = read_manifest_list(self._storage, path, size)
+                self._note_manifests(manifests, path)
+                self._seen.add(name)
+            new = [manifest for manifest in manifests if manifest.file_name not in self._seen]
+            for some in ([each] for each in new) if is_optional else [new]:
+                with absences.suppressed() if is_optional else contextlib.nullcontext():
+                    self._note_entries(some)
+
+    def _note_index_files(self, name: str) -> None:
+        read = read_index_entries if self._of_others else read_entries_but_hash
+        entries = read(self._storage, self._location, name)
+        unknown = {each.index_type for each in entries if not each.is_global} - _KNOWN_INDEXES
+        if self._of_others and unknown:
+            kinds = ", ".join(sorted(unknown))
+            raise UnsupportedTable(self._location, [f"it has index files of type {kinds}"])
+        self._note(entry.file_name for entry in entries)
+        self._seen.add(name)
+
+    def _note_manifests(self, manifests: Iterable[ManifestFile], path: str) -> None:
+        for manifest in manifests:
+            self._refuse_unknown({value.column for value in manifest.foreign}, path)
+            self._note((manifest.file_name, *manifest.extra_files))
+
+    def _note_entries(self, manifests: Sequence[ManifestFile]) -> None:
+        for columns in read_entry_columns(self._storage, self._location, manifests):
+            for start in range(0, len(columns.kind), _AT_ONCE):
+                rows = np.arange(start, min(start + _AT_ONCE, len(columns.kind)))
+                self._note(_names(columns, rows))
+            if any(unknown_columns(plain_of(columns.schema), plain_of(MANIFEST))):
+                self._refuse_values(manifests)
+        self._seen.update(manifest.file_name for manifest in manifests)
+
+    def _refuse_values(self, manifests: Iterable[ManifestFile]) -> None:
+        """Raises `UnsupportedTable` unless unknown columns of these manifests are null."""
+        for manifest in manifests if self._of_others else ():
+            entries = read_entries(self._storage, self._location, manifest)
+            found = {value.column for entry in entries for value in entry.file.foreign}
+            self._refuse_unknown(found, paths.manifest_path(self._location, manifest.file_name))
+
+    def _refuse_unknown(self, columns: set[str], path: str) -> None:
+        unknown = sorted(columns - _NAME_NO_FILES)
+        if self._of_others and unknown:
+            reason = f"{path} has values of columns that are not known: {', '.join(unknown)}"
+            raise UnsupportedTable(self._location, [reason])
+
+
+def _names(columns: EntryColumns, rows: Ints) -> Iterator[str]:
+    for file in columns.identities(rows):
+        yield file.file_name
+        yield from file.extra_files
+        if file.external_path is not None:
+            yield file.external_path.rpartition("/")[2]

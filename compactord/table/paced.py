@@ -1,0 +1,60 @@
+"""Tables as maintenance has them: its deletions wait for their turn."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from compactord.catalog.access import TableAccess
+from compactord.clock import Clock
+from compactord.commit.changes import CommitOutcome
+from compactord.ids import Owner
+from compactord.maintenance.kind import ChosenPartitions
+from compactord.maintenance.marks import Marks
+from compactord.maintenance.sightings import Sightings
+from compactord.state.table_state import TableState
+from compactord.storage.pacing import DeletePace
+from compactord.table.compactor import TableCompactor
+from compactord.table.opening import OpenTable
+
+
+def paced(access: TableAccess, pace: DeletePace) -> TableAccess:
+    """The table, in a store whose deletions are paced. What publishes its snapshots is not."""
+    return replace(access, storage=pace.paced(access.storage))
+
+
+class PacedTable:
+    """As `OpenedTable`, the table that a compactor has open."""
+
+    def __init__(self, compactor: TableCompactor, pace: DeletePace) -> None:
+        self._compactor = compactor
+        self._pace = pace
+
+    @property
+    def table(self) -> OpenTable:
+        table = self._compactor.table
+        return replace(table, access=paced(table.access, self._pace))
+
+    @property
+    def clock(self) -> Clock:
+        return self._compactor.clock
+
+    @property
+    def owner(self) -> Owner:
+        return self._compactor.owner
+
+    @property
+    def sightings(self) -> Sightings:
+        return self._compactor.sightings
+
+    @property
+    def marks(self) -> Marks:
+        return self._compactor.marks
+
+    def newest_state(self) -> TableState:
+        return self._compactor.newest_state()
+
+    def why_keep(self) -> str | None:
+        return self._compactor.why_keep()
+
+    def drop_partitions(self, chosen: ChosenPartitions) -> CommitOutcome:
+        return self._compactor.drop_partitions(chosen)

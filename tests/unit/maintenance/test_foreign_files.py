@@ -1,0 +1,444 @@
+"""Files of others go if they are old and nothing names them; when in doubt nothing goes."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+
+from compactord.errors import (
+    CompactordError,
+    FormatError,
+    ObjectNotFound,
+    StorageError,
+    TransientStorageError,
+    UnsupportedTable,
+)
+from compactord.ids import Liveness, Owner
+from compactord.maintenance.foreign_files import remove_found
+from compactord.maintenance.orphan_files import OrphanSearch, OwnerRule
+from compactord.maintenance.table_files import TableFolders
+from compactord.maintenance.used_names import Incomplete
+from compactord.paimon import paths
+from compactord.paimon.manifest.foreign import ForeignValue
+from compactord.paimon.manifest.index_manifest import HASH_INDEX
+from compactord.paimon.snapshot import (
+    CommitKind,
+    Snapshot,
+    read_snapshot,
+    snapshot_ids,
+    snapshot_json,
+)
+from compactord.storage.base import Storage
+from tests.builders import DAY_MS, FIRST, NOW_MS, SECOND
+from tests.deletions import Deletions
+from tests.lineage import KEYED, TABLE, Lineage
+from tests.storages import Call, Fault, FaultyStorage, HookedStorage
+
+Keep = Callable[[Lineage, Snapshot], None]
+HOME = TABLE.location
+ALIVE = Owner(host=0x444444, start_ticks=1, pid=1)
+OLD_MS = NOW_MS - DAY_MS - 1
+UUID = "0b4e1a2c-7f1d-4c3a-9d2e-0123456789ab"
+FOLDERS = TableFolders(location=HOME, partition_depth=0, of_others=True)
+RULE = OwnerRule(
+    myself=SECOND,
+    liveness=lambda owner: Liveness.DEAD if owner == FIRST else Liveness.ALIVE,
+    now_ms=NOW_MS,
+    grace_ms=DAY_MS,
+    others_grace_ms=DAY_MS,
+)
+# What Java, a cancelled job or a user may leave: each goes.
+LEFT = (
+    f"bucket-0/data-{UUID}-0.parquet",
+    f"bucket-0/changelog-{UUID}-0.parquet",
+    f"bucket-0/data-{UUID}-0.parquet.index",
+    f"bucket-77/data-{UUID}-9.orc",
+    f"bucket-postpone/data--u-user-s-0-w-{UUID}-0.avro",
+    "bucket-0/notes.txt",
+    f"manifest/manifest-{UUID}-0",
+    f"manifest/manifest-{UUID}-0.avro.sidecar",
+    f"manifest/manifest-list-{UUID}-0",
+    f"manifest/index-manifest-{UUID}-0",
+    f"index/index-{UUID}-0",
+    f"statistics/stat-{UUID}-0",
+    f"snapshot/.snapshot-9.{UUID}.tmp",
+    "snapshot/notes.txt",
+    f"changelog/.changelog-9.{UUID}.tmp",
+    f"branch/branch-dev/snapshot/.snapshot-2.{UUID}.tmp",
+    f"branch/branch-dev/changelog/.changelog-2.{UUID}.tmp",
+    f"bucket-0/data-{FIRST.unique_name()}-0.parquet",
+)
+# What stays in any case.
+KEPT = (
+    f"bucket-0/data-{ALIVE.unique_name()}-0.parquet",
+    f"bucket-0/data-{SECOND.unique_name()}-0.parquet",
+    f"bucket-0/pack-{UUID}.managed.blob",
+    "snapshot/EARLIEST",
+    "changelog/LATEST",
+    "_SUCCESS",
+    "notes.txt",
+    "dt=1/bucket-0/data-0.parquet",
+    "dt=1/_SUCCESS",
+    "bucket-0/inner/data-0.parquet",
+    "schema/schema-0.tmp",
+    "tag/notes.txt",
+    "branch/notes.txt",
+    "branch/branch-dev/schema/schema-7.tmp",
+    "branch/branch-dev/tag/notes.txt",
+    "consumer/consumer-c",
+    "metadata/v1.metadata.json",
+    "data/bucket-0/data-0.parquet",
+)
+
+
+def _leave(table: Lineage, names: Sequence[str], *, at_ms: int = OLD_MS) -> set[str]:
+    found = {f"{HOME}/{name}" for name in names}
+    table.storage.now_ms = at_ms
+    for path in found:
+        table.storage.write_new(path, b"x")
+    return found
+
+
+def _table(keep: Sequence[Keep] = ()) -> Deletions:
+    """All in it is old and in use: tag, branch, changelog and main name files of all kinds each."""
+    table = Deletions(KEYED)
+    table.storage.now_ms = OLD_MS
+    table.append(1)
+    for keep_as in keep or (_as_tag, _as_branch, _as_changelog):
+        keep_as(table, _committed(table))
+        table.roll_back(1)
+    _committed(table)
+    return table
+
+
+def _committed(table: Deletions) -> Snapshot:
+    """A snapshot of a foreign writer that names files of all kinds; they are there."""
+    file = table.new_file()
+    file = replace(file, extra_files=(f"{file.file_name}.index",))
+    changelog = replace(table.new_file(), file_name=f"changelog-{file.file_name}")
+    [manifest] = table.history.write_manifests([table._entry(changelog, 0)])
+    manifest = replace(manifest, extra_files=(f"{manifest.file_name}.avro.sidecar",))
+    name, size = table.history._write_list([manifest])
+    index, statistics = f"index-{file.file_name}", f"stat-{file.file_name}"
+    table.write_index_manifest(f"index-manifest-{file.file_name}", [index], HASH_INDEX)
+    for path in (
+        *(table.data_path(0, each) for each in (file, changelog)),
+        table.data_path(0, file) + ".index",
+        paths.manifest_path(HOME, manifest.extra_files[0]),
+        paths.index_path(HOME, index),
+        paths.statistics_path(HOME, statistics),
+    ):
+        table.storage.write_new(path, b"live")
+    return table._foreign(
+        [table._entry(file, 0)],
+        CommitKind.APPEND,
+        changelog_manifest_list=name,
+        changelog_manifest_list_size=size,
+        index_manifest=f"index-manifest-{file.file_name}",
+        statistics=statistics,
+    )
+
+
+def _as_tag(table: Lineage, snapshot: Snapshot) -> None:
+    table.storage.write_new(paths.tag_path(HOME, "v1"), snapshot_json(snapshot))
+
+
+def _as_branch(table: Lineage, snapshot: Snapshot) -> None:
+    root = paths.branch_root(HOME, "dev")
+    table.storage.write_new(paths.schema_path(root, 0), b"{}")
+    table.storage.write_new(paths.snapshot_path(root, snapshot.id), snapshot_json(snapshot))
+    table.storage.write_new(paths.latest_hint(root), str(snapshot.id).encode())
+
+
+def _as_changelog(table: Lineage, snapshot: Snapshot) -> None:
+    path = f"{paths.changelog_folder(HOME)}/changelog-{snapshot.id}"
+    table.storage.write_new(path, snapshot_json(snapshot))
+
+
+def _search(storage: Storage, **rule: object) -> OrphanSearch:
+    return OrphanSearch(storage, FOLDERS, replace(RULE, **rule))  # type: ignore[arg-type]
+
+
+def _remove(storage: Storage, *, trash: str | None = None, **rule: object) -> set[str]:
+    search = _search(storage, **rule)
+    removed = remove_found(storage, FOLDERS, search, search.find(), trash=trash)
+    return {orphan.path for orphan in removed}
+
+
+def test_what_nothing_names_goes_whoever_left_it_and_nothing_else() -> None:
+    table = _table()
+    used = set(table.storage.objects)
+    kept, left = _leave(table, KEPT), _leave(table, LEFT)
+    young = _leave(table, [f"{name}.young" for name in LEFT[:-1]], at_ms=OLD_MS + 1)
+    found = _search(table.storage).find()
+    assert {orphan.path for orphan in found} == left
+    assert all(orphan.size_bytes == 1 for orphan in found)
+    assert set(table.storage.objects) == used | kept | young | left
+    assert _remove(table.storage) == left
+    assert set(table.storage.objects) == used | kept | young
+    assert _remove(table.storage) == set()
+
+
+@pytest.mark.parametrize("version", ["tag/tag-v1", "branch/branch-dev", "changelog/changelog-2"])
+def test_files_go_once_the_version_is_gone_that_named_them(version: str) -> None:
+    table = _table()
+    for path in [path for path in table.storage.objects if path.startswith(f"{HOME}/{version}")]:
+        table.storage.delete(path)
+    removed = _remove(table.storage)
+    folders = sorted(path.removeprefix(f"{HOME}/").split("/")[0] for path in removed)
+    assert folders == ["bucket-0"] * 3 + ["index"] + ["manifest"] * 7 + ["statistics"]
+
+
+def _branch_without_schema(table: Deletions) -> None:
+    table.storage.delete(paths.schema_path(paths.branch_root(HOME, "dev"), 0))
+
+
+def _damaged_tag(table: Deletions) -> None:
+    table.storage.overwrite(paths.tag_path(HOME, "v1"), b"{")
+
+
+def _index_of_unknown_kind(table: Deletions) -> None:
+    table.write_index_manifest("index-manifest-x", ["index-x"], "lumina")
+    table._foreign([], CommitKind.APPEND, index_manifest="index-manifest-x")
+
+
+def _manifest_gone(table: Deletions) -> None:
+    snapshot = table.state().snapshot
+    assert snapshot is not None
+    table.storage.delete(paths.manifest_path(HOME, snapshot.delta_manifest_list))
+
+
+def _restored(table: Deletions) -> None:
+    table.storage.delete(paths.latest_hint(HOME))
+
+
+@pytest.mark.parametrize(
+    ("harm", "error"),
+    [
+        (_branch_without_schema, FormatError),
+        (_damaged_tag, FormatError),
+        (_index_of_unknown_kind, UnsupportedTable),
+        (_manifest_gone, StorageError),
+        (_restored, Incomplete),
+    ],
+)
+def test_nothing_goes_from_a_table_of_which_something_is_not_known(
+    harm: Callable[[Deletions], None], error: type[Exception]
+) -> None:
+    table = _table()
+    left = _leave(table, LEFT)
+    harm(table)
+    before = dict(table.storage.objects)
+    with pytest.raises(error):
+        _remove(table.storage)
+    assert table.storage.objects == before
+    assert left <= set(before)
+
+
+@pytest.mark.parametrize("trash", [None, "/trash"])
+def test_a_fault_at_any_call_costs_no_file_that_is_used_and_the_next_sweep_goes_on(
+    trash: str | None,
+) -> None:
+    whole = _table([_as_tag])
+    kept = dict(whole.storage.objects)
+    left = _leave(whole, LEFT[:2])
+
+    def concerns(call: Call) -> bool:
+        return trash is None or call.is_mutation
+
+    for at in itertools.count(1):
+        storage = whole.storage.copy()
+        faulty = FaultyStorage(
+            storage, Fault(at=at, error=TransientStorageError, concerns=concerns)
+        )
+        with contextlib.suppress(StorageError):
+            _remove(faulty, trash=trash)
+        assert kept.items() <= storage.objects.items(), faulty.failed
+        _remove(storage, trash=trash)
+        assert not left & set(storage.objects)
+        moved = {} if trash is None else {path.replace(HOME, trash): b"x" for path in left}
+        assert storage.objects == kept | moved
+        if not faulty.failed:
+            break
+    assert at > (4 if trash else 20)
+
+
+def test_one_wrong_answer_costs_no_file_that_is_used() -> None:
+    """One request is answered wrongly: no such object."""
+    whole = _table()
+    kept = set(whole.storage.objects)
+    left = _leave(whole, LEFT[:2])
+    for at in itertools.count(1):
+        storage = whole.storage.copy()
+        fault = Fault(at=at, error=ObjectNotFound, concerns=lambda call: call.method == "read")
+        faulty = FaultyStorage(storage, fault)
+        with contextlib.suppress(StorageError, Incomplete):
+            assert _remove(faulty) <= left
+        assert kept <= set(storage.objects), faulty.failed
+        if not faulty.failed:
+            break
+    assert at > 10
+
+
+def _appears_as(kind: str, table: Deletions, name: str) -> None:
+    """A version that names this file, made of what a job had left."""
+    file = replace(table.new_file(), file_name=name)
+    snapshot = table._foreign([table._entry(file, 0)], CommitKind.APPEND)
+    if kind == "snapshot":
+        return
+    table.roll_back(snapshot.id - 1)
+    if kind == "tag":
+        table.storage.write_new(paths.tag_path(HOME, "late"), snapshot_json(snapshot))
+    else:
+        root = paths.branch_root(HOME, "late")
+        table.storage.write_new(paths.schema_path(root, 0), b"{}")
+        table.storage.write_new(paths.snapshot_path(root, snapshot.id), snapshot_json(snapshot))
+        table.storage.write_new(paths.latest_hint(root), str(snapshot.id).encode())
+
+
+@pytest.mark.parametrize("when", ["read", "found"])
+@pytest.mark.parametrize("kind", ["snapshot", "tag", "branch"])
+def test_a_version_that_appears_before_the_deletion_keeps_what_it_names(
+    kind: str, when: str
+) -> None:
+    table = _table()
+    left = _leave(table, LEFT[:3])
+    name = LEFT[0].rpartition("/")[2]
+    done = []
+
+    def appear(call: Call) -> None:
+        if call.path == paths.tag_folder(HOME) and not done:
+            done.append(kind)
+            _appears_as(kind, table, name)
+
+    if when == "read":
+        removed = _remove(HookedStorage(table.storage, after=appear))
+    else:
+        search = _search(table.storage)
+        found = search.find()
+        _appears_as(kind, table, name)
+        removed = {orphan.path for orphan in remove_found(table.storage, FOLDERS, search, found)}
+    assert removed == left - {f"{HOME}/{LEFT[0]}"}
+
+
+def _damaged_new_tag(table: Deletions) -> None:
+    table.storage.write_new(paths.tag_path(HOME, "v2"), b"{")
+
+
+@pytest.mark.parametrize("harm", [_damaged_new_tag, _branch_without_schema, _restored])
+def test_deletion_ends_once_something_is_not_known_any_more(
+    harm: Callable[[Deletions], None],
+) -> None:
+    table = _table()
+    _leave(table, LEFT)
+    search = _search(table.storage)
+    found = search.find()
+    harm(table)
+    with pytest.raises(CompactordError):
+        remove_found(table.storage, FOLDERS, search, found)
+    assert {orphan.path for orphan in found} <= set(table.storage.objects)
+
+
+@pytest.mark.parametrize("at_once", [1, 3])
+def test_the_earliest_snapshots_expire_while_all_are_read(at_once: int) -> None:
+    """As apache/paimon#7710: when a snapshot is read, the first ones go, and a new one comes."""
+    table = _table()
+    for _ in range(8):
+        _committed(table)
+    left, times = _leave(table, LEFT), 0
+
+    def expire(call: Call) -> None:
+        nonlocal times
+        if call.method == "read" and "/snapshot/snapshot-" in call.path and times < 4:
+            times += 1
+            _committed(table)
+            for snapshot_id in snapshot_ids(table.storage, HOME)[:at_once]:
+                table.storage.delete(paths.snapshot_path(HOME, snapshot_id))
+
+    removed = _remove(HookedStorage(table.storage, before=expire))
+    assert times == 4
+    newest = snapshot_ids(table.storage, HOME)[-1]
+    assert removed >= left
+    _require_files(table, read_snapshot(table.storage, HOME, newest))
+
+
+def _require_files(table: Deletions, snapshot: Snapshot) -> None:
+    """All files of what `_committed` made are there."""
+    state = table.state()
+    assert state.snapshot == snapshot
+    for bucket in state.files.bucket_ids():
+        for file in state.files.files_in(bucket):
+            if file.extra_files:
+                assert table.data_path(0, file) in table.storage.objects
+                assert table.data_path(0, file) + ".index" in table.storage.objects
+    assert paths.statistics_path(HOME, str(snapshot.statistics)) in table.storage.objects
+
+
+def test_many_files_are_deleted_with_looks_at_the_table_in_between() -> None:
+    table = _table()
+    left = _leave(table, [f"bucket-0/data-{UUID}-{number}.parquet" for number in range(1200)])
+    search = _search(table.storage)
+    found = search.find()
+    spared: set[str] = set()
+
+    def appear(call: Call) -> None:
+        if call.method == "delete" and not spared:
+            last = found[-1]
+            spared.add(last.path)
+            _appears_as("tag", table, last.name)
+
+    storage = HookedStorage(table.storage, after=appear)
+    search._storage = storage
+    removed = {orphan.path for orphan in remove_found(storage, FOLDERS, search, found)}
+    assert removed == left - spared
+
+
+def test_a_stop_ends_it_after_the_file_that_is_going() -> None:
+    table = _table()
+    _leave(table, LEFT)
+    search = _search(table.storage)
+    found = search.find()
+    gone = remove_found(table.storage, FOLDERS, search, found, is_stopped=lambda: True)
+    assert list(gone) == [found[0]]
+    assert len(_remove(table.storage)) == len(LEFT) - 1
+
+
+@pytest.mark.parametrize("place", ["list", "entry"])
+@pytest.mark.parametrize("name", ["_NEW_FILES", "known"])
+def test_values_in_columns_of_newer_releases_may_name_files(place: str, name: str) -> None:
+    table = _table()
+    left = _leave(table, LEFT)
+    known = {"list": "_TOTAL_BUCKETS", "entry": "_WRITE_COLS_SEQUENCES"}[place]
+    column = known if name == "known" else name
+    column = column if place == "list" else f"_FILE.{column}"
+    value = ForeignValue(column, '["null","string"]', b"\x02\x02x")
+    file = table.new_file()
+    entry = table._entry(replace(file, foreign=(value,)) if place == "entry" else file, 0)
+    manifests = table.history.write_manifests([entry])
+    if place == "list":
+        manifests = tuple(replace(each, foreign=(value,)) for each in manifests)
+    list_name, size = table.history._write_list(manifests)
+    table._foreign(
+        [], CommitKind.APPEND, changelog_manifest_list=list_name, changelog_manifest_list_size=size
+    )
+    if name == "known":
+        assert _remove(table.storage) == left
+    else:
+        with pytest.raises(UnsupportedTable, match="columns that are not known"):
+            _remove(table.storage)
+        assert left <= set(table.storage.objects)
+
+
+def test_a_file_that_a_snapshot_names_under_an_unknown_key_stays() -> None:
+    table = _table()
+    left = _leave(table, LEFT)
+    path = paths.tag_path(HOME, "v1")
+    tag = json.loads(table.storage.read(path))
+    name = LEFT[0].rpartition("/")[2]
+    table.storage.overwrite(path, json.dumps({**tag, "newFile": name}).encode())
+    assert _remove(table.storage) == left - {f"{HOME}/{LEFT[0]}"}
