@@ -18,7 +18,7 @@ from compactord.cli.expire import expiry
 from compactord.cli.maintenance import MaintenanceRun, Work
 from compactord.cli.orphans import sweep
 from compactord.cli.running import FAILED, exit_code, say, stop_on_signals
-from compactord.cli.tags import tag_expiry
+from compactord.cli.tags import tags_upkeep
 from compactord.clock import Clock, SystemClock
 from compactord.errors import CompactordError, UnsupportedTable
 
@@ -31,7 +31,7 @@ class _Kind(NamedTuple):
 
 
 _KINDS: Mapping[str, _Kind] = {
-    "tags": _Kind(tag_expiry, "tags expire"),
+    "tags": _Kind(tags_upkeep, "tags are created and expire"),
     "consumers": _Kind(consumer_expiry, "consumers expire"),
     "snapshots": _Kind(expiry, "snapshots expire"),
     "done": _Kind(marking, "partitions are marked done"),

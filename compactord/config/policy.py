@@ -48,6 +48,7 @@ class TablePolicy:
     pick: PickRule
     expire_snapshots: MaintenanceRule
     expire_consumers: MaintenanceRule
+    create_tags: MaintenanceRule
     expire_tags: MaintenanceRule
     mark_done: MaintenanceRule
     options: Mapping[str, str] = field(repr=False)

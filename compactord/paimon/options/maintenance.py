@@ -6,11 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from compactord.paimon.options import values as option_values
+from compactord.paimon.options.tag_options import (
+    TAG_PARTITIONS,
+    TagCreationOptions,
+    tag_creation_options,
+)
 from compactord.paimon.options.texts import OptionTexts
 from compactord.paimon.partition_time import formatter_trouble
 
-# Each tag has a partition in the catalog, which would stay.
-TAG_PARTITIONS = "metastore.tag-to-partition"
 _IDLE, _INTERVAL = "partition.idle-time-to-done", "partition.time-interval"
 _ACTION, _MODE = "partition.mark-done-action", "partition.mark-done-action.mode"
 _PATTERN, _FORMATTER = "partition.timestamp-pattern", "partition.timestamp-formatter"
@@ -35,7 +38,8 @@ class MaintenanceOptions:
 
     `mark_done` None: no partition is marked done. `mark_done_refusal` names the option that asks
     for it in a way that is not served; None: there is none. `expires_tags`: tags expire whose files
-    say when. `tags_succeed`: each has a file beside it that says that it was made.
+    say when. `tags_succeed`: each has a file beside it that says that it was made. Without
+    `tag_creation` no tags are made by themselves; its refusal is as that of marks.
     """
 
     consumer_time_ms: int | None = None
@@ -43,11 +47,14 @@ class MaintenanceOptions:
     mark_done_refusal: str | None = None
     expires_tags: bool = False
     tags_succeed: bool = False
+    tag_creation: TagCreationOptions | None = None
+    tag_creation_refusal: str | None = None
 
     @property
     def asked(self) -> tuple[str, ...]:
         """The kinds of maintenance that run only where options ask for them."""
         found = {
+            "create_tags": self.tag_creation is not None,
             "tags": self.expires_tags,
             "consumers": self.consumer_time_ms is not None,
             "done": self.mark_done is not None,
@@ -58,7 +65,8 @@ class MaintenanceOptions:
 def maintenance_options(texts: OptionTexts, *, has_partitions: bool) -> MaintenanceOptions:
     """What cannot be parsed is in `texts.unreadable`, or raises `UsageError` (`OptionTexts`).
 
-    Not so of marks: they are Flink's, which alone reads their options.
+    Not so of marks and new tags, which are refused alone: Flink reads the options of marks, and
+    jobs that only write read those of neither.
     """
     mark_done: MarkDoneOptions | None = None
     refusal = None
@@ -71,11 +79,19 @@ def maintenance_options(texts: OptionTexts, *, has_partitions: bool) -> Maintena
                 pattern=texts.merged.get(_PATTERN),
                 formatter=texts.merged.get(_FORMATTER),
             )
+    tag_creation: TagCreationOptions | None = None
+    tag_creation_refusal = None
+    try:
+        tag_creation = tag_creation_options(texts)
+    except ValueError as error:
+        tag_creation_refusal = str(error)
     return MaintenanceOptions(
         consumer_time_ms=texts.maybe("consumer.expiration-time", option_values.duration_ms),
         expires_tags=texts.read("tag.time-expire-enabled", option_values.boolean, True)
         and not texts.merged.get(TAG_PARTITIONS),
         tags_succeed=texts.read("tag.create-success-file", option_values.boolean, False),
+        tag_creation=tag_creation,
+        tag_creation_refusal=tag_creation_refusal,
         mark_done=mark_done,
         mark_done_refusal=refusal,
     )
