@@ -210,12 +210,13 @@ def _old_files(
 ) -> Iterator[Orphan]:
     """What the rule lets go, live or not."""
     branches = (paths.MAIN_BRANCH, *branch_names(storage, location))
-    roots = (paths.branch_root(location, branch) for branch in branches)
+    roots = [paths.branch_root(location, branch) for branch in branches]
     folders = [paths.manifest_folder(location), paths.index_folder(location)]
-    folders += map(paths.snapshot_folder, roots)
+    folders += (*map(paths.snapshot_folder, roots), *map(paths.tag_folder, roots))
     for folder in (*folders, *_bucket_folders(storage, location, partition_depth)):
         for status in storage.list(folder):
-            if rule.lets_go(status):
+            # Somebody may give a tag any name, also one that looks like ours.
+            if rule.lets_go(status) and not status.name.startswith(paths.TAG_PREFIX):
                 yield Orphan(
                     path=paths.join(folder, status.name),
                     name=status.name,

@@ -17,7 +17,7 @@ import structlog
 
 from compactord.clock import WallTime, local_ms
 from compactord.config.choices import MaintenanceRule
-from compactord.errors import CompactordError, ObjectNotFound, TransientStorageError
+from compactord.errors import CompactordError, ObjectNotFound, StorageError
 from compactord.ids import Owner
 from compactord.maintenance.kind import (
     DueTable,
@@ -200,7 +200,7 @@ class _Creation:
         )
         try:
             creation = self._storage.create_if_absent(path, data, temporary=temporary)
-        except TransientStorageError as error:
+        except StorageError as error:
             if read_back(self._storage, path, error) != data:
                 raise
             creation = Creation.CREATED

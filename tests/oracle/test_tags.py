@@ -22,8 +22,9 @@ from compactord.maintenance.tag_writing import CreatedTags, create_tags
 from compactord.paimon.table import TableRef
 from compactord.storage.local import LocalStorage
 from compactord.table.opening import open_table
+from tests.oracle.differential import canonical
 from tests.oracle.judge import Judge
-from tests.oracle.test_expire import canonical, everything
+from tests.oracle.test_expire import everything
 
 LOCAL = LocalStorage()
 _OPTIONS = {
@@ -127,7 +128,7 @@ def test_the_same_tags_are_made_with_the_same_fields(judge: Judge, tmp_path: Pat
     judge.create_table(written, columns, primary_key=("k",), options=options)
     for commit in range(_COMMITS):
         judge.write(written, [(commit % 5, commit)])
-    for seed in range(4 * len(_PERIODS)):
+    for seed in range(2 * len(_PERIODS)):
         dice = random.Random(seed)
         hours, period = _PERIODS[seed % len(_PERIODS)]
         asks = _ask(dice, period)
@@ -149,11 +150,11 @@ def test_the_same_tags_are_made_with_the_same_fields(judge: Judge, tmp_path: Pat
         assert not _create(java, asks).tags
         judge.jvm.call("Upkeep", "createTags", {"path": str(ours), "options": asks})
         assert _files(ours) == _files(java)
-    assert everything(judge, ours) == everything(judge, written) | {
-        f"tag {name}": canonical(judge.read(written, options={"scan.snapshot-id": str(id_)}))
-        for name, id_ in made.tags.items()
-        if (ours / "tag" / f"tag-{name}").exists()
-    }
+    for name, id_ in made.tags.items():
+        if (ours / "tag" / f"tag-{name}").exists():
+            of_tag = judge.read(ours, options={"scan.tag-name": name})
+            of_snapshot = judge.read(written, options={"scan.snapshot-id": str(id_)})
+            assert canonical(of_tag) == canonical(of_snapshot)
 
 
 def _create(table: Path, asks: dict[str, str]) -> CreatedTags:

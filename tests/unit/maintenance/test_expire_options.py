@@ -79,7 +79,6 @@ def test_a_text_that_is_no_number_is_named() -> None:
 @pytest.mark.parametrize(
     ("key", "text", "what"),
     [
-        ("tag.automatic-creation", "process-time", "no tags are created"),
         ("partition.expiration-time", "7 d", "partitions are not expired"),
         (
             "partition.end-input-to-done",
