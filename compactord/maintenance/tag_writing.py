@@ -206,8 +206,13 @@ class _Creation:
             creation = Creation.CREATED
         if creation is Creation.EXISTS:
             return False
-        if not still_stands(self._storage, self._root, new.snapshot):
-            self._storage.delete(path)
+        stands = False
+        try:
+            stands = still_stands(self._storage, self._root, new.snapshot)
+        finally:
+            if not stands:
+                self._storage.delete(path)
+        if not stands:
             raise _TagTakenBack(_gone(new))
         return True
 
@@ -224,11 +229,10 @@ class _Creation:
         retained_ms = self._options.retained_ms
         if retained_ms is None:
             return data
-        local = local_ms(self._now_ms, self._zone)
-        times = {"tagCreateTime": _array(local), "tagTimeRetained": retained_ms / 1000}
-        return json.dumps(
-            parse_object(data, path, "a snapshot") | times, ensure_ascii=False
-        ).encode()
+        created = _array(local_ms(self._now_ms, self._zone))
+        times = {"tagCreateTime": created, "tagTimeRetained": retained_ms / 1000}
+        content = parse_object(data, path, "a snapshot") | times
+        return json.dumps(content, indent=2, ensure_ascii=False).encode()
 
     def _complete_last(self) -> None:
         """Say of the last tag that it was made, should whoever made it have been interrupted."""

@@ -242,7 +242,7 @@ def test_no_file_is_swept_while_a_branch_has_no_snapshots_yet(has_latest: bool) 
         paths.snapshot_path(root, 1), table.storage.read(paths.snapshot_path(HOME, 1))
     )
     table.storage.overwrite(paths.latest_hint(root), b"1")
-    assert len(_remove(table)) == 7
+    assert len(_remove(table)) == 8
 
 
 @pytest.mark.parametrize("has_snapshot", [False, True], ids=["made empty", "made from a tag"])
@@ -260,12 +260,12 @@ def test_a_branch_that_was_never_written_to_ends_no_sweep_once_it_is_old(
             first = table.storage.read(paths.snapshot_path(HOME, 1))
             table.storage.overwrite(paths.snapshot_path(root, 1), first)
         is_old = now_ms < NOW_MS - DAY_MS
-        assert len(_remove(table)) == (7 if is_old else 0)
+        assert len(_remove(table)) == (8 if is_old else 0)
 
 
 @pytest.mark.parametrize(
     ("late_ms", "age_ms", "swept"),
-    [(600_000, 700_000, 7), (600_001, 700_000, 0), (600_001, DAY_MS + 1, 7)],
+    [(600_000, 700_000, 8), (600_001, 700_000, 0), (600_001, DAY_MS + 1, 8)],
     ids=["written at once", "copied lately", "copied long ago"],
 )
 def test_a_snapshot_that_was_copied_lately_may_be_followed_by_others(
