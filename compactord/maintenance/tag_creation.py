@@ -63,9 +63,8 @@ def may_be_due(
     zone: tzinfo,
 ) -> bool:
     """Whether a tag may be due by the newest snapshot: times of snapshots rise."""
-    time_ms = _time_ms(newest, options, zone)
-    if time_ms is not None and not options.by_watermark:
-        time_ms = min(time_ms, local_ms(now_ms, options.zone or zone))
+    moment_ms = newest.watermark if options.by_watermark else min(newest.time_ms, now_ms)
+    time_ms = _local_ms(moment_ms, options, zone)
     return newest.id >= progress.next_id and (
         time_ms is None or _is_due(time_ms, progress, options)
     )
@@ -89,7 +88,8 @@ def new_tags(
         if not options.by_watermark and snapshot.time_ms > now_ms:
             has_waiting = True
             continue
-        time_ms = _time_ms(snapshot, options, zone)
+        moment_ms = snapshot.watermark if options.by_watermark else snapshot.time_ms
+        time_ms = _local_ms(moment_ms, options, zone)
         is_free = snapshot.id not in progress.tagged
         if time_ms is not None and is_free and _is_due(time_ms, progress, options):
             tag_ms = options.period.last_before(time_ms)
@@ -117,12 +117,11 @@ def _is_due(time_ms: int, progress: TagProgress, options: TagCreationOptions) ->
     return time_ms - options.delay_ms >= progress.next_ms + options.period.length_ms
 
 
-def _time_ms(snapshot: Snapshot, options: TagCreationOptions, zone: tzinfo) -> int | None:
-    """What counts as the local time of a snapshot; None: there is none, or not in a calendar.
+def _local_ms(moment_ms: int | None, options: TagCreationOptions, zone: tzinfo) -> int | None:
+    """The local time at a moment; None: there is none, or not in a calendar.
 
     An input that ends may set the greatest of all watermarks.
     """
-    moment_ms = snapshot.watermark if options.by_watermark else snapshot.time_ms
     if moment_ms is None or not has_name(moment_ms):
         return None
     return local_ms(moment_ms, options.zone or zone)
