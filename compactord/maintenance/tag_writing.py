@@ -280,7 +280,7 @@ class CreateTags(MaintenanceKind[CreatedTags]):
     """Due after new snapshots, `interval_ms` after the last round, at any time of the week."""
 
     name = "create_tags"
-    counters = (("created_tags", "Tags that were created."),)
+    counters = (("new_tags", "Tags that were created."),)
 
     interval_ms: int
 
@@ -316,5 +316,5 @@ class CreateTags(MaintenanceKind[CreatedTags]):
         surplus = result.surplus
         if surplus.why_not is not None:
             _log.warning("tags_kept", error=surplus.why_not)
-        counts = {"created_tags": len(result.tags), **expired_counts(surplus)}
+        counts = {"new_tags": len(result.tags), **expired_counts(surplus)}
         return Round(counts=counts, has_failed=result.why_not is not None)

@@ -61,7 +61,7 @@ def test_tags_are_made_after_new_snapshots_and_quiet_tables_have_no_rounds(tmp_p
         running.second()
         record = running.scheduled.rounds[CreateTags.name]
         assert set(read_tags(running.memory, running.table.root)) == {"2023-11-13"}
-        assert running.scheduled.counts.sums["created_tags"] == 1
+        assert running.scheduled.counts.sums["new_tags"] == 1
         for _ in range(5):
             running.pass_by(61)
         began_ms = record.began_ms
