@@ -22,7 +22,7 @@ from compactord.cli.maintenance import MaintenanceRun, Work
 from compactord.cli.orphans import sweep
 from compactord.cli.partitions import partition_expiry
 from compactord.cli.running import FAILED, exit_code, say, stop_on_signals
-from compactord.cli.tags import tag_expiry
+from compactord.cli.tags import tags_upkeep
 from compactord.clock import Clock, SystemClock
 from compactord.errors import CompactordError, UnsupportedTable
 from compactord.storage.pacing import DeletePace
@@ -37,7 +37,7 @@ class _Kind(NamedTuple):
 
 
 _KINDS: Mapping[str, _Kind] = {
-    "tags": _Kind(tag_expiry, "tags expire"),
+    "tags": _Kind(tags_upkeep, "tags are created and expire"),
     "consumers": _Kind(consumer_expiry, "consumers expire"),
     "partitions": _Kind(partition_expiry, "partitions expire"),
     "snapshots": _Kind(expiry, "snapshots expire"),

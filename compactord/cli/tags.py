@@ -1,50 +1,102 @@
-"""Tags expire as their files say, as the service expires them."""
+"""Tags are created as the tables' options say, and expire as their files say, as by the service."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import dataclass, replace
+from typing import Any
 
+from compactord import ids
 from compactord.cli.choice import Target
 from compactord.cli.each_table import Result
 from compactord.cli.maintenance import MaintenanceRun, Work, looked_back, off_by_rule
-from compactord.maintenance.tag_deletion import TagDeletion, TagKept
+from compactord.maintenance.tag_creation import TagProgress
+from compactord.maintenance.tag_deletion import DueTag, TagDeletion, TagKept
 from compactord.maintenance.tag_expiry import ExpiredTags, due_tags, expire_tags
+from compactord.maintenance.tag_writing import CreatedTags, create_tags, tags_due
 from compactord.table.opening import OpenTable
 from compactord.table.report import count_text
 
 
-def tag_expiry(run: MaintenanceRun) -> Work:
-    """Expires the tags of one table. Its result has the fields of `ExpiredTags`.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Done:
+    """What was done, or would be; `files` are those that would go."""
 
-    In a dry run `files` has what would go if each tag expired alone.
+    created: CreatedTags
+    expired: ExpiredTags
+    files: list[str] | None = None
+
+
+def tags_upkeep(run: MaintenanceRun) -> Work:
+    """Creates the tags of one table that are due, and expires those whose time has passed.
+
+    Its result has the fields of `ExpiredTags`, also of those that are too many after others were
+    created. In a dry run `files` has what would go if each tag expired alone.
     """
 
     def work(target: Target) -> Result:
-        why_not = off_by_rule(run, target, "expire_tags")
-        if why_not is not None:
-            return _result(run, target, ExpiredTags(why_not=why_not))
-        followed = looked_back(target, run.clock, run.stop)
-        table, why = followed.table, followed.why_keep()
-        if why is None and not table.options.maintenance.expires_tags:
-            why = "the table's options say so"
-        if why is not None:
-            return _result(run, target, ExpiredTags(why_not=why))
-        if run.is_dry:
-            return _previewed(run, target, table)
-        done = expire_tags(table, run.clock.now_ms(), run.clock.time_zone)
+        no_creation = off_by_rule(run, target, "create_tags")
+        no_expiry = off_by_rule(run, target, "expire_tags")
+        if no_creation is None or no_expiry is None:
+            followed = looked_back(target, run.clock, run.stop)
+            table, why_keep = followed.table, followed.why_keep()
+            options = table.options.maintenance
+            if options.tag_creation is None:
+                no_creation = options.tag_creation_refusal
+            else:
+                no_creation = no_creation or why_keep
+            no_expiry = no_expiry or why_keep
+            if not options.expires_tags:
+                no_expiry = no_expiry or "the table's options say so"
+            do = _preview if run.is_dry else _carry_out
+            done = do(run, table, may_create=no_creation is None, may_expire=no_expiry is None)
+        else:
+            done = _Done(created=CreatedTags(), expired=ExpiredTags())
+        if no_creation is not None:
+            done = replace(done, created=CreatedTags(why_not=no_creation))
+        if no_expiry is not None:
+            done = replace(done, expired=replace(done.expired, why_not=no_expiry))
         return _result(run, target, done)
 
     return work
 
 
-def _previewed(run: MaintenanceRun, target: Target, table: OpenTable) -> Result:
-    now_ms = run.clock.now_ms()
+def _carry_out(
+    run: MaintenanceRun, table: OpenTable, *, may_create: bool, may_expire: bool
+) -> _Done:
+    created, expired, zone = CreatedTags(), ExpiredTags(), run.clock.time_zone
+    if may_create:
+        now_ms, owner = run.clock.now_ms(), ids.this_process()
+        created = create_tags(table, TagProgress(), owner=owner, now_ms=now_ms, zone=zone)
+    if may_expire:
+        expired = expire_tags(table, run.clock.now_ms(), zone)
+    surplus = created.surplus
+    return _Done(
+        created=created,
+        expired=ExpiredTags(
+            tags=(*surplus.tags, *expired.tags),
+            data_files=surplus.data_files + expired.data_files,
+            metadata=surplus.metadata + expired.metadata,
+            why_not=surplus.why_not or expired.why_not,
+        ),
+    )
+
+
+def _preview(run: MaintenanceRun, table: OpenTable, *, may_create: bool, may_expire: bool) -> _Done:
+    now_ms, zone = run.clock.now_ms(), run.clock.time_zone
+    created: dict[str, int] = {}
+    going: dict[str, DueTag] = {}
+    if may_create:
+        due = tags_due(table, TagProgress(), now_ms=now_ms, zone=zone)
+        created = {each.name: each.snapshot.id for each in due.tags}
+        going = {each.name: each for each in due.surplus}
+    if may_expire:
+        going |= {each.name: each for each in due_tags(table, now_ms, zone)}
     names: list[str] = []
     data_files: list[str] = []
     metadata: list[str] = []
     why_not = None
     try:
-        for tag in due_tags(table, now_ms, run.clock.time_zone):
+        for tag in going.values():
             plan = TagDeletion(table, tag, now_ms).plan
             names.append(tag.name)
             data_files += plan.data_files
@@ -57,23 +109,42 @@ def _previewed(run: MaintenanceRun, target: Target, table: OpenTable) -> Result:
         metadata=len(metadata) - len(names),
         why_not=why_not,
     )
-    return _result(run, target, figures, [*data_files, *metadata])
+    return _Done(created=CreatedTags(tags=created), expired=figures, files=[*data_files, *metadata])
 
 
-def _result(
-    run: MaintenanceRun, target: Target, done: ExpiredTags, files: list[str] | None = None
-) -> Result:
+def _result(run: MaintenanceRun, target: Target, done: _Done) -> Result:
     name = run.choice.shown_name(target)
+    created, expired = done.created, done.expired
+    lines = []
+    if created.tags:
+        verb = "would create" if run.is_dry else "created"
+        count = count_text(len(created.tags), "tag")
+        lines.append(f"{name}: {verb} {count} ({', '.join(created.tags)})")
+    if created.why_not is not None:
+        lines.append(f"{name}: no {'more ' if created.tags else ''}tags created")
+        lines.append(f"  because {created.why_not}")
     verb = "would expire" if run.is_dry else "expired"
-    if done.tags:
-        counts = count_text(done.data_files, "data file"), count_text(done.metadata, "other file")
-        lines = [
-            f"{name}: {verb} {count_text(len(done.tags), 'tag')} ({', '.join(done.tags)}): "
+    if expired.tags:
+        counts = (
+            count_text(expired.data_files, "data file"),
+            count_text(expired.metadata, "other file"),
+        )
+        lines.append(
+            f"{name}: {verb} {count_text(len(expired.tags), 'tag')} ({', '.join(expired.tags)}): "
             f"{', '.join(counts)}"
-        ]
+        )
     else:
-        lines = [f"{name}: no tag {verb}"]
-    if done.why_not is not None:
-        lines.append(f"  {'' if not done.tags else 'no more '}because {done.why_not}")
-    more = {} if files is None else {"files": files}
-    return Result(lines=lines, found={**asdict(done), **more})
+        lines.append(f"{name}: no tag {verb}")
+    if expired.why_not is not None:
+        lines.append(f"  {'' if not expired.tags else 'no more '}because {expired.why_not}")
+    found: dict[str, Any] = {
+        "created": dict(created.tags),
+        "created_why_not": created.why_not,
+        "tags": expired.tags,
+        "data_files": expired.data_files,
+        "metadata": expired.metadata,
+        "why_not": expired.why_not,
+    }
+    if done.files is not None:
+        found["files"] = done.files
+    return Result(lines=lines, found=found)

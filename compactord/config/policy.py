@@ -48,6 +48,7 @@ class TablePolicy:
     pick: PickRule
     expire_snapshots: MaintenanceRule
     expire_consumers: MaintenanceRule
+    create_tags: MaintenanceRule
     expire_tags: MaintenanceRule
     expire_partitions: MaintenanceRule
     expire_changelogs: MaintenanceRule

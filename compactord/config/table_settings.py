@@ -133,6 +133,11 @@ class TableSettings(Section):
         description="from_table: expire consumers if the table sets consumer.expiration-time; off: "
         "never",
     )
+    create_tags: MaintenanceRule = Field(
+        default=MaintenanceRule.FROM_TABLE,
+        description="from_table: create tags if the table sets tag.automatic-creation, and delete "
+        "those beyond its tag.num-retained-max; off: never",
+    )
     expire_tags: MaintenanceRule = Field(
         default=MaintenanceRule.FROM_TABLE,
         description="from_table: expire tags whose files say when, unless the table sets "

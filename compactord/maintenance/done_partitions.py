@@ -9,7 +9,6 @@ state what is told here from the table, and partition/actions/SuccessFileMarkDon
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import tzinfo
@@ -18,7 +17,7 @@ import structlog
 
 from compactord.clock import WallTime, epoch_ms
 from compactord.config.choices import MaintenanceRule
-from compactord.errors import CompactordError, FormatError, ObjectNotFound
+from compactord.errors import CompactordError, FormatError
 from compactord.maintenance.kind import (
     DueTable,
     MaintenanceKind,
@@ -30,8 +29,8 @@ from compactord.maintenance.kind import (
 )
 from compactord.maintenance.marks import Marks
 from compactord.maintenance.newest_files import newest_files
+from compactord.maintenance.success_files import SuccessTimes, read_success
 from compactord.paimon import paths
-from compactord.paimon.json_text import parse_json
 from compactord.paimon.partition_time import partition_time_ms
 from compactord.state.table_state import TableState
 
@@ -115,8 +114,8 @@ def mark_partitions(
     try:
         for each in found.due:
             first_ms = now_ms if each.created_ms is None else each.created_ms
-            times = {"creationTime": first_ms, "modificationTime": now_ms}
-            table.storage.overwrite(each.path, json.dumps(times).encode())
+            times = SuccessTimes(created_ms=first_ms, changed_ms=now_ms)
+            table.storage.overwrite(each.path, times.to_json())
             marks.marked_ms[each.partition] = now_ms
             done.append(each)
     finally:
@@ -137,18 +136,12 @@ def _unmarked(table: TableValues, partition: bytes, marks: Marks) -> DuePartitio
     """
     folder = table.partition_path(partition)
     path = paths.join(table.ref.location, folder, SUCCESS)
-    try:
-        found = parse_json(table.storage.read(path))
-    except (ObjectNotFound, ValueError):
-        found = None
-    times = found if isinstance(found, dict) else {}
-    created_ms, marked_ms = times.get("creationTime"), times.get("modificationTime")
-    if type(created_ms) is not int or type(marked_ms) is not int:
-        created_ms = None
-    else:
-        marks.marked_ms[partition] = marked_ms
+    found = read_success(table.storage, path)
+    if found is not None:
+        marks.marked_ms[partition] = found.changed_ms
         if _is_done(marks, partition):
             return None
+    created_ms = None if found is None else found.created_ms
     return DuePartition(partition=partition, folder=folder, path=path, created_ms=created_ms)
 
 

@@ -19,6 +19,7 @@ from compactord.errors import CompactordError
 from compactord.ids import Owner
 from compactord.maintenance.marks import Marks
 from compactord.maintenance.sightings import Sightings
+from compactord.maintenance.tag_creation import TagProgress
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.options.table_options import TableOptions
 from compactord.paimon.schema import TableSchema
@@ -103,6 +104,11 @@ class OpenedTable(Protocol):
         """What is known of the table's partitions that are done; for one round at a time."""
         ...
 
+    @property
+    def tag_progress(self) -> TagProgress:
+        """How far the creation of the table's tags is; for one round at a time."""
+        ...
+
     def newest_state(self) -> TableState:
         """The newest state. Raises what reading raises."""
         ...
@@ -134,6 +140,11 @@ class DueTable(Protocol):
         ...
 
     @property
+    def snapshot_id(self) -> int:
+        """The newest snapshot of the last plan; 0: there is none."""
+        ...
+
+    @property
     def held_until_ms(self) -> int:
         """Until when our newest snapshot may be replaced, so that old ones may be needed."""
         ...
@@ -152,6 +163,8 @@ class MaintenanceRecord:
     counts: Counter[str] = field(default_factory=Counter)
     # Whether the table has been planned since the last round began, or that round left something.
     has_news: bool = True
+    # The newest snapshot that was known as the last round began; 0: none, or that round failed.
+    snapshot_id: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

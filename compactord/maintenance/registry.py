@@ -11,11 +11,13 @@ from compactord.maintenance.orphan_sweep import SweepOrphans
 from compactord.maintenance.partition_expiry import ExpirePartitions
 from compactord.maintenance.snapshot_expiry import ExpireSnapshots
 from compactord.maintenance.tag_expiry import ExpireTags
+from compactord.maintenance.tag_writing import CreateTags
 
 # Least time between two expiries of a table, unless the last one left something to do.
 _EXPIRE_INTERVAL_MS = 10_000
 _CHANGELOGS_INTERVAL_MS = 600_000
 _CONSUMERS_INTERVAL_MS = 600_000
+_NEW_TAGS_INTERVAL_MS = 60_000
 _TAGS_INTERVAL_MS = 600_000
 _DONE_INTERVAL_MS = 60_000
 _PARTITIONS_INTERVAL_MS = 60_000
@@ -25,6 +27,8 @@ def maintenance_kinds(recovery: Recovery) -> tuple[AnyKind, ...]:
     """All kinds, as configured. Of two that are due, the one that began longest ago comes first."""
     return (
         SweepOrphans(interval_ms=recovery.interval_ms, grace_ms=recovery.orphan_grace_ms),
+        # Before the snapshots expire that are to have tags.
+        CreateTags(interval_ms=_NEW_TAGS_INTERVAL_MS),
         ExpireSnapshots(interval_ms=_EXPIRE_INTERVAL_MS),
         ExpireChangelogs(interval_ms=_CHANGELOGS_INTERVAL_MS),
         ExpireConsumers(interval_ms=_CONSUMERS_INTERVAL_MS),

@@ -1,7 +1,8 @@
 """Lists the files of a table where any may be left over: by folders, a page at a time.
 
-Folders as in operation/OrphanFilesClean.java. Not looked at are those of schemas, tags, branches
-and consumers, and what lies in a partition's folder beside its buckets, such as `_SUCCESS`.
+Folders as in operation/OrphanFilesClean.java. Not looked at are those of schemas, branches and
+consumers, what lies in a partition's folder beside its buckets, such as `_SUCCESS`, and in folders
+of tags what others have left there.
 """
 
 from __future__ import annotations
@@ -56,6 +57,8 @@ class FileListing:
             root = paths.branch_root(location, branch)
             yield from self._in(paths.snapshot_folder(root), but=paths.SNAPSHOT_PREFIX)
             yield from self._in(paths.changelog_folder(root), but=paths.CHANGELOG_PREFIX)
+            if not of_others:
+                yield from self._in(paths.tag_folder(root), but=paths.TAG_PREFIX)
         for data_root in self._folders.data_roots:
             yield from self._below(data_root, self._folders.partition_depth)
 

@@ -96,7 +96,7 @@ class TagDeletion:
         counts["tags"] += 1
         self._check()
         if self._table.options.maintenance.tags_succeed:
-            self._storage.delete(_success_path(self._root, self._tag.name))
+            self._storage.delete(success_path(self._root, self._tag.name))
         self._delete("data_files", self.plan.data_files, counts)
         self._check()
         self._delete("metadata", self.plan.metadata, counts)
@@ -193,6 +193,6 @@ def _metadata(
             yield paths.manifest_path(location, name)
 
 
-def _success_path(root: str, name: str) -> str:
+def success_path(root: str, name: str) -> str:
     """Where a table with `tag.create-success-file` says that a tag was made."""
     return paths.join(paths.tag_folder(root), "tag-success-file", f"{name}_SUCCESS")

@@ -7,7 +7,7 @@ passed since it was made, by the writers' wall clock. As tag/TagTimeExpire.java.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone, tzinfo
 
@@ -99,16 +99,21 @@ def _end_ms(data: bytes, path: str) -> int | None:
 
 
 def expire_tags(table: TableValues, now_ms: int, zone: tzinfo) -> ExpiredTags:
-    """Delete the tags that expire now, one after the other.
+    """Delete the tags that expire now. Raises what `due_tags` and `delete_tags` raise."""
+    return delete_tags(table, due_tags(table, now_ms, zone), now_ms)
 
-    Raises what `due_tags` and `TagDeletion` raise; the next round continues with the other tags.
-    What has gone is logged in any case.
+
+def delete_tags(table: TableValues, tags: Iterable[DueTag], now_ms: int) -> ExpiredTags:
+    """Delete tags, one after the other.
+
+    Raises what `TagDeletion` raises; the next round continues with the other tags. What has gone
+    is logged in any case.
     """
     counts: Counter[str] = Counter()
     gone: list[str] = []
     why_not = None
     try:
-        for tag in due_tags(table, now_ms, zone):
+        for tag in tags:
             deletion = TagDeletion(table, tag, now_ms)
             try:
                 deletion.delete(counts)
@@ -124,13 +129,18 @@ def expire_tags(table: TableValues, now_ms: int, zone: tzinfo) -> ExpiredTags:
     return ExpiredTags(tags=gone, why_not=why_not, **files)
 
 
+def expired_counts(done: ExpiredTags) -> dict[str, int]:
+    """By the counters of `ExpireTags`."""
+    return {"expired_tags": len(done.tags), "expired_tag_files": done.data_files + done.metadata}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpireTags(MaintenanceKind[ExpiredTags]):
     """Due after a plan, `interval_ms` after the last round, in the windows of expiry."""
 
     name = "tags"
     counters = (
-        ("expired_tags", "Tags that expired."),
+        ("expired_tags", "Tags that expired, or were too many."),
         ("expired_tag_files", "Files deleted with expired tags."),
     )
 
@@ -161,5 +171,4 @@ class ExpireTags(MaintenanceKind[ExpiredTags]):
             return Round(has_failed=True)
         if result.why_not is not None:
             _log.warning("tags_kept", error=result.why_not)
-        files = result.data_files + result.metadata
-        return Round(counts={"expired_tags": len(result.tags), "expired_tag_files": files})
+        return Round(counts=expired_counts(result))

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from compactord.paimon.casts import why_not_castable
 from compactord.paimon.merge_checks import merge_reasons, rule_reasons
 from compactord.paimon.options.catalogue import belongs_to_a_format, canonical_key, find
-from compactord.paimon.options.maintenance import NONE_EXPIRES, TAG_PARTITIONS
+from compactord.paimon.options.maintenance import NONE_EXPIRES
 from compactord.paimon.options.rules import value_reasons
 from compactord.paimon.options.table_options import ChangelogProducer, MergeEngine, TableOptions
+from compactord.paimon.options.tag_options import TAG_PARTITIONS
 from compactord.paimon.schema import CURRENT_VERSION, TableSchema
 from compactord.paimon.type_texts import type_text
 from compactord.paimon.types import (
@@ -131,7 +132,6 @@ REFUSED_WHERE_KEYS_MOVE = (
 
 # Maintenance that Java's committer does and compactord does not.
 _UNSERVED_MAINTENANCE = {
-    "tag.automatic-creation": "no tags are created",
     "partition.end-input-to-done": "partitions are not marked done at the end of an input",
 }
 # Other options that have no effect on compactord.
@@ -218,6 +218,8 @@ def unserved_maintenance(options: TableOptions) -> tuple[str, ...]:
     found = list(_asked_for(_canonical(options.raw), _UNSERVED_MAINTENANCE))
     if TAG_PARTITIONS in options.raw and "tag.default-time-retained" in options.raw:
         found.append(f"option {TAG_PARTITIONS}={options.raw[TAG_PARTITIONS]}: tags are not expired")
+    if options.maintenance.tag_creation_refusal is not None:
+        found.append(f"{options.maintenance.tag_creation_refusal}; no tags are created")
     if options.maintenance.mark_done_refusal is not None:
         found.append(f"{options.maintenance.mark_done_refusal}; partitions are not marked done")
     if options.maintenance.expiry_refusal is not None:

@@ -66,6 +66,7 @@ def _begun(
     scheduled.maintained_ms = now_ms
     record = scheduled.rounds[kind.name]
     record.began_ms, record.has_news = now_ms, False
+    record.snapshot_id = scheduled.snapshot_id
     return job
 
 
@@ -77,5 +78,7 @@ def round_ended(scheduled: ScheduledTable, kind: AnyKind, round_: Round, now_ms:
     record.has_news = record.has_news or round_.more
     record.ended_ms = 0 if round_.more else now_ms
     record.counts.update(round_.counts)
-    if not round_.has_failed:
+    if round_.has_failed:
+        record.snapshot_id = 0
+    else:
         record.succeeded_ms = now_ms

@@ -116,7 +116,7 @@ class ScheduledTable:
 
     def count_quiet_poll(self) -> None:
         """A poll has ended: whether it found what the last one did, and nothing to do."""
-        snapshot_id = self.planned.snapshot_id if self.planned else 0
+        snapshot_id = self.snapshot_id
         is_quiet = snapshot_id == self.polled_snapshot_id
         is_quiet = is_quiet and not self.compactions and not self.offered
         self.polled_snapshot_id = snapshot_id
@@ -138,6 +138,11 @@ class ScheduledTable:
                 self.tell(TableResumed(name=self.name))
         elif before is None or (before.reason, before.message) != (now.reason, now.message):
             self.tell(TableHalted(name=self.name, halt=now))
+
+    @property
+    def snapshot_id(self) -> int:
+        """The newest snapshot of the last plan; 0: there is none."""
+        return self.planned.snapshot_id if self.planned else 0
 
     @property
     def asked_maintenance(self) -> Mapping[str, int]:

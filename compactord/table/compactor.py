@@ -21,6 +21,7 @@ from compactord.errors import CommitUnknown, CompactordError, DataFileMissing, O
 from compactord.maintenance.kind import ChosenPartitions
 from compactord.maintenance.marks import Marks
 from compactord.maintenance.sightings import Sightings
+from compactord.maintenance.tag_creation import TagProgress
 from compactord.model import Compaction, MergeCompaction, TaskFailure
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.deletion_vectors import NO_VECTORS, VectorRef
@@ -61,6 +62,7 @@ class TableCompactor:
         self.clock = clock
         self.sightings = Sightings()
         self.marks = Marks()
+        self.tag_progress = TagProgress()
         self._worker = worker
         self._followed = FollowedTable(
             access,

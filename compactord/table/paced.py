@@ -11,6 +11,7 @@ from compactord.ids import Owner
 from compactord.maintenance.kind import ChosenPartitions
 from compactord.maintenance.marks import Marks
 from compactord.maintenance.sightings import Sightings
+from compactord.maintenance.tag_creation import TagProgress
 from compactord.state.table_state import TableState
 from compactord.storage.pacing import DeletePace
 from compactord.table.compactor import TableCompactor
@@ -49,6 +50,10 @@ class PacedTable:
     @property
     def marks(self) -> Marks:
         return self._compactor.marks
+
+    @property
+    def tag_progress(self) -> TagProgress:
+        return self._compactor.tag_progress
 
     def newest_state(self) -> TableState:
         return self._compactor.newest_state()

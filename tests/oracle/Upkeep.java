@@ -52,6 +52,12 @@ public class Upkeep {
                         Duration.ofMillis(((JsonNode) args.get("retained_ms")).asLong()));
     }
 
+    /** Makes the tags that a committer would make after its commit. */
+    public void createTags(String json) throws Exception {
+        FileStoreTable table = Oracle.open(Rows.MAPPER.readTree(json));
+        table.store().newTagAutoManager(table).getTagAutoCreation().run();
+    }
+
     /** The names of the tags that have expired. */
     public String expireTags(String json) throws Exception {
         FileStoreTable table = Oracle.open(Rows.MAPPER.readTree(json));

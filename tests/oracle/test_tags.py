@@ -1,7 +1,11 @@
-"""Tags that Java made expire as Java's expire: the same files are left, and Java reads them all."""
+"""Tags that Java made expire as Java's expire: the same files are left, and Java reads them all.
+
+Tags are made of the same snapshots as Java makes, and with the same fields.
+"""
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 import time
@@ -10,11 +14,15 @@ from pathlib import Path
 
 import pytest
 
+from compactord import ids
 from compactord.catalog.access import table_in_folder
+from compactord.maintenance.tag_creation import TagProgress
 from compactord.maintenance.tag_expiry import due_tags, expire_tags
+from compactord.maintenance.tag_writing import CreatedTags, create_tags
 from compactord.paimon.table import TableRef
 from compactord.storage.local import LocalStorage
 from compactord.table.opening import open_table
+from tests.oracle.differential import canonical
 from tests.oracle.judge import Judge
 from tests.oracle.test_expire import everything
 
@@ -74,3 +82,83 @@ def test_the_same_tags_and_files_go(judge: Judge, tmp_path: Path, buckets: str, 
     assert left == everything(judge, java)
     assert len(left) >= len(kept)
     assert _files(ours) == _files(java)
+
+
+_COMMITS = 16
+_HOUR_MS = 3_600_000
+_START_MS = 1_711_700_000_000  # 2024-03-29, before clocks are set in Berlin
+_PERIODS: tuple[tuple[float, dict[str, str]], ...] = (
+    (24, {"tag.period-formatter": "without_dashes"}),
+    (24, {"tag.creation-delay": "2 h"}),
+    (1, {"tag.creation-period": "hourly", "tag.creation-delay": "10 min"}),
+    (1, {"tag.creation-period": "hourly", "tag.period-formatter": "without_dashes_and_spaces"}),
+    (2, {"tag.creation-period": "two-hours", "tag.period-formatter": "without_dashes"}),
+    (0.75, {"tag.creation-period-duration": "45 min"}),
+)
+
+
+def _ask(dice: random.Random, period: dict[str, str]) -> dict[str, str]:
+    return {
+        "tag.automatic-creation": dice.choice(("process-time", "watermark")),
+        "sink.process-time-zone": "Europe/Berlin",
+        "sink.watermark-time-zone": "GMT+05:30",
+        "tag.automatic-completion": dice.choice(("true", "false")),
+        **dice.choice(({"tag.num-retained-max": "3"}, {})),
+        **dice.choice(({"tag.default-time-retained": "36 h"}, {})),
+        **period,
+    }
+
+
+def _set_times(dice: random.Random, table: Path, hours: float) -> None:
+    """Snapshots as if their writer had committed in some of the periods of so many hours."""
+    moment_ms = _START_MS + dice.randrange(24 * _HOUR_MS)
+    for number in range(1, _COMMITS + 1):
+        moment_ms += int(dice.random() * 1.2 * hours * _HOUR_MS)
+        moment_ms += int(_HOUR_MS * hours * dice.choice((0, 0, 0, 3)))
+        path = table / "snapshot" / f"snapshot-{number}"
+        watermark = dice.choice(({}, {"watermark": moment_ms}))
+        found = json.loads(path.read_text()) | {"timeMillis": moment_ms} | watermark
+        path.write_text(json.dumps(found))
+
+
+def test_the_same_tags_are_made_with_the_same_fields(judge: Judge, tmp_path: Path) -> None:
+    written = tmp_path / "db.db" / "written"
+    columns = (("k", "BIGINT NOT NULL"), ("v", "BIGINT"))
+    options = {"bucket": "1", **_OPTIONS}
+    judge.create_table(written, columns, primary_key=("k",), options=options)
+    for commit in range(_COMMITS):
+        judge.write(written, [(commit % 5, commit)])
+    for seed in range(2 * len(_PERIODS)):
+        dice = random.Random(seed)
+        hours, period = _PERIODS[seed % len(_PERIODS)]
+        asks = _ask(dice, period)
+        ours, java = tmp_path / f"ours-{seed}", tmp_path / f"java-{seed}"
+        shutil.copytree(written, ours)
+        _set_times(dice, ours, hours)
+        shutil.copytree(ours, java)
+        judge.jvm.call("Upkeep", "createTags", {"path": str(java), "options": asks})
+        made = _create(ours, asks)
+        assert len(made.tags) > 3
+        assert made.surplus.why_not is None
+        assert _files(ours) == _files(java)
+        for path in (ours / "tag").glob("tag-[0-9]*"):
+            pair = [json.loads((each / "tag" / path.name).read_text()) for each in (ours, java)]
+            moments = [each.pop("tagCreateTime", None) for each in pair]
+            assert pair[0] == pair[1]
+            assert {type(each) for each in moments} == {type(moments[0])}
+        # Each goes on after the other's tags.
+        assert not _create(java, asks).tags
+        judge.jvm.call("Upkeep", "createTags", {"path": str(ours), "options": asks})
+        assert _files(ours) == _files(java)
+    for name, id_ in made.tags.items():
+        if (ours / "tag" / f"tag-{name}").exists():
+            of_tag = judge.read(ours, options={"scan.tag-name": name})
+            of_snapshot = judge.read(written, options={"scan.snapshot-id": str(id_)})
+            assert canonical(of_tag) == canonical(of_snapshot)
+
+
+def _create(table: Path, asks: dict[str, str]) -> CreatedTags:
+    ref = TableRef(database="db", name="t", location=str(table))
+    now_ms, owner = int(time.time() * 1000), ids.this_process()
+    opened = open_table(table_in_folder(LOCAL, ref), asks)
+    return create_tags(opened, TagProgress(), owner=owner, now_ms=now_ms, zone=timezone.utc)

@@ -114,6 +114,7 @@ def policy(**settings: object) -> TablePolicy:
         "pick": PickRule.RELEASE_2_1,
         "expire_snapshots": MaintenanceRule.FROM_TABLE,
         "expire_consumers": MaintenanceRule.FROM_TABLE,
+        "create_tags": MaintenanceRule.FROM_TABLE,
         "expire_tags": MaintenanceRule.FROM_TABLE,
         "expire_partitions": MaintenanceRule.FROM_TABLE,
         "expire_changelogs": MaintenanceRule.FROM_TABLE,

@@ -10,7 +10,8 @@ from structlog.testing import capture_logs
 from compactord.config.model import Recovery
 from compactord.maintenance.kind import AnyKind
 from compactord.maintenance.registry import maintenance_kinds
-from compactord.paimon.snapshot import snapshot_ids
+from compactord.maintenance.tag_writing import CreateTags
+from compactord.paimon.snapshot import read_tags, snapshot_ids
 from tests.builders import fill_keyed, keyed_table, one_shot, writer
 from tests.storages import MemoryStorage
 from tests.toy_maintenance import CountSnapshots
@@ -52,6 +53,23 @@ def test_a_toy_that_fails_does_not_count_as_a_round_that_succeeded(tmp_path: Pat
             running.second()
     record = running.scheduled.rounds[TOY.name]
     assert record.succeeded_ms == succeeded_ms < record.ended_ms
+
+
+def test_tags_are_made_after_new_snapshots_and_quiet_tables_have_no_rounds(tmp_path: Path) -> None:
+    asked = {"tag.automatic-creation": "process-time", "sink.process-time-zone": "UTC"}
+    with Running(tmp_path, **asked) as running:
+        running.second()
+        record = running.scheduled.rounds[CreateTags.name]
+        assert set(read_tags(running.memory, running.table.root)) == {"2023-11-13"}
+        assert running.scheduled.counts.sums["new_tags"] == 1
+        for _ in range(5):
+            running.pass_by(61)
+        began_ms = record.began_ms
+        for _ in range(5):
+            running.pass_by(61)
+        assert record.began_ms == began_ms
+        running.second()
+        assert record.began_ms > began_ms
 
 
 def test_a_command_runs_a_toy_before_it_compacts() -> None:

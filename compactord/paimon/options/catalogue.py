@@ -255,8 +255,8 @@ tag.batch.customized-name String b
 scan.plan-auto-tag-for-read.time-retained Duration b
 snapshot.watermark-idle-timeout Duration c
 parquet.enable.dictionary Boolean a
-sink.watermark-time-zone String c
-sink.process-time-zone String c
+sink.watermark-time-zone String b
+sink.process-time-zone String b
 local-merge-buffer-size MemorySize c
 cross-partition-upsert.index-ttl Duration c
 cross-partition-upsert.bootstrap-parallelism Integer c

@@ -7,12 +7,15 @@ from dataclasses import dataclass
 
 from compactord.paimon.options import values as option_values
 from compactord.paimon.options.expiry import ExpireOptions
+from compactord.paimon.options.tag_options import (
+    TAG_PARTITIONS,
+    TagCreationOptions,
+    tag_creation_options,
+)
 from compactord.paimon.options.texts import OptionTexts
 from compactord.paimon.partition_time import formatter_trouble
 from compactord.paimon.schema import TableSchema
 
-# Each tag has a partition in the catalog, which would stay.
-TAG_PARTITIONS = "metastore.tag-to-partition"
 _IDLE, _INTERVAL = "partition.idle-time-to-done", "partition.time-interval"
 _ACTION, _MODE = "partition.mark-done-action", "partition.mark-done-action.mode"
 _PATTERN, _FORMATTER = "partition.timestamp-pattern", "partition.timestamp-formatter"
@@ -63,7 +66,9 @@ class MaintenanceOptions:
     `mark_done` and `expire_partitions` None: no partition is marked done, or expires; the refusals
     name the option that asks for it in a way that is not served. `in_catalog`: writers register
     partitions in a catalog that can. `expires_tags`: tags expire whose files say when.
-    `tags_succeed`: each has a file beside it that says that it was made.
+    `tags_succeed`: each has a file beside it that says that it was made. `keeps_changelogs`: they
+    outlive their snapshots. Without `tag_creation` no tags are made by themselves; its refusal is
+    as that of marks.
     """
 
     consumer_time_ms: int | None = None
@@ -75,6 +80,8 @@ class MaintenanceOptions:
     expires_tags: bool = False
     tags_succeed: bool = False
     keeps_changelogs: bool = False
+    tag_creation: TagCreationOptions | None = None
+    tag_creation_refusal: str | None = None
 
     @property
     def asked(self) -> Mapping[str, int]:
@@ -84,6 +91,7 @@ class MaintenanceOptions:
         """
         expiry = self.expire_partitions
         found = {
+            "create_tags": None if self.tag_creation is None else 0,
             "tags": 0 if self.expires_tags else None,
             "consumers": None if self.consumer_time_ms is None else 0,
             "done": None if self.mark_done is None else 0,
@@ -107,16 +115,25 @@ def maintenance_options(
 ) -> MaintenanceOptions:
     """What cannot be parsed is in `texts.unreadable`, or raises `UsageError` (`OptionTexts`).
 
-    Not so of marks: they are Flink's, which alone reads their options.
+    Not so of marks and new tags, which are refused alone: Flink reads the options of marks, and
+    jobs that only write read those of neither.
     """
     mark_done, mark_done_refusal = _mark_done(texts) if schema.partition_keys else (None, None)
     expiry, expiry_refusal = _partition_expiry(texts) if schema.partition_keys else (None, None)
+    tag_creation: TagCreationOptions | None = None
+    tag_creation_refusal = None
+    try:
+        tag_creation = tag_creation_options(texts)
+    except ValueError as error:
+        tag_creation_refusal = str(error)
     return MaintenanceOptions(
         consumer_time_ms=texts.maybe("consumer.expiration-time", option_values.duration_ms),
         expires_tags=texts.read("tag.time-expire-enabled", option_values.boolean, True)
         and not texts.merged.get(TAG_PARTITIONS),
         tags_succeed=texts.read("tag.create-success-file", option_values.boolean, False),
         keeps_changelogs=expire.changelogs is not None,
+        tag_creation=tag_creation,
+        tag_creation_refusal=tag_creation_refusal,
         mark_done=mark_done,
         mark_done_refusal=mark_done_refusal,
         expire_partitions=expiry,

@@ -9,7 +9,9 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Callable
+from datetime import timedelta, timezone, tzinfo
 from typing import TypeVar
+from zoneinfo import ZoneInfo
 
 _E = TypeVar("_E", bound=enum.Enum)
 
@@ -38,6 +40,12 @@ _SIZE_UNITS = {
     )
     for unit in units
 }
+# java.time.ZoneId: a name alone, or an offset that may have one of three prefixes.
+_OFFSET = re.compile(
+    r"(?:UTC|GMT|UT)?(?P<sign>[+-])(?P<hours>[0-9]{1,2})"
+    r"(?:(?P<colon>:?)(?P<minutes>[0-5][0-9])(?:(?P=colon)(?P<seconds>[0-5][0-9]))?)?"
+)
+_OFFSET_MAX = timedelta(hours=18)
 _NANOS_PER_MS = 1_000_000
 _DURATION_NANOS = {
     unit: nanos
@@ -153,6 +161,23 @@ def one_of(choices: tuple[str, ...]) -> Callable[[str], str]:
         raise ValueError("one of " + ", ".join(choices))
 
     return read
+
+
+def zone(text: str) -> tzinfo:
+    """A time zone by its name, such as `Asia/Shanghai`, or by its offset, such as `GMT-08:00`."""
+    offset = _OFFSET.fullmatch(text)
+    if text in ("Z", "UTC", "GMT", "UT"):
+        return timezone.utc
+    try:
+        if offset is None:
+            return ZoneInfo(text)
+        parts = [int(offset[name] or 0) for name in ("hours", "minutes", "seconds")]
+        size = timedelta(hours=parts[0], minutes=parts[1], seconds=parts[2])
+        if size <= _OFFSET_MAX and (len(offset["hours"]) == 2 or offset["minutes"] is None):
+            return timezone(-size if offset["sign"] == "-" else size)
+    except (ValueError, OSError, LookupError):
+        pass
+    raise ValueError("a time zone such as Asia/Shanghai or GMT-08:00")
 
 
 def mapping(text: str) -> dict[str, str]:

@@ -221,6 +221,37 @@ def test_tags_expire_with_their_files_unless_a_rule_keeps_them(
     assert "d.t: no tag expired\n" in said(capsys, *place)
 
 
+def test_tags_are_created_as_the_table_asks_unless_a_rule_forbids_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asks = {"tag_automatic__creation": "process-time", "tag_num__retained__max": "1"}
+    asks |= {"sink_process__time__zone": "UTC"}
+    ref = keyed(tmp_path / "wh", "d.t", commits=2, **asks)
+    place = ("maintain", "--warehouse", f"{tmp_path}/wh", "--table", "d.t", "--only", "tags")
+    old = Path(paths.tag_path(ref.root, "2023-11-10"))
+    old.parent.mkdir()
+    shutil.copy(paths.snapshot_path(ref.root, 1), old)
+    before = digest(tmp_path / "wh")
+    found = answered(capsys, *place, "--dry-run")["kinds"]["tags"]
+    assert digest(tmp_path / "wh") == before
+    assert (found["created"], found["tags"]) == ({"2023-11-13": 2}, ["2023-11-10"])
+    assert found["files"] == [str(old)]
+    config = configuration(
+        tmp_path,
+        """\
+        catalogs: {lake: {warehouse: WH}}
+        rules:
+        - {match: {table: 'd.t'}, set: {create_tags: off}}
+        """,
+    )
+    kept = said(capsys, "maintain", "--config", config, "--only", "tags")
+    assert "d.t: no tags created\n  because rules.0.set.create_tags" in kept
+    text = said(capsys, *place)
+    assert "d.t: created 1 tag (2023-11-13)\nd.t: expired 1 tag (2023-11-10): " in text
+    assert [path.name for path in old.parent.iterdir()] == ["tag-2023-11-13"]
+    assert "created" not in said(capsys, *place)
+
+
 def test_consumers_expire_by_the_table_s_option_unless_a_rule_keeps_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

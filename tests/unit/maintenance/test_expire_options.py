@@ -117,7 +117,6 @@ def test_a_text_that_is_no_number_is_named() -> None:
 @pytest.mark.parametrize(
     ("key", "text", "what"),
     [
-        ("tag.automatic-creation", "process-time", "no tags are created"),
         (
             "partition.end-input-to-done",
             "true",

@@ -42,6 +42,7 @@ from tests.storages import (
     MemoryStorage,
     RecordingStorage,
 )
+from tests.unit.maintenance.expiring import snapshots_of
 
 HOME = TABLE.location
 DEAD_GRACE_MS = 600_000
@@ -103,6 +104,7 @@ def _all_kinds(owner: Owner) -> list[str]:
         f"index/index-{uuid}-3",
         f"snapshot/.snapshot-9.{uuid}.tmp",
         f"changelog/.changelog-8.{uuid}.tmp",
+        f"tag/.tag-2024-03-01.{uuid}.tmp",
     ]
 
 
@@ -124,6 +126,9 @@ def test_what_the_living_we_ourselves_and_others_wrote_stays() -> None:
         "manifest/manifest-0bf4ab4e-7d8e-4d1c-9f4b-3d6f3a1b2c4d-0",
         "bucket-0/notes.txt",
     )
+    tag = paths.tag_path(HOME, FIRST.unique_name())
+    table.storage.overwrite(tag, snapshot_json(snapshots_of(table)[-1]))
+    kept |= {tag}
     assert _remove(table) == set()
     assert kept <= set(table.storage.objects)
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,7 @@ from compactord.paimon.options.values import (
     memory_size,
     name_part,
     one_of,
+    zone,
 )
 
 
@@ -113,3 +115,23 @@ def test_what_is_no_part_of_a_file_name_is_refused(text: str) -> None:
         ValueError, match=r"^(part of a file's name|text without unpaired surrogates)"
     ):
         name_part(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "hours"),
+    [
+        *(("Z", 0), ("UTC", 0), ("UT", 0), ("GMT-08:00", -8), ("UTC+8", 8), ("+05:30", 5.5)),
+        *(("UT+0530", 5.5), ("-18", -18), ("GMT+00:00:36", 0.01), ("Asia/Shanghai", 8)),
+        *(("", None), ("PTS", None), ("GMT-8:00", None), ("+19", None), ("+18:01", None)),
+        *(("+08:60", None), ("../UTC", None), ("America", None), ("UTC 8", None)),
+    ],
+)
+def test_zones_are_named_as_java_names_them(text: str, hours: float | None) -> None:
+    if hours is None:
+        with pytest.raises(ValueError, match="a time zone such as"):
+            zone(text)
+    else:
+        winter = datetime.datetime(2024, 1, 1, tzinfo=datetime.timezone.utc)
+        offset = winter.astimezone(zone(text)).utcoffset()
+        assert offset is not None
+        assert offset.total_seconds() == hours * 3600

@@ -409,7 +409,10 @@ def test_live_files_must_have_the_same_primary_key() -> None:
 @pytest.mark.parametrize(
     ("options", "warning"),
     [
-        ({"tag.automatic-creation": "process-time"}, "no tags are created"),
+        (
+            {"tag.automatic-creation": "process-time", "tag.creation-delay": "2 d"},
+            "as long as the period or longer; no tags are created",
+        ),
         ({"commit.strict-mode.last-safe-snapshot": "3"}, "fail after a compaction"),
         ({"compaction.skip-expired-partitions": "true"}, "compacted like others"),
         ({"pk-btree.index.columns": "c1"}, "queries are slower until Java"),
@@ -429,5 +432,5 @@ def test_operators_are_warned(options: Mapping[str, str], warning: str) -> None:
 
 
 def test_usual_tables_need_no_warning() -> None:
-    schema = table({"tag.automatic-creation": "none", "write-only": "true", "owner": "me"})
+    schema = table({"tag.automatic-creation": "watermark", "write-only": "true", "owner": "me"})
     assert judged(schema).warnings == ()

@@ -60,7 +60,10 @@ class Running:
     """A daemon on a virtual clock; each `second` it does all that there is to do."""
 
     def __init__(
-        self, folder: Path, kinds: Callable[[Recovery], tuple[AnyKind, ...]] = maintenance_kinds
+        self,
+        folder: Path,
+        kinds: Callable[[Recovery], tuple[AnyKind, ...]] = maintenance_kinds,
+        **asked: str,
     ) -> None:
         self.clock = VirtualClock()
         self.metrics = Metrics(kinds=kinds(Recovery()))
@@ -68,7 +71,7 @@ class Running:
         self.memory = MemoryStorage()
         self.is_broken = False
         self.storage = HookedStorage(self.memory, before=self._fail)
-        options = {"snapshot.num-retained.min": "1", "snapshot.num-retained.max": "2"}
+        options = {"snapshot.num-retained.min": "1", "snapshot.num-retained.max": "2", **asked}
         self.table = keyed_table(self.memory, f"{ROOT}/db.db/t", buckets=1, options=options)
         self.name = TableName("lake", "db", "t")
         self.daemon = Daemon(
@@ -110,7 +113,11 @@ class Running:
     def second(self) -> None:
         """A commit by others, what is due by the clock, and all that follows."""
         fill_keyed(writer(self.memory, self.table), commits=1)
-        self.clock.sleep(1)
+        self.pass_by(1)
+
+    def pass_by(self, seconds: float) -> None:
+        """What is due by the clock, and all that follows."""
+        self.clock.sleep(seconds)
         self.daemon._registry._poll_due(self.name)
         self.daemon._scheduler_beat()
         self._settle()

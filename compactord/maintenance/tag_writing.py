@@ -1,0 +1,320 @@
+"""Tags that are made by themselves: their files, and the oldest ones that are too many then.
+
+A tag's file is created exclusively: of several that make the same tag one does, and a tag that is
+there is left alone. Java looks first and overwrites (utils/TagManager.java). Once the tag is there
+its snapshot must still be, or else somebody's expiry may have taken its files before: the tag is
+taken back.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timezone, tzinfo
+
+import structlog
+
+from compactord.clock import WallTime, local_ms
+from compactord.config.choices import MaintenanceRule
+from compactord.errors import CompactordError, ObjectNotFound, StorageError
+from compactord.ids import Owner
+from compactord.maintenance.kind import (
+    DueTable,
+    MaintenanceKind,
+    MaintenanceRecord,
+    OpenedTable,
+    Round,
+    TableValues,
+    UnderWay,
+)
+from compactord.maintenance.success_files import SuccessTimes, read_success
+from compactord.maintenance.tag_creation import (
+    NewTag,
+    TagProgress,
+    may_be_due,
+    new_tags,
+    surplus_tags,
+)
+from compactord.maintenance.tag_deletion import DueTag, success_path
+from compactord.maintenance.tag_expiry import ExpiredTags, delete_tags, expired_counts
+from compactord.paimon import paths
+from compactord.paimon.json_text import parse_object
+from compactord.paimon.options.tag_options import TagCreationOptions
+from compactord.paimon.snapshot import (
+    Snapshot,
+    latest_snapshot_id,
+    parse_snapshot,
+    read_tags,
+    snapshot_ids,
+    snapshot_unless_gone,
+    still_stands,
+)
+from compactord.storage.absence import read_back, require_gone
+from compactord.storage.base import Creation
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreatedTags:
+    """What one round made: snapshots by the names of their tags. `surplus` had to go for them.
+
+    `why_not`: nothing (more) was made for this reason.
+    """
+
+    tags: Mapping[str, int] = field(default_factory=dict)
+    surplus: ExpiredTags = field(default_factory=ExpiredTags)
+    why_not: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TagsDue:
+    """What a round would do. `surplus`: tags that are there and too many then."""
+
+    tags: Sequence[NewTag] = ()
+    surplus: Sequence[DueTag] = ()
+
+
+class _TagTakenBack(Exception):
+    """The snapshot is gone or was replaced; the text says so."""
+
+
+def tags_due(table: TableValues, progress: TagProgress, *, now_ms: int, zone: tzinfo) -> TagsDue:
+    """What `create_tags` would do; changes nothing but `progress`. Raises what reading raises."""
+    options = table.options.maintenance.tag_creation
+    if options is None:
+        return TagsDue()
+    return _Creation(table, options, progress, now_ms=now_ms, zone=zone).preview()
+
+
+def create_tags(
+    table: TableValues, progress: TagProgress, *, owner: Owner, now_ms: int, zone: tzinfo
+) -> CreatedTags:
+    """Make the tags that are due; temporary files are named by `owner`, `zone` is the machine's.
+
+    Raises what reading raises, `FormatError` for a tag that cannot be understood (nothing has been
+    made then), `StorageError` if a file cannot be written, and what `delete_tags` raises: the next
+    round continues there. What was made is logged in any case.
+    """
+    options = table.options.maintenance.tag_creation
+    if options is None:
+        return CreatedTags()
+    return _Creation(table, options, progress, now_ms=now_ms, zone=zone).create(owner)
+
+
+class _Creation:
+    """The creation of a table's tags at one moment."""
+
+    def __init__(
+        self,
+        table: TableValues,
+        options: TagCreationOptions,
+        progress: TagProgress,
+        *,
+        now_ms: int,
+        zone: tzinfo,
+    ) -> None:
+        self._table, self._options, self._progress = table, options, progress
+        self._storage, self._root = table.storage, table.ref.root
+        self._now_ms, self._zone = now_ms, zone
+        self._tags: dict[str, Snapshot] = {}
+
+    def preview(self) -> TagsDue:
+        newest = self._begun()
+        if newest is None:
+            return TagsDue()
+        new = tuple(each for each in self._due(newest) if each.name not in self._tags)
+        self._tags |= {each.name: each.snapshot for each in new}
+        return TagsDue(tags=new, surplus=tuple(self._surplus()) if new else ())
+
+    def create(self, owner: Owner) -> CreatedTags:
+        newest = self._begun()
+        if newest is None:
+            return CreatedTags()
+        self._complete_last()
+        made: dict[str, int] = {}
+        why_not = None
+        try:
+            for new in self._due(newest):
+                if new.name in self._tags:
+                    continue
+                if self._make(new, owner):
+                    made[new.name] = new.snapshot.id
+                    self._write_success(new.name)
+        except _TagTakenBack as gone:
+            why_not = str(gone)
+        finally:
+            if made:
+                _log.info("tags_created", tags=list(made), snapshot_ids=list(made.values()))
+        surplus = self._deleted_surplus() if made else ExpiredTags()
+        return CreatedTags(tags=made, surplus=surplus, why_not=why_not)
+
+    def _deleted_surplus(self) -> ExpiredTags:
+        self._tags = dict(read_tags(self._storage, self._root))
+        return delete_tags(self._table, self._surplus(), self._now_ms)
+
+    def _begun(self) -> Snapshot | None:
+        """The newest snapshot; None: no tag is due, which most rounds know by that alone."""
+        newest_id = latest_snapshot_id(self._storage, self._root)
+        if newest_id is None:
+            return None
+        newest = snapshot_unless_gone(self._storage, self._root, newest_id)
+        progress = self._progress
+        if newest is None:
+            return None
+        if progress.options != self._options or progress.next_id > newest.id + 1:
+            # Other options hold, or snapshots were rolled back.
+            progress.reset()
+        elif not self._may_be_due(newest):
+            return None
+        self._tags = dict(read_tags(self._storage, self._root))
+        progress.take_in(self._options, self._tags)
+        return newest
+
+    def _may_be_due(self, newest: Snapshot) -> bool:
+        return may_be_due(
+            newest, self._progress, self._options, now_ms=self._now_ms, zone=self._zone
+        )
+
+    def _due(self, newest: Snapshot) -> Iterator[NewTag]:
+        """The tags that are due, of which some may be there."""
+        if not self._may_be_due(newest):
+            return
+        first = self._progress.next_id
+        ids = [id_ for id_ in snapshot_ids(self._storage, self._root) if first <= id_ <= newest.id]
+        read = (snapshot_unless_gone(self._storage, self._root, id_) for id_ in ids)
+        yield from new_tags(
+            (each for each in read if each is not None),
+            self._progress,
+            self._options,
+            now_ms=self._now_ms,
+            zone=self._zone,
+        )
+
+    def _make(self, new: NewTag, owner: Owner) -> bool:
+        """Whether the tag was made, by this call; raises `_TagTakenBack`."""
+        path, data = paths.tag_path(self._root, new.name), self._content(new)
+        temporary = paths.join(
+            paths.tag_folder(self._root), f".tag-{new.name}.{owner.unique_name()}.tmp"
+        )
+        try:
+            creation = self._storage.create_if_absent(path, data, temporary=temporary)
+        except StorageError as error:
+            if read_back(self._storage, path, error) != data:
+                raise
+            creation = Creation.CREATED
+        if creation is Creation.EXISTS:
+            return False
+        stands = False
+        try:
+            stands = still_stands(self._storage, self._root, new.snapshot)
+        finally:
+            if not stands:
+                self._storage.delete(path)
+        if not stands:
+            raise _TagTakenBack(_gone(new))
+        return True
+
+    def _content(self, new: NewTag) -> bytes:
+        """The snapshot's file as it is, with the tag's times if it is retained for some time."""
+        path = paths.snapshot_path(self._root, new.snapshot.id)
+        try:
+            data = self._storage.read(path)
+        except ObjectNotFound:
+            require_gone(self._storage, path)
+            raise _TagTakenBack(_gone(new)) from None
+        if parse_snapshot(data, path).identity != new.snapshot.identity:
+            raise _TagTakenBack(_gone(new))
+        retained_ms = self._options.retained_ms
+        if retained_ms is None:
+            return data
+        created = _array(local_ms(self._now_ms, self._zone))
+        times = {"tagCreateTime": created, "tagTimeRetained": retained_ms / 1000}
+        content = parse_object(data, path, "a snapshot") | times
+        return json.dumps(content, indent=2, ensure_ascii=False).encode()
+
+    def _complete_last(self) -> None:
+        """Say of the last tag that it was made, should whoever made it have been interrupted."""
+        made = self._options.period.times(self._tags)
+        if made:
+            self._write_success(max(made, key=lambda name: made[name]))
+
+    def _write_success(self, name: str) -> None:
+        path = success_path(self._root, name)
+        if not self._table.options.maintenance.tags_succeed:
+            return
+        if read_success(self._storage, path) is not None:
+            return
+        data = SuccessTimes(created_ms=self._now_ms, changed_ms=self._now_ms).to_json()
+        if self._storage.status(path) is None:
+            self._storage.write_new(path, data)
+        else:
+            self._storage.overwrite(path, data)
+
+    def _surplus(self) -> Iterator[DueTag]:
+        """Of `self._tags` those that are there and too many."""
+        for name in surplus_tags(self._tags, self._options):
+            path = paths.tag_path(self._root, name)
+            status = self._storage.status(path)
+            if status is not None:
+                snapshot = parse_snapshot(self._storage.read(path), path)
+                yield DueTag(name=name, path=path, snapshot=snapshot, changed_ms=status.changed_ms)
+
+
+def _gone(new: NewTag) -> str:
+    return f"snapshot {new.snapshot.id} is gone or was replaced before it had tag {new.name}"
+
+
+def _array(local: int) -> list[int]:
+    """A local time as Java writes it, which leaves out what is 0 at the end."""
+    moment = datetime.fromtimestamp(local // 1000, timezone.utc)
+    found = [*moment.timetuple()[:6], local % 1000 * 1_000_000]
+    while len(found) > 5 and not found[-1]:
+        found.pop()
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateTags(MaintenanceKind[CreatedTags]):
+    """Due after new snapshots, `interval_ms` after the last round, at any time of the week."""
+
+    name = "create_tags"
+    counters = (("new_tags", "Tags that were created."),)
+
+    interval_ms: int
+
+    def is_due(
+        self, table: DueTable, record: MaintenanceRecord, now_ms: int, wall: WallTime
+    ) -> bool:
+        return (
+            self.name in table.asked_maintenance
+            and table.snapshot_id != record.snapshot_id
+            and table.policy.create_tags is MaintenanceRule.FROM_TABLE
+            and table.held_until_ms <= now_ms
+            and now_ms - record.ended_ms >= self.interval_ms
+        )
+
+    def run(self, table: OpenedTable, under_way: UnderWay | None) -> CreatedTags:
+        why_keep = table.why_keep()
+        if why_keep is not None:
+            return CreatedTags(why_not=why_keep)
+        return create_tags(
+            table.table,
+            table.tag_progress,
+            owner=table.owner,
+            now_ms=table.clock.now_ms(),
+            zone=table.clock.time_zone,
+        )
+
+    def ended(self, result: CreatedTags | CompactordError, seconds: float) -> Round:
+        if isinstance(result, CompactordError):
+            _log.warning("tags_not_created", error=str(result))
+            return Round(has_failed=True)
+        if result.why_not is not None:
+            _log.warning("tags_not_created", error=result.why_not)
+        surplus = result.surplus
+        if surplus.why_not is not None:
+            _log.warning("tags_kept", error=surplus.why_not)
+        counts = {"new_tags": len(result.tags), **expired_counts(surplus)}
+        return Round(counts=counts, has_failed=result.why_not is not None)
