@@ -243,7 +243,7 @@ def test_no_file_is_swept_while_a_branch_has_no_snapshots_yet(has_latest: bool) 
         paths.snapshot_path(root, 1), table.storage.read(paths.snapshot_path(HOME, 1))
     )
     table.storage.overwrite(paths.latest_hint(root), b"1")
-    assert len(_remove(table)) == 8
+    assert len(_remove(table)) == 9
 
 
 @pytest.mark.parametrize("has_snapshot", [False, True], ids=["made empty", "made from a tag"])

@@ -62,7 +62,7 @@ def days_of(state: TableState) -> dict[int, int]:
         (CommitKind.OVERWRITE, "OVERWRITE", "u", False),
         (CommitKind.OVERWRITE, "TRUNCATE", "u", False),
         # Partitions that we removed.
-        (CommitKind.OVERWRITE, None, commit_user(FIRST, "p"), False),
+        pytest.param(CommitKind.OVERWRITE, None, commit_user(FIRST, "p"), False, id="ours"),
         (CommitKind.COMPACT, None, "u", False),
     ],
 )
