@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -27,6 +28,9 @@ from compactord.errors import (
     UnsupportedTable,
 )
 from compactord.paimon.table import TableRef
+from compactord.storage.local import LocalStorage
+from compactord.table.opening import open_table
+from tests.builders import append_table
 from tests.store_servers import free_port
 from tests.unit.catalog.metastore import Metastore, Stream, listening, running, table
 from tests.unit.cli.warehouses import answered, keyed
@@ -113,6 +117,20 @@ def test_a_table_that_was_made_again_has_another_identity(stack: ExitStack) -> N
     metastore.tables = [table("d", "t", "file:/y", created_s=8)]
     again = catalog.open(ref).ref
     assert (again.location, again.identity) == ("/y", "d.t.8")
+
+
+def test_a_table_whose_location_disappeared_is_named_and_the_next_one_is_read(
+    stack: ExitStack, tmp_path: Path
+) -> None:
+    for name in ("t", "u"):
+        append_table(LocalStorage(), f"{tmp_path}/{name}")
+    metastore = Metastore(*(table("d", name, f"file:{tmp_path}/{name}") for name in ("t", "u")))
+    catalog = _catalog(stack.enter_context(running(metastore)))
+    gone, there = catalog.list_tables().tables
+    shutil.rmtree(gone.location)
+    with pytest.raises(TableNotFound, match=f"{tmp_path}/t has no schema"):
+        open_table(catalog.open(gone), {})
+    assert open_table(catalog.open(there), {}).ref == there
 
 
 @pytest.mark.parametrize(
