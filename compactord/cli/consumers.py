@@ -9,6 +9,7 @@ from compactord.cli.choice import Target
 from compactord.cli.each_table import Result
 from compactord.cli.maintenance import MaintenanceRun, Work, off_by_rule, open_supported
 from compactord.maintenance.consumer_expiry import (
+    ExpireConsumers,
     IdleConsumer,
     expire_consumers,
     idle_consumers,
@@ -22,7 +23,7 @@ def consumer_expiry(run: MaintenanceRun) -> Work:
     """Expires the consumers of one table. Its result lists them; `why_not` says why none did."""
 
     def work(target: Target) -> Result:
-        why_not = off_by_rule(run, target, "expire_consumers")
+        why_not = off_by_rule(run, target, ExpireConsumers.rule)
         if why_not is not None:
             return _result(run, target, (), why_not)
         table, _ = open_supported(target)

@@ -5,7 +5,12 @@ from __future__ import annotations
 from compactord.cli.choice import Target
 from compactord.cli.each_table import Result
 from compactord.cli.maintenance import MaintenanceRun, Work, off_by_rule, open_supported
-from compactord.maintenance.done_partitions import DuePartition, due_partitions, mark_partitions
+from compactord.maintenance.done_partitions import (
+    DuePartition,
+    MarkDone,
+    due_partitions,
+    mark_partitions,
+)
 from compactord.maintenance.marks import Marks
 from compactord.paimon.paths import MAIN_BRANCH
 from compactord.state.table_state import TableState
@@ -35,7 +40,7 @@ def marking(run: MaintenanceRun) -> Work:
 
 
 def _why_not(run: MaintenanceRun, target: Target, table: OpenTable) -> str | None:
-    options, why_not = table.options.maintenance, off_by_rule(run, target, "mark_done")
+    options, why_not = table.options.maintenance, off_by_rule(run, target, MarkDone.rule)
     if why_not is not None:
         return why_not
     if options.mark_done_refusal is not None:

@@ -12,9 +12,13 @@ from compactord.cli.choice import Target
 from compactord.cli.each_table import Result
 from compactord.cli.maintenance import MaintenanceRun, Work, looked_back, off_by_rule
 from compactord.cli.running import FAILED, OK
-from compactord.maintenance.changelog_expiry import expire_changelogs, preview_changelogs
+from compactord.maintenance.changelog_expiry import (
+    ExpireChangelogs,
+    expire_changelogs,
+    preview_changelogs,
+)
 from compactord.maintenance.expire import Expired, ExpiryPreview, preview_expiry
-from compactord.maintenance.snapshot_expiry import expire_table
+from compactord.maintenance.snapshot_expiry import ExpireSnapshots, expire_table
 from compactord.paimon.options.expiry import ExpireOptions
 from compactord.table.opening import OpenTable
 from compactord.table.report import count_text, size_text
@@ -39,7 +43,7 @@ def expiry(run: MaintenanceRun) -> Work:
     def a_round(table: OpenTable, now_ms: int) -> Expired:
         return expire_table(table, now_ms=now_ms, keep_from=None)
 
-    return _expiring(run, "expire_snapshots", "snapshot", preview, a_round)
+    return _expiring(run, ExpireSnapshots.rule, "snapshot", preview, a_round)
 
 
 def changelog_expiry(run: MaintenanceRun) -> Work:
@@ -49,7 +53,7 @@ def changelog_expiry(run: MaintenanceRun) -> Work:
         limit = _of_all_rounds(table.options.expire).limit
         return preview_changelogs(table, now_ms, limit=limit)
 
-    return _expiring(run, "expire_changelogs", "changelog", preview, expire_changelogs)
+    return _expiring(run, ExpireChangelogs.rule, "changelog", preview, expire_changelogs)
 
 
 def _expiring(

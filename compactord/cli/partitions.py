@@ -10,6 +10,7 @@ from compactord.cli.each_table import Result
 from compactord.cli.maintenance import MaintenanceRun, Work, looked_back, off_by_rule
 from compactord.maintenance.partition_expiry import (
     ExpiredPartitions,
+    ExpirePartitions,
     due_partitions,
     expire_partitions,
 )
@@ -23,7 +24,7 @@ def partition_expiry(run: MaintenanceRun) -> Work:
     """Expires the partitions of one table. Its result has the fields of `ExpiredPartitions`."""
 
     def work(target: Target) -> Result:
-        why_not = off_by_rule(run, target, "expire_partitions")
+        why_not = off_by_rule(run, target, ExpirePartitions.rule)
         if why_not is None:
             followed = looked_back(target, run.clock, run.stop)
             why_not = _why_not(followed.table)

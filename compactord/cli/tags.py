@@ -11,8 +11,8 @@ from compactord.cli.each_table import Result
 from compactord.cli.maintenance import MaintenanceRun, Work, looked_back, off_by_rule
 from compactord.maintenance.tag_creation import TagProgress
 from compactord.maintenance.tag_deletion import DueTag, TagDeletion, TagKept
-from compactord.maintenance.tag_expiry import ExpiredTags, due_tags, expire_tags
-from compactord.maintenance.tag_writing import CreatedTags, create_tags, tags_due
+from compactord.maintenance.tag_expiry import ExpiredTags, ExpireTags, due_tags, expire_tags
+from compactord.maintenance.tag_writing import CreatedTags, CreateTags, create_tags, tags_due
 from compactord.table.opening import OpenTable
 from compactord.table.report import count_text
 
@@ -34,8 +34,8 @@ def tags_upkeep(run: MaintenanceRun) -> Work:
     """
 
     def work(target: Target) -> Result:
-        no_creation = off_by_rule(run, target, "create_tags")
-        no_expiry = off_by_rule(run, target, "expire_tags")
+        no_creation = off_by_rule(run, target, CreateTags.rule)
+        no_expiry = off_by_rule(run, target, ExpireTags.rule)
         if no_creation is None or no_expiry is None:
             followed = looked_back(target, run.clock, run.stop)
             table, why_keep = followed.table, followed.why_keep()

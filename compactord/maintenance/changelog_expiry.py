@@ -13,9 +13,7 @@ from dataclasses import dataclass
 import structlog
 
 from compactord.clock import WallTime
-from compactord.config.choices import MaintenanceRule
-from compactord.config.windows import may_start
-from compactord.errors import CompactordError, ObjectNotFound
+from compactord.errors import CompactordError
 from compactord.maintenance.changelog_plan import ExpiringChangelogs, plan_changelogs
 from compactord.maintenance.changelogs import (
     changelog_ids,
@@ -36,16 +34,16 @@ from compactord.maintenance.expire_range import ExpireRange, changelog_range
 from compactord.maintenance.expire_reader import MetadataReader
 from compactord.maintenance.kind import (
     DueTable,
-    MaintenanceKind,
     MaintenanceRecord,
     OpenedTable,
     Round,
+    RuledKind,
     TableValues,
     UnderWay,
+    in_windows,
 )
 from compactord.maintenance.planned_deletion import PlannedDeletion, TableChanged
 from compactord.maintenance.restored import hint_trouble, main_trouble
-from compactord.model import WorkKind
 from compactord.paimon import paths
 from compactord.paimon.snapshot import (
     changelogs_by_name,
@@ -160,14 +158,9 @@ class _Round:
         """What is deleted; the table is as it was when that was decided."""
         reader = MetadataReader(self._storage, self._table.ref.location)
         folder = self._table.bucket_folder
-        try:
-            plan = plan_changelogs(reader, self._history, bucket_folder=folder)
-        except ObjectNotFound:
-            # Another expiry has deleted the file; otherwise the table is damaged.
-            self._deletion.check()
-            raise
-        self._deletion.check()
-        return plan
+        return self._deletion.planned(
+            lambda: plan_changelogs(reader, self._history, bucket_folder=folder)
+        )
 
     def delete(self, counts: Counter[str]) -> None:
         """Delete the files; `counts` (by fields of `Expired`) are right in any case."""
@@ -184,28 +177,24 @@ class _Round:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExpireChangelogs(MaintenanceKind[Expired]):
+class ExpireChangelogs(RuledKind[Expired]):
     """Due after a plan, `interval_ms` after the last round, in the windows of expiry."""
 
     name = "changelogs"
+    rule = "expire_changelogs"
     counters = (
         ("expired_changelogs", "Changelogs that expired after their snapshots."),
         ("expired_changelog_files", "Files deleted with expired changelogs."),
     )
 
-    interval_ms: int
-
     def is_due(
         self, table: DueTable, record: MaintenanceRecord, now_ms: int, wall: WallTime
     ) -> bool:
-        policy = table.policy
         return (
             record.has_news
-            and self.name in table.asked_maintenance
-            and policy.expire_changelogs is MaintenanceRule.FROM_TABLE
             and table.held_until_ms <= now_ms
-            and now_ms - record.ended_ms >= self.interval_ms
-            and may_start(policy.windows, WorkKind.EXPIRE, wall.at(now_ms), wall.zone)
+            and self.is_wanted(table, record, now_ms)
+            and in_windows(table, now_ms, wall)
         )
 
     def run(self, table: OpenedTable, under_way: UnderWay | None) -> Expired:

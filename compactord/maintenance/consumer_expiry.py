@@ -13,19 +13,17 @@ from dataclasses import dataclass
 import structlog
 
 from compactord.clock import WallTime
-from compactord.config.choices import MaintenanceRule
-from compactord.config.windows import may_start
 from compactord.errors import CompactordError, FormatError, ObjectNotFound
 from compactord.maintenance.kind import (
     DueTable,
-    MaintenanceKind,
     MaintenanceRecord,
     OpenedTable,
     Round,
+    RuledKind,
     TableValues,
     UnderWay,
+    in_windows,
 )
-from compactord.model import WorkKind
 from compactord.paimon import paths
 from compactord.paimon.snapshot import parse_consumer
 
@@ -98,24 +96,17 @@ def _next_snapshot(table: TableValues, path: str) -> int | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExpireConsumers(MaintenanceKind[Sequence[IdleConsumer]]):
+class ExpireConsumers(RuledKind[Sequence[IdleConsumer]]):
     """Due every `interval_ms`, in the windows of expiry, where options ask for it."""
 
     name = "consumers"
+    rule = "expire_consumers"
     counters = (("expired_consumers", "Consumers that expired."),)
-
-    interval_ms: int
 
     def is_due(
         self, table: DueTable, record: MaintenanceRecord, now_ms: int, wall: WallTime
     ) -> bool:
-        policy = table.policy
-        return (
-            self.name in table.asked_maintenance
-            and policy.expire_consumers is MaintenanceRule.FROM_TABLE
-            and now_ms - record.ended_ms >= self.interval_ms
-            and may_start(policy.windows, WorkKind.EXPIRE, wall.at(now_ms), wall.zone)
-        )
+        return self.is_wanted(table, record, now_ms) and in_windows(table, now_ms, wall)
 
     def run(self, table: OpenedTable, under_way: UnderWay | None) -> Sequence[IdleConsumer]:
         return expire_consumers(table.table, table.clock.now_ms())

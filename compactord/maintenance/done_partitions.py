@@ -16,14 +16,13 @@ from datetime import tzinfo
 import structlog
 
 from compactord.clock import WallTime, epoch_ms
-from compactord.config.choices import MaintenanceRule
 from compactord.errors import CompactordError, FormatError
 from compactord.maintenance.kind import (
     DueTable,
-    MaintenanceKind,
     MaintenanceRecord,
     OpenedTable,
     Round,
+    RuledKind,
     TableValues,
     UnderWay,
 )
@@ -159,22 +158,17 @@ def _spec(table: TableValues, partition: bytes) -> Mapping[str, str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MarkDone(MaintenanceKind[DonePartitions]):
+class MarkDone(RuledKind[DonePartitions]):
     """Due every `interval_ms`, at any time of the week, where options ask for it."""
 
     name = "done"
+    rule = "mark_done"
     counters = (("partitions_marked_done", "Partitions that were marked done."),)
-
-    interval_ms: int
 
     def is_due(
         self, table: DueTable, record: MaintenanceRecord, now_ms: int, wall: WallTime
     ) -> bool:
-        return (
-            self.name in table.asked_maintenance
-            and table.policy.mark_done is MaintenanceRule.FROM_TABLE
-            and now_ms - record.ended_ms >= self.interval_ms
-        )
+        return self.is_wanted(table, record, now_ms)
 
     def run(self, table: OpenedTable, under_way: UnderWay | None) -> DonePartitions:
         now_ms = table.clock.now_ms()

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from compactord.errors import ObjectNotFound, StorageError
+from compactord.errors import StorageError
 from compactord.maintenance.changelogs import (
     keep_changelog,
     require_same,
@@ -256,14 +256,9 @@ class _Round:
     def plan(self, bucket_folder: Callable[[BucketId], str]) -> ExpirePlan:
         """What is deleted; the table is as it was when that was decided."""
         reader = MetadataReader(self._storage, self._location)
-        try:
-            plan = plan_expiry(reader, self._history, bucket_folder=bucket_folder)
-        except ObjectNotFound:
-            # Another expiry has deleted the file; otherwise the table is damaged.
-            self._deletion.check()
-            raise
-        self._deletion.check()
-        return plan
+        return self._deletion.planned(
+            lambda: plan_expiry(reader, self._history, bucket_folder=bucket_folder)
+        )
 
     def delete(
         self,

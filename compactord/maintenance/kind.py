@@ -14,12 +14,15 @@ from typing import Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar
 
 from compactord.clock import Clock, WallTime
 from compactord.commit.changes import CommitOutcome
+from compactord.config.choices import MaintenanceRule
 from compactord.config.policy import TablePolicy
+from compactord.config.windows import may_start
 from compactord.errors import CompactordError
 from compactord.ids import Owner
 from compactord.maintenance.marks import Marks
 from compactord.maintenance.sightings import Sightings
 from compactord.maintenance.tag_creation import TagProgress
+from compactord.model import WorkKind
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.options.table_options import TableOptions
 from compactord.paimon.schema import TableSchema
@@ -208,6 +211,33 @@ class MaintenanceKind(ABC, Generic[T]):
     @abstractmethod
     def ended(self, result: T | CompactordError, seconds: float) -> Round:
         """Log what `run` returned or raised, and say what it came to."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuledKind(MaintenanceKind[T]):
+    """A kind that a rule may have off, by its key `rule`; due every `interval_ms` at most.
+
+    Unless it `runs_unasked` a table's options have to ask for it, which may say how often.
+    """
+
+    rule: ClassVar[str]
+    runs_unasked: ClassVar[bool] = False
+
+    interval_ms: int
+
+    def is_wanted(self, table: DueTable, record: MaintenanceRecord, now_ms: int) -> bool:
+        """Whether options and the rule want another round, and the last one is long ago. Pure."""
+        own_ms = 0 if self.runs_unasked else table.asked_maintenance.get(self.name)
+        return (
+            own_ms is not None
+            and getattr(table.policy, self.rule) is MaintenanceRule.FROM_TABLE
+            and now_ms - record.ended_ms >= max(self.interval_ms, own_ms)
+        )
+
+
+def in_windows(table: DueTable, now_ms: int, wall: WallTime) -> bool:
+    """Whether the table's windows of expiry are open."""
+    return may_start(table.policy.windows, WorkKind.EXPIRE, wall.at(now_ms), wall.zone)
 
 
 AnyKind: TypeAlias = MaintenanceKind[Any]

@@ -19,21 +19,19 @@ import structlog
 
 from compactord.clock import WallTime, epoch_ms, local_ms
 from compactord.commit.changes import CommitOutcome, Committed, Replaced
-from compactord.config.choices import MaintenanceRule
-from compactord.config.windows import may_start
 from compactord.errors import CompactordError, FormatError
 from compactord.maintenance.kind import (
     ChosenPartitions,
     DueTable,
-    MaintenanceKind,
     MaintenanceRecord,
     OpenedTable,
     Round,
+    RuledKind,
     TableValues,
     UnderWay,
+    in_windows,
 )
 from compactord.maintenance.newest_files import newest_files
-from compactord.model import WorkKind
 from compactord.paimon.binary_row import decode_row
 from compactord.paimon.java_text import to_string
 from compactord.paimon.options.maintenance import PartitionExpiryOptions
@@ -228,30 +226,26 @@ def _texts(table: TableValues, partition: bytes) -> list[str | None] | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExpirePartitions(MaintenanceKind[ExpiredPartitions]):
+class ExpirePartitions(RuledKind[ExpiredPartitions]):
     """Due as often as the table's options say, in the windows of expiry, where they ask for it.
 
     At most every `interval_ms`.
     """
 
     name = "partitions"
+    rule = "expire_partitions"
     counters = (
         ("expired_partitions", "Partitions that expired."),
         ("expired_partition_files", "Data files of expired partitions, which snapshots expire."),
     )
 
-    interval_ms: int
-
     def is_due(
         self, table: DueTable, record: MaintenanceRecord, now_ms: int, wall: WallTime
     ) -> bool:
-        policy, own_ms = table.policy, table.asked_maintenance.get(self.name)
         return (
-            own_ms is not None
-            and policy.expire_partitions is MaintenanceRule.FROM_TABLE
-            and table.held_until_ms <= now_ms
-            and now_ms - record.ended_ms >= max(self.interval_ms, own_ms)
-            and may_start(policy.windows, WorkKind.EXPIRE, wall.at(now_ms), wall.zone)
+            table.held_until_ms <= now_ms
+            and self.is_wanted(table, record, now_ms)
+            and in_windows(table, now_ms, wall)
         )
 
     def run(self, table: OpenedTable, under_way: UnderWay | None) -> ExpiredPartitions:

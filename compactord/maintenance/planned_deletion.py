@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
+from compactord.errors import ObjectNotFound
 from compactord.maintenance.expire_files import ExpirePlan
 from compactord.maintenance.table_files import remove_folders
 from compactord.paimon import paths
@@ -40,6 +41,17 @@ class PlannedDeletion:
         if self._list_keepers() != self._keepers:
             raise TableChanged("tags or branches were created or deleted meanwhile")
 
+    def planned(self, plan: Callable[[], ExpirePlan]) -> ExpirePlan:
+        """What `plan` returns; the table was as it is now all the time. Raises as `check`."""
+        try:
+            found = plan()
+        except ObjectNotFound:
+            # Another expiry has deleted the file; otherwise the table is damaged.
+            self.check()
+            raise
+        self.check()
+        return found
+
     def run(
         self,
         plan: ExpirePlan,
@@ -67,14 +79,25 @@ class PlannedDeletion:
         self.check()
 
     def _delete(self, kind: str, unneeded: Iterable[str], counts: Counter[str]) -> None:
-        for number, path in enumerate(unneeded, 1):
-            if number % _CHECK_INTERVAL == 0:
-                self.check()
-            self._storage.delete(path)
-            counts[kind] += 1
+        delete_in_order(self._storage, kind, unneeded, counts, self.check)
 
     def _list_keepers(self) -> frozenset[tuple[str, int]]:
         """Tags by names and modification times, as one may be put on another snapshot; branches."""
         tags = self._storage.list(paths.tag_folder(self._root))
         branches = branch_names(self._storage, self._location)
         return frozenset((s.name, s.changed_ms) for s in tags).union((b, 0) for b in branches)
+
+
+def delete_in_order(
+    storage: Storage,
+    kind: str,
+    unneeded: Iterable[str],
+    counts: Counter[str],
+    check: Callable[[], None],
+) -> None:
+    """Delete these files, counted as `kind`. Raises what `check`, asked now and then, raises."""
+    for number, path in enumerate(unneeded, 1):
+        if number % _CHECK_INTERVAL == 0:
+            check()
+        storage.delete(path)
+        counts[kind] += 1

@@ -7,20 +7,18 @@ from dataclasses import dataclass
 import structlog
 
 from compactord.clock import WallTime
-from compactord.config.choices import MaintenanceRule
-from compactord.config.windows import may_start
 from compactord.errors import CompactordError
 from compactord.maintenance.expire import Expired, expire_snapshots
 from compactord.maintenance.kind import (
     DueTable,
-    MaintenanceKind,
     MaintenanceRecord,
     OpenedTable,
     Round,
+    RuledKind,
     TableValues,
     UnderWay,
+    in_windows,
 )
-from compactord.model import WorkKind
 
 _log = structlog.get_logger()
 
@@ -39,24 +37,22 @@ def expire_table(table: TableValues, *, now_ms: int, keep_from: int | None) -> E
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExpireSnapshots(MaintenanceKind[Expired]):
+class ExpireSnapshots(RuledKind[Expired]):
     """Due after each plan, `interval_ms` after the last round, in the table's windows."""
 
     name = "expire"
+    rule = "expire_snapshots"
+    runs_unasked = True
     duration_metric = ("expire_duration_seconds", "Time of an expiry of a table's snapshots.")
-
-    interval_ms: int
 
     def is_due(
         self, table: DueTable, record: MaintenanceRecord, now_ms: int, wall: WallTime
     ) -> bool:
-        policy = table.policy
         return (
             record.has_news
-            and policy.expire_snapshots is MaintenanceRule.FROM_TABLE
             and table.held_until_ms <= now_ms
-            and now_ms - record.ended_ms >= self.interval_ms
-            and may_start(policy.windows, WorkKind.EXPIRE, wall.at(now_ms), wall.zone)
+            and self.is_wanted(table, record, now_ms)
+            and in_windows(table, now_ms, wall)
         )
 
     def run(self, table: OpenedTable, under_way: UnderWay | None) -> Expired:

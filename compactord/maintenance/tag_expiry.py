@@ -14,20 +14,18 @@ from datetime import datetime, timezone, tzinfo
 import structlog
 
 from compactord.clock import WallTime, local_ms
-from compactord.config.choices import MaintenanceRule
-from compactord.config.windows import may_start
 from compactord.errors import CompactordError, FormatError, ObjectNotFound
 from compactord.maintenance.kind import (
     DueTable,
-    MaintenanceKind,
     MaintenanceRecord,
     OpenedTable,
     Round,
+    RuledKind,
     TableValues,
     UnderWay,
+    in_windows,
 )
 from compactord.maintenance.tag_deletion import DueTag, TagDeletion, TagKept
-from compactord.model import WorkKind
 from compactord.paimon import paths
 from compactord.paimon.json_text import parse_object
 from compactord.paimon.snapshot import parse_snapshot
@@ -135,28 +133,24 @@ def expired_counts(done: ExpiredTags) -> dict[str, int]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExpireTags(MaintenanceKind[ExpiredTags]):
+class ExpireTags(RuledKind[ExpiredTags]):
     """Due after a plan, `interval_ms` after the last round, in the windows of expiry."""
 
     name = "tags"
+    rule = "expire_tags"
     counters = (
         ("expired_tags", "Tags that expired, or were too many."),
         ("expired_tag_files", "Files deleted with expired tags."),
     )
 
-    interval_ms: int
-
     def is_due(
         self, table: DueTable, record: MaintenanceRecord, now_ms: int, wall: WallTime
     ) -> bool:
-        policy = table.policy
         return (
             record.has_news
-            and self.name in table.asked_maintenance
-            and policy.expire_tags is MaintenanceRule.FROM_TABLE
             and table.held_until_ms <= now_ms
-            and now_ms - record.ended_ms >= self.interval_ms
-            and may_start(policy.windows, WorkKind.EXPIRE, wall.at(now_ms), wall.zone)
+            and self.is_wanted(table, record, now_ms)
+            and in_windows(table, now_ms, wall)
         )
 
     def run(self, table: OpenedTable, under_way: UnderWay | None) -> ExpiredTags:

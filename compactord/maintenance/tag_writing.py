@@ -16,15 +16,14 @@ from datetime import datetime, timezone, tzinfo
 import structlog
 
 from compactord.clock import WallTime, local_ms
-from compactord.config.choices import MaintenanceRule
 from compactord.errors import CompactordError, ObjectNotFound, StorageError
 from compactord.ids import Owner
 from compactord.maintenance.kind import (
     DueTable,
-    MaintenanceKind,
     MaintenanceRecord,
     OpenedTable,
     Round,
+    RuledKind,
     TableValues,
     UnderWay,
 )
@@ -276,23 +275,20 @@ def _array(local: int) -> list[int]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CreateTags(MaintenanceKind[CreatedTags]):
+class CreateTags(RuledKind[CreatedTags]):
     """Due after new snapshots, `interval_ms` after the last round, at any time of the week."""
 
     name = "create_tags"
+    rule = "create_tags"
     counters = (("new_tags", "Tags that were created."),)
-
-    interval_ms: int
 
     def is_due(
         self, table: DueTable, record: MaintenanceRecord, now_ms: int, wall: WallTime
     ) -> bool:
         return (
-            self.name in table.asked_maintenance
-            and table.snapshot_id != record.snapshot_id
-            and table.policy.create_tags is MaintenanceRule.FROM_TABLE
+            table.snapshot_id != record.snapshot_id
             and table.held_until_ms <= now_ms
-            and now_ms - record.ended_ms >= self.interval_ms
+            and self.is_wanted(table, record, now_ms)
         )
 
     def run(self, table: OpenedTable, under_way: UnderWay | None) -> CreatedTags:

@@ -34,8 +34,8 @@ from compactord.storage.base import Storage
 from compactord.table.opening import OpenTable, open_table
 from tests.builders import consumer_path
 from tests.lineage import TABLE, Lineage
-from tests.simulation.world import policy
 from tests.storages import Call, Fault, FaultyStorage, HookedStorage
+from tests.unit.maintenance.due_table import Due
 from tests.unit.maintenance.expiring import (
     FAULTS,
     HOME,
@@ -382,14 +382,6 @@ def test_the_range_is_javas(
     assert ((found.first, found.end), found.more) == (expected, more)
 
 
-class _Due:
-    held_until_ms = 0
-
-    def __init__(self, asked: tuple[str, ...], rule: MaintenanceRule) -> None:
-        self.asked_maintenance = asked
-        self.policy = policy(expire_changelogs=rule)
-
-
 @pytest.mark.parametrize(
     ("asked", "rule", "waited_ms", "expected"),
     [
@@ -403,7 +395,7 @@ def test_it_is_due_where_options_ask_for_it(
     asked: tuple[str, ...], rule: MaintenanceRule, waited_ms: int, expected: bool
 ) -> None:
     kind, record = ExpireChangelogs(interval_ms=10), MaintenanceRecord(ended_ms=5)
-    due = _Due(asked, rule)
+    due = Due(asked, expire_changelogs=rule)
     assert kind.is_due(due, record, 5 + waited_ms, WallTime(timezone.utc)) is expected
 
 

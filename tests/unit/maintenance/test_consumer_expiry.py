@@ -24,8 +24,8 @@ from compactord.paimon.table import TableRef
 from compactord.storage.base import NO_TIME_MS, Storage
 from compactord.table.opening import OpenTable, open_table
 from tests.builders import NOW_MS, consumer_path, keyed_table, make_branch
-from tests.simulation.world import policy
 from tests.storages import Call, Fault, FaultyStorage, HookedStorage, MemoryStorage
+from tests.unit.maintenance.due_table import Due
 from tests.unit.maintenance.expiring import FAULTS
 
 HOME = "/wh/db.db/t"
@@ -137,14 +137,6 @@ def test_whatever_call_fails_no_other_consumer_goes_and_the_next_round_finishes(
             return
 
 
-class _Due:
-    held_until_ms = 0
-
-    def __init__(self, asked: tuple[str, ...], rule: MaintenanceRule) -> None:
-        self.asked_maintenance = dict.fromkeys(asked, 0)
-        self.policy = policy(expire_consumers=rule)
-
-
 @pytest.mark.parametrize(
     ("asked", "rule", "waited_ms", "expected"),
     [
@@ -159,4 +151,4 @@ def test_it_is_due_where_options_ask_and_no_rule_forbids(
 ) -> None:
     kind = ExpireConsumers(interval_ms=1_000)
     record, wall = MaintenanceRecord(ended_ms=5), WallTime(timezone.utc)
-    assert kind.is_due(_Due(asked, rule), record, 5 + waited_ms, wall) is expected
+    assert kind.is_due(Due(asked, expire_consumers=rule), record, 5 + waited_ms, wall) is expected

@@ -25,9 +25,9 @@ from compactord.storage.base import Storage
 from compactord.table.compactor import TableCompactor
 from compactord.table.opening import open_table
 from tests.builders import NOW_MS, compact, make_branch
-from tests.simulation.world import policy
 from tests.storages import Call, Fault, FaultyStorage, MemoryStorage, RecordingStorage
 from tests.unit.maintenance.days import HOME, table_of_days, write_days
+from tests.unit.maintenance.due_table import Due
 from tests.unit.maintenance.expiring import FAULTS
 from tests.unit.table.compacting import compactor_of
 
@@ -205,12 +205,4 @@ def test_a_round_goes_by_the_newest_state_and_is_due_where_options_ask() -> None
         (("done",), MaintenanceRule.OFF, 1_000, False),
         (("consumers",), MaintenanceRule.FROM_TABLE, 1_000, False),
     ):
-        assert kind.is_due(_Due(asked, rule), record, 5 + waited_ms, wall) is expected
-
-
-class _Due:
-    held_until_ms = 0
-
-    def __init__(self, asked: tuple[str, ...], rule: MaintenanceRule) -> None:
-        self.asked_maintenance = dict.fromkeys(asked, 0)
-        self.policy = policy(mark_done=rule)
+        assert kind.is_due(Due(asked, mark_done=rule), record, 5 + waited_ms, wall) is expected

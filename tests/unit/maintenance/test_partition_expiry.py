@@ -39,9 +39,9 @@ from compactord.table.opening import OpenTable, open_table
 from compactord_demo.schema_files import schema_json
 from compactord_demo.writer import create_table
 from tests.builders import FIRST, NOW_MS, SECOND, leftovers
-from tests.simulation.world import policy
 from tests.storages import Call, Fault, FaultyStorage, HookedStorage, MemoryStorage
 from tests.unit.maintenance.days import HOME, TEXT, table_of_days, write_days
+from tests.unit.maintenance.due_table import Due
 from tests.unit.maintenance.expiring import FAULTS
 from tests.unit.paimon.table_builder import SoundStatistics, data_file, entry
 from tests.unit.table.compacting import ALL, compactor_of, outcome_of
@@ -466,19 +466,11 @@ def test_a_round_is_due_where_options_ask_as_often_as_they_say() -> None:
         ({"partitions": 0}, MaintenanceRule.OFF, 9_000, False),
         ({"done": 0}, MaintenanceRule.FROM_TABLE, 9_000, False),
     ):
-        assert kind.is_due(_Due(asked, rule), record, 5 + waited_ms, wall) is expected
-    held = _Due({"partitions": 0}, MaintenanceRule.FROM_TABLE, held_until_ms=9_006)
+        due = Due(asked, expire_partitions=rule)
+        assert kind.is_due(due, record, 5 + waited_ms, wall) is expected
+    held = Due({"partitions": 0}, held_until_ms=9_006, expire_partitions=MaintenanceRule.FROM_TABLE)
     assert not kind.is_due(held, record, 9_005, wall)
     assert kind.is_due(held, record, 9_006, wall)
-
-
-class _Due:
-    def __init__(
-        self, asked: Mapping[str, int], rule: MaintenanceRule, held_until_ms: int = 0
-    ) -> None:
-        self.asked_maintenance = asked
-        self.held_until_ms = held_until_ms
-        self.policy = policy(expire_partitions=rule)
 
 
 def test_what_a_round_came_to_is_counted_and_what_stands_for_no_time_is_named() -> None:

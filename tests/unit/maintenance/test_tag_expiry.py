@@ -29,8 +29,8 @@ from compactord.state.table_state import delta_manifests
 from compactord.storage.base import Storage
 from compactord.table.opening import OpenTable, open_table
 from tests.lineage import TABLE, Lineage
-from tests.simulation.world import policy
 from tests.storages import Call, Fault, FaultyStorage, HookedStorage, MemoryStorage
+from tests.unit.maintenance.due_table import Due
 from tests.unit.maintenance.expiring import (
     FAULTS,
     HOME,
@@ -306,14 +306,6 @@ def test_a_tag_that_is_made_anew_under_its_name_keeps_its_files() -> None:
     check(table)
 
 
-class _Due:
-    held_until_ms = 0
-
-    def __init__(self, asked: tuple[str, ...], rule: MaintenanceRule) -> None:
-        self.asked_maintenance = dict.fromkeys(asked, 0)
-        self.policy = policy(expire_tags=rule)
-
-
 @pytest.mark.parametrize(
     ("asked", "rule", "has_news", "waited_ms", "expected"),
     [
@@ -328,7 +320,8 @@ def test_it_is_due_after_a_plan_unless_options_or_a_rule_forbid_it(
     asked: tuple[str, ...], rule: MaintenanceRule, has_news: bool, waited_ms: int, expected: bool
 ) -> None:
     kind, record = ExpireTags(interval_ms=1_000), MaintenanceRecord(ended_ms=5, has_news=has_news)
-    assert kind.is_due(_Due(asked, rule), record, 5 + waited_ms, WallTime(UTC)) is expected
+    due = Due(asked, expire_tags=rule)
+    assert kind.is_due(due, record, 5 + waited_ms, WallTime(UTC)) is expected
 
 
 def test_what_a_round_came_to_is_counted_and_what_kept_a_tag_is_logged() -> None:

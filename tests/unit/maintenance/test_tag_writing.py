@@ -26,8 +26,8 @@ from compactord.storage.base import Storage
 from compactord.table.opening import OpenTable, open_table
 from tests.builders import WRITER
 from tests.lineage import TABLE, Lineage
-from tests.simulation.world import policy
 from tests.storages import Call, Fault, FaultyStorage, HookedStorage, RecordingStorage
+from tests.unit.maintenance.due_table import Due
 from tests.unit.maintenance.expiring import (
     FAULTS,
     HOME,
@@ -283,15 +283,6 @@ def test_a_branch_has_tags_of_its_own() -> None:
     assert (len(_tags(table)), len(_tags(table, root))) == (0, 5)
 
 
-class _Due:
-    held_until_ms = 5
-
-    def __init__(self, asked: tuple[str, ...], rule: MaintenanceRule) -> None:
-        self.asked_maintenance = asked
-        self.policy = policy(create_tags=rule)
-        self.snapshot_id = 7
-
-
 _BOTH = ("create_tags", "tags")
 
 
@@ -311,7 +302,8 @@ def test_it_is_due_after_new_snapshots_where_options_ask_for_it(
 ) -> None:
     kind = CreateTags(interval_ms=1_000)
     record = MaintenanceRecord(snapshot_id=seen_id)
-    assert kind.is_due(_Due(asked, rule), record, at_ms, WallTime(UTC)) is expected
+    due = Due(asked, held_until_ms=5, snapshot_id=7, create_tags=rule)
+    assert kind.is_due(due, record, at_ms, WallTime(UTC)) is expected
 
 
 def test_what_a_round_came_to_is_counted_and_what_kept_it_is_logged() -> None:

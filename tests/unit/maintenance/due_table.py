@@ -1,0 +1,25 @@
+"""What the scheduler tells a kind of maintenance of a table, as tests say it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from compactord.config.choices import MaintenanceRule
+from tests.simulation.world import policy
+
+
+class Due:
+    """Options ask for the kinds `asked`, maybe each at an interval in ms; `rules` by their keys."""
+
+    def __init__(
+        self,
+        asked: Collection[str] | Mapping[str, int],
+        *,
+        held_until_ms: int = 0,
+        snapshot_id: int = 0,
+        **rules: MaintenanceRule,
+    ) -> None:
+        self.asked_maintenance = asked if isinstance(asked, Mapping) else dict.fromkeys(asked, 0)
+        self.held_until_ms = held_until_ms
+        self.snapshot_id = snapshot_id
+        self.policy = policy(**rules)
