@@ -22,7 +22,18 @@ from compactord.table.opening import describe_table
 from tests.oracle.differential import LiveTable
 from tests.oracle.judge import Judge
 from tests.oracle.judge_jvm import JudgeError
-from tests.oracle.test_expire import KEYED, LOCAL, NOW, QUIET, Twin, expire, ids, twins
+from tests.oracle.test_expire import (
+    KEYED,
+    LOCAL,
+    NOW,
+    QUIET,
+    Twin,
+    expire,
+    ids,
+    shape_changelog,
+    shape_keyed,
+    twins,
+)
 from tests.storages import Fault, FaultyStorage
 
 # Readers open the table with these: any more than `NOW` keep changelogs longer than snapshots.
@@ -56,23 +67,7 @@ def check(twin: Twin) -> None:
 
 
 def without_producer(judge: Judge, path: Path) -> LiveTable:
-    """Files that writers added, moved up, rewritten by us and by Java; rows are deleted."""
-    table = LiveTable(
-        judge=judge,
-        path=path,
-        columns=KEYED,
-        primary_key=("k",),
-        options={"bucket": "2", "num-sorted-run.compaction-trigger": "2", **LONG},
-    ).create()
-    for round_ in range(3):
-        table.write([(k, 10 * round_) for k in range(round_, 9)])
-        table.settle(Strategy.FULL)
-        table.write([(k, 10 * round_ + 1) for k in range(5)])
-        table.write([(1, 0)], ["-D"])
-        judge.compact(path, full=True)
-        table.write([(100 + round_, 1)])
-    table.write([(200, 1)])
-    return table
+    return shape_keyed(judge, path, **LONG)
 
 
 def append_only(judge: Judge, path: Path) -> LiveTable:
@@ -88,18 +83,7 @@ def append_only(judge: Judge, path: Path) -> LiveTable:
 
 
 def with_producer(judge: Judge, path: Path) -> LiveTable:
-    table = LiveTable(
-        judge=judge,
-        path=path,
-        columns=KEYED,
-        primary_key=("k",),
-        options={"bucket": "1", "changelog-producer": "input", **LONG},
-    ).create()
-    for round_ in range(4):
-        table.write([(k, round_) for k in range(4)])
-        table.write([(2, round_)], ["-D"])
-        table.settle(Strategy.FULL)
-    return table
+    return shape_changelog(judge, path, **LONG)
 
 
 SHAPES = (without_producer, append_only, with_producer)

@@ -112,14 +112,14 @@ def everything(judge: Judge, path: Path) -> dict[str, list[str]]:
     return found
 
 
-def shape_keyed(judge: Judge, path: Path) -> LiveTable:
+def shape_keyed(judge: Judge, path: Path, **options: str) -> LiveTable:
     """Upgrades (one file alone), rewrites by Java and by us, deletes."""
     table = LiveTable(
         judge=judge,
         path=path,
         columns=KEYED,
         primary_key=("k",),
-        options={"bucket": "2", "num-sorted-run.compaction-trigger": "2"},
+        options={"bucket": "2", "num-sorted-run.compaction-trigger": "2", **options},
     ).create()
     for round_ in range(3):
         table.write([(k, 10 * round_) for k in range(round_, 9)])
@@ -164,13 +164,13 @@ def shape_partitioned(judge: Judge, path: Path) -> LiveTable:
     return table
 
 
-def shape_changelog(judge: Judge, path: Path) -> LiveTable:
+def shape_changelog(judge: Judge, path: Path, **options: str) -> LiveTable:
     table = LiveTable(
         judge=judge,
         path=path,
         columns=KEYED,
         primary_key=("k",),
-        options={"bucket": "1", "changelog-producer": "input"},
+        options={"bucket": "1", "changelog-producer": "input", **options},
     ).create()
     for round_ in range(4):
         table.write([(k, round_) for k in range(4)])
