@@ -64,6 +64,8 @@ from compactord.state.table_state import TableState, data_manifests
 from compactord.storage.base import Storage
 
 _LOST_RACE = "another commit came first"
+# One for all tables: each has 2.5 KB of state.
+_JITTER = random.Random()
 _log = structlog.get_logger()
 
 
@@ -94,7 +96,7 @@ class Committer:
         self.follower.may_be_replaced = not publisher.excludes_writers
         self._storage = storage
         self._clock = clock
-        self._jitter = jitter or random.Random()
+        self._jitter = jitter or _JITTER
         self._last_identifier = 0
         self._metadata_name = owner.unique_name()
         self._metadata_numbers = itertools.count()

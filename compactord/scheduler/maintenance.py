@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 
 from compactord.clock import WallTime
-from compactord.maintenance.kind import AnyKind, Round, UnderWay
+from compactord.maintenance.kind import AnyKind, MaintenanceRecord, Round, UnderWay
 from compactord.scheduler.job import MaintenanceJob
 from compactord.scheduler.scheduled_table import ScheduledTable
 
@@ -36,11 +36,10 @@ def due_maintenance(
             continue
         if scheduled.name.catalog in silent:
             continue
-        rounds = scheduled.rounds
-        due = [k for k in kinds if k.is_due(scheduled, rounds[k.name], now_ms, wall)]
+        due = [k for k in kinds if k.is_due(scheduled, scheduled.rounds_of(k.name), now_ms, wall)]
         if due:
             free -= 1
-            kind = min(due, key=lambda k: rounds[k.name].began_ms)
+            kind = min(due, key=lambda k: scheduled.rounds_of(k.name).began_ms)
             yield _begun(scheduled, kind, tables, now_ms=now_ms, wall=wall)
 
 
@@ -64,7 +63,7 @@ def _begun(
         name=scheduled.name, since_ms=now_ms, kind=kind, under_way=under_way
     )
     scheduled.maintained_ms = now_ms
-    record = scheduled.rounds[kind.name]
+    record = scheduled.rounds.setdefault(kind.name, MaintenanceRecord())
     record.began_ms, record.has_news = now_ms, False
     record.snapshot_id = scheduled.snapshot_id
     return job
@@ -73,7 +72,7 @@ def _begun(
 def round_ended(scheduled: ScheduledTable, kind: AnyKind, round_: Round, now_ms: int) -> None:
     """The table may have another round, of this kind at once if there is more to do."""
     scheduled.maintenance = None
-    record = scheduled.rounds[kind.name]
+    record = scheduled.rounds.setdefault(kind.name, MaintenanceRecord())
     # A cycle may have found new snapshots meanwhile.
     record.has_news = record.has_news or round_.more
     record.ended_ms = 0 if round_.more else now_ms

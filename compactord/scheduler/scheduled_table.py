@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -95,10 +94,8 @@ class ScheduledTable:
     last_success_ms: dict[WorkKind, int] = field(default_factory=dict)
     last_commit_ms: int = 0
     last_commit_snapshot_id: int = 0
-    # The kinds of maintenance by name, and when one of them began last.
-    rounds: defaultdict[str, MaintenanceRecord] = field(
-        default_factory=lambda: defaultdict(MaintenanceRecord)
-    )
+    # Those kinds of maintenance, by name, that had a round, and when one of them began last.
+    rounds: dict[str, MaintenanceRecord] = field(default_factory=dict)
     maintained_ms: int = 0
     # Excluded or gone: nothing new begins, and the table is dropped once nothing is under way.
     is_leaving: bool = False
@@ -152,7 +149,11 @@ class ScheduledTable:
     @property
     def last_expired_ms(self) -> int:
         """When a round of snapshot expiry succeeded last."""
-        return self.rounds[ExpireSnapshots.name].succeeded_ms
+        return self.rounds_of(ExpireSnapshots.name).succeeded_ms
+
+    def rounds_of(self, kind: str) -> MaintenanceRecord:
+        """The rounds of a kind, by its name; kept once it had one, as most kinds never have."""
+        return self.rounds.get(kind) or MaintenanceRecord()
 
     def with_status(self, *statuses: Status) -> list[CompactionRecord]:
         """The compactions that have one of these statuses, in the order of their numbers."""

@@ -6,13 +6,13 @@ bodies, connections, threads and the time of a client are bounded.
 
 from __future__ import annotations
 
-import gzip
 import json
 import re
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, NamedTuple, Protocol
@@ -30,6 +30,8 @@ THREADS = 4
 JSON = "application/json"
 _FIELDS_MAX = 16
 _GZIP_FROM_BYTES = 1 << 10
+# The largest window of zlib, with gzip's header.
+_GZIP_WINDOW = 16 + zlib.MAX_WBITS
 _STOP_S = 5
 # How often slow clients are searched for.
 _CHECK_S = 1.0
@@ -53,11 +55,14 @@ _SECURITY_HEADERS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageResponse:
-    """An answer. A page says in `security_policy` (CSP) which style and script of it may run."""
+    """An answer. A page says in `security_policy` (CSP) which style and script of it may run.
+
+    A body that is an iterator is sent while it is made, and never held as a whole.
+    """
 
     status: int
     content_type: str
-    body: bytes
+    body: bytes | Iterator[bytes]
     security_policy: str = _BARE_POLICY
 
 
@@ -95,19 +100,29 @@ def application(answer: Answer) -> Callable[[Environ, StartResponse], Iterable[b
         response = _respond(answer, environ, method)
         headers = [("Content-Security-Policy", response.security_policy), *_SECURITY_HEADERS]
         body = response.body
-        if len(body) >= _GZIP_FROM_BYTES:
+        chunks: Iterable[bytes] = [body] if isinstance(body, bytes) else body
+        if not isinstance(body, bytes) or len(body) >= _GZIP_FROM_BYTES:
             headers.append(("Vary", "Accept-Encoding"))
             if accepts(environ.get("HTTP_ACCEPT_ENCODING", ""), "gzip"):
-                body = gzip.compress(body, compresslevel=1, mtime=0)
+                chunks = _compressed(chunks)
                 headers.append(("Content-Encoding", "gzip"))
         headers.append(("Content-Type", response.content_type))
-        headers.append(("Content-Length", str(len(body))))
+        if isinstance(body, bytes):
+            chunks = [whole := b"".join(chunks)]
+            headers.append(("Content-Length", str(len(whole))))
         if response.status == HTTPStatus.METHOD_NOT_ALLOWED:
             headers.append(("Allow", "GET, HEAD"))
         start_response(f"{response.status} {HTTPStatus(response.status).phrase}", headers)
-        return [b"" if method == "HEAD" else body]
+        return [] if method == "HEAD" else chunks
 
     return serve
+
+
+def _compressed(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    compressor = zlib.compressobj(1, zlib.DEFLATED, _GZIP_WINDOW)
+    for chunk in chunks:
+        yield compressor.compress(chunk)
+    yield compressor.flush()
 
 
 def _respond(answer: Answer, environ: Environ, method: str) -> PageResponse:

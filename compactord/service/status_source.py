@@ -243,7 +243,6 @@ def _maintenance(scheduled: ScheduledTable, wall: WallTime) -> dict[str, Mainten
             counts={counter: number for counter, number in record.counts.items() if number},
         )
         for name, record in scheduled.rounds.items()
-        if record.began_ms
     }
 
 

@@ -57,21 +57,16 @@ def table_families() -> tuple[Family, ...]:
     return (*(metric.family for metric in _METRICS), _DURATION)
 
 
-def write_tables(tables: Sequence[TableView], *, is_openmetrics: bool) -> str:
+def write_tables(tables: Sequence[TableView], *, is_openmetrics: bool) -> Iterator[str]:
     """Metric by metric."""
     named = [(table, labels_text(_TABLE_LABELS, table.name)) for table in tables]
     concerned = {
         concerns: [pair for pair in named if concerns(pair[0])]
         for concerns in {metric.concerns for metric in _METRICS}
     }
-    texts = [
-        write_family(
-            metric.family,
-            _samples(metric, concerned[metric.concerns]),
-            is_openmetrics=is_openmetrics,
-        )
-        for metric in _METRICS
-    ]
+    for metric in _METRICS:
+        samples = _samples(metric, concerned[metric.concerns])
+        yield write_family(metric.family, samples, is_openmetrics=is_openmetrics)
     durations = (
         sample
         for table, name in concerned[_is_polled]
@@ -80,21 +75,20 @@ def write_tables(tables: Sequence[TableView], *, is_openmetrics: bool) -> str:
             (f"_sum{{{name}}}", table.counters.compaction_seconds_sum),
         )
     )
-    texts.append(write_family(_DURATION, durations, is_openmetrics=is_openmetrics))
-    return "".join(texts)
+    yield write_family(_DURATION, durations, is_openmetrics=is_openmetrics)
 
 
 def _samples(metric: _Value | _Values, named: Sequence[tuple[TableView, str]]) -> Iterable[Sample]:
     match metric:
         case _Value(read=read):
-            return [(f"{{{name}}}", read(table)) for table, name in named]
+            return ((f"{{{name}}}", read(table)) for table, name in named)
         case _Values(read=read_all):
             own = metric.family.labels[len(_TABLE_LABELS) :]
-            return [
+            return (
                 (f"{{{name},{labels_text(own, values)}}}", value)
                 for table, name in named
                 for values, value in read_all(table)
-            ]
+            )
 
 
 def _is_included(table: TableView) -> bool:

@@ -36,7 +36,7 @@ def test_the_daemon_runs_a_toy_beside_its_own_kinds_and_tells_of_it(tmp_path: Pa
     told = [event for event in events if event["event"] == "toy_finished"]
     assert scheduled.counts.sums["toy_snapshots"] == sum(event["snapshots"] for event in told) > 0
     assert told[0].items() >= running.name.log_fields.items()
-    scraped = running.metrics.expose(running.daemon.view())[0].decode()
+    scraped = b"".join(running.metrics.expose(running.daemon.view())[0]).decode()
     assert f"compactord_toy_snapshots_total {float(scheduled.counts.sums['toy_snapshots'])}" in (
         scraped
     )

@@ -60,6 +60,15 @@ def parse(reply: bytes) -> Reply:
     head, _, body = reply.partition(b"\r\n\r\n")
     first, *lines = head.decode("latin-1").split("\r\n")
     headers = dict(line.split(": ", 1) for line in lines)
-    return Reply(
-        int(first.split()[1]), {name.lower(): value for name, value in headers.items()}, body
-    )
+    headers = {name.lower(): value for name, value in headers.items()}
+    if headers.get("transfer-encoding") == "chunked":
+        body = b"".join(_chunks(body))
+    return Reply(int(first.split()[1]), headers, body)
+
+
+def _chunks(body: bytes) -> Iterator[bytes]:
+    """What was sent in chunks, up to the empty one, which must be there."""
+    while (sized := body.partition(b"\r\n"))[0] != b"0":
+        size = int(sized[0], 16)
+        yield sized[2][:size]
+        body = sized[2][size + 2 :]

@@ -6,6 +6,7 @@ import http.client
 import json
 import socket
 import time
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -102,6 +103,26 @@ def test_large_answers_are_compressed_for_those_who_take_it(
     assert ("content-encoding" in reply.headers) == is_compressed
     assert (gzip.decompress(reply.body) if is_compressed else reply.body) == b"x" * 5000
     assert reply.headers["vary"] == "Accept-Encoding"
+
+
+@pytest.mark.parametrize("accepted", ["", "gzip"])
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_an_answer_is_sent_while_it_is_made(accepted: str, method: str) -> None:
+    made: list[int] = []
+
+    def chunks() -> Iterator[bytes]:
+        for number in range(100):
+            made.append(number)
+            yield str(number).encode() * 1000
+
+    answer = lambda _: PageResponse(status=200, content_type="a/b", body=chunks())  # noqa: E731
+    with serving(answer) as server:
+        reply = get(server, "/", f"Accept-Encoding: {accepted}", method=method)
+    body = gzip.decompress(reply.body) if accepted and method == "GET" else reply.body
+    whole = b"".join(str(number).encode() * 1000 for number in range(100))
+    assert body == (whole if method == "GET" else b"")
+    assert "content-length" not in reply.headers
+    assert len(made) == (100 if method == "GET" else 0)
 
 
 def test_small_answers_are_not_compressed(server: HttpServer) -> None:

@@ -47,7 +47,7 @@ Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 def scrape(view: ServiceView, metrics: Metrics | None = None) -> str:
     body, content_type = (metrics or Metrics()).expose(view)
     assert content_type == TEXT
-    return body.decode()
+    return b"".join(body).decode()
 
 
 def samples(text: str) -> Samples:
@@ -163,7 +163,7 @@ def test_both_formats_pass_the_client_librarys_own_parsers_and_say_the_same() ->
     assert openmetrics.exposition.CONTENT_TYPE_LATEST == OPENMETRICS
     strict = {
         (sample.name, frozenset(sample.labels.items()))
-        for family in openmetrics_parser.text_string_to_metric_families(body.decode())
+        for family in openmetrics_parser.text_string_to_metric_families(b"".join(body).decode())
         for sample in family.samples
     }
     assert strict == set(samples(scrape(eventful(), metrics)))

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from compactord.config.choices import Mode
 from compactord.errors import DataFileMissing
-from compactord.maintenance.kind import Round
+from compactord.maintenance.kind import MaintenanceRecord, Round
 from compactord.maintenance.tag_expiry import ExpireTags
 from compactord.model import TableName, WorkKind
 from compactord.paimon.data_file import BucketId
@@ -295,7 +295,8 @@ def test_rounds_of_maintenance_are_shown_by_kind_with_what_they_came_to() -> Non
     stage.cycle_ended(only(stage.decide()))
     assert gallery.table().maintenance == {}
     scheduled = stage.scheduler.tables[NAME]
-    began_ms = scheduled.rounds["tags"].began_ms = stage.now
+    began_ms = stage.now
+    scheduled.rounds["tags"] = MaintenanceRecord(began_ms=began_ms)
     stage.now += 5
     for _ in range(2):
         round_ended(scheduled, ExpireTags(interval_ms=0), Round(counts={"tags": 2}), stage.now)
