@@ -5,12 +5,8 @@ from __future__ import annotations
 from compactord.cli.choice import Target
 from compactord.cli.each_table import Result
 from compactord.cli.maintenance import MaintenanceRun, Work, off_by_rule, open_supported
-from compactord.maintenance.done_partitions import (
-    DuePartition,
-    MarkDone,
-    due_partitions,
-    mark_partitions,
-)
+from compactord.maintenance.done_marks import DuePartition
+from compactord.maintenance.done_partitions import MarkDone, due_partitions, mark_partitions
 from compactord.maintenance.marks import Marks
 from compactord.paimon.paths import MAIN_BRANCH
 from compactord.state.table_state import TableState
@@ -43,8 +39,9 @@ def _why_not(run: MaintenanceRun, target: Target, table: OpenTable) -> str | Non
     options, why_not = table.options.maintenance, off_by_rule(run, target, MarkDone.rule)
     if why_not is not None:
         return why_not
-    if options.mark_done_refusal is not None:
-        return options.mark_done_refusal
+    why_not = options.why_none_marked(table.entries, table.events)
+    if why_not is not None:
+        return why_not
     if options.mark_done is None:
         return "partition.idle-time-to-done is not set for partitions of the table"
     if table.ref.branch != MAIN_BRANCH:

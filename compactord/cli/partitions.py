@@ -37,7 +37,7 @@ def partition_expiry(run: MaintenanceRun) -> Work:
 
 def _why_not(table: OpenTable) -> str | None:
     options = table.options.maintenance
-    why_not = options.why_none_expires(registers_partitions=table.registers_partitions)
+    why_not = options.why_none_expires(table.entries)
     if why_not is None and options.expire_partitions is None:
         return f"{EXPIRATION_TIME} is not set for partitions of the table"
     return why_not

@@ -29,8 +29,11 @@ _READ_BYTES = 1 << 16
 
 EXCLUSIVE, TABLE_LEVEL = 3, 2
 ACQUIRED, WAITING = 1, 2
+# What marks a partition as done (`PartitionEventType.LOAD_DONE`).
+LOAD_DONE = 1
 
 _TEXT, _NUMBER, _ENUM = (TType.STRING, "UTF8"), (TType.I64, None), (TType.I32, None)
+_FLAG = (TType.BOOL, None)
 _TEXTS = (TType.LIST, (TType.STRING, "UTF8", False))
 _TEXTS_BY_TEXT = (TType.MAP, (TType.STRING, "UTF8", TType.STRING, "UTF8", False))
 
@@ -81,6 +84,38 @@ class StorageDescriptor(Struct):
     thrift_spec = _spec((2, "location", _TEXT), (3, "input", _TEXT), (4, "output", _TEXT))
 
 
+class Column(Struct):
+    thrift_spec = _spec((1, "name", _TEXT), (2, "type", _TEXT), (3, "comment", _TEXT))
+
+
+class Order(Struct):
+    thrift_spec = _spec((1, "column", _TEXT), (2, "order", _ENUM))
+
+
+class Serde(Struct):
+    thrift_spec = _spec(
+        (1, "name", _TEXT), (2, "library", _TEXT), (3, "parameters", _TEXTS_BY_TEXT)
+    )
+
+
+class WholeDescriptor(StorageDescriptor):
+    """What a partition's is a copy of. Without skewed values, which Paimon's tables have not."""
+
+    thrift_spec = _spec(
+        (1, "columns", _list_of(Column)),
+        (2, "location", _TEXT),
+        (3, "input", _TEXT),
+        (4, "output", _TEXT),
+        (5, "compressed", _FLAG),
+        (6, "buckets", _ENUM),
+        (7, "serde", _of(Serde)),
+        (8, "bucket_columns", _TEXTS),
+        (9, "sort_columns", _list_of(Order)),
+        (10, "parameters", _TEXTS_BY_TEXT),
+        (12, "in_folders", _FLAG),
+    )
+
+
 class HiveTable(Struct):
     name: str
     database: str
@@ -94,6 +129,50 @@ class HiveTable(Struct):
         (7, "sd", _of(StorageDescriptor)),
         (9, "parameters", _TEXTS_BY_TEXT),
     )
+
+
+class WholeTable(HiveTable):
+    sd: WholeDescriptor | None
+    thrift_spec = _spec(
+        (1, "name", _TEXT),
+        (2, "database", _TEXT),
+        (4, "created_s", _ENUM),
+        (7, "sd", _of(WholeDescriptor)),
+        (9, "parameters", _TEXTS_BY_TEXT),
+    )
+
+
+class HivePartition(Struct):
+    """An entry; the metastore says by its own clock when it was made."""
+
+    values: Sequence[str]
+    created_s: int
+    sd: WholeDescriptor | None
+    thrift_spec = _spec(
+        (1, "values", _TEXTS),
+        (2, "database", _TEXT),
+        (3, "table", _TEXT),
+        (4, "created_s", _ENUM),
+        (5, "used_s", _ENUM),
+        (6, "sd", _of(WholeDescriptor)),
+        (7, "parameters", _TEXTS_BY_TEXT),
+    )
+
+
+class NewPartitions(Struct):
+    """A request that entries be added. `wants_answer`: the answer is to have them."""
+
+    thrift_spec = _spec(
+        (1, "database", _TEXT),
+        (2, "table", _TEXT),
+        (3, "partitions", _list_of(HivePartition)),
+        (4, "skips_known", _FLAG),
+        (5, "wants_answer", _FLAG),
+    )
+
+
+class AddedPartitions(Struct):
+    """Nothing that is looked at."""
 
 
 class LockComponent(Struct):
@@ -149,13 +228,28 @@ def _call(
 NO_OBJECT, NO_DATABASE = "NoSuchObjectException", "UnknownDBException"
 NO_LOCK = "NoSuchLockException"
 _META, _NO_TXN, _ABORTED = "MetaException", "NoSuchTxnException", "TxnAbortedException"
+_PARTITION = (_TEXT, _TEXT, _TEXTS)
+_EVENT = (_TEXT, _TEXT, _TEXTS_BY_TEXT, _ENUM)
+_OF_EVENTS = (
+    *(_META, NO_OBJECT, NO_DATABASE, "UnknownTableException"),
+    *("UnknownPartitionException", "InvalidPartitionException"),
+)
 CALLS: Mapping[str, _Call] = {
     "get_all_databases": _call((), _TEXTS, _META),
     "get_all_tables": _call((_TEXT,), _TEXTS, _META),
-    "get_table": _call((_TEXT, _TEXT), _of(HiveTable), _META, NO_OBJECT),
+    "get_table": _call((_TEXT, _TEXT), _of(WholeTable), _META, NO_OBJECT),
     "get_table_objects_by_name": _call(
         (_TEXT, _TEXTS), _list_of(HiveTable), _META, "InvalidOperationException", NO_DATABASE
     ),
+    "add_partitions_req": _call(
+        (_of(NewPartitions),),
+        _of(AddedPartitions),
+        *("InvalidObjectException", "AlreadyExistsException", _META),
+    ),
+    "drop_partition": _call((*_PARTITION, _FLAG), _FLAG, NO_OBJECT, _META),
+    "get_partition": _call(_PARTITION, _of(HivePartition), _META, NO_OBJECT),
+    "markPartitionForEvent": _call(_EVENT, None, *_OF_EVENTS),
+    "isPartitionMarkedForEvent": _call(_EVENT, _FLAG, *_OF_EVENTS),
     "lock": _call((_of(LockRequest),), _of(LockResponse), _NO_TXN, _ABORTED),
     "check_lock": _call((_of(LockId),), _of(LockResponse), _NO_TXN, _ABORTED, NO_LOCK),
     "heartbeat": _call((_of(LockId),), None, NO_LOCK, _NO_TXN, _ABORTED),
