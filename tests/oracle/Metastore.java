@@ -120,7 +120,7 @@ public class Metastore {
         return found;
     }
 
-    /** The entries of a table's partitions: value, parameters, and all else that is no time. */
+    /** The entries of a table's partitions by value, without times and the metastore's counts. */
     public String entries(String json) throws Exception {
         JsonNode args = Rows.MAPPER.readTree(json);
         Catalog catalog = open(args);
@@ -131,7 +131,9 @@ public class Metastore {
         for (int i = 0; i < entries.size(); i++) {
             Partition entry = (Partition) entries.get(i);
             Map parameters = new TreeMap(entry.getParameters());
-            parameters.remove("transient_lastDdlTime");
+            parameters.keySet()
+                    .removeAll(
+                            Arrays.asList("transient_lastDdlTime", "numFiles", "totalSize"));
             found.put(
                     entry.getValues().get(0),
                     Arrays.asList(parameters.toString(), entry.getSd().toString()));
