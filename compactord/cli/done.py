@@ -23,8 +23,10 @@ def marking(run: MaintenanceRun) -> Work:
         done = [] if why_not is not None else _rounds(run, table, state)
         name = run.choice.shown_name(target)
         verb = "would be marked" if run.is_dry else "marked"
+        options = table.options.maintenance.mark_done
+        actions = ", ".join(sorted(options.actions)) if options is not None else ""
         if done:
-            lines = [f"{name}: {verb} done: {count_text(len(done), 'partition')}"]
+            lines = [f"{name}: {verb} done: {count_text(len(done), 'partition')} ({actions})"]
             lines += [f"  {each.folder}" for each in done]
         else:
             because = "" if why_not is None else f", because {why_not}"

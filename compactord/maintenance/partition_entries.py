@@ -21,6 +21,11 @@ from compactord.state.table_state import load_newest
 _log = structlog.get_logger()
 
 
+def has_entries(table: TableValues) -> bool:
+    """Whether the table's catalog has entries for its partitions."""
+    return table.entries is not None and table.options.maintenance.in_catalog
+
+
 class ExpiringEntries:
     """Those of the partitions that are to go with one snapshot."""
 
@@ -34,7 +39,7 @@ class ExpiringEntries:
         Raises what reading the branches raises, before any is dropped, and what the catalog does.
         """
         new = [each for each in partitions if each not in self._dropped]
-        if table.entries is None or not table.options.maintenance.in_catalog or not new:
+        if table.entries is None or not has_entries(table) or not new:
             return
         elsewhere = frozenset[bytes]().union(*_of_other_branches(table))
         specs = {each: table.partition_spec(each) for each in new if each not in elsewhere}

@@ -15,16 +15,11 @@ from compactord.catalog.access import TableAccess
 from compactord.catalog.base import Catalog, CatalogPlace, TableList
 from compactord.catalog.check import Check, lock_check
 from compactord.catalog.hive.client import HiveClient
+from compactord.catalog.hive.connection import MetastoreFault
 from compactord.catalog.hive.lock import HiveLock
 from compactord.catalog.hive.options import HiveOptions, hive_options
 from compactord.catalog.hive.partitions import LOCATION, HivePartitions
-from compactord.catalog.hive.wire import (
-    NO_DATABASE,
-    NO_OBJECT,
-    HiveTable,
-    MetastoreFault,
-    WholeTable,
-)
+from compactord.catalog.hive.wire import NO_DATABASE, NO_OBJECT, HiveTable, WholeTable
 from compactord.catalog.names import nearest_names, parse_name, table_at
 from compactord.catalog.publishing import Publishing
 from compactord.clock import SystemClock

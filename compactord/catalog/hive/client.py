@@ -9,20 +9,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from compactord.catalog.hive.connection import Connection, MetastoreFault, Nonsense
 from compactord.catalog.hive.login import LoginRefused, Security
 from compactord.catalog.hive.options import Address
 from compactord.catalog.hive.wire import (
     LOAD_DONE,
     NO_OBJECT,
-    Connection,
     HivePartition,
     HiveTable,
     LockId,
     LockRequest,
     LockResponse,
-    MetastoreFault,
     NewPartitions,
-    Nonsense,
     WholeTable,
 )
 from compactord.clock import Clock

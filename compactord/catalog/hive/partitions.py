@@ -9,7 +9,8 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 
 from compactord.catalog.hive.client import HiveClient
-from compactord.catalog.hive.wire import HivePartition, MetastoreFault, WholeDescriptor, WholeTable
+from compactord.catalog.hive.connection import MetastoreFault
+from compactord.catalog.hive.wire import HivePartition, WholeDescriptor, WholeTable
 from compactord.paimon import paths
 from compactord.paimon.catalog_partitions import PartitionEntries, PartitionEvents, PartitionSpec
 

@@ -408,15 +408,22 @@ def test_partitions_are_marked_as_the_table_and_the_rules_say(
     assert "d.t: no partition marked done, because rules.0.set.mark_done" in text
     place = ("maintain", "--warehouse", f"{tmp_path}/wh", *only)
     assert said(capsys, *place, "--dry-run").startswith(
-        "d.t: would be marked done: 2 partitions\n  v=2022\n  v=2023\n"
+        "d.t: would be marked done: 2 partitions (success-file)\n  v=2022\n  v=2023\n"
     )
     assert not mark.exists()
     (found,) = answered(capsys, *place)["tables"]
     assert found["kinds"]["done"] == {"partitions": ["v=2022", "v=2023"], "why_not": None}
     assert json.loads(mark.read_text()).keys() == {"creationTime", "modificationTime"}
     assert "d.t: no partition marked done\n" in said(capsys, *place)
-    builders.set_options(LOCAL, ref, {"partition.mark-done-action": "custom"})
-    assert "only success-file is served\n" in said(capsys, *place)
+    for action, why in (
+        ("custom", "only success-file, done-partition and mark-event are served\n"),
+        ("mark-event", "=mark-event without metastore.partitioned-table=true\n"),
+    ):
+        builders.set_options(LOCAL, ref, {"partition.mark-done-action": action})
+        assert why in said(capsys, *place)
+    builders.set_options(LOCAL, ref, {"metastore.partitioned-table": "true"})
+    text = said(capsys, *place)
+    assert "because option partition.mark-done-action=mark-event: the table's catalog" in text
 
 
 def test_a_kind_that_fails_does_not_keep_the_others_from_their_turn(
