@@ -60,5 +60,7 @@ def _rounds(run: MaintenanceRun, table: OpenTable, state: TableState) -> list[Du
         now_ms = run.clock.now_ms()
         done = take(table, state, marks, now_ms=now_ms, zone=run.clock.time_zone)
         found += done.due
+        # A dry run marks nothing, and has to go on behind these nevertheless.
+        marks.marked_ms |= dict.fromkeys((each.partition for each in done.due), now_ms)
         more = done.more
     return found

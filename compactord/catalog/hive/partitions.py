@@ -61,10 +61,10 @@ class HivePartitions(PartitionEntries, PartitionEvents):
                 self._client.drop_partition(*self._name, [*spec.values()])
 
     def added_ms(self, spec: PartitionSpec) -> int | None:
-        """See `PartitionEntries`; a whole second."""
+        """See `PartitionEntries`; a whole second, or long ago if the metastore does not say it."""
         with self._faults():
             found = self._client.partition(*self._name, [*spec.values()])
-        return None if found is None else found.created_s * 1000
+        return None if found is None else (found.created_s or 0) * 1000
 
     def mark_done(self, spec: PartitionSpec) -> None:
         """See `PartitionEvents`."""

@@ -131,7 +131,7 @@ class HivePartition(Struct):
     """An entry; the metastore says by its own clock when it was made."""
 
     values: Sequence[str]
-    created_s: int
+    created_s: int | None
     sd: WholeDescriptor | None
     thrift_spec = _spec(
         (1, "values", _TEXTS),

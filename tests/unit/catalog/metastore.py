@@ -6,6 +6,7 @@ import contextlib
 import socket
 import socketserver
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -85,6 +86,7 @@ class Metastore:
 
     def _add_partitions_req(self, request: Any) -> wire.AddedPartitions:
         for each in request.partitions:
+            each.created_s = int(time.time())
             self.entries.setdefault((request.database, request.table, *each.values), each)
         return wire.AddedPartitions()
 
