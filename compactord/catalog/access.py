@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from compactord.commit.publish import SnapshotPublisher, StorePublisher
 from compactord.errors import ObjectNotFound
 from compactord.paimon import paths
+from compactord.paimon.catalog_partitions import PartitionEntries, PartitionEvents
 from compactord.paimon.schema import TableSchema, has_later_schema, latest_schema, read_schema
 from compactord.paimon.table import TableRef
 from compactord.state.table_state import Refreshed, TableState, load_newest, refresh_state
@@ -22,14 +23,15 @@ class TableAccess:
     know tables by path (catalog/AbstractCatalog.java, `tableSchemaInFileSystem`). A catalog that
     keeps them itself has a class with its own methods.
 
-    `registers_partitions`: the catalog also has entries for the partitions of tables whose options
-    ask for it.
+    `entries` and `events` are what the catalog keeps of partitions of tables whose options ask for
+    it; None: nothing.
     """
 
     ref: TableRef
     storage: Storage
     publisher: SnapshotPublisher
-    registers_partitions: bool = False
+    entries: PartitionEntries | None = None
+    events: PartitionEvents | None = None
 
     def newest_schema(self, known: TableSchema | None = None) -> TableSchema:
         """The newest schema; `known` was the newest before, None: the table was just opened.

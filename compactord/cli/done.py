@@ -5,12 +5,8 @@ from __future__ import annotations
 from compactord.cli.choice import Target
 from compactord.cli.each_table import Result
 from compactord.cli.maintenance import MaintenanceRun, Work, off_by_rule, open_supported
-from compactord.maintenance.done_partitions import (
-    DuePartition,
-    MarkDone,
-    due_partitions,
-    mark_partitions,
-)
+from compactord.maintenance.done_marks import DuePartition
+from compactord.maintenance.done_partitions import MarkDone, due_partitions, mark_partitions
 from compactord.maintenance.marks import Marks
 from compactord.paimon.paths import MAIN_BRANCH
 from compactord.state.table_state import TableState
@@ -27,8 +23,10 @@ def marking(run: MaintenanceRun) -> Work:
         done = [] if why_not is not None else _rounds(run, table, state)
         name = run.choice.shown_name(target)
         verb = "would be marked" if run.is_dry else "marked"
+        options = table.options.maintenance.mark_done
+        actions = ", ".join(sorted(options.actions)) if options is not None else ""
         if done:
-            lines = [f"{name}: {verb} done: {count_text(len(done), 'partition')}"]
+            lines = [f"{name}: {verb} done: {count_text(len(done), 'partition')} ({actions})"]
             lines += [f"  {each.folder}" for each in done]
         else:
             because = "" if why_not is None else f", because {why_not}"
@@ -43,8 +41,9 @@ def _why_not(run: MaintenanceRun, target: Target, table: OpenTable) -> str | Non
     options, why_not = table.options.maintenance, off_by_rule(run, target, MarkDone.rule)
     if why_not is not None:
         return why_not
-    if options.mark_done_refusal is not None:
-        return options.mark_done_refusal
+    why_not = options.why_none_marked(table.entries, table.events)
+    if why_not is not None:
+        return why_not
     if options.mark_done is None:
         return "partition.idle-time-to-done is not set for partitions of the table"
     if table.ref.branch != MAIN_BRANCH:
@@ -61,5 +60,7 @@ def _rounds(run: MaintenanceRun, table: OpenTable, state: TableState) -> list[Du
         now_ms = run.clock.now_ms()
         done = take(table, state, marks, now_ms=now_ms, zone=run.clock.time_zone)
         found += done.due
+        # A dry run marks nothing, and has to go on behind these nevertheless.
+        marks.marked_ms |= dict.fromkeys((each.partition for each in done.due), now_ms)
         more = done.more
     return found

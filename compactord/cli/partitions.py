@@ -8,6 +8,7 @@ from functools import partial
 from compactord.cli.choice import Target
 from compactord.cli.each_table import Result
 from compactord.cli.maintenance import MaintenanceRun, Work, looked_back, off_by_rule
+from compactord.maintenance.partition_entries import has_entries
 from compactord.maintenance.partition_expiry import (
     ExpiredPartitions,
     ExpirePartitions,
@@ -29,15 +30,16 @@ def partition_expiry(run: MaintenanceRun) -> Work:
             followed = looked_back(target, run.clock, run.stop)
             why_not = _why_not(followed.table)
             if why_not is None:
-                return _result(run, target, _round(run, followed))
-        return _result(run, target, ExpiredPartitions(why_not=why_not))
+                done = _round(run, followed)
+                return _result(run, target, done, in_catalog=has_entries(followed.table))
+        return _result(run, target, ExpiredPartitions(why_not=why_not), in_catalog=False)
 
     return work
 
 
 def _why_not(table: OpenTable) -> str | None:
     options = table.options.maintenance
-    why_not = options.why_none_expires(registers_partitions=table.registers_partitions)
+    why_not = options.why_none_expires(table.entries)
     if why_not is None and options.expire_partitions is None:
         return f"{EXPIRATION_TIME} is not set for partitions of the table"
     return why_not
@@ -69,7 +71,9 @@ def _round(run: MaintenanceRun, followed: FollowedTable) -> ExpiredPartitions:
     )
 
 
-def _result(run: MaintenanceRun, target: Target, done: ExpiredPartitions) -> Result:
+def _result(
+    run: MaintenanceRun, target: Target, done: ExpiredPartitions, *, in_catalog: bool
+) -> Result:
     name = run.choice.shown_name(target)
     verb = "would expire" if run.is_dry else "expired"
     if done.partitions:
@@ -77,6 +81,7 @@ def _result(run: MaintenanceRun, target: Target, done: ExpiredPartitions) -> Res
         partitions = count_text(len(done.partitions), "partition")
         lines = [f"{name}: {verb} {partitions}: {', '.join(counts)}"]
         lines += [f"  {folder}" for folder in done.partitions]
+        lines += ["  with their entries in the catalog"] if in_catalog else []
     else:
         lines = [f"{name}: no partition {verb}"]
     if done.why_not is not None:

@@ -23,6 +23,7 @@ from compactord.maintenance.marks import Marks
 from compactord.maintenance.sightings import Sightings
 from compactord.maintenance.tag_creation import TagProgress
 from compactord.model import WorkKind
+from compactord.paimon.catalog_partitions import PartitionEntries, PartitionEvents, PartitionSpec
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.options.table_options import TableOptions
 from compactord.paimon.schema import TableSchema
@@ -66,13 +67,20 @@ class TableValues(Protocol):
     def options(self) -> TableOptions: ...
 
     @property
-    def registers_partitions(self) -> bool:
-        """As `TableAccess` has it."""
+    def entries(self) -> PartitionEntries | None:
+        """What its catalog keeps of partitions where options ask for it, as the events."""
         ...
+
+    @property
+    def events(self) -> PartitionEvents | None: ...
 
     def bucket_folder(self, bucket: BucketId) -> str: ...
 
-    def partition_path(self, partition: bytes) -> str: ...
+    def partition_path(self, partition: bytes) -> str:
+        """Raises `FormatError` for one that cannot be read, as `partition_spec`."""
+        ...
+
+    def partition_spec(self, partition: bytes) -> PartitionSpec: ...
 
     def partition_text(self, partition: bytes) -> str:
         """For people, also of one that cannot be read."""

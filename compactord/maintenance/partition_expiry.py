@@ -32,6 +32,7 @@ from compactord.maintenance.kind import (
     in_windows,
 )
 from compactord.maintenance.newest_files import newest_files
+from compactord.maintenance.partition_entries import ExpiringEntries
 from compactord.paimon.binary_row import decode_row
 from compactord.paimon.java_text import to_string
 from compactord.paimon.options.maintenance import PartitionExpiryOptions
@@ -83,7 +84,7 @@ def due_partitions(
     """
     options = table.options.maintenance
     expiry = options.expire_partitions
-    why_not = options.why_none_expires(registers_partitions=table.registers_partitions)
+    why_not = options.why_none_expires(table.entries)
     if expiry is None or why_not is not None:
         return DuePartitions(())
     found = {bucket.partition for bucket in state.files.bucket_ids() if bucket.bucket >= 0}
@@ -119,14 +120,13 @@ def expire_partitions(
 
     `drop` removes those of the newest state that still expire at `now_ms`: one that has got rows
     meanwhile does not by `update-time`. By its values it does, and these rows go, as in Java.
-    Once nothing `goes_on`, no more are removed.
+    Once nothing `goes_on`, no more are removed. Entries in the catalog go first.
 
-    Raises what `drop` raises; the next round continues. What has gone is logged in any case.
+    Raises what `drop` and the catalog raise; the next round continues. What has gone is logged in
+    any case.
     """
     expiry = table.options.maintenance.expire_partitions
-    why_not = table.options.maintenance.why_none_expires(
-        registers_partitions=table.registers_partitions
-    )
+    why_not = table.options.maintenance.why_none_expires(table.entries)
     done = ExpiredPartitions(why_not=why_not)
     if expiry is None or why_not is not None:
         return done
@@ -137,17 +137,26 @@ def expire_partitions(
     done = replace(done, left=max(0, len(found.due) - expiry.most))
     due = iter(found.due[: expiry.most])
     while (batch := frozenset(islice(due, expiry.at_once))) and goes_on():
+        entries = ExpiringEntries()
 
         def still_due(
-            newest: TableValues, state: TableState, among: Collection[bytes] = batch
+            newest: TableValues,
+            state: TableState,
+            among: Collection[bytes] = batch,
+            entries: ExpiringEntries = entries,
         ) -> Collection[bytes]:
-            return due_partitions(newest, state, now_ms=now_ms, zone=zone, among=among).due
+            found = due_partitions(newest, state, now_ms=now_ms, zone=zone, among=among).due
+            entries.drop(newest, found)
+            return found
 
         outcome = drop(still_due)
+        gone = frozenset[bytes]()
+        if isinstance(outcome, Committed):
+            gone = frozenset(change.bucket.partition for change in outcome.published)
+            done = _with(done, table, outcome)
+        entries.restore(gone)
         if isinstance(outcome, Replaced):
             return replace(done, why_not=outcome.why)
-        if isinstance(outcome, Committed):
-            done = _with(done, table, outcome)
     return done
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from compactord.errors import FormatError
 from compactord.paimon.binary_row import Value, decode_row
@@ -194,6 +194,11 @@ def partition_path(
     spec = partition_spec(
         partition, fields, default_name=default_name, legacy_name=legacy_name, source=source
     )
+    return spec_path(spec)
+
+
+def spec_path(spec: Mapping[str, str]) -> str:
+    """The folders of a partition by its spec (`partition_spec`)."""
     return "/".join(f"{_escaped(name)}={_escaped(text)}" for name, text in spec.items())
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from compactord.paimon.casts import why_not_castable
 from compactord.paimon.merge_checks import merge_reasons, rule_reasons
 from compactord.paimon.options.catalogue import belongs_to_a_format, canonical_key, find
-from compactord.paimon.options.maintenance import NONE_EXPIRES
+from compactord.paimon.options.maintenance import NONE_EXPIRES, NONE_MARKED
 from compactord.paimon.options.rules import value_reasons
 from compactord.paimon.options.table_options import ChangelogProducer, MergeEngine, TableOptions
 from compactord.paimon.options.tag_options import TAG_PARTITIONS
@@ -221,7 +221,7 @@ def unserved_maintenance(options: TableOptions) -> tuple[str, ...]:
     if options.maintenance.tag_creation_refusal is not None:
         found.append(f"{options.maintenance.tag_creation_refusal}; no tags are created")
     if options.maintenance.mark_done_refusal is not None:
-        found.append(f"{options.maintenance.mark_done_refusal}; partitions are not marked done")
+        found.append(f"{options.maintenance.mark_done_refusal}; {NONE_MARKED}")
     if options.maintenance.expiry_refusal is not None:
         found.append(f"{options.maintenance.expiry_refusal}; {NONE_EXPIRES}")
     return tuple(found)

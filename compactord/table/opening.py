@@ -15,9 +15,10 @@ from compactord.formats.registry import FORMATS, Formats
 from compactord.kernels.functions.registry import MERGE_FUNCTIONS, MergeFunctions
 from compactord.paimon import paths
 from compactord.paimon.binary_row import comparable_key, decode_row
+from compactord.paimon.catalog_partitions import PartitionEntries, PartitionEvents, PartitionSpec
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.deletion_vectors import INDEX_TYPE
-from compactord.paimon.options.maintenance import NONE_EXPIRES
+from compactord.paimon.options.maintenance import NONE_EXPIRES, NONE_MARKED
 from compactord.paimon.options.table_options import TableOptions, parse_options
 from compactord.paimon.schema import CURRENT_VERSION, SchemaHistory, TableSchema
 from compactord.paimon.support import reasons_in_files, reasons_to_refuse, warnings
@@ -57,8 +58,12 @@ class OpenTable:
         return self.access.ref
 
     @property
-    def registers_partitions(self) -> bool:
-        return self.access.registers_partitions
+    def entries(self) -> PartitionEntries | None:
+        return self.access.entries
+
+    @property
+    def events(self) -> PartitionEvents | None:
+        return self.access.events
 
     @property
     def commit_settings(self) -> CommitSettings:
@@ -108,7 +113,10 @@ class OpenTable:
         )
 
     def partition_path(self, partition: bytes) -> str:
-        return paths.partition_path(
+        return paths.spec_path(self.partition_spec(partition))
+
+    def partition_spec(self, partition: bytes) -> PartitionSpec:
+        return paths.partition_spec(
             partition,
             self.schema.partition_fields,
             source=self.manifests,
@@ -209,9 +217,12 @@ def describe_table(
 
 def _catalog_warnings(access: TableAccess, options: TableOptions) -> Iterator[str]:
     maintenance = options.maintenance
-    why = maintenance.why_none_expires(registers_partitions=access.registers_partitions)
+    why = maintenance.why_none_expires(access.entries)
     if why is not None and why != maintenance.expiry_refusal:
         yield f"{why}; {NONE_EXPIRES}"
+    why = maintenance.why_none_marked(access.entries, access.events)
+    if why is not None and why != maintenance.mark_done_refusal:
+        yield f"{why}; {NONE_MARKED}"
 
 
 def _of_branch(schema: TableSchema, ref: TableRef) -> TableSchema:

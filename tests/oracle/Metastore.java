@@ -1,20 +1,30 @@
 import java.net.InetSocketAddress;
+import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Collections;
+import java.util.List;
+import java.util.Map;
+import java.util.TreeMap;
 import org.apache.hadoop.hive.conf.HiveConf;
 import org.apache.hadoop.hive.metastore.HiveMetaStore;
 import org.apache.hadoop.hive.metastore.IHMSHandler;
+import org.apache.hadoop.hive.metastore.api.Partition;
 import org.apache.hadoop.hive.metastore.api.ThriftHiveMetastore;
 import org.apache.hadoop.hive.metastore.txn.TxnDbUtil;
 import org.apache.hadoop.hive.metastore.txn.TxnUtils;
 import org.apache.paimon.catalog.Catalog;
 import org.apache.paimon.catalog.CatalogContext;
 import org.apache.paimon.catalog.CatalogFactory;
+import org.apache.paimon.catalog.DelegateCatalog;
 import org.apache.paimon.catalog.Identifier;
 import org.apache.paimon.data.BinaryString;
 import org.apache.paimon.data.GenericRow;
+import org.apache.paimon.hive.HiveCatalog;
 import org.apache.paimon.options.Options;
+import org.apache.paimon.partition.actions.PartitionMarkDoneAction;
 import org.apache.paimon.schema.Schema;
 import org.apache.paimon.shade.jackson2.com.fasterxml.jackson.databind.JsonNode;
+import org.apache.paimon.table.FileStoreTable;
 import org.apache.paimon.table.Table;
 import org.apache.paimon.table.sink.BatchTableCommit;
 import org.apache.paimon.table.sink.BatchTableWrite;
@@ -108,6 +118,73 @@ public class Metastore {
         int found = catalog.listPartitions(Identifier.create("db", name)).size();
         catalog.close();
         return found;
+    }
+
+    /** The entries of a table's partitions by value, without times and the metastore's counts. */
+    public String entries(String json) throws Exception {
+        JsonNode args = Rows.MAPPER.readTree(json);
+        Catalog catalog = open(args);
+        String name = ((JsonNode) args.get("name")).asText();
+        HiveCatalog hive = (HiveCatalog) DelegateCatalog.rootCatalog(catalog);
+        List entries = hive.listPartitionsFromHms(Identifier.create("db", name));
+        Map found = new TreeMap();
+        for (int i = 0; i < entries.size(); i++) {
+            Partition entry = (Partition) entries.get(i);
+            Map parameters = new TreeMap(entry.getParameters());
+            parameters.keySet()
+                    .removeAll(
+                            Arrays.asList("transient_lastDdlTime", "numFiles", "totalSize"));
+            found.put(
+                    entry.getValues().get(0),
+                    Arrays.asList(parameters.toString(), entry.getSd().toString()));
+        }
+        catalog.close();
+        return Rows.MAPPER.writeValueAsString(found);
+    }
+
+    /** The partitions that Java's catalog says are done. */
+    public String done(String json) throws Exception {
+        JsonNode args = Rows.MAPPER.readTree(json);
+        Catalog catalog = open(args);
+        String name = ((JsonNode) args.get("name")).asText();
+        List partitions = catalog.listPartitions(Identifier.create("db", name));
+        List found = new ArrayList();
+        for (int i = 0; i < partitions.size(); i++) {
+            org.apache.paimon.partition.Partition each =
+                    (org.apache.paimon.partition.Partition) partitions.get(i);
+            if (each.done()) {
+                found.add(each.spec().get("p"));
+            }
+        }
+        catalog.close();
+        return Rows.MAPPER.writeValueAsString(found);
+    }
+
+    /** Marks a partition done in the ways of the table's options. */
+    public void markDone(String json) throws Exception {
+        JsonNode args = Rows.MAPPER.readTree(json);
+        Catalog catalog = open(args);
+        String name = ((JsonNode) args.get("name")).asText();
+        FileStoreTable table = (FileStoreTable) catalog.getTable(Identifier.create("db", name));
+        List actions =
+                PartitionMarkDoneAction.createActions(
+                        getClass().getClassLoader(), table, table.coreOptions());
+        for (int i = 0; i < actions.size(); i++) {
+            ((PartitionMarkDoneAction) actions.get(i))
+                    .markDone(((JsonNode) args.get("partition")).asText());
+        }
+        catalog.close();
+    }
+
+    /** The partitions that expire now, as a job has them expire. */
+    public String expire(String json) throws Exception {
+        JsonNode args = Rows.MAPPER.readTree(json);
+        Catalog catalog = open(args);
+        String name = ((JsonNode) args.get("name")).asText();
+        FileStoreTable table = (FileStoreTable) catalog.getTable(Identifier.create("db", name));
+        List found = table.store().newPartitionExpire("java", table).expire(7L);
+        catalog.close();
+        return Rows.MAPPER.writeValueAsString(found);
     }
 
     public void drop(String json) throws Exception {

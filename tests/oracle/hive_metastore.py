@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyspark
 
@@ -60,6 +62,12 @@ class Metastore:
             "Metastore", method, {"catalog": java, "name": name, **arguments}
         )
         return found
+
+    def ask(self, method: str, name: str, *, java: dict[str, str], **arguments: object) -> Any:
+        """As `tell`, of what Java says in JSON."""
+        return json.loads(
+            self.java.call("Metastore", method, {"catalog": java, "name": name, **arguments})
+        )
 
 
 @contextlib.contextmanager

@@ -7,16 +7,24 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timezone
 from pathlib import Path
 
 import pytest
 
+from compactord import ids
 from compactord.catalog.access import TableAccess
 from compactord.catalog.base import Catalog
 from compactord.catalog.hive.lock import HeldHiveLock, HiveLock
+from compactord.clock import SystemClock
 from compactord.commit.locked import LockedPublisher
 from compactord.errors import CatalogUnavailable, TableNotFound
+from compactord.maintenance.done_partitions import mark_partitions
+from compactord.maintenance.marks import Marks
+from compactord.maintenance.partition_expiry import expire_partitions
 from compactord.paimon.table import TableRef
+from compactord.table.followed import FollowedTable
+from compactord.table.request import CompactRequest
 from tests import builders
 from tests.oracle.hive_metastore import FORGET_SECONDS, Metastore, hive_metastore
 from tests.oracle.judge import Judge
@@ -137,3 +145,89 @@ def test_a_lock_that_is_prolonged_outlives_the_metastores_patience(metastore: Me
     metastore.java.call("Metastore", "housekeeping", {})
     assert not forgotten.release()
     assert held.release()
+
+
+_PAST, _FUTURE = "2023-01-05", "2999-01-01"
+
+
+def _opened(metastore: Metastore, name: str, **options: str) -> FollowedTable:
+    catalog = metastore.catalog()
+    followed = FollowedTable(
+        catalog.open(catalog.find_table(f"db.{name}")),
+        CompactRequest(overrides=options),
+        clock=SystemClock(),
+        owner=ids.this_process(),
+    )
+    followed.refresh()
+    return followed
+
+
+def test_entries_of_partitions_that_expire_go_as_java_drops_them(
+    metastore: Metastore, judge: Judge
+) -> None:
+    java = metastore.java_options()
+    left = {}
+    options = {
+        "bucket": "-1",
+        "write-only": "true",
+        "metastore.partitioned-table": "true",
+        "partition.expiration-time": "1 d",
+        "partition.expiration-check-interval": "0 s",
+        "partition.mark-done-action": "done-partition",
+    }
+    for name in ("ours", "theirs"):
+        metastore.tell("createTable", name, java=java, options=options)
+        for p in (_PAST, _FUTURE):
+            metastore.tell("write", name, java=java, files=2, p=p)
+            metastore.tell("markDone", name, java=java, partition=f"p={p}")
+        before = metastore.ask("entries", name, java=java)
+        assert before.keys() == {_PAST, _FUTURE, f"{_PAST}.done", f"{_FUTURE}.done"}
+    assert metastore.ask("expire", "theirs", java=java) == [{"p": _PAST}]
+    followed = _opened(metastore, "ours")
+    done = expire_partitions(
+        followed.table,
+        followed.state,
+        lambda chosen: followed.drop_partitions(chosen, busy=()),
+        now_ms=int(time.time() * 1000),
+        zone=timezone.utc,
+    )
+    assert done.partitions == [f"p={_PAST}"]
+    for name in ("ours", "theirs"):
+        left[name] = [*metastore.ask("entries", name, java=java)]
+        rows = judge.read(metastore.catalog().find_table(f"db.{name}").location)
+        assert Counter(rows) == Counter([(n, n, _FUTURE) for n in range(2)])
+    assert left["ours"] == left["theirs"] == [_FUTURE, f"{_FUTURE}.done"]
+
+
+def test_marks_in_the_metastore_are_the_same_to_both(metastore: Metastore) -> None:
+    java, days = metastore.java_options(), ("2023-01-05", "2023-01-06")
+    options = {
+        "bucket": "-1",
+        "write-only": "true",
+        "metastore.partitioned-table": "true",
+        "partition.idle-time-to-done": "1 ms",
+        "partition.time-interval": "1 d",
+        "partition.mark-done-action": "done-partition,mark-event",
+    }
+    metastore.tell("createTable", "marks", java=java, options=options)
+    for day in days:
+        metastore.tell("write", "marks", java=java, files=1, p=day)
+    # A mark has a whole second, which is to be after the files'.
+    time.sleep(1)
+    metastore.tell("markDone", "marks", java=java, partition=f"p={days[0]}")
+
+    def mark() -> list[str]:
+        followed, now_ms = _opened(metastore, "marks"), int(time.time() * 1000) + 60_000
+        ways = mark_partitions(
+            followed.table, followed.state, Marks(), now_ms=now_ms, zone=timezone.utc
+        )
+        return [each.folder for each in ways.due]
+
+    assert mark() == [f"p={days[1]}"]
+    entries = metastore.ask("entries", "marks", java=java)
+    theirs, ours = (entries[f"{day}.done"] for day in days)
+    assert ours == [text.replace(days[0], days[1]) for text in theirs]
+    assert sorted(metastore.ask("done", "marks", java=java)) == [*days]
+    metastore.tell("write", "marks", java=java, files=1, p=days[0])
+    assert mark() == [f"p={days[0]}"]
+    assert metastore.ask("entries", "marks", java=java) == entries

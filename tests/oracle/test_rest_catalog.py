@@ -13,7 +13,7 @@ import pytest
 
 from compactord.catalog.access import TableAccess
 from compactord.catalog.rest.access import InternalTable
-from compactord.errors import AccessDenied
+from compactord.errors import AccessDenied, CatalogUnavailable
 from compactord.paimon.snapshot import CommitKind
 from tests import builders
 from tests.oracle.judge import Judge
@@ -98,6 +98,21 @@ def test_java_sees_our_commits_in_its_numbers_and_writes_on(
     assert Counter(judge.read(access.ref.location)) == Counter((*_ROWS, *_ROWS[:8]))
     _compact(server, "db.t")
     _check_partitions(server, "t", access)
+
+
+def test_the_server_takes_marks_of_partitions_where_tables_ask_for_it(server: RestServer) -> None:
+    server.create_table("asks", **{"metastore.partitioned-table": "true"})
+    server.create_table("does_not")
+    catalog = server.catalog()
+    asks, does_not = (catalog.open(catalog.find_table(f"db.{t}")) for t in ("asks", "does_not"))
+    assert asks.events is not None
+    assert does_not.events is not None
+    server.write("asks", _ROWS[:2])
+    asks.events.mark_done({"p": "a b"})
+    # Java's server for tests forgets them.
+    assert asks.events.are_done([{"p": "a b"}, {"p": "never"}]) == [False, False]
+    with pytest.raises(CatalogUnavailable, match="the server answered 501"):
+        does_not.events.mark_done({"p": "a b"})
 
 
 def test_a_commit_that_took_effect_and_was_answered_with_an_error_counts_once(

@@ -1,6 +1,7 @@
 """The Hive catalog: a metastore lists the tables, each with a location of its own.
 
-Source: hive/HiveCatalog.java. Nothing is created in the metastore, and only locks are taken.
+Source: hive/HiveCatalog.java. Locks are taken in the metastore, and entries of partitions dropped
+and added where options of tables ask for it (`partitions`); nothing else is changed.
 """
 
 from __future__ import annotations
@@ -8,14 +9,17 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 from compactord.catalog.access import TableAccess
 from compactord.catalog.base import Catalog, CatalogPlace, TableList
 from compactord.catalog.check import Check, lock_check
 from compactord.catalog.hive.client import HiveClient
+from compactord.catalog.hive.connection import MetastoreFault
 from compactord.catalog.hive.lock import HiveLock
 from compactord.catalog.hive.options import HiveOptions, hive_options
-from compactord.catalog.hive.wire import NO_DATABASE, NO_OBJECT, HiveTable, MetastoreFault
+from compactord.catalog.hive.partitions import LOCATION, HivePartitions
+from compactord.catalog.hive.wire import NO_DATABASE, NO_OBJECT, HiveTable, WholeTable
 from compactord.catalog.names import nearest_names, parse_name, table_at
 from compactord.catalog.publishing import Publishing
 from compactord.clock import SystemClock
@@ -33,7 +37,6 @@ from compactord.storage.breaker import Breaker, Breakers
 
 INPUT = "org.apache.paimon.hive.mapred.PaimonInputFormat"
 OUTPUT = "org.apache.paimon.hive.mapred.PaimonOutputFormat"
-_LOCATION = "paimon_location"
 
 
 class HiveCatalog(Catalog):
@@ -112,7 +115,14 @@ class HiveCatalog(Catalog):
             is_guarded=place.is_guarded,
             settle_ms=place.settle_ms,
         )
-        return replace(publishing.access(ref), registers_partitions=True)
+        partitions = HivePartitions(
+            self._client,
+            (table.database, main),
+            partial(self._same, ref, main),
+            self._location,
+            in_properties=self._given.location_in_properties,
+        )
+        return replace(publishing.access(ref), entries=partitions, events=partitions)
 
     def guarded(self, breakers: Breakers) -> Sequence[Breaker]:
         """See `Catalog`; without a lock its tables that are known do without the metastore."""
@@ -140,7 +150,14 @@ class HiveCatalog(Catalog):
             "metastore; one that insists on a login hangs up without it"
         )
 
-    def _load(self, database: str, name: str) -> HiveTable:
+    def _same(self, table: TableRef, main: str) -> WholeTable:
+        """As `_load`, and raises `TableNotFound` if it was made again since it was opened."""
+        found = self._load(table.database, main)
+        if _identity(found) != table.identity:
+            raise TableNotFound(f"table {table.database}.{main} was dropped, and made again")
+        return found
+
+    def _load(self, database: str, name: str) -> WholeTable:
         """Raises `TableNotFound`, also for a table of another format."""
         try:
             found = self._client.table(database, name)
@@ -159,7 +176,7 @@ class HiveCatalog(Catalog):
 
     def _location(self, found: HiveTable) -> str:
         """As Java finds it (hive/TBPropertiesLocationHelper.java, StorageLocationHelper.java)."""
-        own = (found.parameters or {}).get(_LOCATION) if self._given.location_in_properties else ""
+        own = (found.parameters or {}).get(LOCATION) if self._given.location_in_properties else ""
         location = own or (found.sd.location if found.sd is not None else "")
         if not location:
             return table_at(self._place.warehouse.rstrip("/"), found.database, found.name).location

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from compactord.catalog.hive.connection import Connection, MetastoreFault, Nonsense
 from compactord.catalog.hive.login import LoginRefused, Security
 from compactord.catalog.hive.options import Address
 from compactord.catalog.hive.wire import (
-    Connection,
+    LOAD_DONE,
+    NO_OBJECT,
+    HivePartition,
     HiveTable,
     LockId,
     LockRequest,
     LockResponse,
-    MetastoreFault,
-    Nonsense,
+    NewPartitions,
+    WholeTable,
 )
 from compactord.clock import Clock
 from compactord.errors import CatalogDown, CatalogUnavailable
@@ -60,15 +64,55 @@ class HiveClient:
         found: Sequence[str] = self._call("get_all_tables", database)
         return found
 
-    def table(self, database: str, name: str) -> HiveTable:
+    def table(self, database: str, name: str) -> WholeTable:
         """Raises a `MetastoreFault` of kind `NO_OBJECT` where it is not there."""
-        found: HiveTable = self._call("get_table", database, name)
+        found: WholeTable = self._call("get_table", database, name)
         return found
 
     def tables(self, database: str, names: Sequence[str]) -> Sequence[HiveTable]:
         """Those that are there."""
         found: Sequence[HiveTable] = self._call("get_table_objects_by_name", database, list(names))
         return found
+
+    def add_partitions(
+        self, database: str, table: str, partitions: Sequence[HivePartition]
+    ) -> None:
+        """Entries that are there stay as they are."""
+        request = NewPartitions(
+            database=database,
+            table=table,
+            partitions=list(partitions),
+            skips_known=True,
+            wants_answer=False,
+        )
+        self._call("add_partitions_req", request)
+
+    def drop_partition(self, database: str, table: str, values: Sequence[str]) -> None:
+        """The entry alone; none is as good. Its files stay."""
+        with _passing_over_none():
+            self._call("drop_partition", database, table, list(values), False)
+
+    def partition(self, database: str, table: str, values: Sequence[str]) -> HivePartition | None:
+        with _passing_over_none():
+            found: HivePartition = self._call("get_partition", database, table, list(values))
+            return found
+        return None
+
+    def mark_partition(self, database: str, table: str, spec: Mapping[str, str]) -> None:
+        """Sent once: each call is an event. One that is not there is passed over, as in Java."""
+        with _passing_over_none():
+            self._call(
+                *("markPartitionForEvent", database, table, dict(spec), LOAD_DONE),
+                is_repeatable=False,
+            )
+
+    def is_marked(self, database: str, table: str, spec: Mapping[str, str]) -> bool:
+        with _passing_over_none():
+            found: bool = self._call(
+                "isPartitionMarkedForEvent", database, table, dict(spec), LOAD_DONE
+            )
+            return found
+        return False
 
     def lock(self, request: LockRequest) -> LockResponse:
         """Sent once: where the answer is lost, a lock may be left until it is forgotten."""
@@ -154,6 +198,16 @@ class HiveClient:
                 self._idle.append(connection)
                 return
         connection.close()
+
+
+@contextlib.contextmanager
+def _passing_over_none() -> Iterator[None]:
+    """Nothing happens where there is no such thing."""
+    try:
+        yield
+    except MetastoreFault as error:
+        if error.kind != NO_OBJECT:
+            raise
 
 
 def _close_all(connections: Sequence[Connection]) -> None:

@@ -14,6 +14,7 @@ import threading
 import structlog
 
 from compactord.catalog.hive.client import HiveClient
+from compactord.catalog.hive.connection import MetastoreFault
 from compactord.catalog.hive.options import HiveOptions
 from compactord.catalog.hive.wire import (
     ACQUIRED,
@@ -24,7 +25,6 @@ from compactord.catalog.hive.wire import (
     LockComponent,
     LockRequest,
     LockResponse,
-    MetastoreFault,
 )
 from compactord.clock import Clock, age_text
 from compactord.errors import CatalogUnavailable

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -18,6 +18,7 @@ from compactord.errors import (
     UnsupportedTable,
 )
 from compactord.paimon import paths
+from compactord.paimon.catalog_partitions import PartitionEvents, PartitionSpec
 from compactord.paimon.schema import (
     CURRENT_VERSION,
     TableSchema,
@@ -32,6 +33,8 @@ from compactord.storage.base import Storage
 
 _SNAPSHOT = "SNAPSHOT"
 _SHOWN_MAX = 100
+# Of a request (rest/RESTApi.java, `listPartitionsByNames`).
+_SPECS_MAX = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,8 +83,8 @@ def served_table(found: object, url: str) -> ServedTable:
     )
 
 
-class TableOnServer:
-    """One table, as the server has it now."""
+class TableOnServer(PartitionEvents):
+    """One table, as the server has it now; it is also told which of its partitions are done."""
 
     def __init__(self, client: RestClient, database: str, name: str) -> None:
         self.client = client
@@ -115,6 +118,23 @@ class TableOnServer:
     def commit(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
         """Raises as `RestClient.post`."""
         return self.client.post(*self._parts, "commit", body=dict(body))
+
+    def mark_done(self, spec: PartitionSpec) -> None:
+        """See `PartitionEvents`; raises as `RestClient.post`."""
+        self.client.post(*self._parts, "partitions", "mark", body={"specs": [dict(spec)]})
+
+    def are_done(self, specs: Sequence[PartitionSpec]) -> Sequence[bool]:
+        """See `PartitionEvents`; raises as `RestClient.post`, and `CatalogUnavailable`."""
+        parts = (*self._parts, "partitions", "list-by-names")
+        done: list[object] = []
+        for first in range(0, len(specs), _SPECS_MAX):
+            asked = [dict(spec) for spec in specs[first : first + _SPECS_MAX]]
+            found = self.client.post(*parts, body={"specs": asked}).get("partitions") or []
+            if not (isinstance(found, list) and all(isinstance(one, dict) for one in found)):
+                url = self._url("partitions", "list-by-names")
+                raise CatalogUnavailable(url, "answered with something that is no partitions")
+            done += [one.get("spec") for one in found if one.get("done") is True]
+        return [dict(spec) in done for spec in specs]
 
     def _url(self, *more: str) -> str:
         return "/".join((self.client.uri, *self._parts, *more))

@@ -125,7 +125,12 @@ class RestCatalog(Catalog):
         )
         publisher = RestPublisher(server, storage, spec, self._zone)
         return InternalTable(
-            ref=ref, storage=storage, publisher=publisher, server=server, opened=schema
+            ref=ref,
+            storage=storage,
+            publisher=publisher,
+            events=server,
+            server=server,
+            opened=schema,
         )
 
     def _located(self, table: TableRef, found: ServedTable) -> tuple[Storage, str]:

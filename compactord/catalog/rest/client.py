@@ -135,7 +135,8 @@ class RestClient:
         if status >= 500 and status != 501:
             raise TransientStorageError(url, f"POST failed ({_message(status, answer)})")
         try:
-            return _content(url, status, answer)
+            # Some requests are answered with nothing (rest/HttpClient.java).
+            return _content(url, status, answer or b"{}")
         except CatalogUnavailable as error:
             if status < 300:
                 raise TransientStorageError(url, error.message) from None

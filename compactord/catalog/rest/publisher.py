@@ -14,12 +14,13 @@ from compactord.commit.changes import BucketChange
 from compactord.commit.publish import Delta
 from compactord.errors import CompactordError, TransientStorageError
 from compactord.ids import Owner
+from compactord.paimon.catalog_partitions import PartitionSpec
 from compactord.paimon.snapshot import Snapshot, snapshot_json, snapshot_unless_gone
 from compactord.paimon.table import TableRef
 from compactord.storage.base import Creation, Storage
 
 # The text of each partition column's value, by the column's name.
-PartitionSpec = Callable[[bytes], Mapping[str, str]]
+SpecOf = Callable[[bytes], PartitionSpec]
 
 
 class RestPublisher:
@@ -32,9 +33,7 @@ class RestPublisher:
     excludes_writers = True
     settle_ms = 0
 
-    def __init__(
-        self, server: TableOnServer, storage: Storage, spec: PartitionSpec, zone: tzinfo
-    ) -> None:
+    def __init__(self, server: TableOnServer, storage: Storage, spec: SpecOf, zone: tzinfo) -> None:
         self._server = server
         self._storage = storage
         self._spec = spec
@@ -120,7 +119,7 @@ class _Sums:
 
 
 def statistics(
-    changes: Iterable[BucketChange], spec: PartitionSpec, zone: tzinfo
+    changes: Iterable[BucketChange], spec: SpecOf, zone: tzinfo
 ) -> Iterable[Mapping[str, Any]]:
     """What changes, for each partition (manifest/PartitionEntry.java); `zone` is the writers'."""
     sums: dict[bytes, _Sums] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from compactord.paimon.catalog_partitions import PartitionEntries, PartitionEvents
 from compactord.paimon.options import values as option_values
 from compactord.paimon.options.expiry import ExpireOptions
 from compactord.paimon.options.tag_options import (
@@ -16,12 +17,15 @@ from compactord.paimon.options.texts import OptionTexts
 from compactord.paimon.partition_time import formatter_trouble
 from compactord.paimon.schema import TableSchema
 
+# Ways to mark a partition done: by a file, by an entry in its catalog, by an event there.
+SUCCESS_FILE, DONE_PARTITION, MARK_EVENT = "success-file", "done-partition", "mark-event"
+_IN_CATALOG = frozenset({DONE_PARTITION, MARK_EVENT})
 _IDLE, _INTERVAL = "partition.idle-time-to-done", "partition.time-interval"
 _ACTION, _MODE = "partition.mark-done-action", "partition.mark-done-action.mode"
 _PATTERN, _FORMATTER = "partition.timestamp-pattern", "partition.timestamp-formatter"
 # Partitions have entries of their own in a catalog that knows them.
 CATALOG_PARTITIONS = "metastore.partitioned-table"
-NONE_EXPIRES = "partitions are not expired"
+NONE_EXPIRES, NONE_MARKED = "partitions are not expired", "partitions are not marked done"
 EXPIRATION_TIME = "partition.expiration-time"
 _STRATEGY, _MAX_NUM = "partition.expiration-strategy", "partition.expiration-max-num"
 _BATCH_SIZE = "partition.expiration-batch-size"
@@ -34,10 +38,12 @@ class MarkDoneOptions:
     """When a partition is done: `idle_ms` after its last file, and after its own time.
 
     Its time lasts `interval_ms`; `pattern` and `formatter` say when it begins (`partition_time`).
+    `actions` are the ways in which it is marked then.
     """
 
     idle_ms: int
     interval_ms: int
+    actions: frozenset[str] = frozenset({SUCCESS_FILE})
     pattern: str | None = None
     formatter: str | None = None
 
@@ -65,10 +71,10 @@ class MaintenanceOptions:
 
     `mark_done` and `expire_partitions` None: no partition is marked done, or expires; the refusals
     name the option that asks for it in a way that is not served. `in_catalog`: writers register
-    partitions in a catalog that can. `expires_tags`: tags expire whose files say when.
-    `tags_succeed`: each has a file beside it that says that it was made. `keeps_changelogs`: they
-    outlive their snapshots. Without `tag_creation` no tags are made by themselves; its refusal is
-    as that of marks.
+    partitions in a catalog that can, or with `tag_partitions` tags. `expires_tags`: tags expire
+    whose files say when. `tags_succeed`: each has a file beside it that says that it was made.
+    `keeps_changelogs`: they outlive their snapshots. Without `tag_creation` no tags are made by
+    themselves; its refusal is as that of marks.
     """
 
     consumer_time_ms: int | None = None
@@ -77,6 +83,7 @@ class MaintenanceOptions:
     expire_partitions: PartitionExpiryOptions | None = None
     expiry_refusal: str | None = None
     in_catalog: bool = False
+    tag_partitions: bool = False
     expires_tags: bool = False
     tags_succeed: bool = False
     keeps_changelogs: bool = False
@@ -100,14 +107,32 @@ class MaintenanceOptions:
         }
         return {name: interval_ms for name, interval_ms in found.items() if interval_ms is not None}
 
-    def why_none_expires(self, *, registers_partitions: bool) -> str | None:
+    def why_none_expires(self, entries: PartitionEntries | None) -> str | None:
         """Why partitions that are to expire do not; None: they do, or are not to.
 
-        `registers_partitions`: the catalog has entries for them where the option asks for it.
+        `entries` are those of the catalog.
         """
-        if self.expire_partitions is not None and self.in_catalog and registers_partitions:
-            return f"option {CATALOG_PARTITIONS}=true: the catalog would keep what has expired"
+        is_of_tags = self.in_catalog and entries is not None and self.tag_partitions
+        if self.expire_partitions is not None and is_of_tags:
+            return f"option {TAG_PARTITIONS}: the entries in the catalog stand for tags"
         return self.expiry_refusal
+
+    def why_none_marked(
+        self, entries: PartitionEntries | None, events: PartitionEvents | None
+    ) -> str | None:
+        """Why partitions that are to be marked done are not; None: they are, or are not to.
+
+        `entries` and `events` are what the catalog keeps of partitions.
+        """
+        asked = frozenset[str]() if self.mark_done is None else self.mark_done.actions
+        lacks = {DONE_PARTITION: entries is None, MARK_EVENT: events is None}
+        lacking = [name for name in sorted(asked & _IN_CATALOG) if lacks[name]]
+        if not lacking:
+            return self.mark_done_refusal
+        return (
+            f"option {_ACTION}={','.join(lacking)}: the table's catalog cannot; set "
+            f"{SUCCESS_FILE}, or open the table in a catalog that can"
+        )
 
 
 def maintenance_options(
@@ -139,6 +164,7 @@ def maintenance_options(
         expire_partitions=expiry,
         expiry_refusal=expiry_refusal,
         in_catalog=texts.read(CATALOG_PARTITIONS, option_values.boolean, False),
+        tag_partitions=bool(texts.merged.get(TAG_PARTITIONS)),
     )
 
 
@@ -151,6 +177,7 @@ def _mark_done(texts: OptionTexts) -> tuple[MarkDoneOptions | None, str | None]:
     options = MarkDoneOptions(
         idle_ms=option_values.duration_ms(_text(texts, _IDLE)),
         interval_ms=option_values.duration_ms(_text(texts, _INTERVAL)),
+        actions=_actions(texts),
         pattern=texts.merged.get(_PATTERN),
         formatter=texts.merged.get(_FORMATTER),
     )
@@ -199,16 +226,25 @@ def _mark_refusals(texts: OptionTexts) -> Iterator[str]:
             option_values.duration_ms(_text(texts, key))
         except ValueError as error:
             yield f"option {key}={_text(texts, key)!r}: expected {error}"
-    actions = texts.merged.get(_ACTION, "success-file")
-    names = {name.replace("_", "-").lower() for name in actions.split(",")}
-    if names != {"success-file"}:
-        yield f"option {_ACTION}={actions}: only success-file is served"
+    actions = _actions(texts)
+    foreign = sorted(actions - {SUCCESS_FILE, *_IN_CATALOG})
+    if foreign:
+        served = f"{SUCCESS_FILE}, {DONE_PARTITION} and {MARK_EVENT}"
+        yield f"option {_ACTION}={','.join(foreign)}: only {served} are served"
+    elif actions & _IN_CATALOG and texts.merged.get(CATALOG_PARTITIONS, "").lower() != "true":
+        named = ",".join(sorted(actions & _IN_CATALOG))
+        yield f"option {_ACTION}={named} without {CATALOG_PARTITIONS}=true"
     mode = texts.merged.get(_MODE, "process-time")
     if mode.strip().lower() != "process-time":
         yield f"option {_MODE}={mode}: only process-time is served"
     refusal = _formatter_refusal(texts)
     if refusal is not None:
         yield refusal
+
+
+def _actions(texts: OptionTexts) -> frozenset[str]:
+    names = texts.merged.get(_ACTION, SUCCESS_FILE).split(",")
+    return frozenset(name.replace("_", "-").lower() for name in names)
 
 
 def _formatter_refusal(texts: OptionTexts) -> str | None:

@@ -6,6 +6,7 @@ import contextlib
 import socket
 import socketserver
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -38,7 +39,8 @@ class Metastore:
     """Answers calls: a value, or (number, fault). `calls` are those that came, with arguments.
 
     `states` are what the next `lock` and `check_lock` answer, then ACQUIRED. Calls of names in
-    `broken` fail; one that `is_gone` hangs up.
+    `broken` fail, of those in `lost` the answer; one that `is_gone` hangs up. `entries` are those
+    of all tables' partitions, by their values, and `marks` the events, each as often as it came.
     """
 
     def __init__(self, *tables: wire.HiveTable) -> None:
@@ -47,6 +49,9 @@ class Metastore:
         self.states: list[int] = []
         self.held: set[int] = set()
         self.broken: set[str] = set()
+        self.lost: set[str] = set()
+        self.entries: dict[tuple[str, ...], wire.HivePartition] = {}
+        self.marks: list[dict[str, str]] = []
         self.is_gone = False
         self._numbers = iter(range(1, 1000))
 
@@ -60,7 +65,10 @@ class Metastore:
         if name in self.broken:
             return (1, wire.Fault(message="out of order"))
         handler: Callable[..., Any] = getattr(self, f"_{name}")
-        return handler(*arguments)
+        found = handler(*arguments)
+        if name in self.lost:
+            raise ConnectionError
+        return found
 
     def _get_all_databases(self) -> list[str]:
         return sorted({each.database for each in self.tables})
@@ -75,6 +83,28 @@ class Metastore:
     def _get_table(self, database: str, name: str) -> Any:
         found = self._get_table_objects_by_name(database, [name])
         return found[0] if found else (2, wire.Fault(message=f"{database}.{name}"))
+
+    def _add_partitions_req(self, request: Any) -> wire.AddedPartitions:
+        for each in request.partitions:
+            each.created_s = int(time.time())
+            self.entries.setdefault((request.database, request.table, *each.values), each)
+        return wire.AddedPartitions()
+
+    def _get_partition(self, database: str, name: str, values: list[str]) -> Any:
+        found = self.entries.get((database, name, *values))
+        return found if found is not None else (2, wire.Fault(message="no entry"))
+
+    def _drop_partition(self, database: str, name: str, values: list[str], files: bool) -> Any:
+        assert not files
+        found = self.entries.pop((database, name, *values), None)
+        return True if found is not None else (1, wire.Fault(message="no entry"))
+
+    def _markPartitionForEvent(self, *asked: Any) -> None:  # noqa: N802 - the call's name
+        assert asked[3] == wire.LOAD_DONE
+        self.marks.append(asked[2])
+
+    def _isPartitionMarkedForEvent(self, *asked: Any) -> bool:  # noqa: N802 - the call's name
+        return asked[2] in self.marks
 
     def _lock(self, request: Any) -> wire.LockResponse:
         number = next(self._numbers)

@@ -70,6 +70,8 @@ class FakeServer:
     asked: list[Asked] = field(default_factory=list)
     # What the commits said of partitions, added up as a server does.
     sums: dict[str, dict[str, int]] = field(default_factory=dict)
+    # The partitions that were marked done.
+    marked: list[dict[str, str]] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
     uri: str = ""
 
@@ -129,6 +131,12 @@ class FakeServer:
             if snapshot is None:
                 return missing("SNAPSHOT")
             return 200, {"snapshot": {"snapshot": json.loads(snapshot_json(snapshot))}}
+        if rest == ("partitions", "mark"):
+            self.marked += body["specs"]
+            return 200, None
+        if rest == ("partitions", "list-by-names"):
+            known = [{"spec": spec, "done": spec in self.marked} for spec in body["specs"]]
+            return 200, {"partitions": known[::-1]}
         assert rest == ("commit",)
         if body["tableId"] != table.id:
             return missing("TABLE")

@@ -6,6 +6,7 @@ import json
 import shutil
 import threading
 from dataclasses import replace
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from structlog.testing import capture_logs
 from compactord import ids
 from compactord.catalog.access import TableAccess
 from compactord.catalog.filesystem import FilesystemCatalog
+from compactord.catalog.hive import wire
 from compactord.cli.arguments import MAINTENANCE_KINDS
 from compactord.cli.choice import Target
 from compactord.cli.command import _parser
@@ -27,13 +29,18 @@ from compactord.clock import SystemClock
 from compactord.commit.publish import StorePublisher
 from compactord.ids import Owner
 from compactord.paimon import paths
-from compactord.paimon.snapshot import snapshot_ids
+from compactord.paimon.binary_row import encode_row
+from compactord.paimon.snapshot import CommitKind, snapshot_ids
 from compactord.paimon.table import TableRef
 from compactord_demo.writer import create_table
 from tests import builders
 from tests.e2e.tables import digest
 from tests.simulation.world import policy
+from tests.unit.catalog.metastore import Metastore, running
+from tests.unit.catalog.metastore import table as in_metastore
 from tests.unit.cli.warehouses import LOCAL, answered, append, configuration, keyed, said
+from tests.unit.maintenance.days import DT
+from tests.unit.paimon.table_builder import SoundStatistics, data_file, entry
 
 KEEP_ONE = {"snapshot_num__retained_min": "1", "snapshot_time__retained": "1 ms"}
 _ELSEWHERE = Owner(host=0x555555, start_ticks=1, pid=1)
@@ -343,10 +350,13 @@ def _years(tmp_path: Path, **options: str) -> TableRef:
     keys = {"primary_keys": ["k", "v"], "partition_keys": ["v"]}
     fields = [builders.FIELDS[0], replace(builders.FIELDS[1], type=builders.FIELDS[0].type)]
     create_table(LOCAL, ref, fields, options=asks, **keys)
-    rows = builders.rows_of([(1, 2023), (1, 2998), (2, 2023), (1, 2022)])
-    nullable = [pa.field(name, pa.int64(), nullable=False) for name in ("k", "v")]
-    builders.writer(LOCAL, ref).write(rows.cast(pa.schema(nullable)))
+    builders.writer(LOCAL, ref).write(_of_years((1, 2023), (1, 2998), (2, 2023), (1, 2022)))
     return ref
+
+
+def _of_years(*rows: tuple[int, int]) -> pa.Table:
+    nullable = [pa.field(name, pa.int64(), nullable=False) for name in ("k", "v")]
+    return builders.rows_of(rows).cast(pa.schema(nullable))
 
 
 def test_partitions_expire_as_the_table_and_the_rules_say(
@@ -408,15 +418,86 @@ def test_partitions_are_marked_as_the_table_and_the_rules_say(
     assert "d.t: no partition marked done, because rules.0.set.mark_done" in text
     place = ("maintain", "--warehouse", f"{tmp_path}/wh", *only)
     assert said(capsys, *place, "--dry-run").startswith(
-        "d.t: would be marked done: 2 partitions\n  v=2022\n  v=2023\n"
+        "d.t: would be marked done: 2 partitions (success-file)\n  v=2022\n  v=2023\n"
     )
     assert not mark.exists()
     (found,) = answered(capsys, *place)["tables"]
     assert found["kinds"]["done"] == {"partitions": ["v=2022", "v=2023"], "why_not": None}
     assert json.loads(mark.read_text()).keys() == {"creationTime", "modificationTime"}
     assert "d.t: no partition marked done\n" in said(capsys, *place)
-    builders.set_options(LOCAL, ref, {"partition.mark-done-action": "custom"})
-    assert "only success-file is served\n" in said(capsys, *place)
+    for action, why in (
+        ("custom", "only success-file, done-partition and mark-event are served\n"),
+        ("mark-event", "=mark-event without metastore.partitioned-table=true\n"),
+    ):
+        builders.set_options(LOCAL, ref, {"partition.mark-done-action": action})
+        assert why in said(capsys, *place)
+    builders.set_options(LOCAL, ref, {"metastore.partitioned-table": "true"})
+    text = said(capsys, *place)
+    assert "because option partition.mark-done-action=mark-event: the table's catalog" in text
+
+
+def test_a_dry_run_of_marks_goes_on_behind_the_partitions_of_one_round(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ref = TableRef(database="d", name="t", location=f"{tmp_path}/d.db/t")
+    options = {
+        "write-only": "true",
+        "partition.idle-time-to-done": "1 ms",
+        "partition.time-interval": "1 d",
+        "bucket": "-1",
+    }
+    fields = [DT, builders.FIELDS[1]]
+    create_table(LOCAL, ref, fields, partition_keys=["dt"], options=options)
+    history = SoundStatistics(LOCAL, ref, (DT.type,), sound=encode_row(["x"], [DT.type]))  # type: ignore[arg-type]
+    first = date(2001, 1, 1)
+    days = [str(first + timedelta(days=number)) for number in range(1_002)]
+    history.commit(
+        [
+            entry(
+                replace(data_file(f"data-{day}.parquet"), creation_time_ms=builders.NOW_MS),
+                partition=encode_row([day], [DT.type]),
+                total_buckets=-1,
+            )
+            for day in days
+        ],
+        CommitKind.APPEND,
+    )
+    place = ("maintain", "--warehouse", str(tmp_path), "--only", "done", "--dry-run")
+    (found,) = answered(capsys, *place)["tables"]
+    assert found["kinds"]["done"]["partitions"] == [f"dt={day}" for day in days]
+
+
+def test_entries_in_a_catalog_go_and_come_and_a_dry_run_changes_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ref = _years(
+        tmp_path,
+        metastore_partitioned__table="true",
+        partition_expiration__time="700 d",
+        partition_idle__time__to__done="1 h",
+        partition_time__interval="1 d",
+        partition_mark__done__action="done-partition,mark-event",
+    )
+    metastore = Metastore(in_metastore("d", "t", f"file:{ref.location}"))
+    with running(metastore) as uri:
+        where = ("--metastore", "hive", "--catalog-option", f"uri={uri}")
+        kinds = ("--only", "partitions", "--only", "done")
+        place = ("maintain", "--warehouse", f"{tmp_path}/wh", *where, *kinds)
+        text = said(capsys, *place, "--dry-run")
+        gone = "2 partitions: 2 data files, 3 rows\n  v=2022\n  v=2023\n"
+        assert f"would expire {gone}  with their entries in the catalog\n" in text
+        assert "would be marked done: 2 partitions (done-partition, mark-event)\n" in text
+        changing = {"drop_partition", "add_partitions_req", "markPartitionForEvent"}
+        assert not changing & {*metastore.names()}
+        metastore.entries[("d", "t", "2022")] = wire.HivePartition(values=["2022"], created_s=1)
+        assert f"expired {gone}  with their entries in the catalog\n" in said(capsys, *place)
+        assert not metastore.entries
+        builders.set_options(LOCAL, ref, {"partition.expiration-time": "99999 d"})
+        builders.writer(LOCAL, ref).write(_of_years((3, 2023)))
+        assert "marked done: 1 partition (" in said(capsys, *place)
+        assert [key[2:] for key in metastore.entries] == [("2023.done",)]
+        assert metastore.marks == [{"v": "2023"}]
+        assert "no partition marked done\n" in said(capsys, *place)
 
 
 def test_a_kind_that_fails_does_not_keep_the_others_from_their_turn(

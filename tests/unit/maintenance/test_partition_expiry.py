@@ -490,18 +490,3 @@ def test_what_a_round_came_to_is_counted_and_what_stands_for_no_time_is_named() 
         # Nothing more to do: no snapshot is made.
         assert not kind.run(compactor, None).partitions
     assert [event["event"] for event in events] == ["partitions_kept", "partitions_without_time"]
-
-
-def test_partitions_that_a_catalog_has_entries_for_stay() -> None:
-    storage, table = _table({**BY_VALUES, "metastore.partitioned-table": "true"}, OLD)
-    plain = table_in_folder(storage, table)
-    opened = open_table(replace(plain, registers_partitions=True), {})
-    state = load_state(storage, table)
-    assert not due_partitions(opened, state, now_ms=LATER_MS, zone=UTC).due
-    [warning] = opened.warnings
-    assert warning.startswith("option metastore.partitioned-table=true: ")
-    assert warning.endswith("; partitions are not expired")
-    # Other catalogs have none.
-    opened = open_table(plain, {})
-    assert due_partitions(opened, state, now_ms=LATER_MS, zone=UTC).due
-    assert not opened.warnings
