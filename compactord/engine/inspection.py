@@ -57,8 +57,8 @@ def rewrite_module() -> ModuleType:
     Raises `ImportError`.
     """
     module = importlib.import_module(_REWRITE_MODULE)
-    # Nothing of it is ever garbage, but each full collection would look at it, for 60 ms: Spark
-    # has one after every task, and there is one for each few hundred footers that are read.
+    # Nothing of it is ever garbage, but each full collection would look at it, for 40 ms or more:
+    # Spark has one after every task, and there is one for each few hundred footers that are read.
     gc.freeze()
     return module
 
