@@ -6,6 +6,8 @@ Imports only the standard library, so that a worker that lacks a package can rep
 from __future__ import annotations
 
 import contextlib
+import functools
+import gc
 import importlib
 import os
 import pickle
@@ -13,11 +15,12 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from types import ModuleType
 from typing import Any
 
 import compactord
 
-REWRITE_MODULE = "compactord.rewrite.subcompaction"
+_REWRITE_MODULE = "compactord.rewrite.subcompaction"
 _PACKAGES = ("pyarrow", "numpy")
 
 
@@ -47,11 +50,24 @@ def inspect_batches(batches: Iterator[Any]) -> Iterator[Any]:
     yield pa.RecordBatch.from_arrays([facts], ["outcome"])
 
 
+@functools.cache
+def rewrite_module() -> ModuleType:
+    """The module that runs subcompactions, with all that it imports.
+
+    Raises `ImportError`.
+    """
+    module = importlib.import_module(_REWRITE_MODULE)
+    # Nothing of it is ever garbage, but each full collection would look at it, for 40 ms or more:
+    # Spark has one after every task, and there is one for each few hundred footers that are read.
+    gc.freeze()
+    return module
+
+
 def worker_facts() -> WorkerFacts:
     """Also imports what the first subcompaction needs, so that it need not wait for that."""
     problem = None
     try:
-        importlib.import_module(REWRITE_MODULE)
+        rewrite_module()
     except ImportError as error:
         problem = f"{type(error).__name__}: {error}"
     packages: list[tuple[str, str]] = []

@@ -8,7 +8,6 @@ Only SIGKILL leaves files behind; their names identify their owner.
 from __future__ import annotations
 
 import contextlib
-import importlib
 import os
 import pickle
 import select
@@ -20,7 +19,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-from compactord.engine.inspection import REWRITE_MODULE
+from compactord.engine.inspection import rewrite_module
 from compactord.engine.lease import Lease, hold, report
 from compactord.errors import StorageError
 from compactord.model import Subcompaction, SubcompactionResult, TaskOutcome
@@ -38,7 +37,7 @@ class Assignment:
 
 def run_subcompaction(subcompaction: Subcompaction) -> TaskOutcome:
     """`run_subcompaction` of the rewrite package, imported when the first subcompaction arrives."""
-    outcome: TaskOutcome = importlib.import_module(REWRITE_MODULE).run_subcompaction(subcompaction)
+    outcome: TaskOutcome = rewrite_module().run_subcompaction(subcompaction)
     return outcome
 
 

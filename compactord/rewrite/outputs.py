@@ -55,9 +55,14 @@ class Outputs:
         """Create a file; returns it and its name, unique among all kinds of the subcompaction."""
         name = f"{spec.file_prefix}{self._unique_name}-{len(self._created)}{spec.file_suffix}"
         path = f"{spec.folder}/{name}"
-        output = create(self.storage, path)
-        # Only after the creation: a file that we could not create may belong to somebody else.
+        # Before the creation: an interrupt may come as soon as the file is there.
         self._created.append(path)
+        try:
+            output = create(self.storage, path)
+        except Exception:
+            # A file that we could not create may belong to somebody else.
+            self._created.remove(path)
+            raise
         return output, name
 
     def _discard(self, error: BaseException) -> None:

@@ -9,11 +9,17 @@ from pathlib import Path
 
 from tests.oracle.append_histories import run_append_history
 from tests.oracle.judge import Judge
-from tests.oracle.merging import lookup_options, producer_options, run_history, vector_options
+from tests.oracle.merging import (
+    expiring_options,
+    lookup_options,
+    producer_options,
+    run_history,
+    vector_options,
+)
 
-# Tables without, with a changelog of full compactions, those that look up, and those with deletion
-# vectors take turns, and append tables with these.
-OPTIONS = (lambda _: {}, producer_options, lookup_options, vector_options)
+# Tables without, with a changelog of full compactions, those that look up, those with deletion
+# vectors, those whose records expire take turns, and append tables with vectors.
+OPTIONS = (lambda _: {}, producer_options, lookup_options, vector_options, expiring_options)
 
 
 def run(judge: Judge, path: Path, seed: int) -> None:

@@ -29,6 +29,15 @@ from tests.oracle.differential import (
     canonical,
     compact,
 )
+from tests.oracle.expiring import (
+    EXPIRING,
+    NOT_YET,
+    TIME_FIELD,
+    assert_same_but_expired,
+    has_passed,
+    key_of,
+    some_times,
+)
 from tests.oracle.judge import Judge
 from tests.oracle.judge_jvm import JudgeError, Row, TypeName, Value
 from tests.oracle.samples import ATOMIC, EVERY_TYPE, not_null
@@ -326,6 +335,8 @@ class MergeHistory:
             self._keys()
         # Of these keys deletes can be ignored: Java 2.0.0 fails where nothing is left to merge.
         self.inserted: set[tuple[Value, ...]] = set()
+        # Keys of which a record that has not expired waits for a compaction.
+        self.renewed: set[str] = set()
         self.columns: list[Column] = []
         if self.engine == "partial-update":
             self._partial_update()
@@ -337,6 +348,11 @@ class MergeHistory:
                 self.options["ignore-delete"] = "true"
         if self.engine == "first-row":
             self.retracts = "ignore-delete" in self.options or chance.random() < 0.1
+        if TIME_FIELD in self.options:
+            type_, times = some_times(chance)
+            self.columns.append(Column(name=self.options[TIME_FIELD], type_=type_, pool=times))
+            # What was inserted may have expired (see `inserted`).
+            self.options.pop("ignore-delete", None)
         chance.shuffle(self.columns)
         if self.engine == "first-row" or is_shadowed(self.options):
             pass
@@ -485,6 +501,9 @@ class MergeHistory:
         self._alter("ignore-delete", "false")
         self.judge.write(self.table.path, rows, chosen)
         self._alter("ignore-delete", ignores)
+        if TIME_FIELD in self.options:
+            table = self.table
+            self.renewed |= {key_of(table, row) for row in rows if not has_passed(table, row)}
 
     def _alter(self, key: str, value: str) -> None:
         """Change an option in place that no ALTER TABLE may change."""
@@ -501,8 +520,10 @@ class MergeHistory:
             if "deletion-vectors.bitmap64" in self.options:
                 # A vector keeps its kind.
                 self._alter("deletion-vectors.bitmap64", self.chance.choice(["true", "false"]))
-            # What is looked up is on levels that minor compactions made, of us and of Java.
-            for _ in range(self.chance.choice([0, 0, 1, 3]) if self.looks_up and number else 0):
+            # What is looked up is on levels that minor compactions made, of us and of Java. Only
+            # Java's have expired records.
+            times = [0, 1, 3] if TIME_FIELD in self.options else [0, 0, 1, 3]
+            for _ in range(self.chance.choice(times) if self.looks_up and number else 0):
                 self.write()
                 # What cannot be merged is still there: neither can merge it.
                 with contextlib.suppress(JudgeError):
@@ -516,8 +537,12 @@ class MergeHistory:
     def _java_compacts(self) -> None:
         """By sizes that the table does not name, so that many levels have files."""
         options = {"compaction.size-ratio": "-90", "num-sorted-run.compaction-trigger": "9"}
+        if TIME_FIELD in self.options:
+            # Later, when we compact, time will have passed.
+            options |= NOT_YET
         self.judge.compact(self.table.path, full=False, options=options)
         self._forget_inserted()
+        self.renewed.clear()
 
     def _forget_inserted(self) -> None:
         """A first row is not merged with what is above; an ignored delete may be lifted alone."""
@@ -528,11 +553,12 @@ class MergeHistory:
         return {column.name for column in self.columns if column.is_unordered}
 
 
-def compacted_alike(table: LiveTable, unordered: set[str], *, full: bool) -> bool:
+def compacted_alike(history: MergeHistory, *, full: bool) -> bool:
     """Compact the table, and a copy of it by Java: the outcome is the same.
 
     False: both refuse to merge.
     """
+    table, unordered = history.table, history.unordered()
     twin = table.copy("java" + str(len(list(table.path.parent.iterdir()))))
     totals = compact(table.path, Strategy.FULL if full else Strategy.MINOR)
     assert not totals.dropped
@@ -542,8 +568,9 @@ def compacted_alike(table: LiveTable, unordered: set[str], *, full: bool) -> boo
     if refusal:
         return False
     assert_same_changes(table, twin, unordered)
+    expires_above = TIME_FIELD in table.options and "deletion-vectors.enabled" in table.options
     if "deletion-vectors.enabled" in table.options:
-        assert_same_vectors(table, twin)
+        assert_same_vectors(table, twin, may_mark_more=expires_above)
     if not _by_size(table, twin, full=full):
         assert_same_records(table, twin, unordered)
         # Bounds of many small files say less than those of a large one: some are too long.
@@ -551,7 +578,12 @@ def compacted_alike(table: LiveTable, unordered: set[str], *, full: bool) -> boo
             assert_same_files(table, twin)
     names = [name for name, _ in table.columns]
     places = {names.index(name) for name in unordered}
-    assert_same_rows(*(_rows_read(each, places) for each in (table, twin)))
+    rows = [_rows_read(each, places) for each in (table, twin)]
+    if expires_above:
+        assert_same_but_expired(table, *rows, history.renewed)
+        history.renewed.clear()
+    else:
+        assert_same_rows(*rows)
     return True
 
 
@@ -719,6 +751,12 @@ def vector_options(seed: int) -> dict[str, str]:
     return options
 
 
+def expiring_options(seed: int) -> dict[str, str]:
+    """Options of a table whose records expire, on levels above, too: mostly with vectors."""
+    chance = random.Random(f"expiry of {seed}")
+    return chance.choice([vector_options, vector_options, lookup_options])(seed) | EXPIRING
+
+
 def stored_records(table: LiveTable, unordered: set[str]) -> dict[int, list[str]]:
     """By level the records of its files as text, in an order of their own."""
     levels: dict[int, list[str]] = {}
@@ -761,7 +799,7 @@ def run_history(
     history = MergeHistory(judge, path, seed, options)
     try:
         for full in history.rounds():
-            if not compacted_alike(history.table, history.unordered(), full=full):
+            if not compacted_alike(history, full=full):
                 return
     except AssertionError as error:
         raise AssertionError(

@@ -12,13 +12,21 @@ from compactord.plan.table import Strategy
 from tests.oracle.differential import LiveTable, compact, drawn
 from tests.oracle.judge import Judge
 from tests.oracle.judge_jvm import JudgeError, Row
-from tests.oracle.merging import lookup_options, producer_options, run_history, vector_options
+from tests.oracle.merging import (
+    expiring_options,
+    lookup_options,
+    producer_options,
+    run_history,
+    vector_options,
+)
 
 # `make merge-histories` tries thousands.
 SEEDS = range(20)
 CHANGELOG_SEEDS = range(1000, 1012)
 LOOKUP_SEEDS = range(2000, 2010)
 VECTOR_SEEDS = range(3000, 3005)
+# Most of these rewrite keys of which an expired record lies above.
+EXPIRING_SEEDS = range(4000, 4003)
 LOOKUP = {"changelog-producer": "lookup"}
 FIRST_ROW = {"merge-engine": "first-row"}
 Change = tuple[str, int, int]
@@ -52,6 +60,14 @@ def test_random_tables_with_vectors_have_the_rows_and_tell_the_changes_of_java(
 ) -> None:
     seed = drawn(seed, VECTOR_SEEDS)
     run_history(judge, tmp_path / "db.db" / "t", seed, vector_options(seed))
+
+
+@pytest.mark.parametrize("seed", EXPIRING_SEEDS)
+def test_random_tables_whose_records_expire_have_the_rows_of_java_but_expired_ones(
+    judge: Judge, tmp_path: Path, seed: int
+) -> None:
+    seed = drawn(seed, EXPIRING_SEEDS)
+    run_history(judge, tmp_path / "db.db" / "t", seed, expiring_options(seed))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,35 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
 
 from compactord.plan.table import Strategy
 from tests.oracle.differential import LiveTable, assert_same_files, canonical
+from tests.oracle.expiring import EXPIRE_S, EXPIRING, OLD_S, TYPES, YOUNG_S, at
 from tests.oracle.judge import Judge
-from tests.oracle.judge_jvm import Value
-
-# Seconds until a record expires, and times before now that are far from it.
-EXPIRE_S = 3_600
-OLD_S, YOUNG_S = 3 * EXPIRE_S, -EXPIRE_S
-TYPES = {
-    "int": ("INT", 1, ""),
-    "bigint-seconds": ("BIGINT", 1, ""),
-    "bigint-millis": ("BIGINT", 1_000, ""),
-    "timestamp-0": ("TIMESTAMP(0)", 1_000, ":0"),
-    "timestamp-3": ("TIMESTAMP(3)", 1_000, ":0"),
-    "timestamp-6": ("TIMESTAMP(6)", 1_000, ":0"),
-    "timestamp-9": ("TIMESTAMP(9)", 1_000, ":0"),
-    "local-timestamp-3": ("TIMESTAMP(3) WITH LOCAL TIME ZONE", 1_000, ":0"),
-}
-
-
-def at(kind: str, ago_s: int) -> Value:
-    _, unit, ending = TYPES[kind]
-    value = (int(time.time()) - ago_s) * unit
-    return f"{value}{ending}" if ending else value
 
 
 def expiring(judge: Judge, path: Path, kind: str, **options: str) -> LiveTable:
@@ -39,12 +18,7 @@ def expiring(judge: Judge, path: Path, kind: str, **options: str) -> LiveTable:
         path=path,
         columns=(("k", "INT NOT NULL"), ("t", TYPES[kind][0]), ("v", "INT")),
         primary_key=("k",),
-        options={
-            "bucket": "1",
-            "record-level.expire-time": f"{EXPIRE_S} s",
-            "record-level.time-field": "t",
-            **options,
-        },
+        options={"bucket": "1", **EXPIRING, **options},
     ).create()
 
 

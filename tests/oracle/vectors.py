@@ -80,15 +80,18 @@ def _indexes(table: LiveTable) -> list[dict[str, Any]]:
     return [index for index in found if index["index_type"] == "DELETION_VECTORS"]
 
 
-def assert_same_vectors(ours: LiveTable, java: LiveTable) -> None:
-    """In each file that both have the same rows count; ours are sound."""
+def assert_same_vectors(ours: LiveTable, java: LiveTable, *, may_mark_more: bool = False) -> None:
+    """In each file that both have the same rows count; ours are sound.
+
+    `may_mark_more`: what is marked by Java is marked by us, besides others.
+    """
     assert_sound(ours)
     mine, theirs = marks(ours), marks(java)
     theirs_live = {file["file_name"] for file in java.files()}
     for name in theirs_live.intersection(file["file_name"] for file in ours.files()):
-        assert mine.get(name) == theirs.get(name), (
-            f"{name}: ours {mine.get(name)}, Java's {theirs.get(name)}"
-        )
+        marked, others = set(mine.get(name, ())), set(theirs.get(name, ()))
+        are_right = marked >= others if may_mark_more else marked == others
+        assert are_right, f"{name}: ours {mine.get(name)}, Java's {theirs.get(name)}"
 
 
 class _Rival(builders.Silent):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import signal
@@ -131,3 +132,4 @@ def test_a_worker_that_has_all_reports_no_problem() -> None:
     facts = inspection.worker_facts()
     assert facts.problem is None
     assert dict(facts.packages).keys() == {"pyarrow", "numpy"}
+    assert gc.get_freeze_count(), "collections do not look at what was imported"

@@ -227,6 +227,24 @@ def test_a_failed_write_leaves_nothing_behind(tmp_path, error, good_files, good_
     assert files_left(subcompaction) == []
 
 
+class _InterruptedStorage(LocalStorage):
+    """A stop signal comes while a file is created."""
+
+    def open_output(self, path: str) -> contextlib.AbstractContextManager[pa.NativeFile]:
+        Path(path).parent.mkdir(exist_ok=True, parents=True)
+        Path(path).touch()
+        raise KeyboardInterrupt
+
+
+def test_a_file_that_was_being_created_is_removed(tmp_path):
+    subcompaction = merge_subcompaction(
+        tmp_path, KEY_VALUE, ["k"], two_runs(tmp_path), storage=_InterruptedStorage()
+    )
+    with pytest.raises(KeyboardInterrupt):
+        run_subcompaction(subcompaction)
+    assert files_left(subcompaction) == []
+
+
 def test_a_name_that_is_taken_is_left_alone(tmp_path):
     subcompaction = merge_subcompaction(tmp_path, KEY_VALUE, ["k"], two_runs(tmp_path))
     taken = rewrite(subcompaction).after[0].file_name
