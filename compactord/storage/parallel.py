@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -15,6 +17,21 @@ R = TypeVar("R")
 
 # Requests of one caller under way at once; as many results may wait in memory.
 AT_ONCE = 8
+
+
+@contextlib.contextmanager
+def ahead(storage: Storage, call: Callable[[], R]) -> Iterator[Callable[[], R]]:
+    """Begin a call that lies behind a network; its result, or what it raised, is for whoever asks.
+
+    Any other store is called when it is asked for, and not at all if it is not. The context ends
+    once the call has.
+    """
+    if not storage.capabilities.behind_network:
+        yield call
+        return
+    with ThreadPoolExecutor(1, "request") as pool:
+        # What the call logs names the table, too.
+        yield pool.submit(contextvars.copy_context().run, call).result
 
 
 def results_of(storage: Storage, call: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
