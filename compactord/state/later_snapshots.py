@@ -1,4 +1,4 @@
-"""The snapshots after a known one, read one by one."""
+"""The snapshot that the hint names, and the snapshots after a known one, read one by one."""
 
 from __future__ import annotations
 
@@ -6,13 +6,34 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from compactord.errors import ObjectNotFound
-from compactord.paimon.snapshot import Snapshot, latest_snapshot_id, read_snapshot
+from compactord.paimon import paths
+from compactord.paimon.snapshot import (
+    Snapshot,
+    hinted_snapshot_id,
+    latest_snapshot_id,
+    read_snapshot,
+)
 from compactord.storage.base import Storage
+from compactord.storage.parallel import ahead
 
 # From this many new snapshots on, a full read is no slower than applying each delta.
 MAX_FOLLOWED = 200
 # After so many the hint tells how many more there are.
 _ASKED_AFTER = 10
+
+
+def newest_by_hint(storage: Storage, root: str) -> Snapshot | None:
+    """The snapshot that the hint names, if it is there and no later one is; else None.
+
+    Raises what reading raises.
+    """
+    hinted = hinted_snapshot_id(storage, root)
+    if hinted is None:
+        return None
+    following = paths.snapshot_path(root, hinted + 1)
+    with ahead(storage, partial(snapshot_if_there, storage, root, hinted)) as found:
+        # One that has a later one may be damaged.
+        return found() if storage.status(following) is None else None
 
 
 def snapshot_if_there(storage: Storage, root: str, snapshot_id: int) -> Snapshot | None:

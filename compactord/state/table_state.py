@@ -33,7 +33,12 @@ from compactord.paimon.snapshot import (
 )
 from compactord.paimon.table import TableRef
 from compactord.state.index_files import NO_INDEXES, IndexFiles, read_indexes
-from compactord.state.later_snapshots import MAX_FOLLOWED, later_snapshots, snapshot_if_there
+from compactord.state.later_snapshots import (
+    MAX_FOLLOWED,
+    later_snapshots,
+    newest_by_hint,
+    snapshot_if_there,
+)
 from compactord.state.live_files import LiveFiles, UnknownFile
 from compactord.state.load_files import load_live_files, no_files
 from compactord.state.rewrites import Rewrites, is_our_removal, may_rewrite
@@ -90,11 +95,12 @@ def load_state(storage: Storage, table: TableRef) -> TableState:
 def load_newest(storage: Storage, table: TableRef) -> Refreshed:
     """As `load_state`, with counts of what was read."""
     for attempt in range(_LOAD_ATTEMPTS):
-        snapshot_id = latest_snapshot_id(storage, table.root)
-        if snapshot_id is None:
-            return load_at(storage, table, None)
         try:
-            snapshot = read_snapshot(storage, table.root, snapshot_id)
+            snapshot = newest_by_hint(storage, table.root)
+            if snapshot is None:
+                newest_id = latest_snapshot_id(storage, table.root)
+                if newest_id is not None:
+                    snapshot = read_snapshot(storage, table.root, newest_id)
             return load_at(storage, table, snapshot)
         except ObjectNotFound:
             if attempt == _LOAD_ATTEMPTS - 1:
