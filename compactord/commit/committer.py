@@ -219,8 +219,13 @@ class Committer:
         published, dropped = tuple(pending.changes), tuple(pending.dropped)
         if why_lost is not None:
             return Replaced(changes=published, dropped=dropped, why=why_lost), newest
+        assert state.snapshot is not None, "it was published on top of one"
         done = Committed(
-            snapshot_id=snapshot.id, published=published, dropped=dropped, attempts=attempts
+            snapshot_id=snapshot.id,
+            base=state.snapshot.identity,
+            published=published,
+            dropped=dropped,
+            attempts=attempts,
         )
         return done, newest
 

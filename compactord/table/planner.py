@@ -75,13 +75,15 @@ class TablePlanner:
             names.update(file.file_name for file in each.compaction.inputs)
         return busy
 
-    def plan(self, skip: Skip) -> Planned | None:
+    def plan(self, skip: Skip, *, is_fresh: bool = False) -> Planned | None:
         """Take in what is new and plan what may have changed; None when nothing is new.
 
-        Or while our newest snapshot has to stand. Raises what `FollowedTable` raises.
+        Or while our newest snapshot has to stand. `is_fresh`: the state has it, and it was published
+        just now, so that the next plan is early enough for what came after it. Raises what
+        `FollowedTable` raises.
         """
         start_s, followed = self._clock.monotonic_s(), self._followed
-        is_new = followed.refresh()
+        is_new = is_fresh or followed.refresh()
         storage = followed.table.storage
         earliest = partial(earliest_snapshot_id, storage, followed.table.ref.root)
         # Where something is new, this is surely asked for.
