@@ -78,8 +78,8 @@ class TablePlanner:
     def plan(self, skip: Skip, *, is_fresh: bool = False) -> Planned | None:
         """Take in what is new and plan what may have changed; None when nothing is new.
 
-        Or while our newest snapshot has to stand. `is_fresh`: the state has it, and it was published
-        just now, so that the next plan is early enough for what came after it. Raises what
+        Or while our newest snapshot has to stand. `is_fresh`: it is of just now, and is that
+        of the state: the next plan is early enough for what came after it. Raises what
         `FollowedTable` raises.
         """
         start_s, followed = self._clock.monotonic_s(), self._followed
