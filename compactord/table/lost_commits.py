@@ -40,7 +40,6 @@ from compactord.state.follower import Follower, lost_text
 from compactord.state.published import PublishedSnapshots
 from compactord.state.table_state import TableState
 from compactord.storage.base import Storage
-from compactord.storage.parallel import results_of
 from compactord.table.lost_evidence import LOOKED_BACK, Lost, changes_since, is_there_anyway
 from compactord.table.opening import OpenTable
 
@@ -181,23 +180,9 @@ class LostCommits:
 
     def _kept(self, ancestry: Ancestry, newest: Snapshot) -> tuple[Snapshot, ...]:
         """Of the snapshots that an earlier process may have seen, those that may be lost."""
-
-        def read(snapshot_id: int) -> Snapshot | CompactordError:
-            try:
-                return ancestry.snapshot(snapshot_id)
-            except (ObjectNotFound, FormatError, UnsupportedTable) as error:
-                return error
-
         ids = snapshot_ids(self._storage, self._table.root)
-        ids = tuple(i for i in ids if newest.id - LOOKED_BACK < i < newest.id)
-        snapshots = []
-        for snapshot_id, found in zip(ids, results_of(self._storage, read, ids), strict=True):
-            if isinstance(found, Snapshot):
-                snapshots.append(found)
-            else:
-                # Expired, or damaged: nothing below it can be compared with it.
-                _log.info("snapshot_passed_over", snapshot_id=snapshot_id, error=str(found))
-        return late_candidates([*snapshots, newest])
+        below = [i for i in ids if newest.id - LOOKED_BACK < i < newest.id]
+        return late_candidates([*ancestry.readable(below), newest])
 
     def _lost(
         self, ancestry: Ancestry, newest: Snapshot, candidates: Mapping[int, Snapshot]
