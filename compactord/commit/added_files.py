@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from compactord.paimon.manifest.identity_hashes import Hashes, identity_hashes
 from compactord.paimon.manifest.manifest_files import ManifestFile
 from compactord.state.load_files import deleted_files
 from compactord.storage.base import Storage
+from compactord.storage.parallel import ahead
 
 _STATUS_THREADS = 16
 
@@ -46,8 +48,9 @@ class AddedFilesCheck:
 
         `manifests` are those of the snapshot to build on. Raises what reading raises.
         """
-        troubles = self._already_deleted(location, changes, manifests)
-        troubles.update(self._lost(changes, bucket_folder))
+        with ahead(self._storage, partial(self._lost, changes, bucket_folder)) as lost:
+            troubles = self._already_deleted(location, changes, manifests)
+            troubles.update(lost())
         dropped = [
             DroppedChange(change=changes[index], conflict=Conflict.OUTPUT_LOST, why=why)
             for index, why in troubles.items()

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from compactord.model import Marks, Output, data_files
 from compactord.paimon.data_file import BucketId, DataFile
 from compactord.paimon.deletion_vectors import VectorRef
+from compactord.paimon.snapshot import SnapshotIdentity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,9 +81,10 @@ class DroppedChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committed:
-    """`snapshot_id` holds the changes that were not dropped."""
+    """`snapshot_id` holds the changes that were not dropped, on top of `base`."""
 
     snapshot_id: int
+    base: SnapshotIdentity
     published: tuple[BucketChange, ...]
     dropped: tuple[DroppedChange, ...]
     attempts: int

@@ -24,6 +24,7 @@ import contextlib
 import itertools
 import random
 from collections.abc import Sequence
+from functools import partial
 
 import structlog
 
@@ -37,6 +38,7 @@ from compactord.commit.changes import (
     NothingCommitted,
     Replaced,
 )
+from compactord.commit.listed import listed_entries
 from compactord.commit.metadata import MetadataFiles
 from compactord.commit.outcome import Publication
 from compactord.commit.pending import Pending
@@ -60,8 +62,10 @@ from compactord.paimon.manifest.manifest_files import ManifestFile
 from compactord.paimon.snapshot import Snapshot, snapshot_ids, snapshot_unless_gone, still_stands
 from compactord.state.build_delay import BuildDelay
 from compactord.state.follower import Follower, lost_text
-from compactord.state.table_state import TableState, data_manifests
+from compactord.state.live_files import UnknownFile
+from compactord.state.table_state import TableState, applied, data_manifests
 from compactord.storage.base import Storage
+from compactord.storage.parallel import ahead
 
 _LOST_RACE = "another commit came first"
 # One for all tables: each has 2.5 KB of state.
@@ -136,8 +140,9 @@ class Committer:
         attempt, reason = 0, ""
         for attempt in (retries := Retries(options, self._clock, self._jitter)):
             try:
-                state = self.follower.refreshed(state, checks_hint=True)
-                snapshot = self._prepared(state, pending, files, self._stamp(identifier))
+                state, manifests = self._refreshed(state)
+                stamp = self._stamp(identifier)
+                snapshot = self._prepared(state, manifests, pending, files, stamp)
                 if snapshot is None:
                     files.take_back()
                     return NothingCommitted(dropped=tuple(pending.dropped)), state
@@ -165,12 +170,24 @@ class Committer:
         files.take_back()
         raise _gave_up(state, attempt, reason)
 
+    def _refreshed(self, known: TableState) -> tuple[TableState, tuple[ManifestFile, ...]]:
+        """The newest state, and the manifests of its snapshot: mostly it is the known one."""
+        with ahead(self._storage, partial(self._manifests, known)) as manifests:
+            newest = self.follower.refreshed(known, checks_hint=True)
+            if newest.snapshot == known.snapshot:
+                return newest, manifests()
+        return newest, self._manifests(newest)
+
     def _prepared(
-        self, state: TableState, pending: Pending, files: MetadataFiles, stamp: Stamp
+        self,
+        state: TableState,
+        manifests: Sequence[ManifestFile],
+        pending: Pending,
+        files: MetadataFiles,
+        stamp: Stamp,
     ) -> Snapshot | None:
         """The next snapshot, with its metadata written; None when there is nothing to publish."""
         again, settings = pending.again, pending.settings
-        manifests = self._manifests(state)
         index = pending.index_on(self._storage, state, manifests, files, self._added_files)
         is_due = pending.merges_only and is_merge_due(manifests, settings.options)
         if not (pending.changes or is_due):
@@ -200,12 +217,17 @@ class Committer:
         attempts: int,
     ) -> tuple[CommitOutcome, TableState]:
         """What became of a snapshot that was published on top of `state`, and the newest state."""
-        newest, why_lost = self._confirm(state, snapshot)
+        newest, why_lost = self._confirm(state, snapshot, pending.changes)
         published, dropped = tuple(pending.changes), tuple(pending.dropped)
         if why_lost is not None:
             return Replaced(changes=published, dropped=dropped, why=why_lost), newest
+        assert state.snapshot is not None, "it was published on top of one"
         done = Committed(
-            snapshot_id=snapshot.id, published=published, dropped=dropped, attempts=attempts
+            snapshot_id=snapshot.id,
+            base=state.snapshot.identity,
+            published=published,
+            dropped=dropped,
+            attempts=attempts,
         )
         return done, newest
 
@@ -274,35 +296,42 @@ class Committer:
             time_ms=self._clock.now_ms(),
         )
 
-    def _confirm(self, state: TableState, snapshot: Snapshot) -> tuple[TableState, str | None]:
+    def _confirm(
+        self, state: TableState, snapshot: Snapshot, changes: Sequence[BucketChange]
+    ) -> tuple[TableState, str | None]:
         """Write the hint and verify; the newest state, and why the snapshot is lost, if it is.
 
         The commit is valid, whatever fails here. It is lost if another writer has replaced it, as a
         Java process on a plain file system can: its rename is exclusive only within one process.
         """
-        # A missing or old hint is legal: readers probe the next id.
-        with contextlib.suppress(StorageError):
-            self._storage.overwrite(paths.latest_hint(state.table.root), str(snapshot.id).encode())
-        newest = self.follower.newest_after(state)
         if self._publication.is_final:
-            return newest, None
-        # Ours is read last. After the refresh: a state with a replacement must not be taken
-        # for ours. After its base: a rollback removes the newest snapshot first.
+            self._write_hint(state, snapshot)
+            return self.follower.newest_after(state), None
+        # Ours is read after its base: a rollback removes the newest snapshot first.
         try:
-            trouble = self._trouble_below(state, snapshot)
+            with ahead(self._storage, partial(self._trouble_below, state, snapshot)) as below:
+                self._write_hint(state, snapshot)
+                trouble = below()
             found = self._publication.found_at(state.table, snapshot.id)
             if found is None:
                 # Rolled back already, or expired below newer ones: the next refresh finds out.
-                return newest, None
+                return self.follower.newest_after(state), None
             if found.uuid != snapshot.uuid:
                 why_lost = lost_text(snapshot, found)
                 self.follower.report_lost(why_lost, is_replaced=True, ours=snapshot)
-                return self.follower.newest_after(newest), why_lost
+                return self.follower.newest_after(state), why_lost
             if trouble is not None:
                 self.follower.report_lost(trouble, is_replaced=False)
-        except CompactordError as error:
+            delta = listed_entries(changes, drop_stats=False).delta
+            return self.follower.grown(applied(self._storage, state, found, delta)), None
+        except (CompactordError, UnknownFile) as error:
             _log.warning("confirmation_failed", snapshot_id=snapshot.id, error=str(error))
-        return newest, None
+        return self.follower.newest_after(state), None
+
+    def _write_hint(self, state: TableState, snapshot: Snapshot) -> None:
+        # A missing or old hint is legal: readers probe the next id.
+        with contextlib.suppress(StorageError):
+            self._storage.overwrite(paths.latest_hint(state.table.root), str(snapshot.id).encode())
 
     def _trouble_below(self, state: TableState, ours: Snapshot) -> str | None:
         """What happened to the snapshot below ours between its last check and our publication."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from compactord.errors import FormatError, ObjectNotFound, TableNotFound, UnsupportedTable
 from compactord.paimon import paths
@@ -15,6 +16,7 @@ from compactord.paimon.json_text import parse_json
 from compactord.paimon.type_texts import UnknownType, parse_field
 from compactord.paimon.types import DataField, bare_field
 from compactord.storage.base import Storage
+from compactord.storage.parallel import ahead
 
 CURRENT_VERSION = 3
 
@@ -187,10 +189,13 @@ def latest_schema(
     """
     if known is not None:
         newest_id = known.id
-        while has_later_schema(storage, location, newest_id):
-            newest_id += 1
-        with contextlib.suppress(ObjectNotFound):
-            return read_schema(storage, location, newest_id)
+        with ahead(storage, partial(read_schema, storage, location, newest_id)) as same:
+            read = same
+            while has_later_schema(storage, location, newest_id):
+                newest_id += 1
+                read = partial(read_schema, storage, location, newest_id)
+            with contextlib.suppress(ObjectNotFound):
+                return read()
     ids = schema_ids(storage, location)
     if not ids:
         raise TableNotFound(f"not a Paimon table: {location} has no schema")

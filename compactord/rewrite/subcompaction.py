@@ -46,7 +46,7 @@ from compactord.rewrite.merging import Emitted, merged_rows
 from compactord.rewrite.meter import Meter
 from compactord.rewrite.outputs import Outputs, OutputSeries
 from compactord.rewrite.pipeline import Decoding, Encoding, use_threads
-from compactord.rewrite.reader import Input, InputReader, Section, Sections
+from compactord.rewrite.reader import Input, InputReader, Section, Sections, sample
 from compactord.rewrite.writer import GroupSize, RollingWriter
 from compactord.storage.base import Storage
 from compactord.storage.metered import tallied
@@ -152,10 +152,12 @@ def _write_outputs(
     files = subcompaction.source.files
     sections = reader.opened(subcompaction.source)
     inputs = [each for section in sections for run in section for each in run]
+    above = _above(subcompaction.source, reader)
+    for each in sample([each for run in above for each in run]):
+        each.stored.expect()
     facts = reader.profile(inputs)
     layout = reader.layout.with_dictionaries(facts.dictionaries)
     reader.use(layout)
-    above = _above(subcompaction.source, reader)
     if threaded is None:
         threaded = use_threads(sum(file.size_bytes for file in files))
     with (

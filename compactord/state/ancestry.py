@@ -13,8 +13,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import structlog
 
-from compactord.errors import ObjectNotFound
+from compactord.errors import FormatError, ObjectNotFound, UnsupportedTable
 from compactord.ids import owner_of
 from compactord.paimon import paths
 from compactord.paimon.data_file import EntryKind, FileIdentity, ManifestEntry
@@ -26,6 +27,9 @@ from compactord.paimon.snapshot import CommitKind, Snapshot, read_snapshot
 from compactord.paimon.table import TableRef
 from compactord.state.index_files import read_indexes
 from compactord.storage.base import Storage
+from compactord.storage.parallel import results_of
+
+_log = structlog.get_logger()
 
 
 class Contained(enum.Enum):
@@ -66,6 +70,20 @@ class Ancestry:
         if snapshot_id not in self._snapshots:
             self._snapshots[snapshot_id] = read_snapshot(self._storage, self._root, snapshot_id)
         return self._snapshots[snapshot_id]
+
+    def readable(self, snapshot_ids: Sequence[int]) -> list[Snapshot]:
+        """Of these snapshots those that have not expired and are not damaged."""
+
+        def read(snapshot_id: int) -> Snapshot | None:
+            try:
+                return self.snapshot(snapshot_id)
+            except (ObjectNotFound, FormatError, UnsupportedTable) as error:
+                # Nothing below it can be compared with it.
+                _log.info("snapshot_passed_over", snapshot_id=snapshot_id, error=str(error))
+                return None
+
+        found = results_of(self._storage, read, snapshot_ids)
+        return [snapshot for snapshot in found if snapshot is not None]
 
     def base(self, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
         """The manifests that the snapshot was built on, perhaps merged."""

@@ -117,6 +117,11 @@ class Follower:
             _log.warning("refresh_failed", error=str(error))
             return state
 
+    def grown(self, refreshed: Refreshed) -> TableState:
+        """The state after a snapshot of the user's: nobody had to read what it changed."""
+        self._drift.add(refreshed)
+        return refreshed.state
+
     def report_lost(self, why: str, *, is_replaced: bool, ours: Snapshot | None = None) -> None:
         """Note a lost snapshot.
 

@@ -157,29 +157,28 @@ class PublishedSnapshots:
         if not remembered:
             return ()
         files = self._files(remembered)
-        found = []
-        for snapshot_id, each in sorted(remembered.items()):
-            status = files.get(snapshot_id)
-            if status is not None:
-                other = self._other(each, status, now_ms)
-                if other is not None:
-                    found.append(ReplacedSnapshot(known=each.snapshot, found=other))
-        return tuple(found)
+        unread = [
+            (each, files[snapshot_id])
+            for snapshot_id, each in sorted(remembered.items())
+            if snapshot_id in files and each.checked != _seen(files[snapshot_id])
+        ]
+        others = results_of(self._storage, lambda pair: self._other(*pair, now_ms), unread)
+        return tuple(
+            ReplacedSnapshot(known=each.snapshot, found=other)
+            for (each, _), other in zip(unread, others, strict=True)
+            if other is not None
+        )
 
     def _files(self, wanted: Collection[int]) -> Mapping[int, ObjectStatus]:
         """The files of the snapshots that are there, perhaps of more."""
         if len(wanted) > _ASKED_MAX:
             return snapshot_files(self._storage, self._location)
-        found = {
-            snapshot_id: self._storage.status(paths.snapshot_path(self._location, snapshot_id))
-            for snapshot_id in wanted
-        }
-        return {snapshot_id: status for snapshot_id, status in found.items() if status is not None}
+        asked = [paths.snapshot_path(self._location, snapshot_id) for snapshot_id in wanted]
+        found = zip(wanted, results_of(self._storage, self._storage.status, asked), strict=True)
+        return {snapshot_id: status for snapshot_id, status in found if status is not None}
 
     def _other(self, remembered: _Remembered, status: ObjectStatus, now_ms: int) -> Snapshot | None:
-        seen, known = (status.size_bytes, status.changed_ms), remembered.snapshot
-        if remembered.checked == seen:
-            return None
+        known = remembered.snapshot
         try:
             found = read_snapshot(self._storage, self._location, known.id)
         except ObjectNotFound:
@@ -192,5 +191,9 @@ class PublishedSnapshots:
             return found
         has_time = status.changed_ms != NO_TIME_MS
         if has_time and now_ms - remembered.since_ms > _TIMES_DIFFER_MS:
-            remembered.checked = seen
+            remembered.checked = _seen(status)
         return None
+
+
+def _seen(status: ObjectStatus) -> tuple[int, int]:
+    return status.size_bytes, status.changed_ms

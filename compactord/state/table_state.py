@@ -10,7 +10,7 @@ Sources: operation/FileStoreCommitImpl.java (tryCommitOnce), utils/SnapshotManag
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -33,18 +33,21 @@ from compactord.paimon.snapshot import (
 )
 from compactord.paimon.table import TableRef
 from compactord.state.index_files import NO_INDEXES, IndexFiles, read_indexes
+from compactord.state.later_snapshots import (
+    MAX_FOLLOWED,
+    later_snapshots,
+    newest_by_hint,
+    snapshot_if_there,
+)
 from compactord.state.live_files import LiveFiles, UnknownFile
 from compactord.state.load_files import load_live_files, no_files
 from compactord.state.rewrites import Rewrites, is_our_removal, may_rewrite
 from compactord.state.waiting_rows import WaitingRows
 from compactord.storage.base import Storage
+from compactord.storage.parallel import ahead
 
 # Expiry may remove a snapshot while it is read; then there is a newer one.
 _LOAD_ATTEMPTS = 3
-# From this many new snapshots on, a full read is no slower than applying each delta.
-_MAX_FOLLOWED = 200
-# After so many the hint tells how many more there are.
-_ASKED_AFTER = 10
 # How many snapshots are read for a table's last rewrite, and for those of its partitions.
 _LOOKED_BACK, _LOOKED_BACK_MAX = 50, 500
 
@@ -92,11 +95,12 @@ def load_state(storage: Storage, table: TableRef) -> TableState:
 def load_newest(storage: Storage, table: TableRef) -> Refreshed:
     """As `load_state`, with counts of what was read."""
     for attempt in range(_LOAD_ATTEMPTS):
-        snapshot_id = latest_snapshot_id(storage, table.root)
-        if snapshot_id is None:
-            return load_at(storage, table, None)
         try:
-            snapshot = read_snapshot(storage, table.root, snapshot_id)
+            snapshot = newest_by_hint(storage, table.root)
+            if snapshot is None:
+                newest_id = latest_snapshot_id(storage, table.root)
+                if newest_id is not None:
+                    snapshot = read_snapshot(storage, table.root, newest_id)
             return load_at(storage, table, snapshot)
         except ObjectNotFound:
             if attempt == _LOAD_ATTEMPTS - 1:
@@ -133,12 +137,13 @@ def load_at(storage: Storage, table: TableRef, snapshot: Snapshot | None) -> Ref
 
 def data_manifests(storage: Storage, location: str, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
     """The manifests whose entries are the snapshot's files: its base list, then its delta list."""
-    base = read_manifest_list(
-        storage,
-        paths.manifest_path(location, snapshot.base_manifest_list),
-        snapshot.base_manifest_list_size,
-    )
-    return base + delta_manifests(storage, location, snapshot)
+    with ahead(storage, partial(delta_manifests, storage, location, snapshot)) as delta:
+        base = read_manifest_list(
+            storage,
+            paths.manifest_path(location, snapshot.base_manifest_list),
+            snapshot.base_manifest_list_size,
+        )
+        return base + delta()
 
 
 def delta_manifests(
@@ -174,7 +179,24 @@ def refresh_state(storage: Storage, state: TableState, *, checks_hint: bool = Fa
         if has_no_snapshot(storage, root):
             return Refreshed(state=state, changed=frozenset())
         return _reloaded(storage, state)
-    found = _if_there(storage, root, known.id)
+    read_following = partial(snapshot_if_there, storage, root, known.id + 1)
+    read_hint = partial(hinted_snapshot_id, storage, root)
+    if not checks_hint:
+        return _refreshed(storage, state, known, read_following, lambda: None)
+    # A commit is to be quick, a poll to be cheap.
+    with ahead(storage, read_following) as following, ahead(storage, read_hint) as hint:
+        return _refreshed(storage, state, known, following, hint)
+
+
+def _refreshed(
+    storage: Storage,
+    state: TableState,
+    known: Snapshot,
+    following: Callable[[], Snapshot | None],
+    hint: Callable[[], int | None],
+) -> Refreshed:
+    root = state.table.root
+    found = snapshot_if_there(storage, root, known.id)
     if found is None:
         # Rolled back, unless there are later ones. Then it may have expired, or it was rolled back
         # and followed by others: unknown, so it cannot be built on.
@@ -183,7 +205,7 @@ def refresh_state(storage: Storage, state: TableState, *, checks_hint: bool = Fa
         return _reloaded(storage, state, lost=known if is_lost else None)
     if found.identity != known.identity:
         return _reloaded(storage, state, lost=known)
-    later = _later(storage, root, known, checks_hint=checks_hint)
+    later = later_snapshots(storage, root, known, following, hint)
     return _followed(storage, state, known, later) or _reloaded(storage, state)
 
 
@@ -200,45 +222,15 @@ def refresh_to(storage: Storage, state: TableState, newest: Snapshot | None) -> 
         return _reloaded(storage, state, load=loaded)
     if newest is None or newest.id <= known.id:
         return _reloaded(storage, state, lost=known, load=loaded)
-    found = _if_there(storage, state.table.root, known.id)
+    found = snapshot_if_there(storage, state.table.root, known.id)
     if found is not None and found.identity != known.identity:
         return _reloaded(storage, state, lost=known, load=loaded)
     followed = None
-    if found is not None and newest.id - known.id <= _MAX_FOLLOWED:
+    if found is not None and newest.id - known.id <= MAX_FOLLOWED:
         ids = range(known.id + 1, newest.id)
-        between = (_if_there(storage, state.table.root, each) for each in ids)
+        between = (snapshot_if_there(storage, state.table.root, each) for each in ids)
         followed = _followed(storage, state, known, chain(between, [newest]))
     return followed or _reloaded(storage, state, load=loaded)
-
-
-def _if_there(storage: Storage, root: str, snapshot_id: int) -> Snapshot | None:
-    try:
-        return read_snapshot(storage, root, snapshot_id)
-    except ObjectNotFound:
-        return None
-
-
-def _later(
-    storage: Storage, root: str, known: Snapshot, *, checks_hint: bool
-) -> Iterator[Snapshot | None]:
-    """The snapshots after `known`, in order; then None if there are too many, or one is missing."""
-    newest_id = known.id
-    while True:
-        following = _if_there(storage, root, newest_id + 1)
-        if following is None:
-            hint = hinted_snapshot_id(storage, root) if checks_hint else None
-            if hint is None or hint <= newest_id:
-                return
-            # Published just now, or missing, or the hint is wrong.
-            following = _if_there(storage, root, newest_id + 1)
-        if following is not None and following.id == known.id + _ASKED_AFTER:
-            latest = latest_snapshot_id(storage, root) or 0
-            following = following if latest - known.id <= _MAX_FOLLOWED else None
-        if following is None or following.id - known.id > _MAX_FOLLOWED:
-            yield None
-            return
-        yield following
-        newest_id = following.id
 
 
 def _followed(
@@ -255,8 +247,7 @@ def _follow(
     storage: Storage, state: TableState, known: Snapshot, later: Iterable[Snapshot | None]
 ) -> Refreshed | None:
     location, root = state.table.location, state.table.root
-    files, rewrites, waiting = state.files, state.rewrites, state.waiting
-    newest = known
+    grown, newest = state, known
     changed: set[BucketId] = set()
     appended_bytes = manifest_count = entry_count = skipped = 0
     for snapshot in later:
@@ -274,29 +265,60 @@ def _follow(
         manifest_count += len(manifests)
         entry_count += len(delta)
         skipped += sum(entry.kind is EntryKind.DELETE for entry in delta)
-        files = files.applied(delta)
-        waiting = waiting and waiting.applied(snapshot, delta, files)
+        grown = _applied(grown, snapshot, delta)
         changed.update(entry.bucket_id for entry in delta)
-        if snapshot.commit_kind is CommitKind.APPEND:
-            added = (entry.file.file_size for entry in delta if entry.kind is EntryKind.ADD)
-            appended_bytes += sum(added)
-        if rewrites is not None and may_rewrite(snapshot):
-            deleted = {entry.partition for entry in delta if entry.kind is EntryKind.DELETE}
-            rewrites = rewrites.with_later(snapshot, deleted) if deleted else rewrites
+        appended_bytes += _appended_bytes(snapshot, delta)
         newest = snapshot
-    indexes = state.indexes
-    # A name is never used for another content.
-    if newest.index_manifest != known.index_manifest:
-        indexes = read_indexes(storage, location, newest.index_manifest)
-    grown = replace(state, snapshot=newest, files=files, indexes=indexes)
     return Refreshed(
-        state=replace(grown, rewrites=rewrites, waiting=waiting),
+        state=_with_indexes(storage, grown, known),
         changed=frozenset(changed),
         appended_bytes=appended_bytes,
         manifests=manifest_count,
         entries=entry_count,
         skipped_entries=skipped,
     )
+
+
+def applied(
+    storage: Storage, state: TableState, snapshot: Snapshot, delta: Sequence[ManifestEntry]
+) -> Refreshed:
+    """After `snapshot`, which was built on the state's and changed what is in `delta`, all of it.
+
+    Nothing is read but its index manifest, if that is another one. Raises what reading it raises,
+    and as `LiveFiles.applied`.
+    """
+    assert state.snapshot is not None, "it was built on it"
+    return Refreshed(
+        state=_with_indexes(storage, _applied(state, snapshot, delta), state.snapshot),
+        changed=frozenset(entry.bucket_id for entry in delta),
+        appended_bytes=_appended_bytes(snapshot, delta),
+    )
+
+
+def _applied(state: TableState, snapshot: Snapshot, delta: Sequence[ManifestEntry]) -> TableState:
+    """After a snapshot with this delta, but for its index files."""
+    files, rewrites = state.files.applied(delta), state.rewrites
+    waiting = state.waiting and state.waiting.applied(snapshot, delta, files)
+    if rewrites is not None and may_rewrite(snapshot):
+        deleted = {entry.partition for entry in delta if entry.kind is EntryKind.DELETE}
+        rewrites = rewrites.with_later(snapshot, deleted) if deleted else rewrites
+    return replace(state, snapshot=snapshot, files=files, rewrites=rewrites, waiting=waiting)
+
+
+def _with_indexes(storage: Storage, state: TableState, before: Snapshot) -> TableState:
+    """With the index files of its snapshot; it has those of `before`."""
+    assert state.snapshot is not None, "something was applied"
+    manifest = state.snapshot.index_manifest
+    # A name is never used for another content.
+    if manifest == before.index_manifest:
+        return state
+    return replace(state, indexes=read_indexes(storage, state.table.location, manifest))
+
+
+def _appended_bytes(snapshot: Snapshot, delta: Sequence[ManifestEntry]) -> int:
+    if snapshot.commit_kind is not CommitKind.APPEND:
+        return 0
+    return sum(entry.file.file_size for entry in delta if entry.kind is EntryKind.ADD)
 
 
 def _reloaded(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -17,8 +19,25 @@ R = TypeVar("R")
 AT_ONCE = 8
 
 
+@contextlib.contextmanager
+def ahead(storage: Storage, call: Callable[[], R]) -> Iterator[Callable[[], R]]:
+    """Begin a call that lies behind a network; its result, or what it raised, is for whoever asks.
+
+    Any other store is called when it is asked for, and not at all if it is not. The context ends
+    once the call has.
+    """
+    if not storage.capabilities.behind_network:
+        yield call
+        return
+    with ThreadPoolExecutor(1, "request") as pool:
+        # What the call logs names the table, too.
+        yield pool.submit(contextvars.copy_context().run, call).result
+
+
 def results_of(storage: Storage, call: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
     """`call` of each item, in order; up to `AT_ONCE` of them ahead if it lies behind a network.
+
+    What the calls log names the table, as in the caller's thread.
 
     Raises what the first call that failed raises, once those under way have ended.
     """
@@ -26,14 +45,16 @@ def results_of(storage: Storage, call: Callable[[T], R], items: Sequence[T]) -> 
         yield from map(call, items)
         return
     pool = ThreadPoolExecutor(min(AT_ONCE, len(items)), "request")
+
+    def begun(item: T) -> Future[R]:
+        return pool.submit(contextvars.copy_context().run, call, item)
+
     try:
         left = iter(items)
-        ahead: deque[Future[R]] = deque(
-            pool.submit(call, item) for item in itertools.islice(left, AT_ONCE)
-        )
-        while ahead:
-            result = ahead.popleft().result()
-            ahead.extend(pool.submit(call, item) for item in itertools.islice(left, 1))
+        under_way: deque[Future[R]] = deque(map(begun, itertools.islice(left, AT_ONCE)))
+        while under_way:
+            result = under_way.popleft().result()
+            under_way.extend(map(begun, itertools.islice(left, 1)))
             yield result
     finally:
         pool.shutdown(wait=True, cancel_futures=True)

@@ -134,7 +134,9 @@ class TableCompactor:
                 in_commit = False
             self.phase = Phase.PLAN
             self._planner.release(each.number for each in ended)
-            planned = None if followed.wait_ms() else self._planner.plan(skip)
+            if not followed.wait_ms():
+                has_published = settled is not None and settled.snapshot_id is not None
+                planned = self._planner.plan(skip, is_fresh=has_published and followed.is_own)
             causes = self._causes(failed)
             if settled is None and not followed.wait_ms() and self._planner.is_idle(skip):
                 start_s = self.clock.monotonic_s()

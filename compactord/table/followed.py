@@ -7,6 +7,7 @@ Everything is stored in the table: a process can end at any moment.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TypeAlias
 
 import structlog
 
@@ -34,6 +35,8 @@ from compactord.table.request import CompactRequest
 _log = structlog.get_logger()
 # How often a quiet table is asked for the schema that is known, in place of the next one.
 _KNOWN_SCHEMA_MS = 60_000
+
+_Checked: TypeAlias = tuple[CompactRequest, int, SnapshotIdentity | None]
 
 
 class FollowedTable:
@@ -76,7 +79,9 @@ class FollowedTable:
         self._excused = 0
         self._replaced_before = 0
         # What was found to be a table that we may touch: request, schema and snapshot.
-        self._checked: tuple[CompactRequest, int, SnapshotIdentity | None] | None = None
+        self._checked: _Checked | None = None
+        # The same of a snapshot of ours that was made of such a table, and not read by a refresh.
+        self._published: _Checked | None = None
         # When the known schema was last read, in steady time, and whether just now.
         self._schema_read_ms = clock.steady_ms()
         self._has_read_schema = False
@@ -120,6 +125,11 @@ class FollowedTable:
     def wait_ms(self) -> int:
         """How long nothing may be built on what we published last; any thread may ask."""
         return self._follower.delay.wait_ms()
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the newest snapshot is ours, and was made of a state that we may touch."""
+        return self._published == (self.request, self.table.schema.id, _identity(self._state))
 
     def forget_state(self) -> None:
         """The next refresh reads everything anew."""
@@ -179,9 +189,19 @@ class FollowedTable:
             )
         except CompactordError:
             # The schema may be why: a rollback that took it is not seen by asking for the next one.
-            self._checked = None
+            self._checked = self._published = None
             raise
+        if isinstance(outcome, Committed):
+            self._note_published(outcome)
         return outcome
+
+    def _note_published(self, outcome: Committed) -> None:
+        request, schema_id, newest = self.request, self.table.schema.id, self.state.snapshot
+        assert newest is not None, "one was published"
+        is_ours = newest.id == outcome.snapshot_id and newest.commit_user == self._follower.user
+        is_on_known = (request, schema_id, outcome.base) in (self._checked, self._published)
+        if is_ours and is_on_known and newest.schema_id == schema_id:
+            self._published = (request, schema_id, newest.identity)
 
     def drop_partitions(
         self,

@@ -181,14 +181,8 @@ class LostCommits:
     def _kept(self, ancestry: Ancestry, newest: Snapshot) -> tuple[Snapshot, ...]:
         """Of the snapshots that an earlier process may have seen, those that may be lost."""
         ids = snapshot_ids(self._storage, self._table.root)
-        snapshots = []
-        for snapshot_id in (i for i in ids if newest.id - LOOKED_BACK < i < newest.id):
-            try:
-                snapshots.append(ancestry.snapshot(snapshot_id))
-            except (ObjectNotFound, FormatError, UnsupportedTable) as error:
-                # Expired, or damaged: nothing below it can be compared with it.
-                _log.info("snapshot_passed_over", snapshot_id=snapshot_id, error=str(error))
-        return late_candidates([*snapshots, newest])
+        below = [i for i in ids if newest.id - LOOKED_BACK < i < newest.id]
+        return late_candidates([*ancestry.readable(below), newest])
 
     def _lost(
         self, ancestry: Ancestry, newest: Snapshot, candidates: Mapping[int, Snapshot]

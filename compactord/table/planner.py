@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
+from functools import partial
 
 from compactord.clock import Clock
 from compactord.model import Compaction
 from compactord.paimon.data_file import BucketId
+from compactord.paimon.snapshot import earliest_snapshot_id
 from compactord.plan.table import PlanRequest, TableKind
 from compactord.state.follower import Drift
 from compactord.state.table_state import TableState
+from compactord.storage.parallel import ahead
 from compactord.table.backlog import Skip, TableBacklog
 from compactord.table.cycle import Planned
 from compactord.table.followed import FollowedTable
@@ -71,13 +75,27 @@ class TablePlanner:
             names.update(file.file_name for file in each.compaction.inputs)
         return busy
 
-    def plan(self, skip: Skip) -> Planned | None:
+    def plan(self, skip: Skip, *, is_fresh: bool = False) -> Planned | None:
         """Take in what is new and plan what may have changed; None when nothing is new.
 
-        Or while our newest snapshot has to stand. Raises what `FollowedTable` raises.
+        Or while our newest snapshot has to stand. `is_fresh`: it is of just now, and is that
+        of the state: the next plan is early enough for what came after it. Raises what
+        `FollowedTable` raises.
         """
         start_s, followed = self._clock.monotonic_s(), self._followed
-        is_new = followed.refresh()
+        is_new = is_fresh or followed.refresh()
+        storage = followed.table.storage
+        earliest = partial(earliest_snapshot_id, storage, followed.table.ref.root)
+        # Where something is new, this is surely asked for.
+        begun = ahead(storage, earliest) if is_new else contextlib.nullcontext(earliest)
+        with begun as found:
+            return self._plan(skip, start_s, found, is_new=is_new)
+
+    def _plan(
+        self, skip: Skip, start_s: float, earliest: Callable[[], int | None], *, is_new: bool
+    ) -> Planned | None:
+        """As `plan`, once refreshed; `earliest` asks for the id of the oldest snapshot."""
+        followed = self._followed
         before = followed.state
         followed.look_back(busy=self.busy.keys(), may_commit=skip.may_commit)
         if followed.wait_ms():
@@ -92,7 +110,7 @@ class TablePlanner:
         drift, context = followed.take_drift(), self._context()
         gone = self._update(drift, context)
         self._is_stale, self._skip = False, skip
-        return self._planned(drift, context, gone, start_s)
+        return self._planned(drift, context, gone, earliest, start_s)
 
     def take(self, bucket: BucketId) -> tuple[Compaction, TableState] | None:
         """The next decision on a bucket, and the state that it was made on.
@@ -163,11 +181,16 @@ class TablePlanner:
         return gone
 
     def _planned(
-        self, drift: Drift, context: PlanContext, gone: frozenset[BucketId], start_s: float
+        self,
+        drift: Drift,
+        context: PlanContext,
+        gone: frozenset[BucketId],
+        earliest: Callable[[], int | None],
+        start_s: float,
     ) -> Planned:
         table, state, backlog = self._followed.table, self._followed.state, self._backlog
         has_runs = table.kind is TableKind.PRIMARY_KEY
-        snapshots, without = snapshot_count(table, state), self._skip.buckets
+        snapshots, without = snapshot_count(state, earliest), self._skip.buckets
         due = backlog.backlog()
         return Planned(
             snapshot_id=state.snapshot.id if state.snapshot else 0,

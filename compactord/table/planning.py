@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
@@ -13,7 +13,7 @@ from compactord.errors import FormatError, ObjectNotFound, UsageError
 from compactord.paimon.binary_row import Value, decode_row, encode_row
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.paths import format_of
-from compactord.paimon.snapshot import CommitKind, earliest_snapshot_id, read_snapshot
+from compactord.paimon.snapshot import CommitKind, read_snapshot
 from compactord.paimon.type_texts import type_text
 from compactord.paimon.types import DataField
 from compactord.plan.candidates import candidates
@@ -214,12 +214,15 @@ def without_busy(found: PlannedFiles, busy: Set[str]) -> PlannedFiles:
     return replace(found, files=()) if busy else found
 
 
-def snapshot_count(table: OpenTable, state: TableState) -> int:
-    """How many snapshots the table has, from its earliest on. Raises what reading raises."""
+def snapshot_count(state: TableState, earliest: Callable[[], int | None]) -> int:
+    """How many snapshots the table has; `earliest` reads the first one's id.
+
+    Raises what that raises.
+    """
     if state.snapshot is None:
         return 0
-    earliest = earliest_snapshot_id(table.storage, state.table.root)
-    return 0 if earliest is None else max(0, state.snapshot.id - earliest + 1)
+    earliest_id = earliest()
+    return 0 if earliest_id is None else max(0, state.snapshot.id - earliest_id + 1)
 
 
 # What becomes of a bucket with damaged entries, for people.

@@ -134,7 +134,7 @@ def test_an_overwrite_between_any_two_steps_costs_its_bucket_only() -> None:
             assert trial.table.leftovers(FIRST) == {trial.changes[0].after[0].file_name}
         trial.table.check()
         seen["after" if was_published else "before"] += 1
-    assert min(seen["after"], seen["before"]) > 5
+    assert min(seen["after"], seen["before"]) > 3
 
 
 def test_a_foreign_compaction_of_all_inputs_between_any_two_steps_wins() -> None:
@@ -291,9 +291,9 @@ def test_a_base_replaced_in_the_last_instant_is_reported_with_what_it_costs() ->
             break
         replacement_rows = table.rows[table.replacement_file.file_name]
         if not replacement_rows & set(table.rows_now()):
-            # Java's snapshot is history without a future. It can be said when it happened before
-            # we looked back, which is the call after the hint; later it is Java's own damage.
-            if number <= published[0] + 7:
+            # Java's snapshot is history without a future. That is said when it happened before we
+            # looked back, beside the hint; later ones are found by those who look back again.
+            if number <= published[0]:
                 assert any("was replaced by" in why for why in committer.follower.lost_snapshots)
                 seen["reported"] += 1
         else:
@@ -301,4 +301,4 @@ def test_a_base_replaced_in_the_last_instant_is_reported_with_what_it_costs() ->
             table.check()
             seen["tried again"] += 1
     assert seen["tried again"] > 5
-    assert seen["reported"] > 1
+    assert seen["reported"] == 1

@@ -30,7 +30,7 @@ from compactord.paimon.table import TableRef
 from compactord.state.follower import Follower
 from compactord.storage.base import Creation, Storage
 from tests.builders import FIRST, VirtualClock
-from tests.lineage import TABLE, Lineage
+from tests.lineage import TABLE, Lineage, bucket_id
 from tests.storages import (
     Call,
     Fault,
@@ -507,3 +507,29 @@ def test_a_snapshot_below_ours_that_is_not_found_and_yet_listed_was_not_rolled_b
     with capture_logs() as events:
         assert _commit(table, change, storage).snapshot_id == 2
     assert [event["event"] for event in events] == ["confirmation_failed"]
+
+
+@pytest.mark.parametrize("options", [{}, {"manifest.delete-file-drop-stats": "true"}])
+def test_the_state_after_a_commit_is_what_a_reader_finds(options: dict[str, str]) -> None:
+    table = Lineage(options=options)
+    storage = RecordingStorage(table.storage)
+    committer = table.committer(FIRST, storage)
+    for _ in range(3):
+        for bucket in range(2):
+            table.append(2, bucket=bucket)
+            base = table.state()
+            live = base.files.files_in(bucket_id(bucket))
+            change = table.change(live, owner=FIRST, bucket=bucket)
+            committer.follower.take_drift()
+            storage.log.clear()
+            outcome, state = committer.commit(base, [change], table.settings)
+            assert isinstance(outcome, Committed)
+            found = table.state()
+            assert state.snapshot == found.snapshot
+            assert state.files.bucket_ids() == found.files.bucket_ids()
+            for each in found.files.bucket_ids():
+                assert state.files.bucket(each) == found.files.bucket(each)
+                assert state.files.summary(each) == found.files.summary(each)
+            assert committer.follower.take_drift().changed == {change.bucket}
+            written = {call.path for call in storage.log if call.method == "write_new"}
+            assert not written & {call.path for call in storage.log if call.method == "read"}

@@ -53,7 +53,10 @@ def test_manifests_are_merged_from_the_tables_thresholds_on(
         assert table.state().snapshot == before.snapshot
         assert table.leftovers(FIRST) == set()
         return
-    assert outcome == Committed(snapshot_id=commits + 1, published=(), dropped=(), attempts=1)
+    assert before.snapshot is not None
+    base = before.snapshot.identity
+    merged = Committed(snapshot_id=commits + 1, base=base, published=(), dropped=(), attempts=1)
+    assert outcome == merged
     assert _manifest_count(table) == left
     assert table.files() == before.files.files_in(before.files.bucket_ids()[0])
     table.check()

@@ -1,17 +1,21 @@
 """How many requests the compaction of a small table in an object store takes, and which.
 
-Five files of 60 KB, from the plan to the snapshot:
+Five files of 60 KB, from the plan to the snapshot, and to the next plan; a line is at once:
 
-| requests | of | at once |
-|---|---|---|
-| 5 | the inputs, each as a whole | yes |
-| 2 | the output: written in one request, then asked for its size | |
-| 3 | the newest snapshot: its content, the one after it, the hint | |
-| 2 | its lists of manifests | |
-| 1 | whether the output is still there | |
-| 4 | the base list, the manifest, its list; the ids of the schemas | yes |
-| 1 | whether the snapshot below is still there | |
-| 1 | the new snapshot, if it is absent | |
+| requests | of |
+|---|---|
+| 5 | the inputs, each as a whole |
+| 1 | the output: written in one request |
+| 1 | its size |
+| 5 | the newest snapshot: its content, the one after it, the hint; the lists of the known one |
+| 1 | whether the output is still there |
+| 4 | the base list, the manifest, its list; the ids of the schemas |
+| 1 | whether the snapshot below is still there |
+| 1 | the new snapshot, if it is absent |
+| 2 | the hint; the snapshot below |
+| 1 | the new snapshot: it is still ours |
+| 1 | the hint to the earliest snapshot |
+| 1 | which snapshots there are, as it is missing |
 """
 
 from __future__ import annotations
@@ -37,6 +41,12 @@ FROM_PLAN_TO_SNAPSHOT = {
     ("write_new", "manifest"): 3,
     ("list", "schema"): 1,
     ("create_if_absent", "snapshot"): 1,
+}
+# From there to the end of the next plan.
+FROM_SNAPSHOT_TO_PLAN = {
+    ("overwrite", "snapshot"): 1,
+    ("read", "snapshot"): 3,
+    ("list", "snapshot"): 1,
 }
 # From opening the table to the first plan: schema, newest snapshot, manifests, the look back at
 # what writers may have lost.
@@ -83,3 +93,4 @@ def test_five_small_files_take_few_requests() -> None:
     published = methods.index("create_if_absent") + 1
     assert kinds(counter.requests[:published]) == FROM_PLAN_TO_SNAPSHOT
     assert published <= 25
+    assert kinds(counter.requests[published:]) == FROM_SNAPSHOT_TO_PLAN
