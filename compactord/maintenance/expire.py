@@ -53,6 +53,7 @@ from compactord.paimon.snapshot import (
 )
 from compactord.paimon.table import TableRef
 from compactord.storage.base import Storage
+from compactord.storage.parallel import results_of
 
 _log = structlog.get_logger()
 
@@ -211,8 +212,9 @@ class Snapshots:
 
     def within(self, first: int, end: float = math.inf) -> tuple[Snapshot, ...]:
         """Those from `first` to `end`, exclusive, that are there."""
-        ids = (id_ for id_ in self.ids if first <= id_ < end)
-        return tuple(found for id_ in ids if (found := self.get(id_)) is not None)
+        ids = [id_ for id_ in self.ids if first <= id_ < end]
+        found = results_of(self._storage, self.get, ids)
+        return tuple(snapshot for snapshot in found if snapshot is not None)
 
 
 class _Round:
