@@ -16,12 +16,12 @@ of which a third is deleted), altered (half of the files have an older schema), 
 buckets (32 of them) and dynamic (as many dynamic ones) compare both sides; scan looks at reading a
 table's state, append-plan at planning very many small files, bucket-plan at planning very many
 buckets, orphans at looking for files that nothing names among a million, expire at the expiry of a
-thousand snapshots beside Java's, kernel at the merge kernel, rewrite at one subcompaction beside
-its floor, start at whole commands, from the start of the process to its end. polls says how soon a
-thousand quiet tables in an object store are polled, catalogs how soon those of a REST server and a
-metastore are, and what a commit and a long list take; contested lets four processes commit to one
-table, on each store of this machine. level-1 compares, on paper, what compactions write by the
-picks of 2.0 and of 2.1.
+thousand snapshots beside Java's, partitions at that of ten thousand partitions, kernel at the merge
+kernel, rewrite at one subcompaction beside its floor, start at whole commands, from the start of
+the process to its end. polls says how soon a thousand quiet tables in an object store are polled,
+catalogs how soon those of a REST server and a metastore are, and what a commit and a long list
+take; contested lets four processes commit to one table, on each store of this machine. level-1
+compares, on paper, what compactions write by the picks of 2.0 and of 2.1.
 Of the daemon, service-idle, service-memory, service-latency and service-load say what it costs and
 how soon it answers in 12 minutes; service-fleet what 5,000 quiet tables cost, in 14 more.
 pk-s3, small-s3, lookup-s3 and lookup-small-s3 are these cases on an S3 server of this machine
@@ -81,6 +81,17 @@ _LINES = {
             "2",
         ],
         _QUICK: ["tests.bench.bench_expire"],
+    },
+    "partitions": {
+        _FULL: [
+            "tests.bench.bench_partitions",
+            "--partitions",
+            "10000",
+            "--at-once",
+            "1000",
+            "100",
+        ],
+        _QUICK: ["tests.bench.bench_partitions"],
     },
     "level-1": {
         _FULL: ["tests.bench.bench_level_1", "--commits", "4000", "--seeds", "6"],
@@ -323,7 +334,7 @@ def _line_figures(case: str, command: list[str], cores: list[int]) -> dict[str, 
     elif case == "start":
         ratios = {f"{line['case']}_{name}": line.get(name) for line in lines for name in _RATIOS}
         found |= {name: ratio for name, ratio in ratios.items() if ratio is not None}
-    elif case in _SERVICE or (case in ("polls", "orphans") and lines):
+    elif case in _SERVICE or (case in ("polls", "orphans", "partitions") and lines):
         found |= lines[0]
     return found
 
