@@ -171,6 +171,9 @@ def _due(
     trouble = hint_trouble(hint, snapshots.ids) or main_trouble(storage, table, now_ms)
     if trouble is not None:
         return Expired(why_not=trouble)
+    # A hint that lags stays until the next commit: were its snapshot gone, the table would pass for
+    # one that is being restored.
+    kept = [id_ for id_ in (keep_from, hint) if id_ is not None]
     changelogs = options.changelogs
     consumers = read_consumers(storage, table.root).values()
     is_held = changelogs is None or not changelogs.held_alone
@@ -179,7 +182,7 @@ def _due(
         earliest=snapshots.ids[0],
         latest=snapshots.ids[-1],
         next_of_consumers=min(consumers, default=None) if is_held else None,
-        keep_from=keep_from,
+        keep_from=min(kept, default=None),
         time_of=snapshots.time_ms,
         now_ms=now_ms,
     )

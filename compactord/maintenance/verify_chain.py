@@ -128,7 +128,7 @@ class ChainCheck:
             ("changelog", paths.changelog_folder(root), paths.CHANGELOG_PREFIX),
         ):
             try:
-                names = sorted(each.name for each in storage.list(folder))
+                names = sorted(each.name for each in storage.list(folder) if not each.is_folder)
             except CompactordError as error:
                 self._note(read_finding(folder, error))
                 continue
