@@ -125,7 +125,7 @@ def test_options_that_contradict_each_other_are_refused() -> None:
 
 
 def test_the_snapshot_that_a_hint_names_stays_until_the_hint_has_moved() -> None:
-    """A writer was killed before it moved it. Else the table would pass for one that is restored."""
+    """A writer was killed before it moved it; the table must not pass for one that is restored."""
     table = some_table()
     for hinted in (3, 3, 5):
         table.storage.overwrite(paths.latest_hint(HOME), str(hinted).encode())
