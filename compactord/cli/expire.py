@@ -25,6 +25,8 @@ from compactord.table.report import count_text, size_text
 
 # More than any table has: a dry run shows what all rounds together would remove.
 _ALL_ROUNDS = 1 << 62
+# Snapshots of a round at least.
+_LEAST = 1000
 _COUNTS = (
     ("data_files", "data file"),
     ("changelog_files", "changelog file"),
@@ -41,7 +43,8 @@ def expiry(run: MaintenanceRun) -> Work:
         return preview_expiry(table, _of_all_rounds(table.options.expire), now_ms)
 
     def a_round(table: OpenTable, now_ms: int) -> Expired:
-        return expire_table(table, now_ms=now_ms, keep_from=None)
+        options = of_a_command(table.options.expire)
+        return expire_table(table, options, now_ms=now_ms, keep_from=None)
 
     return _expiring(run, ExpireSnapshots.rule, "snapshot", preview, a_round)
 
@@ -81,13 +84,21 @@ def _expiring(
     return work
 
 
+def of_a_command(options: ExpireOptions) -> ExpireOptions:
+    """A command is done when nothing is due, and each round reads all snapshots that stay.
+
+    Small rounds would read those that expire again and again.
+    """
+    return replace(options, limit=max(options.limit, _LEAST)) if options.limit > 0 else options
+
+
 def _of_all_rounds(options: ExpireOptions) -> ExpireOptions:
     # A limit of 0 switches expiry off.
     return replace(options, limit=_ALL_ROUNDS) if options.limit > 0 else options
 
 
 def _all_rounds(a_round: Callable[[], Expired], stop: threading.Event) -> Expired:
-    """Rounds of at most `snapshot.expire.limit` each until no more are due."""
+    """Rounds until no more are due."""
     sums: Counter[str] = Counter()
     first, done = 0, Expired()
     while not stop.is_set():

@@ -53,6 +53,7 @@ from compactord.paimon.snapshot import (
 )
 from compactord.paimon.table import TableRef
 from compactord.storage.base import Storage
+from compactord.storage.parallel import results_of
 
 _log = structlog.get_logger()
 
@@ -170,6 +171,9 @@ def _due(
     trouble = hint_trouble(hint, snapshots.ids) or main_trouble(storage, table, now_ms)
     if trouble is not None:
         return Expired(why_not=trouble)
+    # A hint that lags stays until the next commit: were its snapshot gone, the table would pass for
+    # one that is being restored.
+    kept = [id_ for id_ in (keep_from, hint) if id_ is not None]
     changelogs = options.changelogs
     consumers = read_consumers(storage, table.root).values()
     is_held = changelogs is None or not changelogs.held_alone
@@ -178,7 +182,7 @@ def _due(
         earliest=snapshots.ids[0],
         latest=snapshots.ids[-1],
         next_of_consumers=min(consumers, default=None) if is_held else None,
-        keep_from=keep_from,
+        keep_from=min(kept, default=None),
         time_of=snapshots.time_ms,
         now_ms=now_ms,
     )
@@ -211,8 +215,9 @@ class Snapshots:
 
     def within(self, first: int, end: float = math.inf) -> tuple[Snapshot, ...]:
         """Those from `first` to `end`, exclusive, that are there."""
-        ids = (id_ for id_ in self.ids if first <= id_ < end)
-        return tuple(found for id_ in ids if (found := self.get(id_)) is not None)
+        ids = [id_ for id_ in self.ids if first <= id_ < end]
+        found = results_of(self._storage, self.get, ids)
+        return tuple(snapshot for snapshot in found if snapshot is not None)
 
 
 class _Round:

@@ -29,6 +29,7 @@ Where changelogs outlive their snapshots (`ChangelogRetention`), these keep of t
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -93,7 +94,8 @@ def plan_expiry(
 def _unneeded_data_files(
     reader: MetadataReader, history: ExpiringHistory, tags: Sequence[Snapshot]
 ) -> dict[FileKey, FileChange]:
-    deltas = [(s, reader.delta_if_whole(s)) for s in history.expiring[1:]]
+    later = history.expiring[1:]
+    deltas = list(zip(later, reader.deltas_if_whole(later), strict=True))
     deltas.append((history.end, reader.delta_changes(history.end)))
     reader.look_for(
         change.key
@@ -178,6 +180,8 @@ def _unneeded_metadata(
         kept |= {name for name in (snapshot.statistics,) if name is not None}
         kept |= reader.index_names(snapshot) if has_indexes else set()
     leaves = Leaves()
+    # Read at once where that is faster, and again below from memory.
+    deque(reader.bases_if_there(history.expiring), maxlen=0)
     for snapshot in history.expiring:
         for name, read in _unneeded_lists(reader, snapshot, history.retention):
             leaves.add_list(name, reader.if_there(read, snapshot), kept)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -20,10 +21,16 @@ from compactord.paimon.manifest.index_manifest import (
     IndexEntry,
     read_index_entries,
 )
-from compactord.paimon.manifest.manifest_files import ManifestFile, read_entries, read_manifest_list
+from compactord.paimon.manifest.manifest_files import (
+    ListBlocks,
+    ManifestFile,
+    read_entries,
+    read_manifest_list,
+)
 from compactord.paimon.snapshot import CommitKind, Snapshot
 from compactord.storage.absence import Absences
 from compactord.storage.base import Storage
+from compactord.storage.parallel import results_of
 
 # Beside those of columns.
 _KNOWN_INDEXES = {HASH_INDEX, INDEX_TYPE}
@@ -65,6 +72,7 @@ class MetadataReader:
         self._storage = storage
         self._absences = Absences(storage)
         self._lists: dict[str, tuple[ManifestFile, ...]] = {}
+        self._base_before = ListBlocks()
         self._indexes: dict[str, tuple[IndexEntry, ...]] = {}
         self._buckets: dict[BucketId, BucketId] = {}
         self._wanted: frozenset[FileKey] = frozenset()
@@ -73,7 +81,8 @@ class MetadataReader:
 
     def base(self, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
         """The manifests of the snapshot's base list."""
-        return self._list(snapshot.base_manifest_list, snapshot.base_manifest_list_size)
+        name, size = snapshot.base_manifest_list, snapshot.base_manifest_list_size
+        return self._list(name, size, before=self._base_before)
 
     def delta(self, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
         """The manifests of the snapshot's delta list."""
@@ -130,6 +139,14 @@ class MetadataReader:
         with self._absences.suppressed():
             return self.delta_changes(snapshot)
         return ()
+
+    def deltas_if_whole(self, snapshots: Sequence[Snapshot]) -> Iterator[tuple[FileChange, ...]]:
+        """That of each snapshot, several at once where the store lies behind a network."""
+        return results_of(self._storage, self.delta_if_whole, snapshots)
+
+    def bases_if_there(self, snapshots: Sequence[Snapshot]) -> Iterator[tuple[ManifestFile, ...]]:
+        """The base list of each, in the same way."""
+        return results_of(self._storage, partial(self.if_there, self.base), snapshots)
 
     @staticmethod
     def names(manifests: Iterable[ManifestFile]) -> set[str]:
@@ -241,10 +258,13 @@ class MetadataReader:
     def _is_gone(self, name: str) -> bool:
         return self._absences.is_gone(paths.manifest_path(self.location, name))
 
-    def _list(self, name: str, size: int | None) -> tuple[ManifestFile, ...]:
+    def _list(
+        self, name: str, size: int | None, *, before: ListBlocks | None = None
+    ) -> tuple[ManifestFile, ...]:
         if name not in self._lists:
             path = paths.manifest_path(self.location, name)
-            self._lists[name] = read_manifest_list(self._storage, path, size)
+            found = read_manifest_list(self._storage, path, size, before=before)
+            self._lists[name] = found
         return self._lists[name]
 
     def _index(self, name: str) -> tuple[IndexEntry, ...]:

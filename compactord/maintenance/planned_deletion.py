@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from compactord.errors import ObjectNotFound
 from compactord.maintenance.expire_files import ExpirePlan
@@ -12,6 +12,7 @@ from compactord.paimon import paths
 from compactord.paimon.snapshot import branch_names
 from compactord.paimon.table import TableRef
 from compactord.storage.base import Storage
+from compactord.storage.parallel import delete_all
 
 # The table is checked against the plan once in this many deletions.
 _CHECK_INTERVAL = 100
@@ -72,14 +73,17 @@ class PlannedDeletion:
         for kind, unneeded in plan.metadata:
             self._delete(kind, unneeded, counts)
         counts["size_bytes"] = plan.size_bytes
+        self.check()
         kind, files = versions
         for path in files:
-            self.check()
-            self._delete(kind, [path], counts)
+            # Nothing that a tag or a branch may save is left but these files' names.
+            self._require_end()
+            self._storage.delete(path)
+            counts[kind] += 1
         self.check()
 
-    def _delete(self, kind: str, unneeded: Iterable[str], counts: Counter[str]) -> None:
-        delete_in_order(self._storage, kind, unneeded, counts, self.check)
+    def _delete(self, kind: str, unneeded: Sequence[str], counts: Counter[str]) -> None:
+        delete_checked(self._storage, kind, unneeded, counts, self.check)
 
     def _list_keepers(self) -> frozenset[tuple[str, int]]:
         """Tags by names and modification times, as one may be put on another snapshot; branches."""
@@ -88,16 +92,21 @@ class PlannedDeletion:
         return frozenset((s.name, s.changed_ms) for s in tags).union((b, 0) for b in branches)
 
 
-def delete_in_order(
+def delete_checked(
     storage: Storage,
     kind: str,
-    unneeded: Iterable[str],
+    unneeded: Sequence[str],
     counts: Counter[str],
     check: Callable[[], None],
 ) -> None:
-    """Delete these files, counted as `kind`. Raises what `check`, asked now and then, raises."""
-    for number, path in enumerate(unneeded, 1):
-        if number % _CHECK_INTERVAL == 0:
+    """Delete these files in any order, counted as `kind`.
+
+    Raises what `check`, asked now and then, raises, and `StorageError` where a deletion fails.
+    """
+    for start in range(0, len(unneeded), _CHECK_INTERVAL):
+        if start:
             check()
-        storage.delete(path)
-        counts[kind] += 1
+        done, error = delete_all(storage, unneeded[start : start + _CHECK_INTERVAL])
+        counts[kind] += done
+        if error is not None:
+            raise error

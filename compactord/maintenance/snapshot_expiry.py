@@ -19,17 +19,20 @@ from compactord.maintenance.kind import (
     UnderWay,
     in_windows,
 )
+from compactord.paimon.options.expiry import ExpireOptions
 
 _log = structlog.get_logger()
 
 
-def expire_table(table: TableValues, *, now_ms: int, keep_from: int | None) -> Expired:
-    """One round by the table's own options; see `expire_snapshots`, also for what it raises."""
+def expire_table(
+    table: TableValues, options: ExpireOptions, *, now_ms: int, keep_from: int | None
+) -> Expired:
+    """One round by these options; see `expire_snapshots`, also for what it raises."""
     return expire_snapshots(
         table.storage,
         table.ref,
         bucket_folder=table.bucket_folder,
-        options=table.options.expire,
+        options=options,
         now_ms=now_ms,
         keep_from=keep_from,
         remove_empty_folder=table.storage.remove_empty_folder,
@@ -60,7 +63,8 @@ class ExpireSnapshots(RuledKind[Expired]):
         if why_keep is not None:
             return Expired(why_not=why_keep)
         keep_from = under_way.reads_from if under_way is not None else None
-        return expire_table(values, now_ms=table.clock.now_ms(), keep_from=keep_from)
+        options, now_ms = values.options.expire, table.clock.now_ms()
+        return expire_table(values, options, now_ms=now_ms, keep_from=keep_from)
 
     def ended(self, result: Expired | CompactordError, seconds: float) -> Round:
         if isinstance(result, CompactordError):

@@ -18,7 +18,7 @@ from compactord.maintenance.expire import Snapshots, other_versions, others_chan
 from compactord.maintenance.expire_files import data_paths, refuse_external, spare_others
 from compactord.maintenance.expire_reader import FileChange, FileKey, MetadataReader
 from compactord.maintenance.kind import TableValues
-from compactord.maintenance.planned_deletion import delete_in_order
+from compactord.maintenance.planned_deletion import delete_checked
 from compactord.maintenance.restored import hint_trouble, main_trouble
 from compactord.paimon import paths
 from compactord.paimon.data_file import EntryKind
@@ -100,7 +100,7 @@ class TagDeletion:
         self._delete("metadata", self.plan.metadata, counts)
 
     def _delete(self, what: str, unneeded: Sequence[str], counts: Counter[str]) -> None:
-        delete_in_order(self._storage, what, unneeded, counts, self._check)
+        delete_checked(self._storage, what, unneeded, counts, self._check)
 
     def _check(self) -> None:
         """Whether nothing has come that may need files of the tag's snapshot."""

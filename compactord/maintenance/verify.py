@@ -110,6 +110,10 @@ def _verified_once(
         check = FileCheck(storage, table.location, rules, progress)
         counts = check.counts
         for version in chosen:
+            changes = check.changes(version)
+            findings += (replace(each, needed_by=(version.name,)) for each in changes)
+            if not version.has_rows:
+                continue
             known = len(counts.missing)
             found = list(check.run(version.snapshot))
             advice = _advice(storage, table, chain, counts.missing[known:])
@@ -121,10 +125,6 @@ def _verified_once(
                 unknown.append(f"data files of {version.name}: its metadata cannot be read")
             else:
                 files_of.append(version.name)
-            if version.name.startswith("snapshot "):
-                # As for metadata: the changelog of a tagged snapshot goes with the snapshot.
-                changelog = check.changelog(version.snapshot)
-                findings += (replace(each, needed_by=(version.name,)) for each in changelog)
     unknown += _not_read(counts)
     return Verified(
         findings=_once(findings),

@@ -1,4 +1,4 @@
-"""Verifies the metadata of a table: snapshots, tags and branches, and all that they lead to.
+"""Verifies the metadata of a table: snapshots, tags, branches, changelogs, what they lead to.
 
 A file of metadata is read once and reported once, with the versions that need it. The table may
 change meanwhile: what is missing may have expired.
@@ -17,8 +17,9 @@ from compactord.paimon.json_text import parse_json
 from compactord.paimon.manifest.entry_columns import read_entry_columns
 from compactord.paimon.manifest.index_manifest import IndexEntry, read_index_entries
 from compactord.paimon.manifest.manifest_files import ManifestFile, read_manifest_list
-from compactord.paimon.schema import read_schema
+from compactord.paimon.schema import latest_schema, read_schema
 from compactord.paimon.snapshot import (
+    CommitKind,
     Snapshot,
     branch_names,
     hinted_snapshot_id,
@@ -29,6 +30,8 @@ from compactord.paimon.table import TableRef
 from compactord.storage.base import Storage
 from compactord.storage.parallel import results_of
 
+# With its size in bytes, None in old snapshots.
+ManifestListName = tuple[str, int | None]
 _RESTORE = (
     "Restore it from a backup, or roll the table back to the snapshot below the gap; "
     "deploy/runbooks/CompactordSnapshotLost.md says how snapshots get lost."
@@ -37,11 +40,17 @@ _RESTORE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Version:
-    """A snapshot of the table or of a branch, or a tag; `name` is for people."""
+    """A snapshot of the table or of a branch, a tag, or a changelog that outlives its snapshot.
+
+    `name` is for people. Without `has_rows` nobody reads the table as it was then. `changes` is the
+    list from which streaming readers are told what changed; None: there is none for them.
+    """
 
     name: str
     root: str
     snapshot: Snapshot
+    has_rows: bool
+    changes: ManifestListName | None
 
 
 def name_prefix(branch: str) -> str:
@@ -66,6 +75,7 @@ class ChainCheck:
         self._table = table
         self._progress = progress
         self._found: dict[str, Finding] = {}
+        self._producers: dict[str, bool] = {}
         # None: nothing is wrong with the file.
         self._read: dict[str, Finding | None] = {}
 
@@ -113,15 +123,20 @@ class ChainCheck:
             for snapshot_id in ids
         ]
         self._progress(f"{len(places):,} snapshots")
-        try:
-            names = (each.name for each in storage.list(paths.tag_folder(root)))
-            tags = sorted(n for n in names if n.startswith(paths.TAG_PREFIX))
-        except CompactordError as error:
-            tags = []
-            self._note(read_finding(paths.tag_folder(root), error))
-        for name in tags:
-            tag = name[len(paths.TAG_PREFIX) :]
-            places.append((f"{prefix}tag {tag}", paths.tag_path(root, tag)))
+        for kind, folder, start in (
+            ("tag", paths.tag_folder(root), paths.TAG_PREFIX),
+            ("changelog", paths.changelog_folder(root), paths.CHANGELOG_PREFIX),
+        ):
+            try:
+                names = sorted(each.name for each in storage.list(folder) if not each.is_folder)
+            except CompactordError as error:
+                self._note(read_finding(folder, error))
+                continue
+            found_names = (name for name in names if name.startswith(start))
+            places += (
+                (f"{prefix}{kind} {name[len(start) :]}", paths.join(folder, name))
+                for name in found_names
+            )
         read = attempted(self._parse)
         for (name, path), found in zip(places, results_of(storage, read, places), strict=True):
             match found:
@@ -134,15 +149,46 @@ class ChainCheck:
                     self.unreadable.append(name)
                     self._note(read_finding(path, found), name)
                 case snapshot if self._has_its_id(name, snapshot, path):
-                    version = Version(name=name, root=root, snapshot=snapshot)
-                    self.versions.append(version)
+                    kind = name.removeprefix(prefix).partition(" ")[0]
+                    self.versions.append(self._version(name, kind, root, snapshot))
+
+    def _version(self, name: str, kind: str, root: str, snapshot: Snapshot) -> Version:
+        own = snapshot.changelog_manifest_list
+        changes: ManifestListName | None = None
+        # The changelog of a tagged snapshot is deleted with the snapshot; branches come from tags.
+        if own is not None and kind != "tag":
+            changes = own, snapshot.changelog_manifest_list_size
+        elif (
+            kind == "changelog"
+            and snapshot.commit_kind is not CommitKind.COMPACT
+            and not self._has_producer(root)
+        ):
+            changes = snapshot.delta_manifest_list, snapshot.delta_manifest_list_size
+        return Version(
+            name=name,
+            root=root,
+            snapshot=snapshot,
+            has_rows=kind != "changelog",
+            changes=changes,
+        )
+
+    def _has_producer(self, root: str) -> bool:
+        """Whether readers are told nothing by a version without a changelog of its own."""
+        if root not in self._producers:
+            try:
+                options = latest_schema(self._storage, root).options
+            except CompactordError:
+                options = {}
+            self._producers[root] = options.get("changelog-producer", "none") != "none"
+        return self._producers[root]
 
     def _parse(self, place: tuple[str, str]) -> Snapshot:
         _, path = place
         return parse_snapshot(self._storage.read(path), path)
 
     def _has_its_id(self, name: str, snapshot: Snapshot, path: str) -> bool:
-        if "tag " in name or path.endswith(f"{paths.SNAPSHOT_PREFIX}{snapshot.id}"):
+        starts = (paths.SNAPSHOT_PREFIX, paths.CHANGELOG_PREFIX)
+        if "tag " in name or path.endswith(tuple(f"/{start}{snapshot.id}" for start in starts)):
             return True
         self.unreadable.append(name)
         error = FormatError(path, f"holds snapshot {snapshot.id}")
@@ -218,14 +264,14 @@ class ChainCheck:
         root, schema_id = version.root, snapshot.schema_id
         schema = paths.schema_path(root, schema_id)
         yield self._once(schema, lambda: read_schema(storage, root, schema_id))
-        lists = [
-            (snapshot.base_manifest_list, snapshot.base_manifest_list_size),
-            (snapshot.delta_manifest_list, snapshot.delta_manifest_list_size),
-        ]
-        # The changelog of a tagged snapshot is deleted with the snapshot; branches come from tags.
-        if snapshot.changelog_manifest_list is not None and version.name.startswith("snapshot "):
-            name, size = snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size
-            lists.append((name, size))
+        lists: list[ManifestListName] = []
+        if version.has_rows:
+            lists = [
+                (snapshot.base_manifest_list, snapshot.base_manifest_list_size),
+                (snapshot.delta_manifest_list, snapshot.delta_manifest_list_size),
+            ]
+        if version.changes is not None:
+            lists.append(version.changes)
         for name, size in lists:
             path = paths.manifest_path(location, name)
             try:
@@ -234,6 +280,8 @@ class ChainCheck:
                 yield self._failed(path, error)
             else:
                 yield from self._manifests(manifests)
+        if not version.has_rows:
+            return
         if snapshot.index_manifest is not None:
             yield from self._index(snapshot.index_manifest)
         if snapshot.statistics is not None:

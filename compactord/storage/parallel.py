@@ -1,4 +1,4 @@
-"""Several calls to a store at once, where each call is a request over a network."""
+"""Several calls to a store at once: where each is a request over a network, and deletions."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
+from compactord.errors import StorageError
 from compactord.storage.base import Storage
 
 T = TypeVar("T")
@@ -58,3 +59,26 @@ def results_of(storage: Storage, call: Callable[[T], R], items: Sequence[T]) -> 
             yield result
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+def delete_all(storage: Storage, files: Sequence[str]) -> tuple[int, StorageError | None]:
+    """Delete files, `AT_ONCE` at a time, on disks too, which wait for their journal.
+
+    Returns how many were deleted, and the error of one that was not. Others may have been after it.
+    """
+
+    def delete_some(some: Sequence[str]) -> tuple[int, StorageError | None]:
+        for number, path in enumerate(some):
+            try:
+                storage.delete(path)
+            except StorageError as error:
+                return number, error
+        return len(some), None
+
+    shares = [files[first::AT_ONCE] for first in range(min(AT_ONCE, len(files)))]
+    if len(shares) < 2:
+        return delete_some(files)
+    with ThreadPoolExecutor(len(shares), "delete") as pool:
+        done = list(pool.map(delete_some, shares))
+    errors = (error for _, error in done if error is not None)
+    return sum(count for count, _ in done), next(errors, None)

@@ -17,6 +17,7 @@ import org.apache.paimon.data.Timestamp;
 import org.apache.paimon.disk.IOManager;
 import org.apache.paimon.fs.local.LocalFileIO;
 import org.apache.paimon.operation.BaseAppendFileStoreWrite;
+import org.apache.paimon.options.ExpireConfig;
 import org.apache.paimon.options.Options;
 import org.apache.paimon.shade.jackson2.com.fasterxml.jackson.databind.JsonNode;
 import org.apache.paimon.table.BucketMode;
@@ -168,6 +169,25 @@ public class Bench {
             compactUnaware(table);
         } else {
             new Oracle(scratch).compact(json);
+        }
+        return "[" + (System.nanoTime() - start) + "," + (cpuNanos() - cpu) + "]";
+    }
+
+    /**
+     * [wall, CPU] nanoseconds of an expiry of snapshots, of as many rounds as expire anything, the
+     * opening of the table included. Manifests are read "whole", or as Java reads local files.
+     */
+    public String expire(String json) throws Exception {
+        JsonNode args = (JsonNode) Rows.MAPPER.readTree(json);
+        System.gc();
+        long cpu = cpuNanos();
+        long start = System.nanoTime();
+        boolean whole = ((JsonNode) args.get("whole")).asBoolean();
+        Options options = new Options(Rows.strings((JsonNode) args.get("options")));
+        FileStoreTable table = whole ? Oracle.open(args) : open(args, options);
+        ExpireConfig config = table.coreOptions().expireConfig();
+        while (table.newExpireSnapshots().config(config).expire() > 0) {
+            // The limit of a round kept some.
         }
         return "[" + (System.nanoTime() - start) + "," + (cpuNanos() - cpu) + "]";
     }

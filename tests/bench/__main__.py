@@ -15,12 +15,13 @@ and vectors-small (the same with deletion vectors, which mark what is found), ve
 of which a third is deleted), altered (half of the files have an older schema), append, small,
 buckets (32 of them) and dynamic (as many dynamic ones) compare both sides; scan looks at reading a
 table's state, append-plan at planning very many small files, bucket-plan at planning very many
-buckets, orphans at looking for files that nothing names among a million,
-kernel at the merge kernel, rewrite at one subcompaction beside its floor, start at whole commands,
-from the start of the process to its end. polls says how soon a thousand quiet tables in an object
-store are polled, catalogs how soon those of a REST server and a metastore are, and what a commit
-and a long list take; contested lets four processes commit to one table, on each store of this
-machine. level-1 compares, on paper, what compactions write by the picks of 2.0 and of 2.1.
+buckets, orphans at looking for files that nothing names among a million, expire at the expiry of a
+thousand snapshots beside Java's, partitions at that of ten thousand partitions, kernel at the merge
+kernel, rewrite at one subcompaction beside its floor, start at whole commands, from the start of
+the process to its end. polls says how soon a thousand quiet tables in an object store are polled,
+catalogs how soon those of a REST server and a metastore are, and what a commit and a long list
+take; contested lets four processes commit to one table, on each store of this machine. level-1
+compares, on paper, what compactions write by the picks of 2.0 and of 2.1.
 Of the daemon, service-idle, service-memory, service-latency and service-load say what it costs and
 how soon it answers in 12 minutes; service-fleet what 5,000 quiet tables cost, in 14 more.
 pk-s3, small-s3, lookup-s3 and lookup-small-s3 are these cases on an S3 server of this machine
@@ -68,6 +69,29 @@ _LINES = {
     "orphans": {
         _FULL: ["tests.bench.bench_orphans", "--files", "1000000"],
         _QUICK: ["tests.bench.bench_orphans", "--files", "2000"],
+    },
+    "expire": {
+        _FULL: [
+            "tests.bench.bench_expire",
+            "--snapshots",
+            "1000",
+            "--repeat",
+            "5",
+            "--warm-ups",
+            "2",
+        ],
+        _QUICK: ["tests.bench.bench_expire"],
+    },
+    "partitions": {
+        _FULL: [
+            "tests.bench.bench_partitions",
+            "--partitions",
+            "10000",
+            "--at-once",
+            "1000",
+            "100",
+        ],
+        _QUICK: ["tests.bench.bench_partitions"],
     },
     "level-1": {
         _FULL: ["tests.bench.bench_level_1", "--commits", "4000", "--seeds", "6"],
@@ -134,8 +158,9 @@ def main() -> int:
 
 
 def _is_right(name: str, found: dict[str, Any]) -> bool:
-    """Whether the rows are what they should be; how fast is another matter."""
-    same = found.get("same_rows_as_java", found.get("same_rows_as_local", True))
+    """Whether rows and files are what they should be; how fast is another matter."""
+    names = ("same_rows_as_java", "same_rows_as_local", "same_files_as_java")
+    same = all(found.get(name, True) for name in names)
     return is_sound(found) if name == "soak" else bool(same)
 
 
@@ -226,9 +251,10 @@ def _runs(
     size = _QUICK if arguments.quick else _FULL
     for case in _LINES:
         if case in wanted:
-            # On one core, as its figures are per core.
+            # On one core, as its figures are per core; of a contest both sides have all.
+            on = cores if case == "expire" else cores[:1]
             command = _LINES[case][size]
-            runs[case] = lambda case=case, command=command: _line_figures(case, command, cores[:1])
+            runs[case] = lambda case=case, command=command, on=on: _line_figures(case, command, on)
     if "start" in wanted:
         beside = [] if arguments.base is None else ["--base", str(arguments.base.resolve())]
         runs["start"] = lambda: _line_figures("start", [*_START[size], *beside], cores)
@@ -296,13 +322,19 @@ def _line_figures(case: str, command: list[str], cores: list[int]) -> dict[str, 
         found |= {name: figure for name, figure in lines[-1].items() if name != "bench"}
     elif case == "level-1":
         found["picks_ratio"] = lines[-2]["write_amplification"] / lines[-1]["write_amplification"]
+    elif case == "expire":
+        found |= {
+            name: lines[0][name] for name in ("java_wall_ratio", "java_cpu_ratio", "peak_rss_mib")
+        }
+        # For each way of Java's.
+        found["same_files_as_java"] = all(line["same_files_as_java"] for line in lines)
     elif case == "catalogs":
         of_kinds = [(line["catalog"], line.items()) for line in lines]
         found |= {f"{kind}_{name}": n for kind, line in of_kinds for name, n in line}
     elif case == "start":
         ratios = {f"{line['case']}_{name}": line.get(name) for line in lines for name in _RATIOS}
         found |= {name: ratio for name, ratio in ratios.items() if ratio is not None}
-    elif case in _SERVICE or (case in ("polls", "orphans") and lines):
+    elif case in _SERVICE or (case in ("polls", "orphans", "partitions") and lines):
         found |= lines[0]
     return found
 

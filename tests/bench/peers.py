@@ -79,6 +79,14 @@ class CorePeer(Judge):
         arguments: dict[str, Any] = {"path": str(path), "full": full, "options": options}
         return _measured(self._jvm.call("Bench", "compact", arguments))
 
+    def expire_measured(self, path: Path, options: Mapping[str, str], *, whole: bool) -> Measured:
+        """Expire snapshots, in rounds, until none is due.
+
+        `whole`: manifests are read in one go, which Java's own local files are not.
+        """
+        arguments: dict[str, Any] = {"path": str(path), "options": options, "whole": whole}
+        return _measured(self._jvm.call("Bench", "expire", arguments))
+
 
 class FlinkPeer:
     """A mini cluster of one task manager with two slots, and Paimon's `CompactAction` on it."""

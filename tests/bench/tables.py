@@ -186,14 +186,15 @@ def _alterations() -> list[dict[str, Any]]:
 
 
 @contextlib.contextmanager
-def fresh_copy(table: Path, side: str) -> Iterator[Path]:
+def fresh_copy(table: Path, side: str, *, links: bool = True) -> Iterator[Path]:
     """A copy that may be compacted, removed afterwards.
 
-    Data files are hard links: neither side changes one, and the page cache treats both alike. What
-    was written before is flushed, so that nobody waits for another's data when it syncs its own.
+    Data files are hard links: neither side changes one, and the page cache treats both alike. They
+    are not if they are to be deleted. What was written before is flushed, so that nobody waits for
+    another's data when it syncs its own.
     """
     copy = table.with_name(f"{table.name}-{side}")
-    shutil.copytree(table, copy, copy_function=_copy_or_link)
+    shutil.copytree(table, copy, copy_function=_copy_or_link if links else shutil.copy2)
     os.sync()
     try:
         yield copy

@@ -105,6 +105,10 @@ TARGETS: Mapping[str, tuple[Target, ...]] = {
     ),
     # Of a million files, a tenth of them named by nothing.
     "orphans": (_at_least("files_per_s", 20_000), _at_most("peak_rss_mib", 512)),
+    # Of a thousand snapshots, beside one round of Java's, on local disks.
+    "expire": (_at_least("java_wall_ratio", 3), _MEMORY),
+    # Of 10,000 partitions of ten files, a thousand in a snapshot.
+    "partitions": (_at_most("cpu_s", 30), _MEMORY),
     # With more runs than levels, what 2.0 writes by what 2.1 writes.
     "level-1": (_at_least("picks_ratio", 5),),
     # Of a thousand tables on one core, 10 ms added to each request.

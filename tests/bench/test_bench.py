@@ -126,6 +126,22 @@ def test_files_that_nothing_names_are_found_among_many(tmp_path: Path) -> None:
     assert found["files_per_s"] > 0
 
 
+def test_both_sides_expire_the_same_snapshots_and_leave_the_same_files(tmp_path: Path) -> None:
+    found = bench(tmp_path / "figures.json", "expire")["expire"]
+    assert found["same_files_as_java"]
+    assert [line["java_reads_whole"] for line in found["lines"]] == [False, False, True]
+    for line in found["lines"]:
+        assert line["snapshots"] >= 20
+        assert line["files"] > 2 * line["snapshots"]
+        assert line["java_wall_s"] > 0 < line["wall_s"]
+
+
+def test_many_partitions_expire_in_batches_and_the_others_are_left(tmp_path: Path) -> None:
+    found = bench(tmp_path / "figures.json", "partitions")["partitions"]
+    figures = ("partitions", "snapshots", "files", "partitions_left")
+    assert [found[name] for name in figures] == [200, 10, 2000, 20]
+
+
 def test_level_1_is_merged_with_older_runs_by_the_picks_of_2_1(tmp_path: Path) -> None:
     found = bench(tmp_path / "figures.json", "level-1")["level-1"]
     lines = {(line["trigger"], line["pick"]): line for line in found["lines"]}

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+import shutil
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,7 @@ from compactord.state.table_state import load_state
 from compactord.storage.local import LocalStorage
 from tests import builders
 from tests.builders import WRITER
+from tests.faults import upkeep
 
 LOCAL = LocalStorage()
 REPOSITORY = Path(__file__).parent.parent.parent
@@ -31,18 +34,67 @@ def test_whatever_a_killed_process_leaves_the_next_one_heals(tmp_path: Path, pro
     next_id = max(snapshot_ids(LOCAL, table.location)) + 1
     folder.mkdir()
     steps = (str(random.choice([1, 2])), "2")
-    subprocess.run(
-        [sys.executable, "-m", "tests.faults.victim", template, folder, *steps],
-        cwd=REPOSITORY,
-        check=True,
-        timeout=300,
-    )
+    _die("compact", template, folder, *steps, "before", "after", "system")
     seen: Counter[str] = Counter()
     for killed in sorted(folder.iterdir()):
         seen.update(_heal(killed, expected, next_id, is_marked=producer == "vectors"))
     # The kills have hit every state that a process can leave behind.
     assert min(seen[what] for what in _STATES) > 0, seen
     assert seen["killed"] >= 50
+
+
+def _die(work: str, *arguments: Path | str) -> None:
+    command = [sys.executable, "-m", "tests.faults.victim", work, *arguments]
+    subprocess.run(command, cwd=REPOSITORY, check=True, timeout=300)
+
+
+@pytest.fixture(scope="module")
+def maintained(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> tuple[Path, upkeep.Left, upkeep.Left]:
+    """A table that is to be maintained; what that and the next hour leave if nobody is killed."""
+    template = upkeep.table_with_all(tmp_path_factory.mktemp("kill") / "template")
+    clean = template.with_name("clean")
+    shutil.copytree(template, clean)
+    table = TableRef(database="db", name="t", location=str(clean))
+    upkeep.maintain(LOCAL, table)
+    expected = upkeep.left(table)
+    upkeep.maintain_next(table)
+    return template, expected, upkeep.left(table)
+
+
+def test_maintenance_that_is_killed_loses_nothing_and_the_next_round_ends_it(
+    maintained: tuple[Path, upkeep.Left, upkeep.Left], tmp_path: Path
+) -> None:
+    """After every second call that changes something, from the first or the second on, by chance.
+
+    Partitions expire, tags come and go, snapshots become changelogs, and these expire.
+    """
+    template, expected, next_hour = maintained
+    assert expected.tags, "it was made"
+    assert expected.changelogs, "some outlive their snapshots"
+    _die("maintain", template, tmp_path, str(random.choice([1, 2])), "2", "after")
+    seen: Counter[str] = Counter()
+    for killed in sorted(tmp_path.iterdir()):
+        table = TableRef(database="db", name="t", location=str(killed))
+        found = upkeep.left(table)
+        seen.update(upkeep.states(found, expected))
+        # What stays after all is whole wherever it is there already.
+        assert not upkeep.lacking(table, expected.versions), killed.name
+        assert expected.rows.items() <= found.rows.items(), killed.name
+        upkeep.maintain(LOCAL, table)
+        builders.sweep_later(LOCAL, table.location, partition_depth=1)
+        if not upkeep.left(table).is_like(expected):
+            # What waits for the next tag or commit: surplus tags, and snapshots behind a hint.
+            seen["not at once"] += 1
+            upkeep.maintain_next(table)
+            # A changelog of an overwrite keeps from tags what it removed.
+            left = replace(upkeep.left(table), data_files=next_hour.data_files)
+            assert left.is_like(next_hour), killed.name
+        assert not upkeep.lacking(table, None), killed.name
+    assert min(seen[what] for what in upkeep.STATES) > 0, seen
+    assert seen["killed"] >= 20
+    assert seen["not at once"] < 10
 
 
 _STATES = ("nothing", "data", "manifest", "temporary", "published", "killed")

@@ -1,11 +1,11 @@
-"""Run as a program: compacts copies of a table in child processes that kill themselves.
+"""Run as a program: works on copies of a table in child processes that kill themselves.
 
-    python -m tests.faults.victim TEMPLATE FOLDER FIRST STEP
+    python -m tests.faults.victim WORK TEMPLATE FOLDER FIRST STEP WAY...
 
-For n = FIRST, FIRST + STEP, … a copy of TEMPLATE is made below FOLDER and compacted by a fork of
-this process, which sends itself SIGKILL before or after its n-th storage call, or around the n-th
-system call that changes the file system; until a child comes to its end. The copies are left to the
-caller.
+For n = FIRST, FIRST + STEP, … a copy of TEMPLATE is made below FOLDER, and compacted or maintained
+by a fork of this process, which sends itself SIGKILL; until a child comes to its end. WAY: before
+its n-th storage call, after the n-th that changes something, or around the n-th system call that
+changes the file system. The copies are left to the caller.
 """
 
 from __future__ import annotations
@@ -24,21 +24,24 @@ from compactord.paimon.table import TableRef
 from compactord.storage.base import Storage
 from compactord.storage.local import LocalStorage
 from tests import builders
+from tests.faults import upkeep
 from tests.storages import Call, HookedStorage
 
 _CHANGING = ("link", "unlink", "fsync", "makedirs")
 
 
-def main(template: Path, folder: Path, first: int, step: int) -> None:
+def main(work: str, template: Path, folder: Path, first: int, step: int, ways: list[str]) -> None:
+    run = {"compact": _compact, "maintain": upkeep.maintain}[work]
     # Everything is imported and warm before the first fork.
-    builders.compact(LocalStorage(), _copy(template, folder / "warm"))
+    run(LocalStorage(), _copy(template, folder / "warm"))
     shutil.rmtree(folder / "warm")
-    for name, arm in (("before", _before), ("after", _after), ("system", _around_system_calls)):
+    for name in ways:
+        arm = {"before": _before, "after": _after, "system": _around_system_calls}[name]
         for number in itertools.count(first, step):
             table = _copy(template, folder / f"{name}-{number}")
             child = os.fork()
             if child == 0:
-                _die_compacting(table, lambda arm=arm, number=number: arm(number))
+                _die(table, run, lambda arm=arm, number=number: arm(number))
             _, status = os.waitpid(child, 0)
             if not os.WIFSIGNALED(status):
                 assert status == 0, f"the child of {name}-{number} failed"
@@ -50,11 +53,17 @@ def _copy(template: Path, target: Path) -> TableRef:
     return TableRef(database="db", name="t", location=str(target))
 
 
-def _die_compacting(table: TableRef, arm: Callable[[], Storage]) -> None:
+def _compact(storage: Storage, table: TableRef) -> None:
+    assert builders.compact(storage, table, owner=ids.this_process()).snapshots
+
+
+def _die(
+    table: TableRef, run: Callable[[Storage, TableRef], None], arm: Callable[[], Storage]
+) -> None:
     status = 1
     try:
-        totals = builders.compact(arm(), table, owner=ids.this_process())
-        status = 0 if totals.snapshots else 2
+        run(arm(), table)
+        status = 0
     finally:
         # Without the clean-up of the interpreter, whose threads are the parent's.
         os._exit(status)
@@ -105,4 +114,11 @@ def _around_system_calls(number: int) -> Storage:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))
+    main(
+        sys.argv[1],
+        Path(sys.argv[2]),
+        Path(sys.argv[3]),
+        int(sys.argv[4]),
+        int(sys.argv[5]),
+        sys.argv[6:],
+    )

@@ -86,11 +86,22 @@ def with_producer(judge: Judge, path: Path) -> LiveTable:
     return shape_changelog(judge, path, **LONG)
 
 
-SHAPES = (without_producer, append_only, with_producer)
+def looked_up(judge: Judge, path: Path) -> LiveTable:
+    """Compactions tell what writers changed: commits of writers have no changelog."""
+    return shape_changelog(judge, path, **LONG, **{"changelog-producer": "lookup"})
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("tagged", [False, True])
+def fully_compacted(judge: Judge, path: Path) -> LiveTable:
+    return shape_changelog(judge, path, **LONG, **{"changelog-producer": "full-compaction"})
+
+
+SHAPES = (without_producer, append_only, with_producer, looked_up, fully_compacted)
+
+
+@pytest.mark.parametrize(
+    ("shape", "tagged"),
+    [*itertools.product(SHAPES[:3], (False, True)), *((shape, True) for shape in SHAPES[3:])],
+)
 def test_the_same_is_left_and_readers_find_each_change(
     judge: Judge, tmp_path: Path, shape: Callable[[Judge, Path], LiveTable], *, tagged: bool
 ) -> None:

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from compactord.errors import FormatError
 from compactord.paimon import paths
 from compactord.paimon.avro.codecs import Codec
 from compactord.paimon.avro.container import (
+    AvroSchema,
+    Block,
     Container,
     ContainerWriter,
+    decode_with_bytes,
     encode_record,
     open_container,
 )
@@ -86,19 +89,52 @@ class ManifestFile:
     foreign: tuple[ForeignValue, ...] = ()
 
 
+@dataclass(slots=True)
+class ListBlocks:
+    """The blocks of the list that was read last, by their place in it, with schema and rows.
+
+    The base list of a snapshot begins as that of the one before: equal bytes are not decoded again.
+    """
+
+    known: dict[int, tuple[AvroSchema, Block, tuple[ManifestFile, ...]]] = field(
+        default_factory=dict
+    )
+
+
 def read_manifest_list(
-    storage: Storage, path: str, size: int | None = None
+    storage: Storage, path: str, size: int | None = None, *, before: ListBlocks | None = None
 ) -> tuple[ManifestFile, ...]:
-    """All rows in order; `size` is the one that the snapshot records, None in old snapshots."""
+    """All rows in order; `size` is the one that the snapshot records, None in old snapshots.
+
+    Rows that the list `before` has, too, are the same objects; this one takes its place.
+    """
     data = storage.read(path)
     if size is not None:
         _require_size(path, found=len(data), recorded=size)
     container = open_container(data, path)
     require_readable(container.schema, READABLE_MANIFEST_LIST, path)
-    foreign = foreign_columns(container.schema, READABLE_MANIFEST_LIST)
-    return tuple(
+    known = ListBlocks().known if before is None else before.known
+    rows: list[ManifestFile] = []
+    for place, block in enumerate(container.blocks()):
+        found = _rows_of(container, block, known.get(place))
+        known[place] = container.schema, block, found
+        rows += found
+    return tuple(rows)
+
+
+def _rows_of(
+    container: Container,
+    block: Block,
+    known: tuple[AvroSchema, Block, tuple[ManifestFile, ...]] | None,
+) -> tuple[ManifestFile, ...]:
+    schema, path = container.schema, container.path
+    foreign = foreign_columns(schema, READABLE_MANIFEST_LIST)
+    rows: tuple[ManifestFile, ...] = ()
+    if known is not None and known[0] is schema and block.starts_with(known[1]):
+        rows, block = known[2], block.without(known[1])
+    return rows + tuple(
         _manifest_file(record, path, foreign.values(record, data, path) if foreign else ())
-        for record, data in container.encoded_records()
+        for record, data in decode_with_bytes(schema, block, path)
     )
 
 

@@ -14,6 +14,7 @@ from compactord.paimon.binary_row import encode_row
 from compactord.paimon.data_file import ColumnStats, EntryKind, ManifestEntry
 from compactord.paimon.manifest.entries import entry_record
 from compactord.paimon.manifest.manifest_files import (
+    ListBlocks,
     ManifestFile,
     describe_entries,
     encode_manifest_list,
@@ -272,3 +273,37 @@ def test_an_empty_manifest_list_is_a_header() -> None:
     data = encode_manifest_list([], CODEC)
     assert data == data[: len(encode_container(MANIFEST_LIST, [], CODEC))]
     assert read_manifest_list(MemoryStorage({"list": data}), "list", len(data)) == ()
+
+
+def test_lists_that_begin_alike_are_read_as_each_alone() -> None:
+    """Of several blocks; one is longer, one shorter, one differs in its middle, one in columns."""
+    one = _stored([BARE])[1]
+    rows = [replace(one, file_name=f"manifest-{number}") for number in range(1500)]
+    foreign = replace(one, file_name="manifest-0", extra_files=("index",))
+    lists = [
+        rows[:3],
+        rows[:3],
+        rows[:900],
+        rows,
+        rows[:1400],
+        [*rows[:700], foreign, *rows[701:]],
+        rows[:2],
+        [],
+        [replace(row, schema_id=7) for row in rows[:2]],
+    ]
+    before = ListBlocks()
+    for expected in lists:
+        storage = MemoryStorage({"list": encode_manifest_list(expected, CODEC)})
+        found = read_manifest_list(storage, "list", before=before)
+        assert found == read_manifest_list(storage, "list") == tuple(expected)
+    assert max(before.known) > 0
+
+
+def test_rows_that_the_list_before_has_are_not_decoded_again() -> None:
+    one = _stored([BARE])[1]
+    rows = [replace(one, file_name=f"manifest-{number}") for number in range(3)]
+    before, found = ListBlocks(), list[tuple[ManifestFile, ...]]()
+    for some in (rows[:2], rows):
+        storage = MemoryStorage({"list": encode_manifest_list(some, CODEC)})
+        found.append(read_manifest_list(storage, "list", before=before))
+    assert all(again is known for known, again in zip(*found, strict=False))
