@@ -31,16 +31,14 @@ def remove_found(
     """Remove the files that `search` found, and folders that are empty; returns those files.
 
     `trash` is a folder of the same store. Ends early once `is_stopped`. Raises what
-    `OrphanSearch.removed` raises: some are gone then.
+    `OrphanSearch.removed` raises: some are gone then, which are logged.
     """
     delete = None if trash is None else partial(_move, storage, folders, trash)
     removed: list[Orphan] = []
     try:
-        for orphan in search.removed(found, delete):
-            removed.append(orphan)
-            if is_stopped():
-                break
-        else:
+        for orphan in search.removed(found, delete, is_stopped):
+            removed.append(orphan)  # noqa: PERF402 - what came before an error stays
+        if not is_stopped():
             _remove_empty(storage, folders, search.empty_folders, removed)
     finally:
         if removed:

@@ -34,6 +34,7 @@ from compactord.paimon.snapshot import (
     snapshot_json,
 )
 from compactord.storage.base import Storage
+from compactord.storage.parallel import AT_ONCE
 from tests.builders import DAY_MS, FIRST, NOW_MS, SECOND
 from tests.deletions import Deletions
 from tests.lineage import KEYED, TABLE, Lineage
@@ -398,14 +399,19 @@ def test_many_files_are_deleted_with_looks_at_the_table_in_between() -> None:
     assert removed == left - spared
 
 
-def test_a_stop_ends_it_after_the_file_that_is_going() -> None:
+def test_a_stop_ends_it_after_the_files_that_are_going() -> None:
     table = _table()
-    _leave(table, LEFT)
+    left = _leave(table, LEFT)
     search = _search(table.storage)
     found = search.find()
-    gone = remove_found(table.storage, FOLDERS, search, found, is_stopped=lambda: True)
-    assert list(gone) == [found[0]]
-    assert len(_remove(table.storage)) == len(LEFT) - 1
+
+    def is_stopped() -> bool:
+        return not left <= set(table.storage.objects)
+
+    gone = remove_found(table.storage, FOLDERS, search, found, is_stopped=is_stopped)
+    assert 1 <= len(gone) <= AT_ONCE
+    assert not {orphan.path for orphan in gone} & set(table.storage.objects)
+    assert len(_remove(table.storage)) == len(LEFT) - len(gone)
 
 
 @pytest.mark.parametrize("place", ["list", "entry"])
