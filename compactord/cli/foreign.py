@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -12,8 +13,9 @@ from compactord.cli.each_table import Result
 from compactord.cli.maintenance import MaintenanceRun, Work, orphan_lines, orphans_json, owner_rule
 from compactord.cli.progress import told_of
 from compactord.cli.running import FAILED, OK
+from compactord.config.reasons import setting_origin
 from compactord.errors import TransientStorageError, UnsupportedTable, UsageError
-from compactord.maintenance.foreign_files import remove_found
+from compactord.maintenance.foreign_files import remove_found, trash_of
 from compactord.maintenance.orphan_files import Orphan, OrphanSearch
 from compactord.maintenance.table_files import TableFolders
 from compactord.maintenance.used_names import Incomplete
@@ -29,15 +31,32 @@ _EXTERNAL_PATHS = "data-file.external-paths"
 _PLACES = (_PATH_DIRECTORY, _EXTERNAL_PATHS, "index-file-in-data-file-dir")
 
 
+def ruled_sweep(run: MaintenanceRun) -> Work:
+    """The same in tables whose rule asks for it, in the way that the rule says."""
+    nothing = argparse.Namespace(older_than=None, trash=None, external_paths=False)
+    args = argparse.Namespace(**vars(run.args), **vars(nothing))
+    sweep = foreign_sweep(replace(run, args=args))
+
+    def work(target: Target) -> Result:
+        if target.policy.remove_foreign_files:
+            return sweep(target)
+        key = setting_origin(run.choice.loaded, *target.name, "remove_foreign_files")
+        line = f"{run.choice.shown_name(target)}: {key} is false"
+        return Result(lines=[line], found={"orphans": [], "left_alone": []})
+
+    return work
+
+
 def foreign_sweep(run: MaintenanceRun) -> Work:
     """Removes what nothing names from one table, as `orphans` of its result.
 
-    `left_alone` are external paths, unless they are asked for and in the table's store.
+    `left_alone` are external paths, unless they are asked for and in the table's store. Where
+    arguments are silent, the table's rule says how old files must be, and where they go.
     """
     own_grace_ms = grace_ms(run.args, run.choice.loaded.config)
-    others_grace_ms = older_than_ms(run.args)
 
     def work(target: Target) -> Result:
+        others_grace_ms = older_than_ms(run.args, target.policy.foreign_files_older_than_ms)
         access = target.open()
         storage, name = access.storage, run.choice.shown_name(target)
         folders, left_alone = _folders(run, target, access)
@@ -103,15 +122,12 @@ def _trash(
     run: MaintenanceRun, target: Target, access: TableAccess, folders: TableFolders
 ) -> str | None:
     """The folder of this table in the trash. Raises `UsageError` for one that cannot be used."""
-    given = run.args.trash
+    given = run.args.trash or target.policy.foreign_files_trash
     if given is None:
         return None
     path = _in_same_store(run, target, access, given)
-    if path is None:
-        raise UsageError(f"--trash {given}: expected a folder of the store of {target.full_name}")
-    if any(f"{path}/".startswith(f"{root}/") for root in folders.data_roots):
-        raise UsageError(f"--trash {given}: expected a folder outside {target.full_name}")
-    return paths.join(path, target.full_name)
+    key = "--trash" if run.args.trash else "foreign_files_trash"
+    return trash_of(folders, target.full_name, f"{key} {given}", path)
 
 
 def _in_same_store(

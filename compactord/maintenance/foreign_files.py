@@ -10,6 +10,7 @@ from functools import partial
 
 import structlog
 
+from compactord.errors import UsageError
 from compactord.maintenance.orphan_files import Orphan, OrphanSearch
 from compactord.maintenance.table_files import TableFolders, remove_folders
 from compactord.paimon import paths
@@ -49,6 +50,19 @@ def remove_found(
                 trash=trash,
             )
     return removed
+
+
+def trash_of(folders: TableFolders, table: str, given: str, path: str | None) -> str:
+    """The folder of the table in the trash, which is `path` in the table's store; None: elsewhere.
+
+    `table` is its full name. Raises `UsageError`, which begins with `given`, for a folder of
+    another store or inside the table.
+    """
+    if path is None:
+        raise UsageError(f"{given}: expected a folder of the store of {table}")
+    if any(f"{path}/".startswith(f"{root}/") for root in folders.data_roots):
+        raise UsageError(f"{given}: expected a folder outside {table}")
+    return paths.join(path, table)
 
 
 def trash_path(folders: TableFolders, trash: str, path: str) -> str:
