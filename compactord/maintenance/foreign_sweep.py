@@ -27,8 +27,8 @@ from compactord.maintenance.used_names import Incomplete
 from compactord.paimon import paths
 
 _log = structlog.get_logger()
-# A round ends then, so that other kinds have their turn; the next one lists anew.
-_ROUND_MAX_MS = 3_600_000
+# A round deletes for so long, so that other kinds have their turn; the next one lists anew.
+_DELETIONS_MAX_MS = 3_600_000
 # After a round that failed the next one comes earlier than the table's rule says.
 _RETRY_MS = 3_600_000
 
@@ -102,11 +102,6 @@ class SweepForeign(MaintenanceKind[RemovedFiles]):
             of_others=True,
         )
         trash = self._trash(values, folders)
-        began_ms = table.clock.steady_ms()
-
-        def is_over() -> bool:
-            return table.is_stopping or table.clock.steady_ms() - began_ms > _ROUND_MAX_MS
-
         search = self._search(table, folders)
         try:
             found = search.find()
@@ -118,6 +113,12 @@ class SweepForeign(MaintenanceKind[RemovedFiles]):
             now_ms = table.clock.steady_ms()
             sightings = table.foreign_sightings
             found = sightings.aged(found, now_ms=now_ms, grace_ms=self.older_than_ms)
+        # However long the search took, something goes.
+        end_ms = table.clock.steady_ms() + _DELETIONS_MAX_MS
+
+        def is_over() -> bool:
+            return table.is_stopping or table.clock.steady_ms() > end_ms
+
         removed = remove_found(
             values.storage, folders, search, found, trash=trash, is_stopped=is_over
         )

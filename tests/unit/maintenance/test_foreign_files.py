@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from structlog.testing import capture_logs
 
 from compactord.errors import (
     CompactordError,
@@ -165,6 +166,17 @@ def test_a_fault_at_any_call_costs_no_file_that_is_used_and_the_next_sweep_goes_
         if not faulty.failed:
             break
     assert at > (4 if trash else 20)
+
+
+def test_what_went_before_a_deletion_failed_is_logged() -> None:
+    table = old_table()
+    left = leave(table, [f"bucket-0/{number}" for number in range(100)])
+    fault = Fault(at=30, error=TransientStorageError, concerns=lambda call: call.method == "delete")
+    with capture_logs() as logs, pytest.raises(TransientStorageError):
+        _remove(FaultyStorage(table.storage, fault))
+    gone = len(left - set(table.storage.objects))
+    assert 29 <= gone < 30 + AT_ONCE
+    assert [(log["event"], log["files"]) for log in logs] == [("foreign_files_removed", gone)]
 
 
 def test_one_wrong_answer_costs_no_file_that_is_used() -> None:
