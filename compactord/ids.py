@@ -33,7 +33,9 @@ _MACHINE_ID = Path("/etc/machine-id")
 _PROCESS_IDENTITY = os.urandom(16).hex()
 _START_BITS, _PID_BITS, _RANDOM_BITS = 28, 22, 24
 _UNIQUE_BYTES = 8
-_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
+_UUID = re.compile(
+    rf"{MARK:06x}[0-9a-f]{{2}}-[0-9a-f]{{4}}-8[0-9a-f]{{3}}-[89ab][0-9a-f]{{3}}-[0-9a-f]{{12}}"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,8 +70,6 @@ def owner_of(name: str) -> Owner | None:
     if found is None:
         return None
     value = int(found.group().replace("-", ""), 16)
-    if value >> 104 != MARK:
-        return None
     payload = (value >> 64 & 0xFFF) << 62 | value % (1 << 62)
     payload >>= _RANDOM_BITS
     return Owner(

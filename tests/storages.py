@@ -121,6 +121,9 @@ class WatchedStorage:
         except ObjectNotFound:
             return iter(())
 
+    def list_some(self, folder: str, is_wanted: Callable[[str], bool]) -> Iterator[ObjectStatus]:
+        return (status for status in self.list(folder) if is_wanted(status.name))
+
     def create_if_absent(self, path: str, data: bytes, *, temporary: str) -> Creation:
         return self._watch(
             "create_if_absent",

@@ -63,8 +63,10 @@ def grace_ms(args: argparse.Namespace, config: ServiceConfig) -> int:
     return _value(orphan_grace_ms, args.orphan_grace, "--orphan-grace")
 
 
-def older_than_ms(args: argparse.Namespace) -> int:
-    return _value(_older_than_ms, args.older_than or "1 d", "--older-than")
+def older_than_ms(args: argparse.Namespace, default: int) -> int:
+    if args.older_than is None:
+        return default
+    return _value(_older_than_ms, args.older_than, "--older-than")
 
 
 def _older_than_ms(text: str) -> int:

@@ -63,7 +63,10 @@ MAINTENANCE_KINDS = (
     "branches",
     "done",
     "orphans",
+    "foreign",
 )
+# The last two only if they are asked for.
+UNASKED_KINDS = MAINTENANCE_KINDS[:-2]
 # Where serve looks for its configuration.
 _DEFAULT_PATH = "/etc/compactord/compactord.yaml"
 
@@ -102,7 +105,8 @@ add_online_argument = _argument(
 add_only_argument = _repeated(
     "--only",
     "KIND",
-    f"only this kind: {', '.join(MAINTENANCE_KINDS)}; may be repeated (default: all but orphans)",
+    f"only this kind: {', '.join(MAINTENANCE_KINDS)}; may be repeated (default: all but orphans "
+    "and foreign)",
     choices=MAINTENANCE_KINDS,
 )
 add_option_argument = _repeated(

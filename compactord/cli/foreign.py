@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from compactord.catalog.access import TableAccess
 from compactord.cli.argument_values import grace_ms, older_than_ms
@@ -12,14 +14,16 @@ from compactord.cli.each_table import Result
 from compactord.cli.maintenance import MaintenanceRun, Work, orphan_lines, orphans_json, owner_rule
 from compactord.cli.progress import told_of
 from compactord.cli.running import FAILED, OK
-from compactord.errors import TransientStorageError, UnsupportedTable, UsageError
-from compactord.maintenance.foreign_files import remove_found
+from compactord.config.reasons import setting_origin
+from compactord.errors import StorageError, TransientStorageError, UnsupportedTable, UsageError
+from compactord.maintenance.foreign_files import remove_found, trash_of
 from compactord.maintenance.orphan_files import Orphan, OrphanSearch
 from compactord.maintenance.table_files import TableFolders
 from compactord.maintenance.used_names import Incomplete
 from compactord.paimon import paths
 from compactord.paimon.options.catalogue import canonical_key
-from compactord.storage.open import STORES
+from compactord.storage.base import Storage
+from compactord.storage.elsewhere import with_others
 from compactord.table.opening import describe_table
 from compactord.table.report import count_text, size_text
 
@@ -29,18 +33,35 @@ _EXTERNAL_PATHS = "data-file.external-paths"
 _PLACES = (_PATH_DIRECTORY, _EXTERNAL_PATHS, "index-file-in-data-file-dir")
 
 
+def ruled_sweep(run: MaintenanceRun) -> Work:
+    """The same in tables whose rule asks for it, in the way that the rule says."""
+    nothing = argparse.Namespace(older_than=None, trash=None, external_paths=False)
+    args = argparse.Namespace(**vars(run.args), **vars(nothing))
+    sweep = foreign_sweep(replace(run, args=args))
+
+    def work(target: Target) -> Result:
+        if target.policy.remove_foreign_files:
+            return sweep(target)
+        key = setting_origin(run.choice.loaded, *target.name, "remove_foreign_files")
+        line = f"{run.choice.shown_name(target)}: {key} is false"
+        return Result(lines=[line], found={"orphans": [], "left_alone": []})
+
+    return work
+
+
 def foreign_sweep(run: MaintenanceRun) -> Work:
     """Removes what nothing names from one table, as `orphans` of its result.
 
-    `left_alone` are external paths, unless they are asked for and in the table's store.
+    `left_alone` are external paths, unless they are asked for and their store can be opened with
+    the catalog's options. Where arguments are silent, the table's rule says how old files must be,
+    and where they go.
     """
     own_grace_ms = grace_ms(run.args, run.choice.loaded.config)
-    others_grace_ms = older_than_ms(run.args)
 
     def work(target: Target) -> Result:
-        access = target.open()
-        storage, name = access.storage, run.choice.shown_name(target)
-        folders, left_alone = _folders(run, target, access)
+        others_grace_ms = older_than_ms(run.args, target.policy.foreign_files_older_than_ms)
+        access, name = target.open(), run.choice.shown_name(target)
+        folders, left_alone, storage = _places(run, target, access)
         rule = replace(owner_rule(run.clock, own_grace_ms), others_grace_ms=others_grace_ms)
         trash = _trash(run, target, access, folders)
         search = OrphanSearch(storage, folders, rule, told_of(name, run.clock))
@@ -63,10 +84,19 @@ def foreign_sweep(run: MaintenanceRun) -> Work:
     return work
 
 
-def _folders(
-    run: MaintenanceRun, target: Target, access: TableAccess
-) -> tuple[TableFolders, Sequence[str]]:
-    """Where files of the table are looked for, and the external paths where they are not.
+class _Places(NamedTuple):
+    """Where files of a table are looked for, in a store that has them all.
+
+    `left_alone` are the external paths where they are not.
+    """
+
+    folders: TableFolders
+    left_alone: Sequence[str]
+    storage: Storage
+
+
+def _places(run: MaintenanceRun, target: Target, access: TableAccess) -> _Places:
+    """Where files of the table are looked for.
 
     Other tables may have the same external paths, and their files the same folders there.
 
@@ -80,50 +110,70 @@ def _folders(
         raise UnsupportedTable(target.full_name, table.refusals)
     location = target.ref.location
     roots, left_alone = [], []
+    others: dict[str, Storage] = {}
     inner = texts.get(_PATH_DIRECTORY, "").strip()
     if inner:
         if not all(map(paths.is_file_name, inner.split("/"))):
             raise UnsupportedTable(target.full_name, [f"option {_PATH_DIRECTORY}={inner}"])
         roots.append(paths.join(location, inner))
     for place in filter(None, map(str.strip, texts.get(_EXTERNAL_PATHS, "").split(","))):
-        path = _in_same_store(run, target, access, place) if run.args.external_paths else None
-        if path is None:
+        opened = _opened(run, target, access, place) if run.args.external_paths else None
+        if opened is None:
             left_alone.append(place)
-        else:
-            roots.append(paths.join(path, inner) if inner else path)
-    return TableFolders(
+            continue
+        storage, path = opened
+        roots.append(paths.join(path, inner) if inner else path)
+        if storage is not access.storage:
+            others[path] = storage
+    folders = TableFolders(
         location=location,
         partition_depth=len(schema.partition_keys),
         other_roots=tuple(roots),
         of_others=True,
-    ), left_alone
+    )
+    return _Places(folders, left_alone, with_others(access.storage, others))
+
+
+def _opened(
+    run: MaintenanceRun, target: Target, access: TableAccess, place: str
+) -> tuple[Storage, str] | None:
+    """The store of a location and the path there; None if it cannot be opened."""
+    path = _in_same_store(run, target, access, place)
+    if path is not None:
+        return access.storage, path
+    try:
+        storage, path = run.stores.open(place, _store_options(run, target))
+    except (UsageError, StorageError):
+        return None
+    # As the table's own: its deletions wait for their turn.
+    return target.around(replace(access, storage=storage)).storage, path.rstrip("/")
 
 
 def _trash(
     run: MaintenanceRun, target: Target, access: TableAccess, folders: TableFolders
 ) -> str | None:
     """The folder of this table in the trash. Raises `UsageError` for one that cannot be used."""
-    given = run.args.trash
+    given = run.args.trash or target.policy.foreign_files_trash
     if given is None:
         return None
     path = _in_same_store(run, target, access, given)
-    if path is None:
-        raise UsageError(f"--trash {given}: expected a folder of the store of {target.full_name}")
-    if any(f"{path}/".startswith(f"{root}/") for root in folders.data_roots):
-        raise UsageError(f"--trash {given}: expected a folder outside {target.full_name}")
-    return paths.join(path, target.full_name)
+    key = "--trash" if run.args.trash else "foreign_files_trash"
+    return trash_of(folders, target.full_name, f"{key} {given}", path)
 
 
 def _in_same_store(
     run: MaintenanceRun, target: Target, access: TableAccess, place: str
 ) -> str | None:
     """The path of a location in the table's store, None if it is in another one."""
-    options: Mapping[str, str] = run.choice.loaded.config.catalogs[target.catalog_name].options
     try:
-        found = STORES.located(place, options)
+        found = run.stores.located(place, _store_options(run, target))
     except UsageError:
         return None
     return found.path.rstrip("/") if found.spec == access.storage.spec else None
+
+
+def _store_options(run: MaintenanceRun, target: Target) -> Mapping[str, str]:
+    return run.choice.loaded.config.catalogs[target.catalog_name].options
 
 
 def _lines(

@@ -11,13 +11,14 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
-from compactord.cli.arguments import MAINTENANCE_KINDS, error_json
+from compactord.cli.arguments import MAINTENANCE_KINDS, UNASKED_KINDS, error_json
 from compactord.cli.branches import branch_expiry
 from compactord.cli.choice import Target, choose
 from compactord.cli.consumers import consumer_expiry
 from compactord.cli.done import marking
 from compactord.cli.each_table import Result, joint_code, note_if_left_alone, over_tables
 from compactord.cli.expire import changelog_expiry, expiry
+from compactord.cli.foreign import ruled_sweep
 from compactord.cli.maintenance import MaintenanceRun, Work
 from compactord.cli.orphans import sweep
 from compactord.cli.partitions import partition_expiry
@@ -45,12 +46,13 @@ _KINDS: Mapping[str, _Kind] = {
     "branches": _Kind(branch_expiry, "snapshots of its branches expire"),
     "done": _Kind(marking, "partitions are marked done"),
     "orphans": _Kind(sweep, "left-over files are looked for"),
+    "foreign": _Kind(ruled_sweep, "files that nothing names are looked for"),
 }
 
 
 def maintain(args: argparse.Namespace, clock: Clock | None = None) -> int:
     """Run the command; the exit code. `clock` None: the machine's."""
-    asked = args.only or [name for name in MAINTENANCE_KINDS if name != "orphans"]
+    asked = args.only or UNASKED_KINDS
     names = [name for name in MAINTENANCE_KINDS if name in asked]
     return _over(args, "it is maintained", lambda run: _of_kinds(run, names), clock)
 

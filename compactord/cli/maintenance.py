@@ -18,6 +18,7 @@ from compactord.config.choices import MaintenanceRule
 from compactord.config.reasons import setting_origin
 from compactord.maintenance.orphan_files import Orphan, OwnerRule
 from compactord.state.table_state import TableState
+from compactord.storage.open import STORES, Stores
 from compactord.table.followed import FollowedTable
 from compactord.table.opening import OpenTable, open_table, refuse_live_state
 from compactord.table.report import count_text, size_text
@@ -36,6 +37,7 @@ class MaintenanceRun:
     choice: Choice
     clock: Clock
     stop: threading.Event
+    stores: Stores = STORES
 
     @property
     def is_dry(self) -> bool:

@@ -53,6 +53,10 @@ class TablePolicy:
     expire_partitions: MaintenanceRule
     expire_changelogs: MaintenanceRule
     mark_done: MaintenanceRule
+    remove_foreign_files: bool
+    foreign_files_older_than_ms: int
+    foreign_files_interval_ms: int
+    foreign_files_trash: str | None
     options: Mapping[str, str] = field(repr=False)
 
     @property

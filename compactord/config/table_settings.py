@@ -158,6 +158,24 @@ class TableSettings(Section):
         description="from_table: mark partitions done if the table sets "
         "partition.idle-time-to-done; off: never",
     )
+    remove_foreign_files: Flag = Field(
+        default=False,
+        description="remove files of any program that nothing names, as orphans --foreign does; "
+        "run that with --dry-run first",
+    )
+    foreign_files_older_than_ms: Annotated[DurationMs, at_least(3_600_000, "1 h")] = Field(
+        default=duration_ms("1 d"),
+        description="how long such files have not changed; longer than any writer takes from its "
+        "first file to its commit, 1 h or more",
+    )
+    foreign_files_interval_ms: Annotated[DurationMs, _SECOND] = Field(
+        default=duration_ms("1 d"), description="how often such files are searched for"
+    )
+    foreign_files_trash: Text | None = Field(
+        default=None,
+        description="folder of the table's store to which such files are moved; null: they are "
+        "deleted",
+    )
     options: _TableOptions = Field(
         default={}, description="table options that override the table's own"
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,11 @@ class FileNames:
         places, is_one = self._places(_hashes(names))
         is_one[is_one] = ~self._is_named[places[is_one]]
         return is_one
+
+    def is_unnamed(self) -> Callable[[str], bool]:
+        """Whether one of them is not named as of now, for many that are asked for one by one."""
+        unnamed = frozenset(self._hashes[~self._is_named].tolist())
+        return lambda name: hash(name) in unnamed
 
     def _places(
         self, hashes: npt.NDArray[np.int64]

@@ -10,6 +10,7 @@ from functools import partial
 
 import structlog
 
+from compactord.errors import UsageError
 from compactord.maintenance.orphan_files import Orphan, OrphanSearch
 from compactord.maintenance.table_files import TableFolders, remove_folders
 from compactord.paimon import paths
@@ -31,16 +32,14 @@ def remove_found(
     """Remove the files that `search` found, and folders that are empty; returns those files.
 
     `trash` is a folder of the same store. Ends early once `is_stopped`. Raises what
-    `OrphanSearch.removed` raises: some are gone then.
+    `OrphanSearch.removed` raises: some are gone then, which are logged.
     """
     delete = None if trash is None else partial(_move, storage, folders, trash)
     removed: list[Orphan] = []
     try:
-        for orphan in search.removed(found, delete):
-            removed.append(orphan)
-            if is_stopped():
-                break
-        else:
+        for orphan in search.removed(found, delete, is_stopped):
+            removed.append(orphan)  # noqa: PERF402 - what came before an error stays
+        if not is_stopped():
             _remove_empty(storage, folders, search.empty_folders, removed)
     finally:
         if removed:
@@ -51,6 +50,19 @@ def remove_found(
                 trash=trash,
             )
     return removed
+
+
+def trash_of(folders: TableFolders, table: str, given: str, path: str | None) -> str:
+    """The folder of the table in the trash, which is `path` in the table's store; None: elsewhere.
+
+    `table` is its full name. Raises `UsageError`, which begins with `given`, for a folder of
+    another store or inside the table.
+    """
+    if path is None:
+        raise UsageError(f"{given}: expected a folder of the store of {table}")
+    if any(f"{path}/".startswith(f"{root}/") for root in folders.data_roots):
+        raise UsageError(f"{given}: expected a folder outside {table}")
+    return paths.join(path, table)
 
 
 def trash_path(folders: TableFolders, trash: str, path: str) -> str:

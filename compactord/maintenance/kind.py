@@ -111,6 +111,11 @@ class OpenedTable(Protocol):
         ...
 
     @property
+    def foreign_sightings(self) -> Sightings:
+        """The same, of files of others."""
+        ...
+
+    @property
     def marks(self) -> Marks:
         """What is known of the table's partitions that are done; for one round at a time."""
         ...
@@ -118,6 +123,11 @@ class OpenedTable(Protocol):
     @property
     def tag_progress(self) -> TagProgress:
         """How far the creation of the table's tags is; for one round at a time."""
+        ...
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the process is about to end, and so are long rounds."""
         ...
 
     def newest_state(self) -> TableState:
@@ -197,9 +207,12 @@ class MaintenanceKind(ABC, Generic[T]):
 
     `duration_metric` is the name and meaning of a metric of its seconds, `counters` are those of
     metrics that sum up what `Round.counts` has by these names; all without the namespace.
+    `is_long`: a round may take an hour. One such runs at a time over all tables, and no other round
+    beside it in the same folder.
     """
 
     name: ClassVar[str]
+    is_long: ClassVar[bool] = False
     duration_metric: ClassVar[tuple[str, str] | None] = None
     counters: ClassVar[tuple[tuple[str, str], ...]] = ()
 
@@ -208,6 +221,10 @@ class MaintenanceKind(ABC, Generic[T]):
         self, table: DueTable, record: MaintenanceRecord, now_ms: int, wall: WallTime
     ) -> bool:
         """Whether a round may begin now. Pure."""
+
+    def for_table(self, policy: TablePolicy) -> MaintenanceKind[T]:
+        """The kind as it runs by the rules for one table."""
+        return self
 
     @abstractmethod
     def run(self, table: OpenedTable, under_way: UnderWay | None) -> T:

@@ -14,9 +14,9 @@ deleted while the snapshots of main or of a branch may not be complete (`restore
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 
 import structlog
 
@@ -27,6 +27,7 @@ from compactord.maintenance.table_files import FileListing, TableFolders
 from compactord.maintenance.used_names import Incomplete, UsedNames
 from compactord.paimon import paths
 from compactord.storage.base import ObjectStatus, Storage, UnfinishedUpload
+from compactord.storage.parallel import results_of
 
 _log = structlog.get_logger()
 # A file whose owner is dead may just have been restored or copied before its snapshot.
@@ -143,7 +144,8 @@ class OrphanSearch:
 
     Lists every folder once; reads metadata only if there may be something to delete, and lists
     again what nothing names. Only these files are in memory as objects: of a table's others a
-    number each. `told` gets a text now and then, which says how far it is.
+    number each. `told` gets a text now and then, which says how far it is; what it raises ends the
+    search.
     """
 
     def __init__(
@@ -160,7 +162,8 @@ class OrphanSearch:
         self.empty_folders: Sequence[str] = ()
         self._storage = storage
         self._folders = folders
-        self._rule = rule
+        # What was found out of an owner holds: the dead stay dead, and the living spare files.
+        self._rule = replace(rule, liveness=cache(rule.liveness))
         self._told = told
         self._names = FileNames(())
         self._used = UsedNames(
@@ -187,32 +190,61 @@ class OrphanSearch:
         if self._names.are_all_named:
             return self.uploads
         # Only what was there before metadata was read.
-        again = self._old(FileListing(self._storage, self._folders))
-        return (*self.uploads, *self._unnamed(again))
+        again = FileListing(self._storage, self._folders, self._names.is_unnamed())
+        return (*self.uploads, *map(_orphan, self._old(again)))
 
     def removed(
-        self, orphans: Sequence[Orphan], delete: Callable[[Orphan], None] | None = None
+        self,
+        orphans: Sequence[Orphan],
+        delete: Callable[[Orphan], None] | None = None,
+        is_stopped: Callable[[], bool] = lambda: False,
     ) -> Iterator[Orphan]:
-        """Delete some of those that were found, by `delete`; each once it is gone.
+        """Delete some of those that were found, by `delete`, a few at once; each once it is gone.
 
-        Spares what has been named since. Raises what reading raises, and `TransientStorageError`
-        once the table may be being restored: nothing more is deleted then.
+        Spares what has been named since, and ends early once `is_stopped`. Raises what reading
+        raises, and `TransientStorageError` once the table may be being restored: nothing more is
+        deleted then. Raises what deleting one raises, once those under way have ended.
         """
         for start in range(0, len(orphans), _CHECK_INTERVAL):
+            if is_stopped():
+                return
             some = orphans[start : start + _CHECK_INTERVAL]
             if any(orphan.upload is None for orphan in some):
                 self._read_again()
-            unnamed = self._names.unnamed([orphan.name for orphan in some])
-            for orphan, is_unnamed in zip(some, unnamed.tolist(), strict=True):
+            unnamed = self._names.unnamed([orphan.name for orphan in some]).tolist()
+            going = [
+                o for o, is_unnamed in zip(some, unnamed, strict=True) if o.upload or is_unnamed
+            ]
+            yield from self._deleted(going, delete or self._delete, is_stopped)
+
+    def _deleted(
+        self,
+        orphans: Sequence[Orphan],
+        delete: Callable[[Orphan], None],
+        is_stopped: Callable[[], bool],
+    ) -> Iterator[Orphan]:
+        errors: list[CompactordError] = []
+
+        def is_gone(orphan: Orphan) -> bool:
+            if errors or is_stopped():
+                return False
+            try:
                 if orphan.upload is not None:
                     self._storage.abort_upload(orphan.upload)
-                elif not is_unnamed:
-                    continue
-                elif delete is not None:
-                    delete(orphan)
                 else:
-                    self._storage.delete(orphan.path)
-                yield orphan
+                    delete(orphan)
+            except CompactordError as error:
+                errors.append(error)
+                return False
+            return True
+
+        gone = results_of(self._storage, is_gone, orphans)
+        yield from (orphan for orphan, is_one in zip(orphans, gone, strict=True) if is_one)
+        if errors:
+            raise errors[0]
+
+    def _delete(self, orphan: Orphan) -> None:
+        self._storage.delete(orphan.path)
 
     def _read_again(self) -> None:
         try:
@@ -222,6 +254,7 @@ class OrphanSearch:
 
     def _note(self, names: Iterable[str]) -> None:
         self._names.note(names)
+        self._told("metadata is read")
 
     def _old(self, listing: FileListing) -> Iterator[tuple[str, ObjectStatus]]:
         """What the rule lets go, live or not, with its folder."""
@@ -239,16 +272,14 @@ class OrphanSearch:
         before_ms = self._rule.now_ms - grace_ms
         return [path for path, status in listing.empty if status.changed_ms < before_ms]
 
-    def _unnamed(self, files: Iterator[tuple[str, ObjectStatus]]) -> Iterator[Orphan]:
-        while some := list(itertools.islice(files, _AT_ONCE)):
-            unnamed = self._names.unnamed([status.name for _, status in some])
-            for (folder, status), is_unnamed in zip(some, unnamed.tolist(), strict=True):
-                if is_unnamed:
-                    yield Orphan(
-                        path=paths.join(folder, status.name),
-                        size_bytes=status.size_bytes,
-                        changed_ms=status.changed_ms,
-                    )
+
+def _orphan(found: tuple[str, ObjectStatus]) -> Orphan:
+    folder, status = found
+    return Orphan(
+        path=paths.join(folder, status.name),
+        size_bytes=status.size_bytes,
+        changed_ms=status.changed_ms,
+    )
 
 
 def _left_uploads(storage: Storage, location: str, rule: OwnerRule) -> Sequence[Orphan]:

@@ -6,6 +6,7 @@ from compactord.config.model import Recovery
 from compactord.maintenance.changelog_expiry import ExpireChangelogs
 from compactord.maintenance.consumer_expiry import ExpireConsumers
 from compactord.maintenance.done_partitions import MarkDone
+from compactord.maintenance.foreign_sweep import SweepForeign
 from compactord.maintenance.kind import AnyKind
 from compactord.maintenance.orphan_sweep import SweepOrphans
 from compactord.maintenance.partition_expiry import ExpirePartitions
@@ -27,6 +28,7 @@ def maintenance_kinds(recovery: Recovery) -> tuple[AnyKind, ...]:
     """All kinds, as configured. Of two that are due, the one that began longest ago comes first."""
     return (
         SweepOrphans(interval_ms=recovery.interval_ms, grace_ms=recovery.orphan_grace_ms),
+        SweepForeign(grace_ms=recovery.orphan_grace_ms),
         # Before the snapshots expire that are to have tags.
         CreateTags(interval_ms=_NEW_TAGS_INTERVAL_MS),
         ExpireSnapshots(interval_ms=_EXPIRE_INTERVAL_MS),

@@ -38,55 +38,71 @@ class TableFolders:
 
 
 class FileListing:
-    """One listing of all files. `empty` are bucket and partition folders in which it found none."""
+    """One listing of all files, or of those whose names are wanted.
 
-    def __init__(self, storage: Storage, folders: TableFolders) -> None:
+    Of all of them `empty` are then the bucket and partition folders in which it found none.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        folders: TableFolders,
+        is_wanted: Callable[[str], bool] | None = None,
+    ) -> None:
         self.empty: list[tuple[str, ObjectStatus]] = []
         self._storage = storage
         self._folders = folders
+        self._is_wanted = is_wanted
+        self._found = 0
 
     def files(self) -> Iterator[tuple[str, ObjectStatus]]:
         """Each with its folder. No snapshot, changelog or hint, and nothing that files share."""
+        for folder, kept in self._shared_folders():
+            for status in self._list(folder):
+                is_kept = kept is not None and (
+                    status.name.startswith(kept) or status.name in _HINTS
+                )
+                if not status.is_folder and not is_kept:
+                    yield folder, status
+        for root in self._folders.data_roots:
+            for folder in self._buckets(root, self._folders.partition_depth):
+                for status in self._list(folder):
+                    if not status.is_folder and not status.name.endswith(_SHARED_SUFFIX):
+                        self._found += 1
+                        yield folder, status
+
+    def _list(self, folder: str) -> Iterator[ObjectStatus]:
+        if self._is_wanted is None:
+            return self._storage.list(folder)
+        return self._storage.list_some(folder, self._is_wanted)
+
+    def _shared_folders(self) -> Iterator[tuple[str, str | None]]:
+        """The folders of all but data files; what begins so, or is a hint, is not to be found."""
         location, of_others = self._folders.location, self._folders.of_others
-        folders = [paths.manifest_folder(location), paths.index_folder(location)]
+        yield paths.manifest_folder(location), None
+        yield paths.index_folder(location), None
         if of_others:
-            folders.append(paths.statistics_folder(location))
-        for folder in folders:
-            yield from self._in(folder)
+            yield paths.statistics_folder(location), None
         for branch in (paths.MAIN_BRANCH, *branch_names(self._storage, location)):
             root = paths.branch_root(location, branch)
-            yield from self._in(paths.snapshot_folder(root), but=paths.SNAPSHOT_PREFIX)
-            yield from self._in(paths.changelog_folder(root), but=paths.CHANGELOG_PREFIX)
+            yield paths.snapshot_folder(root), paths.SNAPSHOT_PREFIX
+            yield paths.changelog_folder(root), paths.CHANGELOG_PREFIX
             if not of_others:
-                yield from self._in(paths.tag_folder(root), but=paths.TAG_PREFIX)
-        for data_root in self._folders.data_roots:
-            yield from self._below(data_root, self._folders.partition_depth)
+                yield paths.tag_folder(root), paths.TAG_PREFIX
 
-    def _in(self, folder: str, *, but: str | None = None) -> Iterator[tuple[str, ObjectStatus]]:
-        for status in self._storage.list(folder):
-            is_kept = but is not None and (status.name.startswith(but) or status.name in _HINTS)
-            if not status.is_folder and not is_kept:
-                yield folder, status
-
-    def _below(self, folder: str, depth: int) -> Iterator[tuple[str, ObjectStatus]]:
-        """The files of all bucket folders that are `depth` folders below this one."""
+    def _buckets(self, folder: str, depth: int) -> Iterator[str]:
+        """All bucket folders that are `depth` folders below this one."""
         for status in self._storage.list(folder):
             is_inner = "=" in status.name if depth else status.name.startswith(paths.BUCKET_PREFIX)
             if not status.is_folder or not is_inner:
                 continue
-            path = paths.join(folder, status.name)
-            found = self._below(path, depth - 1) if depth else self._in_bucket(path)
-            is_empty = True
-            for each in found:
-                is_empty = False
-                yield each
-            if is_empty:
+            path, found = paths.join(folder, status.name), self._found
+            if depth:
+                yield from self._buckets(path, depth - 1)
+            else:
+                yield path
+            if self._is_wanted is None and self._found == found:
                 self.empty.append((path, status))
-
-    def _in_bucket(self, folder: str) -> Iterator[tuple[str, ObjectStatus]]:
-        for status in self._storage.list(folder):
-            if not status.is_folder and not status.name.endswith(_SHARED_SUFFIX):
-                yield folder, status
 
 
 def remove_folders(

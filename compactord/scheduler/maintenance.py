@@ -24,8 +24,11 @@ def due_maintenance(
     """The rounds that begin now, marked as begun: a few at a time, never before a first plan.
 
     Least recently maintained tables first, none of `silent` catalogs; of a table's kinds the one
-    that began longest ago. A round spares what work under way reads and writes.
+    that began longest ago. A round spares what work under way reads and writes. Of long ones there
+    is one, alone in its folder: branches have their files in the table's.
     """
+    # By folder, whether its round is a long one.
+    running = {each.ref.location: job.kind.is_long for each in tables if (job := each.maintenance)}
     free = _AT_ONCE - sum(scheduled.maintenance is not None for scheduled in tables)
     for scheduled in sorted(tables, key=lambda scheduled: scheduled.maintained_ms):
         if free <= 0:
@@ -36,10 +39,20 @@ def due_maintenance(
             continue
         if scheduled.name.catalog in silent:
             continue
-        due = [k for k in kinds if k.is_due(scheduled, scheduled.rounds_of(k.name), now_ms, wall)]
+        location = scheduled.ref.location
+        if running.get(location):
+            continue
+        may_be_long = location not in running and not any(running.values())
+        due = [
+            kind
+            for kind in kinds
+            if kind.is_due(scheduled, scheduled.rounds_of(kind.name), now_ms, wall)
+            and (may_be_long or not kind.is_long)
+        ]
         if due:
             free -= 1
             kind = min(due, key=lambda k: scheduled.rounds_of(k.name).began_ms)
+            running[location] = kind.is_long
             yield _begun(scheduled, kind, tables, now_ms=now_ms, wall=wall)
 
 
@@ -60,7 +73,10 @@ def _begun(
         reads_from=scheduled.oldest_read_snapshot(now_ms),
     )
     scheduled.maintenance = job = MaintenanceJob(
-        name=scheduled.name, since_ms=now_ms, kind=kind, under_way=under_way
+        name=scheduled.name,
+        since_ms=now_ms,
+        kind=kind.for_table(scheduled.policy),
+        under_way=under_way,
     )
     scheduled.maintained_ms = now_ms
     record = scheduled.rounds.setdefault(kind.name, MaintenanceRecord())

@@ -17,7 +17,7 @@ from compactord.scheduler.at_engine import Key, Submitted
 from compactord.scheduler.counts import Counts
 from compactord.scheduler.events import Event, Observer, TableHalted, TableResumed
 from compactord.scheduler.halts import Drops, HaltEnd, Quarantined, halt_of_buckets
-from compactord.scheduler.job import CycleJob, DispatchJob, Job
+from compactord.scheduler.job import CycleJob, DispatchJob, Job, MaintenanceJob
 from compactord.scheduler.priority import Limits, priority_class
 from compactord.scheduler.record import IN_FLIGHT, CompactionRecord, Status
 from compactord.scheduler.status import Halt, HaltReason, PriorityClass
@@ -57,7 +57,7 @@ class ScheduledTable:
     poll_due_ms: int | None = None
     # The running job of its own lane, and that of maintenance.
     job: Job | None = None
-    maintenance: Job | None = None
+    maintenance: MaintenanceJob | None = None
     planned: Planned | None = None
     # Pending compactions that the last plan offered and that are not dispatched yet.
     offered: dict[BucketId, PendingCompaction] = field(default_factory=dict)

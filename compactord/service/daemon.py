@@ -255,6 +255,7 @@ class Daemon:
 
     def _stop_asked(self) -> None:
         self._shutdown.ask()
+        self._tables.stop()
         # Publish the view at once: orchestrators must see that the service drains.
         self._next_tick_s = self._clock.monotonic_s()
 
@@ -274,6 +275,7 @@ class Daemon:
     def _close(self) -> None:
         self._scheduler.drain(self._clock.steady_ms())
         self._scheduler.end()
+        self._tables.stop()
         self._timetable.close()
         self._chores.shutdown(wait=False, cancel_futures=True)
         has_ended = self._runner.close(_CLOSE_S)

@@ -109,6 +109,11 @@ class TableJobs:
         """The table as its catalog hands it out."""
         return spec.open(spec.ref)
 
+    def stop(self) -> None:
+        """Long rounds of maintenance end early from now on, those under way too."""
+        for compactor in list(self.compactors.values()):
+            compactor.is_stopping = True
+
     def forget(self, name: TableName) -> None:
         """The table is not served any more."""
         self.specs.pop(name, None)

@@ -177,6 +177,10 @@ class Storage(Protocol):
         """Direct children in no particular order; nothing when the folder does not exist."""
         ...
 
+    def list_some(self, folder: str, is_wanted: Callable[[str], bool]) -> Iterator[ObjectStatus]:
+        """As `list`, those whose names are wanted: a file system asks for no other's status."""
+        return (status for status in self.list(folder) if is_wanted(status.name))
+
     def create_if_absent(self, path: str, data: bytes, *, temporary: str) -> Creation:
         """Publish `data` at `path` unless something is there; atomic between processes.
 

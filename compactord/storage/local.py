@@ -6,7 +6,7 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -173,6 +173,9 @@ class LocalStorage(Storage):
         return found is not None and found.is_folder
 
     def list(self, folder: str) -> Iterator[ObjectStatus]:
+        return self.list_some(folder, lambda name: True)
+
+    def list_some(self, folder: str, is_wanted: Callable[[str], bool]) -> Iterator[ObjectStatus]:
         with named_errors(folder, "list"):
             try:
                 entries = os.scandir(folder)
@@ -181,6 +184,8 @@ class LocalStorage(Storage):
                 return
             with entries:
                 for entry in entries:
+                    if not is_wanted(entry.name):
+                        continue
                     try:
                         yield _status(entry.name, entry.stat())
                     except FileNotFoundError:

@@ -122,12 +122,18 @@ class MeteredStorage:
         return self._timed(StorageOp.HEAD, self._inner.folder_exists, path)
 
     def list(self, folder: str) -> Iterator[ObjectStatus]:
+        return self._listed(lambda: self._inner.list(folder))
+
+    def list_some(self, folder: str, is_wanted: Callable[[str], bool]) -> Iterator[ObjectStatus]:
+        return self._listed(lambda: self._inner.list_some(folder, is_wanted))
+
+    def _listed(self, begin: Callable[[], Iterator[ObjectStatus]]) -> Iterator[ObjectStatus]:
         now_s = self._now_s
         seconds = 0.0
         outcome = StorageOutcome.OK
         asked = now_s()
         try:
-            entries = self._inner.list(folder)
+            entries = begin()
             while (entry := next(entries, None)) is not None:
                 seconds += now_s() - asked
                 yield entry

@@ -61,6 +61,9 @@ class TableCompactor:
         self._turn = threading.Lock()
         self.clock = clock
         self.sightings = Sightings()
+        self.foreign_sightings = Sightings()
+        # Any thread may set it.
+        self.is_stopping = False
         self.marks = Marks()
         self.tag_progress = TagProgress()
         self._worker = worker

@@ -48,6 +48,14 @@ class PacedTable:
         return self._compactor.sightings
 
     @property
+    def foreign_sightings(self) -> Sightings:
+        return self._compactor.foreign_sightings
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._compactor.is_stopping
+
+    @property
     def marks(self) -> Marks:
         return self._compactor.marks
 

@@ -119,6 +119,10 @@ def policy(**settings: object) -> TablePolicy:
         "expire_partitions": MaintenanceRule.FROM_TABLE,
         "expire_changelogs": MaintenanceRule.FROM_TABLE,
         "mark_done": MaintenanceRule.FROM_TABLE,
+        "remove_foreign_files": False,
+        "foreign_files_older_than_ms": 86_400_000,
+        "foreign_files_interval_ms": 86_400_000,
+        "foreign_files_trash": None,
         "options": {},
     }
     return TablePolicy(**{**values, **settings})  # type: ignore[arg-type]

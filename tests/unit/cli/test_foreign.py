@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import json
+import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from compactord.cli.choice import choose
 from compactord.cli.command import _parser
-from compactord.cli.maintain import orphans
+from compactord.cli.foreign import foreign_sweep
+from compactord.cli.maintain import maintain, orphans
+from compactord.cli.maintenance import MaintenanceRun
 from compactord.clock import SystemClock
 from compactord.errors import UsageError
 from compactord.paimon import paths
 from compactord.paimon.table import TableRef
+from compactord.storage.base import Located, Store
+from compactord.storage.open import STORES
 from tests import builders
 from tests.e2e.tables import digest
-from tests.unit.cli.warehouses import LOCAL, keyed
+from tests.storages import MemoryStorage
+from tests.unit.cli.warehouses import LOCAL, configuration, keyed
 
 _NAME = "data-0b4e1a2c-7f1d-4c3a-9d2e-0123456789ab-0.parquet"
 _IN_TWO_DAYS = builders.VirtualClock(SystemClock().now_ms() + 2 * builders.DAY_MS)
@@ -95,6 +103,65 @@ def test_files_go_to_the_trash_from_wherever_the_options_put_data(
     }
     assert (trash / "d.t/bucket-0" / _NAME).read_bytes() == b"left"
     assert not any(Path(path).exists() for path in left)
+
+
+@pytest.mark.parametrize("trash", [None, "trash"])
+def test_files_at_an_external_path_in_another_store_go_too(
+    tmp_path: Path, trash: str | None
+) -> None:
+    there = MemoryStorage()
+    memory = Store(
+        schemes=("mem",), locate=lambda at, options: Located(spec=there, path=at.rstrip("/"))
+    )
+    ref = keyed(tmp_path / "wh", "d.t", commits=1)
+    places = f"mem://a/x/, {tmp_path}/outside, gone://b"
+    _with_options(ref, data_file__external_paths=places)
+    kept = f"mem://a/other/bucket-0/{_NAME}", "mem://a/x/notes.txt"
+    left = f"mem://a/x/bucket-0/{_NAME}", f"mem://a/x/bucket-postpone/{_NAME}"
+    for path in (*kept, *left):
+        there.write_new(path, b"left")
+    here = _leave(Path(ref.location) / "bucket-0", tmp_path / "outside/bucket-1")
+    table = ["--warehouse", str(tmp_path / "wh"), "--table", "d.t", "--external-paths"]
+    trashed = ["--trash", str(tmp_path / trash)] if trash else []
+    args = _parser().parse_args(["orphans", *table, "--foreign", *trashed])
+    stores = replace(STORES, known=(*STORES.known, memory))
+    choice = choose(args)
+    run = MaintenanceRun(
+        args=args, choice=choice, clock=_IN_TWO_DAYS, stop=threading.Event(), stores=stores
+    )
+    found = foreign_sweep(run)(choice.targets[0]).found
+    assert {one["path"] for one in found["orphans"]} == {*left, *here}
+    assert found["left_alone"] == ["gone://b"]
+    assert there.objects.keys() == set(kept)
+    assert not any(Path(path).exists() for path in here)
+    if trash:
+        names = ("bucket-0", "external-1/bucket-0", "external-1/bucket-postpone")
+        moved = {f"d.t/{name}/{_NAME}" for name in (*names, "external-2/bucket-1")}
+        assert set(digest(tmp_path / trash)) == moved
+        assert (tmp_path / trash / f"d.t/external-1/bucket-0/{_NAME}").read_bytes() == b"left"
+
+
+def test_maintain_does_it_only_where_it_is_asked_for_and_the_rule_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rules = """\
+        catalogs: {lake: {warehouse: WH}}
+        defaults: {foreign_files_trash: WH/trash}
+        rules:
+        - {match: {table: "d.a"}, set: {remove_foreign_files: true}}
+        - {match: {table: "d.b"}, set: {remove_foreign_files: true, foreign_files_older_than: 3 d}}
+        """
+    path = configuration(tmp_path, rules)
+    left = {}
+    for name in ("a", "b", "c"):
+        home = Path(keyed(tmp_path / "wh", f"d.{name}", commits=1).location)
+        left[name] = Path(*_leave(home / "bucket-0"))
+    for only, gone in (([], ""), (["--only", "orphans"], ""), (["--only", "foreign"], "a")):
+        args = _parser().parse_args(["maintain", "--config", path, *only])
+        assert maintain(args, _IN_TWO_DAYS) == 0
+        assert {name for name, each in left.items() if not each.exists()} == set(gone)
+    assert list(digest(tmp_path / "wh/trash")) == [f"d.a/bucket-0/{_NAME}"]
+    assert "d.c: defaults.remove_foreign_files (default) is false" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

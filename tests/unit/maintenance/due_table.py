@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from compactord.config.choices import MaintenanceRule
 from tests.simulation.world import policy
 
 
@@ -17,7 +16,7 @@ class Due:
         *,
         held_until_ms: int = 0,
         snapshot_id: int = 0,
-        **rules: MaintenanceRule,
+        **rules: object,
     ) -> None:
         self.asked_maintenance = asked if isinstance(asked, Mapping) else dict.fromkeys(asked, 0)
         self.held_until_ms = held_until_ms

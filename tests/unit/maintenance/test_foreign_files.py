@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from structlog.testing import capture_logs
 
 from compactord.errors import (
     CompactordError,
@@ -18,14 +19,13 @@ from compactord.errors import (
     TransientStorageError,
     UnsupportedTable,
 )
-from compactord.ids import Liveness, Owner
+from compactord.ids import Liveness
 from compactord.maintenance.foreign_files import remove_found
 from compactord.maintenance.orphan_files import OrphanSearch, OwnerRule
 from compactord.maintenance.table_files import TableFolders
 from compactord.maintenance.used_names import Incomplete
 from compactord.paimon import paths
 from compactord.paimon.manifest.foreign import ForeignValue
-from compactord.paimon.manifest.index_manifest import HASH_INDEX
 from compactord.paimon.snapshot import (
     CommitKind,
     Snapshot,
@@ -34,16 +34,22 @@ from compactord.paimon.snapshot import (
     snapshot_json,
 )
 from compactord.storage.base import Storage
+from compactord.storage.parallel import AT_ONCE
 from tests.builders import DAY_MS, FIRST, NOW_MS, SECOND
 from tests.deletions import Deletions
-from tests.lineage import KEYED, TABLE, Lineage
 from tests.storages import Call, Fault, FaultyStorage, HookedStorage
+from tests.unit.maintenance.left_files import (
+    HOME,
+    KEPT,
+    LEFT,
+    OLD_MS,
+    UUID,
+    as_tag,
+    committed,
+    leave,
+    old_table,
+)
 
-Keep = Callable[[Lineage, Snapshot], None]
-HOME = TABLE.location
-ALIVE = Owner(host=0x444444, start_ticks=1, pid=1)
-OLD_MS = NOW_MS - DAY_MS - 1
-UUID = "0b4e1a2c-7f1d-4c3a-9d2e-0123456789ab"
 FOLDERS = TableFolders(location=HOME, partition_depth=0, of_others=True)
 RULE = OwnerRule(
     myself=SECOND,
@@ -52,112 +58,6 @@ RULE = OwnerRule(
     grace_ms=DAY_MS,
     others_grace_ms=DAY_MS,
 )
-# What Java, a cancelled job or a user may leave: each goes.
-LEFT = (
-    f"bucket-0/data-{UUID}-0.parquet",
-    f"bucket-0/changelog-{UUID}-0.parquet",
-    f"bucket-0/data-{UUID}-0.parquet.index",
-    f"bucket-77/data-{UUID}-9.orc",
-    f"bucket-postpone/data--u-user-s-0-w-{UUID}-0.avro",
-    "bucket-0/notes.txt",
-    f"manifest/manifest-{UUID}-0",
-    f"manifest/manifest-{UUID}-0.avro.sidecar",
-    f"manifest/manifest-list-{UUID}-0",
-    f"manifest/index-manifest-{UUID}-0",
-    f"index/index-{UUID}-0",
-    f"statistics/stat-{UUID}-0",
-    f"snapshot/.snapshot-9.{UUID}.tmp",
-    "snapshot/notes.txt",
-    f"changelog/.changelog-9.{UUID}.tmp",
-    f"branch/branch-dev/snapshot/.snapshot-2.{UUID}.tmp",
-    f"branch/branch-dev/changelog/.changelog-2.{UUID}.tmp",
-    f"bucket-0/data-{FIRST.unique_name()}-0.parquet",
-)
-# What stays in any case.
-KEPT = (
-    f"bucket-0/data-{ALIVE.unique_name()}-0.parquet",
-    f"bucket-0/data-{SECOND.unique_name()}-0.parquet",
-    f"bucket-0/pack-{UUID}.managed.blob",
-    "snapshot/EARLIEST",
-    "changelog/LATEST",
-    "_SUCCESS",
-    "notes.txt",
-    "dt=1/bucket-0/data-0.parquet",
-    "dt=1/_SUCCESS",
-    "bucket-0/inner/data-0.parquet",
-    "schema/schema-0.tmp",
-    "tag/notes.txt",
-    "branch/notes.txt",
-    "branch/branch-dev/schema/schema-7.tmp",
-    "branch/branch-dev/tag/notes.txt",
-    "consumer/consumer-c",
-    "metadata/v1.metadata.json",
-    "data/bucket-0/data-0.parquet",
-)
-
-
-def _leave(table: Lineage, names: Sequence[str], *, at_ms: int = OLD_MS) -> set[str]:
-    found = {f"{HOME}/{name}" for name in names}
-    table.storage.now_ms = at_ms
-    for path in found:
-        table.storage.write_new(path, b"x")
-    return found
-
-
-def _table(keep: Sequence[Keep] = ()) -> Deletions:
-    """All in it is old and in use: tag, branch, changelog and main name files of all kinds each."""
-    table = Deletions(KEYED)
-    table.storage.now_ms = OLD_MS
-    table.append(1)
-    for keep_as in keep or (_as_tag, _as_branch, _as_changelog):
-        keep_as(table, _committed(table))
-        table.roll_back(1)
-    _committed(table)
-    return table
-
-
-def _committed(table: Deletions) -> Snapshot:
-    """A snapshot of a foreign writer that names files of all kinds; they are there."""
-    file = table.new_file()
-    file = replace(file, extra_files=(f"{file.file_name}.index",))
-    changelog = replace(table.new_file(), file_name=f"changelog-{file.file_name}")
-    [manifest] = table.history.write_manifests([table._entry(changelog, 0)])
-    manifest = replace(manifest, extra_files=(f"{manifest.file_name}.avro.sidecar",))
-    name, size = table.history._write_list([manifest])
-    index, statistics = f"index-{file.file_name}", f"stat-{file.file_name}"
-    table.write_index_manifest(f"index-manifest-{file.file_name}", [index], HASH_INDEX)
-    for path in (
-        *(table.data_path(0, each) for each in (file, changelog)),
-        table.data_path(0, file) + ".index",
-        paths.manifest_path(HOME, manifest.extra_files[0]),
-        paths.index_path(HOME, index),
-        paths.statistics_path(HOME, statistics),
-    ):
-        table.storage.write_new(path, b"live")
-    return table._foreign(
-        [table._entry(file, 0)],
-        CommitKind.APPEND,
-        changelog_manifest_list=name,
-        changelog_manifest_list_size=size,
-        index_manifest=f"index-manifest-{file.file_name}",
-        statistics=statistics,
-    )
-
-
-def _as_tag(table: Lineage, snapshot: Snapshot) -> None:
-    table.storage.write_new(paths.tag_path(HOME, "v1"), snapshot_json(snapshot))
-
-
-def _as_branch(table: Lineage, snapshot: Snapshot) -> None:
-    root = paths.branch_root(HOME, "dev")
-    table.storage.write_new(paths.schema_path(root, 0), b"{}")
-    table.storage.write_new(paths.snapshot_path(root, snapshot.id), snapshot_json(snapshot))
-    table.storage.write_new(paths.latest_hint(root), str(snapshot.id).encode())
-
-
-def _as_changelog(table: Lineage, snapshot: Snapshot) -> None:
-    path = f"{paths.changelog_folder(HOME)}/changelog-{snapshot.id}"
-    table.storage.write_new(path, snapshot_json(snapshot))
 
 
 def _search(storage: Storage, **rule: object) -> OrphanSearch:
@@ -171,10 +71,10 @@ def _remove(storage: Storage, *, trash: str | None = None, **rule: object) -> se
 
 
 def test_what_nothing_names_goes_whoever_left_it_and_nothing_else() -> None:
-    table = _table()
+    table = old_table()
     used = set(table.storage.objects)
-    kept, left = _leave(table, KEPT), _leave(table, LEFT)
-    young = _leave(table, [f"{name}.young" for name in LEFT[:-1]], at_ms=OLD_MS + 1)
+    kept, left = leave(table, KEPT), leave(table, LEFT)
+    young = leave(table, [f"{name}.young" for name in LEFT[:-1]], at_ms=OLD_MS + 1)
     found = _search(table.storage).find()
     assert {orphan.path for orphan in found} == left
     assert all(orphan.size_bytes == 1 for orphan in found)
@@ -186,7 +86,7 @@ def test_what_nothing_names_goes_whoever_left_it_and_nothing_else() -> None:
 
 @pytest.mark.parametrize("version", ["tag/tag-v1", "branch/branch-dev", "changelog/changelog-2"])
 def test_files_go_once_the_version_is_gone_that_named_them(version: str) -> None:
-    table = _table()
+    table = old_table()
     for path in [path for path in table.storage.objects if path.startswith(f"{HOME}/{version}")]:
         table.storage.delete(path)
     removed = _remove(table.storage)
@@ -230,8 +130,8 @@ def _restored(table: Deletions) -> None:
 def test_nothing_goes_from_a_table_of_which_something_is_not_known(
     harm: Callable[[Deletions], None], error: type[Exception]
 ) -> None:
-    table = _table()
-    left = _leave(table, LEFT)
+    table = old_table()
+    left = leave(table, LEFT)
     harm(table)
     before = dict(table.storage.objects)
     with pytest.raises(error):
@@ -244,9 +144,9 @@ def test_nothing_goes_from_a_table_of_which_something_is_not_known(
 def test_a_fault_at_any_call_costs_no_file_that_is_used_and_the_next_sweep_goes_on(
     trash: str | None,
 ) -> None:
-    whole = _table([_as_tag])
+    whole = old_table([as_tag])
     kept = dict(whole.storage.objects)
-    left = _leave(whole, LEFT[:2])
+    left = leave(whole, LEFT[:2])
 
     def concerns(call: Call) -> bool:
         return trash is None or call.is_mutation
@@ -268,11 +168,22 @@ def test_a_fault_at_any_call_costs_no_file_that_is_used_and_the_next_sweep_goes_
     assert at > (4 if trash else 20)
 
 
+def test_what_went_before_a_deletion_failed_is_logged() -> None:
+    table = old_table()
+    left = leave(table, [f"bucket-0/{number}" for number in range(100)])
+    fault = Fault(at=30, error=TransientStorageError, concerns=lambda call: call.method == "delete")
+    with capture_logs() as logs, pytest.raises(TransientStorageError):
+        _remove(FaultyStorage(table.storage, fault))
+    gone = len(left - set(table.storage.objects))
+    assert 29 <= gone < 30 + AT_ONCE
+    assert [(log["event"], log["files"]) for log in logs] == [("foreign_files_removed", gone)]
+
+
 def test_one_wrong_answer_costs_no_file_that_is_used() -> None:
     """One request is answered wrongly: no such object."""
-    whole = _table()
+    whole = old_table()
     kept = set(whole.storage.objects)
-    left = _leave(whole, LEFT[:2])
+    left = leave(whole, LEFT[:2])
     for at in itertools.count(1):
         storage = whole.storage.copy()
         fault = Fault(at=at, error=ObjectNotFound, concerns=lambda call: call.method == "read")
@@ -306,8 +217,8 @@ def _appears_as(kind: str, table: Deletions, name: str) -> None:
 def test_a_version_that_appears_before_the_deletion_keeps_what_it_names(
     kind: str, when: str
 ) -> None:
-    table = _table()
-    left = _leave(table, LEFT[:3])
+    table = old_table()
+    left = leave(table, LEFT[:3])
     name = LEFT[0].rpartition("/")[2]
     done = []
 
@@ -334,8 +245,8 @@ def _damaged_new_tag(table: Deletions) -> None:
 def test_deletion_ends_once_something_is_not_known_any_more(
     harm: Callable[[Deletions], None],
 ) -> None:
-    table = _table()
-    _leave(table, LEFT)
+    table = old_table()
+    leave(table, LEFT)
     search = _search(table.storage)
     found = search.find()
     harm(table)
@@ -347,16 +258,16 @@ def test_deletion_ends_once_something_is_not_known_any_more(
 @pytest.mark.parametrize("at_once", [1, 3])
 def test_the_earliest_snapshots_expire_while_all_are_read(at_once: int) -> None:
     """As apache/paimon#7710: when a snapshot is read, the first ones go, and a new one comes."""
-    table = _table()
+    table = old_table()
     for _ in range(8):
-        _committed(table)
-    left, times = _leave(table, LEFT), 0
+        committed(table)
+    left, times = leave(table, LEFT), 0
 
     def expire(call: Call) -> None:
         nonlocal times
         if call.method == "read" and "/snapshot/snapshot-" in call.path and times < 4:
             times += 1
-            _committed(table)
+            committed(table)
             for snapshot_id in snapshot_ids(table.storage, HOME)[:at_once]:
                 table.storage.delete(paths.snapshot_path(HOME, snapshot_id))
 
@@ -380,8 +291,8 @@ def _require_files(table: Deletions, snapshot: Snapshot) -> None:
 
 
 def test_many_files_are_deleted_with_looks_at_the_table_in_between() -> None:
-    table = _table()
-    left = _leave(table, [f"bucket-0/data-{UUID}-{number}.parquet" for number in range(1200)])
+    table = old_table()
+    left = leave(table, [f"bucket-0/data-{UUID}-{number}.parquet" for number in range(1200)])
     search = _search(table.storage)
     found = search.find()
     spared: set[str] = set()
@@ -398,21 +309,26 @@ def test_many_files_are_deleted_with_looks_at_the_table_in_between() -> None:
     assert removed == left - spared
 
 
-def test_a_stop_ends_it_after_the_file_that_is_going() -> None:
-    table = _table()
-    _leave(table, LEFT)
+def test_a_stop_ends_it_after_the_files_that_are_going() -> None:
+    table = old_table()
+    left = leave(table, LEFT)
     search = _search(table.storage)
     found = search.find()
-    gone = remove_found(table.storage, FOLDERS, search, found, is_stopped=lambda: True)
-    assert list(gone) == [found[0]]
-    assert len(_remove(table.storage)) == len(LEFT) - 1
+
+    def is_stopped() -> bool:
+        return not left <= set(table.storage.objects)
+
+    gone = remove_found(table.storage, FOLDERS, search, found, is_stopped=is_stopped)
+    assert 1 <= len(gone) <= AT_ONCE
+    assert not {orphan.path for orphan in gone} & set(table.storage.objects)
+    assert len(_remove(table.storage)) == len(LEFT) - len(gone)
 
 
 @pytest.mark.parametrize("place", ["list", "entry"])
 @pytest.mark.parametrize("name", ["_NEW_FILES", "known"])
 def test_values_in_columns_of_newer_releases_may_name_files(place: str, name: str) -> None:
-    table = _table()
-    left = _leave(table, LEFT)
+    table = old_table()
+    left = leave(table, LEFT)
     known = {"list": "_TOTAL_BUCKETS", "entry": "_WRITE_COLS_SEQUENCES"}[place]
     column = known if name == "known" else name
     column = column if place == "list" else f"_FILE.{column}"
@@ -435,8 +351,8 @@ def test_values_in_columns_of_newer_releases_may_name_files(place: str, name: st
 
 
 def test_a_file_that_a_snapshot_names_under_an_unknown_key_stays() -> None:
-    table = _table()
-    left = _leave(table, LEFT)
+    table = old_table()
+    left = leave(table, LEFT)
     path = paths.tag_path(HOME, "v1")
     tag = json.loads(table.storage.read(path))
     name = LEFT[0].rpartition("/")[2]

@@ -17,6 +17,7 @@ from compactord.catalog.access import table_in_folder
 from compactord.engine.worker import run_subcompaction
 from compactord.errors import CompactordError, StorageError, UnsupportedTable
 from compactord.ids import Owner
+from compactord.maintenance.foreign_sweep import RemovedFiles, SweepForeign
 from compactord.maintenance.kind import Round, UnderWay
 from compactord.maintenance.orphan_sweep import REMOVED, SweepOrphans
 from compactord.maintenance.snapshot_expiry import ExpireSnapshots
@@ -315,3 +316,17 @@ def test_maintenance_deletes_no_faster_than_its_limit() -> None:
     assert isinstance(outcome, Round)
     assert outcome.counts == {REMOVED: 4}
     assert harness.clock.monotonic_s() - began_s == pytest.approx(1.5)
+
+
+def test_a_stop_ends_long_rounds(harness: Harness) -> None:
+    harness.cycle()
+    left = f"{harness.table.location}/bucket-0/left"
+    harness.inner.write_new(left, b"left")
+    kind = SweepForeign(grace_ms=1, older_than_ms=1)
+    sweep = MaintenanceJob(name=NAME, kind=kind, under_way=None)
+    harness.tables.stop()
+    assert harness.outcome(sweep) == kind.ended(RemovedFiles(more=True), 0.0)
+    assert left in harness.inner.objects
+    harness.tables.compactors[NAME].is_stopping = False
+    harness.outcome(sweep)
+    assert left not in harness.inner.objects

@@ -149,6 +149,7 @@ def test_listing_tells_folders_from_files(tmp_path: Path) -> None:
     found = {status.name: status for status in LocalStorage().list(str(tmp_path))}
     assert (found["f"].is_folder, found["f"].size_bytes) == (False, 3)
     assert found["d"].is_folder
+    assert list(LocalStorage().list_some(str(tmp_path), "f".__eq__)) == [found["f"]]
 
 
 def test_only_an_empty_folder_is_removed(tmp_path: Path) -> None:

@@ -79,6 +79,7 @@ CALLS: dict[str, tuple[Callable[[MeteredStorage], object], str, int]] = {
     "open_output": (write, "put", 3),
     "status": (lambda s: s.status("t/a"), "head", 0),
     "list": (lambda s: list(s.list("t")), "list", 0),
+    "list_some": (lambda s: list(s.list_some("t", "a".__eq__)), "list", 0),
     "create_if_absent": (
         lambda s: s.create_if_absent("t/c", b"22", temporary="x"),
         "put_if_absent",
