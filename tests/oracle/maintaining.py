@@ -43,9 +43,8 @@ DAY_MS = 24 * HOUR_MS
 # A mark of a partition without buckets goes with Java's sweep, which takes the partition's folder
 # for one of files (docs/limits.md); ours leaves it.
 MARKS_STAY = "_SUCCESS"
-# Ours marks no partition before its readers have got all rows; Java's trigger does, where they are
-# told of them only by the next compaction.
-TOLD_LATER = ("lookup", "full-compaction")
+# With this producer Java's trigger marks partitions before their readers see all rows; ours waits.
+TOLD_LATER = "lookup"
 # Java writes it at its first expiry of a new branch, which has one snapshot and no hint LATEST;
 # ours looks at none before the branch has a commit of its own.
 HINTS_OF_NEW_BRANCHES = "EARLIEST"
@@ -90,9 +89,13 @@ def now_ms() -> int:
     return int(time.time() * 1000)
 
 
+def schema_of(path: Path) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = json.loads((path / "schema" / "schema-0").read_text())
+    return found
+
+
 def options_of(path: Path) -> Mapping[str, str]:
-    newest = max((path / "schema").glob("schema-*"), key=lambda file: int(file.name[7:]))
-    found: Mapping[str, str] = json.loads(newest.read_text())["options"]
+    found: Mapping[str, str] = schema_of(path)["options"]
     return found
 
 
@@ -168,9 +171,7 @@ def _expire_partitions(path: Path) -> None:
 
 def _mark_done(path: Path) -> None:
     followed = opened(path)
-    mark_partitions(
-        followed.table, followed.state, Marks(), now_ms=now_ms(), zone=timezone.utc
-    )
+    mark_partitions(followed.table, followed.state, Marks(), now_ms=now_ms(), zone=timezone.utc)
 
 
 def _java_marks_done(judge: Judge, path: Path) -> None:
@@ -179,7 +180,11 @@ def _java_marks_done(judge: Judge, path: Path) -> None:
     Of rows that came and were compacted since the last mark, ours knows nothing: a job remembers.
     """
     live = judge.files(path)
-    waits = options_of(path).get("changelog-producer") in TOLD_LATER
+    schema = schema_of(path)
+    options = schema["options"]
+    waits = bool(schema["primaryKeys"]) and (
+        options.get("changelog-producer") == TOLD_LATER or "deletion-vectors.enabled" in options
+    )
     for day in sorted({file["partition"][0] for file in live}):
         own = [file for file in live if file["partition"][0] == day]
         if waits and any(file["level"] == 0 for file in own):
@@ -264,13 +269,13 @@ def _more(judge: Judge, ours: Path, java: Path, unlike: Collection[str] = ()) ->
 
 
 def orphans(judge: Judge, path: Path) -> set[str]:
-    """What nothing names, as Java's sweep finds it."""
-    return {str(Path(each).relative_to(path)) for each in judge.orphan_files(path)}
+    """What nothing names, as Java's sweep finds it, but for marks of partitions."""
+    found = {str(Path(each).relative_to(path)) for each in judge.orphan_files(path)}
+    return {name for name in found if not name.endswith(MARKS_STAY)}
 
 
 def _same_names(ours: set[str], java: set[str]) -> None:
-    more, less = sorted(ours - java), sorted(java - ours)
-    assert not (more or less), f"left by us alone: {more}, by Java alone: {less}"
+    assert ours == java, f"by us alone: {sorted(ours - java)}, by Java: {sorted(java - ours)}"
 
 
 def _same_texts(name: str, *texts: str) -> None:
@@ -287,7 +292,12 @@ def files(path: Path) -> set[str]:
 
 
 def _folders(path: Path) -> set[str]:
-    return {str(f.relative_to(path)) for f in path.rglob("*") if f.is_dir()}
+    """Of partitions and buckets: Java's sweep also removes those of index files and statistics.
+
+    It does so while they are empty.
+    """
+    found = (f for f in path.rglob("*") if f.is_dir())
+    return {str(f.relative_to(path)) for f in found if "=" in f.name or "bucket-" in f.name}
 
 
 def _same_folders_too(judge: Judge, before: Path, ours: Path, java: Path) -> Collection[str]:

@@ -6,18 +6,18 @@ either of them.
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
 import sys
-import tempfile
 from collections import Counter
 from pathlib import Path
 
 from tests.oracle.differential import canonical
 from tests.oracle.judge import Judge
+from tests.oracle.judge_jvm import JudgeError
 from tests.oracle.maintained import MaintainedTable
 from tests.oracle.maintaining import KINDS, branches, files, orphans
+from tests.oracle.many_histories import run_histories
 
 ROUNDS = 3
 
@@ -52,7 +52,10 @@ def _round(table: MaintainedTable) -> Counter[str]:
 
 
 def _maintain(table: MaintainedTable, name: str) -> bool:
-    """Whether that changed anything. Of the two copies either goes on as the table."""
+    """Whether that changed anything. Of the two copies either goes on as the table.
+
+    Unless we alone have left files: their readers are to find them.
+    """
     path, kind = table.path, KINDS[name]
     java, ours = path.with_name("java"), path.with_name("ours")
     for copy in (java, ours):
@@ -61,10 +64,9 @@ def _maintain(table: MaintainedTable, name: str) -> bool:
     kind.ours(ours)
     more = kind.compare(table.judge, path, ours, java)
     has_changed = files(ours) != files(path)
-    if has_changed and name != "orphans":
-        leaks = orphans(table.judge, ours) - orphans(table.judge, path)
-        if leaks:
-            print("LEAK", name, sorted(leaks), sorted(orphans(table.judge, java) - orphans(table.judge, path)), table.options, table.steps)
+    if has_changed:
+        left = orphans(table.judge, ours) - orphans(table.judge, path)
+        assert not left, f"left over, and named by nothing: {sorted(left)}"
     shutil.rmtree(path)
     (ours if more else table.chance.choice((java, ours))).rename(path)
     return has_changed
@@ -86,8 +88,13 @@ def assert_readable(judge: Judge, before: Path, after: Path) -> None:
         for kind in ("snapshot", "changelog")
         for file in (after / kind).glob(f"{kind}-*")
     )
-    told = [canonical(judge.changes(each, first)) for each in (before, after)]
-    assert told[0] == told[1], f"changes from {first}: {told[1]}, not {told[0]}"
+    try:
+        wanted = canonical(judge.changes(before, first))
+    except JudgeError:
+        # Java's rollbacks and deletions of tags do not ask what readers of changelogs need.
+        return
+    told = canonical(judge.changes(after, first))
+    assert told == wanted, f"changes from {first}: {told}, not {wanted}"
 
 
 def _rows(judge: Judge, path: Path) -> dict[str, object]:
@@ -106,26 +113,15 @@ def _rows(judge: Judge, path: Path) -> dict[str, object]:
 
 
 def main() -> int:
-    """0 if all histories agree with Java, else 1."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--histories", type=int, default=1000)
-    parser.add_argument("--seed", type=int, default=0, help="of the first one")
-    asked = parser.parse_args()
-    failed: list[int] = []
+    """0 if all histories agree with Java, else 1. Prints how often each kind changed something."""
     effects: Counter[str] = Counter()
-    with Judge() as judge:
-        for seed in range(asked.seed, asked.seed + asked.histories):
-            with tempfile.TemporaryDirectory(prefix="compactord-") as folder:
-                try:
-                    effects += run_history(judge, Path(folder), seed)
-                except Exception as error:  # noqa: BLE001 - the other seeds go on
-                    failed.append(seed)
-                    print(f"seed {seed}: {type(error).__name__}: {error}"[:4000], flush=True)
-            done = seed - asked.seed + 1
-            if done % 100 == 0:
-                print(f"{done} of {asked.histories} histories, failed: {len(failed)}", flush=True)
-    print(f"{asked.histories} histories, failed seeds: {failed}, rounds with an effect: {effects}")
-    return 1 if failed else 0
+
+    def run(judge: Judge, folder: Path, seed: int) -> None:
+        effects.update(run_history(judge, folder, seed))
+
+    code = run_histories("tests.oracle.maintenance_histories", run)
+    print(", ".join(f"{kind}: {count}" for kind, count in sorted(effects.items())))
+    return code
 
 
 if __name__ == "__main__":
