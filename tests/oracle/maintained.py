@@ -16,7 +16,15 @@ from pathlib import Path
 from tests.oracle.differential import compact
 from tests.oracle.judge import Judge
 from tests.oracle.judge_jvm import JudgeError, Row
-from tests.oracle.maintaining import DAY_MS, HOUR_MS, branches, modify, now_ms
+from tests.oracle.maintaining import (
+    DAY_MS,
+    HOUR_MS,
+    branches,
+    modify,
+    now_ms,
+    partition_folder,
+)
+from tests.oracle.maintenance_options import RandomOptions
 
 # Java's compactions would maintain the table, too.
 QUIET = {
@@ -43,6 +51,7 @@ EVENTS = {
     "delete": 2,
     "fast forward": 0.3,
     "left file": 2,
+    "alter": 1,
     "age tags": 1,
 }
 # How long ago the days of partitions were.
@@ -58,14 +67,15 @@ class MaintainedTable:
         self.steps: list[str] = []
         self.has_key = self.chance.random() < 0.6
         self.has_days = self.chance.random() < 0.6
-        self.options = self._options()
-        days = (("dt", "STRING NOT NULL"),) if self.has_days else ()
-        key = (*(name for name, _ in days), "k") if self.has_key else ()
+        self.drawn = RandomOptions(self.chance, has_key=self.has_key, has_days=self.has_days)
+        self.options = self.drawn.options()
+        self.partition_by = self.chance.choice((["dt"], ["dt", "h"])) if self.has_days else []
+        days = [(name, "STRING NOT NULL") for name in self.partition_by]
         judge.create_table(
             path,
             (*days, ("k", "BIGINT NOT NULL"), ("v", "BIGINT")),
-            primary_key=key,
-            partition_by=[name for name, _ in days],
+            primary_key=[*self.partition_by, "k"] if self.has_key else (),
+            partition_by=self.partition_by,
             options=self.options,
         )
         self._last_ms = now_ms() - 30 * DAY_MS
@@ -76,98 +86,6 @@ class MaintainedTable:
         self._count = 0
         self.event("write")
 
-    def _options(self) -> dict[str, str]:
-        options = {"write-only": "true", **self._layout(), **self._snapshots()}
-        if self.chance.random() < 0.4:
-            options |= self._tags()
-        if self.chance.random() < 0.5:
-            options["consumer.expiration-time"] = self.chance.choice(("1 d", "5 d"))
-        if self.has_days and self.chance.random() < 0.6:
-            options |= self._expiry_of_partitions()
-        if self.has_days and self.chance.random() < 0.4:
-            idle = {"partition.idle-time-to-done": "1 ms", "partition.time-interval": "1 d"}
-            options |= idle
-        return options
-
-    def _layout(self) -> dict[str, str]:
-        chance = self.chance
-        options = {
-            "bucket": chance.choice(("1", "2", "-1")),
-            "num-sorted-run.compaction-trigger": "2",
-            "compaction.min.file-num": "2",
-            "manifest.merge-min-count": chance.choice(("2", "3", "30")),
-            "manifest.full-compaction-threshold-size": chance.choice(("1 kb", "16 mb")),
-        }
-        if options["bucket"] != "1" and chance.random() < 0.3:
-            options["deletion-vectors.enabled"] = "true"
-        if self.has_key:
-            producers = ["none", "none", "input", "input", "lookup"]
-            # Java refuses it with vectors.
-            producers += [] if "deletion-vectors.enabled" in options else ["full-compaction"]
-            options["changelog-producer"] = chance.choice(producers)
-        elif options["bucket"] != "-1":
-            options["bucket-key"] = "k"
-        return options
-
-    def _snapshots(self) -> dict[str, str]:
-        chance = self.chance
-        fewest = chance.choice((1, 1, 2, 4))
-        options = {
-            "snapshot.num-retained.min": str(fewest),
-            "snapshot.time-retained": chance.choice(("0 ms", "6 h", "4 d", "15 d")),
-            "snapshot.expire.limit": chance.choice(("1", "3", "50")),
-            "snapshot.clean-empty-directories": chance.choice(("true", "false")),
-        }
-        most = None
-        if chance.random() < 0.4:
-            most = fewest + chance.choice((0, 2, 4))
-            options["snapshot.num-retained.max"] = str(most)
-        if chance.random() < 0.5:
-            more = chance.choice((1, 3, 6))
-            options["changelog.num-retained.min"] = str(fewest + more)
-            options["changelog.time-retained"] = chance.choice(("0 ms", "3 d", "20 d"))
-            options["consumer.changelog-only"] = chance.choice(("true", "false"))
-            if most is not None:
-                options["changelog.num-retained.max"] = str(most + more + chance.choice((0, 2)))
-        return options
-
-    def _tags(self) -> dict[str, str]:
-        chance = self.chance
-        period = chance.choice(
-            (
-                {"tag.creation-period": "daily", "tag.creation-delay": "2 h"},
-                {"tag.creation-period": "daily", "tag.period-formatter": "without_dashes"},
-                {"tag.creation-period": "hourly"},
-                {"tag.creation-period": "two-hours"},
-                {"tag.creation-period-duration": "45 min"},
-            )
-        )
-        options = {
-            "tag.automatic-creation": chance.choice(("process-time", "watermark")),
-            "tag.automatic-completion": chance.choice(("true", "false")),
-            "tag.create-success-file": chance.choice(("true", "false")),
-            **period,
-        }
-        if chance.random() < 0.5:
-            options["tag.num-retained-max"] = chance.choice(("1", "2", "4"))
-        if chance.random() < 0.5:
-            options["tag.default-time-retained"] = "36 h"
-        return options
-
-    def _expiry_of_partitions(self) -> dict[str, str]:
-        chance = self.chance
-        options = {"partition.expiration-check-interval": "0 s"}
-        if chance.random() < 0.3:
-            options["partition.expiration-strategy"] = "update-time"
-            options["partition.expiration-time"] = chance.choice(("1 ms", "1 d"))
-        else:
-            options["partition.expiration-time"] = chance.choice(("2 d", "8 d"))
-        if chance.random() < 0.4:
-            options["partition.expiration-max-num"] = chance.choice(("1", "2"))
-        if chance.random() < 0.4:
-            options["partition.expiration-batch-size"] = "1"
-        return options
-
     @property
     def asked(self) -> list[str]:
         """The kinds of maintenance that have something to do."""
@@ -176,7 +94,8 @@ class MaintainedTable:
         kinds += ["consumers"] if "consumer.expiration-time" in options else []
         kinds += ["partitions"] if "partition.expiration-time" in options else []
         kinds += ["done"] if "partition.idle-time-to-done" in options else []
-        kinds += ["branches"] if branches(self.path) else []
+        if branches(self.path):
+            kinds += ["branches", "branches", "changelogs of branches"]
         return kinds
 
     def events(self, count: int) -> None:
@@ -199,7 +118,10 @@ class MaintainedTable:
             return [(), ()]
         today = datetime.now(timezone.utc)
         found = [(f"{today - timedelta(days=days):%Y-%m-%d}",) for days in DAYS]
-        return [*found, ("never",)]
+        found.append(("never",))
+        if len(self.partition_by) == 2:
+            return [(*day, hour) for day in found for hour in ("0", "a b/c")]
+        return found
 
     def _write(self) -> None:
         rows = {str(row[:-1]): row for row in self._rows()}
@@ -291,12 +213,22 @@ class MaintainedTable:
 
     def _overwrite(self) -> None:
         rows = self._rows()[:1]
-        partition = {"dt": rows[0][0]} if self.has_days else {}
+        partition = dict(zip(self.partition_by, rows[0], strict=False))
         self.judge.overwrite(self.path, rows, partition)
 
     def _truncate(self) -> None:
         day = self.chance.choice(self._days())
-        self.judge.truncate(self.path, [{"dt": day[0]}] if day else None)
+        spec = dict(zip(self.partition_by, day, strict=True))
+        self.judge.truncate(self.path, [spec] if day else None)
+
+    def _alter(self) -> str:
+        """Other retentions of snapshots, which may turn long-lived changelogs on or off."""
+        anew = self.drawn.of_snapshots()
+        old = [key for key in self.options if key.startswith(("snapshot.", "changelog.n", "chang"))]
+        unset = [key for key in old if key not in anew and key != "changelog-producer"]
+        self.judge.alter_options(self.path, anew, unset)
+        self.options = {k: v for k, v in self.options.items() if k not in unset} | anew
+        return str(anew)
 
     def _rollback(self) -> str | None:
         first = max(self._roots.values(), default=0)
@@ -331,7 +263,7 @@ class MaintainedTable:
     def _left_file(self) -> str:
         unique = uuid.UUID(int=self.chance.getrandbits(128))
         day = self.chance.choice(self._days())
-        bucket = "/".join((*(f"dt={each}" for each in day), f"bucket-{self.chance.randrange(3)}"))
+        bucket = f"{partition_folder(self.partition_by, day)}bucket-{self.chance.randrange(3)}"
         name = self.chance.choice(
             (
                 f"{bucket}/data-{unique}-0.parquet",

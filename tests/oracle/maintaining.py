@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timezone
 from functools import partial
@@ -90,13 +90,20 @@ def now_ms() -> int:
 
 
 def schema_of(path: Path) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = json.loads((path / "schema" / "schema-0").read_text())
+    newest = max((path / "schema").glob("schema-*"), key=lambda file: int(file.name[7:]))
+    found: Mapping[str, Any] = json.loads(newest.read_text())
     return found
 
 
 def options_of(path: Path) -> Mapping[str, str]:
     found: Mapping[str, str] = schema_of(path)["options"]
     return found
+
+
+def partition_folder(keys: Sequence[str], values: Sequence[str]) -> str:
+    """Of the values that the histories have; with a slash at the end if there are any."""
+    texts = (value.replace("/", "%2F") for value in values)
+    return "".join(f"{key}={text}/" for key, text in zip(keys, texts, strict=True))
 
 
 def branches(path: Path) -> list[str]:
@@ -127,18 +134,8 @@ def _expire_snapshots(path: Path, branch: str = "main") -> None:
     assert done.why_not is None, done
 
 
-def _expire_branches(path: Path) -> None:
-    for branch in branches(path):
-        _expire_snapshots(path, branch)
-
-
-def _java_expires_branches(judge: Judge, path: Path) -> None:
-    for branch in branches(path):
-        _ask(judge, "expireSnapshots", path, options={"branch": branch})
-
-
-def _expire_changelogs(path: Path) -> None:
-    done = expire_changelogs(opened(path).table, now_ms())
+def _expire_changelogs(path: Path, branch: str = "main") -> None:
+    done = expire_changelogs(opened(path, branch).table, now_ms())
     assert done.why_not is None, done
 
 
@@ -179,22 +176,23 @@ def _java_marks_done(judge: Judge, path: Path) -> None:
 
     Of rows that came and were compacted since the last mark, ours knows nothing: a job remembers.
     """
-    live = judge.files(path)
     schema = schema_of(path)
     options = schema["options"]
     waits = bool(schema["primaryKeys"]) and (
         options.get("changelog-producer") == TOLD_LATER or "deletion-vectors.enabled" in options
     )
-    for day in sorted({file["partition"][0] for file in live}):
-        own = [file for file in live if file["partition"][0] == day]
+    live = judge.files(path)
+    for values in sorted({tuple(file["partition"]) for file in live}):
+        own = [file for file in live if tuple(file["partition"]) == values]
         if waits and any(file["level"] == 0 for file in own):
             continue
         appended_ms = [f["creation_time"] for f in own if f["file_source"] != "COMPACT"]
-        marked = json.loads(_ask(judge, "marked", path, partition=f"dt={day}"))
+        folder = partition_folder(schema["partitionKeys"], values).removesuffix("/")
+        marked = json.loads(_ask(judge, "marked", path, partition=folder))
         if marked and marked[1] > max(appended_ms, default=-1):
             continue
-        if _day_ms(day) + DAY_MS < now_ms():
-            _ask(judge, "markDone", path, partition=f"dt={day}")
+        if _day_ms(values[0]) + DAY_MS < now_ms():
+            _ask(judge, "markDone", path, partition=folder)
 
 
 def _day_ms(day: str) -> float:
@@ -308,11 +306,11 @@ def _same_folders_too(judge: Judge, before: Path, ours: Path, java: Path) -> Col
 
 
 def _same_after_sweep(judge: Judge, before: Path, ours: Path, java: Path) -> Collection[str]:
-    for mark in before.glob(f"*/{MARKS_STAY}"):
+    for mark in before.glob(f"*=*/**/{MARKS_STAY}"):
         name = mark.relative_to(before)
         assert (ours / name).exists()
         if not (java / name).exists():
-            (java / name).parent.mkdir(exist_ok=True)
+            (java / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(mark, java / name)
     _same_names(_folders(ours), _folders(java))
     return _same(judge, before, ours, java)
@@ -343,22 +341,34 @@ def _same_marks(judge: Judge, before: Path, ours: Path, java: Path) -> Collectio
     return ()
 
 
+def _of_branches(java: str, ours: Callable[[Path, str], None]) -> Kind:
+    """Of all branches but main, one after the other."""
+
+    def by_java(judge: Judge, path: Path) -> None:
+        for branch in branches(path):
+            _ask(judge, java, path, options={"branch": branch})
+
+    def by_us(path: Path) -> None:
+        for branch in branches(path):
+            ours(path, branch)
+
+    return Kind(java=by_java, ours=by_us, compare=_same_folders_too)
+
+
+def _of_main(java: str, ours: Callable[[Path], object]) -> Kind:
+    return Kind(
+        java=lambda judge, path: _ask(judge, java, path), ours=ours, compare=_same_folders_too
+    )
+
+
 KINDS: Mapping[str, Kind] = {
-    "snapshots": Kind(
-        java=lambda judge, path: _ask(judge, "expireSnapshots", path),
-        ours=_expire_snapshots,
-        compare=_same_folders_too,
-    ),
-    "changelogs": Kind(
-        java=lambda judge, path: _ask(judge, "expireChangelogs", path),
-        ours=_expire_changelogs,
-        compare=_same_folders_too,
-    ),
-    "tags": Kind(
-        java=lambda judge, path: _ask(judge, "upkeepTags", path),
-        ours=_upkeep_tags,
-        compare=_same,
-    ),
+    "snapshots": _of_main("expireSnapshots", _expire_snapshots),
+    "changelogs": _of_main("expireChangelogs", _expire_changelogs),
+    # Java also removes the folders of buckets that are empty then (docs/limits.md).
+    "tags": replace(_of_main("upkeepTags", _upkeep_tags), compare=_same),
+    "branches": _of_branches("expireSnapshots", _expire_snapshots),
+    "changelogs of branches": _of_branches("expireChangelogs", _expire_changelogs),
+    # Not tags of branches: Java's committer to a branch makes and deletes main's (docs/limits.md).
     "consumers": Kind(
         java=_java_expires_consumers,
         ours=lambda path: expire_consumers(opened(path).table, now_ms()),
@@ -370,6 +380,5 @@ KINDS: Mapping[str, Kind] = {
         compare=_same_partitions,
     ),
     "done": Kind(java=_java_marks_done, ours=_mark_done, compare=_same_marks),
-    "branches": Kind(java=_java_expires_branches, ours=_expire_branches, compare=_same_folders_too),
     "orphans": Kind(java=_java_sweeps, ours=_sweep, compare=_same_after_sweep),
 }
