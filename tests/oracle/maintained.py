@@ -259,6 +259,8 @@ class MaintainedTable:
         if not names or (self.path / "tag" / "tag-success-file").exists():
             return None
         self.judge.fast_forward(self.path, names[0])
+        # Java would go by main's old hint, and never see the branch's snapshots before it.
+        (self.path / "snapshot" / "EARLIEST").unlink(missing_ok=True)
         return names[0]
 
     def _left_file(self) -> str:
