@@ -90,7 +90,9 @@ class MaintainedTable:
     def asked(self) -> list[str]:
         """The kinds of maintenance that have something to do."""
         options = self.options
-        kinds = ["snapshots", "changelogs", "tags", "orphans"]
+        kinds = ["snapshots", "snapshots", "tags", "orphans"]
+        keeps = any((self.path / "changelog").glob("changelog-*"))
+        kinds += ["changelogs"] * (3 if keeps else 1)
         kinds += ["consumers"] if "consumer.expiration-time" in options else []
         kinds += ["partitions"] if "partition.expiration-time" in options else []
         kinds += ["done"] if "partition.idle-time-to-done" in options else []

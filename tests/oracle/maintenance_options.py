@@ -54,7 +54,7 @@ class RandomOptions:
         options = {
             "snapshot.num-retained.min": str(fewest),
             "snapshot.time-retained": chance.choice(("0 ms", "6 h", "4 d", "15 d")),
-            "snapshot.expire.limit": chance.choice(("1", "3", "50")),
+            "snapshot.expire.limit": chance.choice(("1", "5", "50")),
             "snapshot.clean-empty-directories": chance.choice(("true", "false")),
         }
         most = None
@@ -64,7 +64,7 @@ class RandomOptions:
         if chance.random() < 0.5:
             more = chance.choice((1, 3, 6))
             options["changelog.num-retained.min"] = str(fewest + more)
-            options["changelog.time-retained"] = chance.choice(("0 ms", "3 d", "20 d"))
+            options["changelog.time-retained"] = chance.choice(("0 ms", "8 d", "20 d"))
             options["consumer.changelog-only"] = chance.choice(("true", "false"))
             if most is not None:
                 options["changelog.num-retained.max"] = str(most + more + chance.choice((0, 2)))
