@@ -122,7 +122,8 @@ class MaintainedTable:
         found = [(f"{today - timedelta(days=days):%Y-%m-%d}",) for days in DAYS]
         found.append(("never",))
         if len(self.partition_by) == 2:
-            return [(*day, hour) for day in found for hour in ("0", "a b/c")]
+            # Java's lookups fail with a slash: they make local files of such names.
+            return [(*day, hour) for day in found for hour in ("0", "a b:c")]
         return found
 
     def _write(self) -> None:

@@ -102,7 +102,7 @@ def options_of(path: Path) -> Mapping[str, str]:
 
 def partition_folder(keys: Sequence[str], values: Sequence[str]) -> str:
     """Of the values that the histories have; with a slash at the end if there are any."""
-    texts = (value.replace("/", "%2F") for value in values)
+    texts = (value.replace(":", "%3A") for value in values)
     return "".join(f"{key}={text}/" for key, text in zip(keys, texts, strict=True))
 
 
