@@ -162,14 +162,15 @@ class TagDeletion:
         """The long-lived ones of the branch that readers take changes from.
 
         With a changelog producer they pass over a snapshot that has no changelog of its own, as
-        table/source/snapshot/ChangelogFollowUpScanner.java. The schema of the snapshot counts: the
-        table may have got a producer since.
+        table/source/snapshot/ChangelogFollowUpScanner.java, but may be told what an overwrite
+        removed. The schema of the snapshot counts: the table may have got a producer since.
         """
         schemas = SchemaHistory(self._storage, self._root, self._table.schema)
         for changelog in read_changelogs(self._storage, self._root):
             options = parse_options(schemas.schema(changelog.schema_id))
-            has_own = changelog.changelog_manifest_list is not None
-            if has_own or options.changelog_producer is ChangelogProducer.NONE:
+            is_told = changelog.changelog_manifest_list is not None
+            is_told = is_told or changelog.commit_kind is CommitKind.OVERWRITE
+            if is_told or options.changelog_producer is ChangelogProducer.NONE:
                 yield changelog
 
 
