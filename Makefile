@@ -28,7 +28,8 @@ COMMITS ?= 1000
 .DEFAULT_GOAL := help
 .PHONY: help demo setup lint test-fast test test-hdfs test-spark test-bench test-deploy tools deploy-tools stores lock manifests \
 	bench bench-large soak contest exits faults follow workloads \
-	compat compat-pypaimon compat-histories compat-oldest compat-releases evolutions merge-histories
+	compat compat-pypaimon compat-histories compat-oldest compat-releases evolutions merge-histories \
+	maintenance-histories
 
 help: ## Show the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | \
@@ -124,7 +125,7 @@ lint: setup ## Style, formatting and types
 
 evolutions: setup ## Random histories of altered tables beside Java; HISTORIES=1000 SEED=0
 	$(BIN)/python -m tests.oracle.judge_jar
-	$(BIN)/python -m tests.oracle.many_evolutions --first $(SEED) --count $(HISTORIES)
+	$(BIN)/python -m tests.oracle.many_evolutions --histories $(HISTORIES) --seed $(SEED)
 
 bench: setup ## Measure against Java's core compaction and its Flink job; COMPARE=FILE
 	$(BIN)/python -m tests.tools.obtain moto
@@ -171,6 +172,10 @@ compat-histories: setup $(CACHE)/compat/pypaimon-2.1/.installed ## Random histor
 merge-histories: setup ## Random tables of all merge engines against Java; HISTORIES=1000 SEED=0
 	$(BIN)/python -m tests.oracle.judge_jar
 	$(BIN)/python -m tests.oracle.merge_histories --histories $(HISTORIES) --seed $(SEED)
+
+maintenance-histories: setup ## Random tables maintained by Java and by us; HISTORIES=1000 SEED=0
+	$(BIN)/python -m tests.oracle.judge_jar
+	$(BIN)/python -m tests.oracle.maintenance_histories --histories $(HISTORIES) --seed $(SEED)
 
 compat-oldest: $(CACHE)/compat/oldest/.installed ## Unit tests on the oldest Python and Arrow; needs python3.10
 	$(CACHE)/compat/oldest/bin/python -m pytest tests/unit $(PYTEST_ARGS)

@@ -22,6 +22,8 @@ from compactord.maintenance.planned_deletion import delete_checked
 from compactord.maintenance.restored import hint_trouble, main_trouble
 from compactord.paimon import paths
 from compactord.paimon.data_file import EntryKind
+from compactord.paimon.options.table_options import ChangelogProducer, parse_options
+from compactord.paimon.schema import SchemaHistory
 from compactord.paimon.snapshot import (
     CommitKind,
     Snapshot,
@@ -133,10 +135,7 @@ class TagDeletion:
             return TagPlan()
         location = self._table.ref.location
         others = tuple(other_versions(self._storage, self._table.ref))
-        changelogs = (
-            *read_changelogs(self._storage, self._root),
-            *others_changelogs(self._storage, self._table.ref),
-        )
+        changelogs = (*self._changelogs(), *others_changelogs(self._storage, self._table.ref))
         reader = MetadataReader(self._storage, location)
         unneeded = _live_files(reader, snapshot)
         reader.look_for(unneeded)
@@ -158,6 +157,21 @@ class TagDeletion:
             metadata=tuple(_metadata(reader, location, snapshot, kept)),
             size_bytes=sum(file.size_bytes for file in unneeded.values()),
         )
+
+    def _changelogs(self) -> Iterator[Snapshot]:
+        """The long-lived ones of the branch that readers take changes from.
+
+        With a changelog producer they pass over a snapshot that has no changelog of its own, as
+        table/source/snapshot/ChangelogFollowUpScanner.java, but may be told what an overwrite
+        removed. The schema of the snapshot counts: the table may have got a producer since.
+        """
+        schemas = SchemaHistory(self._storage, self._root, self._table.schema)
+        for changelog in read_changelogs(self._storage, self._root):
+            options = parse_options(schemas.schema(changelog.schema_id))
+            is_told = changelog.changelog_manifest_list is not None
+            is_told = is_told or changelog.commit_kind is CommitKind.OVERWRITE
+            if is_told or options.changelog_producer is ChangelogProducer.NONE:
+                yield changelog
 
 
 def _live_files(reader: MetadataReader, snapshot: Snapshot) -> dict[FileKey, FileChange]:

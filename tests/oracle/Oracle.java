@@ -886,15 +886,18 @@ public class Oracle {
         }
     }
 
-    /** Paths that Java's orphan cleaning would delete now, or does, whatever their age. */
+    /** Paths that Java's orphan cleaning would delete now, or does, of whatever is old enough. */
     public String orphanFiles(String json) throws Exception {
         JsonNode args = parse(json);
         FileStoreTable table = open(args);
         boolean dry = !((JsonNode) args.get("delete")).asBoolean();
-        long tomorrow = System.currentTimeMillis() + 86400000L;
+        long before =
+                Rows.has(args, "before_ms")
+                        ? ((JsonNode) args.get("before_ms")).asLong()
+                        : System.currentTimeMillis() + 86400000L;
         List paths = new ArrayList();
         Iterator found =
-                new LocalOrphanFilesClean(table, tomorrow, dry)
+                new LocalOrphanFilesClean(table, before, dry)
                         .clean()
                         .getDeletedFilesPath()
                         .iterator();

@@ -72,6 +72,27 @@ public class Upkeep {
         return Rows.MAPPER.writeValueAsString(expired);
     }
 
+    /** Makes tags and has others expire, as a committer does after its commit. */
+    public void upkeepTags(String json) throws Exception {
+        FileStoreTable table = Oracle.open(Rows.MAPPER.readTree(json));
+        table.store().newTagAutoManager(table).run();
+    }
+
+    /** Has snapshots expire as the table's options say, as a committer does after its commit. */
+    public int expireSnapshots(String json) throws Exception {
+        FileStoreTable table = Oracle.open(Rows.MAPPER.readTree(json));
+        return table.newExpireSnapshots().config(table.coreOptions().expireConfig()).expire();
+    }
+
+    /** As expireSnapshots; none where changelogs go with their snapshots. */
+    public int expireChangelogs(String json) throws Exception {
+        FileStoreTable table = Oracle.open(Rows.MAPPER.readTree(json));
+        if (!table.coreOptions().changelogLifecycleDecoupled()) {
+            return 0;
+        }
+        return table.newExpireChangelog().config(table.coreOptions().expireConfig()).expire();
+    }
+
     /** The partitions that expire now, as a job with these options has them expire. */
     public String expirePartitions(String json) throws Exception {
         FileStoreTable table = Oracle.open(Rows.MAPPER.readTree(json));

@@ -449,12 +449,15 @@ class Judge:
         }
         self._call("truncate", arguments)
 
-    def orphan_files(self, path: str | Path, *, delete: bool = False) -> list[str]:
-        """Paths that no snapshot, tag, branch or changelog of the table needs, of any age.
+    def orphan_files(
+        self, path: str | Path, *, delete: bool = False, before_ms: int | None = None
+    ) -> list[str]:
+        """Paths that no snapshot, tag, branch or changelog of the table needs.
 
-        With `delete` they go.
+        Of any age, or only those that were modified last before a moment. With `delete` they go.
         """
-        return self._ask("orphanFiles", {"path": str(path), "delete": delete})
+        arguments = {"path": str(path), "delete": delete, "before_ms": before_ms}
+        return self._ask("orphanFiles", arguments)
 
     def plan_append(
         self, path: str | Path, *, options: Mapping[str, str] | None = None

@@ -24,7 +24,9 @@ from compactord.storage.local import LocalStorage
 from compactord.table.opening import open_table
 from tests.oracle.differential import canonical
 from tests.oracle.judge import Judge
-from tests.oracle.test_expire import everything
+from tests.oracle.maintained import QUIET
+from tests.oracle.maintaining import KINDS
+from tests.oracle.test_expire import NOW, everything
 
 LOCAL = LocalStorage()
 _OPTIONS = {
@@ -82,6 +84,40 @@ def test_the_same_tags_and_files_go(judge: Judge, tmp_path: Path, buckets: str, 
     assert left == everything(judge, java)
     assert len(left) >= len(kept)
     assert _files(ours) == _files(java)
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "kept"),
+    [
+        # What the changelog of the tag's snapshot has to tell lies in the tag's files.
+        ("none", "none", 3),
+        ("none", "lookup", 3),
+        # It has nothing to tell before the compaction.
+        ("lookup", "lookup", 0),
+    ],
+)
+def test_files_stay_for_a_changelog_that_readers_take_from_them(
+    judge: Judge, tmp_path: Path, first: str, then: str, kept: int
+) -> None:
+    ours, java = tmp_path / "db.db" / "ours", tmp_path / "db.db" / "java"
+    columns = (("k", "BIGINT NOT NULL"), ("v", "BIGINT"))
+    options = {"bucket": "1", "write-only": "true", "changelog-producer": first}
+    judge.create_table(ours, columns, primary_key=("k",), options=options)
+    judge.write(ours, [(1, 1)])
+    arguments = {"path": str(ours), "name": "t", "id": 1, "retained_ms": 1}
+    judge.jvm.call("Upkeep", "createTag", arguments)
+    judge.write(ours, [(1, 2)])
+    judge.compact(ours, full=True, options=QUIET)
+    told = judge.changes(ours)
+    judge.alter_options(ours, {**NOW, "changelog.num-retained.min": "9"})
+    KINDS["snapshots"].ours(ours)
+    judge.alter_options(ours, {"changelog-producer": then})
+    shutil.copytree(ours, java)
+    KINDS["tags"].ours(ours)
+    KINDS["tags"].java(judge, java)
+    assert not list((ours / "tag").glob("tag-*"))
+    assert len(_files(ours) - _files(java)) == kept
+    assert judge.changes(ours, options={"changelog-producer": first}) == told
 
 
 _COMMITS = 16
