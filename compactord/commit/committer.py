@@ -23,7 +23,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import structlog
@@ -142,7 +142,7 @@ class Committer:
             try:
                 state, manifests = self._refreshed(state)
                 stamp = self._stamp(identifier)
-                snapshot = self._prepared(state, manifests, pending, files, stamp)
+                snapshot = self._prepared(state, manifests(), pending, files, stamp)
                 if snapshot is None:
                     files.take_back()
                     return NothingCommitted(dropped=tuple(pending.dropped)), state
@@ -170,13 +170,19 @@ class Committer:
         files.take_back()
         raise _gave_up(state, attempt, reason)
 
-    def _refreshed(self, known: TableState) -> tuple[TableState, tuple[ManifestFile, ...]]:
-        """The newest state, and the manifests of its snapshot: mostly it is the known one."""
+    def _refreshed(
+        self, known: TableState
+    ) -> tuple[TableState, Callable[[], tuple[ManifestFile, ...]]]:
+        """The newest state, and what reads the manifests of its snapshot.
+
+        Mostly it is the known one, whose manifests are read meanwhile. An error in reading them is
+        not raised here: the state is known all the same, and what was new in it has been told.
+        """
         with ahead(self._storage, partial(self._manifests, known)) as manifests:
             newest = self.follower.refreshed(known, checks_hint=True)
-            if newest.snapshot == known.snapshot:
-                return newest, manifests()
-        return newest, self._manifests(newest)
+        if newest.snapshot == known.snapshot:
+            return newest, manifests
+        return newest, partial(self._manifests, newest)
 
     def _prepared(
         self,

@@ -33,6 +33,8 @@ _GZIP_FROM_BYTES = 1 << 10
 # The largest window of zlib, with gzip's header.
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS
 _STOP_S = 5
+# What waits for its client is on disk, so that no thread does: a few stalled ones would stop all.
+_WAITING_BYTES_MAX = 1 << 30
 # How often slow clients are searched for.
 _CHECK_S = 1.0
 # Of waitress's own search, by the wall clock.
@@ -246,6 +248,7 @@ class HttpServer:
             connection_limit=CONNECTIONS_MAX,
             max_request_header_size=HEADER_BYTES_MAX,
             max_request_body_size=BODY_BYTES_MAX,
+            outbuf_high_watermark=_WAITING_BYTES_MAX,
             log_socket_errors=False,
             channel_timeout=_NEVER_S,
         )

@@ -184,13 +184,13 @@ class FollowedTable:
             if self._follower.delay.is_unread and not self.wait_ms():
                 self.refresh()
                 self.look_back(busy=busy, may_commit=True)
-            outcome, self._state = self._committer.commit(
-                self.state, changes, self.table.commit_settings
-            )
+            outcome, state = self._committer.commit(self.state, changes, self.table.commit_settings)
         except CompactordError:
             # The schema may be why: a rollback that took it is not seen by asking for the next one.
             self._checked = self._published = None
             raise
+        # It may have been read anew, on a snapshot that was known: after a rollback to it.
+        self._state = with_waiting_rows(self.table, state, self._clock)
         if isinstance(outcome, Committed):
             self._note_published(outcome)
         return outcome

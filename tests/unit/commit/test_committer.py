@@ -383,6 +383,25 @@ def test_metadata_that_expires_under_an_attempt_is_another_attempt() -> None:
     assert table.leftovers(FIRST) == set()
 
 
+def test_what_others_added_is_told_once_although_an_attempt_fails_after_it() -> None:
+    table, change = _table()
+    state = table.state()
+    (added,) = table.append(1)
+    newest = table.state().snapshot
+    assert newest is not None
+    fault = Fault(
+        at=2,
+        error=TransientStorageError,
+        concerns=lambda call: call.path.endswith(newest.delta_manifest_list),
+    )
+    committer = table.committer(FIRST, FaultyStorage(table.storage, fault))
+    outcome, _ = committer.commit(state, [change], table.settings)
+    assert isinstance(outcome, Committed)
+    assert outcome.attempts == 2
+    assert committer.follower.take_drift().appended_bytes == added.file_size
+    table.check()
+
+
 def test_a_damaged_table_is_an_error_and_leaves_nothing() -> None:
     table, change = _table()
     state = table.state()

@@ -3,10 +3,12 @@ from __future__ import annotations
 import contextlib
 import gzip
 import http.client
+import itertools
 import json
 import socket
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from compactord.errors import UsageError
-from compactord.service.http import HttpServer, PageResponse, Patience, Request
+from compactord.service.http import THREADS, HttpServer, PageResponse, Patience, Request
 from tests.unit.service.http_client import connect, get, parse, send, serving
 
 DAY_S = 86_400
@@ -274,6 +276,20 @@ def test_a_client_that_hardly_takes_its_answer_is_cut_off() -> None:
                 taken += len(piece)
         assert taken < 60_000_000
         assert get(running, "/a").status == 200
+
+
+def test_clients_that_stall_while_their_answers_are_made_hold_up_nobody() -> None:
+    def answer(request: Request) -> PageResponse:
+        size = int(request.query.get("mib", "0"))
+        return replace(echo(request), body=itertools.repeat(bytes(1 << 20), size))
+
+    with serving(answer) as running, contextlib.ExitStack() as stalled:
+        for _ in range(THREADS):
+            connection = stalled.enter_context(connect(running))
+            connection.sendall(b"GET /?mib=30 HTTP/1.1\r\n\r\n")
+        started = time.monotonic()
+        assert get(running, "/").status == 200
+        assert time.monotonic() - started < 8
 
 
 def test_more_connections_than_fit_do_not_keep_others_out_for_long() -> None:

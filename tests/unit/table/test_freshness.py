@@ -10,6 +10,7 @@ import pytest
 
 from compactord.catalog.access import table_in_folder
 from compactord.model import WorkKind
+from compactord.paimon import paths
 from compactord.paimon.data_file import EMPTY_ROW, BucketId, DataFile, EntryKind, FileSource
 from compactord.plan.table import Strategy
 from compactord.state.load_files import no_files
@@ -59,6 +60,27 @@ def test_rows_wait_from_their_snapshot_on_until_a_full_compaction_has_told_them(
     assert meanwhile.shape.waiting_since_ms == first.time_ms, "until it is published"
     told = _planned(compactor.cycle([outcome_of(in_flight)], ALL).planned)
     assert told.shape.waiting_since_ms == 0
+
+
+def test_rows_wait_on_after_a_rollback_to_a_snapshot_of_ours() -> None:
+    storage = MemoryStorage()
+    table = keyed_table(storage, WHERE, buckets=3, options=FULL)
+    target = writer(storage, table)
+    fill_keyed(target, commits=1)
+    compactor = compactor_of(storage, table)
+    ended = []
+    for number, pending in enumerate(_planned(compactor.cycle((), ALL).planned).offered):
+        in_flight = compactor.dispatch(pending.bucket, number=number, free_slots=1)
+        assert isinstance(in_flight, InFlight)
+        ended.append(outcome_of(in_flight))
+    first = _planned(compactor.cycle(ended[:1], ALL).planned)
+    fill_keyed(target, commits=1)
+    compactor.cycle((), ALL)
+    storage.overwrite(paths.latest_hint(WHERE), str(first.snapshot_id).encode())
+    storage.delete(paths.snapshot_path(WHERE, first.snapshot_id + 1))
+    then = _planned(compactor.cycle(ended[1:2], ALL).planned)
+    assert then.snapshot_id == first.snapshot_id + 1
+    assert then.shape.waiting_since_ms == first.shape.waiting_since_ms > 0
 
 
 def test_a_service_that_starts_counts_from_the_creation_of_files() -> None:
