@@ -140,11 +140,19 @@ def _check_fits(ref: VectorRef, count: int, last: int, rows: int) -> None:
 def read_stored(storage: Storage, ref: VectorRef) -> bytes:
     """The whole vector as it is stored, from its size to its checksum, which is not checked."""
     _require_place(ref)
-    data = _read(storage, ref, ref.offset, ref.length)
-    if not _is_64(data):
-        # `length` leaves out size and checksum. Nothing may follow a vector of 64 bits.
-        rest = _SIZE_BYTES + _CHECKSUM_BYTES
-        data += _read(storage, ref, ref.offset + ref.length, rest)
+    # For one of 32 bits `length` leaves out size and checksum; nothing need follow one of 64 bits.
+    longest = ref.length + _SIZE_BYTES + _CHECKSUM_BYTES
+    try:
+        data = storage.read_range(ref.path, ref.offset, longest)
+    except StorageError as error:
+        # The store says how long a file is only if it is asked.
+        found = storage.status(ref.path)
+        left = longest if found is None else found.size_bytes - ref.offset
+        if left >= longest:
+            raise
+        if left < ref.length:
+            raise FormatError(ref.path, f"it ends within the vector at {ref.offset}") from error
+        data = storage.read_range(ref.path, ref.offset, ref.length)
     return _whole(data, ref)
 
 
@@ -176,17 +184,6 @@ def _whole(data: bytes, ref: VectorRef) -> bytes:
     if len(data) < whole:
         raise FormatError(ref.path, f"it ends within the vector at {ref.offset}")
     return data[:whole]
-
-
-def _read(storage: Storage, ref: VectorRef, start: int, size: int) -> bytes:
-    try:
-        return storage.read_range(ref.path, start, size)
-    except StorageError as error:
-        # The store says how long a file is only if it is asked.
-        found = storage.status(ref.path)
-        if found is not None and found.size_bytes < start + size:
-            raise FormatError(ref.path, f"it ends within the vector at {ref.offset}") from error
-        raise
 
 
 def decode_vector(stored: bytes, path: str) -> DeletionVector:
