@@ -155,9 +155,10 @@ class ChainCheck:
     def _version(self, name: str, kind: str, root: str, snapshot: Snapshot) -> Version:
         own = snapshot.changelog_manifest_list
         changes: ManifestListName | None = None
-        # The changelog of a tagged snapshot is deleted with the snapshot; branches come from tags.
-        if own is not None and kind != "tag":
-            changes = own, snapshot.changelog_manifest_list_size
+        if own is not None:
+            # That of a tagged snapshot is deleted with the snapshot; branches come from tags.
+            if kind != "tag" and name.startswith(kind):
+                changes = own, snapshot.changelog_manifest_list_size
         elif (
             kind == "changelog"
             and snapshot.commit_kind is not CommitKind.COMPACT

@@ -130,7 +130,8 @@ def _ask(judge: Judge, method: str, path: Path, **arguments: Any) -> Any:
 
 
 def _expire_snapshots(path: Path, branch: str = "main") -> None:
-    done = expire_table(opened(path, branch).table, now_ms=now_ms(), keep_from=None)
+    table = opened(path, branch).table
+    done = expire_table(table, table.options.expire, now_ms=now_ms(), keep_from=None)
     assert done.why_not is None, done
 
 
