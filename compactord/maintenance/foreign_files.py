@@ -75,13 +75,18 @@ def trash_path(folders: TableFolders, trash: str, path: str) -> str:
 
 
 def _move(storage: Storage, folders: TableFolders, trash: str, orphan: Orphan) -> None:
-    """Copy the file, then delete it. What an interrupted copy has left is replaced."""
+    """Copy the file, then delete it. What an interrupted copy has left is replaced.
+
+    A whole copy stays: another process may have made it, and deleted the file since.
+    """
     target = trash_path(folders, trash, orphan.path)
-    if storage.status(target) is not None:
-        storage.delete(target)
-    with storage.open_output(target) as stream:
-        for data in _parts(storage, orphan):
-            stream.write(data)
+    found = storage.status(target)
+    if found is None or found.size_bytes != orphan.size_bytes:
+        if found is not None:
+            storage.delete(target)
+        with storage.open_output(target) as stream:
+            for data in _parts(storage, orphan):
+                stream.write(data)
     storage.delete(orphan.path)
 
 

@@ -168,6 +168,26 @@ def test_a_fault_at_any_call_costs_no_file_that_is_used_and_the_next_sweep_goes_
     assert at > (4 if trash else 20)
 
 
+def test_two_that_move_the_same_file_at_once_lose_no_copy_of_it() -> None:
+    whole = old_table()
+    used = dict(whole.storage.objects)
+    left = leave(whole, LEFT[:2])
+    for at in itertools.count(1):
+        storage = whole.storage.copy()
+        calls = itertools.count(1)
+
+        def other_moves(call: Call, at: int = at, storage: Storage = storage) -> None:
+            if call.method in ("status", "delete", "open_output") and next(calls) == at:
+                _remove(storage, trash="/trash")
+
+        with contextlib.suppress(StorageError):
+            _remove(HookedStorage(storage, before=other_moves), trash="/trash")
+        assert storage.objects == used | {path.replace(HOME, "/trash"): b"x" for path in left}
+        if next(calls) <= at:
+            break
+    assert at > 4
+
+
 def test_what_went_before_a_deletion_failed_is_logged() -> None:
     table = old_table()
     left = leave(table, [f"bucket-0/{number}" for number in range(100)])
