@@ -98,10 +98,16 @@ kinds, in this order:
   tags        expire tags that are older than their files say that they are to be retained
   consumers   expire consumers that have not moved for the table's consumer.expiration-time; none
               without that option
+  partitions  drop partitions that are older than the table's partition.expiration-time; none
+              without that option
   snapshots   expire snapshots, as `compactord expire`
+  changelogs  expire changelogs that outlive their snapshots
+  branches    expire the snapshots of branches
   done        mark partitions done that are idle for the table's partition.idle-time-to-done
   orphans     remove left-over files of compactord's own dead runs, as `compactord orphans`; only
               if asked for by --only
+  foreign     remove files of other programs, as `compactord orphans --foreign`, in tables whose
+              rule has remove_foreign_files: true; only if asked for by --only
 --dry-run says what each kind would do with the tables as they are now. The JSON has an object for
 each kind, under its name in `kinds`, with what went or would go. A kind that fails does not keep
 the others from their turn. With --config the rules apply, as they do for serve, which does all
@@ -141,7 +147,7 @@ be being restored, and never files of other programs. compact and serve do the s
 With --foreign it also removes files of other programs in the table's folders (data, manifests,
 indexes, statistics, snapshots) that nothing names and that have not changed for --older-than, and
 bucket and partition folders that are empty. Nothing goes if any snapshot, tag, branch or changelog
-cannot be read. serve never does this.
+cannot be read. serve does this only in tables whose rule has remove_foreign_files: true.
 
 exit codes: 0 done, or nothing to do; 2 arguments or configuration; 3 something failed or was
 refused; 77 permission denied

@@ -5,6 +5,7 @@ They are deleted, or moved to the same place below a trash folder; folders that 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
@@ -75,13 +76,21 @@ def trash_path(folders: TableFolders, trash: str, path: str) -> str:
 
 
 def _move(storage: Storage, folders: TableFolders, trash: str, orphan: Orphan) -> None:
-    """Copy the file, then delete it. What an interrupted copy has left is replaced."""
+    """Copy the file unless a copy is there, then delete it.
+
+    Another process may do the same: nothing in the trash is replaced, and what is no whole copy,
+    of an interrupted one perhaps, keeps its name.
+    """
     target = trash_path(folders, trash, orphan.path)
-    if storage.status(target) is not None:
-        storage.delete(target)
-    with storage.open_output(target) as stream:
-        for data in _parts(storage, orphan):
-            stream.write(data)
+    for number in itertools.count(1):
+        found = storage.status(target)
+        if found is None or found.size_bytes == orphan.size_bytes:
+            break
+        target = f"{trash_path(folders, trash, orphan.path)}.{number}"
+    if found is None:
+        with storage.open_output(target) as stream:
+            for data in _parts(storage, orphan):
+                stream.write(data)
     storage.delete(orphan.path)
 
 

@@ -102,13 +102,19 @@ class SweepForeign(MaintenanceKind[RemovedFiles]):
             of_others=True,
         )
         trash = self._trash(values, folders)
-        search = self._search(table, folders)
         try:
-            found = search.find()
+            return self._removed(table, folders, trash)
         except Incomplete as why:
             return RemovedFiles(why_not=why.reason)
         except _Stopping:
+            # Between deletions, too, what has come since is read.
             return RemovedFiles(more=True)
+
+    def _removed(
+        self, table: OpenedTable, folders: TableFolders, trash: str | None
+    ) -> RemovedFiles:
+        values, search = table.table, self._search(table, folders)
+        found = search.find()
         if values.storage.capabilities.copies_may_look_old:
             now_ms = table.clock.steady_ms()
             sightings = table.foreign_sightings

@@ -2,7 +2,8 @@
 
 Folders as in operation/OrphanFilesClean.java. Not looked at are those of schemas, branches and
 consumers, what lies in a partition's folder beside its buckets, such as `_SUCCESS`, and in folders
-of tags what others have left there.
+of tags what others have left there. Nor are folders whose files may be those of another table: what
+links lead to, and partition folders and external paths in which a table lies.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from compactord.storage.base import ObjectStatus, Storage
 # Packs of managed blobs (blob/ManagedBlobReferenceFile.java): several data files refer to one.
 _SHARED_SUFFIX = ".managed.blob"
 _HINTS = (paths.EARLIEST, paths.LATEST)
+# A folder with these is that of a table.
+_OF_TABLES = ("schema", "snapshot")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +37,7 @@ class TableFolders:
 
     @property
     def data_roots(self) -> tuple[str, ...]:
-        return (self.location, *self.other_roots)
+        return tuple(dict.fromkeys((self.location, *self.other_roots)))
 
 
 class FileListing:
@@ -92,9 +95,14 @@ class FileListing:
 
     def _buckets(self, folder: str, depth: int) -> Iterator[str]:
         """All bucket folders that are `depth` folders below this one."""
-        for status in self._storage.list(folder):
+        listed: Iterable[ObjectStatus] = self._storage.list(folder)
+        if folder != self._folders.location:
+            listed = list(listed)
+            if any(each.is_folder and each.name in _OF_TABLES for each in listed):
+                return
+        for status in listed:
             is_inner = "=" in status.name if depth else status.name.startswith(paths.BUCKET_PREFIX)
-            if not status.is_folder or not is_inner:
+            if not status.is_folder or status.is_link or not is_inner:
                 continue
             path, found = paths.join(folder, status.name), self._found
             if depth:

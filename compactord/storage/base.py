@@ -36,12 +36,14 @@ class ObjectStatus:
 
     `changed_ms` is since the epoch, by the store's clock: the change time of files, which a copy
     that keeps times does not set back; the time of the write for objects. `NO_TIME_MS`: unknown.
+    `is_link`, of what was listed: the name leads elsewhere, where all else is said of.
     """
 
     name: str
     is_folder: bool
     size_bytes: int
     changed_ms: int
+    is_link: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -187,7 +187,7 @@ class LocalStorage(Storage):
                     if not is_wanted(entry.name):
                         continue
                     try:
-                        yield _status(entry.name, entry.stat())
+                        yield _status(entry.name, entry.stat(), is_link=entry.is_symlink())
                     except FileNotFoundError:
                         if not entry.is_symlink():
                             _require_gone(entry.path)
@@ -253,12 +253,13 @@ class LocalStorage(Storage):
             raise
 
 
-def _status(name: str, found: os.stat_result) -> ObjectStatus:
+def _status(name: str, found: os.stat_result, *, is_link: bool = False) -> ObjectStatus:
     return ObjectStatus(
         name=name,
         is_folder=stat.S_ISDIR(found.st_mode),
         size_bytes=found.st_size,
         changed_ms=found.st_ctime_ns // 1_000_000,
+        is_link=is_link,
     )
 
 

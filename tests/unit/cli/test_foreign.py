@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -139,6 +140,50 @@ def test_files_at_an_external_path_in_another_store_go_too(
         moved = {f"d.t/{name}/{_NAME}" for name in (*names, "external-2/bucket-1")}
         assert set(digest(tmp_path / trash)) == moved
         assert (tmp_path / trash / f"d.t/external-1/bucket-0/{_NAME}").read_bytes() == b"left"
+
+
+def _linked(home: Path, other: Path) -> Path:
+    (home / "bucket-9").symlink_to(other / "bucket-0")
+    return other
+
+
+def _in_partition(home: Path, other: Path) -> Path:
+    path = home / "schema/schema-0"
+    schema = json.loads(path.read_text())
+    schema["options"] = {"bucket": "-1"}
+    path.write_text(json.dumps({**schema, "primaryKeys": [], "partitionKeys": ["k"]}))
+    return other.rename(home / "k=1")
+
+
+def _at_external_path(home: Path, other: Path) -> Path:
+    path = home / "schema/schema-0"
+    schema = json.loads(path.read_text())
+    schema["options"]["data-file.external-paths"] = f"file://{other}"
+    path.write_text(json.dumps(schema))
+    return other
+
+
+@pytest.mark.parametrize(
+    ("lies", "arguments"),
+    [
+        (_linked, ()),
+        (_linked, ("--foreign",)),
+        (_in_partition, ()),
+        (_in_partition, ("--foreign",)),
+        (_at_external_path, ("--foreign", "--external-paths")),
+    ],
+)
+def test_files_of_another_table_stay_whose_folders_this_one_leads_to(
+    lies: Callable[[Path, Path], Path],
+    arguments: tuple[str, ...],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    home, other = (Path(keyed(tmp_path, name, commits=1).location) for name in ("d.t", "d.o"))
+    other = lies(home, other)
+    used = digest(other)
+    _run(capsys, "--warehouse", str(tmp_path), "--table", "d.t", *arguments)
+    assert digest(other) == used
 
 
 def test_maintain_does_it_only_where_it_is_asked_for_and_the_rule_says_so(

@@ -7,6 +7,7 @@ import shlex
 
 import pytest
 
+from compactord.cli.arguments import MAINTENANCE_KINDS
 from compactord.cli.command import _parser, main
 
 COMMANDS = (
@@ -20,6 +21,15 @@ COMMANDS = (
     "orphans",
     "doctor",
 )
+
+
+def test_the_help_of_maintain_says_what_each_kind_does_in_their_order(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["maintain", "--help"])
+    _, _, said = capsys.readouterr().out.partition("\nkinds, in this order:\n")
+    assert tuple(re.findall(r"^  (\w+) +\w", said, re.MULTILINE)) == MAINTENANCE_KINDS
 
 
 @pytest.mark.parametrize("command", COMMANDS)

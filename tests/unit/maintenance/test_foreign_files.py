@@ -168,6 +168,46 @@ def test_a_fault_at_any_call_costs_no_file_that_is_used_and_the_next_sweep_goes_
     assert at > (4 if trash else 20)
 
 
+def test_two_that_move_the_same_file_at_once_lose_no_copy_of_it() -> None:
+    whole = old_table()
+    used = dict(whole.storage.objects)
+    left = leave(whole, LEFT[:2])
+    for at in itertools.count(1):
+        storage, seen = whole.storage.copy(), list[str]()
+
+        def other_moves(
+            call: Call, at: int = at, storage: Storage = storage, seen: list[str] = seen
+        ) -> None:
+            if call.method in ("status", "delete", "open_output"):
+                seen.append(call.method)
+                if len(seen) == at:
+                    _remove(storage, trash="/trash")
+
+        with contextlib.suppress(StorageError):
+            _remove(HookedStorage(storage, before=other_moves), trash="/trash")
+        # Where it was caught in the middle of a copy another one has a name of its own.
+        moved = {
+            path.removesuffix(".1"): data
+            for path, data in sorted(storage.objects.items())
+            if path not in used
+        }
+        assert moved == {path.replace(HOME, "/trash"): b"x" for path in left}, (at, seen)
+        if len(seen) < at:
+            break
+    assert at > 4
+
+
+@pytest.mark.parametrize(("there", "ends"), [(b"", {"": b"", ".1": b"x"}), (b"x", {"": b"x"})])
+def test_what_is_in_the_trash_already_stays(there: bytes, ends: dict[str, bytes]) -> None:
+    table = old_table()
+    left = leave(table, LEFT[:1])
+    target = f"/trash/{LEFT[0]}"
+    table.storage.write_new(target, there)
+    assert _remove(table.storage, trash="/trash") == left
+    found = {path: data for path, data in table.storage.objects.items() if "/trash/" in path}
+    assert found == {f"{target}{end}": data for end, data in ends.items()}
+
+
 def test_what_went_before_a_deletion_failed_is_logged() -> None:
     table = old_table()
     left = leave(table, [f"bucket-0/{number}" for number in range(100)])

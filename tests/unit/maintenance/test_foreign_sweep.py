@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timezone
@@ -186,6 +187,26 @@ def test_a_round_ends_early_and_the_next_one_goes_on(
     assert _run(compactor) == RemovedFiles(
         files=len(left) - done.files, size_bytes=len(left) - done.files
     )
+
+
+def test_a_stop_while_it_reads_what_has_come_between_deletions_ends_the_round() -> None:
+    table = old_table()
+    leave(table, FOREIGN)
+    compactors: list[TableCompactor] = []
+    listings = itertools.count(1)
+
+    def before(call: Call) -> None:
+        for compactor in compactors:
+            if call.path == paths.tag_folder(HOME) and next(listings) == 3:
+                tag = table.storage.read(paths.tag_path(HOME, "v1"))
+                table.storage.write_new(paths.tag_path(HOME, "late"), tag)
+            if call.path == paths.tag_path(HOME, "late"):
+                compactor.is_stopping = True
+
+    compactor = _compactor(table, HookedStorage(table.storage, before=before))
+    compactors.append(compactor)
+    assert _run(compactor) == RemovedFiles(more=True)
+    assert compactor.is_stopping
 
 
 class _Copied(MemoryStorage):
