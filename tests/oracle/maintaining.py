@@ -60,8 +60,9 @@ class ByModification(LocalStorage):
         found = LocalStorage.status(self, path)
         return None if found is None else _modified(found, path)
 
-    def list(self, folder: str) -> Iterator[ObjectStatus]:
-        for found in LocalStorage.list(self, folder):
+    def list_some(self, folder: str, is_wanted: Callable[[str], bool]) -> Iterator[ObjectStatus]:
+        """`list` goes through it."""
+        for found in LocalStorage.list_some(self, folder, is_wanted):
             yield _modified(found, f"{folder}/{found.name}")
 
 
