@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
 import pytest
 
 from compactord.errors import TransientStorageError
+from compactord.storage.base import Storage
+from compactord.storage.local import LocalStorage
 from compactord.storage.parallel import AT_ONCE, delete_all
 from tests.storages import Fault, FaultyStorage, MemoryStorage
 
@@ -22,3 +31,28 @@ def test_what_was_deleted_is_counted_and_an_error_told(files: int, at: int, last
     assert len(storage.failed) <= AT_ONCE
     if not storage.failed:
         assert done == files
+
+
+class _Waiting:
+    """Deletions take 5 ms, on a disk or over a network; `threads` have made them."""
+
+    def __init__(self, *, behind_network: bool) -> None:
+        self.capabilities = replace(LocalStorage().capabilities, behind_network=behind_network)
+        self.threads: set[str] = set()
+
+    def delete(self, path: str) -> None:
+        self.threads.add(threading.current_thread().name)
+        time.sleep(0.005)
+        os.unlink(path)
+
+
+@pytest.mark.parametrize("behind_network", [False, True])
+def test_deletions_that_wait_are_made_at_once(tmp_path: Path, *, behind_network: bool) -> None:
+    storage = _Waiting(behind_network=behind_network)
+    files = [tmp_path / f"f{number}" for number in range(6 * AT_ONCE)]
+    for file in files:
+        file.touch()
+    done = delete_all(cast(Storage, storage), [str(file) for file in files])
+    assert done == (len(files), None)
+    assert not any(tmp_path.iterdir())
+    assert len(storage.threads) > 1
