@@ -23,7 +23,7 @@ import structlog
 from compactord.errors import CompactordError, TransientStorageError
 from compactord.ids import Liveness, Owner, owner_of
 from compactord.maintenance.file_names import FileNames
-from compactord.maintenance.table_files import FileListing, TableFolders
+from compactord.maintenance.table_files import FileListing, TableFolders, outer_table
 from compactord.maintenance.used_names import Incomplete, UsedNames
 from compactord.paimon import paths
 from compactord.storage.base import ObjectStatus, Storage, UnfinishedUpload
@@ -177,8 +177,12 @@ class OrphanSearch:
     def find(self) -> Sequence[Orphan]:
         """What nothing names; deletes nothing.
 
-        Raises `Incomplete` if the table may be being restored, and what reading raises.
+        Raises `Incomplete` if the table may be being restored, or its folders may be those of
+        another one, and what reading raises.
         """
+        outer = outer_table(self._storage, self._folders.location)
+        if outer is not None:
+            raise Incomplete(f"it lies in a partition folder of the table at {outer}")
         self.uploads = tuple(_left_uploads(self._storage, self._folders.location, self._rule))
         listing = FileListing(self._storage, self._folders)
         self._names = FileNames(status.name for _, status in self._old(listing))

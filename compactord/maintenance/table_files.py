@@ -98,7 +98,7 @@ class FileListing:
         listed: Iterable[ObjectStatus] = self._storage.list(folder)
         if folder != self._folders.location:
             listed = list(listed)
-            if any(each.is_folder and each.name in _OF_TABLES for each in listed):
+            if _is_of_table(listed):
                 return
         for status in listed:
             is_inner = "=" in status.name if depth else status.name.startswith(paths.BUCKET_PREFIX)
@@ -111,6 +111,23 @@ class FileListing:
                 yield path
             if self._is_wanted is None and self._found == found:
                 self.empty.append((path, status))
+
+
+def outer_table(storage: Storage, location: str) -> str | None:
+    """The table in one of whose partition folders this one lies: its buckets look like the inner's.
+
+    None where there is none. Raises what listing raises.
+    """
+    folder, _, name = location.rpartition("/")
+    while folder and "=" in name:
+        if _is_of_table(storage.list(folder)):
+            return folder
+        folder, _, name = folder.rpartition("/")
+    return None
+
+
+def _is_of_table(listed: Iterable[ObjectStatus]) -> bool:
+    return any(each.is_folder and each.name in _OF_TABLES for each in listed)
 
 
 def remove_folders(

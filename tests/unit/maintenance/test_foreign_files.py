@@ -22,7 +22,7 @@ from compactord.errors import (
 from compactord.ids import Liveness
 from compactord.maintenance.foreign_files import remove_found
 from compactord.maintenance.orphan_files import OrphanSearch, OwnerRule
-from compactord.maintenance.table_files import TableFolders
+from compactord.maintenance.table_files import TableFolders, outer_table
 from compactord.maintenance.used_names import Incomplete
 from compactord.paimon import paths
 from compactord.paimon.manifest.foreign import ForeignValue
@@ -37,7 +37,7 @@ from compactord.storage.base import Storage
 from compactord.storage.parallel import AT_ONCE
 from tests.builders import DAY_MS, FIRST, NOW_MS, SECOND
 from tests.deletions import Deletions
-from tests.storages import Call, Fault, FaultyStorage, HookedStorage
+from tests.storages import Call, Fault, FaultyStorage, HookedStorage, MemoryStorage
 from tests.unit.maintenance.left_files import (
     HOME,
     KEPT,
@@ -234,6 +234,27 @@ def test_one_wrong_answer_costs_no_file_that_is_used() -> None:
         if not faulty.failed:
             break
     assert at > 10
+
+
+@pytest.mark.parametrize(
+    ("location", "outer"),
+    [
+        ("/w/t", None),
+        ("/w/o/k=1", "/w/o"),
+        ("/w/o/j=2/k=1", "/w/o"),
+        ("/w/o/j=2/t", None),
+        ("/w/x=1/k=2", None),
+    ],
+)
+def test_a_table_in_a_partition_folder_of_another_is_not_swept(
+    location: str, outer: str | None
+) -> None:
+    left = {f"{location}/{name}": b"" for name in LEFT[:3]}
+    storage = MemoryStorage({"/w/o/schema/schema-0": b"{}", **left})
+    assert outer_table(storage, location) == outer
+    if outer is not None:
+        with pytest.raises(Incomplete, match=f"a partition folder of the table at {outer}$"):
+            OrphanSearch(storage, replace(FOLDERS, location=location), RULE).find()
 
 
 def _appears_as(kind: str, table: Deletions, name: str) -> None:
