@@ -19,8 +19,8 @@ R = TypeVar("R")
 
 # Requests of one caller under way at once; as many results may wait in memory.
 AT_ONCE = 8
-# A deletion that takes so long waits; on a disk that is not busy one takes a hundredth of it.
-_WAITING_S = 0.001
+# A deletion that takes so long waits; without that one takes a tenth, and threads cost as much.
+_WAITING_S = 0.0001
 
 
 @contextlib.contextmanager
