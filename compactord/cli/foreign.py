@@ -35,9 +35,8 @@ _PLACES = (_PATH_DIRECTORY, _EXTERNAL_PATHS, "index-file-in-data-file-dir")
 
 def ruled_sweep(run: MaintenanceRun) -> Work:
     """The same in tables whose rule asks for it, in the way that the rule says."""
-    nothing = argparse.Namespace(older_than=None, trash=None, external_paths=False)
-    args = argparse.Namespace(**vars(run.args), **vars(nothing))
-    sweep = foreign_sweep(replace(run, args=args))
+    silent = {"older_than": None, "trash": None, "external_paths": False}
+    sweep = foreign_sweep(replace(run, args=argparse.Namespace(**vars(run.args), **silent)))
 
     def work(target: Target) -> Result:
         if target.policy.remove_foreign_files:

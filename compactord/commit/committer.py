@@ -93,14 +93,14 @@ class Committer:
         follower: Follower,
         clock: Clock,
         owner: Owner,
-        jitter: random.Random | None = None,
+        jitter: random.Random = _JITTER,
     ) -> None:
         self.follower = follower
         self.follower.delay = BuildDelay(clock, publisher.settle_ms)
         self.follower.may_be_replaced = not publisher.excludes_writers
         self._storage = storage
         self._clock = clock
-        self._jitter = jitter or _JITTER
+        self._jitter = jitter
         self._last_identifier = 0
         self._metadata_name = owner.unique_name()
         self._metadata_numbers = itertools.count()

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 
 import structlog
 
@@ -27,7 +27,7 @@ from compactord.maintenance.table_files import FileListing, TableFolders, outer_
 from compactord.maintenance.used_names import Incomplete, UsedNames
 from compactord.paimon import paths
 from compactord.storage.base import ObjectStatus, Storage, UnfinishedUpload
-from compactord.storage.parallel import results_of
+from compactord.storage.parallel import done_with
 
 _log = structlog.get_logger()
 # A file whose owner is dead may just have been restored or copied before its snapshot.
@@ -219,36 +219,17 @@ class OrphanSearch:
             going = [
                 o for o, is_unnamed in zip(some, unnamed, strict=True) if o.upload or is_unnamed
             ]
-            yield from self._deleted(going, delete or self._delete, is_stopped)
+            yield from done_with(
+                self._storage, partial(self._delete, delete), going, is_stopped=is_stopped
+            )
 
-    def _deleted(
-        self,
-        orphans: Sequence[Orphan],
-        delete: Callable[[Orphan], None],
-        is_stopped: Callable[[], bool],
-    ) -> Iterator[Orphan]:
-        errors: list[CompactordError] = []
-
-        def is_gone(orphan: Orphan) -> bool:
-            if errors or is_stopped():
-                return False
-            try:
-                if orphan.upload is not None:
-                    self._storage.abort_upload(orphan.upload)
-                else:
-                    delete(orphan)
-            except CompactordError as error:
-                errors.append(error)
-                return False
-            return True
-
-        gone = results_of(self._storage, is_gone, orphans)
-        yield from (orphan for orphan, is_one in zip(orphans, gone, strict=True) if is_one)
-        if errors:
-            raise errors[0]
-
-    def _delete(self, orphan: Orphan) -> None:
-        self._storage.delete(orphan.path)
+    def _delete(self, delete: Callable[[Orphan], None] | None, orphan: Orphan) -> None:
+        if orphan.upload is not None:
+            self._storage.abort_upload(orphan.upload)
+        elif delete is not None:
+            delete(orphan)
+        else:
+            self._storage.delete(orphan.path)
 
     def _read_again(self) -> None:
         try:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import itertools
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
-from compactord.errors import StorageError
+from compactord.errors import CompactordError
 from compactord.storage.base import Storage
 
 T = TypeVar("T")
@@ -19,8 +18,6 @@ R = TypeVar("R")
 
 # Requests of one caller under way at once; as many results may wait in memory.
 AT_ONCE = 8
-# A deletion that takes so long waits; without that one takes a tenth, and threads cost as much.
-_WAITING_S = 0.0001
 
 
 @contextlib.contextmanager
@@ -38,14 +35,16 @@ def ahead(storage: Storage, call: Callable[[], R]) -> Iterator[Callable[[], R]]:
         yield pool.submit(contextvars.copy_context().run, call).result
 
 
-def results_of(storage: Storage, call: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
+def results_of(
+    storage: Storage, call: Callable[[T], R], items: Sequence[T], *, on_disks: bool = False
+) -> Iterator[R]:
     """`call` of each item, in order; up to `AT_ONCE` of them ahead if it lies behind a network.
 
-    What the calls log names the table, as in the caller's thread.
+    `on_disks`: on others as well. What the calls log names the table, as in the caller's thread.
 
     Raises what the first call that failed raises, once those under way have ended.
     """
-    if not storage.capabilities.behind_network or len(items) < 2:
+    if not (storage.capabilities.behind_network or on_disks) or len(items) < 2:
         yield from map(call, items)
         return
     pool = ThreadPoolExecutor(min(AT_ONCE, len(items)), "request")
@@ -64,33 +63,32 @@ def results_of(storage: Storage, call: Callable[[T], R], items: Sequence[T]) -> 
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def delete_all(storage: Storage, files: Sequence[str]) -> tuple[int, StorageError | None]:
-    """Delete files, `AT_ONCE` at a time where a deletion waits: for a network, or a busy disk.
+def done_with(
+    storage: Storage,
+    call: Callable[[T], object],
+    items: Sequence[T],
+    *,
+    on_disks: bool = False,
+    is_stopped: Callable[[], bool] = lambda: False,
+) -> Iterator[T]:
+    """The items for which `call` has succeeded, several at once as `results_of`.
 
-    Returns how many were deleted, and the error of one that was not. Others may have been after it.
+    After an error, or once `is_stopped`, nothing more begins. Raises the first error once all that
+    was done has been told.
     """
+    errors: list[CompactordError] = []
 
-    def delete_some(some: Sequence[str]) -> tuple[int, StorageError | None]:
-        for number, path in enumerate(some):
-            try:
-                storage.delete(path)
-            except StorageError as error:
-                return number, error
-        return len(some), None
+    def is_done(item: T) -> bool:
+        if errors or is_stopped():
+            return False
+        try:
+            call(item)
+        except CompactordError as error:
+            errors.append(error)
+            return False
+        return True
 
-    begun_s, tried = time.monotonic(), files[:AT_ONCE]
-    if storage.capabilities.behind_network:
-        tried = ()
-    count, error = delete_some(tried)
-    rest = files[len(tried) :]
-    if error is not None or not rest:
-        return count, error
-    if tried and time.monotonic() - begun_s < _WAITING_S * len(tried):
-        # Threads would cost more time than the deletions.
-        done = [delete_some(rest)]
-    else:
-        shares = [rest[first::AT_ONCE] for first in range(min(AT_ONCE, len(rest)))]
-        with ThreadPoolExecutor(len(shares), "delete") as pool:
-            done = list(pool.map(delete_some, shares))
-    errors = (error for _, error in done if error is not None)
-    return count + sum(each for each, _ in done), next(errors, None)
+    done = results_of(storage, is_done, items, on_disks=on_disks)
+    yield from (item for item, is_one in zip(items, done, strict=True) if is_one)
+    if errors:
+        raise errors[0]
