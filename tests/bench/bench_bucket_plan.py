@@ -29,15 +29,13 @@ from compactord.paimon.avro.container import ContainerWriter, encode_record
 from compactord.paimon.data_file import ManifestEntry
 from compactord.paimon.manifest.schemas import INDEX_MANIFEST
 from compactord.paimon.table import TableRef
-from compactord.paimon.types import AtomicType, DataField, TypeRoot
 from compactord.storage.local import LocalStorage
 from compactord.table.backlog import Skip
 from compactord.table.followed import FollowedTable
 from compactord.table.own_work import OwnWork
 from compactord.table.planner import TablePlanner
 from compactord.table.request import CompactRequest
-from compactord_demo.writer import create_table
-from tests.bench.bench_scan import CODEC, TEXT, Writer, entry
+from tests.bench.bench_scan import CODEC, Writer, create_table_of_days, entry
 
 STORAGE = LocalStorage()
 REPEATS = 5
@@ -83,17 +81,7 @@ def _planner(table: TableRef) -> TablePlanner:
 def measure(folder: str, buckets: int) -> dict[str, object]:
     """The figures of a new table with so many buckets."""
     table = TableRef(database="bench", name="t", location=folder)
-    key = DataField(id=0, name="k", type=AtomicType(root=TypeRoot.BIGINT, nullable=False))
-    day = DataField(id=1, name="day", type=replace(TEXT, nullable=False))
-    options = {"num-sorted-run.compaction-trigger": str(FILES)}
-    create_table(
-        STORAGE,
-        table,
-        [key, day],
-        primary_keys=["k", "day"],
-        partition_keys=["day"],
-        options=options,
-    )
+    create_table_of_days(table, {"num-sorted-run.compaction-trigger": str(FILES)})
     writer = Writer(table)
     files = (_file(index, buckets) for index in range(FILES * buckets))
     writer.commit(files, index_manifest=_index_manifest(table, buckets))

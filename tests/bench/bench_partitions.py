@@ -32,35 +32,31 @@ from compactord.paimon.binary_row import encode_row
 from compactord.paimon.data_file import ManifestEntry
 from compactord.paimon.snapshot import snapshot_ids
 from compactord.paimon.table import TableRef
-from compactord.paimon.types import AtomicType, DataField, TypeRoot
 from compactord.service.logs import configure_logs
 from compactord.storage.local import LocalStorage
 from compactord.table.followed import FollowedTable
 from compactord.table.request import CompactRequest
-from compactord_demo.writer import create_table
-from tests.bench.bench_scan import FILES_PER_BUCKET, TEXT, Writer, entry, peak_rss_mib
+from tests.bench.bench_scan import (
+    FILES_PER_BUCKET,
+    TEXT,
+    Writer,
+    create_table_of_days,
+    entry,
+    peak_rss_mib,
+)
 
 STORAGE = LocalStorage()
 FIRST_DAY, FIRST_THAT_STAYS = datetime.date(1980, 1, 1), datetime.date(3000, 1, 1)
 
 
 def _write_table(table: TableRef, partitions: int, at_once: int) -> None:
-    day = DataField(id=1, name="day", type=replace(TEXT, nullable=False))
-    key = DataField(id=0, name="k", type=AtomicType(root=TypeRoot.BIGINT, nullable=False))
     options = {
         "bucket": "1",
         "partition.expiration-time": "1 d",
         "partition.expiration-max-num": str(partitions),
         "partition.expiration-batch-size": str(at_once),
     }
-    create_table(
-        STORAGE,
-        table,
-        [key, day],
-        primary_keys=["k", "day"],
-        partition_keys=["day"],
-        options=options,
-    )
+    create_table_of_days(table, options)
     Writer(table).commit(_files(partitions))
 
 

@@ -17,7 +17,8 @@ import statistics
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
@@ -32,9 +33,10 @@ from compactord.paimon.manifest.manifest_files import (
 )
 from compactord.paimon.snapshot import CommitKind, Snapshot, snapshot_json
 from compactord.paimon.table import TableRef
-from compactord.paimon.types import AtomicType, TypeRoot
+from compactord.paimon.types import AtomicType, DataField, TypeRoot
 from compactord.state.table_state import data_manifests, load_state, refresh_state
 from compactord.storage.local import LocalStorage
+from compactord_demo.writer import create_table
 
 CODEC = codec_of("zstd", 1)
 INT = AtomicType(root=TypeRoot.INT)
@@ -74,6 +76,20 @@ def entry(index: int, bucket: int) -> ManifestEntry:
             delete_row_count=0,
             file_source=1,
         ),
+    )
+
+
+def create_table_of_days(table: TableRef, options: Mapping[str, str]) -> None:
+    """An empty table with a key and, as its partitions, days."""
+    key = DataField(id=0, name="k", type=AtomicType(root=TypeRoot.BIGINT, nullable=False))
+    day = DataField(id=1, name="day", type=replace(TEXT, nullable=False))
+    create_table(
+        LocalStorage(),
+        table,
+        [key, day],
+        primary_keys=["k", "day"],
+        partition_keys=["day"],
+        options=options,
     )
 
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from random import Random
 
 from compactord import ids
 from compactord.catalog.access import table_in_folder
@@ -19,8 +18,6 @@ from compactord.maintenance.partition_expiry import expire_partitions
 from compactord.maintenance.snapshot_expiry import expire_table
 from compactord.maintenance.tag_creation import TagProgress
 from compactord.maintenance.tag_writing import create_tags
-from compactord.maintenance.verify import Wanted, verify_table
-from compactord.maintenance.verify_files import FileRules
 from compactord.paimon.snapshot import read_tags, snapshot_ids
 from compactord.paimon.table import TableRef
 from compactord.plan.table import Strategy
@@ -33,6 +30,7 @@ from compactord.table.request import CompactRequest
 from tests import builders
 from tests.builders import DAY_MS, NOW_MS, VirtualClock
 from tests.unit.maintenance.days import HOME, table_of_days, write_days
+from tests.unit.maintenance.verified import verified
 
 LOCAL = LocalStorage()
 _HOUR_MS = 3_600_000
@@ -133,17 +131,7 @@ def left(table: TableRef) -> Left:
 
 def lacking(table: TableRef, versions: frozenset[str] | None) -> list[Finding]:
     """What any of these versions lacks, None: what is wrong at all."""
-    opened = open_table(table_in_folder(LOCAL, table), {})
-    rules = FileRules(
-        bucket_folder=opened.bucket_folder,
-        check_levels=None,
-        read_footer=lambda path, file: True,
-        sample=0,
-        random=Random(1),
-    )
-    found = verify_table(
-        LOCAL, table, Wanted(is_all=True), rules, progress=lambda text: None, pause=lambda: None
-    )
+    found = verified(table)
     assert not found.unknown
     return [
         each for each in found.findings if versions is None or versions.intersection(each.needed_by)

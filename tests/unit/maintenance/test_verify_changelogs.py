@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from random import Random
 
 import pytest
 
 from compactord.catalog.access import table_in_folder
 from compactord.maintenance.snapshot_expiry import expire_table
-from compactord.maintenance.verify import Wanted, verify_table
-from compactord.maintenance.verify_files import FileRules
 from compactord.paimon import paths
-from compactord.paimon.data_file import BucketId
 from compactord.paimon.manifest.manifest_files import read_entries, read_manifest_list
 from compactord.paimon.snapshot import read_changelogs
 from compactord.paimon.table import TableRef
@@ -21,6 +17,7 @@ from compactord.storage.local import LocalStorage
 from compactord.table.opening import open_table
 from tests import builders
 from tests.builders import NOW_MS
+from tests.unit.maintenance.verified import verified
 
 LOCAL = LocalStorage()
 RETAINED = {
@@ -86,20 +83,7 @@ def test_what_readers_of_changelogs_need_is_looked_for(
 ) -> None:
     table = _expired(tmp_path / "t", producer)
     path = damage(table)
-
-    def folder(bucket: BucketId) -> str:
-        return paths.bucket_folder(table.location, "", bucket.bucket)
-
-    rules = FileRules(
-        bucket_folder=folder,
-        check_levels=None,
-        read_footer=lambda path, file: True,
-        sample=0,
-        random=Random(1),
-    )
-    found = verify_table(
-        LOCAL, table, Wanted(is_all=True), rules, progress=lambda text: None, pause=lambda: None
-    )
+    found = verified(table)
     assert [(each.kind.value, each.path) for each in found.findings] == (
         [] if kind is None else [(kind, str(path))]
     )

@@ -1,0 +1,28 @@
+"""All that is wrong with a table on disk."""
+
+from __future__ import annotations
+
+from random import Random
+
+from compactord.catalog.access import table_in_folder
+from compactord.maintenance.verify import Verified, Wanted, verify_table
+from compactord.maintenance.verify_files import FileRules
+from compactord.paimon.table import TableRef
+from compactord.storage.local import LocalStorage
+from compactord.table.opening import open_table
+
+
+def verified(table: TableRef) -> Verified:
+    """Of every snapshot, tag, branch and changelog; no data file's footer is read."""
+    storage = LocalStorage()
+    opened = open_table(table_in_folder(storage, table), {})
+    rules = FileRules(
+        bucket_folder=opened.bucket_folder,
+        check_levels=None,
+        read_footer=lambda path, file: True,
+        sample=0,
+        random=Random(1),
+    )
+    return verify_table(
+        storage, table, Wanted(is_all=True), rules, progress=lambda text: None, pause=lambda: None
+    )
