@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Sequence
 
@@ -16,6 +17,8 @@ from compactord.storage.parallel import done_with
 
 # The table is checked against the plan once in this many deletions.
 _CHECK_INTERVAL = 100
+# The version that becomes the oldest is looked for once in this many deletions of versions.
+_END_INTERVAL = 10
 # Removes a folder unless something is in it; returns whether it is gone.
 RemoveFolder = Callable[[str], bool]
 
@@ -75,9 +78,10 @@ class PlannedDeletion:
         counts["size_bytes"] = plan.size_bytes
         self.check()
         kind, files = versions
-        for path in files:
+        for number, path in enumerate(files):
             # Nothing that a tag or a branch may save is left but these files' names.
-            self._require_end()
+            if number % _END_INTERVAL == 0:
+                self._require_end()
             self._storage.delete(path)
             counts[kind] += 1
         self.check()
@@ -103,10 +107,13 @@ def delete_checked(
 
     Raises what `check`, asked now and then, raises, and `StorageError` where a deletion fails.
     """
-    for start in range(0, len(unneeded), _CHECK_INTERVAL):
-        if start:
+    begun = itertools.count(1)
+
+    def delete(path: str) -> None:
+        if next(begun) % _CHECK_INTERVAL == 0:
             check()
-        some = unneeded[start : start + _CHECK_INTERVAL]
-        # A disk waits for its journal once for several.
-        for _ in done_with(storage, storage.delete, some, on_disks=True):
-            counts[kind] += 1
+        storage.delete(path)
+
+    # A disk waits for its journal once for several.
+    for _ in done_with(storage, delete, unneeded, on_disks=True):
+        counts[kind] += 1

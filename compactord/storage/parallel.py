@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
-from compactord.errors import CompactordError
 from compactord.storage.base import Storage
 
 T = TypeVar("T")
@@ -76,7 +75,7 @@ def done_with(
     After an error, or once `is_stopped`, nothing more begins. Raises the first error once all that
     was done has been told.
     """
-    errors: list[CompactordError] = []
+    errors: list[Exception] = []
 
     def done_of(some: Sequence[T]) -> Sequence[T]:
         for number, item in enumerate(some):
@@ -84,7 +83,7 @@ def done_with(
                 return some[:number]
             try:
                 call(item)
-            except CompactordError as error:
+            except Exception as error:  # noqa: BLE001 - raised below
                 errors.append(error)
                 return some[:number]
         return some

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import replace
 
 import pytest
@@ -22,6 +22,7 @@ from compactord.paimon.snapshot import (
     snapshot_ids,
 )
 from compactord.state.table_state import data_manifests, delta_manifests
+from compactord.storage.parallel import AT_ONCE
 from tests.builders import consumer_path
 from tests.lineage import Lineage
 from tests.storages import Call, Fault, FaultyStorage, HookedStorage, MemoryStorage
@@ -196,8 +197,11 @@ def test_no_further_round_is_asked_for_when_the_table_changed_meanwhile() -> Non
     assert done.why_not is not None
 
 
-@pytest.mark.parametrize(("files", "left"), [(2, 2), (150, 52)])
-def test_a_change_after_the_first_deletion_stops_the_rest_soon(files: int, left: int) -> None:
+# Other threads delete one more each while one looks.
+@pytest.mark.parametrize(("files", "left"), [(2, {2}), (150, range(54 - AT_ONCE, 54))])
+def test_a_change_after_the_first_deletion_stops_the_rest_soon(
+    files: int, left: Container[int]
+) -> None:
     table = Lineage()
     table.compacted_by_others(table.append(files))
     table.append(1)
@@ -212,7 +216,7 @@ def test_a_change_after_the_first_deletion_stops_the_rest_soon(files: int, left:
     assert "tags" in str(done.why_not)
     assert (done.manifests, done.snapshots) == (0, 0)
     assert done.data_files == count - len(data_files(table))
-    assert len(data_files(table)) == left
+    assert len(data_files(table)) in left
 
 
 def test_another_expiry_at_any_moment_does_no_harm() -> None:
