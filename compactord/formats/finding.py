@@ -166,8 +166,9 @@ class StreamFinder(Finder):
 
     def find(self, keys: pa.RecordBatch) -> tuple[Found, Int64s]:
         found = list_of(self._rows.hits(keys))
-        if self._rows.passed < keys.num_rows:
-            self._file.check_rows(self._rows.read_to)
+        read_to = self._rows.read_to
+        if self._rows.passed < keys.num_rows or read_to > self._file.row_count:
+            self._file.check_rows(read_to)
         return found
 
     def close(self) -> None:

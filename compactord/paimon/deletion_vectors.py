@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from compactord.errors import FormatError, StorageError
-from compactord.paimon.roaring import ascending, bitmap_of, numbers_of
+from compactord.paimon.roaring import ascending, bitmap_of, bitmap_of_parts, numbers_of
 from compactord.paimon.roaring_containers import FULL
 from compactord.storage.base import Storage
 
@@ -72,6 +72,15 @@ class DeletedRows:
 
     bits: npt.NDArray[np.uint8]
 
+    @classmethod
+    def none_of(cls, rows: int) -> DeletedRows:
+        """All of so many rows count, until others are added."""
+        return cls(np.zeros(-(-rows // 8), np.uint8))
+
+    def add(self, positions: npt.NDArray[np.int64]) -> None:
+        """Delete these rows, too."""
+        np.bitwise_or.at(self.bits, positions >> 3, (1 << (positions & 7)).astype(np.uint8))
+
     def keeps(self, first: int, count: int) -> npt.NDArray[np.bool_]:
         """Which rows count, of so many from the position `first` on."""
         start, skipped = divmod(first, 8)
@@ -85,6 +94,15 @@ class DeletedRows:
             self.bits[positions >> 3] >> (positions & 7).astype(np.uint8) & 1 != 0
         )
         return deleted
+
+    def bitmap(self) -> bytes:
+        """The positions of the rows as a bitmap of 32 bits."""
+        of_bits = FULL // 8
+        parts = (self.bits[first : first + of_bits] for first in range(0, len(self.bits), of_bits))
+        return bitmap_of_parts(
+            (upper, np.flatnonzero(np.unpackbits(part, bitorder="little")).astype(np.uint16))
+            for upper, part in enumerate(parts)
+        )
 
 
 def united(left: npt.NDArray[np.int64], right: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -100,7 +118,7 @@ def read_deleted_rows(storage: Storage, ref: VectorRef, rows: int) -> DeletedRow
     In memory are a bit for each row and the vector as it is stored, which takes about as much at
     most. Raises as `vector_of`, and what reading raises.
     """
-    bits, count, last = np.zeros(-(-rows // 8), np.uint8), 0, -1
+    deleted_rows, count, last = DeletedRows.none_of(rows), 0, -1
     _, bitmap = _checked(read_stored(storage, ref), ref.path)
     with _reading(ref.path):
         for upper, numbers in ascending(bitmap):
@@ -109,10 +127,10 @@ def read_deleted_rows(storage: Storage, ref: VectorRef, rows: int) -> DeletedRow
                 deleted = np.zeros(min(FULL, rows - first), np.uint8)
                 deleted[numbers] = 1
                 packed = np.packbits(deleted, bitorder="little")
-                bits[first // 8 :][: len(packed)] = packed
+                deleted_rows.bits[first // 8 :][: len(packed)] = packed
             count += len(numbers)
     _check_fits(ref, count, last, rows)
-    return DeletedRows(bits)
+    return deleted_rows
 
 
 def vector_of(stored: bytes, ref: VectorRef, rows: int) -> DeletionVector:

@@ -7,7 +7,7 @@ The upper 16 bits of its numbers name a container. What is written has the bytes
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -98,13 +98,19 @@ def serialised(containers: dict[int, Container]) -> bytes:
 
 def bitmap_of(numbers: npt.NDArray[np.uint32]) -> bytes:
     """The bitmap of ascending, distinct numbers, as Java's that they were added to."""
-    upper = (numbers >> 16).astype(np.int64)
-    starts = np.append(0, np.flatnonzero(np.diff(upper)) + 1) if len(numbers) else upper
+    parts = np.split(numbers, np.flatnonzero(np.diff(numbers >> 16)) + 1)
+    return bitmap_of_parts(
+        (int(part[0]) >> 16, part.astype(np.uint16)) for part in parts if len(part)
+    )
+
+
+def bitmap_of_parts(parts: Iterable[tuple[int, Words]]) -> bytes:
+    """As `bitmap_of`, from what `ascending` yields; parts may be empty."""
     containers = {}
-    for part in np.split(numbers, starts[1:]) if len(numbers) else ():
-        kind = Kind.ARRAY if len(part) <= ARRAY_MAX else Kind.BITS
-        lower = (part & 0xFFFF).astype(np.uint16)
-        containers[int(part[0] >> 16)] = optimised(Container(kind, lower))
+    for upper, numbers in parts:
+        if len(numbers):
+            kind = Kind.ARRAY if len(numbers) <= ARRAY_MAX else Kind.BITS
+            containers[upper] = optimised(Container(kind, numbers))
     return serialised(containers)
 
 

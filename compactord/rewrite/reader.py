@@ -10,7 +10,6 @@ from functools import cached_property
 from typing import TypeAlias, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from compactord.formats.base import InputProfile, NumberedBatches, RowGroup
@@ -21,7 +20,6 @@ from compactord.formats.registry import FORMATS, Formats, format_named
 from compactord.kernels.matching import Found
 from compactord.model import ConcatSpec, InputFile, Marks, MergeSpec
 from compactord.paimon.deletion_vectors import DeletedRows, read_deleted_rows
-from compactord.paimon.roaring import bitmap_of
 from compactord.paimon.types import SEQUENCE_NUMBER, DataField
 from compactord.rewrite.evolution import Build, Evolution
 from compactord.rewrite.expiry import Expiry
@@ -73,8 +71,8 @@ class InputReader:
         self.expiry = expiry
         self.counts = ReadCounts()
         self.found = ReadCounts()
-        # By path, in the order of rows.
-        self._marked: dict[str, list[npt.NDArray[np.uint32]]] = {}
+        # By path.
+        self._marked: dict[str, DeletedRows] = {}
         self.fetcher = Fetcher(storage)
         self._older = older
         self.use(layout)
@@ -115,16 +113,16 @@ class InputReader:
         found = file_format.profile([each.stored for each in inputs], layout)
         return found if evolution is None else evolution.profile(found)
 
-    def marked(self, file: InputFile) -> list[npt.NDArray[np.uint32]]:
-        """To add the positions of rows that are to be deleted in the file; they ascend."""
-        return self._marked.setdefault(file.path, [])
+    def marked(self, file: InputFile) -> DeletedRows:
+        """To add rows that are to be deleted in the file."""
+        return self._marked.setdefault(file.path, DeletedRows.none_of(file.row_count))
 
     def marks(self) -> tuple[Marks, ...]:
         """The rows of each file that were `marked`."""
         return tuple(
-            Marks(posixpath.basename(path), bitmap_of(np.concatenate(positions)))
-            for path, positions in self._marked.items()
-            if positions
+            Marks(posixpath.basename(path), rows.bitmap())
+            for path, rows in self._marked.items()
+            if rows.bits.any()
         )
 
     def close(self) -> None:
@@ -283,7 +281,7 @@ class Input:
 class InputFinder:
     """A `Finder` of an input: its rows are those of `Input.batches`.
 
-    `marked` takes the positions of all rows that are met, of those that have expired, too.
+    To `marked` are added all rows that are met, those that have expired, too.
     `finds_values` False: there are no rows, only the places of keys. What the reader has `found`
     increases by the rows, and by the bytes that were read.
     """
@@ -295,7 +293,7 @@ class InputFinder:
         counts: ReadCounts,
         *,
         expiry: Expiry | None,
-        marked: list[npt.NDArray[np.uint32]] | None,
+        marked: DeletedRows | None,
         finds_values: bool,
     ) -> None:
         self._source = source
@@ -319,7 +317,7 @@ class InputFinder:
         if deleted is not None and (gone := deleted.deletes(positions)).any():
             found, positions = found.filtered(~gone), positions[~gone]
         if self._marked is not None and len(positions):
-            self._marked.append(positions.astype(np.uint32))
+            self._marked.add(positions)
         found = self._converted(found) if self._finds_values else Found(found.places, [])
         self._counts.rows += len(found.places)
         return found

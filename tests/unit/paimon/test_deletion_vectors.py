@@ -24,6 +24,7 @@ from compactord.paimon.deletion_vectors import (
     read_deleted_rows,
     read_stored,
 )
+from compactord.paimon.roaring import bitmap_of, numbers_of
 from tests.deletions import read_vector
 from tests.storages import Fault, FaultyStorage, MemoryStorage
 
@@ -81,6 +82,8 @@ def test_each_vector_of_a_file_is_read_where_it_is(drawn):
             assert found.positions.tolist() == each.positions.tolist()
             kept = read_deleted_rows(storage, ref, 300_001).keeps(0, 300_001)
             assert np.flatnonzero(~kept).tolist() == each.positions.tolist()
+            bitmap = read_deleted_rows(storage, ref, 300_001).bitmap()
+            assert bitmap == bitmap_of(each.positions.astype(np.uint32))
         assert read_stored(storage, ref) == encode_vector(each)[0]
 
 
@@ -96,6 +99,8 @@ def test_rows_count_that_are_not_deleted(deleted, first, count, marks):
     assert found.deletes(asked).tolist() == [row in deleted for row in marks]
     marked = vector(BITS_32, sorted(deleted)).with_marks(asked)
     assert marked.positions.tolist() == sorted(deleted | marks)
+    found.add(asked)
+    assert numbers_of(found.bitmap()).tolist() == sorted(deleted | marks)
 
 
 def test_a_vector_of_32_bits_has_no_rows_from_2_to_the_31st_on():

@@ -167,11 +167,14 @@ def test_marked_are_all_rows_that_are_not_deleted(
 
 
 @pytest.mark.parametrize("name", ["another format", "latest schema"])
-def test_a_file_with_fewer_rows_than_recorded_is_refused(tmp_path: Path, name: str) -> None:
-    file = replace(FILES[name](tmp_path / "a.parquet"), row_count=ROWS + 1)
+@pytest.mark.parametrize(("recorded", "key"), [(ROWS + 1, 99_999), (ROWS - 20, 2 * ROWS - 10)])
+def test_a_file_with_other_rows_than_recorded_is_refused(
+    tmp_path: Path, name: str, recorded: int, key: int
+) -> None:
+    file = replace(FILES[name](tmp_path / "a.parquet"), row_count=recorded)
     with (
         contextlib.closing(reader_of(name, LocalStorage(), None)) as reader,
-        pytest.raises(FormatError, match=f"{ROWS + 1}"),
-        contextlib.closing(Input(reader, file).finder(1_500)) as finder,
+        pytest.raises(FormatError, match=f"{recorded}"),
+        contextlib.closing(Input(reader, file).finder(1_500, marks=True)) as finder,
     ):
-        finder.find(keys_of([99_999]))
+        finder.find(keys_of([key]))
