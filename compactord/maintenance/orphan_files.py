@@ -183,9 +183,15 @@ class OrphanSearch:
         outer = outer_table(self._storage, self._folders.location)
         if outer is not None:
             raise Incomplete(f"it lies in a partition folder of the table at {outer}")
-        self.uploads = tuple(_left_uploads(self._storage, self._folders.location, self._rule))
+        uploads = _left_uploads(self._storage, self._folders.location, self._rule)
         listing = FileListing(self._storage, self._folders)
         self._names = FileNames(status.name for _, status in self._old(listing))
+        # Another table may lie in a folder that is not listed.
+        self.uploads = tuple(
+            each
+            for each in uploads
+            if owner_of(each.name) or each.path.rpartition("/")[0] in listing.folders
+        )
         self.empty_folders = self._old_folders(listing)
         self.old_files = self._names.count
         if not self.old_files:

@@ -44,6 +44,7 @@ class FileListing:
     """One listing of all files, or of those whose names are wanted.
 
     Of all of them `empty` are then the bucket and partition folders in which it found none.
+    `folders` are those that it has listed so far.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class FileListing:
         is_wanted: Callable[[str], bool] | None = None,
     ) -> None:
         self.empty: list[tuple[str, ObjectStatus]] = []
+        self.folders: set[str] = set()
         self._storage = storage
         self._folders = folders
         self._is_wanted = is_wanted
@@ -75,6 +77,7 @@ class FileListing:
                         yield folder, status
 
     def _list(self, folder: str) -> Iterator[ObjectStatus]:
+        self.folders.add(folder)
         if self._is_wanted is None:
             return self._storage.list(folder)
         return self._storage.list_some(folder, self._is_wanted)

@@ -33,7 +33,7 @@ from compactord.paimon.snapshot import (
     snapshot_ids,
     snapshot_json,
 )
-from compactord.storage.base import Storage
+from compactord.storage.base import Storage, UnfinishedUpload
 from compactord.storage.parallel import AT_ONCE
 from tests.builders import DAY_MS, FIRST, NOW_MS, SECOND
 from tests.deletions import Deletions
@@ -82,6 +82,25 @@ def test_what_nothing_names_goes_whoever_left_it_and_nothing_else() -> None:
     assert _remove(table.storage) == left
     assert set(table.storage.objects) == used | kept | young
     assert _remove(table.storage) == set()
+
+
+def test_uploads_of_others_go_from_folders_of_the_table_alone() -> None:
+    table = old_table()
+    cases = {
+        "bucket-0/data-1": (OLD_MS, True),
+        "manifest/manifest-1": (OLD_MS, True),
+        "bucket-0/data-2": (OLD_MS + 1, False),
+        "inner/bucket-0/data-1": (OLD_MS, False),
+        "dt=1/bucket-0/data-1": (OLD_MS, False),
+        f"inner/bucket-0/data-{FIRST.unique_name()}-0.parquet": (OLD_MS, True),
+    }
+    for name, (started_ms, _) in cases.items():
+        upload = UnfinishedUpload(path=f"{HOME}/{name}", upload_id=name, started_ms=started_ms)
+        table.storage.uploads.append(upload)
+    removed = _remove(table.storage)
+    assert removed == {f"{HOME}/{name}" for name, (_, goes) in cases.items() if goes}
+    left = {upload.upload_id for upload in table.storage.uploads}
+    assert left == {name for name, (_, goes) in cases.items() if not goes}
 
 
 @pytest.mark.parametrize("version", ["tag/tag-v1", "branch/branch-dev", "changelog/changelog-2"])
