@@ -236,7 +236,7 @@ def test_nothing_is_lost_or_doubled_while_java_moves_keys_and_we_compact(
     table.run(history.job(3))
 
     def write() -> None:
-        for _ in range(6):
+        for _ in range(4):
             table.run(history.job(8), writer=writer)
 
     compact_beside(table, write)

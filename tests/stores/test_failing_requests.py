@@ -77,9 +77,9 @@ def test_a_request_that_fails_once_costs_nothing(
 def test_a_store_that_denies_everything_from_some_request_on_loses_nothing(
     trials: Trials,
 ) -> None:
-    """Every fifth request, from one of the first five on, by chance."""
+    """Every eighth request, from one of the first eight on, by chance."""
     outcomes = set()
-    for number in itertools.count(random.randint(1, 5), 5):
+    for number in itertools.count(random.randint(1, 8), 8):
         fault = from_nth(number, Fault(how=How.ANSWER, status=403))
         outcomes.add(_cut_short(trials, fault))
         if not trials.failed:
