@@ -169,6 +169,36 @@ def test_levels_may_be_very_many():
     assert builders.read_keyed(storage, table) == dict.fromkeys(range(10), 3)
 
 
+@pytest.mark.parametrize("strategy", [Strategy.MINOR, Strategy.FULL])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"changelog-producer": "full-compaction", "full-compaction.delta-commits": "1"},
+        LOOKUP,
+        LOOKUP | SUMS,
+        LOOKUP | FIRST,
+        LOOKUP | {"deletion-vectors.enabled": "true"},
+    ],
+)
+def test_each_change_is_told_once_where_there_were_more_levels(options, strategy):
+    """Files above the levels that the table has now count as they did."""
+    storage = MemoryStorage()
+    table = builders.keyed_table(storage, WHERE, buckets=1, options=options)
+    engine = options.get("merge-engine", "deduplicate")
+    writer = builders.writer(storage, table)
+    for commit, (rows, kinds, expected) in enumerate(_commits(engine)):
+        if commit == 2:
+            _alter(storage, table, 1, {"num-levels": "3"})
+        writer.write(rows_of(rows), kinds=kinds_of(kinds))
+        builders.compact(storage, table, strategy=Strategy.MINOR if commit else strategy)
+        assert builders.replayed(builders.read_changes(storage, table)) == expected
+        assert 0 not in _levels(storage, table)
+    assert max(_levels(storage, table)) == 5
+    builders.compact(storage, table, strategy=strategy)
+    assert builders.read_keyed(storage, table) == expected
+    assert builders.replayed(builders.read_changes(storage, table)) == expected
+
+
 def test_level_0_may_wait_where_lookups_are_gentle():
     storage, clock = MemoryStorage(), VirtualClock()
     options = {**LOOKUP, "lookup-compact": "gentle", "continuous.discovery-interval": "1 min"}
