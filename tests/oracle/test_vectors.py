@@ -22,6 +22,7 @@ from tests.oracle.vectors import (
     kinds,
     marks,
     marks_by_level,
+    shown_files,
 )
 
 Change = tuple[str, int, int]
@@ -252,6 +253,8 @@ def test_rows_are_marked_as_by_java(judge: Judge, tmp_path: Path, example: Examp
         assert dict(judge.read(table.path)) == expected
         told = [(kind, *row) for kind, row in judge.changes(table.path, first)]
         assert told == list(example.told)
+    assert len(shown_files(ours)) == len(example.left)
+    assert shown_files(ours) == shown_files(java)
     bits = 64 if WIDE.items() <= example.options.items() else 32
     assert set(kinds(ours).values()) <= {bits}
 
