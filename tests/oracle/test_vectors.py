@@ -61,6 +61,14 @@ EXAMPLES = {
         marks={5: [1]},
         rows={2: 20},
     ),
+    "so does it where readers merge level 0": Example(
+        options={"deletion-vectors.merge-on-read": "true"},
+        lifted=[SOME],
+        writes=[[("+I", 2, 20)], [("-D", 302, 0)]],
+        left=[(3, 1), (4, 300), (5, 1000)],
+        marks={4: [1], 5: [1, *range(300, 600)]},
+        rows={2: 20, 302: None},
+    ),
     "so does it in vectors of 64 bits": Example(
         options=WIDE,
         writes=[[("+I", 2, 20)]],
