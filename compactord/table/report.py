@@ -13,7 +13,7 @@ from compactord.model import AppendCompaction, Compaction, MergeCompaction
 from compactord.paimon.data_file import BucketFiles, BucketId
 from compactord.paimon.manifest.index_manifest import SORTED_INDEXES
 from compactord.paimon.options.table_options import USUAL_MERGE_ENGINE
-from compactord.plan.lookup_begins import begins_text, is_from_before
+from compactord.plan.lookup_begins import begins_text, holds_parts, is_from_before
 from compactord.plan.runs import bucket_runs
 from compactord.plan.shape import BucketShape, bucket_shape
 from compactord.plan.table import BucketPlan, TableKind
@@ -257,11 +257,14 @@ def damage_notes(
     """Why some of the buckets cannot be planned, each with its place; only where buckets are."""
     if table.kind is TableKind.APPEND_UNAWARE:
         return
+    lookup, partial = table.options.compaction.lookup, table.partial_schemas
     for shape in shapes:
         try:
             found = state.files.bucket(shape.bucket)
             if table.key_of is not None:
-                bucket_runs(found.files, table.key_of)
+                runs = bucket_runs(found.files, table.key_of)
+                if lookup is not None:
+                    holds_parts(runs, partial, is_one_record=lookup.is_one_record)
                 for file in found.files:
                     file.key_range(table.key_of)
         except FormatError as error:

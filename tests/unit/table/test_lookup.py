@@ -16,7 +16,7 @@ from compactord.state.table_state import load_state
 from compactord.storage.base import Storage
 from compactord.table.opening import describe_table, open_table
 from compactord.table.planning import plan_context, plan_state
-from compactord.table.report import action_text
+from compactord.table.report import action_text, bucket_shapes, damage_notes
 from compactord.table.request import CompactRequest
 from tests import builders
 from tests.builders import DELETE, INSERT, VirtualClock, kinds_of, rows_of
@@ -128,6 +128,10 @@ def test_whole_states_beside_parts_are_left_alone():
     writer.write(rows_of([(1, 1)]))
     builders.compact(storage, table)
     assert _levels(storage, table) == [0, 3, 4, 5]
+    access, state = table_in_folder(storage, table), load_state(storage, table)
+    opened = describe_table(access, access.newest_schema(), {})
+    [note] = damage_notes(opened, state, bucket_shapes(opened, state))
+    assert "which rows they hold together cannot be told" in note
 
 
 def test_what_was_compacted_before_a_table_looked_up_is_merged_first():
