@@ -219,6 +219,19 @@ class HookedStorage(WatchedStorage):
         return result
 
 
+class LateListings(WatchedStorage):
+    """Listings do not have `unlisted` files yet, which can be read."""
+
+    def __init__(self, inner: Storage, unlisted: Collection[str]) -> None:
+        super().__init__(inner)
+        self._unlisted = unlisted
+
+    def list(self, folder: str) -> Iterator[ObjectStatus]:
+        for found in super().list(folder):
+            if f"{folder}/{found.name}" not in self._unlisted:
+                yield found
+
+
 @dataclass(frozen=True, kw_only=True)
 class Fault:
     """Fails call `at` (counting from 1 those that it `concerns`), and all later ones if `lasts`.

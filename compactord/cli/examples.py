@@ -95,7 +95,8 @@ examples:
   compactord maintain --config compactord.yaml --only snapshots --only orphans --json
 
 kinds, in this order:
-  tags        expire tags that are older than their files say that they are to be retained
+  tags        create tags where the table sets tag.automatic-creation; expire those that are older
+              than their files say that they are to be retained
   consumers   expire consumers that have not moved for the table's consumer.expiration-time; none
               without that option
   partitions  drop partitions that are older than the table's partition.expiration-time; none

@@ -14,11 +14,12 @@ see again since then stays.
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 
 from compactord.errors import FormatError
 from compactord.model import SortedRun
 from compactord.paimon.data_file import DataFile
+from compactord.paimon.options.table_options import CompactionOptions
 
 
 def holds_parts(
@@ -43,6 +44,21 @@ def holds_parts(
 def holds_unmarked(runs: Sequence[SortedRun], unmarked_schemas: Set[int]) -> bool:
     """Whether rows may be visible that others replace, by files that have one of these schemas."""
     return any(file.schema_id in unmarked_schemas for file in _middle(runs))
+
+
+def is_from_before(files: Iterable[DataFile], schemas: Set[int]) -> bool:
+    """Whether levels above 0 are merged into one first: some file of these schemas hides others."""
+    above = [file for file in files if file.level > 0]
+    highest = max((file.level for file in above), default=0)
+    return any(file.level < highest and file.schema_id in schemas for file in above)
+
+
+def begins_text(options: CompactionOptions) -> str:
+    """What levels of before are merged for, of a table."""
+    does = "looks up what keys have above"
+    if options.lookup is not None and options.lookup.marks:
+        does = "marks rows that others replace (deletion-vectors.enabled)"
+    return f"{does}; levels above 0 were compacted before it did and are merged into one first"
 
 
 def _middle(runs: Sequence[SortedRun]) -> list[DataFile]:

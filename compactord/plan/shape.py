@@ -28,7 +28,8 @@ class BucketShape:
 
     `small_file_count` counts files that planning treats as small. `vector_count` are files that
     have deletion vectors, `deleted_row_count` their deleted rows as far as that is known.
-    `unindexed_levels` are those that lack a sorted index. Append tables have all files on level 0;
+    `unindexed_levels` are those that lack a sorted index. `is_from_before`: levels above 0 are, see
+    `lookup_begins`. Append tables have all files on level 0;
     their run count has no meaning.
     """
 
@@ -39,6 +40,7 @@ class BucketShape:
     vector_count: int
     deleted_row_count: int
     unindexed_levels: int
+    is_from_before: bool
     compaction_trigger: int
     stop_trigger: int
 
@@ -76,6 +78,7 @@ def bucket_shape(
     options: CompactionOptions,
     vectors: Mapping[str, VectorRef] = NO_VECTORS,
     unindexed_levels: int = 0,
+    is_from_before: bool = False,
 ) -> BucketShape:
     """`vectors` are the deletion vectors of the bucket by data file, which need not be live."""
     by_level: dict[int, list[DataFile]] = defaultdict(list)
@@ -90,6 +93,7 @@ def bucket_shape(
         vector_count=len(having),
         deleted_row_count=sum(vector.cardinality or 0 for vector in having),
         unindexed_levels=unindexed_levels,
+        is_from_before=is_from_before,
         compaction_trigger=options.compaction_trigger,
         stop_trigger=options.stop_trigger,
     )

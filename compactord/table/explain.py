@@ -15,6 +15,7 @@ from compactord.model import Compaction, SortedRun, WorkKind
 from compactord.paimon.data_file import BucketFiles, BucketId, DataFile
 from compactord.paimon.options.table_options import CompactionOptions
 from compactord.plan.full import last_full_compaction_ms
+from compactord.plan.lookup_begins import begins_text
 from compactord.plan.runs import bucket_runs
 from compactord.plan.table import BucketPlan, PlanRequest, TableKind
 from compactord.reasons import CompactReason
@@ -146,18 +147,7 @@ def _why_picked(found: BucketFiles, compaction: Compaction, request: PlanRequest
                 return "level 0 is to be empty (compaction.force-up-level-0)"
             return f"{_LOOKED_UP}: readers wait for them"
         case CompactReason.LOOKUP_BEGINS:
-            return _begins_text(options)
-
-
-def _begins_text(options: CompactionOptions) -> str:
-    """What levels of before are merged for."""
-    does = "looks up what keys have above"
-    if options.lookup is not None and options.lookup.marks:
-        does = "marks rows that others replace (deletion-vectors.enabled)"
-    return (
-        f"the table {does}; levels above 0 were compacted before it did and are merged into one "
-        "first"
-    )
+            return f"the table {begins_text(options)}"
 
 
 def _expired_text(found: BucketFiles, files: Sequence[DataFile], request: PlanRequest) -> str:

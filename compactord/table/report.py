@@ -13,6 +13,7 @@ from compactord.model import AppendCompaction, Compaction, MergeCompaction
 from compactord.paimon.data_file import BucketFiles, BucketId
 from compactord.paimon.manifest.index_manifest import SORTED_INDEXES
 from compactord.paimon.options.table_options import USUAL_MERGE_ENGINE
+from compactord.plan.lookup_begins import begins_text, holds_parts, is_from_before
 from compactord.plan.runs import bucket_runs
 from compactord.plan.shape import BucketShape, bucket_shape
 from compactord.plan.table import BucketPlan, TableKind
@@ -204,12 +205,17 @@ def bucket_shapes(
     The worst, which come first, are those with the most sorted runs, or small files where there
     are no keys; then the largest. Objects of one bucket's files exist at a time.
     """
-    columns = _indexed_columns(table)
+    columns, older = _indexed_columns(table), table.partial_schemas | table.unmarked_schemas
 
     def shape_of(bucket: BucketId) -> BucketShape:
         files, indexes = _files_of(state, bucket), state.indexes
-        unindexed = indexes.levels_without(bucket, files.files, columns)
-        return bucket_shape(files, table.options.compaction, indexes.vectors(bucket), unindexed)
+        return bucket_shape(
+            files,
+            table.options.compaction,
+            indexes.vectors(bucket),
+            indexes.levels_without(bucket, files.files, columns),
+            is_from_before(files.files, older),
+        )
 
     shapes = (
         shape_of(bucket)
@@ -251,11 +257,14 @@ def damage_notes(
     """Why some of the buckets cannot be planned, each with its place; only where buckets are."""
     if table.kind is TableKind.APPEND_UNAWARE:
         return
+    lookup, partial = table.options.compaction.lookup, table.partial_schemas
     for shape in shapes:
         try:
             found = state.files.bucket(shape.bucket)
             if table.key_of is not None:
-                bucket_runs(found.files, table.key_of)
+                runs = bucket_runs(found.files, table.key_of)
+                if lookup is not None:
+                    holds_parts(runs, partial, is_one_record=lookup.is_one_record)
                 for file in found.files:
                     file.key_range(table.key_of)
         except FormatError as error:
@@ -316,6 +325,9 @@ def inspect_text(
     if unindexed:
         without = f"{count_text(unindexed, 'level')} in {count_text(len(shapes), 'bucket')}"
         yield f"note: without a sorted index: {without}; queries read these as a whole"
+    before = sum(shape.is_from_before for shape in shapes)
+    if before:
+        yield f"note: {count_text(before, 'bucket')}: the table {begins_text(options)}"
     if shapes:
         yield ""
         yield from _shapes_text(table, shapes)
@@ -335,6 +347,7 @@ def _shape_json(table: OpenTable, shape: BucketShape) -> dict[str, Any]:
         "files_with_deleted_rows": shape.vector_count,
         "deleted_rows": shape.deleted_row_count,
         "levels_without_index": shape.unindexed_levels,
+        "lookup_begins": shape.is_from_before,
         "bytes": shape.size_bytes,
         "levels": [asdict(level) for level in shape.levels],
     }

@@ -15,6 +15,7 @@ from compactord.commit.changes import (
 )
 from compactord.commit.removal import Removal
 from tests.builders import FIRST, SECOND
+from tests.deletions import Deletions
 from tests.lineage import APPENDED, DYNAMIC, KEYED, Kind, Lineage
 from tests.storages import Call, Schedule, StoppingStorage, all_schedules
 from tests.unit.paimon.table_builder import UNPARTITIONED
@@ -46,6 +47,27 @@ def _overlapping_appends(table: Lineage) -> tuple[BucketChange, BucketChange]:
 def _separate_appends(table: Lineage) -> tuple[BucketChange, BucketChange]:
     files = table.append(4)
     return table.change(files[:2], owner=FIRST), table.change(files[2:], owner=SECOND)
+
+
+def _files_of_one_index_file(table: Lineage) -> tuple[BucketChange, BucketChange]:
+    assert isinstance(table, Deletions)
+    files = table.append(4)
+    table.delete_rows({file.file_name: [2] for file in files})
+    return (
+        table.compaction(files[:2], owner=FIRST),
+        table.compaction(files[2:], owner=SECOND),
+    )
+
+
+def _marks_and_a_rewrite_of_what_is_marked(table: Lineage) -> tuple[BucketChange, BucketChange]:
+    assert isinstance(table, Deletions)
+    above = table.new_file(level=5, keys=(50, 60))
+    table.commit_as("w", 1, files=[above])
+    here = table.append(2)
+    table.delete_rows({above.file_name: [3], here[0].file_name: [1]})
+    marked = {above.file_name: [5, 6]}
+    change = table.compaction(here, owner=FIRST, marked=marked, only_read=[above])
+    return change, table.compaction([above], owner=SECOND)
 
 
 def _writes_and_hints(newest: int) -> Callable[[Call], bool]:
@@ -157,6 +179,29 @@ def test_of_changes_that_meet_one_is_published_and_one_dropped(
         assert table.leftovers(loser) == table.leftovers(FIRST, SECOND)
         winners.add(won[0])
     assert winners == {0, 1}
+
+
+def test_no_row_comes_back_whoever_replaces_an_index_file_first() -> None:
+    firsts: set[int] = set()
+    build = _files_of_one_index_file
+    for table, schedule, outcomes in _run_all(Deletions(APPENDED), build, _writes_and_hints):
+        committed = [outcome for outcome in outcomes if isinstance(outcome, Committed)]
+        assert len(committed) == 2, schedule.trace
+        table.check()
+        assert table.leftovers(FIRST, SECOND) == set(), schedule.trace
+        firsts.add(min((0, 1), key=lambda n: committed[n].snapshot_id))
+    assert firsts == {0, 1}
+
+
+def test_of_marks_and_a_rewrite_of_what_is_marked_one_is_published() -> None:
+    losers: set[int] = set()
+    build = _marks_and_a_rewrite_of_what_is_marked
+    for table, schedule, outcomes in _run_all(Deletions(KEYED), build, _writes_and_hints):
+        [loser] = [n for n, end in enumerate(outcomes) if isinstance(end, NothingCommitted)]
+        table.check()
+        assert {name[:4] for name in table.leftovers(FIRST, SECOND)} == {"data"}, schedule.trace
+        losers.add(loser)
+    assert losers == {0, 1}
 
 
 def _a_partition_that_goes(table: Lineage) -> tuple[Removal, BucketChange]:

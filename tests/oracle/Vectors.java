@@ -1,5 +1,6 @@
 import java.io.BufferedReader;
 import java.io.StringReader;
+import java.io.StringWriter;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.Iterator;
@@ -10,6 +11,7 @@ import java.util.function.LongConsumer;
 
 import org.apache.paimon.Snapshot;
 import org.apache.paimon.data.BinaryRow;
+import org.apache.paimon.data.InternalRow;
 import org.apache.paimon.deletionvectors.Bitmap64DeletionVector;
 import org.apache.paimon.deletionvectors.BitmapDeletionVector;
 import org.apache.paimon.deletionvectors.DeletionVector;
@@ -23,6 +25,8 @@ import org.apache.paimon.manifest.FileKind;
 import org.apache.paimon.manifest.IndexManifestEntry;
 import org.apache.paimon.manifest.IndexManifestFile;
 import org.apache.paimon.manifest.ManifestEntry;
+import org.apache.paimon.reader.RecordReaderIterator;
+import org.apache.paimon.shade.jackson2.com.fasterxml.jackson.core.JsonGenerator;
 import org.apache.paimon.shade.jackson2.com.fasterxml.jackson.databind.JsonNode;
 import org.apache.paimon.shade.jackson2.com.fasterxml.jackson.databind.node.ArrayNode;
 import org.apache.paimon.shade.jackson2.com.fasterxml.jackson.databind.node.ObjectNode;
@@ -31,6 +35,8 @@ import org.apache.paimon.table.FileStoreTable;
 import org.apache.paimon.table.sink.CommitMessageImpl;
 import org.apache.paimon.table.sink.TableCommitImpl;
 import org.apache.paimon.table.sink.TableWriteImpl;
+import org.apache.paimon.table.source.ReadBuilder;
+import org.apache.paimon.table.system.FilesTable;
 
 /** Deletion vectors, as Java Paimon reads them and as Spark's DELETE and UPDATE write them. */
 public class Vectors {
@@ -60,6 +66,28 @@ public class Vectors {
             }
         }
         return result.toString();
+    }
+
+    /** The rows of the system table `$files`. */
+    public String filesTable(String json) throws Exception {
+        FilesTable files = new FilesTable(Oracle.open(Oracle.parse(json)));
+        ReadBuilder builder = files.newReadBuilder();
+        List splits = builder.newScan().plan().splits();
+        StringWriter text = new StringWriter();
+        JsonGenerator out = Rows.MAPPER.getFactory().createGenerator(text);
+        out.writeStartArray();
+        RecordReaderIterator rows =
+                new RecordReaderIterator(builder.newRead().createReader(splits));
+        try {
+            while (rows.hasNext()) {
+                Rows.writeRow(out, (InternalRow) rows.next(), files.rowType());
+            }
+        } finally {
+            rows.close();
+        }
+        out.writeEndArray();
+        out.close();
+        return text.toString();
     }
 
     /**

@@ -340,6 +340,11 @@ class Judge:
         arguments = {"path": str(path), "options": options, **self._store}
         return self._jvm.ask("Vectors", "deletionVectors", arguments)
 
+    def files_table(self, path: str | Path) -> list[list[Value]]:
+        """The rows of the system table `$files`."""
+        found: list[list[Value]] = self._jvm.ask("Vectors", "filesTable", {"path": str(path)})
+        return found
+
     def delete_positions(
         self,
         path: str | Path,

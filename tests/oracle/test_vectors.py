@@ -22,6 +22,7 @@ from tests.oracle.vectors import (
     kinds,
     marks,
     marks_by_level,
+    shown_files,
 )
 
 Change = tuple[str, int, int]
@@ -59,6 +60,14 @@ EXAMPLES = {
         left=[(4, 1), (5, 1000)],
         marks={5: [1]},
         rows={2: 20},
+    ),
+    "so does it where readers merge level 0": Example(
+        options={"deletion-vectors.merge-on-read": "true"},
+        lifted=[SOME],
+        writes=[[("+I", 2, 20)], [("-D", 302, 0)]],
+        left=[(3, 1), (4, 300), (5, 1000)],
+        marks={4: [1], 5: [1, *range(300, 600)]},
+        rows={2: 20, 302: None},
     ),
     "so does it in vectors of 64 bits": Example(
         options=WIDE,
@@ -252,6 +261,8 @@ def test_rows_are_marked_as_by_java(judge: Judge, tmp_path: Path, example: Examp
         assert dict(judge.read(table.path)) == expected
         told = [(kind, *row) for kind, row in judge.changes(table.path, first)]
         assert told == list(example.told)
+    assert len(shown_files(ours)) == len(example.left)
+    assert shown_files(ours) == shown_files(java)
     bits = 64 if WIDE.items() <= example.options.items() else 32
     assert set(kinds(ours).values()) <= {bits}
 

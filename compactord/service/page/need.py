@@ -54,7 +54,7 @@ def freshness_text(table: TableView, now_ms: int) -> str:
     if not since_ms:
         return ""
     bound = f" (max_freshness_lag {age_text(bound_ms)})" if bound_ms else ""
-    return f"rows wait {age_text(now_ms - since_ms)} for their changelog{bound}"
+    return f"rows wait {age_text(now_ms - since_ms)} to be seen by readers{bound}"
 
 
 def is_stale(table: TableView, now_ms: int) -> bool:

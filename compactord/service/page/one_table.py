@@ -110,7 +110,7 @@ def _shape_facts(table: TableView, now_ms: int) -> Iterator[tuple[str, str]]:
         yield "Size amplification, worst bucket", f"{shape.size_amplification_max:.0%}"
         yield "Last full compaction, worst bucket", moment(shape.last_full_compaction_ms, now_ms)
     if info.readers_wait:
-        yield "Freshness", freshness_text(table, now_ms) or "no rows wait for their changelog"
+        yield "Freshness", freshness_text(table, now_ms) or "no rows wait to be seen by readers"
     yield "Last compacted file", moment(shape.last_compacted_file_ms, now_ms)
     yield "Earliest file not compacted", moment(shape.earliest_uncompacted_file_ms, now_ms)
     yield "Files", f"{count(shape.files)}, {count(shape.small_files)} of them small"

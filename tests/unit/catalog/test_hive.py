@@ -18,6 +18,7 @@ from compactord.catalog.hive.catalog import INPUT, OUTPUT
 from compactord.catalog.hive.client import HiveClient
 from compactord.catalog.hive.login import Security
 from compactord.catalog.open import open_catalog
+from compactord.cli.loading import check_online, load_usable
 from compactord.clock import SystemClock
 from compactord.commit.locked import LockedPublisher
 from compactord.errors import (
@@ -33,7 +34,8 @@ from compactord.table.opening import open_table
 from tests.builders import append_table
 from tests.store_servers import free_port
 from tests.unit.catalog.metastore import Metastore, Stream, listening, running, table
-from tests.unit.cli.warehouses import answered, keyed
+from tests.unit.catalog.rest_server import FakeServer, FakeTable, serving
+from tests.unit.cli.warehouses import answered, configuration, keyed
 
 _S3 = {"s3.region": "r"}
 
@@ -329,3 +331,53 @@ def test_doctor_tries_the_lock_and_names_what_is_refused(
         "1 table refused, first: table d.u is refused: viewfs://nn/x"
     )
     assert metastore.held == set()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "tables",
+        "inspect --table d.t",
+        "plan --table d.t",
+        "why d.t",
+        "expire --dry-run",
+        "orphans --dry-run",
+        "orphans --foreign --dry-run",
+        "maintain --dry-run",
+        "verify --table d.t",
+        "top --once",
+    ],
+)
+@pytest.mark.parametrize("kind", ["hive", "rest"])
+def test_every_command_takes_the_tables_of_a_server(
+    stack: ExitStack,
+    kind: str,
+    command: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    ref = keyed(tmp_path, "d.t", commits=3)
+    if kind == "hive":
+        metastore = Metastore(table("d", "t", f"file:{ref.location}"))
+        options, warehouse = {"uri": stack.enter_context(running(metastore))}, str(tmp_path)
+    else:
+        server = stack.enter_context(serving(FakeServer()))
+        server.tables["d.t"] = FakeTable(path=ref.location, id="x")
+        options, warehouse = server.options, "the lake"
+    place = [f"--catalog-option={key}={text}" for key, text in options.items()]
+    found = answered(
+        capsys, *command.split(), "--warehouse", warehouse, "--metastore", kind, *place
+    )
+    named = found.get("tables", [found])
+    assert [each.get("table", each.get("name")) for each in named] == ["d.t"]
+
+
+def test_a_check_online_asks_the_metastore(stack: ExitStack, tmp_path: Path) -> None:
+    metastore = Metastore()
+    uri = stack.enter_context(running(metastore))
+    text = f"catalogs: {{h: {{metastore: hive, warehouse: {tmp_path}, options: {{uri: '{uri}'}}}}}}"
+    loaded = load_usable(configuration(tmp_path, text), ())
+    assert check_online(loaded, SystemClock()) == []
+    metastore.is_gone = True
+    ((trouble, problem),) = check_online(loaded, SystemClock())
+    assert (problem.key, trouble.may_heal) == ("catalogs.h.options.uri", True)

@@ -115,10 +115,14 @@ def test_who_reads_fetches_the_keys_and_renews_them(lender: _Lender, tmp_path: P
         for _ in range(3):
             time.sleep(_LIFE_S / 2)
             assert builders.read_keyed(access.storage, access.ref) == lake.rows
-        time.sleep(_LIFE_S)
-        # A worker's, in the middle of a file.
+        # A worker's, in the middle of a file: its first key has expired by then.
         spec = pickle.loads(pickle.dumps(access.storage.spec))
-        assert spec.open().spec == access.storage.spec
+        worker = spec.open()
+        assert worker.spec == access.storage.spec
+        whole = Path(server.tables["db.t"].path, "schema", "schema-0").read_bytes()
+        begun = worker.read_range(_SCHEMA, 0, 10)
+        time.sleep(_LIFE_S + 0.1)
+        assert begun + worker.read_range(_SCHEMA, 10, len(whole) - 10) == whole
         assert len(lender.lent) <= 8
 
 

@@ -110,17 +110,17 @@ def test_tables_why_top_and_the_page_say_the_same_of_a_table(
 @pytest.mark.parametrize(
     ("waited_ms", "bound_ms", "expected", "state"),
     [
-        (3 * MINUTE, 0, "rows wait 3 min for their changelog", "active"),
+        (3 * MINUTE, 0, "rows wait 3 min to be seen by readers", "active"),
         (
             3 * MINUTE,
             5 * MINUTE,
-            "rows wait 3 min for their changelog (max_freshness_lag 5 min)",
+            "rows wait 3 min to be seen by readers (max_freshness_lag 5 min)",
             "active",
         ),
         (
             6 * MINUTE,
             5 * MINUTE,
-            "rows wait 6 min for their changelog (max_freshness_lag 5 min)",
+            "rows wait 6 min to be seen by readers (max_freshness_lag 5 min)",
             "late",
         ),
         (0, 5 * MINUTE, "", "active"),
@@ -135,7 +135,12 @@ def test_why_top_and_the_page_say_how_long_rows_wait_for_readers(
 ) -> None:
     calm = table_view("d.fresh", max_freshness_lag_ms=bound_ms)
     info = replace(calm.info, readers_wait=True)
-    shape = replace(calm.shape, waiting_since_ms=waited_ms and NOW_MS - waited_ms)
+    shape = replace(
+        calm.shape,
+        waiting_since_ms=waited_ms and NOW_MS - waited_ms,
+        last_compacted_file_ms=NOW_MS - 7 * MINUTE,
+        earliest_uncompacted_file_ms=NOW_MS - 8 * MINUTE,
+    )
     service = Service(replace(calm, info=info, shape=shape))
     service.server.start()
     try:
@@ -151,6 +156,8 @@ def test_why_top_and_the_page_say_how_long_rows_wait_for_readers(
     for text in said_by:
         assert expected in text
         assert ("rows wait" in text.replace("no rows wait", "")) is bool(expected)
+    assert "Last compacted file 7 min ago" in said_by[2]
+    assert "Earliest file not compacted 8 min ago" in said_by[2]
     assert (line["waiting_since_ms"], line["max_freshness_lag_ms"]) == (
         shape.waiting_since_ms,
         bound_ms,

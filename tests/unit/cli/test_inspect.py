@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+from compactord.paimon import paths
 from compactord.paimon.table import TableRef
 from compactord.paimon.types import AtomicType, DataField, TypeRoot
+from compactord.plan.table import Strategy
 from compactord_demo.writer import create_table
 from tests import builders
 from tests.unit.cli.warehouses import LOCAL, answered, keyed, said
@@ -94,3 +97,36 @@ def test_the_merge_engine_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture
     [planned] = answered(capsys, "plan", *at)["compactions"]
     assert planned["merge_engine"] == "aggregation"
     assert "to level 5, aggregation" in said(capsys, "plan", *at)
+
+
+@pytest.mark.parametrize(
+    ("option", "does"),
+    [
+        ({"changelog-producer": "lookup"}, "looks up what keys have above"),
+        ({"deletion-vectors.enabled": "true"}, "marks rows that others replace"),
+    ],
+)
+def test_levels_of_before_a_table_looked_up_or_marked_are_named_until_they_are_merged(
+    option: dict[str, str], does: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sums = {"merge__engine": "aggregation", "fields_v_aggregate__function": "sum"}
+    ref = keyed(tmp_path, "d.t", commits=1, **sums)
+    builders.compact(LOCAL, ref, strategy=Strategy.FULL)
+    # So few rows that they stay on a level of their own.
+    builders.writer(LOCAL, ref).write(builders.rows_of([(1, 1)]))
+    builders.compact(LOCAL, ref, overrides={"compaction.force-up-level-0": "true"})
+    at = ("inspect", "--warehouse", str(tmp_path), "--table", "d.t")
+
+    def told() -> tuple[list[bool], bool]:
+        found = answered(capsys, *at)["buckets"]
+        text = f"note: 1 bucket: the table {does}"
+        return [bucket["lookup_begins"] for bucket in found], text in said(capsys, *at)
+
+    assert told() == ([False], False)
+    path = Path(paths.schema_path(ref.root, 0))
+    older = json.loads(path.read_text())
+    newer = {**older, "id": 1, "options": older["options"] | option}
+    path.with_name("schema-1").write_text(json.dumps(newer))
+    assert told() == ([True], True)
+    builders.compact(LOCAL, ref)
+    assert told() == ([False], False)

@@ -155,7 +155,7 @@ def test_what_readers_wait_for_is_said_and_goes_before_other_work(
     assert found["waiting_since_ms"] > 0
     config = configuration(tmp_path, f"catalogs: {{lake: {{warehouse: WH}}}}\n{rules}")
     text = said(capsys, "why", "d.t", "--config", config)
-    assert "for their changelog (max_freshness_lag 5 min)" in text
+    assert "to be seen by readers (max_freshness_lag 5 min)" in text
 
 
 def _a_minute_far_from_now() -> str:

@@ -101,6 +101,18 @@ def test_the_time_of_a_partition_is_that_of_the_writers_zone() -> None:
         assert len(due) == expected
 
 
+def test_a_clock_that_is_an_hour_off_has_it_marked_late_and_once() -> None:
+    storage, table = table_of_days(ASKS)
+    # The writer's is ahead.
+    write_days(storage, table, NOW_MS + HOUR_MS, OLD)
+    assert not _mark(storage, table, NOW_MS + 2 * HOUR_MS)
+    marked_ms = NOW_MS + 2 * HOUR_MS + 1
+    assert _mark(storage, table, marked_ms)
+    # Ours, or that of whoever looks next, is set back or ahead.
+    for off_ms in (-HOUR_MS, HOUR_MS):
+        assert not _mark(storage, table, marked_ms + off_ms)
+
+
 def test_rows_that_come_later_have_it_marked_again_and_its_first_mark_stays() -> None:
     storage, table = _table(ASKS, OLD)
     first_ms = NOW_MS + 2 * HOUR_MS

@@ -25,7 +25,14 @@ from compactord.state.table_state import data_manifests, delta_manifests
 from compactord.storage.parallel import AT_ONCE
 from tests.builders import consumer_path
 from tests.lineage import Lineage
-from tests.storages import Call, Fault, FaultyStorage, HookedStorage, MemoryStorage
+from tests.storages import (
+    Call,
+    Fault,
+    FaultyStorage,
+    HookedStorage,
+    LateListings,
+    MemoryStorage,
+)
 from tests.unit.maintenance.expiring import (
     HOME,
     change,
@@ -299,3 +306,27 @@ def test_a_manifest_does_not_lead_to_files_of_another_table(name: str, is_extra:
     with pytest.raises(FormatError, match="is not a plain file name"):
         expire(table)
     assert table.storage.objects == before
+
+
+@pytest.mark.parametrize(
+    ("unlisted", "left", "why"),
+    [
+        # What it named is taken for needed no longer if it is not seen.
+        ({5}, (1, 2, 3, 4, 5), "LATEST names snapshot 5, which is missing"),
+        # They are expired next time.
+        ({1, 2}, (1, 2, 5), None),
+    ],
+)
+def test_a_store_that_lists_late_costs_nothing_that_is_needed(
+    unlisted: set[int], left: tuple[int, ...], why: str | None
+) -> None:
+    table = some_table()
+    late = LateListings(table.storage, {paths.snapshot_path(HOME, id_) for id_ in unlisted})
+    done = expire(table, late)
+    assert (done.why_not is None) is (why is None)
+    assert why is None or why in str(done.why_not)
+    assert snapshot_ids(table.storage, HOME) == left
+    check(table)
+    expire(table)
+    assert snapshot_ids(table.storage, HOME) == (5,)
+    check(table)

@@ -37,7 +37,14 @@ from compactord.storage.base import Storage, UnfinishedUpload
 from compactord.storage.parallel import AT_ONCE
 from tests.builders import DAY_MS, FIRST, NOW_MS, SECOND
 from tests.deletions import Deletions
-from tests.storages import Call, Fault, FaultyStorage, HookedStorage, MemoryStorage
+from tests.storages import (
+    Call,
+    Fault,
+    FaultyStorage,
+    HookedStorage,
+    LateListings,
+    MemoryStorage,
+)
 from tests.unit.maintenance.left_files import (
     HOME,
     KEPT,
@@ -276,12 +283,12 @@ def test_a_table_in_a_partition_folder_of_another_is_not_swept(
             OrphanSearch(storage, replace(FOLDERS, location=location), RULE).find()
 
 
-def _appears_as(kind: str, table: Deletions, name: str) -> None:
-    """A version that names this file, made of what a job had left."""
+def _appears_as(kind: str, table: Deletions, name: str) -> int:
+    """A version that names this file, made of what a job had left; the id of its snapshot."""
     file = replace(table.new_file(), file_name=name)
     snapshot = table._foreign([table._entry(file, 0)], CommitKind.APPEND)
     if kind == "snapshot":
-        return
+        return snapshot.id
     table.roll_back(snapshot.id - 1)
     if kind == "tag":
         table.storage.write_new(paths.tag_path(HOME, "late"), snapshot_json(snapshot))
@@ -290,6 +297,22 @@ def _appears_as(kind: str, table: Deletions, name: str) -> None:
         table.storage.write_new(paths.schema_path(root, 0), b"{}")
         table.storage.write_new(paths.snapshot_path(root, snapshot.id), snapshot_json(snapshot))
         table.storage.write_new(paths.latest_hint(root), str(snapshot.id).encode())
+    return snapshot.id
+
+
+@pytest.mark.parametrize(("kind", "branch"), [("snapshot", "main"), ("branch", "late")])
+def test_a_store_that_lists_late_costs_no_file_that_a_new_snapshot_names(
+    kind: str, branch: str
+) -> None:
+    table = old_table()
+    left = leave(table, LEFT[:3])
+    newest = _appears_as(kind, table, LEFT[0].rpartition("/")[2])
+    before = dict(table.storage.objects)
+    unlisted = {paths.snapshot_path(paths.branch_root(HOME, branch), newest)}
+    with pytest.raises(Incomplete, match=f"LATEST names snapshot {newest}, which is missing"):
+        _remove(LateListings(table.storage, unlisted))
+    assert table.storage.objects == before
+    assert _remove(table.storage) == left - {f"{HOME}/{LEFT[0]}"}
 
 
 @pytest.mark.parametrize("when", ["read", "found"])

@@ -296,6 +296,31 @@ def test_tables_with_vectors_look_up_what_they_mark(
     assert found.force_up_level_0
 
 
+_GENTLE = {"lookup-compact": "Gentle", "num-sorted-run.compaction-trigger": "4"}
+
+
+@pytest.mark.parametrize(
+    ("set_", "wait_ms"),
+    [
+        ({"lookup-compact.max-interval": "7"}, None),
+        ({**_GENTLE, "lookup-compact": "radical"}, None),
+        # Twice the trigger, each as long as a poll is from the next.
+        (_GENTLE, 80_000),
+        ({**_GENTLE, "continuous.discovery-interval": "1 min"}, 480_000),
+        ({**_GENTLE, "lookup-compact.max-interval": "7"}, 70_000),
+        # Not less than the trigger.
+        ({**_GENTLE, "lookup-compact.max-interval": "3"}, 40_000),
+    ],
+)
+def test_how_long_level_0_waits_where_it_is_looked_up_gently(
+    set_: dict[str, str], wait_ms: int | None
+) -> None:
+    found = options({"changelog-producer": "lookup", **set_}).compaction
+    assert found.lookup is not None
+    assert found.lookup.wait_ms == wait_ms
+    assert found.force_up_level_0 is (wait_ms is None)
+
+
 def _append_options(found: dict[str, str]) -> CompactionOptions:
     return parse_options(replace(SCHEMA, primary_keys=(), options=found)).compaction
 

@@ -108,6 +108,8 @@ def reasons(*args: Any, **kwargs: Any) -> tuple[str, ...]:
         table({"full-compaction.delta-commits": "-1", "file.compression.zstd-level": "23"}),
         table({"sequence.field": "c1", "ignore-delete": "true", "write-only": "true"}),
         table({"merge-engine": "partial-update"}),
+        # What is registered of a compaction's partitions is there already; of tags nothing changes.
+        table({"metastore.partitioned-table": "true", "metastore.tag-to-partition": "c1"}),
         table({"bucket": "-1"}, partition_keys=("c1",)),
         table({"bucket": "-1", "merge-engine": "aggregation"}, partition_keys=("c1",)),
         table(partition_keys=("c1",)),

@@ -30,7 +30,7 @@ from tests.builders import FIRST
 from tests.inline_engine import InlineEngine
 from tests.storages import Call, HookedStorage, MemoryStorage
 from tests.unit.catalog import metastore
-from tests.unit.catalog.rest_server import FakeServer, FakeTable, serving
+from tests.unit.catalog.rest_server import Answer, Asked, FakeServer, FakeTable, serving
 from tests.unit.config.files import load
 
 T = TypeVar("T")
@@ -45,9 +45,9 @@ defaults: {discovery_interval: 1 s}
 retry: {backoff: {min: 500 ms, max: 2 s}}
 shutdown: {grace: 2 s, commit_reserve: 1 s}
 """
-HANGS, REST, HIVE = "hangs", "rest", "hive"
-# A server of a catalog hangs, while its store is well.
-SERVERS = (REST, HIVE)
+HANGS, REST, HIVE, TOKEN = "hangs", "rest", "hive", "token"
+# A server of a catalog hangs, or refuses our token, while its store is well.
+SERVERS = (REST, HIVE, TOKEN)
 KINDS: dict[str, type[StorageError] | str] = {
     "silence": HANGS,
     "throttled": TransientStorageError,
@@ -55,6 +55,7 @@ KINDS: dict[str, type[StorageError] | str] = {
     "false 404": ObjectNotFound,
     "a silent REST server": REST,
     "a silent metastore": HIVE,
+    "a REST server that refuses the token": TOKEN,
 }
 
 
@@ -70,8 +71,19 @@ class Sick:
         if self.kind not in SERVERS:
             self.ask(call.path, call.method)
 
+    @property
+    def is_sick(self) -> bool:
+        return self.ill.is_set() and not self.well.is_set()
+
+    def answer(self, asked: Asked) -> Answer | None:
+        """That of a REST server, which may not answer; None: as ever."""
+        if self.kind == TOKEN:
+            return (401, None) if self.is_sick else None
+        self.ask(asked.raw_path, asked.method)
+        return None
+
     def ask(self, path: str, what: str) -> None:
-        if not self.ill.is_set() or self.well.is_set():
+        if not self.is_sick:
             return
         if isinstance(self.kind, str):
             self.well.wait()
@@ -143,9 +155,9 @@ class Beside:
             locate=lambda location, _: Located(spec=storage, path=location[6:]),
         )
         stores = replace(STORES, known=(*STORES.known, mem))
-        if self.sick.kind == REST:
+        if self.sick.kind in (REST, TOKEN):
             server = FakeServer(storage=self._inner)
-            server.fault = lambda asked: self.sick.ask(asked.raw_path, asked.method)
+            server.fault = self.sick.answer
             for number, ref in enumerate(self.ill_tables):
                 shown = f"mem://{ref.location}"
                 table = FakeTable(path=ref.location, shown=shown, id=f"{number}")

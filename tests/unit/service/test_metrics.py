@@ -405,6 +405,7 @@ def test_numbers_of_the_view_arrive_in_base_units() -> None:
     orders = {"database": "sales", "table": "orders"}
     assert value(found, "compactord_table_sorted_runs_max", **orders) == 9
     assert value(found, "compactord_table_max_backlog_age_seconds", **orders) == 1800
+    assert value(found, "compactord_table_discovery_interval_seconds", **orders) == 10
     oldest = value(found, "compactord_table_backlog_oldest_timestamp_seconds", **orders)
     assert oldest == NOW_MS / 1000 - 41 * 60
     minor = {"kind": "minor", "outcome": "conflict"}

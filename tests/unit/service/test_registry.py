@@ -195,6 +195,20 @@ def test_a_quiet_table_is_polled_less_and_less_until_it_changes() -> None:
     assert scheduled.interval_ms == scheduled.planned.discovery_interval_ms
 
 
+def test_a_table_whose_readers_wait_for_compactions_is_polled_as_often_as_ever() -> None:
+    often = {"discovery_interval": "10 s", "max_quiet_interval": "45 s"}
+    registry, scheduler = _registry(VirtualClock(), _loaded(defaults=often))
+    registry.listed(_listing("a.x"))
+    scheduled, seen = scheduler.tables[_name("a.x")], []
+    for readers_wait in (True, True, True, False, False):
+        found = planned(7)
+        info = replace(found.info, readers_wait=readers_wait)
+        scheduled.planned = replace(found, info=info)
+        registry.polled(scheduled)
+        seen.append(scheduled.interval_ms // 1000)
+    assert seen == [10, 10, 10, 45, 45]
+
+
 def test_excluded_tables_are_known_until_a_listing_lacks_them_and_logged_once() -> None:
     registry, _ = _registry(VirtualClock())
     with capture_logs() as logs:

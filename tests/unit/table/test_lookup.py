@@ -16,7 +16,7 @@ from compactord.state.table_state import load_state
 from compactord.storage.base import Storage
 from compactord.table.opening import describe_table, open_table
 from compactord.table.planning import plan_context, plan_state
-from compactord.table.report import action_text
+from compactord.table.report import action_text, bucket_shapes, damage_notes
 from compactord.table.request import CompactRequest
 from tests import builders
 from tests.builders import DELETE, INSERT, VirtualClock, kinds_of, rows_of
@@ -128,6 +128,10 @@ def test_whole_states_beside_parts_are_left_alone():
     writer.write(rows_of([(1, 1)]))
     builders.compact(storage, table)
     assert _levels(storage, table) == [0, 3, 4, 5]
+    access, state = table_in_folder(storage, table), load_state(storage, table)
+    opened = describe_table(access, access.newest_schema(), {})
+    [note] = damage_notes(opened, state, bucket_shapes(opened, state))
+    assert "which rows they hold together cannot be told" in note
 
 
 def test_what_was_compacted_before_a_table_looked_up_is_merged_first():
@@ -169,6 +173,36 @@ def test_levels_may_be_very_many():
     assert builders.read_keyed(storage, table) == dict.fromkeys(range(10), 3)
 
 
+@pytest.mark.parametrize("strategy", [Strategy.MINOR, Strategy.FULL])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"changelog-producer": "full-compaction", "full-compaction.delta-commits": "1"},
+        LOOKUP,
+        LOOKUP | SUMS,
+        LOOKUP | FIRST,
+        LOOKUP | {"deletion-vectors.enabled": "true"},
+    ],
+)
+def test_each_change_is_told_once_where_there_were_more_levels(options, strategy):
+    """Files above the levels that the table has now count as they did."""
+    storage = MemoryStorage()
+    table = builders.keyed_table(storage, WHERE, buckets=1, options=options)
+    engine = options.get("merge-engine", "deduplicate")
+    writer = builders.writer(storage, table)
+    for commit, (rows, kinds, expected) in enumerate(_commits(engine)):
+        if commit == 2:
+            _alter(storage, table, 1, {"num-levels": "3"})
+        writer.write(rows_of(rows), kinds=kinds_of(kinds))
+        builders.compact(storage, table, strategy=Strategy.MINOR if commit else strategy)
+        assert builders.replayed(builders.read_changes(storage, table)) == expected
+        assert 0 not in _levels(storage, table)
+    assert max(_levels(storage, table)) == 5
+    builders.compact(storage, table, strategy=strategy)
+    assert builders.read_keyed(storage, table) == expected
+    assert builders.replayed(builders.read_changes(storage, table)) == expected
+
+
 def test_level_0_may_wait_where_lookups_are_gentle():
     storage, clock = MemoryStorage(), VirtualClock()
     options = {**LOOKUP, "lookup-compact": "gentle", "continuous.discovery-interval": "1 min"}
@@ -176,7 +210,11 @@ def test_level_0_may_wait_where_lookups_are_gentle():
     builders.writer(storage, table).write(rows_of([(1, 1)]))
     builders.compact(storage, table, clock=clock)
     assert _levels(storage, table) == [0]
-    clock.sleep(10 * 60)
+    # Ten intervals, twice the trigger, after the file was made.
+    clock.sleep(10 * 60 - 1)
+    builders.compact(storage, table, clock=clock)
+    assert _levels(storage, table) == [0]
+    clock.sleep(1)
     builders.compact(storage, table, clock=clock)
     assert _levels(storage, table) == [5]
 

@@ -13,6 +13,7 @@ from compactord.paimon.schema import latest_schema
 from compactord.paimon.table import TableRef
 from compactord_demo.schema_files import schema_json
 from tests.builders import (
+    NOW_MS,
     VirtualClock,
     append_table,
     compact,
@@ -22,6 +23,7 @@ from tests.builders import (
     writer,
 )
 from tests.storages import MemoryStorage, RecordingStorage
+from tests.unit.maintenance.days import table_of_days, write_days
 from tests.unit.table.compacting import ALL, Driver, compactor_of
 
 WHERE = "/warehouse/db.db/t"
@@ -71,11 +73,28 @@ def _compacted(storage: MemoryStorage) -> TableRef:
     return table
 
 
+def _maintained(storage: MemoryStorage) -> TableRef:
+    """It asks for maintenance of each kind, which has rounds of its own."""
+    options = {
+        "partition.expiration-time": "7 d",
+        "partition.idle-time-to-done": "1 h",
+        "partition.time-interval": "1 d",
+        "tag.automatic-creation": "process-time",
+        "tag.default-time-retained": "7 d",
+        "consumer.expiration-time": "7 d",
+        "changelog.num-retained.min": "100",
+    }
+    storage_of_days, table = table_of_days(options)
+    write_days(storage_of_days, table, NOW_MS, "2023-11-12")
+    storage.objects |= storage_of_days.objects
+    return table
+
+
 TABLES = [_keyed, _keyed_with_work, _appended, _altered, _empty, _compacted]
 Made = Callable[[MemoryStorage], TableRef]
 
 
-@pytest.mark.parametrize("made", TABLES)
+@pytest.mark.parametrize("made", [*TABLES, _maintained])
 def test_a_quiet_cycle_makes_three_small_requests_and_lists_nothing(made: Made) -> None:
     storage = RecordingStorage(MemoryStorage())
     table = made(storage.inner)  # type: ignore[arg-type]
