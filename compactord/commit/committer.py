@@ -315,12 +315,16 @@ class Committer:
         if self._publication.is_final:
             self._write_hint(state, snapshot)
             return self.follower.newest_after(state), None
-        # Ours is read after its base: a rollback removes the newest snapshot first.
+        find = partial(self._publication.found_at, state.table, snapshot.id)
         try:
-            with ahead(self._storage, partial(self._trouble_below, state, snapshot)) as below:
+            with (
+                ahead(self._storage, partial(self._trouble_below, state, snapshot)) as below,
+                ahead(self._storage, find) as ours,
+            ):
                 self._write_hint(state, snapshot)
                 trouble = below()
-            found = self._publication.found_at(state.table, snapshot.id)
+                # A rollback removes the newest snapshot first: ours counts once its base is gone.
+                found = ours() if trouble is None else find()
             if found is None:
                 # Rolled back already, or expired below newer ones: the next refresh finds out.
                 return self.follower.newest_after(state), None
