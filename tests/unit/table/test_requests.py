@@ -83,7 +83,11 @@ def test_five_small_files_take_few_requests() -> None:
     counter.log.clear()
     dispatched = compactor.dispatch(pending.bucket, number=1, free_slots=1)
     assert dispatched is not None
-    settled = compactor.cycle([outcome_of(dispatched)], ALL).settled
+    finished = outcome_of(dispatched)
+    (output,) = finished.outputs
+    written = next(data for path, data in memory.objects.items() if output.file.file_name in path)
+    assert output.file.file_size == len(written)
+    settled = compactor.cycle([finished], ALL).settled
     assert settled is not None
     assert settled.snapshot_id is not None
     methods = [call.method for call in counter.requests]
