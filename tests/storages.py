@@ -232,6 +232,41 @@ class LateListings(WatchedStorage):
                 yield found
 
 
+class OrderedStorage(WatchedStorage):
+    """Of two calls that may be made at once `first` is done before `then`, and `meanwhile` between.
+
+    Calls of several threads do not take turns here. `first` and `then` are method and end of path;
+    neither counts until `begins`.
+    """
+
+    def __init__(
+        self,
+        inner: Storage,
+        first: tuple[str, str],
+        then: tuple[str, str],
+        meanwhile: Callable[[], object],
+        begins: Callable[[], bool] = lambda: True,
+    ) -> None:
+        super().__init__(inner)
+        self._first, self._then, self._meanwhile, self._begins = first, then, meanwhile, begins
+        self._is_done = threading.Event()
+        self.happened = False
+
+    def _watch(self, method: str, path: str, effect: Callable[[], T]) -> T:
+        is_first = self._is(self._first, method, path)
+        if self._is(self._then, method, path) and not self.happened:
+            assert self._is_done.wait(180), "the other call is made, too"
+            self.happened = True
+            self._meanwhile()
+        result = effect()
+        if is_first:
+            self._is_done.set()
+        return result
+
+    def _is(self, wanted: tuple[str, str], method: str, path: str) -> bool:
+        return method == wanted[0] and path.endswith(wanted[1]) and self._begins()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Fault:
     """Fails call `at` (counting from 1 those that it `concerns`), and all later ones if `lasts`.

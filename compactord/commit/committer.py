@@ -140,7 +140,7 @@ class Committer:
         attempt, reason = 0, ""
         for attempt in (retries := Retries(options, self._clock, self._jitter)):
             try:
-                state, manifests = self._refreshed(state)
+                state, manifests = self._refreshed(state, pending)
                 stamp = self._stamp(identifier)
                 snapshot = self._prepared(state, manifests(), pending, files, stamp)
                 if snapshot is None:
@@ -171,14 +171,16 @@ class Committer:
         raise _gave_up(state, attempt, reason)
 
     def _refreshed(
-        self, known: TableState
+        self, known: TableState, pending: Pending
     ) -> tuple[TableState, Callable[[], tuple[ManifestFile, ...]]]:
         """The newest state, and what reads the manifests of its snapshot.
 
-        Mostly it is the known one, whose manifests are read meanwhile. An error in reading them is
-        not raised here: the state is known all the same, and what was new in it has been told.
+        Mostly it is the known one, whose manifests are read meanwhile, while the files of `pending`
+        are looked for. An error in reading them is not raised here: the state is known all the
+        same, and what was new in it has been told.
         """
-        with ahead(self._storage, partial(self._manifests, known)) as manifests:
+        looking = self._added_files.looking(pending.changes, pending.settings.bucket_folder)
+        with looking, ahead(self._storage, partial(self._manifests, known)) as manifests:
             newest = self.follower.refreshed(known, checks_hint=True)
         if newest.snapshot == known.snapshot:
             return newest, manifests
@@ -313,12 +315,16 @@ class Committer:
         if self._publication.is_final:
             self._write_hint(state, snapshot)
             return self.follower.newest_after(state), None
-        # Ours is read after its base: a rollback removes the newest snapshot first.
+        find = partial(self._publication.found_at, state.table, snapshot.id)
         try:
-            with ahead(self._storage, partial(self._trouble_below, state, snapshot)) as below:
+            with (
+                ahead(self._storage, partial(self._trouble_below, state, snapshot)) as below,
+                ahead(self._storage, find) as ours,
+            ):
                 self._write_hint(state, snapshot)
                 trouble = below()
-            found = self._publication.found_at(state.table, snapshot.id)
+                # A rollback removes the newest snapshot first: ours counts once its base is gone.
+                found = ours() if trouble is None else find()
             if found is None:
                 # Rolled back already, or expired below newer ones: the next refresh finds out.
                 return self.follower.newest_after(state), None

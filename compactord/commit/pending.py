@@ -90,9 +90,7 @@ class Pending:
             if why is not None:
                 self._drop_all(Conflict.OTHER, why)
                 return []
-        valid, lost = added_files.passed(
-            state.table.location, valid, manifests, settings.bucket_folder
-        )
+        valid, lost = added_files.passed(state, valid, manifests)
         if again is not None and lost:
             self._drop_all(lost[0].conflict, lost[0].why)
             return []

@@ -74,7 +74,7 @@ class OutputFile(Protocol):
 
     @property
     def bytes_written(self) -> int:
-        """Bytes written so far; they decide when the file is full."""
+        """Bytes written so far; they decide when the file is full. Its size, once it is closed."""
         ...
 
     def write(self, rows: pa.Table) -> None:

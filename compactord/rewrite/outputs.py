@@ -113,15 +113,13 @@ class OutputSeries:
         if output is None:
             return
         bounds = output.close()
-        status = self._outputs.storage.status(output.path)
-        if status is None:
-            raise StorageError(output.path, "the file disappeared while it was written")
-        if status.name != self._name:
+        name, size_bytes = self._stored(output)
+        if name != self._name:
             # Readers search the name in the bucket's folder: the rows would be lost.
-            raise StorageError(output.path, f"the file is called {status.name}, not {self._name}")
+            raise StorageError(output.path, f"the file is called {name}, not {self._name}")
         file = self._describe(
-            name=status.name,
-            size_bytes=status.size_bytes,
+            name=name,
+            size_bytes=size_bytes,
             rows=output.rows,
             facts=self.facts,
             bounds=bounds,
@@ -129,6 +127,16 @@ class OutputSeries:
         )
         self._outputs.finished.append(Output(self._kind, file))
         self.has_finished = True
+
+    def _stored(self, output: OutputFile) -> tuple[str, int]:
+        """Name and size of a complete file."""
+        if self._outputs.storage.capabilities.behind_network:
+            # The commit asks whether as much as was written is there (`commit/added_files`).
+            return output.path.rpartition("/")[2], output.bytes_written
+        status = self._outputs.storage.status(output.path)
+        if status is None:
+            raise StorageError(output.path, "the file disappeared while it was written")
+        return status.name, status.size_bytes
 
     def abort(self, error: BaseException) -> None:
         """Abort the open file, if there is one, as `OutputFile.abort` does."""

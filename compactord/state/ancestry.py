@@ -77,7 +77,9 @@ class Ancestry:
         def read(snapshot_id: int) -> Snapshot | None:
             try:
                 return self.snapshot(snapshot_id)
-            except (ObjectNotFound, FormatError, UnsupportedTable) as error:
+            except ObjectNotFound:
+                return None
+            except (FormatError, UnsupportedTable) as error:
                 # Nothing below it can be compared with it.
                 _log.info("snapshot_passed_over", snapshot_id=snapshot_id, error=str(error))
                 return None

@@ -32,6 +32,7 @@ from compactord.paimon.data_file import (
 )
 from compactord.paimon.manifest.entries import encoded_entries
 from compactord.paimon.manifest.entry_columns import Mask, columns_of
+from compactord.paimon.manifest.identity_hashes import NO_DELETIONS, Deletions
 from compactord.state.base_files import BaseFiles, BaseFilesBuilder
 from compactord.state.bucket_summaries import BucketSummaries, BucketSummary, TopLevel
 from compactord.state.files_by_size import FilesBySize, SizeColumns, named, names_of
@@ -64,6 +65,8 @@ class LiveFiles:
     layers: tuple[Layer, ...] = field(default=(), repr=False)
     # Files added and removed since the base was made.
     changes: int = field(default=0, repr=False)
+    # Of the manifests that the base was read from.
+    deleted: Deletions = field(default=NO_DELETIONS, repr=False, compare=False)
     schema_id_counts: Mapping[int, int]
     file_count: int
     size_bytes: int

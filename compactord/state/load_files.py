@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
+from compactord.paimon import paths
 from compactord.paimon.data_file import EntryKind, FileIdentity
 from compactord.paimon.manifest.entry_columns import (
     MIN_CURSORS,
@@ -14,11 +16,15 @@ from compactord.paimon.manifest.entry_columns import (
     Mask,
     read_entry_columns,
 )
-from compactord.paimon.manifest.identity_hashes import Hashes, identity_hashes
+from compactord.paimon.manifest.identity_hashes import Deletions
 from compactord.paimon.manifest.manifest_files import ManifestFile
 from compactord.state.base_files import BaseFiles, BaseFilesBuilder
 from compactord.state.live_files import LiveFiles
 from compactord.storage.base import Storage
+from compactord.storage.parallel import results_of
+
+# As much as one manifest of the usual size.
+_KEPT_BYTES = 8 << 20
 
 
 def load_live_files(
@@ -34,28 +40,40 @@ def load_live_files(
     effect. Manifests with deletions are decoded twice, so that only one batch is in memory beside
     the result. Raises `FormatError` for damage and for a file that is added twice.
     """
-    deleted = _Deleted.of(deleted_files(storage, location, manifests, min_cursors=min_cursors))
-    builder = BaseFilesBuilder(location)
-    adding = [manifest for manifest in manifests if manifest.num_added_files]
-    for entries in read_entry_columns(storage, location, adding, min_cursors=min_cursors):
-        builder.add(entries, deleted.spares(entries))
-    return _of_base(location, builder.build())
-
-
-def deleted_files(
-    storage: Storage,
-    location: str,
-    manifests: Sequence[ManifestFile],
-    *,
-    min_cursors: int = MIN_CURSORS,
-) -> set[FileIdentity]:
-    """The files that these manifests delete; manifests without deletions are not read."""
-    identities: set[FileIdentity] = set()
+    kept = _kept(storage, location, manifests)
+    read = partial(read_entry_columns, storage, location, min_cursors=min_cursors, kept=kept)
     deleting = [manifest for manifest in manifests if manifest.num_deleted_files]
-    for entries in read_entry_columns(storage, location, deleting, min_cursors=min_cursors):
+    identities = _deleted_in(read(deleting))
+    deleted = Deletions.of((manifest.file_name for manifest in deleting), identities)
+    builder = BaseFilesBuilder(location)
+    for entries in read([manifest for manifest in manifests if manifest.num_added_files]):
+        builder.add(entries, _live_in(entries, deleted, identities))
+    return replace(_of_base(location, builder.build()), deleted=deleted)
+
+
+def deleted_files(storage: Storage, location: str, manifest: ManifestFile) -> set[FileIdentity]:
+    """The files that the manifest deletes."""
+    return _deleted_in(read_entry_columns(storage, location, [manifest]))
+
+
+def _deleted_in(batches: Iterable[EntryColumns]) -> set[FileIdentity]:
+    identities: set[FileIdentity] = set()
+    for entries in batches:
         rows = np.flatnonzero(entries.kind == EntryKind.DELETE)
         identities.update(entries.identities(rows))
     return identities
+
+
+def _kept(
+    storage: Storage, location: str, manifests: Sequence[ManifestFile]
+) -> Mapping[str, bytes] | None:
+    """What small manifests hold, by path, where reading is a request and some are read twice."""
+    is_small = sum(manifest.file_size for manifest in manifests) <= _KEPT_BYTES
+    are_read_twice = any(manifest.num_deleted_files for manifest in manifests)
+    if not (storage.capabilities.behind_network and is_small and are_read_twice):
+        return None
+    names = [paths.manifest_path(location, manifest.file_name) for manifest in manifests]
+    return dict(zip(names, results_of(storage, storage.read, names), strict=True))
 
 
 def no_files(location: str) -> LiveFiles:
@@ -75,25 +93,11 @@ def _of_base(location: str, base: BaseFiles) -> LiveFiles:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Deleted:
-    """Identities that some manifest deletes, with their sorted hashes for fast lookup."""
-
-    identities: frozenset[FileIdentity]
-    hashes: Hashes
-
-    @staticmethod
-    def of(identities: set[FileIdentity]) -> _Deleted:
-        return _Deleted(frozenset(identities), np.sort(identity_hashes(list(identities))))
-
-    def spares(self, entries: EntryColumns) -> Mask:
-        """Which entries add a file that no entry deletes (one bool per entry)."""
-        live: Mask = entries.kind == EntryKind.ADD
-        if len(self.hashes):
-            hashes = entries.files.identity_hash
-            index = np.searchsorted(self.hashes, hashes)
-            index[index == len(self.hashes)] = 0
-            suspects = np.flatnonzero(live & (self.hashes[index] == hashes))
-            dead = [identity in self.identities for identity in entries.identities(suspects)]
-            live[suspects] = ~np.array(dead, np.bool_)
-        return live
+def _live_in(entries: EntryColumns, deleted: Deletions, identities: Set[FileIdentity]) -> Mask:
+    """Which entries add a file that no entry deletes (one bool per entry); `deleted` has hashes."""
+    live: Mask = entries.kind == EntryKind.ADD
+    if identities:
+        suspects = np.flatnonzero(live & deleted.may_have(entries.files.identity_hash))
+        dead = [identity in identities for identity in entries.identities(suspects)]
+        live[suspects] = ~np.array(dead, np.bool_)
+    return live

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import structlog
 
 from compactord.errors import FormatError, ObjectNotFound
 from compactord.ids import owner_of
-from compactord.paimon import paths
 from compactord.paimon.snapshot import CommitKind, Snapshot, read_snapshot, snapshot_files
 from compactord.storage.base import NO_TIME_MS, ObjectStatus, Storage
 from compactord.storage.parallel import results_of
@@ -26,8 +25,8 @@ _log = structlog.get_logger()
 _REMEMBERED_MAX = 1000
 # How many of those that nobody looks back at any more are kept to tell a rollback by.
 _OLD_MAX = 10
-# Up to so many are asked for one by one: a listing costs as much, or more.
-_ASKED_MAX = 4
+# Up to so many are read at once: to list them first costs as much, or more.
+_READ_MAX = 4
 # Stores tell changes in whole seconds: files made longer apart than this have different times.
 _TIMES_DIFFER_MS = 2_000
 # How many snapshots are read for the last commit that was ours.
@@ -148,20 +147,22 @@ class PublishedSnapshots:
     def replaced(self, now_ms: int) -> tuple[ReplacedSnapshot, ...]:
         """Those whose id another snapshot has now, by id.
 
-        A request for each of a few, else one listing; reads those alone whose file is not known to
-        hold them, where its time would tell of a later one. `now_ms` is steady. Ids that are gone
+        A few are read. Of more, after one listing, those alone whose file is not known to hold
+        them, where its time would tell of a later one. `now_ms` is steady. Ids that are gone
         (expired, rolled back) are passed over. Raises what listing and reading raise.
         """
         with self._lock:
-            remembered = dict(self._remembered)
-        if not remembered:
-            return ()
-        files = self._files(remembered)
-        unread = [
-            (each, files[snapshot_id])
-            for snapshot_id, each in sorted(remembered.items())
-            if snapshot_id in files and each.checked != _seen(files[snapshot_id])
-        ]
+            remembered = dict(sorted(self._remembered.items()))
+        unread: list[tuple[_Remembered, ObjectStatus | None]]
+        if len(remembered) <= _READ_MAX:
+            unread = [(each, None) for each in remembered.values()]
+        else:
+            files = snapshot_files(self._storage, self._location)
+            unread = [
+                (each, files[snapshot_id])
+                for snapshot_id, each in remembered.items()
+                if snapshot_id in files and each.checked != _seen(files[snapshot_id])
+            ]
         others = results_of(self._storage, lambda pair: self._other(*pair, now_ms), unread)
         return tuple(
             ReplacedSnapshot(known=each.snapshot, found=other)
@@ -169,15 +170,9 @@ class PublishedSnapshots:
             if other is not None
         )
 
-    def _files(self, wanted: Collection[int]) -> Mapping[int, ObjectStatus]:
-        """The files of the snapshots that are there, perhaps of more."""
-        if len(wanted) > _ASKED_MAX:
-            return snapshot_files(self._storage, self._location)
-        asked = [paths.snapshot_path(self._location, snapshot_id) for snapshot_id in wanted]
-        found = zip(wanted, results_of(self._storage, self._storage.status, asked), strict=True)
-        return {snapshot_id: status for snapshot_id, status in found if status is not None}
-
-    def _other(self, remembered: _Remembered, status: ObjectStatus, now_ms: int) -> Snapshot | None:
+    def _other(
+        self, remembered: _Remembered, status: ObjectStatus | None, now_ms: int
+    ) -> Snapshot | None:
         known = remembered.snapshot
         try:
             found = read_snapshot(self._storage, self._location, known.id)
@@ -189,8 +184,9 @@ class PublishedSnapshots:
             return None
         if found.identity != known.identity:
             return found
-        has_time = status.changed_ms != NO_TIME_MS
-        if has_time and now_ms - remembered.since_ms > _TIMES_DIFFER_MS:
+        if status is None or status.changed_ms == NO_TIME_MS:
+            return None
+        if now_ms - remembered.since_ms > _TIMES_DIFFER_MS:
             remembered.checked = _seen(status)
         return None
 

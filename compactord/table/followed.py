@@ -7,6 +7,8 @@ Everything is stored in the table: a process can end at any moment.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext
+from functools import partial
 from typing import TypeAlias
 
 import structlog
@@ -27,6 +29,7 @@ from compactord.paimon.schema import TableSchema
 from compactord.paimon.snapshot import SnapshotIdentity
 from compactord.state.follower import Drift, Follower
 from compactord.state.table_state import TableState
+from compactord.storage.parallel import ahead
 from compactord.table.lost_commits import LookBack, LostCommits
 from compactord.table.opening import OpenTable, open_table, refuse_live_state
 from compactord.table.planning import remember_rewrites, with_waiting_rows
@@ -35,6 +38,8 @@ from compactord.table.request import CompactRequest
 _log = structlog.get_logger()
 # How often a quiet table is asked for the schema that is known, in place of the next one.
 _KNOWN_SCHEMA_MS = 60_000
+# A plan on what was confirmed just now needs no look back if the last one was so short a time ago.
+_CONFIRMED_MS = 1_000
 
 _Checked: TypeAlias = tuple[CompactRequest, int, SnapshotIdentity | None]
 
@@ -152,19 +157,22 @@ class FollowedTable:
         )
         return is_new
 
-    def look_back(self, *, busy: Collection[BucketId], may_commit: bool) -> None:
+    def look_back(
+        self, *, busy: Collection[BucketId], may_commit: bool, is_fresh: bool = False
+    ) -> None:
         """Find commits of writers that a late rename lost, if it is time to.
 
         They are committed again if that is proved to be safe, and the table may be changed. `busy`
-        are buckets of compactions under way. Raises `CommitUnknown`.
+        are buckets of compactions under way. `is_fresh`: our snapshot and the one below it were
+        looked at just now. Raises `CommitUnknown`.
         """
-        known = self.state
+        known, interval_ms = self.state, self.request.look_interval_ms
         self._state = self._lost_commits.look_back(
             LookBack(state=known, table=self.table, busy=busy, may_commit=may_commit),
             follower=self._follower,
             committer=self._committer,
             writer_delay_ms=self.request.writer_delay_ms,
-            interval_ms=self.request.look_interval_ms,
+            interval_ms=max(interval_ms, _CONFIRMED_MS) if is_fresh else interval_ms,
         )
         if self._state is not known:
             self.refresh()
@@ -218,7 +226,7 @@ class FollowedTable:
         if wait_ms:
             self._clock.sleep(wait_ms / 1000)
         # What goes is for the options of the newest schema to say.
-        self._checked = None
+        self._checked = self._published = None
         self.refresh()
         return self.commit(Removal(lambda state: chosen(self.table, state)), busy=busy)
 
@@ -257,15 +265,19 @@ class FollowedTable:
         return self._state
 
     def _take_in(self) -> bool:
-        schema, state = self.table.schema, self._newest()
-        is_first, self._is_first = self._is_first, False
+        schema, is_first = self.table.schema, self._is_first
+        later = partial(self._access.has_later_schema, schema)
+        with ahead(self._access.storage, later) if is_first else nullcontext(later) as has_later:
+            state, self._is_first = self._newest(), False
         if is_first:
             self._follower.delay.opened(state.snapshot)
-        is_checked = self._checked == (self.request, schema.id, _identity(self._state))
+        now = (self.request, schema.id, _identity(state))
+        is_checked = now in (self._checked, self._published)
         if is_checked and not self._has_other_schema(schema):
             return False
-        # It was opened a moment ago: its schema need not be read again.
-        if not is_first or self._access.has_later_schema(schema):
+        # If it was opened a moment ago, its schema need not be read again. A writer may have added
+        # one, and files of it, while it was asked for.
+        if not is_first or has_later() or max(state.files.schema_ids, default=0) > schema.id:
             self._open(schema)
         refuse_live_state(self.table, self.state)
         self._checked = (self.request, self.table.schema.id, _identity(self._state))

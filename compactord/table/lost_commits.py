@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 import structlog
 
@@ -40,6 +41,7 @@ from compactord.state.follower import Follower, lost_text
 from compactord.state.published import PublishedSnapshots
 from compactord.state.table_state import TableState
 from compactord.storage.base import Storage
+from compactord.storage.parallel import AT_ONCE, ahead
 from compactord.table.lost_evidence import LOOKED_BACK, Lost, changes_since, is_there_anyway
 from compactord.table.opening import OpenTable
 
@@ -74,7 +76,7 @@ class LostCommits:
         # What was found, until somebody takes it.
         self.found: list[LostCommit] = []
         self._is_first = True
-        self._next_look_back_ms = 0
+        self._looked_back_ms = 0
         # Lost, and not decided yet.
         self._pending: dict[int, Snapshot] = {}
         # Lost snapshots by the id of the snapshot that has their changes again.
@@ -110,13 +112,13 @@ class LostCommits:
         """
         now_ms = self._clock.steady_ms()
         is_asked = self._is_first or follower.suspects or follower.delay.is_unread
-        is_due = is_asked or now_ms >= self._next_look_back_ms
+        is_due = is_asked or now_ms >= self._looked_back_ms + interval_ms
         if self.published is None or not is_due:
             return at.state
         if at.state.snapshot is None:
             self._is_first = False
             return at.state
-        self._next_look_back_ms = now_ms + interval_ms
+        self._looked_back_ms = now_ms
         self.published.forget_before(now_ms - writer_delay_ms)
         try:
             state = self._looked_back(at, at.state.snapshot, self.published, follower, committer)
@@ -180,7 +182,10 @@ class LostCommits:
 
     def _kept(self, ancestry: Ancestry, newest: Snapshot) -> tuple[Snapshot, ...]:
         """Of the snapshots that an earlier process may have seen, those that may be lost."""
-        ids = snapshot_ids(self._storage, self._table.root)
+        nearest = range(max(1, newest.id - AT_ONCE), newest.id)
+        # Most of them are there.
+        with ahead(self._storage, partial(ancestry.readable, nearest)):
+            ids = snapshot_ids(self._storage, self._table.root)
         below = [i for i in ids if newest.id - LOOKED_BACK < i < newest.id]
         return late_candidates([*ancestry.readable(below), newest])
 

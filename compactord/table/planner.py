@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from functools import partial
 
 from compactord.clock import Clock
@@ -57,6 +57,8 @@ class TablePlanner:
         self._is_stale = True
         # Work that was not offered the last time.
         self._skip = Skip()
+        # Asks for the id of the oldest snapshot.
+        self._earliest: Callable[[], int | None] = lambda: None
 
     @property
     def seen(self) -> tuple[OpenTable, TableState, PlanRequest] | None:
@@ -75,6 +77,16 @@ class TablePlanner:
             names.update(file.file_name for file in each.compaction.inputs)
         return busy
 
+    @contextlib.contextmanager
+    def asking(self, *, is_sure: bool) -> Iterator[None]:
+        """For one cycle: if a plan is sure, ask now for what it needs besides the state."""
+        table = self._followed.table
+        ask = partial(earliest_snapshot_id, table.storage, table.ref.root)
+        is_sure = is_sure or self._is_stale
+        begun = ahead(table.storage, ask) if is_sure else contextlib.nullcontext(ask)
+        with begun as self._earliest:
+            yield
+
     def plan(self, skip: Skip, *, is_fresh: bool = False) -> Planned | None:
         """Take in what is new and plan what may have changed; None when nothing is new.
 
@@ -84,20 +96,8 @@ class TablePlanner:
         """
         start_s, followed = self._clock.monotonic_s(), self._followed
         is_new = is_fresh or followed.refresh()
-        storage = followed.table.storage
-        earliest = partial(earliest_snapshot_id, storage, followed.table.ref.root)
-        # Where something is new, this is surely asked for.
-        begun = ahead(storage, earliest) if is_new else contextlib.nullcontext(earliest)
-        with begun as found:
-            return self._plan(skip, start_s, found, is_new=is_new)
-
-    def _plan(
-        self, skip: Skip, start_s: float, earliest: Callable[[], int | None], *, is_new: bool
-    ) -> Planned | None:
-        """As `plan`, once refreshed; `earliest` asks for the id of the oldest snapshot."""
-        followed = self._followed
-        before = followed.state
-        followed.look_back(busy=self.busy.keys(), may_commit=skip.may_commit)
+        before, busy = followed.state, self.busy.keys()
+        followed.look_back(busy=busy, may_commit=skip.may_commit, is_fresh=is_fresh)
         if followed.wait_ms():
             # Another process has just published, or a lost commit was made again.
             self._is_stale = True
@@ -110,7 +110,7 @@ class TablePlanner:
         drift, context = followed.take_drift(), self._context()
         gone = self._update(drift, context)
         self._is_stale, self._skip = False, skip
-        return self._planned(drift, context, gone, earliest, start_s)
+        return self._planned(drift, context, gone, start_s)
 
     def take(self, bucket: BucketId) -> tuple[Compaction, TableState] | None:
         """The next decision on a bucket, and the state that it was made on.
@@ -185,12 +185,11 @@ class TablePlanner:
         drift: Drift,
         context: PlanContext,
         gone: frozenset[BucketId],
-        earliest: Callable[[], int | None],
         start_s: float,
     ) -> Planned:
         table, state, backlog = self._followed.table, self._followed.state, self._backlog
         has_runs = table.kind is TableKind.PRIMARY_KEY
-        snapshots, without = snapshot_count(state, earliest), self._skip.buckets
+        snapshots, without = snapshot_count(state, self._earliest), self._skip.buckets
         due = backlog.backlog()
         return Planned(
             snapshot_id=state.snapshot.id if state.snapshot else 0,

@@ -67,6 +67,8 @@ class AssembledOutput:
 
     def __init__(self, storage: Storage, path: str, template: Struct) -> None:
         self.rows = 0
+        # With the tail, once it is closed.
+        self.bytes_written = 0
         self._template = template
         self._groups: list[tuple[int, list[_Placed]]] = []
         self.path = path
@@ -77,11 +79,6 @@ class AssembledOutput:
         except BaseException as error:
             self.abort(error)
             raise
-
-    @property
-    def bytes_written(self) -> int:
-        """Bytes of the finished row groups."""
-        return int(self._sink.tell())
 
     def write_group(self, chunks: Sequence[EncodedChunk], rows: int) -> None:
         """Write one row group; the chunks are those of the schema's leaves, in its order."""
@@ -99,6 +96,7 @@ class AssembledOutput:
             )
         self._groups.append((rows, placed))
         self.rows += rows
+        self.bytes_written = int(self._sink.tell())
 
     def close(self) -> pq.FileMetaData:
         """Write indexes and footer, make the file durable, return the footer.
@@ -112,6 +110,7 @@ class AssembledOutput:
             for_arrow = declared(footer)
             found = as_arrow_reads(encoded if for_arrow is footer else thrift.encode(for_arrow))
             self._sink.write(with_tail(encoded))
+            self.bytes_written = int(self._sink.tell())
         except BaseException as error:
             self.abort(error)
             raise

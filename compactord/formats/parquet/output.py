@@ -47,7 +47,7 @@ class ParquetOutput:
 
     @property
     def bytes_written(self) -> int:
-        """Bytes of the finished row groups."""
+        """See `OutputFile`: bytes of the finished row groups."""
         return self._file.bytes_written
 
     def write(self, rows: pa.Table) -> None:

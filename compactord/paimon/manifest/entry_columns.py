@@ -6,7 +6,7 @@ encoding, the smallest lossless form available, with numbers for selecting and s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, TypeVar
@@ -136,17 +136,18 @@ def read_entry_columns(
     manifests: Sequence[ManifestFile],
     *,
     min_cursors: int = MIN_CURSORS,
+    kept: Mapping[str, bytes] | None = None,
 ) -> Iterator[EntryColumns]:
     """The manifests' entries in order, in batches of whole manifests.
 
-    Sizes and counts are checked as `manifest.read_entries` does. One batch is in memory at a time,
-    and of an object store a few manifests ahead; its `records` share the memory of the decompressed
-    blocks. A batch of no more than `min_cursors`
-    blocks (of the longest one's length) is decoded by fastavro, else by vectors.
+    `kept` is what they hold, by path; None: they are read. Sizes and counts are checked as
+    `manifest.read_entries` does. One batch is in memory at a time, and of an object store a few
+    manifests ahead; its `records` share the memory of the decompressed blocks. A batch of no more
+    than `min_cursors` blocks (of the longest one's length) is decoded by fastavro, else by vectors.
     """
     pending: list[_Opened] = []
     names = [paths.manifest_path(location, manifest.file_name) for manifest in manifests]
-    found = results_of(storage, storage.read, names)
+    found = map(kept.__getitem__, names) if kept else results_of(storage, storage.read, names)
     expansion = Expansion()
     for manifest, path, data in zip(manifests, names, found, strict=True):
         opened = _open(data, path, manifest, expansion)

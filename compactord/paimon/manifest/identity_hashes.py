@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +28,26 @@ def identity_hashes(identities: Sequence[FileIdentity]) -> Hashes:
     level = np.fromiter((i.level for i in identities), np.int64, len(names))
     hashed, _ = hash_spans(data, Span(np.cumsum(length) - length, length))
     return mixed(hashed, bucket, level)
+
+
+@dataclass(frozen=True, slots=True)
+class Deletions:
+    """What some manifests delete, all together: their names, the sorted hashes of the files."""
+
+    manifests: frozenset[str]
+    hashes: Hashes
+
+    @staticmethod
+    def of(manifests: Iterable[str], identities: Iterable[FileIdentity]) -> Deletions:
+        return Deletions(frozenset(manifests), np.sort(identity_hashes(list(identities))))
+
+    def may_have(self, hashes: Hashes) -> npt.NDArray[np.bool_]:
+        """Which of these may be among them; hashes of different files may be equal."""
+        if not len(self.hashes):
+            return np.zeros(len(hashes), np.bool_)
+        places = np.minimum(np.searchsorted(self.hashes, hashes), len(self.hashes) - 1)
+        found: npt.NDArray[np.bool_] = self.hashes[places] == hashes
+        return found
 
 
 def hash_spans(data: Bytes, span: Span) -> tuple[Hashes, Ints]:
@@ -69,3 +90,6 @@ def mixed(hashed: Hashes, bucket: Ints, level: Ints) -> Hashes:
 def _mix(hashed: Hashes) -> Hashes:
     hashed = hashed * _MULTIPLIER
     return hashed ^ (hashed >> np.uint64(32))
+
+
+NO_DELETIONS = Deletions.of((), ())

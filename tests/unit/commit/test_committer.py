@@ -36,6 +36,7 @@ from tests.storages import (
     Fault,
     FaultyStorage,
     HookedStorage,
+    OrderedStorage,
     RecordingStorage,
     WatchedStorage,
 )
@@ -552,3 +553,21 @@ def test_the_state_after_a_commit_is_what_a_reader_finds(options: dict[str, str]
             assert committer.follower.take_drift().changed == {change.bucket}
             written = {call.path for call in storage.log if call.method == "write_new"}
             assert not written & {call.path for call in storage.log if call.method == "read"}
+
+
+def test_a_rollback_between_the_looks_at_our_snapshot_and_at_the_one_below_had_its_effect() -> None:
+    table = Lineage()
+    before = table.append(2, commits=2)
+    change = table.change(before, owner=FIRST)
+    storage = OrderedStorage(
+        table.storage,
+        first=("read", "/snapshot-3"),
+        then=("read", "/snapshot-2"),
+        meanwhile=lambda: table.roll_back(1),
+        begins=lambda: paths.snapshot_path(TABLE.location, 3) in table.storage.objects,
+    )
+    committer = table.committer(FIRST, storage)
+    _, state = committer.commit(table.state(), [change], table.settings)
+    assert storage.happened
+    assert state.snapshot == read_snapshot(table.storage, TABLE.location, 1)
+    assert committer.follower.lost_snapshots == []

@@ -71,6 +71,7 @@ class ArrowOutput:
     ) -> None:
         self.path = path
         self.rows = 0
+        self._size = 0
         self._columns = layout.file_columns
         self._schema = layout.with_dictionaries(()).file_schema
         if encoding.note is not None:
@@ -86,7 +87,7 @@ class ArrowOutput:
 
     @property
     def bytes_written(self) -> int:
-        return self._sink.tell()
+        return self._size or self._sink.tell()
 
     def write(self, rows: pa.Table) -> None:
         columns = [rows.column(source) for _, source in self._columns]
@@ -97,6 +98,7 @@ class ArrowOutput:
 
     def close(self) -> list[ColumnBounds]:
         self._writer.close()
+        self._size = self._sink.tell()
         self._context.__exit__(None, None, None)
         return self._bounds.result()
 

@@ -16,15 +16,17 @@ from tests.storages import MemoryStorage
 WHERE = "/warehouse/db.db/t"
 
 
+@pytest.mark.parametrize("commits", [1, 5], ids=["a few", "many"])
 @pytest.mark.parametrize("made_ms", [builders.NOW_MS, NO_TIME_MS], ids=["times", "no times"])
-def test_a_replacement_of_the_same_size_is_seen(made_ms: int) -> None:
+def test_a_replacement_of_the_same_size_is_seen(made_ms: int, commits: int) -> None:
     storage = MemoryStorage()
     table = builders.keyed_table(storage, WHERE)
     storage.now_ms = made_ms
-    builders.fill_keyed(builders.writer(storage, table), commits=1)
+    builders.fill_keyed(builders.writer(storage, table), commits=commits)
     ours = read_snapshot(storage, WHERE, 1)
     published = PublishedSnapshots(storage, WHERE)
-    published.add(ours, None, 0)
+    for number in range(1, commits + 1):
+        published.add(read_snapshot(storage, WHERE, number), None, 0)
     assert published.replaced(10_000) == ()
     if made_ms != NO_TIME_MS:
         storage.now_ms += 10_000

@@ -41,7 +41,7 @@ from tests.builders import (
     rows_of,
     writer,
 )
-from tests.storages import Call, HookedStorage, MemoryStorage
+from tests.storages import Call, HookedStorage, MemoryStorage, OrderedStorage
 from tests.unit.table.compacting import ALL, compactor_of, outcome_of
 
 WHERE = "/warehouse/db.db/t"
@@ -132,6 +132,21 @@ def test_files_of_older_columns_that_came_during_a_merge_are_merged_next() -> No
     assert settled is not None
     assert settled.snapshot_id is not None
     assert _schema_ids(compactor) == (1, {1})
+
+
+def test_a_column_that_is_renamed_while_a_table_is_read_first_costs_nothing() -> None:
+    storage, table = _filled()
+
+    def write_with_another_name() -> None:
+        _altered(storage, table)
+        writer(storage, table).write(rows_of([(1, 1)]).rename_columns(["k", "w"]))
+
+    asked, read = ("status", "/schema-1"), ("read", "/LATEST")
+    ordered = OrderedStorage(storage, asked, read, meanwhile=write_with_another_name)
+    compactor = compactor_of(ordered, table)
+    assert compactor.cycle([], ALL).error is None
+    assert ordered.happened
+    assert _schema_ids(compactor) == (1, {0, 1})
 
 
 def test_a_column_that_is_renamed_during_a_merge_costs_a_new_plan_and_nothing_else() -> None:

@@ -477,8 +477,8 @@ def test_snapshots_of_other_compactors_and_jobs_alone_are_not_our_business() -> 
     assert Process(table).look() == []
 
 
-@pytest.mark.parametrize(("commits", "asked"), [(2, ["status"] * 3), (4, ["list"])])
-def test_a_look_asks_for_a_few_or_lists_and_after_the_first_reads_only_what_has_changed(
+@pytest.mark.parametrize(("commits", "asked"), [(2, ["read"] * 3), (4, ["list"])])
+def test_a_look_reads_a_few_or_lists_and_after_the_first_reads_only_what_has_changed(
     commits: int, asked: list[str]
 ) -> None:
     case = Case()

@@ -6,16 +6,13 @@ Five files of 60 KB, from the plan to the snapshot, and to the next plan; a line
 |---|---|
 | 5 | the inputs, each as a whole |
 | 1 | the output: written in one request |
-| 1 | its size |
-| 5 | the newest snapshot: its content, the one after it, the hint; the lists of the known one |
-| 1 | whether the output is still there |
-| 4 | the base list, the manifest, its list; the ids of the schemas |
+| 7 | the newest snapshot: its content, the one after it, the hint; the lists of the known one; the
+      output: whether it is there, as long as it was written; the hint to the earliest snapshot |
+| 5 | the base list, the manifest, its list; the ids of the schemas; which snapshots there are, as
+      the hint to the earliest is missing |
 | 1 | whether the snapshot below is still there |
 | 1 | the new snapshot, if it is absent |
-| 2 | the hint; the snapshot below |
-| 1 | the new snapshot: it is still ours |
-| 1 | the hint to the earliest snapshot |
-| 1 | which snapshots there are, as it is missing |
+| 3 | the hint; the snapshot below; the new snapshot: it is still ours |
 """
 
 from __future__ import annotations
@@ -35,8 +32,9 @@ FILES, ROWS = 5, 4_200
 FROM_PLAN_TO_SNAPSHOT = {
     ("read", "bucket-0"): FILES,
     ("close_output", "bucket-0"): 1,
-    ("status", "bucket-0"): 2,
-    ("read", "snapshot"): 4,
+    ("status", "bucket-0"): 1,
+    ("read", "snapshot"): 5,
+    ("list", "snapshot"): 1,
     ("read", "manifest"): 2,
     ("write_new", "manifest"): 3,
     ("list", "schema"): 1,
@@ -45,8 +43,7 @@ FROM_PLAN_TO_SNAPSHOT = {
 # From there to the end of the next plan.
 FROM_SNAPSHOT_TO_PLAN = {
     ("overwrite", "snapshot"): 1,
-    ("read", "snapshot"): 3,
-    ("list", "snapshot"): 1,
+    ("read", "snapshot"): 2,
 }
 # From opening the table to the first plan: schema, newest snapshot, manifests, the look back at
 # what writers may have lost.
@@ -86,7 +83,11 @@ def test_five_small_files_take_few_requests() -> None:
     counter.log.clear()
     dispatched = compactor.dispatch(pending.bucket, number=1, free_slots=1)
     assert dispatched is not None
-    settled = compactor.cycle([outcome_of(dispatched)], ALL).settled
+    finished = outcome_of(dispatched)
+    (output,) = finished.outputs
+    written = next(data for path, data in memory.objects.items() if output.file.file_name in path)
+    assert output.file.file_size == len(written)
+    settled = compactor.cycle([finished], ALL).settled
     assert settled is not None
     assert settled.snapshot_id is not None
     methods = [call.method for call in counter.requests]
