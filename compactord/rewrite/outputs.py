@@ -14,7 +14,7 @@ from compactord.errors import StorageError
 from compactord.formats.base import OutputFile
 from compactord.formats.layout import Layout
 from compactord.model import Output, WriteSpec
-from compactord.rewrite.file_meta import Describe, FileFacts
+from compactord.rewrite.file_meta import Describe, FileFacts, WrittenFile
 from compactord.storage.base import Storage
 
 Opened = TypeVar("Opened", bound=OutputFile)
@@ -119,7 +119,7 @@ class OutputSeries:
         if status.name != self._name:
             # Readers search the name in the bucket's folder: the rows would be lost.
             raise StorageError(output.path, f"the file is called {status.name}, not {self._name}")
-        file = self._describe(
+        written = WrittenFile(
             name=status.name,
             size_bytes=status.size_bytes,
             rows=output.rows,
@@ -127,7 +127,7 @@ class OutputSeries:
             bounds=bounds,
             now_ms=self._outputs.clock.now_ms(),
         )
-        self._outputs.finished.append(Output(self._kind, file))
+        self._outputs.finished.append(Output(self._kind, self._describe(written)))
         self.has_finished = True
 
     def abort(self, error: BaseException) -> None:

@@ -100,7 +100,7 @@ class AssembledOutput:
         self._groups.append((rows, placed))
         self.rows += rows
 
-    def close(self) -> pq.FileMetaData:
+    def finish(self) -> pq.FileMetaData:
         """Write indexes and footer, make the file durable, return the footer.
 
         The returned footer is Arrow's decoding, as `read_footer` gives it. If a step fails, it
@@ -131,17 +131,11 @@ class AssembledOutput:
         all_placed = [chunk for _, chunks in self._groups for chunk in chunks]
         column_indexes = [self._write_index(chunk.column_index) for chunk in all_placed]
         offset_indexes = [self._write_index(chunk.offset_index) for chunk in all_placed]
-        structs = [
-            _column_chunk(chunk.meta, offset_index, column_index)
-            for chunk, offset_index, column_index in zip(
-                all_placed, offset_indexes, column_indexes, strict=True
-            )
+        indexes = zip(offset_indexes, column_indexes, strict=True)
+        groups = [
+            _row_group(rows, chunks, [_column_chunk(c.meta, *next(indexes)) for c in chunks])
+            for rows, chunks in self._groups
         ]
-        groups = []
-        first = 0
-        for rows, chunks in self._groups:
-            groups.append(_row_group(rows, chunks, structs[first : first + len(chunks)]))
-            first += len(chunks)
         return {
             **self._template,
             File.ROWS: thrift.i64(self.rows),
