@@ -58,14 +58,12 @@ def checked_pages(
     `bounds` None: from the first page on. Raises `FormatError`.
     """
 
-    def read(start: int, size: int) -> bytes:
-        return bytes(stream.read_at(size, start))
-
+    stored = Pages.of(stream)
     for place, group in enumerate(groups):
-        pages = check_headers(Pages.of(stream), footer, group, schema, path)
+        pages = check_headers(stored, footer, group, schema, path)
         if pages:
             inside = bounds is not None and not place
-            row = _first_row(footer, group, pages, bounds, read, path) if inside else 0
+            row = _first_row(footer, group, pages, bounds, stored.read, path) if inside else 0
             yield GroupPages(group, pages, [(row, footer.arrow.row_group(group).num_rows)])
 
 

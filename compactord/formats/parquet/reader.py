@@ -26,6 +26,7 @@ from compactord.formats.layout import Layout
 from compactord.formats.opening import reading
 from compactord.formats.parquet import NAME
 from compactord.formats.parquet.checked_footer import Footer, read_footer
+from compactord.formats.parquet.column_index import ReadIndex
 from compactord.formats.parquet.conversion import check_convertible, converted
 from compactord.formats.parquet.dictionaries import check_indices
 from compactord.formats.parquet.finder import ParquetFinder
@@ -35,7 +36,7 @@ from compactord.formats.parquet.leaves import leaf_index
 from compactord.formats.parquet.open_groups import OpenGroups
 from compactord.formats.parquet.page_headers import Pages
 from compactord.formats.parquet.page_runs import GroupPages, read_runs
-from compactord.formats.parquet.pages import estimated_pages_bytes, open_pages_bytes
+from compactord.formats.parquet.pages import open_pages_bytes
 from compactord.formats.parquet.ranged import extents, ranged_file
 from compactord.formats.parquet.row_groups import groups_in_range, row_groups
 from compactord.formats.parquet.whole_file import WholeFile
@@ -86,14 +87,15 @@ class ParquetInput(OpenFile):
     def open_bytes(self, layout: Layout) -> int:
         """Bytes of the buffers and of one page per column that is read, stored and decoded."""
         footer = self.footer()
-        names = frozenset(layout.row_names)
-        leaves = read_leaves(footer, names)
-        buffers = len(leaves) * BUFFER_BYTES
-        if self.fetcher.is_ranged(self.file):
-            index = self.fetcher.end(self.file).read
-            return buffers + estimated_pages_bytes(footer, leaves, index)
-        with reading(self.file.path, NAME), self.fetcher.opened(self.file) as stream:
-            return buffers + open_pages_bytes(stream, footer.arrow, names)
+        leaves = read_leaves(footer, layout.row_names)
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(reading(self.file.path, NAME))
+            if self.fetcher.is_ranged(self.file):
+                index: ReadIndex = self.fetcher.end(self.file).read
+            else:
+                index = Pages.of(stack.enter_context(self.fetcher.opened(self.file))).read
+            pages = open_pages_bytes(footer, leaves, index)
+        return len(leaves) * BUFFER_BYTES + pages
 
     def held_bytes(self, layout: Layout) -> tuple[int, int]:
         if not self.fetcher.is_needed:

@@ -9,21 +9,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compactord.formats.parquet.pages import (
-    UNKNOWN_BYTES,
-    checked_pages,
-    open_pages_bytes,
-    page_bytes,
-)
+from compactord.formats.parquet.checked_footer import read_footer
+from compactord.formats.parquet.headers import read_leaves
+from compactord.formats.parquet.page_headers import Pages
+from compactord.formats.parquet.pages import UNKNOWN_BYTES, checked_pages, open_pages_bytes
 
 _ROWS = 50_000
 
 
 def bytes_of(table: pa.Table, columns, **options) -> int:
     sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, compression="none", **options)
-    stream = pa.BufferReader(sink.getvalue())
-    return open_pages_bytes(stream, pq.ParquetFile(stream).metadata, columns)
+    usual = {"compression": "none", "write_page_index": True}
+    pq.write_table(table, sink, **usual | options)
+    pages = Pages.of(pa.BufferReader(sink.getvalue()))
+    footer = read_footer(pages.read, pages.size_bytes, "a file")
+    return open_pages_bytes(footer, read_leaves(footer, columns), pages.read)
 
 
 NUMBERS = pa.table({"a": np.arange(_ROWS), "b": np.arange(_ROWS)})
@@ -54,11 +54,11 @@ def test_a_file_without_rows_takes_nothing():
     assert bytes_of(NUMBERS.slice(0, 0), ["a", "b"]) == 0
 
 
-@pytest.mark.parametrize(
-    "header", [b"", b"\x15\x00\x15\xff\xff", b"\x00" * 18, b"\x15" + b"\xff" * 17]
-)
-def test_a_header_that_cannot_be_read_counts_as_a_large_page(header):
-    assert page_bytes(header) == UNKNOWN_BYTES
+def test_pages_without_an_index_count_as_large_ones_but_not_for_more_than_their_chunk():
+    plain = {"use_dictionary": False, "write_page_index": False}
+    numbers = pa.table({"a": np.arange(1 << 20)})
+    assert bytes_of(numbers, ["a"], **plain) == UNKNOWN_BYTES
+    assert bytes_of(numbers[:1000], ["a"], **plain) == pytest.approx(2 * 8 * 1000, rel=0.1)
 
 
 # --- pages as they are stored ---------------------------------------------------------------------
