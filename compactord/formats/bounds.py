@@ -13,10 +13,7 @@ from compactord.formats.layout import is_binary_like
 from compactord.formats.values import scalar_value, value_order
 from compactord.paimon.binary_row import Value, text_of
 from compactord.paimon.stats import ColumnBounds
-from compactord.paimon.types import AtomicType, DataField, TypeRoot
-
-_FLOATS = (TypeRoot.FLOAT, TypeRoot.DOUBLE)
-_STRINGS = (TypeRoot.CHAR, TypeRoot.VARCHAR)
+from compactord.paimon.types import FLOATS, TEXTS, AtomicType, DataField, TypeRoot
 
 TextBounds: TypeAlias = tuple[bytes | None, bytes | None]
 
@@ -30,7 +27,7 @@ class RowBounds:
     def __init__(self, columns: Sequence[tuple[DataField, str]]) -> None:
         self._columns = columns
         self._found: dict[str, FloatBounds | _ValueBounds] = {
-            source: FloatBounds(field.type) if field.type.root in _FLOATS else _ValueBounds(field)
+            source: FloatBounds(field.type) if field.type.root in FLOATS else _ValueBounds(field)
             for field, source in columns
             if isinstance(field.type, AtomicType)
         }
@@ -87,7 +84,7 @@ class _ValueBounds:
             found = pc.min_max(column)
             return scalar_value(found["min"], self._type), scalar_value(found["max"], self._type)
         low, high = text_bounds(pa.chunked_array([column]))
-        if low is None or high is None or self._type.root not in _STRINGS:
+        if low is None or high is None or self._type.root not in TEXTS:
             return low, high
         return text_of(low), text_of(high)
 

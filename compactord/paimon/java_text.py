@@ -18,11 +18,10 @@ import numpy as np
 from compactord.errors import FormatError
 from compactord.paimon.binary_row import Value
 from compactord.paimon.type_texts import type_text
-from compactord.paimon.types import AtomicType, DataType, TypeRoot
+from compactord.paimon.types import INTEGERS, MOMENTS, TEXTS, AtomicType, DataType, TypeRoot
 
 _NANOS_PER_S = 1_000_000_000
 _SECONDS_PER_DAY = 86_400
-_NUMBERS = (TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.BIGINT)
 
 
 def to_string(value: Value, type_: DataType) -> str | None:
@@ -35,7 +34,7 @@ def to_string(value: Value, type_: DataType) -> str | None:
     root = type_.root if isinstance(type_, AtomicType) else None
     if root in (TypeRoot.DATE, TypeRoot.TIME):
         return str(value)
-    if root in (TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ):
+    if root in MOMENTS:
         return _iso_local(value)
     return _same_in_both(value, type_)
 
@@ -61,9 +60,9 @@ def _same_in_both(value: Value, type_: DataType) -> str:
     root = type_.root if isinstance(type_, AtomicType) else None
     if root is TypeRoot.BOOLEAN:
         return "true" if value else "false"
-    if root in (TypeRoot.CHAR, TypeRoot.VARCHAR):
+    if root in TEXTS:
         return _utf8(value) if isinstance(value, bytes) else str(value)
-    if root in _NUMBERS:
+    if root in INTEGERS:
         return str(value)
     if root is TypeRoot.DECIMAL:
         return f"{Decimal(value):f}"

@@ -35,7 +35,7 @@ from compactord.formats.parquet.structs import (
 from compactord.formats.parquet.thrift import Kind, Struct, Typed
 from compactord.formats.parquet.whole_file import WholeFile
 from compactord.paimon.arrow import arrow_type
-from compactord.paimon.types import AtomicType, TypeRoot
+from compactord.paimon.types import FLOATS, AtomicType
 from compactord.paimon.wide_timestamps import WIDE_TIMESTAMP
 
 # By Arrow's names. LZ4 is not among the codecs: Arrow has one name for its two framings.
@@ -58,7 +58,6 @@ _NAMES_OF_CODECS = {"none": "UNCOMPRESSED"}
 # Encodings of chunks with plain values. RLE is for levels. Levels of required columns take no
 # bytes; Java declares them as BIT_PACKED.
 _ENCODINGS = {"PLAIN": Encoding.PLAIN, "RLE": Encoding.RLE, "BIT_PACKED": Encoding.BIT_PACKED}
-_FLOATS = (TypeRoot.FLOAT, TypeRoot.DOUBLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +71,7 @@ class FlatColumn:
     @property
     def is_float(self) -> bool:
         """Whether it has floats: our footers have no bounds for them (see `bounds`)."""
-        return self.type.root in _FLOATS
+        return self.type.root in FLOATS
 
     @property
     def is_int96(self) -> bool:

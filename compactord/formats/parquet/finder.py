@@ -20,7 +20,6 @@ import numpy as np
 import pyarrow as pa
 
 from compactord.formats.finding import Finder, Hits, SkippedError, SortedRows, list_of
-from compactord.formats.keyrange import FLOATS
 from compactord.formats.layout import Layout
 from compactord.formats.opening import reading
 from compactord.formats.parquet import NAME
@@ -33,7 +32,7 @@ from compactord.formats.parquet.row_groups import row_groups
 from compactord.kernels.columns import Int64s
 from compactord.kernels.keys import BatchKeys
 from compactord.kernels.matching import Found
-from compactord.paimon.types import AtomicType
+from compactord.paimon.types import FLOATS, AtomicType
 
 # Keys that are looked up together, so that what follows is read as suits what was found.
 _KEYS_AT_ONCE = 64 << 10

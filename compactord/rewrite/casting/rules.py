@@ -10,19 +10,22 @@ import numpy as np
 import pyarrow as pa
 
 from compactord.paimon.arrow import arrow_type
-from compactord.paimon.casts import (
+from compactord.paimon.casts import STRING, same_type, shares_fields
+from compactord.paimon.type_texts import type_text
+from compactord.paimon.types import (
     BINARIES,
     FLOATS,
     INTEGERS,
     MOMENTS,
     NUMBERS,
-    STRING,
     TEXTS,
-    same_type,
-    shares_fields,
+    ArrayType,
+    AtomicType,
+    DataType,
+    MapType,
+    RowType,
+    TypeRoot,
 )
-from compactord.paimon.type_texts import type_text
-from compactord.paimon.types import ArrayType, AtomicType, DataType, MapType, RowType, TypeRoot
 from compactord.rewrite.casting import moments, numbers, texts
 from compactord.rewrite.casting.nested_texts import array_texts, map_texts, row_texts
 from compactord.rewrite.casting.values import (
