@@ -5,11 +5,9 @@ Source: hive/HiveCatalog.java (`createPartitions`, `dropPartitions`, `markDonePa
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from compactord.catalog.hive.client import HiveClient
-from compactord.catalog.hive.connection import MetastoreFault
 from compactord.catalog.hive.wire import HivePartition, WholeDescriptor, WholeTable
 from compactord.paimon import paths
 from compactord.paimon.catalog_partitions import PartitionEntries, PartitionEvents, PartitionSpec
@@ -46,36 +44,31 @@ class HivePartitions(PartitionEntries, PartitionEvents):
         """See `PartitionEntries`; the metastore makes the folders."""
         if not specs:
             return
-        with self._faults():
-            table = self._load()
-            added = [self._entry(table, spec) for spec in specs]
-            self._client.add_partitions(*self._name, added)
+        table = self._load()
+        added = [self._entry(table, spec) for spec in specs]
+        self._client.add_partitions(*self._name, added)
 
     def drop(self, specs: Sequence[PartitionSpec]) -> None:
         """See `PartitionEntries`."""
         if not specs:
             return
-        with self._faults():
-            self._load()
-            for spec in specs:
-                self._client.drop_partition(*self._name, [*spec.values()])
+        self._load()
+        for spec in specs:
+            self._client.drop_partition(*self._name, [*spec.values()])
 
     def added_ms(self, spec: PartitionSpec) -> int | None:
         """See `PartitionEntries`; a whole second, or long ago if the metastore does not say it."""
-        with self._faults():
-            found = self._client.partition(*self._name, [*spec.values()])
+        found = self._client.partition(*self._name, [*spec.values()])
         return None if found is None else (found.created_s or 0) * 1000
 
     def mark_done(self, spec: PartitionSpec) -> None:
         """See `PartitionEvents`."""
-        with self._faults():
-            self._load()
-            self._client.mark_partition(*self._name, spec)
+        self._load()
+        self._client.mark_partition(*self._name, spec)
 
     def are_done(self, specs: Sequence[PartitionSpec]) -> Sequence[bool]:
         """See `PartitionEvents`."""
-        with self._faults():
-            return [self._client.is_marked(*self._name, spec) for spec in specs]
+        return [self._client.is_marked(*self._name, spec) for spec in specs]
 
     def _entry(self, table: WholeTable, spec: PartitionSpec) -> HivePartition:
         """A copy of the table's own descriptor, but for the place."""
@@ -91,10 +84,3 @@ class HivePartitions(PartitionEntries, PartitionEvents):
             sd=WholeDescriptor(**{**known, **own}),
             parameters={LOCATION: location} if self._in_properties else {},
         )
-
-    @contextlib.contextmanager
-    def _faults(self) -> Iterator[None]:
-        try:
-            yield
-        except MetastoreFault as error:
-            raise self._client.unavailable(error) from None
