@@ -27,6 +27,9 @@ class Upload(io.RawIOBase):
         self._pending = bytearray()
         self.size_bytes = 0
 
+    def writable(self) -> bool:
+        return True
+
     def tell(self) -> int:
         return self.size_bytes
 
