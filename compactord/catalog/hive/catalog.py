@@ -102,10 +102,10 @@ class HiveCatalog(Catalog):
         # Each table by its own store: the lock is on or off for all (catalog/AbstractCatalog.java).
         publishing = place.publishing(storage, path, self._lock)
         partitions = HivePartitions(
-            self._client,
-            (table.database, main),
-            partial(self._same, ref, main),
-            self._location,
+            client=self._client,
+            name=(table.database, main),
+            load=partial(self._same, ref, main),
+            location=self._location,
             in_properties=self._given.location_in_properties,
         )
         return replace(publishing.access(ref), entries=partitions, events=partitions)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import TracebackType
 
 from compactord.storage.breaker import Breaker
@@ -18,23 +19,19 @@ _OUTCOMES = {
 _WITHOUT_ANSWER = (Failure.TRANSIENT, Failure.THROTTLED)
 
 
+@dataclass(slots=True)
 class Meter:
     """The time of one request, which is spent inside its context, in one go or in several."""
 
-    def __init__(
-        self,
-        store: str,
-        op: StorageOp,
-        report: Report | None,
-        now_s: Callable[[], float],
-        breaker: Breaker | None,
-    ) -> None:
-        self._store, self._op, self._send, self._now_s = store, op, report, now_s
-        self._breaker = breaker
-        self._seconds = 0.0
+    store: str
+    op: StorageOp
+    send: Report | None
+    now_s: Callable[[], float]
+    breaker: Breaker | None
+    seconds: float = 0.0
 
     def __enter__(self) -> None:
-        self._seconds -= self._now_s()
+        self.seconds -= self.now_s()
 
     def __exit__(
         self,
@@ -42,28 +39,28 @@ class Meter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._seconds += self._now_s()
+        self.seconds += self.now_s()
 
     def report(
         self, failure: Failure | None = None, *, size_bytes: int = 0, is_repeated: bool = False
     ) -> None:
         """`size_bytes`: what was read or written."""
-        if self._breaker is not None:
+        if self.breaker is not None:
             if failure in _WITHOUT_ANSWER:
-                self._breaker.failed(self._seconds)
+                self.breaker.failed(self.seconds)
             else:
-                self._breaker.answered()
-        if self._send is None:
+                self.breaker.answered()
+        if self.send is None:
             return
         outcome = StorageOutcome.OK
         if failure is not None:
             outcome = _OUTCOMES.get(failure, StorageOutcome.ERROR)
-        self._send(
+        self.send(
             StorageRequest(
-                store=self._store,
-                op=self._op,
+                store=self.store,
+                op=self.op,
                 outcome=outcome,
-                seconds=self._seconds,
+                seconds=self.seconds,
                 size_bytes=size_bytes,
                 is_repeated=is_repeated,
             )
