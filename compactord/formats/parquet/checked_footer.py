@@ -150,12 +150,20 @@ _OLD_INTEGERS = {
 class Footer(NamedTuple):
     """`groups` are as stored; `arrow` declares INT96 as 12 fixed bytes (see `int96_footers`).
 
-    `declared` is what Arrow decoded.
+    `declared` is what Arrow decoded, `path` that of the file.
     """
 
     arrow: pq.FileMetaData
     groups: list[Struct]
     declared: Struct
+    path: str
+
+    def leaf(self, name: str) -> int:
+        """The index of the Parquet column of `name`, which is not nested; `FormatError` if none."""
+        for leaf in range(self.arrow.num_columns):
+            if self.arrow.schema.column(leaf).path == name:
+                return leaf
+        raise FormatError(self.path, f"the file has no column {name}")
 
     def chunk(self, group: int, leaf: int) -> Struct:
         """ColumnChunk."""
@@ -220,7 +228,7 @@ def _checked(encoded: bytes, path: str) -> Footer:
         rows += _natural(group, Group.ROWS)
     if rows != _natural(fields, File.ROWS):
         raise ValueError(f"its row groups have {rows} rows, not as many as it declares")
-    return Footer(arrow, groups, for_arrow)
+    return Footer(arrow, groups, for_arrow, path)
 
 
 def _for_arrow(fields: Struct) -> Struct:

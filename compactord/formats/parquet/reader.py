@@ -32,7 +32,6 @@ from compactord.formats.parquet.dictionaries import check_indices
 from compactord.formats.parquet.finder import ParquetFinder
 from compactord.formats.parquet.group_pages import checked_pages, indexed_pages, is_flat
 from compactord.formats.parquet.headers import check_headers, read_leaves
-from compactord.formats.parquet.leaves import leaf_index
 from compactord.formats.parquet.open_groups import OpenGroups
 from compactord.formats.parquet.page_headers import Pages
 from compactord.formats.parquet.page_runs import GroupPages, read_runs
@@ -141,13 +140,13 @@ class ParquetInput(OpenFile):
             else:
                 stream = stack.enter_context(self.fetcher.opened(self.file))
             footer, parquet = self._open(stream, layout)
-            groups = _groups(footer, row_range, path)
+            groups = _groups(footer, row_range)
             if ranged is None and row_range is not None and is_flat(footer, schema):
                 bounds = row_range if by_index else None
-                paged = checked_pages(stream, footer, groups, schema, bounds, path)
+                paged = checked_pages(stream, footer, groups, schema, bounds)
             elif ranged is None:
                 for group in groups:
-                    check_headers(Pages.of(stream), footer, group, schema, path)
+                    check_headers(Pages.of(stream), footer, group, schema)
             parts: Iterable[tuple[int, NumberedBatches]] = (
                 (each.group, read_runs(stream, footer, each, layout, batch_rows)) for each in paged
             )
@@ -186,9 +185,9 @@ class ParquetInput(OpenFile):
         return ParquetFinder(opened, layout)
 
     def row_groups(self, column: DataField | None) -> Sequence[RowGroup]:
-        footer = self.footer().arrow
+        footer = self.footer()
         with reading(self.file.path, NAME):
-            return row_groups(footer, column, self.file.path)
+            return row_groups(footer, column)
 
     def whole(self, layout: Layout) -> WholeFile:
         """All bytes of the file; checks and errors as in `batches`."""
@@ -198,7 +197,7 @@ class ParquetInput(OpenFile):
             stream = pa.BufferReader(content)
             footer, parquet = self._open(stream, layout)
             for group in range(len(footer.groups)):
-                check_headers(Pages.of(stream), footer, group, layout.row_schema, path)
+                check_headers(Pages.of(stream), footer, group, layout.row_schema)
         content = memoryview(content).cast("B")
         return WholeFile(input=self.file, content=content, footer=footer, parquet=parquet)
 
@@ -227,12 +226,12 @@ class ParquetInput(OpenFile):
 
     def _fetching(self, layout: Layout, row_range: RowRange | None, *, by_index: bool) -> _Fetched:
         """The ranges of a file that is not small; they are fetched from now on."""
-        footer, schema, path = self.footer(), layout.row_schema, self.file.path
+        footer, schema = self.footer(), layout.row_schema
         end = self.fetcher.taken_end(self.file)
-        groups = _groups(footer, row_range, path)
+        groups = _groups(footer, row_range)
         paged: list[GroupPages] = []
         if by_index and row_range is not None and is_flat(footer, schema):
-            paged = indexed_pages(footer, groups, schema, row_range, end, path)
+            paged = indexed_pages(footer, groups, schema, row_range, end)
         ranged = ranged_file(
             self.fetcher,
             self.file,
@@ -264,17 +263,17 @@ class ParquetInput(OpenFile):
         _matched(footer.arrow.schema.to_arrow_schema(), layout, self.file.path)
         names = layout.row_names
         if SEQUENCE_NUMBER.name in names and self.file.sequence_number is None:
-            self._check_sequences(footer.arrow)
+            self._check_sequences(footer)
 
-    def _check_sequences(self, footer: pq.FileMetaData) -> None:
+    def _check_sequences(self, footer: Footer) -> None:
         """Raise `FormatError` when rows have sequence numbers outside the manifest's range.
 
         Merges rely on the range: runs with disjoint ranges are merged without comparing numbers.
         """
         file = self.file
-        column = leaf_index(footer, SEQUENCE_NUMBER.name, file.path)
-        for index in range(footer.num_row_groups):
-            found = footer.row_group(index).column(column).statistics
+        column = footer.leaf(SEQUENCE_NUMBER.name)
+        for index in range(len(footer.groups)):
+            found = footer.arrow.row_group(index).column(column).statistics
             if found is None or not found.has_min_max:
                 continue
             if found.min_raw < file.min_sequence_number or found.max_raw > file.max_sequence_number:
@@ -285,11 +284,11 @@ class ParquetInput(OpenFile):
                 )
 
 
-def _groups(footer: Footer, row_range: RowRange | None, path: str) -> list[int]:
+def _groups(footer: Footer, row_range: RowRange | None) -> list[int]:
     """The row groups to read."""
     if row_range is None:
         return list(range(footer.arrow.num_row_groups))
-    return groups_in_range(footer.arrow, row_range, path)
+    return groups_in_range(footer, row_range)
 
 
 def _is_inside(batch: pa.RecordBatch, row_range: RowRange) -> bool:
