@@ -89,7 +89,7 @@ class OutputSeries:
         self._outputs = outputs
         self._kind = kind
         self.spec = spec
-        self._layout = layout
+        self.layout = layout
         self._describe = describe
         self._open: OutputFile | None = None
         self._name = ""
@@ -101,7 +101,7 @@ class OutputSeries:
         assert self._open is None, "one file at a time"
         output, self._name = self._outputs.create(self.spec, create)
         self._open = output
-        self.facts = FileFacts(self._layout)
+        self.facts = FileFacts(self.layout)
         return output
 
     def close(self) -> None:

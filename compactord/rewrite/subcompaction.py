@@ -336,8 +336,6 @@ class _Rewriting:
         files, layout, spec = self._files, self._reader.layout, outputs.spec
         return RollingWriter(
             outputs,
-            spec=spec,
-            layout=layout,
             size=GroupSize(
                 rows=min(sizes.group_rows for sizes in budgets),
                 size_bytes=min(sizes.group_bytes for sizes in budgets),

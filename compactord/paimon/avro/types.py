@@ -20,15 +20,6 @@ _MAX_DEPTH = 16
 _MAX_TYPES = 10_000
 
 
-def plain_schema(schema: Json, path: str) -> Json:
-    """The schema with references replaced by the named types, and without decoration.
-
-    It has type names, {"record": {name: type}}, {"array": type}, {"map": type}, {"fixed": bytes},
-    "enum" and lists (unions). Raises `FormatError` with `path` for what is no such schema.
-    """
-    return plain_type(resolved_schema(schema, path))
-
-
 def resolved_schema(schema: Json, path: str) -> Json:
     """The schema with references replaced by the named types; logical types and names are kept.
 
@@ -112,7 +103,11 @@ def _full_name(name: str, namespace: str) -> str:
 
 
 def plain_type(type_: Json) -> Json:
-    """As in `plain_schema`, of what `resolved_schema` gave."""
+    """What `resolved_schema` gave, without names and decoration.
+
+    It has type names, {"record": {name: type}}, {"array": type}, {"map": type}, {"fixed": bytes},
+    "enum" and lists (unions).
+    """
     if isinstance(type_, str):
         return type_
     if isinstance(type_, list):
