@@ -15,32 +15,36 @@ from compactord.formats.parquet import thrift
 from compactord.formats.parquet.assembly import Location, decoded_locations
 from compactord.formats.parquet.checked_footer import Footer
 from compactord.formats.parquet.column_index import ReadIndex
+from compactord.formats.parquet.page_headers import SIZES_BYTES, page_sizes
 from compactord.formats.parquet.structs import Chunk, DataHeader, Header, Meta, PageType
 from compactord.formats.parquet.thrift import Kind, Struct, required
 
-# The assumed bytes of a page, stored and decoded, of a chunk without a page index.
+# The assumed bytes of a page, stored and decoded, where neither index nor header is known.
 UNKNOWN_BYTES = 2 << 20
 # A damaged footer may say anything of an index's size.
 _MOST_INDEX_BYTES = 16 << 20
 
 
-def open_pages_bytes(footer: Footer, leaves: Collection[int], index: ReadIndex) -> int:
+def open_pages_bytes(footer: Footer, leaves: Collection[int], read: ReadIndex) -> int:
     """Bytes of one page and dictionary per leaf of the columns, stored plus decoded.
 
-    By the footer and the page indexes of the first row group; 0 if there are no rows. `index`
-    returns bytes of the file at an offset, or None where that would take a request.
+    By the page indexes of the first row group, or else the first page headers; 0 if there are no
+    rows. `read` returns bytes of the file at an offset, or None where that would take a request.
     """
     if not footer.arrow.num_rows:
         return 0
-    return sum(_chunk_bytes(footer.chunk(0, leaf), index) for leaf in leaves)
+    return sum(_chunk_bytes(footer.chunk(0, leaf), read) for leaf in leaves)
 
 
-def _chunk_bytes(chunk: Struct, index: ReadIndex) -> int:
+def _chunk_bytes(chunk: Struct, read: ReadIndex) -> int:
     meta = chunk[Chunk.META].value
     stored, size = meta[Meta.STORED_SIZE].value, meta[Meta.SIZE].value
-    found = page_locations(chunk, index)
+    found = page_locations(chunk, read)
     if not found:
-        return int(min(UNKNOWN_BYTES, stored + size))
+        starts = [meta[at].value for at in (Meta.DATA_AT, Meta.DICTIONARY_AT) if at in meta]
+        sizes = [page_sizes(bytes(read(start, SIZES_BYTES) or b"")) for start in starts]
+        known = [sum(each) for each in sizes if each is not None]
+        return sum(known) if len(known) == len(sizes) else int(min(UNKNOWN_BYTES, stored + size))
     pages = found[0].size
     if Meta.DICTIONARY_AT in meta:
         pages += max(0, found[0].offset - meta[Meta.DICTIONARY_AT].value)
