@@ -280,7 +280,7 @@ class Input:
         return self.file.size_bytes * row // self.file.row_count
 
 
-@dataclass(kw_only=True)
+@dataclass(eq=False, kw_only=True)
 class InputFinder:
     """A `Finder` of an input: its rows are those of `Input.batches`.
 

@@ -18,7 +18,7 @@ LOCATION = "paimon_location"
 _DATA_FOLDER = "data-file.path-directory"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class HivePartitions(PartitionEntries, PartitionEvents):
     """Those of one table, which branches share.
 

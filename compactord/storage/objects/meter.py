@@ -19,7 +19,7 @@ _OUTCOMES = {
 _WITHOUT_ANSWER = (Failure.TRANSIENT, Failure.THROTTLED)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Meter:
     """The time of one request, which is spent inside its context, in one go or in several."""
 
