@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 
 from compactord.errors import TaskError
 from compactord.kernels.aggregators.base import Accumulator, Values
-from compactord.kernels.aggregators.bitmaps import RoaringBitmap32
-from compactord.kernels.aggregators.bitmaps64 import RoaringBitmap64
+from compactord.kernels.aggregators.bitmaps import RoaringBitmap32, RoaringBitmap64
 from compactord.kernels.aggregators.collections import Collect, MergeMap, MergeMapWithKeyTime
 from compactord.kernels.aggregators.extremes import Max, Min
 from compactord.kernels.aggregators.nested import NestedPartialUpdate, NestedUpdate
