@@ -163,8 +163,6 @@ class WriteOnlyWriter:
         with outputs, Encoding(threaded=False) as encoding:
             writer = RollingWriter(
                 outputs.series(DATA, spec=subcompaction.write, layout=layout, describe=describe),
-                spec=subcompaction.write,
-                layout=layout,
                 size=GroupSize(rows=_GROUP_ROWS, size_bytes=_GROUP_BYTES, bytes_per_row=32),
                 writer=format_named(subcompaction.write.file_format, FORMATS).writer(
                     layout, subcompaction.write.encoding, ()

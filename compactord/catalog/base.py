@@ -70,14 +70,12 @@ class CatalogPlace:
     is_guarded: bool
     settle_ms: int
 
-    def publishing(self, *, lock: CatalogLock | None = None) -> Publishing:
-        """How snapshots of tables below the warehouse are published."""
+    def publishing(
+        self, storage: Storage, root: str, lock: CatalogLock | None = None
+    ) -> Publishing:
+        """How snapshots of tables below `root`, a path of `storage`, are published."""
         return Publishing(
-            self.storage,
-            self.path,
-            lock=lock,
-            is_guarded=self.is_guarded,
-            settle_ms=self.settle_ms,
+            storage, root, lock=lock, is_guarded=self.is_guarded, settle_ms=self.settle_ms
         )
 
 

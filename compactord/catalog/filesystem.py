@@ -96,7 +96,7 @@ def _is_text(path: str) -> bool:
 def open_filesystem(place: CatalogPlace) -> FilesystemCatalog:
     """The catalog that the options describe. Raises `CatalogOptionInvalid`."""
     check_filesystem_options(place.values)
-    return FilesystemCatalog(place.storage, place.path, place.publishing())
+    return FilesystemCatalog(place.storage, place.path, place.publishing(place.storage, place.path))
 
 
 def check_filesystem_options(options: Mapping[str, str]) -> None:

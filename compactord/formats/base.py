@@ -84,7 +84,7 @@ class OutputFile(Protocol):
     def close(self) -> Sequence[ColumnBounds]:
         """Complete the file, make it durable, return the bounds of its columns in their order.
 
-        `RowBounds` computes them from rows. If closing fails, it aborts and raises the error.
+        If closing fails, it aborts and raises the error.
         """
         ...
 

@@ -16,9 +16,7 @@ from compactord.formats.values import one_row, value_order
 from compactord.kernels.keys import slice_range
 from compactord.model import KeyRange
 from compactord.paimon.binary_row import decode_row
-from compactord.paimon.types import AtomicType, DataField, TypeRoot
-
-FLOATS = (TypeRoot.FLOAT, TypeRoot.DOUBLE)
+from compactord.paimon.types import FLOATS, AtomicType, DataField
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,9 +12,16 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from compactord.paimon.arrow import arrow_field, file_fields, value_schema
-from compactord.paimon.types import SEQUENCE_NUMBER, VALUE_KIND, AtomicType, DataField, TypeRoot
+from compactord.paimon.types import (
+    BINARIES,
+    SEQUENCE_NUMBER,
+    TEXTS,
+    VALUE_KIND,
+    AtomicType,
+    DataField,
+)
 
-_BINARY_ROOTS = (TypeRoot.CHAR, TypeRoot.VARCHAR, TypeRoot.BINARY, TypeRoot.VARBINARY)
+_BINARY_ROOTS = TEXTS | BINARIES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

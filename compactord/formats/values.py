@@ -13,11 +13,8 @@ import pyarrow as pa
 
 from compactord.paimon.arrow import arrow_type
 from compactord.paimon.binary_row import Value, text_of, unscaled
-from compactord.paimon.types import AtomicType, DataField, DataType, TypeRoot
+from compactord.paimon.types import MOMENTS, TEXTS, AtomicType, DataField, DataType, TypeRoot
 from compactord.paimon.wide_timestamps import WIDE_TIMESTAMP, from_nanoseconds, nanoseconds_of
-
-_TIMES = (TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ)
-_STRINGS = (TypeRoot.CHAR, TypeRoot.VARCHAR)
 
 
 def cell(column: pa.Array | pa.ChunkedArray, index: int, type_: DataType) -> Value:
@@ -36,9 +33,9 @@ def scalar_value(scalar: pa.Scalar, type_: AtomicType) -> Value:
         return scalar.value
     if scalar.type == WIDE_TIMESTAMP:
         return nanoseconds_of(scalar)
-    if type_.root in _TIMES:
+    if type_.root in MOMENTS:
         return scalar.value * nanos_per_unit(type_)
-    if type_.root in _STRINGS:
+    if type_.root in TEXTS:
         return text_of(scalar.as_buffer().to_pybytes())
     return scalar.as_py()
 
@@ -56,9 +53,9 @@ def _single(value: Value, type_: DataType) -> pa.Array:
             return pa.array([value], pa.int32()).view(wanted)
         if wanted == WIDE_TIMESTAMP:
             return from_nanoseconds([value])
-        if type_.root in _TIMES:
+        if type_.root in MOMENTS:
             return pa.array([value // nanos_per_unit(type_)], pa.int64()).view(wanted)
-        if type_.root in _STRINGS and isinstance(value, bytes):
+        if type_.root in TEXTS and isinstance(value, bytes):
             return pa.array([value], pa.binary()).view(wanted)
     return pa.array([value], wanted)
 
@@ -73,8 +70,8 @@ def value_order(value: Value, type_: AtomicType) -> Any:
     """The sort key of a value in its Python form: bytes, or a number in the column's unit."""
     if type_.root is TypeRoot.DECIMAL:
         return unscaled(value, type_.scale or 0)
-    if type_.root in _STRINGS:
+    if type_.root in TEXTS:
         return value.encode() if isinstance(value, str) else value
-    if type_.root in _TIMES:
+    if type_.root in MOMENTS:
         return value // nanos_per_unit(type_)
     return value

@@ -102,26 +102,6 @@ def split_keys(whole: KeyRows, *, max_bytes: int = MAX_CONCAT_BYTES) -> Iterator
         yield whole
 
 
-def gather_keys(
-    parts: Sequence[pa.RecordBatch],
-    rows: Int64s,
-    starts: Int64s,
-    concatenated: Mapping[str, pa.Array] | None = None,
-    *,
-    max_bytes: int = MAX_CONCAT_BYTES,
-) -> Iterator[tuple[pa.RecordBatch, Int64s]]:
-    """Yield rows as `gather` does, in batches as `split_keys` cuts them.
-
-    Each batch comes with the row numbers in it at which keys begin.
-    """
-    whole = KeyRows(parts, rows, starts, concatenated or {})
-    for part in split_keys(whole, max_bytes=max_bytes):
-        yield (
-            _concat(list(gather(part.parts, part.rows, part.concatenated, max_bytes=max_bytes))),
-            part.starts,
-        )
-
-
 def taken(column: pa.Array, rows: Int64s) -> pa.Array:
     """The values of the rows; row -1: null."""
     missing = rows < 0

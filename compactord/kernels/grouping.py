@@ -76,10 +76,7 @@ def key_numbers(columns: list[pa.Array], run_count: int) -> Int64s:
         is_key[values] = True
         table: Int64s = np.cumsum(is_key) - 1
         return table.take(values)
-    groups = _groups(codes)
-    numbers = np.empty(len(groups.order), np.int64)
-    numbers[groups.order] = np.cumsum(groups.ends) - groups.ends
-    return numbers
+    return _groups(codes).key_of_row()
 
 
 def _is_dense(codes: Codes) -> bool:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -103,43 +104,36 @@ class _Piece:
         return int(self.batch.num_rows) - self.start
 
 
+@dataclass(slots=True, eq=False)
 class _RunBuffer:
     """The batches of one run that have been read and not merged yet."""
 
-    def __init__(
-        self,
-        index: int,
-        pieces: Iterator[tuple[pa.RecordBatch, int]],
-        key_columns: Sequence[str],
-        *,
-        keys_repeat: bool,
-    ) -> None:
-        self.index = index
-        self._batches = pieces
-        self._key_columns = key_columns
-        self._keys_repeat = keys_repeat
-        self._pieces: deque[_Piece] = deque()
-        self._last_read: Key | None = None
-        self.is_exhausted = False
-        self.rows = 0
-        self.size_bytes = 0
+    index: int
+    batches: Iterator[tuple[pa.RecordBatch, int]]
+    key_columns: Sequence[str]
+    keys_repeat: bool
+    pieces: deque[_Piece] = field(default_factory=deque)
+    last_read: Key | None = None
+    is_exhausted: bool = False
+    rows: int = 0
+    size_bytes: int = 0
 
     def last_key(self) -> Key:
-        return self._pieces[-1].last_key
+        return self.pieces[-1].last_key
 
     @property
     def counted_rows(self) -> int:
         """Rows that count for the limit: half of the last piece, which goes beyond the window."""
-        return self.rows - self._pieces[-1].rows // 2 if self._pieces else 0
+        return self.rows - self.pieces[-1].rows // 2 if self.pieces else 0
 
     @property
     def counted_bytes(self) -> int:
         """As `counted_rows`."""
-        return self.size_bytes - self._pieces[-1].size_bytes // 2 if self._pieces else 0
+        return self.size_bytes - self.pieces[-1].size_bytes // 2 if self.pieces else 0
 
     def ensure(self) -> None:
         """Read a piece if none is buffered."""
-        if not self._pieces and not self.is_exhausted:
+        if not self.pieces and not self.is_exhausted:
             self.read()
 
     def read(self) -> None:
@@ -147,30 +141,30 @@ class _RunBuffer:
 
         Raises `TaskError` for a run that is not sorted by its key, or has a null in it.
         """
-        found = next(self._batches, None)
+        found = next(self.batches, None)
         if found is None:
             self.is_exhausted = True
             return
         batch, size_bytes = found
-        for name in self._key_columns:
+        for name in self.key_columns:
             nulls = batch.column(name).null_count
             if nulls:
                 raise TaskError(f"run {self.index}: key column {name} holds {nulls} nulls")
-        piece = _Piece(batch, size_bytes, self._key_columns)
+        piece = _Piece(batch, size_bytes, self.key_columns)
         if piece.last_key < piece.first_key or self._is_behind(piece.first_key):
             raise TaskError(
-                f"run {self.index} is not sorted by its key: after {self._last_read} came a "
+                f"run {self.index} is not sorted by its key: after {self.last_read} came a "
                 f"batch from {piece.first_key} to {piece.last_key}"
             )
-        self._last_read = piece.last_key
-        self._pieces.append(piece)
+        self.last_read = piece.last_key
+        self.pieces.append(piece)
         self.rows += piece.rows
         self.size_bytes += piece.size_bytes
 
     def _is_behind(self, key: Key) -> bool:
-        if self._last_read is None:
+        if self.last_read is None:
             return False
-        return key < self._last_read if self._keys_repeat else key <= self._last_read
+        return key < self.last_read if self.keys_repeat else key <= self.last_read
 
     def cut(self, bound: Key | None) -> list[pa.RecordBatch]:
         """Remove and return the buffered rows up to `bound`; None: all of them.
@@ -178,20 +172,20 @@ class _RunBuffer:
         Rows with the key `bound` are included, unless keys repeat.
         """
         taken: list[pa.RecordBatch] = []
-        while self._pieces:
-            piece = self._pieces[0]
+        while self.pieces:
+            piece = self.pieces[0]
             if bound is not None and self._goes_beyond(piece, bound):
-                count = piece.keys.count_below if self._keys_repeat else piece.keys.count_up_to
+                count = piece.keys.count_below if self.keys_repeat else piece.keys.count_up_to
                 end = count(bound, piece.start)
                 if end > piece.start:
                     taken.append(self._take(piece, end))
                 break
             taken.append(self._take(piece, piece.batch.num_rows))
-            self._pieces.popleft()
+            self.pieces.popleft()
         return taken
 
     def _goes_beyond(self, piece: _Piece, bound: Key) -> bool:
-        return piece.last_key >= bound if self._keys_repeat else piece.last_key > bound
+        return piece.last_key >= bound if self.keys_repeat else piece.last_key > bound
 
     def _take(self, piece: _Piece, end: int) -> pa.RecordBatch:
         rows = end - piece.start

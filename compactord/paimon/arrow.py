@@ -12,6 +12,8 @@ import pyarrow as pa
 
 from compactord.paimon.type_texts import type_text
 from compactord.paimon.types import (
+    MOMENTS,
+    MULTISET_COUNT,
     SEQUENCE_NUMBER,
     VALUE_KIND,
     ArrayType,
@@ -32,7 +34,6 @@ FIELD_ID = b"PARQUET:field_id"
 
 # Timestamps of more digits do not fit 64 bits; Java's files have INT96 for them.
 _TICKS_PRECISION_MAX = 6
-_MULTISET_COUNT = AtomicType(root=TypeRoot.INT, nullable=False)
 _SIMPLE = {
     TypeRoot.BOOLEAN: pa.bool_(),
     TypeRoot.TINYINT: pa.int8(),
@@ -105,7 +106,7 @@ def _nested(type_: DataType, field_id: int | None, depth: int) -> pa.DataType:
         case MapType(key=key, value=value):
             return _map(key, value, field_id, depth)
         case MultisetType(element=element):
-            return _map(element, _MULTISET_COUNT, field_id, depth)
+            return _map(element, MULTISET_COUNT, field_id, depth)
         case VectorType():
             raise AssertionError(f"{type_text(type_)} is refused before files are touched")
 
@@ -125,7 +126,7 @@ def _atomic(type_: AtomicType) -> pa.DataType:
     precision = type_.precision or 0
     if type_.root is TypeRoot.DECIMAL:
         return pa.decimal128(precision, type_.scale)
-    if type_.root in (TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ):
+    if type_.root in MOMENTS:
         if precision > _TICKS_PRECISION_MAX:
             return WIDE_TIMESTAMP
         unit = "ms" if precision <= 3 else "us"

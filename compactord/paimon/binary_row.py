@@ -22,6 +22,9 @@ from typing import Any, TypeAlias
 
 from compactord.errors import FormatError
 from compactord.paimon.types import (
+    MOMENTS,
+    MULTISET_COUNT,
+    TEXTS,
     ArrayType,
     AtomicType,
     DataType,
@@ -40,7 +43,6 @@ _COMPACT_DECIMAL = 18
 _COMPACT_TIMESTAMP = 3
 _NANOS_PER_MS = 1_000_000
 _EXACT = Context(prec=80)
-_MULTISET_COUNT = AtomicType(root=TypeRoot.INT, nullable=False)
 
 _NUMBER_FORMATS = {
     TypeRoot.BOOLEAN: "<?",
@@ -53,9 +55,7 @@ _NUMBER_FORMATS = {
     TypeRoot.FLOAT: "<f",
     TypeRoot.DOUBLE: "<d",
 }
-_STRINGS = (TypeRoot.CHAR, TypeRoot.VARCHAR)
-_BYTES = (*_STRINGS, TypeRoot.BINARY, TypeRoot.VARBINARY, TypeRoot.BLOB)
-_TIMESTAMPS = (TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ)
+_BYTES = (*TEXTS, TypeRoot.BINARY, TypeRoot.VARBINARY, TypeRoot.BLOB)
 
 
 def encode_row(values: Sequence[Value], types: Sequence[DataType]) -> bytes:
@@ -122,7 +122,7 @@ def _reserved_bytes(type_: DataType) -> int:
     match type_:
         case AtomicType(root=TypeRoot.DECIMAL, precision=int(precision)):
             return 16 if precision > _COMPACT_DECIMAL else 0
-        case AtomicType(root=root, precision=int(precision)) if root in _TIMESTAMPS:
+        case AtomicType(root=root, precision=int(precision)) if root in MOMENTS:
             return 8 if precision > _COMPACT_TIMESTAMP else 0
         case _:
             return 0
@@ -136,7 +136,7 @@ def _write(body: bytearray, slot: int, value: Value, type_: DataType) -> None:
             struct.pack_into(_NUMBER_FORMATS[root], body, slot, value)
         case AtomicType(root=TypeRoot.DECIMAL):
             _write_decimal(body, slot, unscaled(value, type_.scale or 0), type_.precision or 0)
-        case AtomicType(root=root) if root in _TIMESTAMPS:
+        case AtomicType(root=root) if root in MOMENTS:
             _write_timestamp(body, slot, value, type_.precision or 0)
         case AtomicType(root=root) if root in _BYTES:
             _write_bytes(body, slot, value.encode() if isinstance(value, str) else value)
@@ -148,7 +148,7 @@ def _write(body: bytearray, slot: int, value: Value, type_: DataType) -> None:
         case MapType(key=key, value=item):
             _append(body, slot, _map_body(value, key, item))
         case MultisetType(element=element):
-            _append(body, slot, _map_body(value, element, _MULTISET_COUNT))
+            _append(body, slot, _map_body(value, element, MULTISET_COUNT))
         case RowType(fields=fields):
             _append(body, slot, _row_body(value, [field.type for field in fields]))
         case VectorType(element=AtomicType(root=root), length=length):
@@ -189,11 +189,16 @@ def _write_timestamp(body: bytearray, slot: int, nanos: int, precision: int) -> 
 
 def unscaled(value: Decimal, scale: int) -> int:
     """The whole number that a DECIMAL of `scale` stores; ValueError when digits would be lost."""
-    scaled = value.scaleb(scale, _EXACT)
-    number = int(scaled)
-    if number != scaled:
+    shifted = value.scaleb(scale, _EXACT)
+    number = int(shifted)
+    if number != shifted:
         raise ValueError(f"{value} does not fit a scale of {scale}")
     return number
+
+
+def scaled(number: int, scale: int) -> Decimal:
+    """The decimal of an unscaled number, of any size."""
+    return Decimal(number).scaleb(-scale, _EXACT)
 
 
 def _array_body(values: Sequence[Value], element: DataType) -> bytes:
@@ -229,10 +234,10 @@ _Form: TypeAlias = Callable[[AtomicType, Any], Any]
 
 
 def _plain(type_: AtomicType, stored: Any) -> Any:
-    if type_.root in _STRINGS:
+    if type_.root in TEXTS:
         return text_of(stored)
     if type_.root is TypeRoot.DECIMAL:
-        return Decimal(stored).scaleb(-(type_.scale or 0), _EXACT)
+        return scaled(stored, type_.scale or 0)
     return stored
 
 
@@ -288,7 +293,7 @@ def _read(body: bytes, slot: int, type_: DataType, form: _Form) -> Any:
         case MapType(key=key, value=item):
             return _read_map(_pointed(body, slot), key, item)
         case MultisetType(element=element):
-            return _read_map(_pointed(body, slot), element, _MULTISET_COUNT)
+            return _read_map(_pointed(body, slot), element, MULTISET_COUNT)
         case RowType(fields=fields):
             return _read_row(_pointed(body, slot), [field.type for field in fields], form)
         case VectorType(element=element, length=length):
@@ -310,7 +315,7 @@ def _stored(body: bytes, slot: int, type_: AtomicType) -> Any:
         if precision > _COMPACT_DECIMAL:
             return int.from_bytes(_pointed(body, slot), "big", signed=True)
         return struct.unpack_from("<q", body, slot)[0]
-    if root in _TIMESTAMPS:
+    if root in MOMENTS:
         if precision <= _COMPACT_TIMESTAMP:
             return struct.unpack_from("<q", body, slot)[0] * _NANOS_PER_MS
         rest, offset = struct.unpack_from("<II", body, slot)

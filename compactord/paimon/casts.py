@@ -10,7 +10,12 @@ from __future__ import annotations
 
 from compactord.paimon.type_texts import type_text
 from compactord.paimon.types import (
+    BINARIES,
+    INTEGERS,
     MAX_LENGTH,
+    MOMENTS,
+    NUMBERS,
+    TEXTS,
     ArrayType,
     AtomicType,
     DataType,
@@ -20,12 +25,6 @@ from compactord.paimon.types import (
     bare_type,
 )
 
-INTEGERS = frozenset((TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.BIGINT))
-FLOATS = frozenset((TypeRoot.FLOAT, TypeRoot.DOUBLE))
-NUMBERS = INTEGERS | FLOATS | {TypeRoot.DECIMAL}
-TEXTS = frozenset((TypeRoot.CHAR, TypeRoot.VARCHAR))
-BINARIES = frozenset((TypeRoot.BINARY, TypeRoot.VARBINARY))
-MOMENTS = frozenset((TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ))
 _TO_NUMBER = NUMBERS | TEXTS | {TypeRoot.BOOLEAN}
 _TO_WHOLE_SECONDS = _TO_NUMBER | MOMENTS
 _TO_MOMENT = MOMENTS | TEXTS | {TypeRoot.INT, TypeRoot.BIGINT, TypeRoot.DATE, TypeRoot.TIME}

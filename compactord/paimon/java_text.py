@@ -10,6 +10,7 @@ and utils/DateTimeUtils.java.
 
 from __future__ import annotations
 
+import datetime
 from decimal import Decimal
 from typing import NamedTuple
 
@@ -18,11 +19,12 @@ import numpy as np
 from compactord.errors import FormatError
 from compactord.paimon.binary_row import Value
 from compactord.paimon.type_texts import type_text
-from compactord.paimon.types import AtomicType, DataType, TypeRoot
+from compactord.paimon.types import INTEGERS, MOMENTS, TEXTS, AtomicType, DataType, TypeRoot
 
 _NANOS_PER_S = 1_000_000_000
 _SECONDS_PER_DAY = 86_400
-_NUMBERS = (TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.BIGINT)
+_EPOCH_ORDINAL = datetime.date(1970, 1, 1).toordinal()
+_CYCLE_DAYS = 146_097
 
 
 def to_string(value: Value, type_: DataType) -> str | None:
@@ -35,7 +37,7 @@ def to_string(value: Value, type_: DataType) -> str | None:
     root = type_.root if isinstance(type_, AtomicType) else None
     if root in (TypeRoot.DATE, TypeRoot.TIME):
         return str(value)
-    if root in (TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ):
+    if root in MOMENTS:
         return _iso_local(value)
     return _same_in_both(value, type_)
 
@@ -61,9 +63,9 @@ def _same_in_both(value: Value, type_: DataType) -> str:
     root = type_.root if isinstance(type_, AtomicType) else None
     if root is TypeRoot.BOOLEAN:
         return "true" if value else "false"
-    if root in (TypeRoot.CHAR, TypeRoot.VARCHAR):
+    if root in TEXTS:
         return _utf8(value) if isinstance(value, bytes) else str(value)
-    if root in _NUMBERS:
+    if root in INTEGERS:
         return str(value)
     if root is TypeRoot.DECIMAL:
         return f"{Decimal(value):f}"
@@ -120,21 +122,10 @@ class _Civil(NamedTuple):
 
 
 def _civil(days: int, second_of_day: int = 0, nanos: int = 0) -> _Civil:
-    # Years start in March here, so that the leap day is the last of its year.
-    era, day_of_era = divmod(days + 719_468, 146_097)
-    year_of_era = (
-        day_of_era - day_of_era // 1460 + day_of_era // 36_524 - day_of_era // 146_096
-    ) // 365
-    day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
-    shifted = (5 * day_of_year + 2) // 153
-    month = shifted + 3 if shifted < 10 else shifted - 9
-    return _Civil(
-        year=era * 400 + year_of_era + (month <= 2),
-        month=month,
-        day=day_of_year - (153 * shifted + 2) // 5 + 1,
-        second_of_day=second_of_day,
-        nanos=nanos,
-    )
+    # Python's dates have the years 1 to 9999; after 400 years the calendar is the same again.
+    cycles, day_of_cycle = divmod(days + _EPOCH_ORDINAL - 1, _CYCLE_DAYS)
+    date = datetime.date.fromordinal(day_of_cycle + 1)
+    return _Civil(date.year + 400 * cycles, date.month, date.day, second_of_day, nanos)
 
 
 def _moment(nanos: int) -> _Civil:

@@ -176,29 +176,11 @@ def id_of(name: str, prefix: str) -> int | None:
     return int(digits)
 
 
-def partition_path(
-    partition: bytes,
-    fields: Sequence[DataField],
-    *,
-    default_name: str,
-    legacy_name: bool,
-    source: str = "partition",
-) -> str:
-    """The folders of a serialised partition row, as `a=1/b=x`; empty without partition keys.
-
-    `fields` are the partition columns in partition-key order; `default_name` and `legacy_name` are
-    the options `partition.default-name` and `partition.legacy-name`. Readers recompute this path,
-    so a file in any other folder is lost. Raises `FormatError` for rows that have no path, and with
-    `source` for bytes that are no row.
-    """
-    spec = partition_spec(
-        partition, fields, default_name=default_name, legacy_name=legacy_name, source=source
-    )
-    return spec_path(spec)
-
-
 def spec_path(spec: Mapping[str, str]) -> str:
-    """The folders of a partition by its spec (`partition_spec`)."""
+    """The folders of a partition, as `a=1/b=x`, by its spec; empty without partition keys.
+
+    Readers recompute this path (`partition_spec`), so a file in any other folder is lost.
+    """
     return "/".join(f"{_escaped(name)}={_escaped(text)}" for name, text in spec.items())
 
 
@@ -210,7 +192,12 @@ def partition_spec(
     legacy_name: bool,
     source: str = "partition",
 ) -> dict[str, str]:
-    """The texts of a partition's values by column, not escaped; see `partition_path`."""
+    """The texts of a serialised partition row's values by column, not escaped; see `spec_path`.
+
+    `fields` are the partition columns in partition-key order; `default_name` and `legacy_name` are
+    the options `partition.default-name` and `partition.legacy-name`. Raises `FormatError` for rows
+    that have no path, and with `source` for bytes that are no row.
+    """
     values = decode_row(partition, [field.type for field in fields], source=source)
     text = to_string if legacy_name else cast_text
     return {
@@ -236,7 +223,7 @@ def _escaped(text: str) -> str:
 
 
 def bucket_folder(location: str, partition: str, bucket: int) -> str:
-    """The folder of a bucket; `partition` as `partition_path` gives it."""
+    """The folder of a bucket; `partition` as `spec_path` gives it."""
     name = BUCKET_PREFIX + ("postpone" if bucket == _POSTPONE_BUCKET else str(bucket))
     return join(location, partition, name) if partition else join(location, name)
 

@@ -12,7 +12,7 @@ from functools import partial
 
 from compactord.errors import FormatError, ObjectNotFound, TableNotFound, UnsupportedTable
 from compactord.paimon import paths
-from compactord.paimon.json_text import parse_json
+from compactord.paimon.json_text import parse_object
 from compactord.paimon.type_texts import UnknownType, parse_field
 from compactord.paimon.types import DataField, bare_field
 from compactord.storage.base import Storage
@@ -63,12 +63,7 @@ def parse_schema(data: bytes, path: str) -> TableSchema:
     Raises `FormatError` that names `path` and the key for anything that is not a schema, and
     `UnsupportedTable` for columns of a type, or files of a version, that release 2.0.0 lacks.
     """
-    try:
-        members = parse_json(data)
-    except ValueError as error:
-        raise FormatError(path, f"the schema is not JSON: {error}") from error
-    if not isinstance(members, dict):
-        raise FormatError(path, "the schema is not a JSON object")
+    members = parse_object(data, path, "a schema")
     version = _integer(members, "version", path, default=1)
     try:
         return _schema(members, version, path)

@@ -22,7 +22,7 @@ from compactord.errors import (
     UnsupportedTable,
 )
 from compactord.paimon import paths
-from compactord.paimon.json_text import parse_json, parse_object
+from compactord.paimon.json_text import parse_object
 from compactord.storage.absence import listed_but_missing, require_gone
 from compactord.storage.base import ObjectStatus, Storage
 from compactord.storage.parallel import results_of
@@ -85,32 +85,14 @@ class Snapshot:
 
 SnapshotIdentity = tuple[str] | tuple[str, int, int]
 
+
+def _key(field: str) -> str:
+    first, *others = field.split("_")
+    return first + "".join(map(str.capitalize, others))
+
+
 # Field of `Snapshot` -> key in the file, in Java's order.
-_KEYS = {
-    "version": "version",
-    "uuid": "uuid",
-    "id": "id",
-    "schema_id": "schemaId",
-    "base_manifest_list": "baseManifestList",
-    "base_manifest_list_size": "baseManifestListSize",
-    "delta_manifest_list": "deltaManifestList",
-    "delta_manifest_list_size": "deltaManifestListSize",
-    "changelog_manifest_list": "changelogManifestList",
-    "changelog_manifest_list_size": "changelogManifestListSize",
-    "index_manifest": "indexManifest",
-    "commit_user": "commitUser",
-    "commit_identifier": "commitIdentifier",
-    "commit_kind": "commitKind",
-    "time_ms": "timeMillis",
-    "total_record_count": "totalRecordCount",
-    "delta_record_count": "deltaRecordCount",
-    "changelog_record_count": "changelogRecordCount",
-    "watermark": "watermark",
-    "statistics": "statistics",
-    "properties": "properties",
-    "next_row_id": "nextRowId",
-    "operation": "operation",
-}
+_KEYS = {f.name: _key(f.name) for f in fields(Snapshot)} | {"time_ms": "timeMillis"}
 # Files of the manifest folder, but for `statistics`.
 _FILE_NAMES = (
     "base_manifest_list",
@@ -346,11 +328,7 @@ def write_earliest_hint(storage: Storage, location: str, snapshot_id: int) -> No
 
 def parse_consumer(data: bytes, path: str) -> int:
     """The snapshot that a consumer reads next. Raises `FormatError` with `path`."""
-    try:
-        found = parse_json(data)
-    except ValueError as error:
-        raise FormatError(path, f"a consumer that is not JSON ({error})") from error
-    next_snapshot = found.get("nextSnapshot") if isinstance(found, dict) else None
+    next_snapshot = parse_object(data, path, "a consumer").get("nextSnapshot")
     if type(next_snapshot) is not int:
         raise FormatError(path, f"consumer key nextSnapshot is {next_snapshot!r}, expected int")
     return next_snapshot

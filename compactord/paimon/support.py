@@ -22,6 +22,7 @@ from compactord.paimon.options.tag_options import TAG_PARTITIONS
 from compactord.paimon.schema import CURRENT_VERSION, TableSchema
 from compactord.paimon.type_texts import type_text
 from compactord.paimon.types import (
+    BINARIES,
     ArrayType,
     AtomicType,
     DataType,
@@ -325,7 +326,7 @@ def _partition_reasons(schema: TableSchema, options: TableOptions) -> Iterator[s
     for field in schema.partition_fields:
         root = field.type.root if isinstance(field.type, AtomicType) else None
         legacy = options.partition_legacy_name
-        if root in (TypeRoot.BINARY, TypeRoot.VARBINARY) and legacy:
+        if root in BINARIES and legacy:
             yield f"partition column {field.name} is binary: its folders have random names"
         if root is TypeRoot.TIMESTAMP_LTZ and not legacy:
             yield (

@@ -8,7 +8,9 @@ from dataclasses import replace
 
 from compactord.errors import FormatError
 from compactord.paimon.types import (
+    BINARIES,
     MAX_LENGTH,
+    TEXTS,
     ArrayType,
     AtomicType,
     DataField,
@@ -32,9 +34,7 @@ class UnknownType(FormatError):
         return type(self), (self.path, self.type_name)
 
 
-_CHARACTERS = (TypeRoot.CHAR, TypeRoot.VARCHAR)
-_BINARIES = (TypeRoot.BINARY, TypeRoot.VARBINARY)
-_LENGTHS = (*_CHARACTERS, *_BINARIES)
+_LENGTHS = TEXTS | BINARIES
 _MAX_LENGTH_NAMES = {TypeRoot.VARCHAR: "STRING", TypeRoot.VARBINARY: "BYTES"}
 # The parameters of a type that is written without them.
 _DEFAULT_PRECISION = {

@@ -37,6 +37,14 @@ class TypeRoot(enum.Enum):
     BLOB = "BLOB"
 
 
+INTEGERS = frozenset((TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.BIGINT))
+FLOATS = frozenset((TypeRoot.FLOAT, TypeRoot.DOUBLE))
+NUMBERS = INTEGERS | FLOATS | {TypeRoot.DECIMAL}
+TEXTS = frozenset((TypeRoot.CHAR, TypeRoot.VARCHAR))
+BINARIES = frozenset((TypeRoot.BINARY, TypeRoot.VARBINARY))
+MOMENTS = frozenset((TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AtomicType:
     """`precision`: length of character and binary types, precision of decimals and times."""
@@ -66,6 +74,9 @@ class MultisetType:
 
     element: DataType
     nullable: bool = True
+
+
+MULTISET_COUNT = AtomicType(root=TypeRoot.INT, nullable=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

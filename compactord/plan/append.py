@@ -85,7 +85,9 @@ def pick_bucketed_full(
         if not has_deleted and (
             len(reachable) < FULL_MIN_FILES
             or small_count * 2 <= len(reachable)
-            or not _leaves_fewer_small(reachable, options)
+            or not leaves_fewer_small(
+                options, small_count, sum(file.file_size for file in reachable)
+            )
         ):
             return ()
     return (tuple(reachable),) if reachable else ()
@@ -121,8 +123,9 @@ def _leaves_fewer_files(
     return -(-sum(sizes) // max(1, options.target_file_size)) < len(sizes)
 
 
-def _leaves_fewer_small(files: Sequence[DataFile], options: CompactionOptions) -> bool:
+def leaves_fewer_small(options: CompactionOptions, count: int, size_bytes: int) -> bool:
+    """Whether files of so many bytes, `count` of them small, are fewer small ones if rewritten."""
     target, small = max(1, options.target_file_size), options.small_file_size
-    full_count, last_bytes = divmod(sum(file.file_size for file in files), target)
+    full_count, last_bytes = divmod(size_bytes, target)
     small_after = (full_count if target < small else 0) + (0 < last_bytes < small)
-    return small_after < sum(file.file_size < small for file in files)
+    return small_after < count

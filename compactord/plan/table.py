@@ -123,17 +123,13 @@ def one_round(plans: Iterable[BucketPlan], request: PlanRequest) -> Iterator[Buc
     On a table without buckets a round ends once `compaction.file-num-limit` files are taken; the
     next round plans the rest.
     """
-    taken = 0
+    taken, limit = 0, max(1, request.options.file_num_limit)
     for plan in plans:
-        if request.kind is TableKind.APPEND_UNAWARE:
-            limit = max(1, request.options.file_num_limit)
-            plan, count = _within_limit(plan, limit - taken)
-            taken += count
-            yield plan
-            if taken >= limit:
-                return
-        else:
-            yield plan
+        plan, count = _within_limit(plan, limit - taken)
+        taken += count
+        yield plan
+        if taken >= limit:
+            return
 
 
 def plan_bucket(bucket: PlannedFiles, request: PlanRequest) -> BucketPlan:

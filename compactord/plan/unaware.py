@@ -12,8 +12,9 @@ of all append tables, and:
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, overload
 
 import numpy as np
@@ -24,6 +25,7 @@ from compactord.paimon.avro.columns import NULL
 from compactord.paimon.data_file import FileSource
 from compactord.paimon.manifest.entry_columns import Mask
 from compactord.paimon.options.table_options import CompactionOptions
+from compactord.plan.append import leaves_fewer_small
 from compactord.reasons import CompactReason
 from compactord.state.files_by_size import FilesBySize
 
@@ -104,7 +106,7 @@ def pack_unaware(
     """
     small = files.smaller_than(options.small_file_size).without(final)
     filled = _filled(small, options)
-    leaves_fewer = _gain(options)
+    leaves_fewer = partial(leaves_fewer_small, options)
     bins = [
         Bin(start, stop, CompactReason.APPEND_SMALL_FILES)
         for start, stop in filled.bounds
@@ -141,18 +143,6 @@ def pack_unaware_full(
     bounds = (*filled.bounds, filled.rest)
     bins = tuple(Bin(start, stop, reason) for start, stop in bounds if stop - start > 1)
     return PackedCompactions(candidates, bins)
-
-
-def _gain(options: CompactionOptions) -> Callable[[int, int], bool]:
-    """Whether so many small files of so many bytes in all are fewer small ones when rewritten."""
-    target, small = max(1, options.target_file_size), options.small_file_size
-
-    def leaves_fewer(count: int, size_bytes: int) -> bool:
-        full_count, last_bytes = divmod(size_bytes, target)
-        small_after = (full_count if target < small else 0) + (0 < last_bytes < small)
-        return small_after < count
-
-    return leaves_fewer
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,14 +58,17 @@ def pick_universal(
         )
     if not runs:
         return None
-    sizes = [_long(run.size_bytes) for run in runs]
-    max_level = num_levels - 1
-    pick = _early_full(runs, sizes, max_level, options, now_ms, last_full_ms)
-    if pick is None:
-        ratio = options.size_ratio_percent + offpeak_ratio(options, hour_of_day)
-        pick = _by_shape(runs, sizes, max_level, options, ratio, rule=rule)
-        if pick is None and options.force_up_level_0:
-            pick = _force_level_0(runs, sizes, max_level, ratio, rule)
+    shape = _Shape(
+        runs=runs,
+        sizes=[_long(run.size_bytes) for run in runs],
+        max_level=num_levels - 1,
+        options=options,
+        ratio_percent=options.size_ratio_percent + offpeak_ratio(options, hour_of_day),
+        rule=rule,
+    )
+    pick = shape.early_full(now_ms, last_full_ms) or shape.by_size()
+    if pick is None and options.force_up_level_0:
+        pick = shape.level_0()
     if pick is None or _is_in_place(pick):
         return None
     return pick
@@ -88,107 +91,93 @@ def pick_runs(runs: Sequence[SortedRun], output_level: int, reason: CompactReaso
     return Pick(files=files, output_level=output_level, reason=reason)
 
 
-def _early_full(
-    runs: Sequence[SortedRun],
-    sizes: Sequence[int],
-    max_level: int,
-    options: CompactionOptions,
-    now_ms: int,
-    last_full_ms: int | None,
-) -> Pick | None:
-    if len(runs) == 1:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shape:
+    """The runs of one bucket with their sizes, and what is picked of them by each trigger."""
+
+    runs: Sequence[SortedRun]
+    sizes: Sequence[int]
+    max_level: int
+    options: CompactionOptions
+    ratio_percent: int
+    rule: PickRule
+
+    def early_full(self, now_ms: int, last_full_ms: int | None) -> Pick | None:
+        if len(self.runs) == 1:
+            return None
+        interval = self.options.optimization_interval_ms
+        if interval is not None and (last_full_ms is None or now_ms - last_full_ms > interval):
+            return self._all(CompactReason.EARLY_FULL_INTERVAL)
+        threshold = self.options.total_size_threshold
+        if threshold is not None and _long(sum(self.sizes)) < threshold:
+            return self._all(CompactReason.EARLY_FULL_TOTAL_SIZE)
+        threshold = self.options.incremental_size_threshold
+        if threshold is not None:
+            pairs = zip(self.runs, self.sizes, strict=True)
+            incremental = sum(size for run, size in pairs if run.level != self.max_level)
+            if _long(incremental) > threshold:
+                return self._all(CompactReason.EARLY_FULL_INCREMENTAL_SIZE)
         return None
-    interval = options.optimization_interval_ms
-    if interval is not None and (last_full_ms is None or now_ms - last_full_ms > interval):
-        return pick_runs(runs, max_level, CompactReason.EARLY_FULL_INTERVAL)
-    threshold = options.total_size_threshold
-    if threshold is not None and _long(sum(sizes)) < threshold:
-        return pick_runs(runs, max_level, CompactReason.EARLY_FULL_TOTAL_SIZE)
-    threshold = options.incremental_size_threshold
-    if threshold is not None:
-        incremental = sum(
-            size for run, size in zip(runs, sizes, strict=True) if run.level != max_level
-        )
-        if _long(incremental) > threshold:
-            return pick_runs(runs, max_level, CompactReason.EARLY_FULL_INCREMENTAL_SIZE)
-    return None
 
-
-def _by_shape(
-    runs: Sequence[SortedRun],
-    sizes: Sequence[int],
-    max_level: int,
-    options: CompactionOptions,
-    ratio_percent: int,
-    *,
-    rule: PickRule,
-) -> Pick | None:
-    trigger = options.compaction_trigger
-    if len(runs) < trigger:
+    def by_size(self) -> Pick | None:
+        """By size amplification, size ratio or run count."""
+        trigger = self.options.compaction_trigger
+        if len(self.runs) < trigger:
+            return None
+        younger, oldest = _long(sum(self.sizes[:-1])), self.sizes[-1]
+        if _long(younger * 100) > _long(self.options.max_size_amplification_percent * oldest):
+            return self._all(CompactReason.SIZE_AMPLIFICATION)
+        count = self._extended(1)
+        if count > 1:
+            return self._first(count, CompactReason.SIZE_RATIO)
+        if len(self.runs) > trigger:
+            count = self._extended(len(self.runs) - trigger + 1)
+            return self._first(count, CompactReason.RUN_COUNT)
         return None
-    younger, oldest = _long(sum(sizes[:-1])), sizes[-1]
-    if _long(younger * 100) > _long(options.max_size_amplification_percent * oldest):
-        return pick_runs(runs, max_level, CompactReason.SIZE_AMPLIFICATION)
-    count = _extend_by_ratio(runs, sizes, 1, ratio_percent, rule)
-    if count > 1:
-        return _unit(runs, max_level, count, CompactReason.SIZE_RATIO)
-    if len(runs) > trigger:
-        count = _extend_by_ratio(runs, sizes, len(runs) - trigger + 1, ratio_percent, rule)
-        return _unit(runs, max_level, count, CompactReason.RUN_COUNT)
-    return None
 
-
-def _force_level_0(
-    runs: Sequence[SortedRun],
-    sizes: Sequence[int],
-    max_level: int,
-    ratio_percent: int,
-    rule: PickRule,
-) -> Pick | None:
-    count = sum(run.level == 0 for run in runs)
-    if count == 0:
-        return None
-    # Level 0 cannot be the output while level 1 is occupied: level 1 joins before the ratio test.
-    if count < len(runs) and runs[count].level == 1:
-        count += 1
-    count = _extend_by_ratio(runs, sizes, count, ratio_percent, rule)
-    return _unit(runs, max_level, count, CompactReason.FORCED_LEVEL_0)
-
-
-def _extend_by_ratio(
-    runs: Sequence[SortedRun],
-    sizes: Sequence[int],
-    count: int,
-    ratio_percent: int,
-    rule: PickRule,
-) -> int:
-    """How many runs to take when each next one is about as large as all before it or smaller.
-
-    Once there is something to merge, what lies on levels 0 and 1 has to join whatever its size, as
-    nothing is put on level 0. By 2.1 it joins here and counts for the runs after it.
-    """
-    taken = _long(sum(sizes[:count]))
-    for run, size in zip(runs[count:], sizes[count:], strict=True):
-        has_to_join = rule is PickRule.RELEASE_2_1 and count > 1 and run.level <= 1
-        if not has_to_join and float(taken) * (100.0 + ratio_percent) / 100.0 < float(size):
-            break
-        taken = _long(taken + size)
-        count += 1
-    return count
-
-
-def _unit(runs: Sequence[SortedRun], max_level: int, count: int, reason: CompactReason) -> Pick:
-    """The first `count` runs, and more where the output would be level 0."""
-    output_level = max_level if count == len(runs) else max(0, runs[count].level - 1)
-    if output_level == 0:
-        for run in runs[count:]:
+    def level_0(self) -> Pick | None:
+        runs = self.runs
+        count = sum(run.level == 0 for run in runs)
+        if count == 0:
+            return None
+        # Level 0 cannot be the output while level 1 is occupied: level 1 joins before the ratio
+        # test.
+        if count < len(runs) and runs[count].level == 1:
             count += 1
-            if run.level != 0:
-                output_level = run.level
+        return self._first(self._extended(count), CompactReason.FORCED_LEVEL_0)
+
+    def _extended(self, count: int) -> int:
+        """How many runs to take when each next one is about as large as all before or smaller.
+
+        Once there is something to merge, what lies on levels 0 and 1 has to join whatever its size,
+        as nothing is put on level 0. By 2.1 it joins here and counts for the runs after it.
+        """
+        taken = _long(sum(self.sizes[:count]))
+        factor = 100.0 + self.ratio_percent
+        for run, size in zip(self.runs[count:], self.sizes[count:], strict=True):
+            has_to_join = self.rule is PickRule.RELEASE_2_1 and count > 1 and run.level <= 1
+            if not has_to_join and float(taken) * factor / 100.0 < float(size):
                 break
-    if count == len(runs):
-        output_level = max_level
-    return pick_runs(runs[:count], output_level, reason)
+            taken = _long(taken + size)
+            count += 1
+        return count
+
+    def _all(self, reason: CompactReason) -> Pick:
+        return pick_runs(self.runs, self.max_level, reason)
+
+    def _first(self, count: int, reason: CompactReason) -> Pick:
+        """The first `count` runs, and more where the output would be level 0."""
+        runs = self.runs
+        output_level = self.max_level if count == len(runs) else max(0, runs[count].level - 1)
+        if output_level == 0:
+            for run in runs[count:]:
+                count += 1
+                if run.level != 0:
+                    output_level = run.level
+                    break
+        if count == len(runs):
+            output_level = self.max_level
+        return pick_runs(runs[:count], output_level, reason)
 
 
 def _is_in_place(pick: Pick) -> bool:

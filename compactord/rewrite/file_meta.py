@@ -6,8 +6,9 @@ row, statistics, sequence numbers, retracts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -46,19 +47,20 @@ class FileFacts:
         return encode_row(values, self._types)
 
 
-class Describe(Protocol):
-    """Makes the manifest's record of a completed file of `size_bytes` bytes and `rows` rows."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenFile:
+    """A completed file of `size_bytes` bytes; `bounds` are those of its columns, in their order."""
 
-    def __call__(
-        self,
-        *,
-        name: str,
-        size_bytes: int,
-        rows: int,
-        facts: FileFacts,
-        bounds: Sequence[ColumnBounds],
-        now_ms: int,
-    ) -> DataFile: ...
+    name: str
+    size_bytes: int
+    rows: int
+    facts: FileFacts
+    bounds: Sequence[ColumnBounds]
+    now_ms: int
+
+
+# Makes the manifest's record of a file.
+Describe: TypeAlias = Callable[[WrittenFile], DataFile]
 
 
 class MergedFile:
@@ -70,41 +72,23 @@ class MergedFile:
         self._file_source = source
         self._modes = dict(write.stats_modes)
 
-    def __call__(
-        self,
-        *,
-        name: str,
-        size_bytes: int,
-        rows: int,
-        facts: FileFacts,
-        bounds: Sequence[ColumnBounds],
-        now_ms: int,
-    ) -> DataFile:
-        by_name = {column.name: column for column in bounds}
+    def __call__(self, file: WrittenFile) -> DataFile:
+        by_name = {column.name: column for column in file.bounds}
         sequence = by_name[SEQUENCE_NUMBER.name]
         # `_KEY_` columns come first; thin files have no such columns.
         copies = len(self._layout.file_columns) - len(self._layout.row_fields)
         key_names = [field.name for field, _ in self._layout.file_columns[:copies]]
         key_names = key_names or [field.name for field in self._layout.key_fields]
         key_stats, _ = build_stats([by_name[key] for key in key_names], self._modes, dense=False)
-        values = [by_name[field.name] for field in self._layout.value_fields]
-        value_stats, stats_columns = build_stats(values, self._modes, dense=self._write.stats_dense)
-        return DataFile(
-            file_name=name,
-            file_size=size_bytes,
-            row_count=rows,
-            min_key=facts.min_key,
-            max_key=facts.max_key,
+        return _data_file(
+            file,
+            self._write,
+            [by_name[field.name] for field in self._layout.value_fields],
             key_stats=key_stats,
-            value_stats=value_stats,
             min_sequence_number=sequence.minimum,
             max_sequence_number=sequence.maximum,
-            schema_id=self._write.schema_id,
             level=self._write.level,
-            creation_time_ms=now_ms + self._write.creation_zone_offset_ms,
-            delete_row_count=facts.retracts,
             file_source=self._file_source,
-            value_stats_columns=stats_columns,
         )
 
 
@@ -118,37 +102,40 @@ class AppendedFile:
     def __init__(self, write: WriteSpec, source: ConcatSpec) -> None:
         self._write = write
         self._source = source
-        self._modes = dict(write.stats_modes)
         self._next_sequence = source.first_sequence_number
 
-    def __call__(
-        self,
-        *,
-        name: str,
-        size_bytes: int,
-        rows: int,
-        facts: FileFacts,
-        bounds: Sequence[ColumnBounds],
-        now_ms: int,
-    ) -> DataFile:
+    def __call__(self, file: WrittenFile) -> DataFile:
         first = self._next_sequence
         if self._source.continues_across_outputs:
-            self._next_sequence += rows
-        value_stats, stats_columns = build_stats(bounds, self._modes, dense=self._write.stats_dense)
-        return DataFile(
-            file_name=name,
-            file_size=size_bytes,
-            row_count=rows,
-            min_key=EMPTY_ROW,
-            max_key=EMPTY_ROW,
+            self._next_sequence += file.rows
+        return _data_file(
+            file,
+            self._write,
+            file.bounds,
             key_stats=EMPTY_STATS,
-            value_stats=value_stats,
             min_sequence_number=first,
-            max_sequence_number=first + rows - 1,
-            schema_id=self._write.schema_id,
+            max_sequence_number=first + file.rows - 1,
             level=0,
-            creation_time_ms=now_ms + self._write.creation_zone_offset_ms,
-            delete_row_count=0,
             file_source=FileSource.COMPACT,
-            value_stats_columns=stats_columns,
         )
+
+
+def _data_file(
+    file: WrittenFile, write: WriteSpec, values: Sequence[ColumnBounds], **more: Any
+) -> DataFile:
+    """With statistics of the columns `values`."""
+    modes = dict(write.stats_modes)
+    value_stats, stats_columns = build_stats(values, modes, dense=write.stats_dense)
+    return DataFile(
+        file_name=file.name,
+        file_size=file.size_bytes,
+        row_count=file.rows,
+        min_key=file.facts.min_key,
+        max_key=file.facts.max_key,
+        value_stats=value_stats,
+        schema_id=write.schema_id,
+        creation_time_ms=file.now_ms + write.creation_zone_offset_ms,
+        delete_row_count=file.facts.retracts,
+        value_stats_columns=stats_columns,
+        **more,
+    )

@@ -17,13 +17,12 @@ import numpy as np
 import pyarrow as pa
 
 from compactord.errors import FormatError
-from compactord.formats.keyrange import FLOATS
 from compactord.kernels.columns import Int64s
 from compactord.kernels.gather import gather
 from compactord.kernels.keys import BatchKeys
 from compactord.kernels.kinds import VALUE_KIND, is_retract
 from compactord.kernels.matching import Found
-from compactord.paimon.types import AtomicType
+from compactord.paimon.types import FLOATS, AtomicType
 from compactord.rewrite.reader import Input, InputFinder
 
 

@@ -24,7 +24,7 @@ import pyarrow as pa
 from compactord.errors import TaskError
 from compactord.kernels.changelog import MergedKeys, changelog_rows
 from compactord.kernels.functions.base import MergeFunction
-from compactord.kernels.functions.every_record import EveryRecord
+from compactord.kernels.functions.unchanged import EVERY_RECORD
 from compactord.kernels.keyed import key_text
 from compactord.kernels.kinds import drop_retracts
 from compactord.kernels.lookup import Find
@@ -150,7 +150,7 @@ def _refuse_nulls(rows: pa.RecordBatch, key_columns: Sequence[str]) -> None:
 def _every_record(order: MergeOrder) -> _Pass:
     """A pass that keeps every record; only the last pass ignores deletes."""
     kept = replace(order, ignore_delete=False)
-    return _Pass(order=kept, function=EveryRecord(), keys_repeat=True)
+    return _Pass(order=kept, function=EVERY_RECORD, keys_repeat=True)
 
 
 def _ordered(

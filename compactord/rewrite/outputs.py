@@ -14,7 +14,7 @@ from compactord.errors import StorageError
 from compactord.formats.base import OutputFile
 from compactord.formats.layout import Layout
 from compactord.model import Output, WriteSpec
-from compactord.rewrite.file_meta import Describe, FileFacts
+from compactord.rewrite.file_meta import Describe, FileFacts, WrittenFile
 from compactord.storage.base import Storage
 
 Opened = TypeVar("Opened", bound=OutputFile)
@@ -89,7 +89,7 @@ class OutputSeries:
         self._outputs = outputs
         self._kind = kind
         self.spec = spec
-        self._layout = layout
+        self.layout = layout
         self._describe = describe
         self._open: OutputFile | None = None
         self._name = ""
@@ -101,7 +101,7 @@ class OutputSeries:
         assert self._open is None, "one file at a time"
         output, self._name = self._outputs.create(self.spec, create)
         self._open = output
-        self.facts = FileFacts(self._layout)
+        self.facts = FileFacts(self.layout)
         return output
 
     def close(self) -> None:
@@ -117,7 +117,7 @@ class OutputSeries:
         if name != self._name:
             # Readers search the name in the bucket's folder: the rows would be lost.
             raise StorageError(output.path, f"the file is called {name}, not {self._name}")
-        file = self._describe(
+        written = WrittenFile(
             name=name,
             size_bytes=size_bytes,
             rows=output.rows,
@@ -125,7 +125,7 @@ class OutputSeries:
             bounds=bounds,
             now_ms=self._outputs.clock.now_ms(),
         )
-        self._outputs.finished.append(Output(self._kind, file))
+        self._outputs.finished.append(Output(self._kind, self._describe(written)))
         self.has_finished = True
 
     def _stored(self, output: OutputFile) -> tuple[str, int]:

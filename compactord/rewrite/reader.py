@@ -219,9 +219,9 @@ class Input:
         reader = self._reader
         layout = self.layout if finds_values else self.layout.of_keys
         return InputFinder(
-            self,
-            self.stored.finder(layout, batch_rows, held_bytes),
-            reader.found,
+            source=self,
+            stored=self.stored.finder(layout, batch_rows, held_bytes),
+            counts=reader.found,
             expiry=reader.expiry if expires and finds_values else None,
             marked=reader.marked(self.file) if marks else None,
             finds_values=finds_values,
@@ -278,6 +278,7 @@ class Input:
         return self.file.size_bytes * row // self.file.row_count
 
 
+@dataclass(eq=False, kw_only=True)
 class InputFinder:
     """A `Finder` of an input: its rows are those of `Input.batches`.
 
@@ -286,23 +287,13 @@ class InputFinder:
     increases by the rows, and by the bytes that were read.
     """
 
-    def __init__(
-        self,
-        source: Input,
-        stored: Finder,
-        counts: ReadCounts,
-        *,
-        expiry: Expiry | None,
-        marked: DeletedRows | None,
-        finds_values: bool,
-    ) -> None:
-        self._source = source
-        self._stored = stored
-        self._counts = counts
-        self._expiry = expiry
-        self._marked = marked
-        self._finds_values = finds_values
-        self._counted_bytes = 0
+    source: Input
+    stored: Finder
+    counts: ReadCounts
+    expiry: Expiry | None
+    marked: DeletedRows | None
+    finds_values: bool
+    counted_bytes: int = 0
 
     def find(self, keys: pa.RecordBatch) -> Found:
         """The rows with these keys, of which `keys` has the columns in their order.
@@ -310,40 +301,40 @@ class InputFinder:
         Keys are distinct and ascending, above those of earlier calls. Raises as `Input.batches`,
         and `FormatError` where rows are not sorted.
         """
-        names = [field.name for field in self._source.layout.key_fields]
-        found, positions = self._stored.find(pa.RecordBatch.from_arrays(keys.columns, names=names))
+        names = [field.name for field in self.source.layout.key_fields]
+        found, positions = self.stored.find(pa.RecordBatch.from_arrays(keys.columns, names=names))
         self._count_bytes()
         deleted = self._deleted if len(positions) else None
         if deleted is not None and (gone := deleted.deletes(positions)).any():
             found, positions = found.filtered(~gone), positions[~gone]
-        if self._marked is not None and len(positions):
-            self._marked.add(positions)
-        found = self._converted(found) if self._finds_values else Found(found.places, [])
-        self._counts.rows += len(found.places)
+        if self.marked is not None and len(positions):
+            self.marked.add(positions)
+        found = self._converted(found) if self.finds_values else Found(found.places, [])
+        self.counts.rows += len(found.places)
         return found
 
     def close(self) -> None:
         """Read nothing more. Raises `FormatError` if what was read turns out to be damaged."""
-        self._stored.close()
+        self.stored.close()
         self._count_bytes()
 
     @cached_property
     def _deleted(self) -> DeletedRows | None:
-        return self._source.deleted_rows()
+        return self.source.deleted_rows()
 
     def _converted(self, found: Found) -> Found:
         """In the reader's layout, without rows that have expired."""
-        number = self._source.file.sequence_number
-        rows = [_stamped(self._source.converted(batch), number) for batch in found.rows]
+        number = self.source.file.sequence_number
+        rows = [_stamped(self.source.converted(batch), number) for batch in found.rows]
         found = Found(found.places, rows)
-        if self._expiry is None or not rows:
+        if self.expiry is None or not rows:
             return found
-        return found.filtered(np.concatenate([self._expiry.is_alive(batch) for batch in rows]))
+        return found.filtered(np.concatenate([self.expiry.is_alive(batch) for batch in rows]))
 
     def _count_bytes(self) -> None:
-        read = self._stored.read_bytes
-        self._counts.size_bytes += read - self._counted_bytes
-        self._counted_bytes = read
+        read = self.stored.read_bytes
+        self.counts.size_bytes += read - self.counted_bytes
+        self.counted_bytes = read
 
 
 # Its runs; as `MergeSpec.sections`.

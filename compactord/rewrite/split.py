@@ -24,22 +24,12 @@ from compactord.formats.values import cell, nanos_per_unit
 from compactord.model import KeyRange, MergeSpec
 from compactord.paimon.arrow import value_schema
 from compactord.paimon.binary_row import encode_row
-from compactord.paimon.types import AtomicType, DataField, TypeRoot
+from compactord.paimon.types import INTEGERS, MOMENTS, AtomicType, DataField, TypeRoot
 from compactord.rewrite.evolution import evolutions
 from compactord.rewrite.reader import Input, InputReader, Sections
 from compactord.storage.base import Storage
 
-_NUMBERS = (
-    TypeRoot.TINYINT,
-    TypeRoot.SMALLINT,
-    TypeRoot.INT,
-    TypeRoot.BIGINT,
-    TypeRoot.DATE,
-    TypeRoot.TIME,
-    TypeRoot.TIMESTAMP,
-    TypeRoot.TIMESTAMP_LTZ,
-)
-_TIMES = (TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ)
+_NUMBERS = INTEGERS | MOMENTS | {TypeRoot.DATE, TypeRoot.TIME}
 # About as many keys are sampled from a run.
 _SAMPLE_ROWS = 1 << 16
 _BATCH_ROWS = 1 << 16
@@ -107,7 +97,7 @@ class _NumberGroups:
         cuts = [self._quantile(part / count * total) for part in range(1, count)]
         # A cut at the first key would make an empty range.
         distinct = sorted(set(cuts) - {self._first})
-        unit = nanos_per_unit(self._type) if self._type.root in _TIMES else 1
+        unit = nanos_per_unit(self._type) if self._type.root in MOMENTS else 1
         return [encode_row([cut * unit], [self._type]) for cut in distinct]
 
     def _quantile(self, rows: float) -> int:

@@ -9,14 +9,15 @@ from __future__ import annotations
 import contextlib
 import traceback
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from compactord.clock import Clock, SystemClock
 from compactord.errors import AccessDenied, StorageError
-from compactord.formats.base import Copier, InputProfile
+from compactord.formats.base import Copier
 from compactord.formats.keyrange import row_range
 from compactord.formats.layout import Layout, append_layout, keyed_layout
 from compactord.formats.registry import FORMATS, Formats, format_named
-from compactord.kernels.functions.base import Needs
+from compactord.kernels.functions.base import MergeFunction, Needs
 from compactord.kernels.functions.first_row import FIRST_ROW
 from compactord.kernels.functions.registry import MERGE_FUNCTIONS, MergeFunctions, function_named
 from compactord.model import (
@@ -46,7 +47,7 @@ from compactord.rewrite.merging import Emitted, merged_rows
 from compactord.rewrite.meter import Meter
 from compactord.rewrite.outputs import Outputs, OutputSeries
 from compactord.rewrite.pipeline import Decoding, Encoding, use_threads
-from compactord.rewrite.reader import Input, InputReader, Section, Sections, sample
+from compactord.rewrite.reader import Input, InputReader, Section, sample
 from compactord.rewrite.writer import GroupSize, RollingWriter
 from compactord.storage.base import Storage
 from compactord.storage.metered import tallied
@@ -118,12 +119,12 @@ def rewrite(
     if isinstance(source, MergeSpec) and source.keeps_inputs and source.changelog is None:
         subcompaction = with_keys_alone(subcompaction, source)
     clock = clock or SystemClock()
-    meter = Meter()
-    storage, tally = _opened(subcompaction)
+    meter, tally = Meter(), RequestTally()
+    storage = tallied(subcompaction.storage.open(), tally)
     reader = _reader(subcompaction, storage, formats, clock)
     outputs = Outputs(storage=storage, unique_name=subcompaction.owner.unique_name(), clock=clock)
     with contextlib.closing(reader):
-        _write_outputs(subcompaction, reader, outputs, functions, threaded)
+        _Rewriting(subcompaction, reader, functions).write(outputs, threaded)
     written = tuple(outputs.finished)
     return SubcompactionResult(
         compaction=subcompaction.compaction,
@@ -142,61 +143,6 @@ def rewrite(
     )
 
 
-def _write_outputs(
-    subcompaction: Subcompaction,
-    reader: InputReader,
-    outputs: Outputs,
-    functions: MergeFunctions,
-    threaded: bool | None,
-) -> None:
-    files = subcompaction.source.files
-    sections = reader.opened(subcompaction.source)
-    inputs = [each for section in sections for run in section for each in run]
-    above = _above(subcompaction.source, reader)
-    for each in sample([each for run in above for each in run]):
-        each.stored.expect()
-    facts = reader.profile(inputs)
-    layout = reader.layout.with_dictionaries(facts.dictionaries)
-    reader.use(layout)
-    if threaded is None:
-        threaded = use_threads(sum(file.size_bytes for file in files))
-    with (
-        Decoding(threaded=threaded) as decoding,
-        outputs,
-        Encoding(threaded=threaded) as encoding,
-    ):
-        series = {
-            kind: outputs.series(kind, spec=spec, layout=layout, describe=describe)
-            for kind, spec, describe in _kinds(subcompaction, layout)
-        }
-        copier = _copier(subcompaction, inputs, facts, reader)
-        if copier is not None:
-            copy_files(
-                subcompaction,
-                inputs,
-                facts,
-                copier,
-                counts=reader.counts,
-                outputs=series[DATA],
-                decoding=decoding,
-                encoding=encoding,
-            )
-        else:
-            budgets = _budgets(
-                subcompaction, sections, above, facts, reader, functions, decodes_ahead=threaded
-            )
-            writers = {
-                kind: _writer(subcompaction, facts, reader, budgets, each, encoding)
-                for kind, each in series.items()
-            }
-            rows = _rows(subcompaction.source, sections, above, functions, decoding, budgets)
-            with contextlib.closing(rows):
-                for kind, batch in rows:
-                    writers[kind].write(batch)
-            for writer in writers.values():
-                writer.finish()
-
-
 def _kinds(
     subcompaction: Subcompaction, layout: Layout
 ) -> Iterator[tuple[str, WriteSpec, Describe]]:
@@ -211,18 +157,6 @@ def _kinds(
         # For readers a changelog is what a writer adds (io/KeyValueFileWriterFactory.java).
         write = source.changelog.write
         yield CHANGELOG, write, MergedFile(write, layout, FileSource.APPEND)
-
-
-def _opened(subcompaction: Subcompaction) -> tuple[Storage, RequestTally]:
-    """The store, and what it will have been asked for."""
-    tally = RequestTally()
-    return tallied(subcompaction.storage.open(), tally), tally
-
-
-def _above(source: MergeSpec | ConcatSpec, reader: InputReader) -> Section:
-    """The runs in which rows are looked up."""
-    runs = source.above if isinstance(source, MergeSpec) else ()
-    return tuple(tuple(Input(reader, file) for file in run) for run in runs)
 
 
 def _reader(
@@ -245,40 +179,6 @@ def _reader(
     )
 
 
-def _rows(
-    source: MergeSpec | ConcatSpec,
-    sections: Sections,
-    above: Section,
-    functions: MergeFunctions,
-    decoding: Decoding,
-    budgets: Sequence[Budget],
-) -> Emitted:
-    if not isinstance(source, MergeSpec):
-        yield from _concatenated(sections[0][0], decoding, budgets[0])
-        return
-    function = function_named(source.merge_engine, source.rules, functions)
-    # That a row has expired does not make a later one the first.
-    expires = source.merge_engine != FIRST_ROW
-    batch_rows = min(sizes.batch_rows for sizes in budgets)
-    held_bytes = min(sizes.held_bytes for sizes in budgets)
-    ignores = source.ignore_delete and function.ignores_deletes
-    found = Lookup(
-        above,
-        batch_rows,
-        held_bytes,
-        expires=expires,
-        ignores_deletes=ignores,
-        marks=source.marks,
-        # Where deletes are ignored, keys do not tell what counts.
-        finds_values=source.finds_values or ignores,
-    )
-    with contextlib.closing(found) as lookup:
-        # A merge of higher levels alone changes nothing.
-        has_level_0 = any(file.level == 0 for file in source.files)
-        find = lookup.find if source.looks_up and has_level_0 else None
-        yield from merged_rows(source, sections, function, decoding, budgets, find)
-
-
 def _concatenated(inputs: Sequence[Input], decoding: Decoding, sizes: Budget) -> Emitted:
     def read() -> Emitted:
         for place, each in enumerate(inputs):
@@ -291,108 +191,168 @@ def _concatenated(inputs: Sequence[Input], decoding: Decoding, sizes: Budget) ->
         yield from rows
 
 
-def _copier(
-    subcompaction: Subcompaction, inputs: Sequence[Input], facts: InputProfile, reader: InputReader
-) -> Copier | None:
-    """The copier to use; None if rows have to be decoded and encoded again."""
-    source, spec = subcompaction.source, subcompaction.write
-    if not isinstance(source, ConcatSpec) or not is_worthwhile(subcompaction, source, facts):
-        return None
-    if any(file.file_format != spec.file_format for file in source.files):
-        return None
-    if any(each.evolution is not None or each.file.vector is not None for each in inputs):
-        return None
-    copier = format_named(spec.file_format, reader.formats).copier
-    columns = _dictionary_columns(reader.layout, facts)
-    return None if copier is None else copier(reader.layout, spec.encoding, columns)
+class _Rewriting:
+    """The opened inputs of a subcompaction, and how they become outputs."""
 
+    def __init__(
+        self, subcompaction: Subcompaction, reader: InputReader, functions: MergeFunctions
+    ) -> None:
+        self._subcompaction, self._reader, self._functions = subcompaction, reader, functions
+        self._source, self._files = subcompaction.source, subcompaction.source.files
+        self._sections = reader.opened(self._source)
+        self._inputs = [each for section in self._sections for run in section for each in run]
+        # The runs in which rows are looked up.
+        runs = self._source.above if isinstance(self._source, MergeSpec) else ()
+        self._above: Section = tuple(tuple(Input(reader, file) for file in run) for run in runs)
+        self._found = [each for run in self._above for each in run]
+        for each in sample(self._found):
+            each.stored.expect()
+        self._facts = reader.profile(self._inputs)
+        reader.use(reader.layout.with_dictionaries(self._facts.dictionaries))
 
-def _budgets(
-    subcompaction: Subcompaction,
-    sections: Sections,
-    above: Section,
-    facts: InputProfile,
-    reader: InputReader,
-    functions: MergeFunctions,
-    *,
-    decodes_ahead: bool,
-) -> tuple[Budget, ...]:
-    """One per section of a merge, one for a concatenation, which has one file open at a time."""
-    source = subcompaction.source
-    inputs = [each for section in sections for run in section for each in run]
-    row_bytes, largest_above = facts.row_bytes, 0
-    found = [each for run in above for each in run]
-    if found:
-        row_bytes = max(row_bytes, reader.profile(found).row_bytes)
-        largest_above = max(each.file.size_bytes for each in found)
-        inputs += found
-    largest = max(inputs, key=lambda each: each.file.size_bytes)
-    open_bytes = largest.stored.open_bytes(largest.layout)
-    held_bytes = largest.stored.held_bytes(largest.layout)
-    upload_bytes = 0
-    if reader.storage.capabilities.behind_network:
-        upload_bytes = min(_UPLOAD_BYTES, sum(file.size_bytes for file in source.files))
-    vector_rows = max(
-        (each.file.row_count for each in inputs if each.file.vector is not None), default=0
-    )
-    needs_all = has_changelog = False
-    if isinstance(source, MergeSpec):
-        function = function_named(source.merge_engine, source.rules, functions)
-        needs_all = function.needs is not Needs.LAST
-        has_changelog = source.changelog is not None
-    return tuple(
-        budget(
-            subcompaction.memory_bytes - reader.fetcher.kept_bytes,
-            Load(
-                runs=len(section),
-                row_bytes=row_bytes,
-                open_bytes=open_bytes,
-                largest_file=max(
-                    largest_above, *(each.file.size_bytes for run in section for each in run)
-                ),
-                decodes_ahead=decodes_ahead,
-                needs_all=needs_all,
-                has_changelog=has_changelog,
-                above=len(above),
-                held_bytes=held_bytes,
-                upload_bytes=upload_bytes,
-                vector_rows=vector_rows,
+    def write(self, outputs: Outputs, threaded: bool | None) -> None:
+        if threaded is None:
+            threaded = use_threads(sum(file.size_bytes for file in self._files))
+        with (
+            Decoding(threaded=threaded) as decoding,
+            outputs,
+            Encoding(threaded=threaded) as encoding,
+        ):
+            layout = self._reader.layout
+            series = {
+                kind: outputs.series(kind, spec=spec, layout=layout, describe=describe)
+                for kind, spec, describe in _kinds(self._subcompaction, layout)
+            }
+            copier = self._copier()
+            if copier is not None:
+                copy_files(
+                    self._subcompaction,
+                    self._inputs,
+                    self._facts,
+                    copier,
+                    counts=self._reader.counts,
+                    outputs=series[DATA],
+                    decoding=decoding,
+                    encoding=encoding,
+                )
+                return
+            budgets = self._budgets(decodes_ahead=threaded)
+            writers = {kind: self._writer(each, budgets, encoding) for kind, each in series.items()}
+            with contextlib.closing(self._rows(decoding, budgets)) as rows:
+                for kind, batch in rows:
+                    writers[kind].write(batch)
+            for writer in writers.values():
+                writer.finish()
+
+    def _copier(self) -> Copier | None:
+        """The copier to use; None if rows have to be decoded and encoded again."""
+        source, spec = self._source, self._subcompaction.write
+        if not isinstance(source, ConcatSpec):
+            return None
+        if not is_worthwhile(self._subcompaction, source, self._facts):
+            return None
+        if any(file.file_format != spec.file_format for file in self._files):
+            return None
+        if any(each.evolution is not None or each.file.vector is not None for each in self._inputs):
+            return None
+        copier = format_named(spec.file_format, self._reader.formats).copier
+        if copier is None:
+            return None
+        return copier(self._reader.layout, spec.encoding, self._dictionary_columns())
+
+    def _rows(self, decoding: Decoding, budgets: Sequence[Budget]) -> Emitted:
+        source = self._source
+        if not isinstance(source, MergeSpec):
+            yield from _concatenated(self._sections[0][0], decoding, budgets[0])
+            return
+        function = self._function(source)
+        ignores = source.ignore_delete and function.ignores_deletes
+        found = Lookup(
+            self._above,
+            min(sizes.batch_rows for sizes in budgets),
+            min(sizes.held_bytes for sizes in budgets),
+            # That a row has expired does not make a later one the first.
+            expires=source.merge_engine != FIRST_ROW,
+            ignores_deletes=ignores,
+            marks=source.marks,
+            # Where deletes are ignored, keys do not tell what counts.
+            finds_values=source.finds_values or ignores,
+        )
+        with contextlib.closing(found) as lookup:
+            # A merge of higher levels alone changes nothing.
+            has_level_0 = any(file.level == 0 for file in source.files)
+            find = lookup.find if source.looks_up and has_level_0 else None
+            yield from merged_rows(source, self._sections, function, decoding, budgets, find)
+
+    def _function(self, source: MergeSpec) -> MergeFunction:
+        return function_named(source.merge_engine, source.rules, self._functions)
+
+    def _budgets(self, *, decodes_ahead: bool) -> tuple[Budget, ...]:
+        """One per section; a concatenation is one section, with one file open at a time."""
+        source, reader, found = self._source, self._reader, self._found
+        inputs = [*self._inputs, *found]
+        row_bytes = self._facts.row_bytes
+        if found:
+            row_bytes = max(row_bytes, reader.profile(found).row_bytes)
+        largest_above = max((each.file.size_bytes for each in found), default=0)
+        largest = max(inputs, key=lambda each: each.file.size_bytes)
+        upload_bytes = 0
+        if reader.storage.capabilities.behind_network:
+            upload_bytes = min(_UPLOAD_BYTES, sum(file.size_bytes for file in self._files))
+        all_sections = Load(
+            runs=1,
+            row_bytes=row_bytes,
+            open_bytes=largest.stored.open_bytes(largest.layout),
+            largest_file=largest_above,
+            decodes_ahead=decodes_ahead,
+            needs_all=isinstance(source, MergeSpec)
+            and self._function(source).needs is not Needs.LAST,
+            has_changelog=isinstance(source, MergeSpec) and source.changelog is not None,
+            above=len(self._above),
+            held_bytes=largest.stored.held_bytes(largest.layout),
+            upload_bytes=upload_bytes,
+            vector_rows=max(
+                (each.file.row_count for each in inputs if each.file.vector is not None), default=0
             ),
         )
-        for section in sections
-    )
+        memory_bytes = self._subcompaction.memory_bytes - reader.fetcher.kept_bytes
+        return tuple(
+            budget(
+                memory_bytes,
+                replace(
+                    all_sections,
+                    runs=len(section),
+                    largest_file=max(
+                        largest_above, *(each.file.size_bytes for run in section for each in run)
+                    ),
+                ),
+            )
+            for section in self._sections
+        )
 
+    def _writer(
+        self, outputs: OutputSeries, budgets: Sequence[Budget], encoding: Encoding
+    ) -> RollingWriter:
+        files, layout, spec = self._files, self._reader.layout, outputs.spec
+        return RollingWriter(
+            outputs,
+            size=GroupSize(
+                rows=min(sizes.group_rows for sizes in budgets),
+                size_bytes=min(sizes.group_bytes for sizes in budgets),
+                bytes_per_row=sum(f.size_bytes for f in files)
+                / max(1, sum(f.row_count for f in files)),
+            ),
+            writer=format_named(spec.file_format, self._reader.formats).writer(
+                layout, spec.encoding, self._dictionary_columns()
+            ),
+            encoding=encoding,
+        )
 
-def _writer(
-    subcompaction: Subcompaction,
-    facts: InputProfile,
-    reader: InputReader,
-    budgets: Sequence[Budget],
-    outputs: OutputSeries,
-    encoding: Encoding,
-) -> RollingWriter:
-    files, layout, spec = subcompaction.source.files, reader.layout, outputs.spec
-    return RollingWriter(
-        outputs,
-        spec=spec,
-        layout=layout,
-        size=GroupSize(
-            rows=min(sizes.group_rows for sizes in budgets),
-            size_bytes=min(sizes.group_bytes for sizes in budgets),
-            bytes_per_row=sum(f.size_bytes for f in files)
-            / max(1, sum(f.row_count for f in files)),
-        ),
-        writer=format_named(spec.file_format, reader.formats).writer(
-            layout, spec.encoding, _dictionary_columns(layout, facts)
-        ),
-        encoding=encoding,
-    )
-
-
-def _dictionary_columns(layout: Layout, facts: InputProfile) -> tuple[str, ...]:
-    """Leaf columns of the output to encode with a dictionary: those that mostly have one."""
-    encoded = set(facts.dictionary_paths) | layout.dictionaries
-    copies = [field.name for field, source in layout.file_columns if source in encoded]
-    # Kinds have one or two values, so a dictionary is useful even if no input has one.
-    kinds = [VALUE_KIND.name] if layout.key_fields else []
-    return tuple(dict.fromkeys([*facts.dictionary_paths, *copies, *kinds]))
+    def _dictionary_columns(self) -> tuple[str, ...]:
+        """Leaf columns of the output to encode with a dictionary: those that mostly have one."""
+        layout, paths = self._reader.layout, self._facts.dictionary_paths
+        encoded = set(paths) | layout.dictionaries
+        copies = [field.name for field, source in layout.file_columns if source in encoded]
+        # Kinds have one or two values, so a dictionary is useful even if no input has one.
+        kinds = [VALUE_KIND.name] if layout.key_fields else []
+        return tuple(dict.fromkeys([*paths, *copies, *kinds]))

@@ -16,9 +16,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from compactord.formats.base import FileWriter, OutputFile
-from compactord.formats.layout import Layout
 from compactord.kernels.columns import RowSizes
-from compactord.model import WriteSpec
 from compactord.rewrite.file_meta import FileFacts
 from compactord.rewrite.outputs import OutputSeries
 from compactord.rewrite.pipeline import Encoding
@@ -45,19 +43,17 @@ class RollingWriter:
         self,
         outputs: OutputSeries,
         *,
-        spec: WriteSpec,
-        layout: Layout,
         size: GroupSize,
         writer: FileWriter,
         encoding: Encoding,
     ) -> None:
         self._outputs = outputs
-        self._spec = spec
-        self._layout = layout
-        self._sizes = RowSizes(layout.row_schema)
+        self._spec = outputs.spec
+        self._layout = outputs.layout
+        self._sizes = RowSizes(outputs.layout.row_schema)
         self._size = size
         self._bytes_per_row = max(size.bytes_per_row, 0.01)
-        self._max_group_bytes = min(size.size_bytes, spec.encoding.group_bytes)
+        self._max_group_bytes = min(size.size_bytes, outputs.spec.encoding.group_bytes)
         self._writer = writer
         self._encoding = encoding
         self._pending: list[pa.RecordBatch] = []

@@ -173,7 +173,8 @@ class Storage(Protocol):
 
     def folder_exists(self, path: str) -> bool:
         """Whether there is such a folder; in an object store, whether it has anything in it."""
-        ...
+        found = self.status(path)
+        return found is not None and found.is_folder
 
     def list(self, folder: str) -> Iterator[ObjectStatus]:
         """Direct children in no particular order; nothing when the folder does not exist."""

@@ -31,9 +31,6 @@ from compactord.storage.base import (
 )
 
 _URI = "file:"
-_CAPABILITIES = Capabilities(
-    behind_network=False, has_folders=True, creates_exclusively=True, excludes_java_writers=True
-)
 _DENIED = {errno.EACCES, errno.EPERM}
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _TRANSIENT = {errno.EINTR, errno.EAGAIN, errno.ETIMEDOUT, errno.ESTALE, errno.EBUSY, errno.EIO}
@@ -110,13 +107,13 @@ class LocalStorage(Storage):
     connection and no secret, so it is its own spec.
     """
 
+    capabilities = Capabilities(
+        behind_network=False, has_folders=True, creates_exclusively=True, excludes_java_writers=True
+    )
+
     @property
     def spec(self) -> LocalStorage:
         return self
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return _CAPABILITIES
 
     def open(self) -> LocalStorage:
         return self
@@ -171,10 +168,6 @@ class LocalStorage(Storage):
         except ObjectNotFound:
             return None
         return _status(os.path.basename(path), found)
-
-    def folder_exists(self, path: str) -> bool:
-        found = self.status(path)
-        return found is not None and found.is_folder
 
     def list(self, folder: str) -> Iterator[ObjectStatus]:
         return self.list_some(folder, lambda name: True)

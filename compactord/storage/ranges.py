@@ -232,15 +232,6 @@ class FileForArrow:
         """The offset of the next byte."""
         return self.position
 
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def writable(self) -> bool:
-        return False
-
 
 class RangedFile(FileForArrow):
     """A file that is read by ranges.

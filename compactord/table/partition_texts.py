@@ -55,7 +55,7 @@ def is_blank(row: bytes, field: DataField) -> bool:
     """Whether the one value of a row lies in the folder of null, whatever that is called."""
     try:
         one, other = (
-            paths.partition_path(row, [field], default_name=name, legacy_name=False)
+            paths.partition_spec(row, [field], default_name=name, legacy_name=False)
             for name in ("one", "other")
         )
     except FormatError:

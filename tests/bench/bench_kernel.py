@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from compactord.kernels.functions.deduplicate import Deduplicate
+from compactord.kernels.functions.unchanged import DEDUPLICATE
 from compactord.kernels.order import MergeOrder
 from tests.unit.kernels.merge_functions import merged_rows
 
@@ -133,7 +133,7 @@ def measure(
                 for batch in merged_rows(
                     [iter(run) for run in runs],
                     order,
-                    Deduplicate(),
+                    DEDUPLICATE,
                     window_rows=window_rows,
                     window_bytes=WINDOW_BYTES,
                 )

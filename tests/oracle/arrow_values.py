@@ -10,20 +10,15 @@ import numpy as np
 import pyarrow as pa
 
 from compactord.paimon.arrow import arrow_type
-from compactord.paimon.types import AtomicType, TypeRoot
+from compactord.paimon.types import BINARIES, FLOATS, MOMENTS, TEXTS, AtomicType, TypeRoot
 from compactord.rewrite.casting.moments import Moments, moments_of, stored
 from tests.oracle.judge_jvm import Value
-
-_TEXTS = (TypeRoot.CHAR, TypeRoot.VARCHAR)
-_BINARIES = (TypeRoot.BINARY, TypeRoot.VARBINARY)
-_FLOATS = (TypeRoot.FLOAT, TypeRoot.DOUBLE)
-_MOMENTS = (TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ)
 
 
 def arrow_values(values: Sequence[Value], type_: AtomicType) -> pa.Array:
     """An array of the type's Arrow type."""
     wanted = arrow_type(type_)
-    if type_.root in _MOMENTS:
+    if type_.root in MOMENTS:
         pairs = [(0, 0) if v is None else tuple(map(int, v.split(":"))) for v in values]
         return stored(
             Moments(
@@ -41,16 +36,16 @@ def arrow_values(values: Sequence[Value], type_: AtomicType) -> pa.Array:
 def _python(value: Value, root: TypeRoot) -> Any:
     if value is None:
         return None
-    if root in _BINARIES:
+    if root in BINARIES:
         return bytes.fromhex(value.removeprefix("x:"))
-    if root in _FLOATS:
+    if root in FLOATS:
         return float(value)
     return Decimal(value) if root is TypeRoot.DECIMAL else value
 
 
 def json_values(array: pa.Array, type_: AtomicType) -> list[Value]:
     """The judge's form of an array; NaN and infinities as texts, and zeros with their sign."""
-    if type_.root in _MOMENTS:
+    if type_.root in MOMENTS:
         moments = moments_of(array)
         return [
             None if null else f"{milli}:{nano}"
@@ -60,7 +55,7 @@ def json_values(array: pa.Array, type_: AtomicType) -> list[Value]:
         ]
     if type_.root in (TypeRoot.DATE, TypeRoot.TIME):
         return list(array.view(pa.int32()).to_pylist())
-    if type_.root in _TEXTS:
+    if type_.root in TEXTS:
         raw = array.view(pa.binary()).to_pylist()
         return [None if value is None else value.decode(errors="replace") for value in raw]
     return [_json(value, type_.root) for value in array.to_pylist()]
@@ -69,11 +64,11 @@ def json_values(array: pa.Array, type_: AtomicType) -> list[Value]:
 def _json(value: Any, root: TypeRoot) -> Value:
     if value is None:
         return None
-    if root in _BINARIES:
+    if root in BINARIES:
         return f"x:{value.hex()}"
     if root is TypeRoot.DECIMAL:
         return f"{value:f}"
-    if root in _FLOATS:
+    if root in FLOATS:
         if value != value:
             return "NaN"
         if value in (float("inf"), float("-inf")):

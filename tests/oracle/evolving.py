@@ -8,9 +8,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from compactord.paimon.casts import BINARIES, INTEGERS, MOMENTS, TEXTS, why_not_castable
+from compactord.paimon.casts import why_not_castable
 from compactord.paimon.type_texts import parse_type
-from compactord.paimon.types import AtomicType, DataType, TypeRoot
+from compactord.paimon.types import (
+    BINARIES,
+    INTEGERS,
+    MOMENTS,
+    TEXTS,
+    AtomicType,
+    DataType,
+    TypeRoot,
+)
 from tests.oracle.differential import LiveTable
 from tests.oracle.judge import Judge
 from tests.oracle.judge_jvm import Row, TypeName, Value

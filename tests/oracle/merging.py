@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from compactord.kernels.aggregators import bitmaps64
-from compactord.kernels.aggregators.bitmaps64 import Bitmap64
+from compactord.kernels.aggregators import bitmaps
+from compactord.kernels.aggregators.bitmaps import Bitmap64
 from compactord.paimon.roaring import serialised
 from compactord.paimon.roaring_containers import Container, Kind
 from compactord.plan.table import Strategy
@@ -253,7 +253,7 @@ def _bitmap64(chance: random.Random, name: str) -> Column:
             numbers = np.arange(chance.choice([1, 3, 30])) * chance.choice([1, 2])
             kind = chance.choice([Kind.ARRAY, Kind.RUNS])
             bitmap.put(key.to_bytes(6, "big"), Container(kind, numbers.astype(np.uint16)))
-        pool.append("x:" + bitmaps64.serialised(bitmap).hex())
+        pool.append("x:" + bitmaps.serialised(bitmap).hex())
     return Column(name=name, type_="BYTES", pool=pool)
 
 

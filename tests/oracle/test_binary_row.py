@@ -124,11 +124,13 @@ def test_partition_folders_are_where_java_put_the_files(
     options = parse_options(schema)
     ours = set()
     for file in judge.files(table):
-        partition = paths.partition_path(
-            bytes.fromhex(file["partition_hex"]),
-            schema.partition_fields,
-            default_name=options.partition_default_name,
-            legacy_name=options.partition_legacy_name,
+        partition = paths.spec_path(
+            paths.partition_spec(
+                bytes.fromhex(file["partition_hex"]),
+                schema.partition_fields,
+                default_name=options.partition_default_name,
+                legacy_name=options.partition_legacy_name,
+            )
         )
         folder = paths.bucket_folder(str(table), partition, file["bucket"])
         path = paths.join(folder, file["file_name"])
@@ -149,11 +151,13 @@ def test_several_partition_columns_make_nested_folders(judge: Judge, tmp_path: P
     schema = latest_schema(LocalStorage(), str(table))
     [file] = judge.files(table)
     options = parse_options(schema)
-    partition = paths.partition_path(
-        bytes.fromhex(file["partition_hex"]),
-        schema.partition_fields,
-        default_name=options.partition_default_name,
-        legacy_name=options.partition_legacy_name,
+    partition = paths.spec_path(
+        paths.partition_spec(
+            bytes.fromhex(file["partition_hex"]),
+            schema.partition_fields,
+            default_name=options.partition_default_name,
+            legacy_name=options.partition_legacy_name,
+        )
     )
     assert partition == "d=19000/a%2Fb=none given"
     assert Path(paths.bucket_folder(str(table), partition, 0), file["file_name"]).is_file()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from compactord.kernels.functions.deduplicate import Deduplicate
+from compactord.kernels.functions.unchanged import DEDUPLICATE
 from compactord.kernels.order import MergeOrder
 from tests.oracle.judge import Judge
 from tests.unit.kernels.merge_functions import merged_rows
@@ -66,7 +66,7 @@ def winners(case: dict[str, Any], window_rows: int) -> list[tuple[int, int]]:
     merged = merged_rows(
         [iter(batches(reader, run)) for run, reader in enumerate(case["readers"])],
         order,
-        Deduplicate(),
+        DEDUPLICATE,
         window_rows=window_rows,
         window_bytes=1 << 20,
     )

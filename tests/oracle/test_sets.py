@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import pytest
 
-from compactord.kernels.aggregators import bitmaps64, sketches
+from compactord.kernels.aggregators import bitmaps, sketches
 from compactord.paimon.roaring_containers import Kind
 from tests.oracle.judge import Judge
 
@@ -57,21 +57,21 @@ def _bitmap64(chance: random.Random, judge: Judge) -> bytes:
 
 
 def _rbm64(left: bytes, right: bytes) -> bytes:
-    union = bitmaps64.union(bitmaps64.parsed(left), bitmaps64.parsed(right))
-    return bitmaps64.serialised(union)
+    union = bitmaps.union(bitmaps.parsed(left), bitmaps.parsed(right))
+    return bitmaps.serialised(union)
 
 
 def _same_bitmap(judge: Judge, ours: bytes, java: bytes) -> bool:
     """Equal, but for what a removal once left behind in one's tree; Java reads ours."""
     if ours == java:
         return True
-    empty = bitmaps64.serialised(bitmaps64.Bitmap64())
+    empty = bitmaps.serialised(bitmaps.Bitmap64())
     assert _union(judge, "rbm64", ours, empty) == ours
     return _contents(ours) == _contents(java)
 
 
 def _contents(data: bytes) -> list[tuple[bytes, Kind, list[int]]]:
-    found = bitmaps64.contents(bitmaps64.parsed(data))
+    found = bitmaps.contents(bitmaps.parsed(data))
     return [(key, container.kind, container.numbers.tolist()) for key, container in found]
 
 

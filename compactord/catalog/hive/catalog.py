@@ -14,14 +14,12 @@ from functools import partial
 from compactord.catalog.access import TableAccess
 from compactord.catalog.base import Catalog, CatalogPlace, TableList
 from compactord.catalog.check import Check, lock_check
-from compactord.catalog.hive.client import HiveClient
-from compactord.catalog.hive.connection import MetastoreFault
+from compactord.catalog.hive.client import HiveClient, MetastoreFault
 from compactord.catalog.hive.lock import HiveLock
 from compactord.catalog.hive.options import HiveOptions, hive_options
 from compactord.catalog.hive.partitions import LOCATION, HivePartitions
 from compactord.catalog.hive.wire import NO_DATABASE, NO_OBJECT, HiveTable, WholeTable
 from compactord.catalog.names import nearest_names, parse_name, table_at
-from compactord.catalog.publishing import Publishing
 from compactord.clock import SystemClock
 from compactord.errors import (
     CatalogUnavailable,
@@ -59,7 +57,7 @@ class HiveCatalog(Catalog):
 
     def check_access(self) -> None:
         """See `Catalog`; the warehouse itself is not looked at: tables lie anywhere."""
-        self._databases()
+        self._client.databases()
 
     def list_tables(self) -> TableList:
         """See `Catalog`; views and tables of other formats are passed over."""
@@ -67,13 +65,7 @@ class HiveCatalog(Catalog):
         if self._store_breaker is not None and self._store_breaker.is_probe_due:
             with contextlib.suppress(StorageError):
                 self.warehouse_storage.folder_exists(self.warehouse)
-        return TableList.of(self._databases(), self._tables_of)
-
-    def _databases(self) -> list[str]:
-        try:
-            return sorted(self._client.databases())
-        except MetastoreFault as error:
-            raise self._client.unavailable(error) from None
+        return TableList.of(sorted(self._client.databases()), self._tables_of)
 
     def _tables_of(self, database: str) -> Iterator[TableRef]:
         try:
@@ -86,7 +78,7 @@ class HiveCatalog(Catalog):
                         yield self._ref(found)
         except MetastoreFault as error:
             if error.kind != NO_DATABASE:
-                raise self._client.unavailable(error) from None
+                raise
 
     def find_table(self, name: str) -> TableRef:
         """See `Catalog`."""
@@ -108,18 +100,12 @@ class HiveCatalog(Catalog):
             raise UnsupportedTable(table.full_name, [str(error)]) from error
         ref = replace(table, location=path, identity=_identity(found))
         # Each table by its own store: the lock is on or off for all (catalog/AbstractCatalog.java).
-        publishing = Publishing(
-            storage,
-            path,
-            lock=self._lock,
-            is_guarded=place.is_guarded,
-            settle_ms=place.settle_ms,
-        )
+        publishing = place.publishing(storage, path, self._lock)
         partitions = HivePartitions(
-            self._client,
-            (table.database, main),
-            partial(self._same, ref, main),
-            self._location,
+            client=self._client,
+            name=(table.database, main),
+            load=partial(self._same, ref, main),
+            location=self._location,
             in_properties=self._given.location_in_properties,
         )
         return replace(publishing.access(ref), entries=partitions, events=partitions)
@@ -163,7 +149,7 @@ class HiveCatalog(Catalog):
             found = self._client.table(database, name)
         except MetastoreFault as error:
             if error.kind != NO_OBJECT:
-                raise self._client.unavailable(error) from None
+                raise
             where = self._client.shown
             raise TableNotFound(f"table {database}.{name} does not exist in {where}") from None
         if not _is_paimon(found):

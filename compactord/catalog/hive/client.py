@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from compactord.catalog.hive.connection import Connection, MetastoreFault, Nonsense
+from compactord.catalog.hive.connection import Connection, DeclaredFault, Nonsense
 from compactord.catalog.hive.login import LoginRefused, Security
 from compactord.catalog.hive.options import Address
 from compactord.catalog.hive.wire import (
@@ -32,6 +32,12 @@ _IDLE_MAX = 4
 _MESSAGE_MAX = 300
 # Other writers wait until a lock that is held is given back.
 _OF_HELD_LOCKS = ("heartbeat", "unlock")
+
+
+class MetastoreFault(CatalogUnavailable):
+    """The metastore's own answer that it will not; `kind` is the name of its exception."""
+
+    kind = ""
 
 
 class HiveClient:
@@ -129,9 +135,10 @@ class HiveClient:
     def unlock(self, lock_id: int) -> None:
         self._call("unlock", LockId(lock_id=lock_id))
 
-    def unavailable(self, error: MetastoreFault) -> CatalogUnavailable:
-        """What a fault is for whoever expected none."""
-        return CatalogUnavailable(self.shown, f"the metastore answered {_shown(error)}")
+    def _fault(self, error: DeclaredFault) -> MetastoreFault:
+        found = MetastoreFault(self.shown, f"the metastore answered {_shown(error)}")
+        found.kind = error.kind
+        return found
 
     def _no_metastore(self, error: Nonsense) -> CatalogUnavailable:
         return CatalogUnavailable(self.shown, f"this is no metastore: {error}")
@@ -140,17 +147,18 @@ class HiveClient:
         call = partial(self._answer, name, arguments, is_repeatable=is_repeatable)
         if self.breaker is None or name in _OF_HELD_LOCKS:
             return call()
-        answers = (MetastoreFault, CatalogUnavailable)
-        return self.breaker.asked(self.shown, call, silent=CatalogDown, answers=answers)
+        return self.breaker.asked(
+            self.shown, call, silent=CatalogDown, answers=(CatalogUnavailable,)
+        )
 
     def _answer(self, name: str, arguments: Sequence[object], *, is_repeatable: bool) -> Any:
         failures: list[str] = []
         for connection in self._connections(failures):
             try:
                 found = connection.call(name, arguments)
-            except MetastoreFault:
+            except DeclaredFault as error:
                 self._keep(connection)
-                raise
+                raise self._fault(error) from None
             except Nonsense as error:
                 connection.close()
                 raise self._no_metastore(error) from None

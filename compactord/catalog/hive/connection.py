@@ -26,7 +26,7 @@ _READ_BYTES = 1 << 16
 _DECODING = (TException, ArithmeticError, ValueError, TypeError, MemoryError, RecursionError)
 
 
-class MetastoreFault(Exception):
+class DeclaredFault(Exception):
     """The metastore's own answer that it will not; `kind` is the name of its exception."""
 
     def __init__(self, kind: str, message: str) -> None:
@@ -98,7 +98,7 @@ class _Socket:
 
 
 class Connection:
-    """One connection, for one thread at a time. After any error but `MetastoreFault` close it."""
+    """One connection, for one thread at a time. After any error but `DeclaredFault` close it."""
 
     def __init__(self, host: str, port: int, clock: Clock, security: Security) -> None:
         """Raises OSError, `LoginRefused` and `Nonsense`."""
@@ -123,7 +123,7 @@ class Connection:
         )
 
     def call(self, name: str, arguments: Sequence[object]) -> Any:
-        """What a call returns. Raises OSError, `MetastoreFault` and `Nonsense`."""
+        """What a call returns. Raises OSError, `DeclaredFault` and `Nonsense`."""
         self._socket.begin()
         call = CALLS[name]
         try:
@@ -155,7 +155,7 @@ class Connection:
         for number, fault in enumerate(call.faults, start=1):
             said = getattr(found, f"fault{number}")
             if said is not None:
-                raise MetastoreFault(fault, said.message or "")
+                raise DeclaredFault(fault, said.message or "")
         if answered != name or (call.has_value and found.value is None):
             raise Nonsense(f"it answered {name} with something else")
         return found.value if call.has_value else None

@@ -13,8 +13,7 @@ import threading
 
 import structlog
 
-from compactord.catalog.hive.client import HiveClient
-from compactord.catalog.hive.connection import MetastoreFault
+from compactord.catalog.hive.client import HiveClient, MetastoreFault
 from compactord.catalog.hive.options import HiveOptions
 from compactord.catalog.hive.wire import (
     ACQUIRED,
@@ -59,10 +58,6 @@ class HiveLock:
             answer = self.client.lock(request)
             held = HeldHiveLock(self, f"{table.full_name} ({answer.lock_id})", answer.lock_id)
             state = self._final_state(answer, start_s)
-        except MetastoreFault as error:
-            if held is not None:
-                held.release()
-            raise self.client.unavailable(error) from None
         except BaseException:
             if held is not None:
                 held.release()

@@ -5,11 +5,10 @@ Source: hive/HiveCatalog.java (`createPartitions`, `dropPartitions`, `markDonePa
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from compactord.catalog.hive.client import HiveClient
-from compactord.catalog.hive.connection import MetastoreFault
 from compactord.catalog.hive.wire import HivePartition, WholeDescriptor, WholeTable
 from compactord.paimon import paths
 from compactord.paimon.catalog_partitions import PartitionEntries, PartitionEvents, PartitionSpec
@@ -19,6 +18,7 @@ LOCATION = "paimon_location"
 _DATA_FOLDER = "data-file.path-directory"
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
 class HivePartitions(PartitionEntries, PartitionEvents):
     """Those of one table, which branches share.
 
@@ -27,74 +27,53 @@ class HivePartitions(PartitionEntries, PartitionEvents):
     parameters where partitions lie.
     """
 
-    def __init__(
-        self,
-        client: HiveClient,
-        name: tuple[str, str],
-        load: Callable[[], WholeTable],
-        location: Callable[[WholeTable], str],
-        *,
-        in_properties: bool,
-    ) -> None:
-        self._client = client
-        self._name = name
-        self._load = load
-        self._location = location
-        self._in_properties = in_properties
+    client: HiveClient
+    name: tuple[str, str]
+    load: Callable[[], WholeTable]
+    location: Callable[[WholeTable], str]
+    in_properties: bool
 
     def add(self, specs: Sequence[PartitionSpec]) -> None:
         """See `PartitionEntries`; the metastore makes the folders."""
         if not specs:
             return
-        with self._faults():
-            table = self._load()
-            added = [self._entry(table, spec) for spec in specs]
-            self._client.add_partitions(*self._name, added)
+        table = self.load()
+        added = [self._entry(table, spec) for spec in specs]
+        self.client.add_partitions(*self.name, added)
 
     def drop(self, specs: Sequence[PartitionSpec]) -> None:
         """See `PartitionEntries`."""
         if not specs:
             return
-        with self._faults():
-            self._load()
-            for spec in specs:
-                self._client.drop_partition(*self._name, [*spec.values()])
+        self.load()
+        for spec in specs:
+            self.client.drop_partition(*self.name, [*spec.values()])
 
     def added_ms(self, spec: PartitionSpec) -> int | None:
         """See `PartitionEntries`; a whole second, or long ago if the metastore does not say it."""
-        with self._faults():
-            found = self._client.partition(*self._name, [*spec.values()])
+        found = self.client.partition(*self.name, [*spec.values()])
         return None if found is None else (found.created_s or 0) * 1000
 
     def mark_done(self, spec: PartitionSpec) -> None:
         """See `PartitionEvents`."""
-        with self._faults():
-            self._load()
-            self._client.mark_partition(*self._name, spec)
+        self.load()
+        self.client.mark_partition(*self.name, spec)
 
     def are_done(self, specs: Sequence[PartitionSpec]) -> Sequence[bool]:
         """See `PartitionEvents`."""
-        with self._faults():
-            return [self._client.is_marked(*self._name, spec) for spec in specs]
+        return [self.client.is_marked(*self.name, spec) for spec in specs]
 
     def _entry(self, table: WholeTable, spec: PartitionSpec) -> HivePartition:
         """A copy of the table's own descriptor, but for the place."""
         folder = (table.parameters or {}).get(_DATA_FOLDER)
         folders = [paths.spec_path(spec)] if folder is None else [folder, paths.spec_path(spec)]
-        location = paths.join(self._location(table), *folders)
+        location = paths.join(self.location(table), *folders)
         known = vars(table.sd) if table.sd is not None else {}
-        own = {} if self._in_properties else {"location": location}
+        own = {} if self.in_properties else {"location": location}
         return HivePartition(
             values=[*spec.values()],
-            database=self._name[0],
-            table=self._name[1],
+            database=self.name[0],
+            table=self.name[1],
             sd=WholeDescriptor(**{**known, **own}),
-            parameters={LOCATION: location} if self._in_properties else {},
+            parameters={LOCATION: location} if self.in_properties else {},
         )
-
-    @contextlib.contextmanager
-    def _faults(self) -> Iterator[None]:
-        try:
-            yield
-        except MetastoreFault as error:
-            raise self._client.unavailable(error) from None

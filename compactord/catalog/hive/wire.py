@@ -22,6 +22,13 @@ _FLAG = (TType.BOOL, None)
 _TEXTS = (TType.LIST, (TType.STRING, "UTF8", False))
 _TEXTS_BY_TEXT = (TType.MAP, (TType.STRING, "UTF8", TType.STRING, "UTF8", False))
 
+# What is read of every descriptor and of every table.
+_PLACE = ((2, "location", _TEXT), (3, "input", _TEXT), (4, "output", _TEXT))
+_TABLE = (
+    *((1, "name", _TEXT), (2, "database", _TEXT), (4, "created_s", _ENUM)),
+    (9, "parameters", _TEXTS_BY_TEXT),
+)
+
 
 def _spec(*fields: tuple[int, str, tuple[int, Any]]) -> tuple[Any, ...]:
     """What Thrift's protocols read and write a struct by: a field at the place of its number."""
@@ -66,7 +73,7 @@ class StorageDescriptor(Struct):
     location: str | None
     input: str | None
     output: str | None
-    thrift_spec = _spec((2, "location", _TEXT), (3, "input", _TEXT), (4, "output", _TEXT))
+    thrift_spec = _spec(*_PLACE)
 
 
 class Column(Struct):
@@ -87,10 +94,8 @@ class WholeDescriptor(StorageDescriptor):
     """What a partition's is a copy of. Without skewed values, which Paimon's tables have not."""
 
     thrift_spec = _spec(
+        *_PLACE,
         (1, "columns", _list_of(Column)),
-        (2, "location", _TEXT),
-        (3, "input", _TEXT),
-        (4, "output", _TEXT),
         (5, "compressed", _FLAG),
         (6, "buckets", _ENUM),
         (7, "serde", _of(Serde)),
@@ -107,24 +112,12 @@ class HiveTable(Struct):
     created_s: int
     sd: StorageDescriptor | None
     parameters: Mapping[str, str] | None
-    thrift_spec = _spec(
-        (1, "name", _TEXT),
-        (2, "database", _TEXT),
-        (4, "created_s", _ENUM),
-        (7, "sd", _of(StorageDescriptor)),
-        (9, "parameters", _TEXTS_BY_TEXT),
-    )
+    thrift_spec = _spec(*_TABLE, (7, "sd", _of(StorageDescriptor)))
 
 
 class WholeTable(HiveTable):
     sd: WholeDescriptor | None
-    thrift_spec = _spec(
-        (1, "name", _TEXT),
-        (2, "database", _TEXT),
-        (4, "created_s", _ENUM),
-        (7, "sd", _of(WholeDescriptor)),
-        (9, "parameters", _TEXTS_BY_TEXT),
-    )
+    thrift_spec = _spec(*_TABLE, (7, "sd", _of(WholeDescriptor)))
 
 
 class HivePartition(Struct):

@@ -52,7 +52,7 @@ class JdbcCatalog(Catalog):
         self._given = given
         self._database = database
         self._key = given.catalog_key
-        self._publishing = place.publishing(lock=lock)
+        self._publishing = place.publishing(place.storage, place.path, lock)
         self._lock = lock
 
     def check_access(self) -> None:

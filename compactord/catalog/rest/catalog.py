@@ -14,7 +14,6 @@ import tzlocal
 from compactord.catalog.access import TableAccess
 from compactord.catalog.base import Catalog, CatalogPlace, TableList
 from compactord.catalog.names import nearest_names, parse_name
-from compactord.catalog.publishing import Publishing
 from compactord.catalog.rest.access import (
     InternalTable,
     RestTable,
@@ -109,8 +108,7 @@ class RestCatalog(Catalog):
             raise UnsupportedTable(table.full_name, [str(error)]) from error
         ref = replace(table, location=path, identity=found.id)
         if found.is_external:
-            is_guarded, settle_ms = self._place.is_guarded, self._place.settle_ms
-            safe = Publishing(storage, path, is_guarded=is_guarded, settle_ms=settle_ms).access(ref)
+            safe = self._place.publishing(storage, path).access(ref)
             schema = served_schema(found, storage, ref)
             return RestTable(
                 ref=ref, storage=storage, publisher=safe.publisher, server=server, opened=schema

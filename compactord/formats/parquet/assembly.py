@@ -19,13 +19,17 @@ from compactord.formats.parquet import thrift
 from compactord.formats.parquet.int96_footers import declared
 from compactord.formats.parquet.structs import Chunk, File, Group, Meta, OffsetIndex, PageLocation
 from compactord.formats.parquet.tail import MAGIC, as_arrow_reads, footer_bytes, with_tail
-from compactord.formats.parquet.thrift import Kind, Struct, Typed
+from compactord.formats.parquet.thrift import Kind, Struct, Typed, required, required_list
 from compactord.storage.base import Storage
 
 # The header of an OffsetIndex's list, and those of a PageLocation's fields: each id is one more.
 _LOCATION_LIST = OffsetIndex.LOCATIONS << 4 | Kind.LIST
-_LOCATION_FIELDS = (PageLocation.OFFSET, PageLocation.SIZE, PageLocation.FIRST_ROW)
-_LOCATION_HEADS = (1 << 4 | Kind.I64, 1 << 4 | Kind.I32, 1 << 4 | Kind.I64)
+_LOCATION_FIELDS = (
+    (PageLocation.OFFSET, Kind.I64),
+    (PageLocation.SIZE, Kind.I32),
+    (PageLocation.FIRST_ROW, Kind.I64),
+)
+_LOCATION_HEADS = tuple(1 << 4 | kind for _, kind in _LOCATION_FIELDS)
 
 
 class Location(NamedTuple):
@@ -98,7 +102,7 @@ class AssembledOutput:
         self.rows += rows
         self.bytes_written = int(self._sink.tell())
 
-    def close(self) -> pq.FileMetaData:
+    def finish(self) -> pq.FileMetaData:
         """Write indexes and footer, make the file durable, return the footer.
 
         The returned footer is Arrow's decoding, as `read_footer` gives it. If a step fails, it
@@ -130,17 +134,11 @@ class AssembledOutput:
         all_placed = [chunk for _, chunks in self._groups for chunk in chunks]
         column_indexes = [self._write_index(chunk.column_index) for chunk in all_placed]
         offset_indexes = [self._write_index(chunk.offset_index) for chunk in all_placed]
-        structs = [
-            _column_chunk(chunk.meta, offset_index, column_index)
-            for chunk, offset_index, column_index in zip(
-                all_placed, offset_indexes, column_indexes, strict=True
-            )
+        indexes = zip(offset_indexes, column_indexes, strict=True)
+        groups = [
+            _row_group(rows, chunks, [_column_chunk(c.meta, *next(indexes)) for c in chunks])
+            for rows, chunks in self._groups
         ]
-        groups = []
-        first = 0
-        for rows, chunks in self._groups:
-            groups.append(_row_group(rows, chunks, structs[first : first + len(chunks)]))
-            first += len(chunks)
         return {
             **self._template,
             File.ROWS: thrift.i64(self.rows),
@@ -234,8 +232,8 @@ def decoded_locations(content: bytes) -> list[Location]:
 def _any_locations(content: bytes) -> list[Location]:
     index, _ = thrift.decode(content)
     return [
-        Location(*(location[field].value for field in _LOCATION_FIELDS))
-        for location in index[OffsetIndex.LOCATIONS].value.values
+        Location(*(required(location, field, kind) for field, kind in _LOCATION_FIELDS))
+        for location in required_list(index, OffsetIndex.LOCATIONS, Kind.STRUCT)
     ]
 
 

@@ -21,12 +21,10 @@ from compactord.formats.parquet.leaves import leaf_count
 from compactord.formats.parquet.statistics import from_statistics, statistics_order
 from compactord.paimon.binary_row import Value
 from compactord.paimon.stats import ColumnBounds
-from compactord.paimon.types import AtomicType, DataField, TypeRoot
+from compactord.paimon.types import FLOATS, MOMENTS, AtomicType, DataField
 
 # Arrow's limit for a bound in the footer (parquet/properties.h, DEFAULT_MAX_STATISTICS_SIZE).
 MAX_FOOTER_BOUND = 4096
-_FLOATS = (TypeRoot.FLOAT, TypeRoot.DOUBLE)
-_TIMES = (TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ)
 # TIMESTAMP(7..9) is INT96 in Java's files, which have no statistics for it.
 _MAX_BOUNDED_PRECISION = 6
 
@@ -39,7 +37,7 @@ class FileBounds:
         self._floats = {
             source: FloatBounds(field.type)
             for field, source in columns
-            if isinstance(field.type, AtomicType) and field.type.root in _FLOATS
+            if isinstance(field.type, AtomicType) and field.type.root in FLOATS
         }
         self._texts = sorted({source for field, source in columns if is_binary_like(field)})
         # For text columns whose footer will have no bounds: bounds per row group.
@@ -97,7 +95,7 @@ class FileBounds:
     ) -> tuple[Value, Value]:
         if source in self._floats:
             return self._floats[source].result()
-        if type_.root in _TIMES and (type_.precision or 0) > _MAX_BOUNDED_PRECISION:
+        if type_.root in MOMENTS and (type_.precision or 0) > _MAX_BOUNDED_PRECISION:
             return None, None
         pairs: list[tuple[Any, Any]] = []
         for group, chunk in enumerate(chunks):

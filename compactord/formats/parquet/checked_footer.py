@@ -109,16 +109,8 @@ _SIZE_KINDS = {
     SizeStatistics.REPETITIONS: _LIST,
     SizeStatistics.DEFINITIONS: _LIST,
 }
-# Arrow's names of the physical types, by number, and the bytes of a value.
-_TYPES = {
-    "BOOLEAN": (Type.BOOLEAN, 1),
-    "INT32": (Type.INT32, 4),
-    "INT64": (Type.INT64, 8),
-    "FLOAT": (Type.FLOAT, 4),
-    "DOUBLE": (Type.DOUBLE, 8),
-    "BYTE_ARRAY": (Type.BYTE_ARRAY, None),
-    "FIXED_LEN_BYTE_ARRAY": (Type.FIXED_LEN_BYTE_ARRAY, None),
-}
+# The bytes of a value.
+_WIDTHS = {Type.BOOLEAN: 1, Type.INT32: 4, Type.INT64: 8, Type.FLOAT: 4, Type.DOUBLE: 8}
 # No reader supports LZO.
 _CODECS = frozenset(range(Codec.LZ4_RAW + 1)) - {Codec.LZO}
 # Number 1 was never assigned.
@@ -150,12 +142,20 @@ _OLD_INTEGERS = {
 class Footer(NamedTuple):
     """`groups` are as stored; `arrow` declares INT96 as 12 fixed bytes (see `int96_footers`).
 
-    `declared` is what Arrow decoded.
+    `declared` is what Arrow decoded, `path` that of the file.
     """
 
     arrow: pq.FileMetaData
     groups: list[Struct]
     declared: Struct
+    path: str
+
+    def leaf(self, name: str) -> int:
+        """The index of the Parquet column of `name`, which is not nested; `FormatError` if none."""
+        for leaf in range(self.arrow.num_columns):
+            if self.arrow.schema.column(leaf).path == name:
+                return leaf
+        raise FormatError(self.path, f"the file has no column {name}")
 
     def chunk(self, group: int, leaf: int) -> Struct:
         """ColumnChunk."""
@@ -220,7 +220,7 @@ def _checked(encoded: bytes, path: str) -> Footer:
         rows += _natural(group, Group.ROWS)
     if rows != _natural(fields, File.ROWS):
         raise ValueError(f"its row groups have {rows} rows, not as many as it declares")
-    return Footer(arrow, groups, for_arrow)
+    return Footer(arrow, groups, for_arrow, path)
 
 
 def _for_arrow(fields: Struct) -> Struct:
@@ -236,13 +236,14 @@ def _leaves(schema: pq.ParquetSchema) -> list[_Leaf]:
     found = []
     for i in range(len(schema)):
         column = schema.column(i)
-        type_, width = _TYPES[column.physical_type]
+        # Arrow has the same names.
+        type_: int = getattr(Type, column.physical_type)
         levels = (column.max_repetition_level, column.max_definition_level)
         found.append(
             _Leaf(
                 column.path,
                 type_,
-                column.length if type_ == Type.FIXED_LEN_BYTE_ARRAY else width,
+                column.length if type_ == Type.FIXED_LEN_BYTE_ARRAY else _WIDTHS.get(type_),
                 levels,
             )
         )

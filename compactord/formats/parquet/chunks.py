@@ -35,30 +35,15 @@ from compactord.formats.parquet.structs import (
 from compactord.formats.parquet.thrift import Kind, Struct, Typed
 from compactord.formats.parquet.whole_file import WholeFile
 from compactord.paimon.arrow import arrow_type
-from compactord.paimon.types import AtomicType, TypeRoot
+from compactord.paimon.types import FLOATS, AtomicType
 from compactord.paimon.wide_timestamps import WIDE_TIMESTAMP
 
 # By Arrow's names. LZ4 is not among the codecs: Arrow has one name for its two framings.
-_TYPES = {
-    "BOOLEAN": Type.BOOLEAN,
-    "INT32": Type.INT32,
-    "INT64": Type.INT64,
-    "FLOAT": Type.FLOAT,
-    "DOUBLE": Type.DOUBLE,
-    "BYTE_ARRAY": Type.BYTE_ARRAY,
-    "FIXED_LEN_BYTE_ARRAY": Type.FIXED_LEN_BYTE_ARRAY,
-}
-_CODECS = {
-    "UNCOMPRESSED": Codec.UNCOMPRESSED,
-    "SNAPPY": Codec.SNAPPY,
-    "GZIP": Codec.GZIP,
-    "ZSTD": Codec.ZSTD,
-}
+_CODECS = {name: getattr(Codec, name) for name in ("UNCOMPRESSED", "SNAPPY", "GZIP", "ZSTD")}
 _NAMES_OF_CODECS = {"none": "UNCOMPRESSED"}
 # Encodings of chunks with plain values. RLE is for levels. Levels of required columns take no
 # bytes; Java declares them as BIT_PACKED.
 _ENCODINGS = {"PLAIN": Encoding.PLAIN, "RLE": Encoding.RLE, "BIT_PACKED": Encoding.BIT_PACKED}
-_FLOATS = (TypeRoot.FLOAT, TypeRoot.DOUBLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +57,7 @@ class FlatColumn:
     @property
     def is_float(self) -> bool:
         """Whether it has floats: our footers have no bounds for them (see `bounds`)."""
-        return self.type.root in _FLOATS
+        return self.type.root in FLOATS
 
     @property
     def is_int96(self) -> bool:
@@ -274,7 +259,7 @@ def _meta(
 ) -> Struct:
     """The ColumnMetaData; `chunk` is one of the copied chunks."""
     meta: dict[int, Typed] = {
-        Meta.TYPE: thrift.i32(_TYPES[chunk.physical_type]),
+        Meta.TYPE: thrift.i32(getattr(Type, chunk.physical_type)),
         Meta.ENCODINGS: thrift.items(Kind.I32, encodings),
         Meta.PATH: thrift.items(Kind.BINARY, [column.name.encode()]),
         Meta.CODEC: thrift.i32(_CODECS[chunk.compression]),

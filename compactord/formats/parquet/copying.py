@@ -17,55 +17,38 @@ from compactord.formats.layout import Layout
 from compactord.formats.parquet.chunks import FlatColumn, StoredFile, copied_chunk
 from compactord.formats.parquet.encoder import Encoder
 from compactord.formats.parquet.leaves import leaf_count
-from compactord.formats.parquet.options import ParquetEncoding
-from compactord.formats.parquet.output import ParquetOutput
+from compactord.formats.parquet.output import ParquetOutput, ParquetWriter
 from compactord.formats.parquet.reader import ParquetInput
 from compactord.formats.parquet.whole_file import WholeFile
 from compactord.paimon.types import AtomicType
 from compactord.storage.base import Storage
 
 
-class ParquetCopier:
+class ParquetCopier(ParquetWriter):
     """Copies pages of files of one layout."""
-
-    def __init__(
-        self, layout: Layout, encoding: ParquetEncoding, dictionary_columns: Sequence[str]
-    ) -> None:
-        self._layout = layout
-        self._encoding = encoding
-        self._encoder = Encoder(layout, encoding, dictionary_columns=dictionary_columns)
 
     def fetch(self, files: Sequence[ParquetInput]) -> list[WholeFile]:
         for file in files:
             file.expect_whole()
-        return [file.whole(self._layout) for file in files]
+        return [file.whole(self._encoder.layout) for file in files]
 
     def open(self, storage: Storage, path: str) -> CopyingParquetOutput:
-        return CopyingParquetOutput(storage, path, self._layout, self._encoder, self._encoding)
+        return CopyingParquetOutput(storage, path, self._encoder)
 
 
 class CopyingParquetOutput(ParquetOutput):
     """An output to which whole files can be copied, too."""
 
-    def __init__(
-        self,
-        storage: Storage,
-        path: str,
-        layout: Layout,
-        encoder: Encoder,
-        encoding: ParquetEncoding,
-    ) -> None:
-        super().__init__(storage, path, layout, encoder)
-        self._layout = layout
-        self._encoding = encoding
-        self._columns = _flat_columns(layout, encoder.schema)
+    def __init__(self, storage: Storage, path: str, encoder: Encoder) -> None:
+        super().__init__(storage, path, encoder)
+        self._columns = _flat_columns(encoder.layout, encoder.schema)
 
     def copy(self, files: Sequence[WholeFile]) -> None:
         stored = [StoredFile(file) for file in files]
         copied = {
             name: [chunk]
             for name, column in self._columns.items()
-            if (chunk := copied_chunk(stored, column, self._encoding))
+            if (chunk := copied_chunk(stored, column, self.encoder.encoding))
         }
         fresh = [name for name in self.names if name not in copied]
         seen = [name for name in copied if self._columns[name].is_float]
@@ -74,7 +57,7 @@ class CopyingParquetOutput(ParquetOutput):
         self.place({**copied, **encoded}, sum(file.input.row_count for file in files), decoded)
 
     def _decoded(self, files: Sequence[WholeFile], names: Sequence[str]) -> pa.Table:
-        schema = pa.schema([self._layout.row_schema.field(name) for name in names])
+        schema = pa.schema([self.encoder.layout.row_schema.field(name) for name in names])
         batches = [batch for file in files for batch in file.batches(schema)] if names else []
         return pa.Table.from_batches(batches, schema).unify_dictionaries()
 

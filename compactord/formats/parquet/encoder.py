@@ -42,8 +42,8 @@ class Encoder:
     def __init__(
         self, layout: Layout, encoding: ParquetEncoding, *, dictionary_columns: Sequence[str]
     ) -> None:
-        self._layout = layout
-        self._encoding = encoding
+        self.layout = layout
+        self.encoding = encoding
         self._dictionary_columns = dictionary_columns
         self._schema = pa.schema([stored_field(field) for field in layout.file_schema])
         self._leaves = {
@@ -61,7 +61,7 @@ class Encoder:
         chunk, which is encoded once.
         """
         present = frozenset(rows.column_names)
-        columns = [column for column in self._layout.file_columns if column[1] in present]
+        columns = [column for column in self.layout.file_columns if column[1] in present]
         encoded = [column for column in columns if column[0].name not in self._shared_chunks]
         if not encoded:
             return {}
@@ -103,7 +103,7 @@ class Encoder:
             return memoryview(growing.getvalue())
 
     def _write(self, rows: pa.Table, sink: pa.NativeFile) -> None:
-        with open_writer(sink, rows, self._encoding, self._dictionary_columns) as writer:
+        with open_writer(sink, rows, self.encoding, self._dictionary_columns) as writer:
             if rows.num_rows:
                 writer.write_table(rows, row_group_size=rows.num_rows)
 

@@ -20,20 +20,18 @@ import numpy as np
 import pyarrow as pa
 
 from compactord.formats.finding import Finder, Hits, SkippedError, SortedRows, list_of
-from compactord.formats.keyrange import FLOATS
 from compactord.formats.layout import Layout
 from compactord.formats.opening import reading
 from compactord.formats.parquet import NAME
 from compactord.formats.parquet.group_pages import joined, page_bounds, ranges_with
 from compactord.formats.parquet.headers import read_leaves
-from compactord.formats.parquet.leaves import leaf_index
 from compactord.formats.parquet.open_groups import OpenGroups
 from compactord.formats.parquet.page_runs import ColumnPages, GroupPages, RowRanges
 from compactord.formats.parquet.row_groups import row_groups
 from compactord.kernels.columns import Int64s
 from compactord.kernels.keys import BatchKeys
 from compactord.kernels.matching import Found
-from compactord.paimon.types import AtomicType
+from compactord.paimon.types import FLOATS, AtomicType
 
 # Keys that are looked up together, so that what follows is read as suits what was found.
 _KEYS_AT_ONCE = 64 << 10
@@ -82,7 +80,7 @@ class ParquetFinder(Finder):
         # Bounds of floats may leave out NaN.
         self._first_type = None if first.root in FLOATS else first
         column = None if self._first_type is None else keys[0]
-        self._groups = row_groups(opened.footer.arrow, column, opened.file.path)
+        self._groups = row_groups(opened.footer, column)
         self._number = 0
         # The number of the row group's first row.
         self._first_row = 0
@@ -157,19 +155,12 @@ class ParquetFinder(Finder):
         group = _Group(self._number, pages, rows)
         if pages and self._first_type is not None:
             group.bounds = page_bounds(
-                opened.footer,
-                self._number,
-                pages,
-                name,
-                self._first_type,
-                opened.read_index,
-                opened.file.path,
+                opened.footer, self._number, pages, name, self._first_type, opened.read_index
             )
         return group
 
     def _key_pages(self, group: _Group) -> ColumnPages:
-        opened = self._opened
-        return group.pages[leaf_index(opened.footer.arrow, self._names[0], opened.file.path)]
+        return group.pages[self._opened.footer.leaf(self._names[0])]
 
     def _pages(self, group: _Group, ranges: RowRanges, layout: Layout) -> GroupPages:
         leaves = read_leaves(self._opened.footer, layout.row_names) if group.pages else ()

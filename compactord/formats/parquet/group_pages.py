@@ -28,7 +28,6 @@ from compactord.formats.parquet.headers import (
     has_one_encoding,
     read_leaves,
 )
-from compactord.formats.parquet.leaves import leaf_index
 from compactord.formats.parquet.page_headers import Pages
 from compactord.formats.parquet.page_runs import ColumnPages, GroupPages, RowRanges
 from compactord.formats.parquet.pages import page_locations
@@ -51,31 +50,23 @@ def checked_pages(
     groups: Sequence[int],
     schema: pa.Schema,
     bounds: RowRange | None,
-    path: str,
 ) -> Iterator[GroupPages]:
     """The pages of these groups of a flat file, by all page headers, which are checked.
 
     `bounds` None: from the first page on. Raises `FormatError`.
     """
 
-    def read(start: int, size: int) -> bytes:
-        return bytes(stream.read_at(size, start))
-
+    stored = Pages.of(stream)
     for place, group in enumerate(groups):
-        pages = check_headers(Pages.of(stream), footer, group, schema, path)
+        pages = check_headers(stored, footer, group, schema)
         if pages:
             inside = bounds is not None and not place
-            row = _first_row(footer, group, pages, bounds, read, path) if inside else 0
+            row = _first_row(footer, group, pages, bounds, stored.read) if inside else 0
             yield GroupPages(group, pages, [(row, footer.arrow.row_group(group).num_rows)])
 
 
 def indexed_pages(
-    footer: Footer,
-    groups: Sequence[int],
-    schema: pa.Schema,
-    bounds: RowRange,
-    end: FileEnd,
-    path: str,
+    footer: Footer, groups: Sequence[int], schema: pa.Schema, bounds: RowRange, end: FileEnd
 ) -> list[GroupPages]:
     """The pages of these groups of a flat file, by the page indexes at its end; none if unknown."""
     found = []
@@ -85,7 +76,7 @@ def indexed_pages(
             pages = pages_by_index(footer, group, schema, end)
             if not pages:
                 return []
-            row = 0 if place else _first_row(footer, group, pages, bounds, end.read, path)
+            row = 0 if place else _first_row(footer, group, pages, bounds, end.read)
             found.append(GroupPages(group, pages, [(row, rows)]))
     return found
 
@@ -125,15 +116,14 @@ def _first_row(
     pages: Mapping[int, ColumnPages],
     bounds: RowRange | None,
     read: ReadIndex,
-    path: str,
 ) -> int:
     """The first row of the page of keys to begin with; 0 if bounds of pages are not known."""
     if bounds is None or bounds.first_lower is None:
         return 0
     name = bounds.key_columns[0]
-    found = page_bounds(footer, group, pages, name, bounds.first_type, read, path)
+    found = page_bounds(footer, group, pages, name, bounds.first_type, read)
     page = bisect.bisect_left(found, bounds.first_lower, key=lambda each: each[0])
-    return pages[leaf_index(footer.arrow, name, path)].rows[max(0, page - 1)]
+    return pages[footer.leaf(name)].rows[max(0, page - 1)]
 
 
 def page_bounds(
@@ -143,12 +133,11 @@ def page_bounds(
     name: str,
     type_: AtomicType,
     read: ReadIndex,
-    path: str,
 ) -> list[tuple[Any, Any]]:
     """The bounds of a column in each of its pages, as `value_order` has them; none if unknown."""
-    if not is_stored_as(footer.arrow, name, type_):
+    if not is_stored_as(footer, name, type_):
         return []
-    leaf = leaf_index(footer.arrow, name, path)
+    leaf = footer.leaf(name)
     physical = footer.arrow.schema.column(leaf).physical_type
     found = []
     for each in indexed_bounds(footer.chunk(group, leaf), read, len(pages[leaf].offsets) - 1) or ():

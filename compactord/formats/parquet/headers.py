@@ -46,11 +46,7 @@ _OF_LEVELS = frozenset({Encoding.RLE, Encoding.BIT_PACKED})
 
 
 def check_headers(
-    pages: Pages,
-    footer: Footer,
-    group: int,
-    row_schema: pa.Schema,
-    path: str,
+    pages: Pages, footer: Footer, group: int, row_schema: pa.Schema
 ) -> dict[int, ColumnPages]:
     """Raise `FormatError` unless all page headers of these columns in a row group are right.
 
@@ -65,7 +61,7 @@ def check_headers(
     # Arrow reads no pages of empty groups; its writer stores an empty dictionary and no data.
     if footer.arrow.row_group(group).num_rows:
         for leaf in read_leaves(footer, row_schema.names):
-            check = ChunkCheck(pages, footer, group, leaf, row_schema, path)
+            check = ChunkCheck(pages, footer, group, leaf, row_schema)
             check.require_inside()
             check.advance(check.end)
             found[leaf] = check.found
@@ -96,7 +92,6 @@ class ChunkCheck:
         group: int,
         leaf: int,
         row_schema: pa.Schema,
-        path: str,
         locations: Sequence[Location] = (),
         *,
         begin: int | None = None,
@@ -109,7 +104,7 @@ class ChunkCheck:
         self._levels = (self._column.max_definition_level, self._column.max_repetition_level)
         self._is_doubtful = _is_doubtful(self._column, row_schema)
         self._where = f"column {self._column.path}, row group {group}"
-        self._path = path
+        self._path = footer.path
         self._position, self.end = extent(self._meta)
         self._start = self._position
         self._needs_index = needs_index

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from compactord.errors import FormatError
 from compactord.paimon.arrow import arrow_type
 from compactord.paimon.types import DataField
 
@@ -24,14 +22,6 @@ def leaf_types(type_: pa.DataType) -> list[pa.DataType]:
     if pa.types.is_struct(type_):
         return [leaf for i in range(type_.num_fields) for leaf in leaf_types(type_.field(i).type)]
     return [type_]
-
-
-def leaf_index(metadata: pq.FileMetaData, name: str, path: str) -> int:
-    """The index of the Parquet column of `name`, which is not nested; `FormatError` if none."""
-    for leaf in range(metadata.num_columns):
-        if metadata.schema.column(leaf).path == name:
-            return leaf
-    raise FormatError(path, f"the file has no column {name}")
 
 
 def top_column(path: str, names: frozenset[str]) -> str | None:

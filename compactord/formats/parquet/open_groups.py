@@ -70,7 +70,7 @@ class OpenGroups:
         if self._stream is None:
             return pages_by_index(self.footer, group, schema, self._end) if flat else {}
         pages = Pages.of(self._stream)
-        found = check_headers(pages, self.footer, group, schema, self.file.path)
+        found = check_headers(pages, self.footer, group, schema)
         return found if flat else {}
 
     def rows(self, of_group: GroupPages, layout: Layout) -> NumberedBatches:

@@ -21,34 +21,21 @@ class ParquetWriter:
     def __init__(
         self, layout: Layout, encoding: ParquetEncoding, dictionary_columns: Sequence[str]
     ) -> None:
-        self._layout = layout
         self._encoder = Encoder(layout, encoding, dictionary_columns=dictionary_columns)
 
     def open(self, storage: Storage, path: str) -> ParquetOutput:
-        return ParquetOutput(storage, path, self._layout, self._encoder)
+        return ParquetOutput(storage, path, self._encoder)
 
 
-class ParquetOutput:
+class ParquetOutput(AssembledOutput):
     """An `OutputFile`: each write makes one row group; the bounds come from its footer."""
 
-    def __init__(self, storage: Storage, path: str, layout: Layout, encoder: Encoder) -> None:
-        self.names = [field.name for field, _ in layout.file_columns]
+    def __init__(self, storage: Storage, path: str, encoder: Encoder) -> None:
+        columns = encoder.layout.file_columns
+        self.names = [field.name for field, _ in columns]
         self.encoder = encoder
-        self._bounds = FileBounds(layout.file_columns)
-        self._file = AssembledOutput(storage, path, encoder.template)
-
-    @property
-    def path(self) -> str:
-        return self._file.path
-
-    @property
-    def rows(self) -> int:
-        return self._file.rows
-
-    @property
-    def bytes_written(self) -> int:
-        """See `OutputFile`: bytes of the finished row groups."""
-        return self._file.bytes_written
+        self._bounds = FileBounds(columns)
+        super().__init__(storage, path, encoder.template)
 
     def write(self, rows: pa.Table) -> None:
         self.place(self.encoder.chunks(rows), rows.num_rows, rows)
@@ -61,11 +48,8 @@ class ParquetOutput:
         `decoded` has the row columns that `FileBounds` needs.
         """
         in_order = [chunk for name in self.names for chunk in chunks[name]]
-        self._file.write_group(in_order, rows)
+        self.write_group(in_order, rows)
         self._bounds.add_group(decoded)
 
     def close(self) -> list[ColumnBounds]:
-        return self._bounds.result(self._file.close())
-
-    def abort(self, error: BaseException) -> None:
-        self._file.abort(error)
+        return self._bounds.result(self.finish())

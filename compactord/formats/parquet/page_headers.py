@@ -34,6 +34,11 @@ _USUAL = re.compile(
 )
 
 
+_SIZES = re.compile(rb"\x15[\x00-\x7f]" + 2 * _NUMBER)
+# The bytes that have both sizes.
+SIZES_BYTES = 2 + 2 * 6
+
+
 class PageHeader(NamedTuple):
     """A decoded page header. Sizes are in bytes; `stored_size` excludes the header's own `length`.
 
@@ -68,6 +73,12 @@ class Pages:
             return _header(self.read(start, _USUAL_BYTES))
         except ValueError:
             return _header(self.read(start, MOST_BYTES))
+
+
+def page_sizes(header: bytes) -> tuple[int, int] | None:
+    """A page's decoded and stored size by the first bytes of its header; None if they are none."""
+    found = _SIZES.match(header)
+    return None if found is None else (_number(found[1]), _number(found[2]))
 
 
 def _header(data: bytes) -> PageHeader:

@@ -8,114 +8,61 @@ size, so the first page is the estimate for all; it affects memory, never the re
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
-
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from compactord.formats.parquet import thrift
 from compactord.formats.parquet.assembly import Location, decoded_locations
 from compactord.formats.parquet.checked_footer import Footer
-from compactord.formats.parquet.leaves import top_column
+from compactord.formats.parquet.column_index import ReadIndex
+from compactord.formats.parquet.page_headers import SIZES_BYTES, page_sizes
 from compactord.formats.parquet.structs import Chunk, DataHeader, Header, Meta, PageType
 from compactord.formats.parquet.thrift import Kind, Struct, required
 
-# The assumed bytes of a page, stored and decoded, if its header cannot be read.
+# The assumed bytes of a page, stored and decoded, where neither index nor header is known.
 UNKNOWN_BYTES = 2 << 20
-# Three integers of at most five bytes, each after a byte with its field.
-_HEADER_BYTES = 18
-# Thrift's compact protocol: an i32 whose field id is one more than the last.
-_NEXT_I32 = 0x15
+# A damaged footer may say anything of an index's size.
+_MOST_INDEX_BYTES = 16 << 20
 
 
-def open_pages_bytes(
-    stream: pa.NativeFile, footer: pq.FileMetaData, row_columns: Collection[str]
-) -> int:
+def open_pages_bytes(footer: Footer, leaves: Collection[int], read: ReadIndex) -> int:
     """Bytes of one page and dictionary per leaf of the columns, stored plus decoded.
 
-    Reads the first row group; 0 if there are no rows.
-    """
-    if not footer.num_rows:
-        return 0
-    group = footer.row_group(0)
-    names = frozenset(row_columns)
-    return sum(
-        _chunk_bytes(stream, group.column(i))
-        for i in range(footer.num_columns)
-        if top_column(footer.schema.column(i).path, names) is not None
-    )
-
-
-def _chunk_bytes(stream: pa.NativeFile, chunk: pq.ColumnChunkMetaData) -> int:
-    starts = [chunk.data_page_offset]
-    if chunk.has_dictionary_page:
-        starts.append(chunk.dictionary_page_offset)
-    size = 0
-    for start in starts:
-        stream.seek(start)
-        size += page_bytes(stream.read(_HEADER_BYTES))
-    return size
-
-
-def estimated_pages_bytes(
-    footer: Footer, leaves: Collection[int], index: Callable[[int, int], bytes | memoryview | None]
-) -> int:
-    """As `open_pages_bytes`, without a read of the pages: by the footer and the page indexes.
-
-    `index` returns bytes of the file at an offset, or None where that would take a request.
+    By the page indexes of the first row group, or else the first page headers; 0 if there are no
+    rows. `read` returns bytes of the file at an offset, or None where that would take a request.
     """
     if not footer.arrow.num_rows:
         return 0
-    return sum(_estimated_chunk_bytes(footer.chunk(0, leaf), index) for leaf in leaves)
+    return sum(_chunk_bytes(footer.chunk(0, leaf), read) for leaf in leaves)
 
 
-def _estimated_chunk_bytes(
-    chunk: Struct, index: Callable[[int, int], bytes | memoryview | None]
-) -> int:
+def _chunk_bytes(chunk: Struct, read: ReadIndex) -> int:
     meta = chunk[Chunk.META].value
     stored, size = meta[Meta.STORED_SIZE].value, meta[Meta.SIZE].value
-    found = page_locations(chunk, index)
+    found = page_locations(chunk, read)
     if not found:
-        return int(min(UNKNOWN_BYTES, stored + size))
+        starts = [meta[at].value for at in (Meta.DATA_AT, Meta.DICTIONARY_AT) if at in meta]
+        sizes = [page_sizes(bytes(read(start, SIZES_BYTES) or b"")) for start in starts]
+        known = [sum(each) for each in sizes if each is not None]
+        return sum(known) if len(known) == len(sizes) else int(min(UNKNOWN_BYTES, stored + size))
     pages = found[0].size
     if Meta.DICTIONARY_AT in meta:
         pages += max(0, found[0].offset - meta[Meta.DICTIONARY_AT].value)
     return int(pages + pages * size / max(1, stored))
 
 
-def page_locations(
-    chunk: Struct, index: Callable[[int, int], bytes | memoryview | None]
-) -> Sequence[Location]:
+def page_locations(chunk: Struct, index: ReadIndex) -> Sequence[Location]:
     """The data pages of a chunk by its OffsetIndex; none if it has none or that is damaged."""
     if Chunk.OFFSET_INDEX_AT not in chunk or Chunk.OFFSET_INDEX_LENGTH not in chunk:
         return ()
     start, size = chunk[Chunk.OFFSET_INDEX_AT].value, chunk[Chunk.OFFSET_INDEX_LENGTH].value
-    encoded = index(start, size)
-    if encoded is None or not 0 < size == len(encoded):
+    encoded = index(start, size) if start >= 0 and 0 < size <= _MOST_INDEX_BYTES else None
+    if encoded is None or size != len(encoded):
         return ()
     try:
         return decoded_locations(bytes(encoded))
-    except (ValueError, LookupError, TypeError):
+    except (ValueError, LookupError):
         return ()
-
-
-def page_bytes(header: bytes) -> int:
-    """The stored plus the decoded size, in bytes, by the first bytes of a Thrift PageHeader.
-
-    Its first fields are the type, the uncompressed and the compressed size.
-    """
-    position = 0
-    numbers = []
-    for _ in range(3):
-        if header[position : position + 1] != bytes([_NEXT_I32]):
-            return UNKNOWN_BYTES
-        try:
-            number, position = thrift.signed(header, position + 1)
-        except (IndexError, ValueError):
-            return UNKNOWN_BYTES
-        numbers.append(number)
-    return numbers[1] + numbers[2]
 
 
 class Page(NamedTuple):

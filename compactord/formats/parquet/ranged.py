@@ -64,7 +64,6 @@ def ranged_file(
             each.group,
             each.column,
             row_schema,
-            file.path,
             locations(each.group, each.column),
             begin=each.start,
             needs_index=of_group is not None,

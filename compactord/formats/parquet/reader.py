@@ -26,16 +26,16 @@ from compactord.formats.layout import Layout
 from compactord.formats.opening import reading
 from compactord.formats.parquet import NAME
 from compactord.formats.parquet.checked_footer import Footer, read_footer
+from compactord.formats.parquet.column_index import ReadIndex
 from compactord.formats.parquet.conversion import check_convertible, converted
 from compactord.formats.parquet.dictionaries import check_indices
 from compactord.formats.parquet.finder import ParquetFinder
 from compactord.formats.parquet.group_pages import checked_pages, indexed_pages, is_flat
 from compactord.formats.parquet.headers import check_headers, read_leaves
-from compactord.formats.parquet.leaves import leaf_index
 from compactord.formats.parquet.open_groups import OpenGroups
 from compactord.formats.parquet.page_headers import Pages
 from compactord.formats.parquet.page_runs import GroupPages, read_runs
-from compactord.formats.parquet.pages import estimated_pages_bytes, open_pages_bytes
+from compactord.formats.parquet.pages import open_pages_bytes
 from compactord.formats.parquet.ranged import extents, ranged_file
 from compactord.formats.parquet.row_groups import groups_in_range, row_groups
 from compactord.formats.parquet.whole_file import WholeFile
@@ -86,14 +86,15 @@ class ParquetInput(OpenFile):
     def open_bytes(self, layout: Layout) -> int:
         """Bytes of the buffers and of one page per column that is read, stored and decoded."""
         footer = self.footer()
-        names = frozenset(layout.row_names)
-        leaves = read_leaves(footer, names)
-        buffers = len(leaves) * BUFFER_BYTES
-        if self.fetcher.is_ranged(self.file):
-            index = self.fetcher.end(self.file).read
-            return buffers + estimated_pages_bytes(footer, leaves, index)
-        with reading(self.file.path, NAME), self.fetcher.opened(self.file) as stream:
-            return buffers + open_pages_bytes(stream, footer.arrow, names)
+        leaves = read_leaves(footer, layout.row_names)
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(reading(self.file.path, NAME))
+            if self.fetcher.is_ranged(self.file):
+                index: ReadIndex = self.fetcher.end(self.file).read
+            else:
+                index = Pages.of(stack.enter_context(self.fetcher.opened(self.file))).read
+            pages = open_pages_bytes(footer, leaves, index)
+        return len(leaves) * BUFFER_BYTES + pages
 
     def held_bytes(self, layout: Layout) -> tuple[int, int]:
         if not self.fetcher.is_needed:
@@ -139,13 +140,13 @@ class ParquetInput(OpenFile):
             else:
                 stream = stack.enter_context(self.fetcher.opened(self.file))
             footer, parquet = self._open(stream, layout)
-            groups = _groups(footer, row_range, path)
+            groups = _groups(footer, row_range)
             if ranged is None and row_range is not None and is_flat(footer, schema):
                 bounds = row_range if by_index else None
-                paged = checked_pages(stream, footer, groups, schema, bounds, path)
+                paged = checked_pages(stream, footer, groups, schema, bounds)
             elif ranged is None:
                 for group in groups:
-                    check_headers(Pages.of(stream), footer, group, schema, path)
+                    check_headers(Pages.of(stream), footer, group, schema)
             parts: Iterable[tuple[int, NumberedBatches]] = (
                 (each.group, read_runs(stream, footer, each, layout, batch_rows)) for each in paged
             )
@@ -184,9 +185,9 @@ class ParquetInput(OpenFile):
         return ParquetFinder(opened, layout)
 
     def row_groups(self, column: DataField | None) -> Sequence[RowGroup]:
-        footer = self.footer().arrow
+        footer = self.footer()
         with reading(self.file.path, NAME):
-            return row_groups(footer, column, self.file.path)
+            return row_groups(footer, column)
 
     def whole(self, layout: Layout) -> WholeFile:
         """All bytes of the file; checks and errors as in `batches`."""
@@ -196,7 +197,7 @@ class ParquetInput(OpenFile):
             stream = pa.BufferReader(content)
             footer, parquet = self._open(stream, layout)
             for group in range(len(footer.groups)):
-                check_headers(Pages.of(stream), footer, group, layout.row_schema, path)
+                check_headers(Pages.of(stream), footer, group, layout.row_schema)
         content = memoryview(content).cast("B")
         return WholeFile(input=self.file, content=content, footer=footer, parquet=parquet)
 
@@ -225,12 +226,12 @@ class ParquetInput(OpenFile):
 
     def _fetching(self, layout: Layout, row_range: RowRange | None, *, by_index: bool) -> _Fetched:
         """The ranges of a file that is not small; they are fetched from now on."""
-        footer, schema, path = self.footer(), layout.row_schema, self.file.path
+        footer, schema = self.footer(), layout.row_schema
         end = self.fetcher.taken_end(self.file)
-        groups = _groups(footer, row_range, path)
+        groups = _groups(footer, row_range)
         paged: list[GroupPages] = []
         if by_index and row_range is not None and is_flat(footer, schema):
-            paged = indexed_pages(footer, groups, schema, row_range, end, path)
+            paged = indexed_pages(footer, groups, schema, row_range, end)
         ranged = ranged_file(
             self.fetcher,
             self.file,
@@ -262,17 +263,17 @@ class ParquetInput(OpenFile):
         _matched(footer.arrow.schema.to_arrow_schema(), layout, self.file.path)
         names = layout.row_names
         if SEQUENCE_NUMBER.name in names and self.file.sequence_number is None:
-            self._check_sequences(footer.arrow)
+            self._check_sequences(footer)
 
-    def _check_sequences(self, footer: pq.FileMetaData) -> None:
+    def _check_sequences(self, footer: Footer) -> None:
         """Raise `FormatError` when rows have sequence numbers outside the manifest's range.
 
         Merges rely on the range: runs with disjoint ranges are merged without comparing numbers.
         """
         file = self.file
-        column = leaf_index(footer, SEQUENCE_NUMBER.name, file.path)
-        for index in range(footer.num_row_groups):
-            found = footer.row_group(index).column(column).statistics
+        column = footer.leaf(SEQUENCE_NUMBER.name)
+        for index in range(len(footer.groups)):
+            found = footer.arrow.row_group(index).column(column).statistics
             if found is None or not found.has_min_max:
                 continue
             if found.min_raw < file.min_sequence_number or found.max_raw > file.max_sequence_number:
@@ -283,11 +284,11 @@ class ParquetInput(OpenFile):
                 )
 
 
-def _groups(footer: Footer, row_range: RowRange | None, path: str) -> list[int]:
+def _groups(footer: Footer, row_range: RowRange | None) -> list[int]:
     """The row groups to read."""
     if row_range is None:
         return list(range(footer.arrow.num_row_groups))
-    return groups_in_range(footer.arrow, row_range, path)
+    return groups_in_range(footer, row_range)
 
 
 def _is_inside(batch: pa.RecordBatch, row_range: RowRange) -> bool:

@@ -8,29 +8,29 @@ import pyarrow.parquet as pq
 
 from compactord.formats.base import RowGroup
 from compactord.formats.keyrange import RowRange
-from compactord.formats.parquet.leaves import leaf_index
+from compactord.formats.parquet.checked_footer import Footer
 from compactord.formats.parquet.statistics import statistics_order
 from compactord.paimon.arrow import arrow_type
 from compactord.paimon.types import AtomicType, DataField
 
 
-def groups_in_range(footer: pq.FileMetaData, bounds: RowRange, path: str) -> list[int]:
+def groups_in_range(footer: Footer, bounds: RowRange) -> list[int]:
     """The row groups that may have keys in the range: consecutive, because files are sorted."""
     name = bounds.key_columns[0]
     if not is_stored_as(footer, name, bounds.first_type):
-        return list(range(footer.num_row_groups))
-    column = leaf_index(footer, name, path)
+        return list(range(len(footer.groups)))
+    column = footer.leaf(name)
     kept = [
         index
-        for index in range(footer.num_row_groups)
-        if _may_overlap(footer.row_group(index).column(column), bounds)
+        for index in range(len(footer.groups))
+        if _may_overlap(footer.arrow.row_group(index).column(column), bounds)
     ]
     return list(range(kept[0], kept[-1] + 1)) if kept else []
 
 
-def is_stored_as(footer: pq.FileMetaData, name: str, type_: AtomicType) -> bool:
+def is_stored_as(footer: Footer, name: str, type_: AtomicType) -> bool:
     """Whether a column's statistics have the unit and scale of the type; older files may not."""
-    return bool(footer.schema.to_arrow_schema().field(name).type == arrow_type(type_))
+    return bool(footer.arrow.schema.to_arrow_schema().field(name).type == arrow_type(type_))
 
 
 def _may_overlap(chunk: pq.ColumnChunkMetaData, bounds: RowRange) -> bool:
@@ -44,15 +44,15 @@ def _may_overlap(chunk: pq.ColumnChunkMetaData, bounds: RowRange) -> bool:
     return bounds.first_upper is None or bool(low <= bounds.first_upper)
 
 
-def row_groups(footer: pq.FileMetaData, column: DataField | None, path: str) -> list[RowGroup]:
+def row_groups(footer: Footer, column: DataField | None) -> list[RowGroup]:
     """All row groups, with the bounds of a column that is not nested; None: without bounds.
 
     Raises `FormatError` when the file does not have the column.
     """
-    groups = [footer.row_group(index) for index in range(footer.num_row_groups)]
+    groups = [footer.arrow.row_group(index) for index in range(len(footer.groups))]
     if column is None:
         return [RowGroup(group.num_rows) for group in groups]
-    leaf = leaf_index(footer, column.name, path)
+    leaf = footer.leaf(column.name)
     assert isinstance(column.type, AtomicType), "keys are not nested"
     if not is_stored_as(footer, column.name, column.type):
         return [RowGroup(group.num_rows) for group in groups]

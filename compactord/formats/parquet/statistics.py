@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from decimal import Context, Decimal
 from typing import Any
 
 from compactord.formats.values import nanos_per_unit
-from compactord.paimon.binary_row import Value, text_of
-from compactord.paimon.types import AtomicType, TypeRoot
-
-_TIMES = (TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ)
-_STRINGS = (TypeRoot.CHAR, TypeRoot.VARCHAR)
-_EXACT = Context(prec=80)
+from compactord.paimon.binary_row import Value, scaled, text_of
+from compactord.paimon.types import MOMENTS, TEXTS, AtomicType, TypeRoot
 
 
 def from_statistics(raw: Any, type_: AtomicType) -> Value:
@@ -19,10 +14,10 @@ def from_statistics(raw: Any, type_: AtomicType) -> Value:
     root = type_.root
     if root is TypeRoot.DECIMAL:
         number = int.from_bytes(raw, "big", signed=True) if isinstance(raw, bytes) else raw
-        return Decimal(number).scaleb(-(type_.scale or 0), _EXACT)
-    if root in _STRINGS:
+        return scaled(number, type_.scale or 0)
+    if root in TEXTS:
         return text_of(raw)
-    if root in _TIMES:
+    if root in MOMENTS:
         return raw * nanos_per_unit(type_)
     return raw
 

@@ -17,12 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from compactord.kernels.aggregators.base import (
-    Unretractable,
-    Values,
-    Walking,
-    slots_and_rows,
-)
+from compactord.kernels.aggregators.base import Values, Walking, WalkingBack
 from compactord.kernels.aggregators.equality import Unequal, comparable
 from compactord.kernels.columns import Int64s
 from compactord.paimon.merge_rules import ColumnRule
@@ -87,7 +82,7 @@ class Elements(Walking):
         )
 
 
-class Collect(Elements):
+class Collect(Elements, WalkingBack):
     """All elements, one after the other; `distinct`: those that are not there yet."""
 
     def add_earlier(self, slots: Int64s, rows: Int64s) -> None:
@@ -96,10 +91,6 @@ class Collect(Elements):
             super().add_earlier(slots, rows)
         else:
             self.add(slots, rows)
-
-    def retract(self, slots: Int64s, rows: Int64s) -> None:
-        for slot, row in slots_and_rows(slots, rows):
-            self._state[slot] = self._retracted(self._state[slot], self._value(row))
 
     def _added(self, before: Places | None, value: Places | None) -> Places | None:
         if not self._rule.distinct:
@@ -120,10 +111,8 @@ class Collect(Elements):
                 new.append(place)
         return new
 
-    def _retracted(self, before: Places | None, value: Places | None) -> Places | None:
+    def _retracted(self, before: Places, value: Places) -> Places:
         """Without one occurrence of each element."""
-        if before is None or not value:
-            return before
         gone = [self._equal[place] for place in value]
         kept = []
         for place in before:
@@ -154,16 +143,14 @@ class _Maps(Elements):
         return {self._equal[place]: place for place in places}
 
 
-class MergeMap(_Maps):
+class MergeMap(_Maps, WalkingBack):
     """The entries of all maps; of a key the last one. Retracts remove keys."""
 
-    def retract(self, slots: Int64s, rows: Int64s) -> None:
-        for slot, row in slots_and_rows(slots, rows):
-            before, value = self._state[slot], self._value(row)
-            if before is not None and value:
-                gone = {self._equal[place] for place in value}
-                kept = self._by_key(before)
-                self._state[slot] = [at for key, at in kept.items() if key not in gone]
+    def _retracted(self, before: Places, value: Places) -> Places:
+        if not value:
+            return before
+        gone = {self._equal[place] for place in value}
+        return [place for key, place in self._by_key(before).items() if key not in gone]
 
     def _added(self, before: Places | None, value: Places | None) -> Places | None:
         if before is None or value is None:
@@ -173,10 +160,6 @@ class MergeMap(_Maps):
 
 class MergeMapWithKeyTime(_Maps):
     """The newest entry of each key, by a text in its value; a null value removes the key."""
-
-    def __init__(self, values: Values, rule: ColumnRule) -> None:
-        super().__init__(values, rule)
-        self.retract = Unretractable(rule).retract
 
     @cached_property
     def _times(self) -> dict[int, bytes | None]:

@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from compactord.kernels.aggregators.base import RuleViolation, Unretractable, Values
+from compactord.kernels.aggregators.base import Accumulator, RuleViolation, Values
 from compactord.kernels.codes import word_ranks
 from compactord.kernels.columns import (
     Int64s,
@@ -22,15 +22,14 @@ from compactord.kernels.columns import (
 from compactord.paimon.merge_rules import ColumnRule
 
 
-class Max:
+class Max(Accumulator):
     """Keeps the first of equal values, and the value that is not null."""
 
     _sign = 1
 
     def __init__(self, values: Values, rule: ColumnRule) -> None:
-        self._values = values
+        super().__init__(values, rule)
         self._rows = np.full(values.slots, -1, np.int64)
-        self.retract = Unretractable(rule).retract
 
     @cached_property
     def _order(self) -> Int64s | None:
@@ -68,9 +67,6 @@ class Max:
         else:
             takes = is_null | (is_compared & (self._order[rows] > self._order[held]))
         self._rows[slots[takes]] = rows[takes]
-
-    def add_earlier(self, slots: Int64s, rows: Int64s) -> None:
-        self.add(slots, rows)
 
     def result(self) -> Int64s:
         return self._rows

@@ -13,10 +13,9 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from compactord.kernels.aggregators.base import Unretractable, Values, slots_and_rows
+from compactord.kernels.aggregators.base import Values, WalkingBack
 from compactord.kernels.aggregators.collections import Elements, Places
 from compactord.kernels.codes import word_ranks
-from compactord.kernels.columns import Int64s
 from compactord.kernels.gather import taken
 from compactord.kernels.precedence import precedence_words
 from compactord.paimon.merge_rules import ColumnRule, NullKeys
@@ -50,14 +49,8 @@ class _Rows(Elements):
         return False
 
 
-class NestedUpdate(_Rows):
+class NestedUpdate(_Rows, WalkingBack):
     """The rows of all arrays, or of each nested key the last one, or that of the last sequence."""
-
-    def retract(self, slots: Int64s, rows: Int64s) -> None:
-        for slot, row in slots_and_rows(slots, rows):
-            before, value = self._state[slot], self._value(row)
-            if before is not None and value is not None:
-                self._state[slot] = self._named(row, self._retracted, before, value)
 
     @cached_property
     def _sequences(self) -> dict[int, int]:
@@ -117,7 +110,6 @@ class NestedPartialUpdate(_Rows):
 
     def __init__(self, values: Values, rule: ColumnRule) -> None:
         super().__init__(values, rule)
-        self.retract = Unretractable(rule).retract
         type_ = self._children.type
         self._fields = [self._children.field(place) for place in range(type_.num_fields)]
 

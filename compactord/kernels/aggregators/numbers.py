@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from compactord.kernels.aggregators.base import RuleViolation, Unretractable, Values
+from compactord.kernels.aggregators.base import Accumulator, RuleViolation, Values
 from compactord.kernels.columns import Bools, Int64s, fixed_array, fixed_values
 from compactord.paimon.merge_rules import ColumnRule
 
@@ -28,11 +28,11 @@ _INT32_DIGITS = 9
 _SURE = 2.0**62
 
 
-class _Arithmetic:
+class _Arithmetic(Accumulator):
     """Numbers per slot: of decimals the unscaled values. Subclasses define the operations."""
 
     def __init__(self, values: Values, rule: ColumnRule) -> None:
-        self._values = values
+        super().__init__(values, rule)
         self._numbers = _numbers(values)
         self._totals = np.zeros(values.slots, self._numbers.dtype)
         self._known = np.zeros(values.slots, np.bool_)
@@ -48,9 +48,6 @@ class _Arithmetic:
         self._totals[slots[new]] = self._numbers[rows[new]]
         self._known[slots[new]] = True
         self._combine(self._plus, slots, rows, known & valid)
-
-    def add_earlier(self, slots: Int64s, rows: Int64s) -> None:
-        self.add(slots, rows)
 
     def retract(self, slots: Int64s, rows: Int64s) -> None:
         valid = self._values.valid[rows]
@@ -192,33 +189,29 @@ class Product(_Arithmetic):
         return np.array(kept, self._numbers.dtype), fits
 
 
-class BoolAnd:
+class BoolAnd(Accumulator):
     """Whether all values that are not null are true."""
 
     _operation: np.ufunc = np.logical_and
 
     def __init__(self, values: Values, rule: ColumnRule) -> None:
-        self._valid = values.valid
+        super().__init__(values, rule)
         filled = pc.fill_null(values.column, False) if values.column.null_count else values.column
         self._truths: Bools = filled.to_numpy(zero_copy_only=False)
         self._totals = np.zeros(values.slots, np.bool_)
         self._known = np.zeros(values.slots, np.bool_)
-        self.retract = Unretractable(rule).retract
 
     def reset(self, slots: Int64s, rows: Int64s) -> None:
         self._totals[slots] = self._truths[rows]
-        self._known[slots] = self._valid[rows]
+        self._known[slots] = self._values.valid[rows]
 
     def add(self, slots: Int64s, rows: Int64s) -> None:
-        valid = self._valid[rows]
+        valid = self._values.valid[rows]
         slots, rows = slots[valid], rows[valid]
         truths, known = self._truths[rows], self._known[slots]
         both = self._operation(self._totals[slots], truths)
         self._totals[slots] = np.where(known, both, truths)
         self._known[slots] = True
-
-    def add_earlier(self, slots: Int64s, rows: Int64s) -> None:
-        self.add(slots, rows)
 
     def result(self) -> pa.Array:
         return pa.array(self._totals, mask=~self._known)

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from compactord.errors import TaskError
-from compactord.kernels.aggregators.base import (
-    Accumulator,
-    IgnoresRetracts,
-    MakeAccumulator,
-    Values,
-)
-from compactord.kernels.aggregators.bitmaps import RoaringBitmap32
-from compactord.kernels.aggregators.bitmaps64 import RoaringBitmap64
+from compactord.kernels.aggregators.base import Accumulator, Values
+from compactord.kernels.aggregators.bitmaps import RoaringBitmap32, RoaringBitmap64
 from compactord.kernels.aggregators.collections import Collect, MergeMap, MergeMapWithKeyTime
 from compactord.kernels.aggregators.extremes import Max, Min
 from compactord.kernels.aggregators.nested import NestedPartialUpdate, NestedUpdate
@@ -28,7 +22,7 @@ from compactord.kernels.aggregators.sketches import HllSketch, ThetaSketch
 from compactord.kernels.aggregators.texts import Listagg
 from compactord.paimon.merge_rules import ColumnRule
 
-ACCUMULATORS: Mapping[str, MakeAccumulator] = {
+ACCUMULATORS: Mapping[str, Callable[[Values, ColumnRule], Accumulator]] = {
     "sum": Sum,
     "product": Product,
     "max": Max,
@@ -58,5 +52,4 @@ def accumulator(values: Values, rule: ColumnRule) -> Accumulator:
     """An accumulator without values. Raises `TaskError` for an unknown aggregator."""
     if rule.aggregator not in ACCUMULATORS:
         raise TaskError(f"aggregate function {rule.aggregator} is not supported")
-    made = ACCUMULATORS[rule.aggregator](values, rule)
-    return IgnoresRetracts(made) if rule.ignore_retract else made
+    return ACCUMULATORS[rule.aggregator](values, rule)

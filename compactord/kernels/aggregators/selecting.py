@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from compactord.kernels.aggregators.base import Unretractable, Values
+from compactord.kernels.aggregators.base import Accumulator, Values
 from compactord.kernels.columns import Bools, Int64s
 from compactord.paimon.merge_rules import ColumnRule
 
 
-class _Selecting:
+class _Selecting(Accumulator):
     """Keeps the row of each slot's value; -1: null."""
 
-    def __init__(self, values: Values) -> None:
-        self._values = values
+    def __init__(self, values: Values, rule: ColumnRule) -> None:
+        super().__init__(values, rule)
         self._rows = np.full(values.slots, -1, np.int64)
 
     def reset(self, slots: Int64s, rows: Int64s) -> None:
@@ -34,9 +34,6 @@ class _Selecting:
 
 class LastValue(_Selecting):
     """The last value, null or not."""
-
-    def __init__(self, values: Values, rule: ColumnRule) -> None:
-        super().__init__(values)
 
     def add(self, slots: Int64s, rows: Int64s) -> None:
         self._rows[slots] = rows
@@ -58,9 +55,6 @@ class PrimaryKey(LastValue):
 class LastNonNullValue(_Selecting):
     """The last value that is not null."""
 
-    def __init__(self, values: Values, rule: ColumnRule) -> None:
-        super().__init__(values)
-
     def add(self, slots: Int64s, rows: Int64s) -> None:
         found = self._values.valid[rows]
         self._rows[slots[found]] = rows[found]
@@ -77,8 +71,7 @@ class FirstValue(_Selecting):
     """The first value, null or not; an earlier one that comes later replaces it."""
 
     def __init__(self, values: Values, rule: ColumnRule) -> None:
-        super().__init__(values)
-        self.retract = Unretractable(rule).retract
+        super().__init__(values, rule)
         self._has_begun = np.zeros(values.slots, np.bool_)
 
     def add(self, slots: Int64s, rows: Int64s) -> None:

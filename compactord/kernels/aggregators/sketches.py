@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import struct
+from abc import abstractmethod
 from typing import Any
 
 import numpy as np
@@ -39,8 +40,8 @@ _EMPTY_THETA = bytes([1, 3, 3, 0, 0, 0x1E, 0, 0])
 _THETA_MIN_BYTES = 16
 
 
-class HllSketch(FoldedBytes):
-    """The union has the size of the later sketch, and the type HLL_4."""
+class _Sketch(FoldedBytes):
+    kind: str
 
     def __init__(self, values: Values, rule: ColumnRule) -> None:
         super().__init__(values, rule)
@@ -48,23 +49,13 @@ class HllSketch(FoldedBytes):
 
     def united(self, before: bytes, value: bytes) -> bytes:
         try:
-            return hll_union(self._library, before, value)
+            return self._union(before, value)
         except _UNREADABLE as error:
-            raise ValueError(f"not an HLL sketch: {error}") from error
+            raise ValueError(f"not {self.kind} sketch: {error}") from error
 
-
-class ThetaSketch(FoldedBytes):
-    """The union has 4,096 entries at most; sketches have the seed 9001."""
-
-    def __init__(self, values: Values, rule: ColumnRule) -> None:
-        super().__init__(values, rule)
-        self._library = importlib.import_module("datasketches")
-
-    def united(self, before: bytes, value: bytes) -> bytes:
-        try:
-            return theta_union(self._library, before, value)
-        except _UNREADABLE as error:
-            raise ValueError(f"not a theta sketch: {error}") from error
+    @abstractmethod
+    def _union(self, before: bytes, value: bytes) -> bytes:
+        """Raises one of `_UNREADABLE`."""
 
 
 def hll_union(library: Any, before: bytes, value: bytes) -> bytes:
@@ -207,3 +198,21 @@ def _without_table(data: bytes) -> bytes:
     hashes = hashes[(hashes > 0) & (hashes < theta)]
     head = bytes([_TABLE_PREAMBLE, 3, 3, 0, 0, _COMPACT | 2]) + data[6:8]
     return b"".join((head, struct.pack("<Ifq", len(hashes), 1.0, theta), hashes.tobytes()))
+
+
+class HllSketch(_Sketch):
+    """The union has the size of the later sketch, and the type HLL_4."""
+
+    kind = "an HLL"
+
+    def _union(self, before: bytes, value: bytes) -> bytes:
+        return hll_union(self._library, before, value)
+
+
+class ThetaSketch(_Sketch):
+    """The union has 4,096 entries at most; sketches have the seed 9001."""
+
+    kind = "a theta"
+
+    def _union(self, before: bytes, value: bytes) -> bytes:
+        return theta_union(self._library, before, value)

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
-
-from compactord.kernels.aggregators.base import Unretractable, Values, Walking
-from compactord.kernels.columns import Int64s
-from compactord.paimon.merge_rules import ColumnRule
+from compactord.kernels.aggregators.base import Scalars
 
 # Java's Character.isWhitespace, which leaves out the spaces that do not break.
 _BLANKS = (
@@ -15,17 +11,8 @@ _BLANKS = (
 )
 
 
-class Listagg(Walking):
+class Listagg(Scalars):
     """Joins texts that are not blank; `distinct`: without parts that are there already."""
-
-    def __init__(self, values: Values, rule: ColumnRule) -> None:
-        super().__init__(values, rule)
-        self.retract = Unretractable(rule).retract
-        texts = values.column.take(pa.array(values.used)).to_pylist()
-        self._texts: dict[int, str | None] = dict(zip(values.used.tolist(), texts, strict=True))
-
-    def _value(self, row: int) -> str | None:
-        return self._texts[row]
 
     def _added(self, before: str | None, value: str | None) -> str | None:
         if value is None or _is_blank(value):
@@ -44,12 +31,6 @@ class Listagg(Walking):
 
     def _parts(self, text: str) -> list[str]:
         return text.split(self._rule.delimiter or " ") if text else []
-
-    def result(self) -> Int64s | pa.Array:
-        texts = pa.array(self._state, self._values.plain.type)
-        if pa.types.is_dictionary(self._values.column.type):
-            return texts.dictionary_encode()
-        return texts
 
 
 def _is_blank(text: str) -> bool:

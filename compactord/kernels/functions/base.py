@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from compactord.kernels.columns import Int64s
-from compactord.kernels.gather import KeyRows, concat_column, gather, gather_keys, split_keys
+from compactord.kernels.gather import KeyRows, concat_column, gather, split_keys
 from compactord.kernels.keyed import KeyedRecords
 
 
@@ -105,13 +105,6 @@ class OrderedRecords:
         whole = KeyRows(self._parts, self._rows, self.starts, self._columns)
         for part in split_keys(whole):
             yield KeyedRecords(part, self._key_columns, folds_all=self._folds_all)
-
-    def batches(self) -> Iterator[tuple[pa.RecordBatch, Int64s]]:
-        """All records, in batches that split no key.
-
-        Each batch comes with the row numbers in it (int64) at which keys begin.
-        """
-        return gather_keys(self._parts, self._rows, self.starts, self._columns)
 
 
 class MergeFunction(Protocol):

@@ -76,7 +76,8 @@ def folded(
                     state.add(slots, rows)
                 case Action.ADD_EARLIER:
                     state.add_earlier(slots, rows)
-                case Action.RETRACT:
+                case Action.RETRACT if not rule.ignore_retract:
+                    # Else as aggregate/FieldIgnoreRetractAgg.java.
                     state.retract(slots, rows)
     except RuleViolation as error:
         raise TaskError(f"key {keyed.key_text(error.row)}, column {name}: {error}") from error

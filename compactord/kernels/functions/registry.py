@@ -8,9 +8,9 @@ from typing import TypeAlias
 from compactord.errors import TaskError
 from compactord.kernels.functions.aggregation import Aggregation
 from compactord.kernels.functions.base import MergeFunction
-from compactord.kernels.functions.deduplicate import Deduplicate
 from compactord.kernels.functions.first_row import FIRST_ROW, FirstRow
 from compactord.kernels.functions.partial_update import PartialUpdate
+from compactord.kernels.functions.unchanged import DEDUPLICATE
 from compactord.paimon.merge_checks import missing_package
 from compactord.paimon.merge_rules import MergeRules
 
@@ -21,7 +21,7 @@ MergeFunctions: TypeAlias = Mapping[str, Callable[[MergeRules], MergeFunction]]
 LAST_RECORD = "deduplicate"
 
 MERGE_FUNCTIONS: MergeFunctions = {
-    LAST_RECORD: lambda _: Deduplicate(),
+    LAST_RECORD: lambda _: DEDUPLICATE,
     "partial-update": PartialUpdate,
     "aggregation": Aggregation,
     FIRST_ROW: lambda _: FirstRow(),

@@ -67,7 +67,7 @@ def decode_blocks(
     raw: Collection[str],
     path: str,
 ) -> DecodedBlocks:
-    """Decode records of `schema` (as `manifest_schema.plain_schema` gives it).
+    """Decode records of `schema` (as `avro.types.plain_type` gives it).
 
     `values` are dotted names of integers (`NULL` where they are null), and of text and bytes that
     are never null. `raw` are dotted names of columns whose encoding is wanted as it stands. Names

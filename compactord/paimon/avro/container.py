@@ -12,7 +12,7 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -204,6 +204,10 @@ class _Cursor:
     def at_end(self) -> bool:
         return self._at == len(self._data)
 
+    @property
+    def rest(self) -> bytes:
+        return bytes(self._data[self._at :])
+
     def view(self, size: int) -> memoryview:
         if not 0 <= size <= len(self._data) - self._at:
             raise FormatError(self._path, f"cut off or damaged at byte {self._at}")
@@ -244,11 +248,25 @@ def decode_record(schema: AvroSchema, data: bytes, path: str) -> dict[str, Any]:
     return record
 
 
-def _read_record(schema: AvroSchema, stream: io.BytesIO, path: str) -> dict[str, Any]:
+def split_values(
+    schemas: Iterable[AvroSchema], data: bytes, path: str
+) -> Iterator[tuple[Any, bytes]]:
+    """Values of these types, one after the other, each with its encoding."""
+    stream = io.BytesIO(data)
+    for schema in schemas:
+        start = stream.tell()
+        yield _read_value(schema, stream, path), data[start : stream.tell()]
+
+
+def _read_value(schema: AvroSchema, stream: io.BytesIO, path: str) -> Any:
     try:
-        record = fastavro.schemaless_reader(stream, schema.parsed, None)
+        return fastavro.schemaless_reader(stream, schema.parsed, None)
     except DAMAGE as error:
         raise FormatError(path, f"a damaged Avro record ({error!r})") from error
+
+
+def _read_record(schema: AvroSchema, stream: io.BytesIO, path: str) -> dict[str, Any]:
+    record = _read_value(schema, stream, path)
     if not isinstance(record, dict):
         raise FormatError(path, "an Avro file whose values are not records")
     if schema.ints and not _ints_fit(record, schema.ints):
@@ -313,3 +331,9 @@ def encoded_long(value: int) -> bytes:
         value >>= 7
     out.append(value)
     return bytes(out)
+
+
+def first_long(data: bytes) -> tuple[int, bytes]:
+    """The integer that the bytes of a value begin with, and those after it."""
+    cursor = _Cursor(data, "")
+    return cursor.long(), cursor.rest

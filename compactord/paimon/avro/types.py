@@ -1,4 +1,4 @@
-"""Avro types without their names, and how many bytes a value takes.
+"""Avro types with references resolved, and without their names.
 
 Unknown columns of files by other writers may have any type of the Avro 1.11 specification.
 """
@@ -18,16 +18,6 @@ _COLUMN_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 # Named types that refer to each other can expand a small schema into a very large one.
 _MAX_DEPTH = 16
 _MAX_TYPES = 10_000
-_FIXED_SIZES = {"null": 0, "boolean": 1, "float": 4, "double": 8}
-
-
-def plain_schema(schema: Json, path: str) -> Json:
-    """The schema with references replaced by the named types, and without decoration.
-
-    It has type names, {"record": {name: type}}, {"array": type}, {"map": type}, {"fixed": bytes},
-    "enum" and lists (unions). Raises `FormatError` with `path` for what is no such schema.
-    """
-    return plain_type(resolved_schema(schema, path))
 
 
 def resolved_schema(schema: Json, path: str) -> Json:
@@ -113,7 +103,11 @@ def _full_name(name: str, namespace: str) -> str:
 
 
 def plain_type(type_: Json) -> Json:
-    """As in `plain_schema`, of what `resolved_schema` gave."""
+    """What `resolved_schema` gave, without names and decoration.
+
+    It has type names, {"record": {name: type}}, {"array": type}, {"map": type}, {"fixed": bytes},
+    "enum" and lists (unions).
+    """
     if isinstance(type_, str):
         return type_
     if isinstance(type_, list):
@@ -173,62 +167,3 @@ def renamed(resolved: Json, prefix: str) -> Json:
         return out
 
     return rename(resolved)
-
-
-def long_at(data: bytes, at: int) -> tuple[int, int]:
-    """The integer that begins there, and where it ends."""
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return (value >> 1) ^ -(value & 1), at
-        shift += 7
-
-
-def branch_at(branches: list[Json], data: bytes, at: int) -> tuple[int, int]:
-    """The number of a union's branch, and where its value begins."""
-    branch, at = long_at(data, at)
-    if not 0 <= branch < len(branches):
-        raise IndexError(f"no branch {branch} of a union of {len(branches)}")
-    return branch, at
-
-
-def end_of(plain: Json, data: bytes, at: int) -> int:
-    """Where the value that begins there ends. Raises `IndexError` when the bytes end too early."""
-    match plain:
-        case "int" | "long" | "enum":
-            return long_at(data, at)[1]
-        case "bytes" | "string":
-            length, at = long_at(data, at)
-            return at + length
-        case str(name):
-            return at + _FIXED_SIZES[name]
-        case [*branches]:
-            branch, at = branch_at(branches, data, at)
-            return end_of(branches[branch], data, at)
-        case {"fixed": size}:
-            return at + int(size)
-        case {"record": columns}:
-            for type_ in columns.values():
-                at = end_of(type_, data, at)
-            return at
-        case {"array": items}:
-            return _end_of_blocks((items,), data, at)
-        case {"map": values}:
-            return _end_of_blocks(("string", values), data, at)
-    raise AssertionError(f"no plain type: {plain!r}")
-
-
-def _end_of_blocks(item: tuple[Json, ...], data: bytes, at: int) -> int:
-    while True:
-        count, at = long_at(data, at)
-        if count == 0:
-            return at
-        if count < 0:
-            # A negative count: the block's size in bytes follows.
-            _, at = long_at(data, at)
-        for _ in range(abs(count)):
-            for type_ in item:
-                at = end_of(type_, data, at)

@@ -13,16 +13,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from compactord.errors import FormatError, UnsupportedTable
-from compactord.paimon.avro.container import AvroSchema, compile_schema, encoded_long
-from compactord.paimon.avro.types import (
-    branch_at,
-    end_of,
-    plain_type,
-    renamed,
-    resolved_schema,
-    without_null,
+from compactord.errors import UnsupportedTable
+from compactord.paimon.avro.container import (
+    AvroSchema,
+    compile_schema,
+    encoded_long,
+    first_long,
+    split_values,
 )
+from compactord.paimon.avro.types import plain_type, renamed, resolved_schema, without_null
 from compactord.paimon.manifest.schemas import plain_of, table_of
 
 Json = Any
@@ -44,15 +43,24 @@ class ForeignValue(NamedTuple):
     data: bytes
 
 
+class _Column(NamedTuple):
+    """A column of one file's schema; `text` is that of its type if it is unknown."""
+
+    name: str
+    type: Json
+    schema: AvroSchema
+    text: str | None
+
+
 @dataclass(frozen=True, slots=True)
 class ForeignColumns:
     """The unknown columns of one file's schema.
 
-    `layout` is all columns in file order, those of the nested record too; the unknown ones with the
-    text of their type. `not_carried` are unknown columns that we cannot write again.
+    `layout` is all columns in file order, those of the nested record too. `not_carried` are unknown
+    columns that we cannot write again.
     """
 
-    layout: tuple[tuple[str, Json, str | None], ...]
+    layout: tuple[_Column, ...]
     carried: tuple[_Path, ...]
     not_carried: tuple[_Path, ...]
 
@@ -67,20 +75,14 @@ class ForeignColumns:
             raise UnsupportedTable(table_of(path), [reason])
         if not any(_holds(record, column) for column in self.carried):
             return ()
-        found, at = [], 0
-        try:
-            for column, plain, type_ in self.layout:
-                end = end_of(plain, data, at)
-                if type_ is not None:
-                    value = _as_union(plain, data[at:end])
-                    if value is not None:
-                        found.append(ForeignValue(column, type_, value))
-                at = end
-        except IndexError as error:
-            raise FormatError(path, f"a damaged Avro record ({error!r})") from error
-        if at != len(data):
-            raise FormatError(path, "an Avro record that ends within a value")
-        return tuple(sorted(found))
+        encoded = split_values([column.schema for column in self.layout], data, path)
+        return tuple(
+            sorted(
+                ForeignValue(column.name, column.text, _as_union(column.type, value))
+                for column, (found, value) in zip(self.layout, encoded, strict=True)
+                if column.text is not None and found is not None
+            )
+        )
 
 
 def _holds(record: Any, column: _Path) -> bool:
@@ -89,16 +91,12 @@ def _holds(record: Any, column: _Path) -> bool:
     return record is not None
 
 
-def _as_union(plain: Json, data: bytes) -> bytes | None:
-    """A value of any type as one of the union that begins with null; None for null."""
-    if plain == "null":
-        return None
-    if not isinstance(plain, list):
+def _as_union(type_: Json, data: bytes) -> bytes:
+    """A value of any type, not null, as one of the union that begins with null."""
+    if not isinstance(type_, list):
         return encoded_long(1) + data
-    branch, at = branch_at(plain, data, 0)
-    if plain[branch] == "null":
-        return None
-    return encoded_long(1 + sum(other != "null" for other in plain[:branch])) + data[at:]
+    branch, value = first_long(data)
+    return encoded_long(1 + sum(other != "null" for other in type_[:branch])) + value
 
 
 # Files of one release have the same schema; one header is read once (`open_container`).
@@ -119,7 +117,7 @@ def foreign_columns(schema: AvroSchema, expected: AvroSchema) -> ForeignColumns 
         # Releases whose records may be null are older than the columns of 2.0.0.
         return ForeignColumns((), (), unknown)
     layout = tuple(_layout(found, known, ""))
-    carried = {column: plain for column, plain, type_ in layout if type_ is not None}
+    carried = {column.name for column in layout if column.text is not None}
     able = [path for path in unknown if ".".join(path) in carried]
     return ForeignColumns(layout, tuple(able), tuple(path for path in unknown if path not in able))
 
@@ -132,15 +130,14 @@ def _records(found: Json) -> Iterator[Json]:
             yield column["type"]
 
 
-def _layout(found: Json, known: Json, prefix: str) -> Iterator[tuple[str, Json, str | None]]:
+def _layout(found: Json, known: Json, prefix: str) -> Iterator[_Column]:
     for column in found["fields"]:
-        name, type_ = column["name"], column["type"]
-        if name not in known["record"]:
-            yield prefix + name, plain_type(type_), _type_text(type_, prefix + name)
-        elif name == NESTED and not prefix:
-            yield from _layout(type_, known["record"][name], f"{name}.")
+        name, type_ = prefix + column["name"], column["type"]
+        if column["name"] == NESTED and not prefix:
+            yield from _layout(type_, known["record"][NESTED], f"{name}.")
         else:
-            yield prefix + name, plain_type(type_), None
+            text = None if column["name"] in known["record"] else _type_text(type_, name)
+            yield _Column(name, type_, compile_schema(renamed(type_, "read")), text)
 
 
 def _type_text(resolved: Json, column: str) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 from compactord.errors import FormatError
 from compactord.paimon.avro.container import AvroSchema, compile_schema
-from compactord.paimon.avro.types import plain_schema, without_null
+from compactord.paimon.avro.types import plain_type, resolved_schema, without_null
 
 Json = Any
 
@@ -187,8 +187,8 @@ def _require(found: AvroSchema, expected: AvroSchema) -> None:
 
 @lru_cache(maxsize=64)
 def plain_of(schema: AvroSchema) -> Json:
-    """As `plain_schema`; its errors name no path."""
-    return plain_schema(schema.json, "")
+    """As `plain_type`. Raises `FormatError`, which names no path, for what is no schema."""
+    return plain_type(resolved_schema(schema.json, ""))
 
 
 def _compare(found: Json, expected: Json, name: str) -> None:

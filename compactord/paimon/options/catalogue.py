@@ -2,7 +2,8 @@
 
 One line per option: key, type, class, former keys that still work. Classes: a changes what
 compaction picks or writes, b concerns commits and the life of snapshots, c does not concern a
-compactor, d is refused when set. What is refused at present is more than class d: see support.py.
+compactor, d is refused when set. Those with a * describe what is stored, so that a single run cannot
+override them. What is refused at present is more than class d: see support.py.
 Source: CoreOptions.java of release 2.0.0.
 """
 # One option per line, also where its values make the line long.
@@ -29,27 +30,31 @@ class OptionClass(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """`type` is Paimon's name of the value's type; `former` are older keys, the newest first."""
+    """`type` is Paimon's name of the value's type; `former` are older keys, the newest first.
+
+    `is_stored`: it describes what is stored.
+    """
 
     key: str
     type: str
     meaning: OptionClass
     former: tuple[str, ...] = ()
+    is_stored: bool = False
 
 
 _OPTIONS = """
-type enum(table,format-table,materialized-table,object-table,lance-table,iceberg-table) d
-bucket Integer a
-bucket-key String a
+type enum(table,format-table,materialized-table,object-table,lance-table,iceberg-table) d*
+bucket Integer a*
+bucket-key String a*
 bucket-append-ordered Boolean a
-bucket-function.type enum(default,mod,hive) a
+bucket-function.type enum(default,mod,hive) a*
 data-file.external-paths String a
 data-file.external-paths.strategy enum(none,specific-fs,round-robin,entropy-inject,weight-robin) a
 data-file.external-paths.specific-fs String a
 data-file.external-paths.weights String a
 compaction.force-rewrite-all-files Boolean a
-path String a
-branch String a
+path String a*
+branch String a*
 chain-table.enabled Boolean d
 scan.fallback-snapshot-branch String c
 scan.fallback-delta-branch String c
@@ -62,7 +67,7 @@ file.format.per.level Map a
 file.compression String a
 file.compression.zstd-level Integer a
 data-file.prefix String a
-data-file.path-directory String a
+data-file.path-directory String a*
 changelog-file.prefix String a
 changelog-file.format String a
 changelog-file.compression String a
@@ -89,8 +94,8 @@ manifest-sort.enabled Boolean b
 manifest-sort.partition-field String b
 manifest-sort.max-rewrite-size MemorySize b
 upsert-key String c
-partition.default-name String a
-partition.legacy-name Boolean a
+partition.default-name String a*
+partition.legacy-name Boolean a*
 snapshot.num-retained.min Integer b
 snapshot.num-retained.max Integer b
 snapshot.time-retained Duration b
@@ -103,8 +108,8 @@ snapshot.clean-empty-directories Boolean b snapshot.expire.clean-empty-directori
 continuous.discovery-interval Duration a
 scan.max-splits-per-task Integer c
 scan.bucket Integer c
-merge-engine enum(deduplicate,partial-update,aggregation,first-row) a
-ignore-delete Boolean a first-row.ignore-delete deduplicate.ignore-delete partial-update.ignore-delete
+merge-engine enum(deduplicate,partial-update,aggregation,first-row) a*
+ignore-delete Boolean a* first-row.ignore-delete deduplicate.ignore-delete partial-update.ignore-delete
 ignore-update-before Boolean c
 sort-engine enum(min-heap,loser-tree) a
 sort-spill-threshold Integer a
@@ -149,18 +154,18 @@ compaction.incremental-size-threshold MemorySize a
 compaction.min.file-num Integer a
 compaction.file-num-limit Integer a
 compaction.delete-ratio-threshold Double a
-changelog-producer enum(none,input,full-compaction,lookup) a
+changelog-producer enum(none,input,full-compaction,lookup) a*
 changelog-producer.row-deduplicate Boolean a
 changelog-producer.row-deduplicate-ignore-fields String a
 table-read.sequence-number.enabled Boolean c
 key-value.sequence_number.enabled Boolean c
-sequence.field String a
-sequence.field.sort-order enum(ascending,descending) a
-sequence.snapshot-ordering Boolean a
-aggregation.remove-record-on-delete Boolean a
-partial-update.remove-record-on-delete Boolean a
-partial-update.remove-record-on-sequence-group String a
-rowkind.field String c
+sequence.field String a*
+sequence.field.sort-order enum(ascending,descending) a*
+sequence.snapshot-ordering Boolean a*
+aggregation.remove-record-on-delete Boolean a*
+partial-update.remove-record-on-delete Boolean a*
+partial-update.remove-record-on-sequence-group String a*
+rowkind.field String c*
 scan.mode enum(default,latest-full,full,latest,compacted-full,from-timestamp,from-creation-timestamp,from-file-creation-time,from-snapshot,from-snapshot-full,incremental) c log.scan
 scan.timestamp String c
 scan.timestamp-millis Long c log.scan.timestamp-millis
@@ -191,8 +196,8 @@ partition.timestamp-pattern String a
 partition.timestamp-format.strict Boolean a
 partition.end-input-to-done Boolean b
 scan.plan-sort-partition Boolean c
-primary-key String c
-partition String c
+primary-key String c*
+partition String c*
 lookup.hash-load-factor Float c
 lookup.cache-rows Long c
 lookup.continuous.discovery-interval Duration c
@@ -218,7 +223,7 @@ consumer.mode enum(exactly-once,at-least-once) c
 consumer.ignore-progress Boolean c
 consumer.changelog-only Boolean c
 dynamic-bucket.target-row-num Long c
-dynamic-bucket.initial-buckets Integer c
+dynamic-bucket.initial-buckets Integer c*
 dynamic-bucket.max-buckets Integer c
 dynamic-bucket.assigner-parallelism Integer c
 incremental-between String c
@@ -263,7 +268,7 @@ cross-partition-upsert.bootstrap-parallelism Integer c
 zorder.var-length-contribution Integer c
 file-reader-async-threshold MemorySize c
 commit.force-create-snapshot Boolean b
-deletion-vectors.enabled Boolean a
+deletion-vectors.enabled Boolean a*
 deletion-vectors.modifiable Boolean c
 deletion-vector.index-file.target-size MemorySize a
 deletion-vectors.merge-on-read Boolean a
@@ -273,9 +278,9 @@ sort-compaction.range-strategy enum(SIZE,QUANTITY) c
 sort-compaction.local-sample.magnification Integer c
 record-level.expire-time Duration a
 record-level.time-field String a
-fields.default-aggregate-function String a
+fields.default-aggregate-function String a*
 commit.user-prefix String b
-force-lookup Boolean a
+force-lookup Boolean a*
 lookup-wait Boolean a changelog-producer.lookup-wait
 lookup-compact enum(RADICAL,GENTLE) a
 lookup-compact.max-interval Integer a
@@ -308,9 +313,9 @@ clustering.history-partition.idle-to-full-sort Duration c
 clustering.incremental.optimize-write Boolean c
 clustering.incremental.mode enum(global-sort,local-sort) c
 local-kv-db.block-size MemorySize c
-row-tracking.enabled Boolean d
+row-tracking.enabled Boolean d*
 row-tracking.partition-group-on-commit Boolean b
-data-evolution.enabled Boolean d
+data-evolution.enabled Boolean d*
 data-evolution.reassign.skip-contiguous-row-count Long c
 data-evolution.row-id-conflict-rewrite.max-size MemorySize c
 data-evolution.row-sidecar.enabled Boolean c
@@ -321,7 +326,7 @@ data-evolution.merge-into.source-persist Boolean c
 data-evolution.compaction.rewrite-row-ids Boolean c
 blob-compaction.enabled Boolean c
 snapshot.ignore-empty-commit Boolean b
-index-file-in-data-file-dir Boolean a
+index-file-in-data-file-dir Boolean a*
 global-index.external-path String c
 global-index.column-update-action enum(THROW_ERROR,DROP_PARTITION_INDEX,IGNORE) c
 lookup.merge-buffer-size MemorySize c
@@ -330,9 +335,9 @@ format-table.implementation enum(paimon,engine) c
 format-table.partition-path-only-value Boolean c
 format-table.file.compression String c
 format-table.commit-hive-sync-url String c
-blob-field String d
-blob-descriptor-field String d blob.stored-descriptor-fields
-blob-view-field String d
+blob-field String d*
+blob-descriptor-field String d* blob.stored-descriptor-fields
+blob-view-field String d*
 blob-view.resolve.enabled Boolean c
 blob-as-descriptor Boolean c
 blob-descriptor.source-table String c
@@ -367,7 +372,7 @@ pk-vector.index.columns String d
 pk-btree.index.columns String b
 pk-bitmap.index.columns String b
 pk-full-text.index.columns String d
-pk-clustering-override Boolean d
+pk-clustering-override Boolean d*
 """
 
 # Of the formats of data files that Paimon has.
@@ -397,44 +402,6 @@ _PATTERNS = (
     (r"partition\.mark-done-action\.mode", "String", "b"),
     # Written by catalogs and engines beside the options proper.
     (r"owner|provider|connector", "String", "c"),
-)
-
-# They describe what is stored, so a single run cannot override them.
-_BELONG_TO_THE_TABLE = frozenset(
-    [
-        "type",
-        "bucket",
-        "bucket-key",
-        "bucket-function.type",
-        "data-file.path-directory",
-        "merge-engine",
-        "sequence.field",
-        "sequence.field.sort-order",
-        "sequence.snapshot-ordering",
-        "ignore-delete",
-        "fields.default-aggregate-function",
-        "aggregation.remove-record-on-delete",
-        "partial-update.remove-record-on-delete",
-        "partial-update.remove-record-on-sequence-group",
-        "rowkind.field",
-        "primary-key",
-        "partition",
-        "path",
-        "branch",
-        "dynamic-bucket.initial-buckets",
-        "force-lookup",
-        "row-tracking.enabled",
-        "data-evolution.enabled",
-        "index-file-in-data-file-dir",
-        "blob-field",
-        "blob-descriptor-field",
-        "blob-view-field",
-        "pk-clustering-override",
-        "deletion-vectors.enabled",
-        "partition.default-name",
-        "partition.legacy-name",
-        "changelog-producer",
-    ]
 )
 
 # Options of columns by which rows are merged: readers merge by those of the table.
@@ -474,7 +441,11 @@ def _read_table(text: str) -> dict[str, Option]:
     for line in text.strip().splitlines():
         key, type_, meaning, *former = line.split()
         options[key] = Option(
-            key=key, type=type_, meaning=OptionClass(meaning), former=tuple(former)
+            key=key,
+            type=type_,
+            meaning=OptionClass(meaning.rstrip("*")),
+            former=tuple(former),
+            is_stored=meaning.endswith("*"),
         )
     return options
 
@@ -515,7 +486,7 @@ def check_override(key: str, value: str) -> None:
         near = difflib.get_close_matches(key, [*OPTIONS, *_FORMER], n=3)
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
         raise UsageError(f"unknown option {key!r}{hint}")
-    if option.key in _BELONG_TO_THE_TABLE or _MERGE_RULE.fullmatch(option.key):
+    if option.is_stored or _MERGE_RULE.fullmatch(option.key):
         raise UsageError(f"option {key!r} belongs to the table: it cannot be set for one run")
     try:
         read_value(option, value)

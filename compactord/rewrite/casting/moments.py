@@ -24,6 +24,7 @@ from compactord.paimon.types import AtomicType, TypeRoot
 from compactord.paimon.wide_timestamps import WIDE_TIMESTAMP, from_parts, parts_of
 from compactord.rewrite.casting.values import (
     CastError,
+    Change,
     by_value,
     from_numbers,
     nulls_of,
@@ -97,23 +98,22 @@ def to_instants(moments: Moments, zone: datetime.tzinfo) -> Moments:
     return _shifted(moments, offset_of_local_s, -1, zone)
 
 
-def _local(array: pa.Array, source: AtomicType, zone: datetime.tzinfo) -> Moments:
+def _local(array: pa.Array, change: Change) -> Moments:
     moments = moments_of(array)
-    return to_local(moments, zone) if source.root is TypeRoot.TIMESTAMP_LTZ else moments
+    is_instant = change.source.root is TypeRoot.TIMESTAMP_LTZ
+    return to_local(moments, change.zone) if is_instant else moments
 
 
-def moment_to_moment(
-    array: pa.Array, source: AtomicType, target: AtomicType, zone: datetime.tzinfo
-) -> pa.Array:
+def moment_to_moment(array: pa.Array, change: Change) -> pa.Array:
     """Digits beyond the target's precision are cut off, milliseconds toward zero."""
     moments = moments_of(array)
-    if source.root is not target.root:
-        is_local = source.root is TypeRoot.TIMESTAMP
-        moments = to_instants(moments, zone) if is_local else to_local(moments, zone)
-    precision = target.precision or 0
-    if (source.precision or 0) > precision:
+    if change.source.root is not change.target.root:
+        is_local = change.source.root is TypeRoot.TIMESTAMP
+        moments = to_instants(moments, change.zone) if is_local else to_local(moments, change.zone)
+    precision = change.target.precision or 0
+    if (change.source.precision or 0) > precision:
         moments = _cut_off(moments, precision)
-    return stored(moments, target)
+    return stored(moments, change.target)
 
 
 def _cut_off(moments: Moments, precision: int) -> Moments:
@@ -132,67 +132,53 @@ def _cut(numbers: Int64s, unit: int) -> Int64s:
     return result
 
 
-def moment_to_date(
-    array: pa.Array, source: AtomicType, target: AtomicType, zone: datetime.tzinfo
-) -> pa.Array:
+def moment_to_date(array: pa.Array, change: Change) -> pa.Array:
     """The day of the local time. Release 2.0.0 gives the day after for times before 1970."""
-    moments = _local(array, source, zone)
+    moments = _local(array, change)
     days = (moments.millis // MILLIS_PER_DAY).astype(np.int32)
     return from_numbers(days, moments.nulls, pa.date32())
 
 
-def moment_to_time(
-    array: pa.Array, source: AtomicType, target: AtomicType, zone: datetime.tzinfo
-) -> pa.Array:
-    moments = _local(array, source, zone)
+def moment_to_time(array: pa.Array, change: Change) -> pa.Array:
+    moments = _local(array, change)
     times = (moments.millis % MILLIS_PER_DAY).astype(np.int32)
     return from_numbers(times, moments.nulls, pa.time32("ms"))
 
 
-def moment_to_number(
-    array: pa.Array, source: AtomicType, target: AtomicType, zone: datetime.tzinfo
-) -> pa.Array:
+def moment_to_number(array: pa.Array, change: Change) -> pa.Array:
     """Seconds since the epoch, toward zero; INT wraps."""
     moments = moments_of(array)
     seconds = _cut(moments.millis, 1000) // 1000
-    wanted = np.int32 if target.root is TypeRoot.INT else np.int64
-    return from_numbers(seconds.astype(wanted), moments.nulls, arrow_type(target))
+    wanted = np.int32 if change.target.root is TypeRoot.INT else np.int64
+    return from_numbers(seconds.astype(wanted), moments.nulls, arrow_type(change.target))
 
 
-def number_to_moment(
-    array: pa.Array, source: AtomicType, target: AtomicType, zone: datetime.tzinfo
-) -> pa.Array:
+def number_to_moment(array: pa.Array, change: Change) -> pa.Array:
     """Numbers are seconds. With a local time zone Java stores the local time as if it were UTC."""
     seconds = numbers_of(array).astype(np.int64)
     moments = Moments(seconds * 1000, np.zeros_like(seconds), nulls_of(array))
-    if target.root is TypeRoot.TIMESTAMP_LTZ:
-        moments = to_local(moments, zone)
-    return stored(moments, target)
+    if change.target.root is TypeRoot.TIMESTAMP_LTZ:
+        moments = to_local(moments, change.zone)
+    return stored(moments, change.target)
 
 
-def date_to_moment(
-    array: pa.Array, source: AtomicType, target: AtomicType, zone: datetime.tzinfo
-) -> pa.Array:
+def date_to_moment(array: pa.Array, change: Change) -> pa.Array:
     days = numbers_of(array).astype(np.int64)
     moments = Moments(days * MILLIS_PER_DAY, np.zeros_like(days), nulls_of(array))
-    if target.root is TypeRoot.TIMESTAMP_LTZ:
-        moments = to_instants(moments, zone)
-    return stored(moments, target)
+    if change.target.root is TypeRoot.TIMESTAMP_LTZ:
+        moments = to_instants(moments, change.zone)
+    return stored(moments, change.target)
 
 
-def time_to_moment(
-    array: pa.Array, source: AtomicType, target: AtomicType, zone: datetime.tzinfo
-) -> pa.Array:
+def time_to_moment(array: pa.Array, change: Change) -> pa.Array:
     """The time on 1970-01-01, in UTC in either case."""
     times = numbers_of(array).astype(np.int64)
-    return stored(Moments(times, np.zeros_like(times), nulls_of(array)), target)
+    return stored(Moments(times, np.zeros_like(times), nulls_of(array)), change.target)
 
 
-def moment_to_text(
-    array: pa.Array, source: AtomicType, target: AtomicType, zone: datetime.tzinfo
-) -> pa.Array:
-    moments = _local(array, source, zone)
-    as_local = AtomicType(root=TypeRoot.TIMESTAMP, precision=source.precision)
+def moment_to_text(array: pa.Array, change: Change) -> pa.Array:
+    moments = _local(array, change)
+    as_local = AtomicType(root=TypeRoot.TIMESTAMP, precision=change.source.precision)
     texts = [
         None if null else _text(milli * _NANOS_PER_MILLI + nano, as_local)
         for milli, nano, null in zip(
@@ -202,11 +188,9 @@ def moment_to_text(
     return pa.array(texts, pa.string())
 
 
-def clock_to_text(
-    array: pa.Array, source: AtomicType, target: AtomicType, zone: datetime.tzinfo
-) -> pa.Array:
+def clock_to_text(array: pa.Array, change: Change) -> pa.Array:
     """Of dates and times."""
-    return by_value(array, lambda value: _text(value, source).encode(), pa.string())
+    return by_value(array, lambda value: _text(value, change.source).encode(), pa.string())
 
 
 def _text(value: int, type_: AtomicType) -> str:

@@ -17,11 +17,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from compactord.paimon.arrow import arrow_type
-from compactord.paimon.casts import INTEGERS
 from compactord.paimon.java_text import cast_text
-from compactord.paimon.types import AtomicType, TypeRoot
+from compactord.paimon.types import INTEGERS, AtomicType, TypeRoot
 from compactord.rewrite.casting.values import (
     CastError,
+    Change,
     by_value,
     from_numbers,
     nulls_of,
@@ -42,9 +42,9 @@ _EXACT = decimal.Context(prec=200, rounding=decimal.ROUND_HALF_UP)
 _TOO_SMALL, _TOO_LARGE = -100, 100
 
 
-def number_to_number(array: pa.Array, source: AtomicType, target: AtomicType) -> pa.Array:
+def number_to_number(array: pa.Array, change: Change) -> pa.Array:
     """Between integers and floats: integers wrap, floats saturate, NaN becomes 0."""
-    return _primitives(numbers_of(array), nulls_of(array), target)
+    return _primitives(numbers_of(array), nulls_of(array), change.target)
 
 
 def _primitives(
@@ -69,26 +69,26 @@ def _truncated(numbers: npt.NDArray[Any], wanted: type[np.int32 | np.int64]) -> 
     return result
 
 
-def boolean_to_number(array: pa.Array, source: AtomicType, target: AtomicType) -> pa.Array:
+def boolean_to_number(array: pa.Array, change: Change) -> pa.Array:
     bits = array.cast(pa.int8())
-    if target.root is TypeRoot.DECIMAL:
-        return number_to_decimal(bits, source, target)
-    return _primitives(numbers_of(bits), nulls_of(array), target)
+    if change.target.root is TypeRoot.DECIMAL:
+        return number_to_decimal(bits, change)
+    return _primitives(numbers_of(bits), nulls_of(array), change.target)
 
 
-def number_to_boolean(array: pa.Array, source: AtomicType, target: AtomicType) -> pa.Array:
+def number_to_boolean(array: pa.Array, change: Change) -> pa.Array:
     nulls = nulls_of(array)
     return pa.array(numbers_of(array) != 0, mask=nulls if nulls.any() else None)
 
 
-def number_to_decimal(array: pa.Array, source: AtomicType, target: AtomicType) -> pa.Array:
+def number_to_decimal(array: pa.Array, change: Change) -> pa.Array:
     """Floats are taken by their shortest decimal text; what does not fit becomes null.
 
     Raises `CastError` for NaN and infinities.
     """
-    wanted = arrow_type(target)
+    wanted = arrow_type(change.target)
     if not pa.types.is_floating(array.type):
-        return by_value(array, lambda value: fitted(Decimal(value), target), wanted)
+        return by_value(array, lambda value: fitted(Decimal(value), change.target), wanted)
     as_double = AtomicType(root=TypeRoot.DOUBLE)
     doubles = array.cast(pa.float64())
 
@@ -96,35 +96,31 @@ def number_to_decimal(array: pa.Array, source: AtomicType, target: AtomicType) -
         text = cast_text(value, as_double) or ""
         if value != value or value in (float("inf"), float("-inf")):
             raise CastError(f"{text} is not a decimal number")
-        return fitted(Decimal(text), target)
+        return fitted(Decimal(text), change.target)
 
     return by_value(doubles, convert, wanted)
 
 
-def decimal_to_decimal(array: pa.Array, source: AtomicType, target: AtomicType) -> pa.Array:
+def decimal_to_decimal(array: pa.Array, change: Change) -> pa.Array:
     """Rounded half up; what does not fit becomes null."""
-    wanted = arrow_type(target)
-    more_digits = (target.precision or 0) - (source.precision or 0)
-    more_scale = (target.scale or 0) - (source.scale or 0)
+    wanted = arrow_type(change.target)
+    more_digits = (change.target.precision or 0) - (change.source.precision or 0)
+    more_scale = (change.target.scale or 0) - (change.source.scale or 0)
     if more_scale >= 0 and more_digits >= more_scale:
         # Sums may have more digits than their type.
         with contextlib.suppress(pa.ArrowInvalid):
             return array.cast(wanted)
-    return by_value(array, partial(_fitted_to, target), wanted)
+    return by_value(array, lambda value: fitted(value, change.target), wanted)
 
 
-def _fitted_to(target: AtomicType, value: Decimal) -> Decimal | None:
-    return fitted(value, target)
-
-
-def decimal_to_number(array: pa.Array, source: AtomicType, target: AtomicType) -> pa.Array:
+def decimal_to_number(array: pa.Array, change: Change) -> pa.Array:
     """Integers toward zero, then wrapped; floats are rounded from the double."""
     nulls = nulls_of(array)
-    if target.root in INTEGERS:
+    if change.target.root in INTEGERS:
         whole = by_value(array, lambda value: _wrapped(int(value)), pa.int64())
-        return _primitives(numbers_of(whole), nulls, target)
-    doubles = by_value(array, partial(_as_double, source), pa.float64())
-    return _primitives(numbers_of(doubles), nulls, target)
+        return _primitives(numbers_of(whole), nulls, change.target)
+    doubles = by_value(array, partial(_as_double, change.source), pa.float64())
+    return _primitives(numbers_of(doubles), nulls, change.target)
 
 
 def _as_double(source: AtomicType, value: Decimal) -> float:

@@ -10,25 +10,33 @@ import numpy as np
 import pyarrow as pa
 
 from compactord.paimon.arrow import arrow_type
-from compactord.paimon.casts import (
+from compactord.paimon.casts import STRING, same_type, shares_fields
+from compactord.paimon.type_texts import type_text
+from compactord.paimon.types import (
     BINARIES,
     FLOATS,
     INTEGERS,
     MOMENTS,
     NUMBERS,
-    STRING,
     TEXTS,
-    same_type,
-    shares_fields,
+    ArrayType,
+    AtomicType,
+    DataType,
+    MapType,
+    RowType,
+    TypeRoot,
 )
-from compactord.paimon.type_texts import type_text
-from compactord.paimon.types import ArrayType, AtomicType, DataType, MapType, RowType, TypeRoot
 from compactord.rewrite.casting import moments, numbers, texts
 from compactord.rewrite.casting.nested_texts import array_texts, map_texts, row_texts
-from compactord.rewrite.casting.values import CastError, null_values, nulls_of, without_nulls
+from compactord.rewrite.casting.values import (
+    CastError,
+    Change,
+    null_values,
+    nulls_of,
+    without_nulls,
+)
 
-Cast: TypeAlias = Callable[[pa.Array, AtomicType, AtomicType], pa.Array]
-ZonedCast: TypeAlias = Callable[[pa.Array, AtomicType, AtomicType, datetime.tzinfo], pa.Array]
+Cast: TypeAlias = Callable[[pa.Array, Change], pa.Array]
 
 _BOOLEAN = frozenset({TypeRoot.BOOLEAN})
 _DECIMAL = frozenset({TypeRoot.DECIMAL})
@@ -44,16 +52,13 @@ _CASTS: tuple[tuple[_Roots, _Roots, Cast], ...] = (
     (_DECIMAL, INTEGERS | FLOATS, numbers.decimal_to_number),
     (_BOOLEAN, NUMBERS, numbers.boolean_to_number),
     (INTEGERS, _BOOLEAN, numbers.number_to_boolean),
-    (NUMBERS, TEXTS, texts.number_to_text),
-    (_BOOLEAN, TEXTS, texts.boolean_to_text),
+    (NUMBERS | _BOOLEAN, TEXTS, texts.plain_to_text),
     (TEXTS, TEXTS, texts.text_to_text),
     (BINARIES, TEXTS, texts.binary_to_text),
     (TEXTS | BINARIES, BINARIES, texts.to_binary),
     (TEXTS, _BOOLEAN, texts.text_to_boolean),
     (TEXTS, NUMBERS, texts.text_to_number),
     (TEXTS, _DATE | _TIME, texts.text_to_clock),
-)
-_ZONED_CASTS: tuple[tuple[_Roots, _Roots, ZonedCast], ...] = (
     (TEXTS, MOMENTS, texts.text_to_moment),
     (MOMENTS, MOMENTS, moments.moment_to_moment),
     (MOMENTS, _DATE, moments.moment_to_date),
@@ -79,7 +84,7 @@ def cast(array: pa.Array, source: DataType, target: DataType, zone: datetime.tzi
         case AtomicType(), AtomicType():
             if same_type(source, target):
                 return array
-            return _atomic(array, source, target, zone)
+            return _atomic(array, Change(source, target, zone))
         case RowType(), RowType():
             return _row(array, source, target, zone)
         case ArrayType(element=old), ArrayType(element=new):
@@ -153,15 +158,11 @@ def _named_cast(
         raise CastError(f"field {name}: {error}") from error
 
 
-def _atomic(
-    array: pa.Array, source: AtomicType, target: AtomicType, zone: datetime.tzinfo
-) -> pa.Array:
-    for sources, targets, plain in _CASTS:
+def _atomic(array: pa.Array, change: Change) -> pa.Array:
+    source, target = change.source, change.target
+    for sources, targets, rule in _CASTS:
         if source.root in sources and target.root in targets:
-            return plain(array, source, target)
-    for sources, targets, zoned in _ZONED_CASTS:
-        if source.root in sources and target.root in targets:
-            return zoned(array, source, target, zone)
+            return rule(array, change)
     raise CastError(f"there is no cast from {type_text(source)} to {type_text(target)}")
 
 

@@ -6,7 +6,6 @@ java.lang.Double.valueOf, java.math.BigDecimal.
 
 from __future__ import annotations
 
-import datetime
 import re
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
@@ -28,7 +27,7 @@ from compactord.rewrite.casting.clock_texts import (
 )
 from compactord.rewrite.casting.moments import Moments, stored, to_instants
 from compactord.rewrite.casting.numbers import fitted
-from compactord.rewrite.casting.values import CastError, by_value
+from compactord.rewrite.casting.values import CastError, Change, by_value
 
 _BITS = {TypeRoot.TINYINT: 8, TypeRoot.SMALLINT: 16, TypeRoot.INT: 32, TypeRoot.BIGINT: 64}
 _TRUE = ("t", "true", "y", "yes", "1")
@@ -49,7 +48,7 @@ def decoded(value: bytes) -> str:
     return value.decode(errors="replace")
 
 
-def text_to_boolean(array: pa.Array, source: AtomicType, target: AtomicType) -> pa.Array:
+def text_to_boolean(array: pa.Array, change: Change) -> pa.Array:
     def convert(value: bytes) -> bool:
         word = decoded(value).lower()
         if word in _TRUE:
@@ -61,16 +60,16 @@ def text_to_boolean(array: pa.Array, source: AtomicType, target: AtomicType) -> 
     return by_value(array, convert, pa.bool_())
 
 
-def text_to_number(array: pa.Array, source: AtomicType, target: AtomicType) -> pa.Array:
-    wanted = arrow_type(target)
-    if target.root is TypeRoot.DECIMAL:
-        return by_value(array, partial(_decimal, target), wanted)
-    if target.root in _BITS:
-        limit = 1 << (_BITS[target.root] - 1)
+def text_to_number(array: pa.Array, change: Change) -> pa.Array:
+    wanted = arrow_type(change.target)
+    if change.target.root is TypeRoot.DECIMAL:
+        return by_value(array, partial(_decimal, change.target), wanted)
+    if change.target.root in _BITS:
+        limit = 1 << (_BITS[change.target.root] - 1)
         return by_value(
             array, lambda value: whole_number(decoded(value), -limit, limit - 1), wanted
         )
-    is_single = target.root is TypeRoot.FLOAT
+    is_single = change.target.root is TypeRoot.FLOAT
     return by_value(array, lambda value: _floating(decoded(value), is_single=is_single), wanted)
 
 
@@ -117,19 +116,17 @@ def _single(value: float, exact: Fraction) -> float:
     return min(candidates, key=lambda each: abs(Fraction(each) - exact))
 
 
-def text_to_clock(array: pa.Array, source: AtomicType, target: AtomicType) -> pa.Array:
+def text_to_clock(array: pa.Array, change: Change) -> pa.Array:
     """To DATE and TIME."""
-    parse = parse_date if target.root is TypeRoot.DATE else parse_time
-    return by_value(array, lambda value: parse(decoded(value)), arrow_type(target))
+    parse = parse_date if change.target.root is TypeRoot.DATE else parse_time
+    return by_value(array, lambda value: parse(decoded(value)), arrow_type(change.target))
 
 
-def text_to_moment(
-    array: pa.Array, source: AtomicType, target: AtomicType, zone: datetime.tzinfo
-) -> pa.Array:
-    is_local = target.root is TypeRoot.TIMESTAMP_LTZ
+def text_to_moment(array: pa.Array, change: Change) -> pa.Array:
+    is_local = change.target.root is TypeRoot.TIMESTAMP_LTZ
     encoded = array.view(pa.binary()).dictionary_encode()
     found = [
-        parse_moment(decoded(value), target.precision or 0, is_local=is_local)
+        parse_moment(decoded(value), change.target.precision or 0, is_local=is_local)
         for value in encoded.dictionary.to_pylist()
     ]
     moments = Moments(
@@ -138,44 +135,41 @@ def text_to_moment(
         np.zeros(len(found), np.bool_),
     )
     if is_local:
-        moments = to_instants(moments, zone)
-    return stored(moments, target).take(encoded.indices)
+        moments = to_instants(moments, change.zone)
+    return stored(moments, change.target).take(encoded.indices)
 
 
-def to_binary(array: pa.Array, source: AtomicType, target: AtomicType) -> pa.Array:
+def to_binary(array: pa.Array, change: Change) -> pa.Array:
     """BINARY is cut or filled with zeros, VARBINARY cut."""
-    length = target.precision or 0
+    length = change.target.precision or 0
     array = array.view(pa.binary())
-    if target.root is TypeRoot.VARBINARY and length == MAX_LENGTH:
+    if change.target.root is TypeRoot.VARBINARY and length == MAX_LENGTH:
         return array
-    if target.root is TypeRoot.VARBINARY:
+    if change.target.root is TypeRoot.VARBINARY:
         return by_value(array, lambda value: value[:length], pa.binary())
     return by_value(array, lambda value: value[:length].ljust(length, b"\0"), pa.binary())
 
 
-def binary_to_text(array: pa.Array, source: AtomicType, target: AtomicType) -> pa.Array:
+def binary_to_text(array: pa.Array, change: Change) -> pa.Array:
     """The same bytes, of any length, whether they are UTF-8 or not."""
     return array.view(pa.string())
 
 
-def text_to_text(array: pa.Array, source: AtomicType, target: AtomicType) -> pa.Array:
-    return of_length(array, target)
+def text_to_text(array: pa.Array, change: Change) -> pa.Array:
+    return of_length(array, change.target)
 
 
-def number_to_text(array: pa.Array, source: AtomicType, target: AtomicType) -> pa.Array:
-    if pa.types.is_integer(array.type):
-        return of_length(array.cast(pa.string()), target)
+def plain_to_text(array: pa.Array, change: Change) -> pa.Array:
+    """Of numbers and booleans."""
+    if pa.types.is_integer(array.type) or pa.types.is_boolean(array.type):
+        return of_length(array.cast(pa.string()), change.target)
 
     def convert(value: float | Decimal) -> bytes:
-        text = cast_text(value, source)
+        text = cast_text(value, change.source)
         assert text is not None, "nulls are left out"
         return text.encode()
 
-    return of_length(by_value(array, convert, pa.string()), target)
-
-
-def boolean_to_text(array: pa.Array, source: AtomicType, target: AtomicType) -> pa.Array:
-    return of_length(array.cast(pa.string()), target)
+    return of_length(by_value(array, convert, pa.string()), change.target)
 
 
 def of_length(texts: pa.Array, target: AtomicType) -> pa.Array:

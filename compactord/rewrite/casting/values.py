@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import tzinfo
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,16 @@ import pyarrow as pa
 from pyarrow import types as t
 
 from compactord.kernels.columns import Bools, fixed_values
+from compactord.paimon.types import AtomicType
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """From which type to which; `zone` is that of local times."""
+
+    source: AtomicType
+    target: AtomicType
+    zone: tzinfo
 
 
 class CastError(ValueError):

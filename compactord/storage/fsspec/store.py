@@ -113,6 +113,8 @@ class FsspecStorage(Storage):
     their writer fails, differs. A listing holds a whole folder, since fsspec knows no pages.
     """
 
+    capabilities = Capabilities()
+
     def __init__(
         self,
         spec: FsspecSpec,
@@ -136,10 +138,6 @@ class FsspecStorage(Storage):
     @property
     def spec(self) -> FsspecSpec:
         return self._spec
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return Capabilities()
 
     def read(self, path: str) -> bytes:
         return bytes(self._tried(path, "read", lambda name: self._files.cat_file(name)))

@@ -43,13 +43,6 @@ from compactord.storage.ranges import ranged_input
 from compactord.storage.retry import RetryPolicy
 
 T = TypeVar("T")
-_CAPABILITIES = Capabilities(
-    has_folders=True,
-    creates_exclusively=True,
-    excludes_java_writers=True,
-    replaces_nothing=True,
-    copies_may_look_old=True,
-)
 # What is read and written takes longer the larger it is.
 _BYTES_PER_S = 1 << 20
 # What a name node lists at once, unless it is told otherwise.
@@ -58,6 +51,14 @@ _LISTED_AT_ONCE = 1000
 
 class HdfsStorage(Storage):
     """One name service. Paths are full URLs, as the user wrote the service's."""
+
+    capabilities = Capabilities(
+        has_folders=True,
+        creates_exclusively=True,
+        excludes_java_writers=True,
+        replaces_nothing=True,
+        copies_may_look_old=True,
+    )
 
     def __init__(
         self, spec: HdfsSpec, policy: RetryPolicy | None = None, breaker: Breaker | None = None
@@ -74,10 +75,6 @@ class HdfsStorage(Storage):
     @property
     def spec(self) -> HdfsSpec:
         return self._spec
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return _CAPABILITIES
 
     def read(self, path: str) -> bytes:
         return self._tried(path, "read", lambda client, name: bytes(client.read(name).read()))
@@ -118,10 +115,6 @@ class HdfsStorage(Storage):
         except ObjectNotFound:
             return None
         return _status(found)
-
-    def folder_exists(self, path: str) -> bool:
-        found = self.status(path)
-        return found is not None and found.is_folder
 
     def list(self, folder: str) -> Iterator[ObjectStatus]:
         def begin(client: Client, name: str) -> tuple[Iterator[FileStatus], list[FileStatus]]:

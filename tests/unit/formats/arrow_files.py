@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from compactord.formats.base import FileFormat, InputProfile, NumberedBatches, OpenFile
-from compactord.formats.bounds import RowBounds
 from compactord.formats.keyrange import RowRange
 from compactord.formats.layout import Layout
 from compactord.formats.opening import reading
@@ -22,6 +21,7 @@ from compactord.paimon.stats import ColumnBounds
 from compactord.paimon.types import DataType, MultisetType
 from compactord.storage.base import Storage
 from compactord.storage.fetching import opened
+from tests.unit.formats.row_bounds import RowBounds
 
 _CODECS = {"none": None, "lz4": "lz4", "zstd": "zstd"}
 

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from compactord.kernels.functions.base import Needs, OrderedRecords
+from compactord.kernels.gather import concat_column
 from compactord.kernels.merge import merge_runs
 
 
@@ -49,7 +50,7 @@ class Sum:
     merges_again = True
 
     def merge(self, records: OrderedRecords) -> Iterator[pa.RecordBatch]:
-        for batch, starts in records.batches():
+        for batch, starts in _whole(records):
             sums = np.add.reduceat(batch.column(self.column).to_numpy(), starts)
             yield _of_the_last(batch, starts, self.column, pa.array(sums))
 
@@ -64,7 +65,7 @@ class Joined:
     ignores_deletes = True
 
     def merge(self, records: OrderedRecords) -> Iterator[pa.RecordBatch]:
-        for batch, starts in records.batches():
+        for batch, starts in _whole(records):
             texts = batch.column(self.column).to_pylist()
             joined = [
                 texts[start] if end - start == 1 else f"[{','.join(map(str, texts[start:end]))}]"
@@ -74,6 +75,14 @@ class Joined:
             yield _of_the_last(
                 batch, starts, self.column, pa.array(joined, pa.string()).cast(type_)
             )
+
+
+def _whole(records: OrderedRecords) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
+    """All records in one batch, if there are any, and the rows at which keys begin."""
+    if not (parts := list(records.all_rows())):
+        return
+    columns = [concat_column([part.column(n) for part in parts]) for n in records.schema.names]
+    yield pa.RecordBatch.from_arrays(columns, schema=records.schema), records.starts
 
 
 def _of_the_last(

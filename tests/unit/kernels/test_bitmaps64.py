@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compactord.kernels.aggregators.bitmaps64 import (
+from compactord.kernels.aggregators.bitmaps import (
     Bitmap64,
     Branch,
     contents,

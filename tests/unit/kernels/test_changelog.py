@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from compactord.errors import TaskError
 from compactord.kernels.changelog import changelog_rows
-from compactord.kernels.functions.deduplicate import Deduplicate
-from compactord.kernels.functions.every_record import EveryRecord
+from compactord.kernels.functions.unchanged import DEDUPLICATE, EVERY_RECORD
 from compactord.kernels.merge import LEVEL, Levels, merge_runs
 from compactord.kernels.order import MergeOrder
 from compactord.paimon.merge_rules import ChangelogRule
@@ -94,10 +93,10 @@ def _changelog(
     kept = MergeOrder(key_columns=("k",))
     for _ in range(passes):
         repeat = {"keys_repeat": True}
-        merged = merged_rows(opened[:2], kept, EveryRecord(), **how, **repeat)
+        merged = merged_rows(opened[:2], kept, EVERY_RECORD, **how, **repeat)
         opened = [iter(list(merged)), *opened[2:]]
     keys = merge_runs(
-        opened, order, Deduplicate(), levels=Levels(before=TOP), **how, keys_repeat=passes > 0
+        opened, order, DEDUPLICATE, levels=Levels(before=TOP), **how, keys_repeat=passes > 0
     )
     found = []
     for each in keys:
@@ -179,7 +178,7 @@ def test_values_are_equal_where_java_finds_them_equal(type_, before, after, chan
     [keys] = merge_runs(
         [run(before, 0, TOP), run(after, 1, 0)],
         MergeOrder(key_columns=("k",)),
-        Deduplicate(),
+        DEDUPLICATE,
         levels=Levels(before=TOP),
         window_rows=10,
         window_bytes=1 << 20,

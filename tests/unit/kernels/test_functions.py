@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compactord.errors import TaskError
-from compactord.kernels.functions.every_record import EveryRecord
 from compactord.kernels.functions.registry import MERGE_FUNCTIONS, function_named
+from compactord.kernels.functions.unchanged import EVERY_RECORD
 from compactord.kernels.order import MergeOrder
 from compactord.paimon.merge_rules import NO_RULES, ColumnRule, MergeRules
 from tests.unit.kernels import model
@@ -108,7 +108,7 @@ def test_runs_that_hold_every_record_are_merged_as_those_they_are_made_of(case, 
     fewer = []
     for first in range(0, len(runs), fan_in):
         group = [iter(run) for run in runs[first : first + fan_in]]
-        found = list(merged_rows(group, kept, EveryRecord(), **sizes))
+        found = list(merged_rows(group, kept, EVERY_RECORD, **sizes))
         assert sum(batch.num_rows for batch in found) == sum(
             len(run) for run in case["runs"][first : first + fan_in]
         )
@@ -128,7 +128,7 @@ def test_runs_that_hold_every_record_are_still_to_be_in_order():
     found = model.batches_of(run, [pa.int64()], cuts=[2])
     how = {"window_rows": 9, "window_bytes": 1 << 20, "keys_repeat": True}
     with pytest.raises(TaskError, match="not sorted"):
-        list(merged_rows([iter(found)], MergeOrder(key_columns=("k0",)), EveryRecord(), **how))
+        list(merged_rows([iter(found)], MergeOrder(key_columns=("k0",)), EVERY_RECORD, **how))
 
 
 def test_a_name_that_nobody_registered_is_an_error():

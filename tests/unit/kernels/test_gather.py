@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compactord.kernels.columns import validity
-from compactord.kernels.gather import gather, gather_keys, hand_on, taken, taken_valid
+from compactord.kernels.gather import KeyRows, gather, hand_on, split_keys, taken, taken_valid
 
 
 def parts_of(sizes: list[int]) -> list[pa.RecordBatch]:
@@ -59,18 +59,20 @@ def test_a_concatenation_that_would_be_too_large_is_made_in_pieces() -> None:
     assert pa.Table.from_batches(in_pieces).to_pylist() == at_once
 
 
-def test_batches_of_whole_keys_are_made_in_pieces_that_split_none() -> None:
+def test_keys_are_split_into_pieces_that_split_none() -> None:
     parts = parts_of([40, 60, 50])
     rows = np.random.default_rng(1).permutation(150)[:120]
     starts = np.array([0, 1, 2, 30, 31, 90, 100, 119])
-    ((whole, begins),) = gather_keys(parts, rows, starts)
-    assert begins.tolist() == starts.tolist()
-    in_pieces = list(gather_keys(parts, rows, starts, max_bytes=1000))
-    assert len(in_pieces) > 4
-    assert pa.Table.from_batches([batch for batch, _ in in_pieces]).to_pylist() == whole.to_pylist()
-    firsts = np.cumsum([0, *(batch.num_rows for batch, _ in in_pieces)])
-    found = [first + begin for first, (_, begin) in zip(firsts, in_pieces, strict=False)]
-    assert np.concatenate(found).tolist() == starts.tolist()
+    whole = KeyRows(parts, rows, starts, {})
+    assert list(split_keys(whole)) == [whole]
+    pieces = list(split_keys(whole, max_bytes=1000))
+    assert len(pieces) > 4
+    found = [batch for piece in pieces for batch in gather(piece.parts, piece.rows)]
+    at_once = pa.Table.from_batches(gather(parts, rows))
+    assert pa.Table.from_batches(found).to_pylist() == at_once.to_pylist()
+    firsts = np.cumsum([0, *(len(piece.rows) for piece in pieces)])
+    begins = [first + piece.starts for first, piece in zip(firsts, pieces, strict=False)]
+    assert np.concatenate(begins).tolist() == starts.tolist()
 
 
 def test_long_stretches_are_slices_of_the_input() -> None:

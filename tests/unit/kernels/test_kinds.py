@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from compactord.kernels.functions.deduplicate import Deduplicate
+from compactord.kernels.functions.unchanged import DEDUPLICATE
 from compactord.kernels.kinds import drop_retracts
 from compactord.kernels.order import MergeOrder
 from tests.unit.kernels.merge_functions import merged_rows
@@ -28,7 +28,7 @@ def kept(*runs: list[tuple[int, int, int]], ignore_delete: bool) -> list[tuple[i
     merged = merged_rows(
         [iter(run(rows)) for rows in runs],
         MergeOrder(key_columns=("k",), ignore_delete=ignore_delete),
-        Deduplicate(),
+        DEDUPLICATE,
         window_rows=100,
         window_bytes=1 << 20,
     )

@@ -15,9 +15,8 @@ from compactord.errors import TaskError
 from compactord.kernels.changelog import changelog_rows
 from compactord.kernels.functions.aggregation import Aggregation
 from compactord.kernels.functions.base import MergeFunction
-from compactord.kernels.functions.deduplicate import Deduplicate
-from compactord.kernels.functions.every_record import EveryRecord
 from compactord.kernels.functions.first_row import FirstRow
+from compactord.kernels.functions.unchanged import DEDUPLICATE, EVERY_RECORD
 from compactord.kernels.matching import Found
 from compactord.kernels.merge import LEVEL, Levels, merge_runs
 from compactord.kernels.order import MergeOrder
@@ -41,7 +40,7 @@ SUM = MergeRules(
     )
 )
 FUNCTIONS: dict[str, MergeFunction] = {
-    "deduplicate": Deduplicate(),
+    "deduplicate": DEDUPLICATE,
     "sum": Aggregation(SUM),
     "first-row": FirstRow(),
 }
@@ -155,7 +154,7 @@ def _looked_up(
     how = {"window_rows": window_rows, "window_bytes": 1 << 20}
     for _ in range(passes):
         kept = MergeOrder(key_columns=("k",))
-        merged = merged_rows(opened[:2], kept, EveryRecord(), **how, keys_repeat=True)
+        merged = merged_rows(opened[:2], kept, EVERY_RECORD, **how, keys_repeat=True)
         opened = [iter(list(merged)), *opened[2:]]
     has_level_0 = any(row.level == 0 for run in runs for row in run)
     keys = list(

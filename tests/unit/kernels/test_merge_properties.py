@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compactord.kernels.functions.deduplicate import Deduplicate
+from compactord.kernels.functions.unchanged import DEDUPLICATE
 from compactord.kernels.order import MergeOrder
 from compactord.paimon.wide_timestamps import WIDE_TIMESTAMP
 from tests.unit.kernels import model
@@ -150,7 +150,7 @@ def check(case: dict[str, Any]) -> None:
         merged_rows(
             [iter(batches) for batches in case["batches"]],
             order,
-            Deduplicate(),
+            DEDUPLICATE,
             window_rows=case["window_rows"],
             window_bytes=case["window_bytes"],
         )
@@ -249,7 +249,7 @@ def test_user_sequence_fields_decide_before_sequence_numbers(
     merged = merged_rows(
         [iter(model.batches_of(run, [pa.int64()], sequence_types=types)) for run in runs],
         order,
-        Deduplicate(),
+        DEDUPLICATE,
         window_rows=window_rows,
         window_bytes=1 << 20,
     )
@@ -289,7 +289,7 @@ def test_full_ties_are_settled_as_the_loser_tree_does(
     merged = merged_rows(
         [iter(model.batches_of(run, [pa.int64()], cuts=range(len(run)))) for run in runs],
         MergeOrder(key_columns=("k0",), ignore_delete=ignore_delete),
-        Deduplicate(),
+        DEDUPLICATE,
         window_rows=window_rows,
         window_bytes=1 << 20,
     )

@@ -15,10 +15,10 @@ from compactord.paimon.avro.container import Block, encode_record
 from compactord.paimon.data_file import ColumnStats, DataFile, EntryKind, ManifestEntry
 from compactord.paimon.manifest.entries import entry_record
 from compactord.paimon.manifest.identity_hashes import identity_hashes
-from compactord.paimon.manifest.schemas import MANIFEST, plain_schema
+from compactord.paimon.manifest.schemas import MANIFEST, plain_of
 from tests.unit.paimon.table_builder import data_file, entry
 
-PLAIN = plain_schema(MANIFEST.json, "f")
+PLAIN = plain_of(MANIFEST)
 LONGS = st.one_of(
     st.integers(-(1 << 63), (1 << 63) - 1),
     st.integers(-70, 70),

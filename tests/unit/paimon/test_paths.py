@@ -20,7 +20,9 @@ def partition(
         for index, (name, text, _) in enumerate(columns)
     ]
     row = encode_row([value for *_, value in columns], [field.type for field in fields])
-    return paths.partition_path(row, fields, default_name=default, legacy_name=legacy)
+    return paths.spec_path(
+        paths.partition_spec(row, fields, default_name=default, legacy_name=legacy)
+    )
 
 
 def test_metadata_lies_where_paimon_looks_for_it() -> None:
@@ -84,7 +86,9 @@ def test_dates_are_days_unless_legacy_names_are_off() -> None:
 def test_a_partition_that_is_no_row_is_refused() -> None:
     field = DataField(id=0, name="p", type=parse_type("INT"))
     with pytest.raises(FormatError, match="partition"):
-        paths.partition_path(EMPTY_ROW, [field], default_name="d", legacy_name=True)
+        paths.spec_path(
+            paths.partition_spec(EMPTY_ROW, [field], default_name="d", legacy_name=True)
+        )
 
 
 @pytest.mark.parametrize("legacy", [True, False])

@@ -40,8 +40,6 @@ def _write(subcompaction: Subcompaction, after: Callable[[int], None]) -> list[O
             writers.append(
                 RollingWriter(
                     outputs.series(kind, spec=spec, layout=layout, describe=describe),
-                    spec=spec,
-                    layout=layout,
                     size=GroupSize(rows=1_000, size_bytes=1 << 20, bytes_per_row=20),
                     writer=FORMATS["parquet"].writer(layout, spec.encoding, ()),
                     encoding=encoding,

@@ -9,29 +9,33 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compactord.formats.parquet.pages import (
-    UNKNOWN_BYTES,
-    checked_pages,
-    open_pages_bytes,
-    page_bytes,
-)
+from compactord.formats.parquet.checked_footer import read_footer
+from compactord.formats.parquet.headers import read_leaves
+from compactord.formats.parquet.page_headers import Pages
+from compactord.formats.parquet.pages import UNKNOWN_BYTES, checked_pages, open_pages_bytes
 
 _ROWS = 50_000
 
 
-def bytes_of(table: pa.Table, columns, **options) -> int:
+def bytes_of(table: pa.Table, columns, *, header: bytes | None = None, **options) -> int:
+    """`header`: what there is in place of the file's pages."""
     sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, compression="none", **options)
-    stream = pa.BufferReader(sink.getvalue())
-    return open_pages_bytes(stream, pq.ParquetFile(stream).metadata, columns)
+    usual = {"compression": "none", "write_page_index": True}
+    pq.write_table(table, sink, **usual | options)
+    pages = Pages.of(pa.BufferReader(sink.getvalue()))
+    footer = read_footer(pages.read, pages.size_bytes, "a file")
+    read = pages.read if header is None else lambda at, size: header
+    return open_pages_bytes(footer, read_leaves(footer, columns), read)
 
 
 NUMBERS = pa.table({"a": np.arange(_ROWS), "b": np.arange(_ROWS)})
 
 
+@pytest.mark.parametrize("indexed", [True, False])
 @pytest.mark.parametrize("rows", [1_000, 20_000])
-def test_a_page_counts_as_stored_and_as_decoded(rows):
-    found = bytes_of(NUMBERS, ["a"], use_dictionary=False, max_rows_per_page=rows)
+def test_a_page_counts_as_stored_and_as_decoded(rows, indexed):
+    options = {"max_rows_per_page": rows, "write_page_index": indexed}
+    found = bytes_of(NUMBERS, ["a"], use_dictionary=False, **options)
     assert found == pytest.approx(2 * 8 * rows, rel=0.1)
 
 
@@ -40,9 +44,10 @@ def test_only_columns_that_are_read_count():
     assert bytes_of(NUMBERS, ["a", "b"], use_dictionary=False) == 2 * one
 
 
-def test_a_dictionary_counts_beside_its_page():
+@pytest.mark.parametrize("indexed", [True, False])
+def test_a_dictionary_counts_beside_its_page(indexed):
     texts = pa.table({"t": pa.array(["x" * 1000, "y" * 1000] * 10)})
-    assert bytes_of(texts, ["t"], use_dictionary=True) > 2 * 2000
+    assert bytes_of(texts, ["t"], use_dictionary=True, write_page_index=indexed) > 2 * 2000
 
 
 def test_leaves_of_nested_columns_count():
@@ -57,8 +62,13 @@ def test_a_file_without_rows_takes_nothing():
 @pytest.mark.parametrize(
     "header", [b"", b"\x15\x00\x15\xff\xff", b"\x00" * 18, b"\x15" + b"\xff" * 17]
 )
-def test_a_header_that_cannot_be_read_counts_as_a_large_page(header):
-    assert page_bytes(header) == UNKNOWN_BYTES
+def test_pages_of_which_nothing_can_be_read_count_as_large_ones_but_as_no_more_than_their_chunk(
+    header,
+):
+    plain = {"use_dictionary": False, "write_page_index": False, "header": header}
+    numbers = pa.table({"a": np.arange(1 << 20)})
+    assert bytes_of(numbers, ["a"], **plain) == UNKNOWN_BYTES
+    assert bytes_of(numbers[:1000], ["a"], **plain) == pytest.approx(2 * 8 * 1000, rel=0.1)
 
 
 # --- pages as they are stored ---------------------------------------------------------------------
