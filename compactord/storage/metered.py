@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from functools import partial
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import ParamSpec, Protocol, TypeVar, runtime_checkable
 
 import pyarrow as pa
 
 from compactord.clock import Clock
 from compactord.errors import ObjectNotFound
-from compactord.storage.base import Creation, ObjectStatus, Storage
+from compactord.storage.base import (
+    Capabilities,
+    Creation,
+    ObjectStatus,
+    Storage,
+    StorageSpec,
+    UnfinishedUpload,
+)
 from compactord.storage.requests import (
     Report,
     RequestTally,
@@ -20,6 +26,9 @@ from compactord.storage.requests import (
     StorageRequest,
     both,
 )
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @runtime_checkable
@@ -39,30 +48,12 @@ def metered(storage: Storage, report: Report, clock: Clock, *, store: str) -> St
     """
     if isinstance(storage, ReportsItself):
         return storage.reporting(report)
-    return cast(Storage, MeteredStorage(storage, report, clock, store))
+    return MeteredStorage(storage, report, clock, store)
 
 
 def tallied(storage: Storage, tally: RequestTally) -> Storage:
     """The store of a worker, whose requests the driver counts; file systems report none there."""
     return storage.reporting(tally.add) if isinstance(storage, ReportsItself) else storage
-
-
-# What each call of a store asks for, but for listings and streams that are written.
-_OPS = {
-    "read": StorageOp.GET,
-    "read_range": StorageOp.GET,
-    "open_input": StorageOp.GET,
-    "status": StorageOp.HEAD,
-    "folder_exists": StorageOp.HEAD,
-    "may_write": StorageOp.HEAD,
-    "create_if_absent": StorageOp.PUT_IF_ABSENT,
-    "write_new": StorageOp.PUT,
-    "overwrite": StorageOp.PUT,
-    "delete": StorageOp.DELETE,
-    "remove_empty_folder": StorageOp.DELETE,
-    "unfinished_uploads": StorageOp.LIST,
-    "abort_upload": StorageOp.DELETE,
-}
 
 
 class MeteredStorage:
@@ -84,16 +75,24 @@ class MeteredStorage:
 
     def reporting(self, report: Report) -> Storage:
         """As `ReportsItself`."""
-        told = both(self._send, report)
-        return cast(Storage, MeteredStorage(self._inner, told, self._clock, self._store))
+        return MeteredStorage(self._inner, both(self._send, report), self._clock, self._store)
 
-    def __getattr__(self, name: str) -> Any:
-        """A call that is timed, or what the store says of itself."""
-        if name in _OPS:
-            return partial(self._timed, _OPS[name], getattr(self._inner, name))
-        if name in ("spec", "capabilities"):
-            return getattr(self._inner, name)
-        raise AttributeError(name)
+    @property
+    def spec(self) -> StorageSpec:
+        return self._inner.spec
+
+    def read(self, path: str) -> bytes:
+        return self._timed(StorageOp.GET, self._inner.read, path)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._inner.capabilities
+
+    def read_range(self, path: str, start: int, size: int) -> bytes:
+        return self._timed(StorageOp.GET, self._inner.read_range, path, start, size)
+
+    def open_input(self, path: str, size_bytes: int | None = None) -> pa.NativeFile:
+        return self._timed(StorageOp.GET, self._inner.open_input, path, size_bytes)
 
     @contextlib.contextmanager
     def open_output(self, path: str) -> Iterator[pa.NativeFile]:
@@ -115,6 +114,12 @@ class MeteredStorage:
                 self._report(StorageOp.PUT, _outcome(error), self._now_s() - closed)
                 raise
             self._report(StorageOp.PUT, StorageOutcome.OK, self._now_s() - closed, size_bytes)
+
+    def status(self, path: str) -> ObjectStatus | None:
+        return self._timed(StorageOp.HEAD, self._inner.status, path)
+
+    def folder_exists(self, path: str) -> bool:
+        return self._timed(StorageOp.HEAD, self._inner.folder_exists, path)
 
     def list(self, folder: str) -> Iterator[ObjectStatus]:
         return self._listed(lambda: self._inner.list(folder))
@@ -141,12 +146,37 @@ class MeteredStorage:
         finally:
             self._report(StorageOp.LIST, outcome, seconds)
 
+    def create_if_absent(self, path: str, data: bytes, *, temporary: str) -> Creation:
+        create = self._inner.create_if_absent
+        return self._timed(StorageOp.PUT_IF_ABSENT, create, path, data, temporary=temporary)
+
+    def write_new(self, path: str, data: bytes) -> None:
+        self._timed(StorageOp.PUT, self._inner.write_new, path, data)
+
+    def overwrite(self, path: str, data: bytes) -> None:
+        self._timed(StorageOp.PUT, self._inner.overwrite, path, data)
+
+    def delete(self, path: str) -> None:
+        self._timed(StorageOp.DELETE, self._inner.delete, path)
+
+    def remove_empty_folder(self, path: str) -> bool:
+        return self._timed(StorageOp.DELETE, self._inner.remove_empty_folder, path)
+
+    def unfinished_uploads(self, folder: str) -> Iterator[UnfinishedUpload]:
+        return self._timed(StorageOp.LIST, self._inner.unfinished_uploads, folder)
+
+    def abort_upload(self, upload: UnfinishedUpload) -> None:
+        self._timed(StorageOp.DELETE, self._inner.abort_upload, upload)
+
+    def may_write(self, folder: str) -> bool | None:
+        return self._timed(StorageOp.HEAD, self._inner.may_write, folder)
+
     def _timed(
-        self, op: StorageOp, call: Callable[..., Any], /, *args: object, **how: object
-    ) -> Any:
+        self, op: StorageOp, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
         started = self._now_s()
         try:
-            result = call(*args, **how)
+            result = call(*args, **kwargs)
         except Exception as error:
             self._report(op, _outcome(error), self._now_s() - started)
             raise
