@@ -80,54 +80,50 @@ def _repeated(name: str, metavar: str, help: str, **meaning: Any) -> Callable[[_
     return _argument(name, action="append", default=[], metavar=metavar, help=help, **meaning)
 
 
-add_bucket_argument = _argument(
-    "--bucket", type=int, metavar="N", help="only the buckets of this number"
-)
-add_dry_run_argument = _argument(
-    "--dry-run", action="store_true", help="say what would go; change nothing"
-)
-add_execute_argument = _argument(
+bucket = _argument("--bucket", type=int, metavar="N", help="only the buckets of this number")
+dry_run = _argument("--dry-run", action="store_true", help="say what would go; change nothing")
+execute = _argument(
     "--execute", action="store_true", help="change the database instead of printing SQL"
 )
-add_grace_argument = _argument(
+grace = _argument(
     "--orphan-grace",
     metavar="DURATION",
     help="age at which left-over files of earlier runs are deleted when it cannot be proved "
     "that their run has ended (default: --config's, else 1 d; at least 1 h); must exceed the "
     "longest compaction",
 )
-add_json_argument = _argument("--json", action="store_true", help="print one JSON object")
-add_online_argument = _argument(
+as_json = _argument("--json", action="store_true", help="print one JSON object")
+online = _argument(
     "--online",
     action="store_true",
     help="also look at every catalog: is its warehouse there, may this user read it",
 )
-add_only_argument = _repeated(
+only = _repeated(
     "--only",
     "KIND",
     f"only this kind: {', '.join(MAINTENANCE_KINDS)}; may be repeated (default: all but orphans "
     "and foreign)",
     choices=MAINTENANCE_KINDS,
 )
-add_option_argument = _repeated(
+option = _repeated(
     "--option",
     "KEY=VALUE",
     "a table option for this run; overrides the table's own; may be repeated",
 )
-add_partition_argument = _repeated(
+partition = _repeated(
     "--partition",
     "K=V[,K=V]",
     "only these partitions; may be repeated. Null is written as the table's "
     "partition.default-name (__DEFAULT_PARTITION__); %%2C is a comma, %%25 a percent sign",
 )
-add_pick_argument = _argument(
+pick = _argument(
     "--pick",
     metavar="{2.0,2.1}",
     help="pick from sorted runs as this release of Paimon does (default: --config's, else "
     "2.1); with 2.0 level 1 may grow without bound",
 )
-add_shell_argument = _argument("shell", choices=("bash", "zsh", "tcsh"))
-add_worst_argument = _argument(
+shell = _argument("shell", choices=("bash", "zsh", "tcsh"))
+worst = _argument(
     "--worst", type=int, metavar="N", help="only the N buckets that need compaction most"
 )
 _add_set_argument = _repeated(
@@ -138,12 +134,12 @@ _add_set_argument = _repeated(
 )
 
 
-def add_listing_arguments(parser: argparse.ArgumentParser) -> None:
-    """As `add_choice_arguments`, of a running service, too."""
-    add_choice_arguments(parser, or_service=True)
+def listing(parser: argparse.ArgumentParser) -> None:
+    """As `choice`, of a running service, too."""
+    choice(parser, or_service=True)
 
 
-def add_choice_arguments(parser: argparse.ArgumentParser, *, or_service: bool = False) -> None:
+def choice(parser: argparse.ArgumentParser, *, or_service: bool = False) -> None:
     """Which tables a command is for (`cli/choice.py`)."""
     _add_place_arguments(parser, or_service=or_service)
     which = parser.add_mutually_exclusive_group()
@@ -161,8 +157,8 @@ def add_choice_arguments(parser: argparse.ArgumentParser, *, or_service: bool = 
     _add_output_arguments(parser)
 
 
-def add_one_table_arguments(parser: argparse.ArgumentParser) -> None:
-    """As `add_listing_arguments`, for one table that is always named."""
+def one_table(parser: argparse.ArgumentParser) -> None:
+    """As `listing`, for one table that is always named."""
     parser.add_argument("table", metavar="DB.T", help="the table, with its database")
     parser.set_defaults(database=None, tables=None)
     _add_place_arguments(parser, or_service=True)
@@ -195,7 +191,7 @@ def _add_output_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-v", "--verbose", action="store_true", help="log more on stderr")
 
 
-def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
+def plan(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--strategy",
         default="minor",
@@ -203,7 +199,7 @@ def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
         help="minor (default): compact what the table's triggers ask for; full: everything into "
         "the highest level, or every file below the target size on an append table",
     )
-    add_partition_argument(parser)
+    partition(parser)
     parser.add_argument(
         "--append-wait",
         metavar="DURATION",
@@ -216,10 +212,10 @@ def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
         help="skip partitions of an append table that a command rewrote (DELETE, UPDATE, "
         "MERGE) within this time (default: --config's, else 0 s: skip none)",
     )
-    add_pick_argument(parser)
+    pick(parser)
 
 
-def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
+def engine(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group(
         "where and how it runs", "For compact; plan checks these arguments but does not use them."
     )
@@ -244,10 +240,10 @@ def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
         help="a merge that takes longer than this, and than it takes to read its files at 1 MiB/s, "
         "is cancelled, and its bucket fails (default: --config's, else 10 min)",
     )
-    add_grace_argument(group)
+    grace(group)
 
 
-def add_verify_arguments(parser: argparse.ArgumentParser) -> None:
+def verify(parser: argparse.ArgumentParser) -> None:
     which = parser.add_mutually_exclusive_group()
     which.add_argument(
         "--snapshot", type=int, metavar="N", help="data files of this snapshot, not the newest"
@@ -266,7 +262,7 @@ def add_verify_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_foreign_arguments(parser: argparse.ArgumentParser) -> None:
+def foreign(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("files of other programs")
     group.add_argument(
         "--foreign",
@@ -293,7 +289,7 @@ def add_foreign_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_doctor_arguments(parser: argparse.ArgumentParser) -> None:
+def doctor(parser: argparse.ArgumentParser) -> None:
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--warehouse", help="a warehouse to be checked, too")
     where.add_argument("--config", metavar="FILE", help="check for this configuration of serve")
@@ -301,7 +297,7 @@ def add_doctor_arguments(parser: argparse.ArgumentParser) -> None:
     _add_set_argument(parser)
 
 
-def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
+def serve(parser: argparse.ArgumentParser) -> None:
     """Where a configuration of serve is."""
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
