@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from compactord.cli.choice import Target
 from compactord.cli.each_table import Result
-from compactord.cli.maintenance import MaintenanceRun, Work, off_by_rule, open_supported
+from compactord.cli.maintenance import MaintenanceRun, off_by_rule, open_supported
 from compactord.maintenance.done_marks import DuePartition
 from compactord.maintenance.done_partitions import MarkDone, due_partitions, mark_partitions
 from compactord.maintenance.marks import Marks
@@ -14,27 +14,23 @@ from compactord.table.opening import OpenTable
 from compactord.table.report import count_text
 
 
-def marking(run: MaintenanceRun) -> Work:
+def marking(run: MaintenanceRun, target: Target) -> Result:
     """Marks the partitions of one table; `why_not` of its result says why it marked none."""
-
-    def work(target: Target) -> Result:
-        table, state = open_supported(target)
-        why_not = _why_not(run, target, table)
-        done = [] if why_not is not None else _rounds(run, table, state)
-        name = run.choice.shown_name(target)
-        verb = "would be marked" if run.is_dry else "marked"
-        options = table.options.maintenance.mark_done
-        actions = ", ".join(sorted(options.actions)) if options is not None else ""
-        if done:
-            lines = [f"{name}: {verb} done: {count_text(len(done), 'partition')} ({actions})"]
-            lines += [f"  {each.folder}" for each in done]
-        else:
-            because = "" if why_not is None else f", because {why_not}"
-            lines = [f"{name}: no partition {verb} done{because}"]
-        found = {"partitions": [each.folder for each in done], "why_not": why_not}
-        return Result(lines=lines, found=found)
-
-    return work
+    table, state = open_supported(target)
+    why_not = _why_not(run, target, table)
+    done = [] if why_not is not None else _rounds(run, table, state)
+    name = run.choice.shown_name(target)
+    verb = "would be marked" if run.is_dry else "marked"
+    options = table.options.maintenance.mark_done
+    actions = ", ".join(sorted(options.actions)) if options is not None else ""
+    if done:
+        lines = [f"{name}: {verb} done: {count_text(len(done), 'partition')} ({actions})"]
+        lines += [f"  {each.folder}" for each in done]
+    else:
+        because = "" if why_not is None else f", because {why_not}"
+        lines = [f"{name}: no partition {verb} done{because}"]
+    found = {"partitions": [each.folder for each in done], "why_not": why_not}
+    return Result(lines=lines, found=found)
 
 
 def _why_not(run: MaintenanceRun, target: Target, table: OpenTable) -> str | None:

@@ -11,7 +11,7 @@ from compactord.catalog.access import TableAccess
 from compactord.cli.argument_values import grace_ms, older_than_ms
 from compactord.cli.choice import Target
 from compactord.cli.each_table import Result
-from compactord.cli.maintenance import MaintenanceRun, Work, orphan_lines, orphans_json, owner_rule
+from compactord.cli.maintenance import MaintenanceRun, orphan_lines, orphans_json, owner_rule
 from compactord.cli.progress import told_of
 from compactord.cli.running import FAILED, OK
 from compactord.config.reasons import setting_origin
@@ -33,22 +33,18 @@ _EXTERNAL_PATHS = "data-file.external-paths"
 _PLACES = (_PATH_DIRECTORY, _EXTERNAL_PATHS, "index-file-in-data-file-dir")
 
 
-def ruled_sweep(run: MaintenanceRun) -> Work:
-    """The same in tables whose rule asks for it, in the way that the rule says."""
-    silent = {"older_than": None, "trash": None, "external_paths": False}
-    sweep = foreign_sweep(replace(run, args=argparse.Namespace(**vars(run.args), **silent)))
-
-    def work(target: Target) -> Result:
-        if target.policy.remove_foreign_files:
-            return sweep(target)
-        key = setting_origin(run.choice.loaded, *target.name, "remove_foreign_files")
-        line = f"{run.choice.shown_name(target)}: {key} is false"
-        return Result(lines=[line], found={"orphans": [], "left_alone": []})
-
-    return work
+def ruled_sweep(run: MaintenanceRun, target: Target) -> Result:
+    """The same in a table whose rule asks for it, in the way that the rule says."""
+    if target.policy.remove_foreign_files:
+        silent = {"older_than": None, "trash": None, "external_paths": False}
+        args = argparse.Namespace(**vars(run.args), **silent)
+        return foreign_sweep(replace(run, args=args), target)
+    key = setting_origin(run.choice.loaded, *target.name, "remove_foreign_files")
+    line = f"{run.choice.shown_name(target)}: {key} is false"
+    return Result(lines=[line], found={"orphans": [], "left_alone": []})
 
 
-def foreign_sweep(run: MaintenanceRun) -> Work:
+def foreign_sweep(run: MaintenanceRun, target: Target) -> Result:
     """Removes what nothing names from one table, as `orphans` of its result.
 
     `left_alone` are external paths, unless they are asked for and their store can be opened with
@@ -56,31 +52,25 @@ def foreign_sweep(run: MaintenanceRun) -> Work:
     and where they go.
     """
     own_grace_ms = grace_ms(run.args, run.choice.loaded.config)
-
-    def work(target: Target) -> Result:
-        others_grace_ms = older_than_ms(run.args, target.policy.foreign_files_older_than_ms)
-        access, name = target.open(), run.choice.shown_name(target)
-        folders, left_alone, storage = _places(run, target, access)
-        rule = replace(owner_rule(run.clock, own_grace_ms), others_grace_ms=others_grace_ms)
-        trash = _trash(run, target, access, folders)
-        search = OrphanSearch(storage, folders, rule, told_of(name, run.clock))
-        try:
-            found = search.find()
-        except Incomplete as why:
-            raise TransientStorageError(target.ref.location, why.reason) from None
-        if not run.is_dry:
-            found = remove_found(
-                storage, folders, search, found, trash=trash, is_stopped=run.stop.is_set
-            )
-        lines = list(_lines(run, name, found, search.empty_folders, left_alone))
-        code = FAILED if run.stop.is_set() else OK
-        return Result(
-            lines=lines,
-            found={"orphans": orphans_json(found), "left_alone": list(left_alone)},
-            code=code,
+    others_grace_ms = older_than_ms(run.args, target.policy.foreign_files_older_than_ms)
+    access, name = target.open(), run.choice.shown_name(target)
+    folders, left_alone, storage = _places(run, target, access)
+    rule = replace(owner_rule(run.clock, own_grace_ms), others_grace_ms=others_grace_ms)
+    trash = _trash(run, target, access, folders)
+    search = OrphanSearch(storage, folders, rule, told_of(name, run.clock))
+    try:
+        found = search.find()
+    except Incomplete as why:
+        raise TransientStorageError(target.ref.location, why.reason) from None
+    if not run.is_dry:
+        found = remove_found(
+            storage, folders, search, found, trash=trash, is_stopped=run.stop.is_set
         )
-
-    return work
+    return Result(
+        lines=list(_lines(run, name, found, search.empty_folders, left_alone)),
+        found={"orphans": orphans_json(found), "left_alone": list(left_alone)},
+        code=FAILED if run.stop.is_set() else OK,
+    )
 
 
 class _Places(NamedTuple):

@@ -7,7 +7,7 @@ from functools import partial
 
 from compactord.cli.choice import Target
 from compactord.cli.each_table import Result
-from compactord.cli.maintenance import MaintenanceRun, Work, looked_back, off_by_rule
+from compactord.cli.maintenance import MaintenanceRun, because, looked_back, off_by_rule
 from compactord.maintenance.partition_entries import has_entries
 from compactord.maintenance.partition_expiry import (
     ExpiredPartitions,
@@ -21,20 +21,16 @@ from compactord.table.opening import OpenTable
 from compactord.table.report import count_text
 
 
-def partition_expiry(run: MaintenanceRun) -> Work:
+def partition_expiry(run: MaintenanceRun, target: Target) -> Result:
     """Expires the partitions of one table. Its result has the fields of `ExpiredPartitions`."""
-
-    def work(target: Target) -> Result:
-        why_not = off_by_rule(run, target, ExpirePartitions.rule)
+    why_not = off_by_rule(run, target, ExpirePartitions.rule)
+    if why_not is None:
+        followed = looked_back(target, run.clock, run.stop)
+        why_not = _why_not(followed.table)
         if why_not is None:
-            followed = looked_back(target, run.clock, run.stop)
-            why_not = _why_not(followed.table)
-            if why_not is None:
-                done = _round(run, followed)
-                return _result(run, target, done, in_catalog=has_entries(followed.table))
-        return _result(run, target, ExpiredPartitions(why_not=why_not), in_catalog=False)
-
-    return work
+            done = _round(run, followed)
+            return _result(run, target, done, in_catalog=has_entries(followed.table))
+    return _result(run, target, ExpiredPartitions(why_not=why_not), in_catalog=False)
 
 
 def _why_not(table: OpenTable) -> str | None:
@@ -74,8 +70,7 @@ def _round(run: MaintenanceRun, followed: FollowedTable) -> ExpiredPartitions:
 def _result(
     run: MaintenanceRun, target: Target, done: ExpiredPartitions, *, in_catalog: bool
 ) -> Result:
-    name = run.choice.shown_name(target)
-    verb = "would expire" if run.is_dry else "expired"
+    name, verb = run.choice.shown_name(target), run.expired
     if done.partitions:
         counts = count_text(done.files, "data file"), count_text(done.rows, "row")
         partitions = count_text(len(done.partitions), "partition")
@@ -84,8 +79,7 @@ def _result(
         lines += ["  with their entries in the catalog"] if in_catalog else []
     else:
         lines = [f"{name}: no partition {verb}"]
-    if done.why_not is not None:
-        lines.append(f"  {'no more ' if done.partitions else ''}because {done.why_not}")
+    lines += because(done.why_not, has_some=done.partitions)
     if done.left:
         lines.append(f"  {count_text(done.left, 'partition')} more by the next check")
     return Result(lines=lines, found=asdict(done))

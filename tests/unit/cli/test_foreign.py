@@ -130,7 +130,7 @@ def test_files_at_an_external_path_in_another_store_go_too(
     run = MaintenanceRun(
         args=args, choice=choice, clock=_IN_TWO_DAYS, stop=threading.Event(), stores=stores
     )
-    found = foreign_sweep(run)(choice.targets[0]).found
+    found = foreign_sweep(run, choice.targets[0]).found
     assert {one["path"] for one in found["orphans"]} == {*left, *here}
     assert found["left_alone"] == ["gone://b"]
     assert there.objects.keys() == set(kept)
