@@ -180,6 +180,15 @@ class TableSettings(Section):
         default={}, description="table options that override the table's own"
     )
 
+    @property
+    def asks_for_branches(self) -> bool:
+        """Whether others than main may be compacted."""
+        return any(pattern.pattern != MAIN_BRANCH for pattern in self.branches)
+
+    def takes(self, branch: str) -> bool:
+        """Whether the branch is compacted, by its name."""
+        return any(pattern.fullmatch(branch) for pattern in self.branches)
+
 
 def _without_defaults(schema: dict[str, Any]) -> None:
     for key in schema["properties"].values():

@@ -19,7 +19,6 @@ from compactord.clock import Clock, WallTime
 from compactord.commit.changes import LossOutcome
 from compactord.config.load import config_of_warehouse
 from compactord.config.model import Alerts, Backoff, Limits, Retry
-from compactord.config.policy import policy_for
 from compactord.config.warehouse import NAMELESS
 from compactord.engine.base import Engine
 from compactord.errors import (
@@ -68,8 +67,8 @@ _RETRY = Retry(
 )
 _DEFAULTS = config_of_warehouse(NAMELESS, ".").config
 # Nothing is left to be done later.
-_POLICY = replace(
-    policy_for(_DEFAULTS, NAMELESS, "", ""), max_backlog_age_ms=_YEAR_MS, max_concurrent_tasks=2**31
+_POLICY = _DEFAULTS.defaults.model_copy(
+    update={"max_backlog_age_ms": _YEAR_MS, "max_concurrent_tasks": 2**31}
 )
 
 

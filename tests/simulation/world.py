@@ -15,7 +15,6 @@ from datetime import timezone
 
 from compactord.clock import WallTime
 from compactord.commit.changes import LossOutcome
-from compactord.config.choices import MaintenanceRule, Mode
 from compactord.config.model import Backoff, Retry
 from compactord.config.policy import TablePolicy
 from compactord.errors import CommitGaveUp, CompactordError, FormatError, StorageError
@@ -26,7 +25,6 @@ from compactord.model import (
     DATA,
     FailureKind,
     Output,
-    PickRule,
     RewriteStats,
     Subcompaction,
     SubcompactionResult,
@@ -97,35 +95,8 @@ class Plan:
 
 
 def policy(**settings: object) -> TablePolicy:
-    values: dict[str, object] = {
-        "mode": Mode.AUTO,
-        "only_write_only": True,
-        "branches": (),
-        "priority": 50,
-        "windows": (),
-        "windows_strict": False,
-        "max_backlog_age_ms": 30_000,
-        "max_freshness_lag_ms": None,
-        "max_concurrent_tasks": 4,
-        "discovery_interval_ms": None,
-        "max_quiet_interval_ms": None,
-        "append_wait_ms": None,
-        "quiet_for_ms": 0,
-        "pick": PickRule.RELEASE_2_1,
-        "expire_snapshots": MaintenanceRule.FROM_TABLE,
-        "expire_consumers": MaintenanceRule.FROM_TABLE,
-        "create_tags": MaintenanceRule.FROM_TABLE,
-        "expire_tags": MaintenanceRule.FROM_TABLE,
-        "expire_partitions": MaintenanceRule.FROM_TABLE,
-        "expire_changelogs": MaintenanceRule.FROM_TABLE,
-        "mark_done": MaintenanceRule.FROM_TABLE,
-        "remove_foreign_files": False,
-        "foreign_files_older_than_ms": 86_400_000,
-        "foreign_files_interval_ms": 86_400_000,
-        "foreign_files_trash": None,
-        "options": {},
-    }
-    return TablePolicy(**{**values, **settings})  # type: ignore[arg-type]
+    values = {"branches": (), "max_backlog_age_ms": 30_000, "append_wait_ms": None, **settings}
+    return TablePolicy().model_copy(update=values)
 
 
 class World:
