@@ -22,7 +22,7 @@ from compactord.table.in_flight import InFlight
 from compactord.table.info import table_info
 from compactord.table.opening import OpenTable
 from compactord.table.own_work import OwnWork
-from compactord.table.planning import PlanContext, StatePlanner, plan_context, snapshot_count
+from compactord.table.planning import StatePlanner, plan_context, snapshot_count
 from compactord.table.status import measured_stop_trigger
 
 # How many buckets of each table are candidates for those with the most runs.
@@ -48,7 +48,6 @@ class TablePlanner:
         self._own_work = own_work
         self._backlog = TableBacklog(stop_trigger=self._stop_trigger)
         self._planner: StatePlanner | None = None
-        self._planned_on: TableState | None = None
         # Compactions under way, by number: their inputs are not planned again.
         self._in_flight: dict[int, InFlight] = {}
         # Buckets whose files became busy or free since they were planned.
@@ -61,10 +60,10 @@ class TablePlanner:
     @property
     def seen(self) -> tuple[OpenTable, TableState, PlanRequest] | None:
         """The table, the state that was planned on last, and how; None before the first plan."""
-        state, planner = self._planned_on, self._planner
-        if state is None or planner is None:
+        planner = self._planner
+        if planner is None:
             return None
-        return self._followed.table, state, planner.request
+        return self._followed.table, planner.state, planner.request
 
     @property
     def busy(self) -> Mapping[BucketId, Set[str]]:
@@ -107,10 +106,10 @@ class TablePlanner:
         is_time = self._backlog.is_time(self._clock.steady_ms(), options)
         if skip == self._skip and not (is_new or self._touched or self._is_stale or is_time):
             return None
-        drift, context = followed.take_drift(), self._context()
-        gone = self._update(drift, context)
+        drift = followed.take_drift()
+        gone = self._update(drift)
         self._is_stale, self._skip = False, skip
-        return self._planned(drift, context, gone, earliest, start_s)
+        return self._planned(drift, gone, earliest, start_s)
 
     def take(self, bucket: BucketId) -> tuple[Compaction, TableState] | None:
         """The next decision on a bucket, and the state that it was made on.
@@ -119,11 +118,9 @@ class TablePlanner:
         """
         # Plan the bucket again in any case: its pending compaction has been taken.
         self._touched.add(bucket)
-        planner, state = self._planner, self._planned_on
-        assert planner is not None, "a cycle comes first"
-        assert state is not None, "it planned on something"
-        compaction = self._backlog.take(planner, bucket, self.busy.get(bucket, set()))
-        return None if compaction is None else (compaction, state)
+        assert self._planner is not None, "a cycle comes first"
+        compaction = self._backlog.take(bucket, self.busy.get(bucket, set()))
+        return None if compaction is None else (compaction, self._planner.state)
 
     def begun(self, in_flight: InFlight) -> None:
         """Its inputs are busy until it is released."""
@@ -153,18 +150,7 @@ class TablePlanner:
     def _stop_trigger(self) -> int:
         return measured_stop_trigger(self._followed.table.options.compaction, self._fallback)
 
-    def _context(self) -> PlanContext:
-        own = self._own_work
-        return plan_context(
-            self._followed.request,
-            self._followed.state,
-            self._clock,
-            zone=self._zone,
-            last_full_ms=own.last_full_ms,
-            final=own.final,
-        )
-
-    def _update(self, drift: Drift, context: PlanContext) -> frozenset[BucketId]:
+    def _update(self, drift: Drift) -> frozenset[BucketId]:
         """Plan the buckets that may have changed; those that have no files any more."""
         table, state, known = self._followed.table, self._followed.state, self._planner
         changed = None if self._is_stale or drift.changed is None else drift.changed | self._touched
@@ -172,18 +158,25 @@ class TablePlanner:
             changed = None
         if changed is None:
             self._backlog = TableBacklog(stop_trigger=self._stop_trigger)
+        context = plan_context(
+            self._followed.request,
+            state,
+            self._clock,
+            zone=self._zone,
+            last_full_ms=self._own_work.last_full_ms,
+            final=self._own_work.final,
+        )
         planner = StatePlanner(table, state, context)
-        self._backlog.update(planner, state, changed, self.busy, context)
+        self._backlog.update(planner, changed, self.busy)
         gone = self._gone(state, changed)
         self._own_work.forget(gone)
-        self._planner, self._planned_on = planner, state
+        self._planner = planner
         self._touched.clear()
         return gone
 
     def _planned(
         self,
         drift: Drift,
-        context: PlanContext,
         gone: frozenset[BucketId],
         earliest: Callable[[], int | None],
         start_s: float,
@@ -199,12 +192,12 @@ class TablePlanner:
                 stop_trigger_fallback=self._fallback,
                 rewrite=state.rewrites.newest if state.rewrites else None,
             ),
-            shape=backlog.shape(table.kind, table.options.compaction, context, snapshots=snapshots),
+            shape=backlog.shape(snapshots=snapshots),
             offered=backlog.offered(self._skip),
             backlog=due,
             workable=backlog.backlog(without=without) if without else due,
             damaged=backlog.damaged(),
-            top=backlog.top_buckets(TOP_MAX, table.partition_text) if has_runs else (),
+            top=backlog.top_buckets(TOP_MAX) if has_runs else (),
             discovery_interval_ms=table.options.discovery_interval_ms,
             appended_bytes=drift.appended_bytes,
             gone=gone,
@@ -212,12 +205,12 @@ class TablePlanner:
             entries_read=drift.entries,
             entries_skipped=drift.skipped_entries,
             seconds=self._clock.monotonic_s() - start_s,
-            resting=backlog.resting(table.partition_text),
+            resting=backlog.resting(),
         )
 
     def _gone(self, state: TableState, changed: Set[BucketId] | None) -> frozenset[BucketId]:
         """Buckets that had files when they were planned last, or were taken, and have none now."""
         if changed is not None:
             return frozenset(b for b in changed if not state.files.summary(b).file_count)
-        before = self._planned_on.files.bucket_ids() if self._planned_on is not None else ()
+        before = self._planner.state.files.bucket_ids() if self._planner is not None else ()
         return frozenset(self._touched.union(before).difference(state.files.bucket_ids()))

@@ -84,7 +84,7 @@ def measure(folder: str, files: int) -> dict[str, object]:
 
     def look(now: TableState, changed: set[BucketId] | None) -> None:
         planner = StatePlanner(table, now, CONTEXT)
-        backlog.update(planner, now, changed, {}, CONTEXT)
+        backlog.update(planner, changed, {})
 
     looks = [_timed(lambda: look(state, None)) for _ in range(REPEATS)]
     plans = [_timed(lambda: list(plan_state(table, state, CONTEXT))) for _ in range(REPEATS)]

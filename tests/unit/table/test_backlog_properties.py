@@ -114,23 +114,21 @@ class History:
         planner = StatePlanner(table, state, context)
         stop_trigger = measured_stop_trigger(table.options.compaction, 3)
         fresh = TableBacklog(stop_trigger=stop_trigger)
-        fresh.update(planner, state, None, _busy(self.in_flight), context)
+        fresh.update(planner, None, _busy(self.in_flight))
         assert planned.offered == fresh.offered(ALL)
         assert planned.backlog == fresh.backlog()
         if table.key_of is None:
             for pending in planned.offered:
                 _require_counted(pending, planner, _busy(self.in_flight), context)
         shape = planned.shape
-        assert shape == fresh.shape(
-            table.kind, table.options.compaction, context, snapshots=shape.snapshots
-        )
+        assert shape == fresh.shape(snapshots=shape.snapshots)
         if table.key_of is not None:
             worst = worst_buckets(table, state, context)
             assert (shape.size_amplification_max, shape.last_full_compaction_ms) == worst
         if shape.buckets_by_run_state:
             assert sum(shape.buckets_by_run_state.values()) == shape.buckets
             # Buckets with as many runs come in any order.
-            assert set(planned.top) == set(fresh.top_buckets(TOP_MAX, table.partition_text))
+            assert set(planned.top) == set(fresh.top_buckets(TOP_MAX))
 
 
 def _require_counted(
