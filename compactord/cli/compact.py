@@ -60,6 +60,7 @@ def request_of(args: argparse.Namespace, choice: Choice, target: Target) -> Comp
         append_wait_ms=append_wait_ms(args, wait_ms),
         quiet_for_ms=quiet_for_ms(args, policy.quiet_for_ms),
         pick=pick_of(args) or policy.pick,
+        stop_trigger_fallback=choice.loaded.config.alerts.stop_trigger_fallback,
     )
 
 
@@ -109,7 +110,6 @@ def compact(
                     progress=progress,
                     stop=stop,
                     limits=where.limits,
-                    alerts=config.alerts,
                 )
                 result = _compacted(choice, target, run, engines, where.orphan_grace_ms)
             # A run takes long: people may watch it beside a program that waits for the object.

@@ -18,7 +18,7 @@ from compactord.catalog.access import TableAccess
 from compactord.clock import Clock, WallTime
 from compactord.commit.changes import LossOutcome
 from compactord.config.load import config_of_warehouse
-from compactord.config.model import Alerts, Backoff, Limits, Retry
+from compactord.config.model import Backoff, Limits, Retry
 from compactord.config.warehouse import NAMELESS
 from compactord.engine.base import Engine
 from compactord.errors import (
@@ -89,7 +89,6 @@ class OneShot:
         progress: Progress,
         stop: threading.Event,
         limits: Limits = _DEFAULTS.limits,
-        alerts: Alerts = _DEFAULTS.alerts,
     ) -> None:
         self._start_engine = start_engine
         self._engine: Engine | None = None
@@ -105,7 +104,6 @@ class OneShot:
             # A run is over soon: it looks back in every cycle.
             request=replace(request, look_interval_ms=0),
             open=lambda _: table,
-            stop_trigger_fallback=alerts.stop_trigger_fallback,
         )
         self._compactor = tables.open(self._name)
         own = OwnThread()

@@ -89,13 +89,7 @@ class ServedTables(TableJobs):
         if cycle.error is None or (is_known and not is_refused):
             return cycle
         spec = self.specs[name]
-        info = self._attempted(
-            lambda: described_info(
-                spec.open(spec.ref),
-                spec.request.overrides,
-                stop_trigger_fallback=spec.stop_trigger_fallback,
-            ),
-        )
+        info = self._attempted(lambda: described_info(spec.open(spec.ref), spec.request))
         return replace(cycle, info=None if isinstance(info, CompactordError) else info)
 
     def _with_last_commit(self, name: TableName, cycle: Cycle) -> Cycle:

@@ -41,7 +41,6 @@ class TableSpec:
     ref: TableRef
     request: CompactRequest
     open: Callable[[TableRef], TableAccess]
-    stop_trigger_fallback: int
 
 
 class TableJobs:
@@ -93,14 +92,10 @@ class TableJobs:
         opened_with = self._opened_with.get(name)
         if known is None or opened_with is None or opened_with.ref != spec.ref:
             known = TableCompactor(
-                self._access(spec),
-                spec.request,
-                clock=self._clock,
-                worker=self._worker,
-                stop_trigger_fallback=spec.stop_trigger_fallback,
+                self._access(spec), spec.request, clock=self._clock, worker=self._worker
             )
         elif opened_with != spec:
-            known.reconfigure(spec.request, spec.stop_trigger_fallback)
+            known.reconfigure(spec.request)
         self.compactors[name] = known
         self._opened_with[name] = spec
         return known

@@ -55,7 +55,6 @@ class TableCompactor:
         *,
         clock: Clock,
         worker: WorkerSpec,
-        stop_trigger_fallback: int,
     ) -> None:
         self._storage = access.storage
         self._turn = threading.Lock()
@@ -78,13 +77,7 @@ class TableCompactor:
         # Validate partitions first.
         PartitionTest(self.table, request.partitions)
         self._own_work = OwnWork()
-        self._planner = TablePlanner(
-            self._followed,
-            self._own_work,
-            clock=clock,
-            zone=worker.zone,
-            stop_trigger_fallback=stop_trigger_fallback,
-        )
+        self._planner = TablePlanner(self._followed, self._own_work, clock=clock, zone=worker.zone)
         self.phase = Phase.PLAN
 
     @property
@@ -247,11 +240,11 @@ class TableCompactor:
                 self._start_anew((), forget=not is_known)
                 raise
 
-    def reconfigure(self, request: CompactRequest, stop_trigger_fallback: int) -> None:
+    def reconfigure(self, request: CompactRequest) -> None:
         """Use other options from the next cycle on."""
         with self._turn:
             self._followed.request = request
-            self._planner.reconfigure(stop_trigger_fallback)
+            self._planner.forget()
 
     def discard(self, ended: Sequence[InFlight]) -> None:
         """Remove the files of compactions that will never be published."""

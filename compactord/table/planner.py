@@ -39,12 +39,10 @@ class TablePlanner:
         *,
         clock: Clock,
         zone: datetime.tzinfo,
-        stop_trigger_fallback: int,
     ) -> None:
         self._followed = followed
         self._clock = clock
         self._zone = zone
-        self._fallback = stop_trigger_fallback
         self._own_work = own_work
         self._backlog = TableBacklog(stop_trigger=self._stop_trigger)
         self._planner: StatePlanner | None = None
@@ -133,11 +131,6 @@ class TablePlanner:
             if ended is not None:
                 self._touched.add(ended.compaction.bucket)
 
-    def reconfigure(self, stop_trigger_fallback: int) -> None:
-        """Plan everything again, by other options."""
-        self._fallback = stop_trigger_fallback
-        self.forget()
-
     def forget(self) -> None:
         """Plan everything again."""
         self._is_stale = True
@@ -148,7 +141,8 @@ class TablePlanner:
 
     @property
     def _stop_trigger(self) -> int:
-        return measured_stop_trigger(self._followed.table.options.compaction, self._fallback)
+        options, request = self._followed.table.options.compaction, self._followed.request
+        return measured_stop_trigger(options, request.stop_trigger_fallback)
 
     def _update(self, drift: Drift) -> frozenset[BucketId]:
         """Plan the buckets that may have changed; those that have no files any more."""
@@ -189,7 +183,7 @@ class TablePlanner:
             snapshot_id=state.snapshot.id if state.snapshot else 0,
             info=table_info(
                 table,
-                stop_trigger_fallback=self._fallback,
+                stop_trigger_fallback=self._followed.request.stop_trigger_fallback,
                 rewrite=state.rewrites.newest if state.rewrites else None,
             ),
             shape=backlog.shape(snapshots=snapshots),

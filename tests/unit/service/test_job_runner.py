@@ -85,7 +85,6 @@ class Harness:
             ref=self.table,
             request=CompactRequest(),
             open=partial(table_in_folder, storage),
-            stop_trigger_fallback=3,
         )
 
     def submit(self, subcompaction: Subcompaction) -> None:

@@ -46,7 +46,6 @@ def test_each_request_counts_for_the_kind_of_its_table(
         ref=ref,
         request=CompactRequest(),
         open=partial(table_in_folder, storage),
-        stop_trigger_fallback=3,
     )
     for polls in (1, 2):
         outcome, _ = tables.run(CycleJob(name=NAME, ended=(), skip=Skip()))

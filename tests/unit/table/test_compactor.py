@@ -427,7 +427,7 @@ def test_a_table_without_a_stop_trigger_is_measured_against_the_configured_one(
     table = keyed_table(storage, WHERE, options={"num-sorted-run.stop-trigger": stop})
     compactor = compactor_of(storage, table)
     first = compactor.cycle((), ALL).planned
-    compactor.reconfigure(CompactRequest(), stop_trigger_fallback=30)
+    compactor.reconfigure(CompactRequest(stop_trigger_fallback=30))
     second = compactor.cycle((), ALL).planned
     assert first is not None
     assert second is not None

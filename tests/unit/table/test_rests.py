@@ -78,7 +78,7 @@ def test_nothing_rests_unless_it_was_asked_for() -> None:
     assert (pending(plan), resting(plan)) == (["day=0", "day=1", "day=2"], {})
     for minutes, expected in ((10, {"day=0": 9}), (20, {"day=0": 19}), (0, {})):
         request = CompactRequest(quiet_for_ms=minutes * MINUTE)
-        compactor.reconfigure(request, stop_trigger_fallback=3)
+        compactor.reconfigure(request)
         assert resting(planned(compactor)) == expected
 
 
