@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import structlog
 
-from compactord import ids
 from compactord.catalog.access import TableAccess
 from compactord.clock import Clock
 from compactord.commit.changes import CommitOutcome, Committed, NothingCommitted, Replaced
@@ -59,6 +58,8 @@ class TableCompactor:
         self._storage = access.storage
         self._turn = threading.Lock()
         self.clock = clock
+        # Whose files are this process's.
+        self.owner = worker.owner
         self.sightings = Sightings()
         self.foreign_sightings = Sightings()
         # Any thread may set it.
@@ -84,11 +85,6 @@ class TableCompactor:
     def table(self) -> OpenTable:
         """The table in its newest schema that is known, for any thread."""
         return self._followed.table
-
-    @property
-    def owner(self) -> ids.Owner:
-        """Whose files are this process's."""
-        return self._worker.owner
 
     @property
     def seen(self) -> tuple[OpenTable, TableState, PlanRequest] | None:
