@@ -272,3 +272,19 @@ def serve(parser: argparse.ArgumentParser) -> None:
           repeated
     """
     _declare(parser, over_file, set={"dest": "overrides"})
+
+
+def top(parser: argparse.ArgumentParser) -> None:
+    what = """
+        --url URL: the address of a running daemon
+        --warehouse WAREHOUSE: a warehouse, read without a daemon
+    """
+    _declare(parser.add_mutually_exclusive_group(required=True), what)
+    add_catalog_arguments(parser)
+    frames = """
+        --interval DURATION: time between two polls (default 2 s)
+        --once: print one frame and end
+        --json: print each frame as one line of JSON, never live
+        --width COLUMNS: width of frames (default: the terminal's)
+    """
+    _declare(parser, frames, interval={"default": "2 s"}, width=_NUMBER)

@@ -13,7 +13,6 @@ from compactord.cli import arguments as takes
 from compactord.cli.arguments import AddArguments, Parser
 from compactord.cli.examples import HELP
 from compactord.cli.running import run, stop_on_signals
-from compactord.top.arguments import add_top_arguments
 
 
 class _Command(NamedTuple):
@@ -65,7 +64,7 @@ _COMMANDS = (
     ),
     _Command("config show", "compactord.cli.serve", (takes.serve, takes.as_json), has_figures=True),
     _Command("config schema", "compactord.cli.serve"),
-    _Command("top", "compactord.cli.command", (add_top_arguments,)),
+    _Command("top", "compactord.cli.command", (takes.top,)),
     _Command("catalog register", "compactord.cli.register", (takes.choice, takes.execute)),
     _Command("completion", "compactord.cli.command", (takes.shell,)),
 )

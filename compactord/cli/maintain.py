@@ -19,9 +19,8 @@ from compactord.cli.consumers import consumer_expiry
 from compactord.cli.done import marking
 from compactord.cli.each_table import Result, note_if_left_alone, over_tables
 from compactord.cli.expire import changelog_expiry, expiry
-from compactord.cli.foreign import foreign_sweep, ruled_sweep
 from compactord.cli.maintenance import MaintenanceRun, Work, in_turn
-from compactord.cli.orphans import sweep
+from compactord.cli.orphans import foreign_sweep, ruled_sweep, sweep
 from compactord.cli.partitions import partition_expiry
 from compactord.cli.running import stop_on_signals
 from compactord.cli.tags import tags_upkeep

@@ -16,6 +16,7 @@ from compactord.errors import CompactordError, DataFileMissing, FormatError, Obj
 from compactord.maintenance.kind import Round
 from compactord.model import MergeCompaction, TaskFailure
 from compactord.redaction import redact_text
+from compactord.scheduler.effects import MaintenanceJob
 from compactord.scheduler.events import (
     CommitFailed,
     Committed,
@@ -27,7 +28,6 @@ from compactord.scheduler.events import (
     WriterCommitLost,
 )
 from compactord.scheduler.halts import Failure, HaltEnd, advice, failure_reason, halt_for
-from compactord.scheduler.job import MaintenanceJob
 from compactord.scheduler.quarantine import (
     DROPS_MAX,
     dropped,

@@ -15,9 +15,9 @@ from compactord.paimon.data_file import BucketId
 from compactord.paimon.table import TableRef
 from compactord.scheduler.at_engine import Key, Submitted
 from compactord.scheduler.counts import Counts
+from compactord.scheduler.effects import CycleJob, DispatchJob, Job, MaintenanceJob
 from compactord.scheduler.events import Event, Observer, TableHalted, TableResumed
 from compactord.scheduler.halts import Drops, HaltEnd, Quarantined, halt_of_buckets
-from compactord.scheduler.job import CycleJob, DispatchJob, Job, MaintenanceJob
 from compactord.scheduler.priority import Limits, priority_class
 from compactord.scheduler.record import IN_FLIGHT, CompactionRecord, Status
 from compactord.scheduler.status import Halt, HaltReason, PriorityClass

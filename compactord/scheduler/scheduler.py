@@ -26,17 +26,20 @@ from compactord.scheduler.accounting import Accounting
 from compactord.scheduler.at_engine import TimeLimit
 from compactord.scheduler.compactions import Compactions
 from compactord.scheduler.cycles import Cycles
-from compactord.scheduler.effects import Cancel, Effect, Forget, RestartEngine
-from compactord.scheduler.events import NotDispatched, Observer, Polled
-from compactord.scheduler.halts import Failure
-from compactord.scheduler.job import (
+from compactord.scheduler.effects import (
+    Cancel,
     CycleJob,
     DiscardJob,
     DispatchJob,
+    Effect,
+    Forget,
     Job,
     JobOutcome,
     MaintenanceJob,
+    RestartEngine,
 )
+from compactord.scheduler.events import NotDispatched, Observer, Polled
+from compactord.scheduler.halts import Failure
 from compactord.scheduler.maintenance import due_maintenance, round_ended
 from compactord.scheduler.record import Status
 from compactord.scheduler.scheduled_table import ScheduledTable

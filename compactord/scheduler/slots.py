@@ -15,9 +15,8 @@ from compactord.config.policy import TablePolicy
 from compactord.config.windows import may_start
 from compactord.model import TableName, WorkKind
 from compactord.scheduler.at_engine import AtEngine, Submitted, TimeLimit
-from compactord.scheduler.effects import Submit
+from compactord.scheduler.effects import DispatchJob, Submit
 from compactord.scheduler.events import CompactionStarted
-from compactord.scheduler.job import DispatchJob
 from compactord.scheduler.priority import (
     LARGE_BYTES,
     Contender,

@@ -29,7 +29,7 @@ from compactord.ids import Owner
 from compactord.maintenance.kind import AnyKind
 from compactord.maintenance.registry import maintenance_kinds
 from compactord.model import SubcompactionResult, TableName, TaskOutcome
-from compactord.scheduler.job import Job, JobOutcome
+from compactord.scheduler.effects import Job, JobOutcome
 from compactord.scheduler.scheduler import Scheduler
 from compactord.service import heartbeats
 from compactord.service.capacity import Capacity, time_limit

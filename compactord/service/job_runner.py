@@ -16,11 +16,13 @@ from compactord.scheduler.effects import (
     Cancel,
     Effect,
     Forget,
+    Job,
+    JobOutcome,
+    MaintenanceJob,
     RemoveOutputs,
     RestartEngine,
     Submit,
 )
-from compactord.scheduler.job import Job, JobOutcome, MaintenanceJob
 from compactord.service.table_jobs import TableJobs
 
 # Cycles and dispatches that run at once, over all tables: mostly they wait for stores. A quiet poll

@@ -30,9 +30,15 @@ from compactord.errors import (
 from compactord.maintenance.kind import AnyKind
 from compactord.model import TableName, TaskOutcome
 from compactord.scheduler.counts import Counts
-from compactord.scheduler.effects import Effect
+from compactord.scheduler.effects import (
+    CycleJob,
+    DispatchJob,
+    Effect,
+    Job,
+    JobOutcome,
+    MaintenanceJob,
+)
 from compactord.scheduler.events import BucketQuarantined, Committed, Event, SnapshotLost
-from compactord.scheduler.job import CycleJob, DispatchJob, Job, JobOutcome, MaintenanceJob
 from compactord.scheduler.record import Status
 from compactord.scheduler.scheduled_table import ScheduledTable
 from compactord.scheduler.scheduler import Scheduler

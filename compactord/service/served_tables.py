@@ -19,7 +19,7 @@ from compactord.errors import CompactordError, UnsupportedTable
 from compactord.model import TableName
 from compactord.paimon.table import TableRef
 from compactord.plan.table import TableKind
-from compactord.scheduler.job import CycleJob, Job, JobOutcome
+from compactord.scheduler.effects import CycleJob, Job, JobOutcome
 from compactord.service.table_jobs import TableJobs, TableSpec
 from compactord.service.table_requests import TableRequests
 from compactord.table.compactor import TableCompactor

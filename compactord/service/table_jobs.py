@@ -15,7 +15,7 @@ from compactord.errors import CompactordError
 from compactord.maintenance.kind import Round
 from compactord.model import TableName
 from compactord.paimon.table import TableRef
-from compactord.scheduler.job import (
+from compactord.scheduler.effects import (
     CycleJob,
     DiscardJob,
     DispatchJob,

@@ -16,7 +16,17 @@ from compactord.config.windows import may_start
 from compactord.maintenance.snapshot_expiry import ExpireSnapshots
 from compactord.model import FailureKind, TableName, TaskFailure
 from compactord.paimon.data_file import BucketId
-from compactord.scheduler.effects import Cancel, Effect, Forget, RemoveOutputs, Submit
+from compactord.scheduler.effects import (
+    Cancel,
+    CycleJob,
+    DiscardJob,
+    DispatchJob,
+    Effect,
+    Forget,
+    MaintenanceJob,
+    RemoveOutputs,
+    Submit,
+)
 from compactord.scheduler.events import (
     BucketQuarantined,
     CompactionStarted,
@@ -25,7 +35,6 @@ from compactord.scheduler.events import (
     TableHalted,
     TableResumed,
 )
-from compactord.scheduler.job import CycleJob, DiscardJob, DispatchJob, MaintenanceJob
 from compactord.scheduler.priority import cost
 from compactord.scheduler.record import Status
 from compactord.scheduler.scheduled_table import PIN_MAX_MS

@@ -6,7 +6,7 @@ import pytest
 
 from compactord.model import TableName
 from compactord.scheduler.at_engine import RESTART_ALONE_MS, RESTART_AT_LAST_MS
-from compactord.scheduler.job import CycleJob, DispatchJob, Job
+from compactord.scheduler.effects import CycleJob, DispatchJob, Job
 from compactord.scheduler.scheduled_table import HUNG_JOB_MS, PIN_MAX_MS
 from tests.simulation.tables import MIB, TRIGGER, Bucket, SimTable
 from tests.simulation.world import LIMIT, START_MS, Odds, Plan, World

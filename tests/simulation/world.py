@@ -36,13 +36,16 @@ from compactord.paimon.table import TableRef
 from compactord.scheduler.at_engine import TimeLimit
 from compactord.scheduler.effects import (
     Cancel,
+    CycleJob,
+    DiscardJob,
+    DispatchJob,
     Effect,
     Forget,
+    MaintenanceJob,
     RemoveOutputs,
     RestartEngine,
     Submit,
 )
-from compactord.scheduler.job import CycleJob, DiscardJob, DispatchJob, MaintenanceJob
 from compactord.scheduler.scheduler import Scheduler
 from compactord.table.in_flight import Finished, InFlight
 from tests.simulation.faults import Faults

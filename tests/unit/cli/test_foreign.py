@@ -13,9 +13,9 @@ import pytest
 
 from compactord.cli.choice import choose
 from compactord.cli.command import _parser
-from compactord.cli.foreign import foreign_sweep
 from compactord.cli.maintain import maintain, orphans
 from compactord.cli.maintenance import MaintenanceRun
+from compactord.cli.orphans import foreign_sweep
 from compactord.clock import SystemClock
 from compactord.errors import UsageError
 from compactord.paimon import paths

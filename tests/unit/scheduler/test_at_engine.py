@@ -14,8 +14,7 @@ from compactord.scheduler.at_engine import (
     Submitted,
     TimeLimit,
 )
-from compactord.scheduler.effects import Cancel, RemoveOutputs, Submit
-from compactord.scheduler.job import CycleJob
+from compactord.scheduler.effects import Cancel, CycleJob, RemoveOutputs, Submit
 from compactord.scheduler.status import Outcome
 from compactord.service.capacity import time_limit
 from tests.simulation.tables import MIB, subcompaction_of

@@ -22,9 +22,17 @@ from compactord.model import FailureKind, RewriteStats, SubcompactionResult, Tab
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.table import TableRef
 from compactord.scheduler.at_engine import TimeLimit
-from compactord.scheduler.effects import Effect, Forget, Submit
+from compactord.scheduler.effects import (
+    CycleJob,
+    DiscardJob,
+    DispatchJob,
+    Effect,
+    Forget,
+    JobOutcome,
+    MaintenanceJob,
+    Submit,
+)
 from compactord.scheduler.events import Event
-from compactord.scheduler.job import CycleJob, DiscardJob, DispatchJob, JobOutcome, MaintenanceJob
 from compactord.scheduler.record import Status
 from compactord.scheduler.scheduler import Scheduler
 from compactord.scheduler.status import Outcome

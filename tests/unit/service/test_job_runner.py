@@ -25,14 +25,18 @@ from compactord.model import Subcompaction, SubcompactionResult, TableName
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.snapshot import read_snapshot, snapshot_ids
 from compactord.paimon.table import TableRef
-from compactord.scheduler.effects import Cancel, Forget, RemoveOutputs, RestartEngine, Submit
-from compactord.scheduler.job import (
+from compactord.scheduler.effects import (
+    Cancel,
     CycleJob,
     DiscardJob,
     DispatchJob,
+    Forget,
     Job,
     JobOutcome,
     MaintenanceJob,
+    RemoveOutputs,
+    RestartEngine,
+    Submit,
 )
 from compactord.service.job_runner import JobRunner
 from compactord.service.served_tables import ServedTables

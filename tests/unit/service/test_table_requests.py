@@ -11,7 +11,7 @@ import pytest
 from compactord.catalog.access import table_in_folder
 from compactord.model import TableName
 from compactord.paimon.table import TableRef
-from compactord.scheduler.job import CycleJob
+from compactord.scheduler.effects import CycleJob
 from compactord.service.served_tables import ServedTables
 from compactord.service.table_jobs import TableSpec
 from compactord.storage.base import Storage
