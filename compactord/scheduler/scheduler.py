@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from compactord.clock import WallTime
 from compactord.commit.changes import Conflict
-from compactord.config.model import Retry
+from compactord.config.model import Limits, Retry
 from compactord.config.policy import TablePolicy
 from compactord.errors import CompactordError
 from compactord.maintenance.kind import AnyKind, Round
@@ -23,7 +23,6 @@ from compactord.model import TableName, TaskOutcome, WorkKind
 from compactord.paimon.table import TableRef
 from compactord.reasons import CompactReason
 from compactord.scheduler.accounting import Accounting
-from compactord.scheduler.at_engine import TimeLimit
 from compactord.scheduler.compactions import Compactions
 from compactord.scheduler.cycles import Cycles
 from compactord.scheduler.effects import (
@@ -63,8 +62,7 @@ class Scheduler:
         wall: WallTime,
         observer: Observer,
         jobs_max: int,
-        max_commit_delay_ms: int,
-        time_limit: TimeLimit,
+        limits: Limits,
         kinds: Sequence[AnyKind],
     ) -> None:
         self.tables: dict[TableName, ScheduledTable] = {}
@@ -80,9 +78,9 @@ class Scheduler:
         self._observer = observer
         self._kinds = kinds
         self._jobs = Jobs(jobs_max)
-        self._slots = Slots(jobs=self._jobs, wall=wall, time_limit=time_limit)
+        self._slots = Slots(jobs=self._jobs, wall=wall, limits=limits)
         self.engine = self._slots.engine
-        self._cycles = Cycles(self._jobs, self._slots, max_commit_delay_ms)
+        self._cycles = Cycles(self._jobs, self._slots)
         self._compactions = Compactions(self.accounting, self._slots, self._cycles)
         self._added = 0
         self._is_maintenance_due = False
@@ -117,18 +115,10 @@ class Scheduler:
         """Whether nothing is under way for any table."""
         return all(scheduled.is_idle for scheduled in self.tables.values())
 
-    def configure(
-        self,
-        *,
-        retry: Retry,
-        max_commit_delay_ms: int,
-        time_limit: TimeLimit,
-        kinds: Sequence[AnyKind],
-    ) -> None:
+    def configure(self, *, retry: Retry, limits: Limits, kinds: Sequence[AnyKind]) -> None:
         """Use other settings for what begins from now on."""
         self.accounting.retry = retry
-        self._cycles.max_commit_delay_ms = max_commit_delay_ms
-        self._slots.time_limit = time_limit
+        self._slots.limits = limits
         self._kinds = kinds
 
     def set_policy(self, name: TableName, policy: TablePolicy) -> None:

@@ -11,10 +11,11 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 from compactord.clock import WallTime
+from compactord.config.model import Limits
 from compactord.config.policy import TablePolicy
 from compactord.config.windows import may_start
 from compactord.model import TableName, WorkKind
-from compactord.scheduler.at_engine import AtEngine, Submitted, TimeLimit
+from compactord.scheduler.at_engine import AtEngine, Submitted, time_limit_ms
 from compactord.scheduler.effects import DispatchJob, Submit
 from compactord.scheduler.events import CompactionStarted
 from compactord.scheduler.priority import (
@@ -89,8 +90,8 @@ class Jobs:
 class Slots:
     """The slots in use, the tables that want one, and which of them gets the next."""
 
-    def __init__(self, *, jobs: Jobs, wall: WallTime, time_limit: TimeLimit) -> None:
-        self.time_limit = time_limit
+    def __init__(self, *, jobs: Jobs, wall: WallTime, limits: Limits) -> None:
+        self.limits = limits
         self._jobs = jobs
         self._wall = wall
         self.engine = AtEngine()
@@ -273,7 +274,7 @@ class Slots:
                 subcompaction=subcompaction,
                 size_bytes=size,
                 is_large=chosen.is_large,
-                limit_ms=self.time_limit.of(size),
+                limit_ms=time_limit_ms(self.limits, size),
             )
         )
         return Submit(subcompaction=subcompaction)

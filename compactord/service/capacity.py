@@ -11,16 +11,10 @@ from compactord.config.model import Limits, ServiceConfig
 from compactord.engine.masters import shown_master
 from compactord.errors import UsageError
 from compactord.model import SubcompactionResult, TaskOutcome
-from compactord.scheduler.at_engine import TimeLimit
 from compactord.service import admission
 from compactord.service.view import EngineView
 
 _log = structlog.get_logger()
-
-
-def time_limit(limits: Limits) -> TimeLimit:
-    """How long a subcompaction may run."""
-    return TimeLimit(least_ms=limits.task_timeout_ms, bytes_per_s=limits.task_min_bytes_per_s)
 
 
 class Capacity:

@@ -43,7 +43,6 @@ from compactord.scheduler.record import Status
 from compactord.scheduler.scheduled_table import ScheduledTable
 from compactord.scheduler.scheduler import Scheduler
 from compactord.scheduler.status import Outcome
-from compactord.service.capacity import time_limit
 from compactord.service.job_runner import JobRunner, OwnThread
 from compactord.service.table_jobs import TableJobs, TableSpec
 from compactord.table.cycle import Cycle, InputsReplaced
@@ -128,8 +127,7 @@ class OneShot:
             wall=WallTime(worker.zone),
             observer=self,
             jobs_max=_JOBS_MAX,
-            max_commit_delay_ms=limits.max_commit_delay_ms,
-            time_limit=time_limit(limits),
+            limits=limits,
             kinds=(),
         )
         # A first decision needs a free slot before it is known whether an engine is needed.

@@ -16,6 +16,7 @@ from compactord.config.windows import may_start
 from compactord.maintenance.snapshot_expiry import ExpireSnapshots
 from compactord.model import FailureKind, TableName, TaskFailure
 from compactord.paimon.data_file import BucketId
+from compactord.scheduler.at_engine import time_limit_ms
 from compactord.scheduler.effects import (
     Cancel,
     CycleJob,
@@ -151,7 +152,7 @@ class Rules:
         waits = [
             world.now_ms - self._submitted_at[key] for key in world.running if key[0] == number
         ]
-        limit_ms = world.limit.of(0)
+        limit_ms = time_limit_ms(world.limits, 0)
         assert max(waits) > limit_ms, f"compaction {number} is given up after {max(waits)} ms"
         self._cancelled.add(number)
         self._doomed.setdefault(number, world.now_ms)

@@ -15,7 +15,7 @@ from datetime import timezone
 
 from compactord.clock import WallTime
 from compactord.commit.changes import LossOutcome
-from compactord.config.model import Backoff, Retry
+from compactord.config.model import Backoff, Limits, Retry
 from compactord.config.policy import TablePolicy
 from compactord.errors import CommitGaveUp, CompactordError, FormatError, StorageError
 from compactord.maintenance.kind import Round
@@ -33,7 +33,6 @@ from compactord.model import (
 )
 from compactord.paimon.data_file import DataFile
 from compactord.paimon.table import TableRef
-from compactord.scheduler.at_engine import TimeLimit
 from compactord.scheduler.effects import (
     Cancel,
     CycleJob,
@@ -56,7 +55,7 @@ START_MS = 1_700_000_000_000
 TICK_MS = 1_000
 JOBS_MAX = 8
 # Nothing that works is ever this slow.
-LIMIT = TimeLimit(least_ms=60_000, bytes_per_s=MIB // 2)
+LIMITS = Limits(task_timeout="60 s", task_min_rate="512 kb")
 # What is known of the file does not matter here.
 LATE_OUTPUTS = (Output(DATA, object.__new__(DataFile)),)
 RETRY = Retry(
@@ -112,7 +111,7 @@ class World:
         slots: int = 4,
         odds: Odds | None = None,
         scheduler: Callable[..., Scheduler] = Scheduler,
-        limit: TimeLimit = LIMIT,
+        limits: Limits = LIMITS,
     ) -> None:
         self.random = random.Random(seed)
         self.odds = odds or Odds()
@@ -125,14 +124,13 @@ class World:
             wall=WallTime(timezone.utc),
             observer=self.rules,
             jobs_max=JOBS_MAX,
-            max_commit_delay_ms=5_000,
-            time_limit=limit,
+            limits=limits,
             kinds=(
                 SweepOrphans(interval_ms=30_000, grace_ms=1),
                 ExpireSnapshots(interval_ms=2_000),
             ),
         )
-        self.limit = limit
+        self.limits = limits
         self.capacity = slots
         self.scheduler.slots = slots
         self.is_up = True
