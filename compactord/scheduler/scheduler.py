@@ -22,21 +22,10 @@ from compactord.maintenance.kind import AnyKind, Round
 from compactord.model import TableName, TaskOutcome, WorkKind
 from compactord.paimon.table import TableRef
 from compactord.reasons import CompactReason
+from compactord.scheduler import effects
 from compactord.scheduler.accounting import Accounting
 from compactord.scheduler.compactions import Compactions
 from compactord.scheduler.cycles import Cycles
-from compactord.scheduler.effects import (
-    Cancel,
-    CycleJob,
-    DiscardJob,
-    DispatchJob,
-    Effect,
-    Forget,
-    Job,
-    JobOutcome,
-    MaintenanceJob,
-    RestartEngine,
-)
 from compactord.scheduler.events import NotDispatched, Observer, Polled
 from compactord.scheduler.halts import Failure
 from compactord.scheduler.maintenance import due_maintenance, round_ended
@@ -193,10 +182,12 @@ class Scheduler:
                 self.poll_now(name, now_ms)
                 self._slots.want(scheduled)
 
-    def job_ended(self, job: Job, outcome: JobOutcome, seconds: float, now_ms: int) -> None:
+    def job_ended(
+        self, job: effects.Job, outcome: effects.JobOutcome, seconds: float, now_ms: int
+    ) -> None:
         """A job has ended, after `seconds`."""
         scheduled = self._touched(job.name)
-        if isinstance(job, MaintenanceJob):
+        if isinstance(job, effects.MaintenanceJob):
             round_ = outcome if isinstance(outcome, Round) else Round(has_failed=True)
             round_ended(scheduled, job.kind, round_, now_ms)
             self._is_maintenance_due = True
@@ -205,13 +196,13 @@ class Scheduler:
         scheduled.job = None
         self._jobs.ended(job.name)
         match job, outcome:
-            case CycleJob(), Cycle():
+            case effects.CycleJob(), Cycle():
                 self._cycle_ended(scheduled, outcome, seconds, now_ms)
-            case DispatchJob(), InFlight():
+            case effects.DispatchJob(), InFlight():
                 self._dispatched(scheduled, outcome, now_ms)
-            case DispatchJob(), (None | InputsReplaced() | CompactordError()):
+            case effects.DispatchJob(), (None | InputsReplaced() | CompactordError()):
                 self._not_dispatched(scheduled, outcome, now_ms)
-            case DiscardJob(), _:
+            case effects.DiscardJob(), _:
                 self._discarded(scheduled, now_ms)
             case _:
                 raise AssertionError(f"{outcome} is no outcome of {job}")
@@ -308,7 +299,7 @@ class Scheduler:
             if scheduled.has_finished:
                 self._cycles.want(scheduled)
 
-    def tick(self, now_ms: int) -> list[Effect]:
+    def tick(self, now_ms: int) -> list[effects.Effect]:
         """Called about once a second: starts what is due by the clock alone."""
         self._is_maintenance_due = True
         for scheduled in self.tables.values():
@@ -316,25 +307,25 @@ class Scheduler:
                 self._slots.want(scheduled)
         return [*self.give_up_hung(now_ms), *self.decide(now_ms)]
 
-    def give_up_hung(self, now_ms: int) -> list[Cancel | RestartEngine]:
+    def give_up_hung(self, now_ms: int) -> list[effects.Cancel | effects.RestartEngine]:
         """End compactions whose subcompactions have run for longer than they may."""
         at_once = self.slots if self.at_once is None else self.at_once
         return self._compactions.give_up_hung(at_once, now_ms)
 
     # -- decisions
 
-    def decide(self, now_ms: int) -> list[Effect]:
+    def decide(self, now_ms: int) -> list[effects.Effect]:
         """Everything that can begin now."""
         for name in self._leaving:
             why = "its table is no longer served"
             self._compactions.drop_unbegun(self.tables[name], why, now_ms)
-        effects: list[Effect] = [*self._compactions.take_late(), *self._cycles.begin(now_ms)]
+        begun: list[effects.Effect] = [*self._compactions.take_late(), *self._cycles.begin(now_ms)]
         if not self.is_ending:
-            effects += self._slots.give(self.tables.values(), slots=self.slots, now_ms=now_ms)
+            begun += self._slots.give(self.tables.values(), slots=self.slots, now_ms=now_ms)
         if self._is_maintenance_due and not self.is_draining:
             self._is_maintenance_due = False
             tables, silent = self.tables.values(), self._jobs.silent
-            effects += due_maintenance(
+            begun += due_maintenance(
                 tables, self._kinds, silent=silent, now_ms=now_ms, wall=self.wall
             )
         for name in list(self._leaving):
@@ -344,8 +335,8 @@ class Scheduler:
                 self._cycles.forget(scheduled)
                 self._jobs.removed(name)
                 del self._leaving[name], self.tables[name]
-                effects.append(Forget(name=name))
-        return effects
+                begun.append(effects.Forget(name=name))
+        return begun
 
     # -- what follows from outcomes
 

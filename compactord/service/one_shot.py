@@ -29,15 +29,8 @@ from compactord.errors import (
 )
 from compactord.maintenance.kind import AnyKind
 from compactord.model import TableName, TaskOutcome
+from compactord.scheduler import effects
 from compactord.scheduler.counts import Counts
-from compactord.scheduler.effects import (
-    CycleJob,
-    DispatchJob,
-    Effect,
-    Job,
-    JobOutcome,
-    MaintenanceJob,
-)
 from compactord.scheduler.events import BucketQuarantined, Committed, Event, SnapshotLost
 from compactord.scheduler.record import Status
 from compactord.scheduler.scheduled_table import ScheduledTable
@@ -167,7 +160,7 @@ class OneShot:
         A failure is logged, and the run goes on.
         """
         before = self._table.counts.sums.copy()
-        self._runner.run(MaintenanceJob(name=self._name, kind=kind, under_way=None))
+        self._runner.run(effects.MaintenanceJob(name=self._name, kind=kind, under_way=None))
         return self._table.counts.sums - before
 
     @property
@@ -185,13 +178,13 @@ class OneShot:
         given_up = self._scheduler.give_up_hung(now_ms)
         for each in given_up:
             self._runner.run(each)
-        effects = self._scheduler.decide(now_ms)
-        for effect in effects:
+        begun = self._scheduler.decide(now_ms)
+        for effect in begun:
             self._begin(effect)
-        return bool(given_up or effects)
+        return bool(given_up or begun)
 
-    def _begin(self, effect: Effect) -> None:
-        if isinstance(effect, DispatchJob):
+    def _begin(self, effect: effects.Effect) -> None:
+        if isinstance(effect, effects.DispatchJob):
             # The engine is not running yet, or has grown or shrunk since.
             (record,) = self._table.with_status(Status.PLANNED)
             free = 1
@@ -210,11 +203,11 @@ class OneShot:
 
     # -- what jobs came to
 
-    def _job_ended(self, job: Job, outcome: JobOutcome, seconds: float) -> None:
+    def _job_ended(self, job: effects.Job, outcome: effects.JobOutcome, seconds: float) -> None:
         now_ms = self._clock.steady_ms()
         self._scheduler.job_ended(job, outcome, seconds, now_ms)
         match job, outcome:
-            case CycleJob(ended=ended), Cycle():
+            case effects.CycleJob(ended=ended), Cycle():
                 self._cycle_ended(ended, outcome)
             case _, InFlight():
                 self._progress.planned(self._compactor.table, outcome.compaction)
