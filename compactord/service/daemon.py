@@ -165,7 +165,7 @@ class Daemon:
             return None
         compactor = self._tables.compactors.get(name)
         seen = compactor.seen if compactor is not None else None
-        buckets = bucket_details(*seen) if seen is not None else ()
+        buckets = bucket_details(seen) if seen is not None else ()
         return TableDetail(view=view, buckets=buckets, bucket_count=view.shape.buckets)
 
     def effective(self) -> LoadedConfig:

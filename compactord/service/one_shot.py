@@ -254,9 +254,8 @@ class OneShot:
         """Later plans may find fewer partitions; it counts that the first one found them."""
         seen = self._compactor.seen
         assert seen is not None, "a cycle has just planned"
-        table, state, _ = seen
-        asked = PartitionTest(table, self._partitions)
-        live = (bucket.partition for bucket in state.files.bucket_ids())
+        asked = PartitionTest(seen.table, self._partitions)
+        live = (bucket.partition for bucket in seen.state.files.bucket_ids())
         self.totals.absent_partitions = asked.absent(live)
 
     # -- totals

@@ -24,7 +24,6 @@ from compactord.maintenance.tag_creation import TagProgress
 from compactord.model import Compaction, MergeCompaction, TaskFailure
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.deletion_vectors import NO_VECTORS, VectorRef
-from compactord.plan.table import PlanRequest
 from compactord.state.published import last_commit
 from compactord.state.table_state import TableState
 from compactord.table.backlog import Skip
@@ -35,7 +34,7 @@ from compactord.table.lost_inputs import missing_input
 from compactord.table.opening import OpenTable
 from compactord.table.own_work import OwnWork
 from compactord.table.planner import TablePlanner
-from compactord.table.planning import PartitionTest
+from compactord.table.planning import PartitionTest, StatePlanner
 from compactord.table.request import CompactRequest
 from compactord.table.subcompactions import WorkerSpec, subcompactions
 
@@ -87,8 +86,8 @@ class TableCompactor:
         return self._followed.table
 
     @property
-    def seen(self) -> tuple[OpenTable, TableState, PlanRequest] | None:
-        """The table, the state that was planned on last, and how: values, for any thread."""
+    def seen(self) -> StatePlanner | None:
+        """What planned last, with its table and state; any thread may ask for its values."""
         return self._planner.seen
 
     def newest_state(self) -> TableState:
@@ -97,7 +96,7 @@ class TableCompactor:
         Raises what reading raises.
         """
         access, seen = self.table.access, self.seen
-        return (access.newest_state() if seen is None else access.refreshed_state(seen[1])).state
+        return (access.newest_state() if seen is None else access.refreshed_state(seen.state)).state
 
     def cycle(self, ended: Sequence[InFlight], skip: Skip) -> Cycle:
         """Publish what has finished, take in what is new, and plan; merge manifests if that is all.
@@ -210,8 +209,7 @@ class TableCompactor:
 
         Reads a few snapshots, and raises what reading raises.
         """
-        seen = self._planner.seen
-        state = seen[1] if seen is not None else None
+        state = self.seen.state if self.seen is not None else None
         if state is None or state.snapshot is None:
             return None
         found = last_commit(self._storage, state.table.root, state.snapshot)

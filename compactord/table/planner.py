@@ -11,7 +11,7 @@ from compactord.clock import Clock
 from compactord.model import Compaction
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.snapshot import earliest_snapshot_id
-from compactord.plan.table import PlanRequest, TableKind
+from compactord.plan.table import TableKind
 from compactord.state.follower import Drift
 from compactord.state.table_state import TableState
 from compactord.storage.parallel import ahead
@@ -20,7 +20,6 @@ from compactord.table.cycle import Planned
 from compactord.table.followed import FollowedTable
 from compactord.table.in_flight import InFlight
 from compactord.table.info import table_info
-from compactord.table.opening import OpenTable
 from compactord.table.own_work import OwnWork
 from compactord.table.planning import StatePlanner, plan_context, snapshot_count
 from compactord.table.status import measured_stop_trigger
@@ -30,7 +29,10 @@ TOP_MAX = 20
 
 
 class TablePlanner:
-    """One thread at a time uses it; `seen` is of values, for any."""
+    """One thread at a time uses it.
+
+    `seen` has planned last; None before the first plan. Any thread may ask for its values.
+    """
 
     def __init__(
         self,
@@ -45,7 +47,7 @@ class TablePlanner:
         self._zone = zone
         self._own_work = own_work
         self._backlog = TableBacklog(stop_trigger=self._stop_trigger)
-        self._planner: StatePlanner | None = None
+        self.seen: StatePlanner | None = None
         # Compactions under way, by number: their inputs are not planned again.
         self._in_flight: dict[int, InFlight] = {}
         # Buckets whose files became busy or free since they were planned.
@@ -54,14 +56,6 @@ class TablePlanner:
         self._is_stale = True
         # Work that was not offered the last time.
         self._skip = Skip()
-
-    @property
-    def seen(self) -> tuple[OpenTable, TableState, PlanRequest] | None:
-        """The table, the state that was planned on last, and how; None before the first plan."""
-        planner = self._planner
-        if planner is None:
-            return None
-        return self._followed.table, planner.state, planner.request
 
     @property
     def busy(self) -> Mapping[BucketId, Set[str]]:
@@ -116,9 +110,9 @@ class TablePlanner:
         """
         # Plan the bucket again in any case: its pending compaction has been taken.
         self._touched.add(bucket)
-        assert self._planner is not None, "a cycle comes first"
+        assert self.seen is not None, "a cycle comes first"
         compaction = self._backlog.take(bucket, self.busy.get(bucket, set()))
-        return None if compaction is None else (compaction, self._planner.state)
+        return None if compaction is None else (compaction, self.seen.state)
 
     def begun(self, in_flight: InFlight) -> None:
         """Its inputs are busy until it is released."""
@@ -146,7 +140,7 @@ class TablePlanner:
 
     def _update(self, drift: Drift) -> frozenset[BucketId]:
         """Plan the buckets that may have changed; those that have no files any more."""
-        table, state, known = self._followed.table, self._followed.state, self._planner
+        table, state, known = self._followed.table, self._followed.state, self.seen
         changed = None if self._is_stale or drift.changed is None else drift.changed | self._touched
         if known is not None and known.request.options != table.options.compaction:
             changed = None
@@ -164,7 +158,7 @@ class TablePlanner:
         self._backlog.update(planner, changed, self.busy)
         gone = self._gone(state, changed)
         self._own_work.forget(gone)
-        self._planner = planner
+        self.seen = planner
         self._touched.clear()
         return gone
 
@@ -206,5 +200,5 @@ class TablePlanner:
         """Buckets that had files when they were planned last, or were taken, and have none now."""
         if changed is not None:
             return frozenset(b for b in changed if not state.files.summary(b).file_count)
-        before = self._planner.state.files.bucket_ids() if self._planner is not None else ()
+        before = self.seen.state.files.bucket_ids() if self.seen is not None else ()
         return frozenset(self._touched.union(before).difference(state.files.bucket_ids()))

@@ -119,7 +119,7 @@ class Harness:
 def _bucket(harness: Harness, bucket: int) -> BucketId:
     compactor = harness.tables.compactors[NAME]
     assert compactor.seen is not None
-    found = [b for b in compactor.seen[1].files.bucket_ids() if b.bucket == bucket]
+    found = [b for b in compactor.seen.state.files.bucket_ids() if b.bucket == bucket]
     return found[0]
 
 

@@ -73,7 +73,8 @@ class History:
     def _next_decision(self, bucket: BucketId) -> Compaction | None:
         """As it would be made now, of the state that was planned on."""
         assert self.compactor.seen is not None
-        table, state, request = self.compactor.seen
+        seen = self.compactor.seen
+        table, state, request = seen.table, seen.state, seen.request
         context = plan_context(
             CompactRequest(append_wait_ms=WAIT_MS), state, self.clock, zone=self.clock.time_zone
         )
@@ -108,8 +109,8 @@ class History:
             state,
             self.clock,
             zone=self.clock.time_zone,
-            last_full_ms=seen[2].last_full_ms,
-            final=seen[2].final,
+            last_full_ms=seen.request.last_full_ms,
+            final=seen.request.final,
         )
         planner = StatePlanner(table, state, context)
         stop_trigger = measured_stop_trigger(table.options.compaction, 3)

@@ -343,7 +343,7 @@ def test_other_options_count_from_the_next_cycle_on() -> None:
     compactor = compactor_of(storage, table)
     assert _due(compactor) == []
     overrides = {"num-sorted-run.compaction-trigger": "2"}
-    compactor.reconfigure(CompactRequest(overrides=overrides), 3)
+    compactor.reconfigure(CompactRequest(overrides=overrides))
     assert sorted(_due(compactor)) == [0, 1]
 
 
