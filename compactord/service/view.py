@@ -225,7 +225,7 @@ class ConfigView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineView:
-    """Where merges run. Slots and memory are those of admission.
+    """Where merges run. Slots and memory are what it may use (`service/capacity.py`).
 
     `lost_slots` are held by subcompactions that did not answer within their time limit.
     """
