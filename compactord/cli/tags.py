@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from compactord import ids
@@ -135,10 +135,7 @@ def _result(run: MaintenanceRun, target: Target, done: _Done) -> Result:
     found: dict[str, Any] = {
         "created": dict(created.tags),
         "created_why_not": created.why_not,
-        "tags": expired.tags,
-        "data_files": expired.data_files,
-        "metadata": expired.metadata,
-        "why_not": expired.why_not,
+        **asdict(expired),
     }
     if done.files is not None:
         found["files"] = done.files

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
-from typing import Any, Protocol
+from typing import Any
 
+from compactord.engine.base import Engine
 from compactord.engine.worker import discard, file_names
-from compactord.model import Subcompaction
 from compactord.scheduler import effects
+from compactord.service.engine_host import EngineHost
 from compactord.service.table_jobs import TableJobs
 
 # Cycles and dispatches that run at once, over all tables: mostly they wait for stores. A quiet poll
@@ -20,14 +21,6 @@ from compactord.service.table_jobs import TableJobs
 JOBS_MAX = 16
 # As many rounds of maintenance as the scheduler begins at once.
 _MAINTENANCE_THREADS = 2
-
-
-class Workers(Protocol):
-    """What effects need of an `Engine`, or of the `EngineHost` that keeps one."""
-
-    def submit(self, subcompaction: Subcompaction) -> None: ...
-
-    def cancel_one(self, compaction: int, index: int) -> None: ...
 
 
 class OwnThread(Executor):
@@ -51,7 +44,7 @@ class JobRunner:
         tables: TableJobs,
         executors: tuple[Executor, Executor],
         *,
-        engine: Callable[[], Workers],
+        engine: Callable[[], Engine | EngineHost],
         restart: Callable[[str], None],
         ended: Callable[[effects.Job, effects.JobOutcome, float], None],
     ) -> None:

@@ -164,45 +164,40 @@ class TableCompactor:
         that is gone, `DataFileMissing`.
         """
         with self._turn:
-            return self._dispatched(bucket, number, free_slots)
-
-    def _dispatched(
-        self, bucket: BucketId, number: int, free_slots: int
-    ) -> InFlight | InputsReplaced | None:
-        taken = self._planner.take(bucket)
-        if taken is None:
-            return None
-        compaction, state = taken
-        assert state.snapshot is not None, "a decision is about files"
-        size = sum(file.file_size for file in compaction.inputs)
-        vectors = state.indexes.vectors(bucket)
-        try:
-            cut = subcompactions(
-                self.table,
+            taken = self._planner.take(bucket)
+            if taken is None:
+                return None
+            compaction, state = taken
+            assert state.snapshot is not None, "a decision is about files"
+            size = sum(file.file_size for file in compaction.inputs)
+            vectors = state.indexes.vectors(bucket)
+            try:
+                cut = subcompactions(
+                    self.table,
+                    compaction,
+                    number=number,
+                    free_slots=max(1, free_slots, -(-size // _SUBCOMPACTION_BYTES_MAX)),
+                    worker=self._worker,
+                    clock=self.clock,
+                    vectors=vectors,
+                )
+            except ObjectNotFound as error:
+                if self._are_inputs_replaced(number, compaction, str(error)):
+                    return InputsReplaced(why=str(error))
+                raise missing_input(self.table, compaction) or error from error
+            # Nothing else than a merge depends on its neighbours.
+            is_merge = isinstance(compaction, MergeCompaction)
+            in_flight = InFlight(
+                number,
                 compaction,
-                number=number,
-                free_slots=max(1, free_slots, -(-size // _SUBCOMPACTION_BYTES_MAX)),
-                worker=self._worker,
-                clock=self.clock,
+                cut,
+                neighbours=state.files.files_in(bucket) if is_merge else (),
                 vectors=vectors,
+                snapshot_id=state.snapshot.id,
+                partition=self.table.partition_text(bucket.partition),
             )
-        except ObjectNotFound as error:
-            if self._are_inputs_replaced(number, compaction, str(error)):
-                return InputsReplaced(why=str(error))
-            raise missing_input(self.table, compaction) or error from error
-        # Nothing else than a merge depends on its neighbours.
-        is_merge = isinstance(compaction, MergeCompaction)
-        in_flight = InFlight(
-            number,
-            compaction,
-            cut,
-            neighbours=state.files.files_in(bucket) if is_merge else (),
-            vectors=vectors,
-            snapshot_id=state.snapshot.id,
-            partition=self.table.partition_text(bucket.partition),
-        )
-        self._planner.begun(in_flight)
-        return in_flight
+            self._planner.begun(in_flight)
+            return in_flight
 
     def last_commit(self) -> OwnCommit | None:
         """The last commit of compactord before this process; None: not among the last snapshots.
