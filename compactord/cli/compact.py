@@ -13,12 +13,11 @@ from compactord import ids
 from compactord.catalog.registry import CATALOGS, CatalogKinds
 from compactord.cli.argument_values import (
     EngineArguments,
-    append_wait_ms,
+    amount_of,
     engine_arguments,
     overrides_of,
     partitions_of,
     pick_of,
-    quiet_for_ms,
     strategy_of,
 )
 from compactord.cli.arguments import error_json
@@ -57,8 +56,8 @@ def request_of(args: argparse.Namespace, choice: Choice, target: Target) -> Comp
         strategy=strategy_of(args),
         overrides=table_overrides(args, target),
         partitions=partitions_of(args),
-        append_wait_ms=append_wait_ms(args, wait_ms),
-        quiet_for_ms=quiet_for_ms(args, policy.quiet_for_ms),
+        append_wait_ms=amount_of(args, "append_wait", wait_ms),
+        quiet_for_ms=amount_of(args, "quiet_for", policy.quiet_for_ms),
         pick=pick_of(args) or policy.pick,
         stop_trigger_fallback=choice.loaded.config.alerts.stop_trigger_fallback,
     )
@@ -69,8 +68,8 @@ def check_arguments(args: argparse.Namespace) -> None:
     strategy_of(args)
     overrides_of(args)
     partitions_of(args)
-    append_wait_ms(args, None)
-    quiet_for_ms(args, 0)
+    amount_of(args, "append_wait", None)
+    amount_of(args, "quiet_for", 0)
     pick_of(args)
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
-from compactord.cli.argument_values import grace_ms
+from compactord.cli.argument_values import amount_of
 from compactord.cli.arguments import MAINTENANCE_KINDS, UNASKED_KINDS
 from compactord.cli.branches import branch_expiry
 from compactord.cli.choice import Target, choose
@@ -76,7 +76,7 @@ def _over(args: argparse.Namespace, note: str, work: Work, clock: Clock | None =
     choice = choose(args, all_of_warehouse=True)
     if "orphan_grace" in args:
         # What no table could make right is said before the first.
-        grace_ms(args, choice.loaded.config)
+        amount_of(args, "orphan_grace", 0)
     with stop_on_signals() as stop:
         own = clock or SystemClock(choice.zone)
         run = MaintenanceRun(args=args, choice=choice, clock=own, stop=stop)

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import structlog
 
 from compactord import ids
+from compactord.cli.argument_values import amount_of
 from compactord.cli.arguments import error_json
 from compactord.cli.choice import Choice, Target
 from compactord.cli.each_table import Result, joint_code
@@ -45,6 +46,13 @@ class MaintenanceRun:
         """Whether it only says what would be done."""
         dry: bool = self.args.dry_run
         return dry
+
+    @property
+    def grace_ms(self) -> int:
+        """How old left-over files must be whose process cannot be proved dead."""
+        return amount_of(
+            self.args, "orphan_grace", self.choice.loaded.config.recovery.orphan_grace_ms
+        )
 
     @property
     def expired(self) -> str:

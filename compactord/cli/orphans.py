@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from compactord.catalog.access import TableAccess
-from compactord.cli.argument_values import grace_ms, older_than_ms
+from compactord.cli.argument_values import amount_of
 from compactord.cli.choice import Target
 from compactord.cli.each_table import Result
 from compactord.cli.maintenance import (
@@ -47,7 +47,7 @@ _PLACES = (_PATH_DIRECTORY, _EXTERNAL_PATHS, "index-file-in-data-file-dir")
 
 def sweep(run: MaintenanceRun, target: Target) -> Result:
     """Removes the left-over files of one table. Its result lists them as `orphans`."""
-    rule = owner_rule(run.clock, grace_ms(run.args, run.choice.loaded.config))
+    rule = owner_rule(run.clock, run.grace_ms)
     take = find_orphans if run.is_dry else remove_orphans
     name = run.choice.shown_name(target)
     table, _ = open_supported(target)
@@ -78,11 +78,10 @@ def foreign_sweep(run: MaintenanceRun, target: Target) -> Result:
     the catalog's options. Where arguments are silent, the table's rule says how old files must be,
     and where they go.
     """
-    own_grace_ms = grace_ms(run.args, run.choice.loaded.config)
-    others_grace_ms = older_than_ms(run.args, target.policy.foreign_files_older_than_ms)
+    others_grace_ms = amount_of(run.args, "older_than", target.policy.foreign_files_older_than_ms)
     access, name = target.open(), run.choice.shown_name(target)
     folders, left_alone, storage = _places(run, target, access)
-    rule = replace(owner_rule(run.clock, own_grace_ms), others_grace_ms=others_grace_ms)
+    rule = replace(owner_rule(run.clock, run.grace_ms), others_grace_ms=others_grace_ms)
     trash = _trash(run, target, access, folders)
     search = OrphanSearch(storage, folders, rule, told_of(name, run.clock))
     try:
