@@ -175,12 +175,14 @@ class LoggingObserver:
             )
 
     def _hung(self, event: events.SubcompactionHung) -> None:
+        submitted = event.submitted
+        compaction, index = submitted.key
         _log.error(
             "subcompaction_hung",
             **event.name.log_fields,
-            compaction_id=event.compaction,
-            index=event.index,
-            input_bytes=event.size_bytes,
-            limit_s=round(event.limit_ms / 1000, 1),
+            compaction_id=compaction,
+            index=index,
+            input_bytes=submitted.size_bytes,
+            limit_s=round(submitted.limit_ms / 1000, 1),
             duration_s=round(event.ran_ms / 1000, 1),
         )

@@ -328,9 +328,9 @@ class Rules:
                 self._halts[event.name] = halt
             case TableResumed():
                 del self._halts[event.name]
-            case SubcompactionHung(limit_ms=limit_ms):
-                since_ms = self._submitted_at[event.compaction, event.index]
-                assert self._world.now_ms - since_ms > limit_ms
+            case SubcompactionHung(submitted=submitted):
+                since_ms = self._submitted_at[submitted.key]
+                assert self._world.now_ms - since_ms > submitted.limit_ms
 
     def _held(self, name: TableName) -> int:
         """Slots that the table's compactions hold; not those that hung workers took from all."""
