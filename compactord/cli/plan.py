@@ -18,7 +18,7 @@ from compactord.table import report
 from compactord.table.opening import OpenTable, open_table, refuse_live_state
 from compactord.table.planning import (
     PartitionTest,
-    PlanContext,
+    StatePlanner,
     plan_context,
     plan_state,
     remember_rewrites,
@@ -40,18 +40,14 @@ def plan(args: argparse.Namespace, clock: Clock | None = None) -> int:
     return over_tables(args, choice, work, passes_over=True)
 
 
-def plannable(
+def planner_now(
     table: OpenTable, state: TableState, request: CompactRequest, clock: Clock
-) -> tuple[TableState, PlanContext]:
-    """The state with its rewrites, and what its plan depends on that is made now.
-
-    Nobody remembers anything of earlier plans.
-    """
+) -> StatePlanner:
+    """Plans the state with its rewrites now; nobody remembers anything of earlier plans."""
     state = remember_rewrites(
         table, state, quiet_for_ms=request.quiet_for_ms, now_ms=clock.now_ms()
     )
-    context = plan_context(request, state, clock, zone=clock.time_zone)
-    return state, context
+    return StatePlanner(table, state, plan_context(request, state, clock, zone=clock.time_zone))
 
 
 def _planned(
@@ -60,8 +56,7 @@ def _planned(
     access = target.open()
     table, state = open_table(access, request.overrides), access.newest_state().state
     refuse_live_state(table, state)
-    state, context = plannable(table, state, request, clock)
-    plans = list(plan_state(table, state, context))
+    plans = list(plan_state(planner_now(table, state, request, clock)))
     compactions = [compaction for plan in plans for compaction in plan.compactions]
     notes = [note for plan in plans for note in report.plan_notes(table, plan)]
     live = (bucket.partition for bucket in state.files.bucket_ids())

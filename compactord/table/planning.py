@@ -194,12 +194,11 @@ class StatePlanner:
             return BucketPlan(bucket=bucket, compactions=(), damage=damage_text(error))
 
 
-def plan_state(table: OpenTable, state: TableState, context: PlanContext) -> Iterator[BucketPlan]:
+def plan_state(planner: StatePlanner) -> Iterator[BucketPlan]:
     """Plans of the buckets that may have something to do; one bucket's files are read at a time.
 
-    A damaged bucket has a plan that says so. Raises what `StatePlanner` raises.
+    A damaged bucket has a plan that says so.
     """
-    planner = StatePlanner(table, state, context)
     return one_round(map(planner.plan, planner.candidates()), planner.request)
 
 

@@ -87,8 +87,11 @@ def measure(folder: str, files: int) -> dict[str, object]:
         backlog.update(planner, changed, {})
 
     looks = [_timed(lambda: look(state, None)) for _ in range(REPEATS)]
-    plans = [_timed(lambda: list(plan_state(table, state, CONTEXT))) for _ in range(REPEATS)]
-    (plan,) = plan_state(table, state, CONTEXT)
+    plans = [
+        _timed(lambda: list(plan_state(StatePlanner(table, state, CONTEXT))))
+        for _ in range(REPEATS)
+    ]
+    (plan,) = plan_state(StatePlanner(table, state, CONTEXT))
     one_task = [_timed(lambda: plan.compactions[0]) for _ in range(REPEATS)]
     grown = [
         _timed(partial(look, now, {BUCKET})) for now in _growing(storage, writer, state, files)
