@@ -23,6 +23,7 @@ from compactord.scheduler.priority import (
     Contender,
     choose,
     cost,
+    lag_of,
     most_urgent,
 )
 from compactord.scheduler.record import CompactionRecord
@@ -217,7 +218,7 @@ class Slots:
             slots_max=scheduled.policy.max_concurrent_tasks,
             is_large=size >= LARGE_BYTES,
             virtual_time=scheduled.virtual_time,
-            lag=scheduled.limits.lag(pending, now_ms),
+            lag=lag_of(pending, scheduled.policy, now_ms),
         )
 
     def _head(self, scheduled: ScheduledTable, now_ms: int) -> PendingCompaction | None:
@@ -240,7 +241,7 @@ class Slots:
             # Buckets that always fail must not keep the table halted, nor take the others' slots.
             least = min((scheduled.failures_of(each.bucket) for each in eligible), default=0)
             eligible = [each for each in eligible if scheduled.failures_of(each.bucket) == least]
-            scheduled.head = most_urgent(eligible, scheduled.limits, now_ms)
+            scheduled.head = most_urgent(eligible, scheduled.policy, now_ms)
             scheduled.head_until_ms = now_ms + _HEAD_MS
         return scheduled.head
 
