@@ -219,8 +219,8 @@ class ConfigView:
     path: str
     last_reload_successful: bool = True
     last_reload_success_ms: int
-    error: str
-    restart_required: tuple[str, ...]
+    error: str = ""
+    restart_required: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
