@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TypeVar
 
 from compactord.config.amounts import duration_ms, orphan_grace_ms, size_bytes
-from compactord.config.model import Limits, ServiceConfig
+from compactord.config.model import ServiceConfig
 from compactord.config.warehouse import pairs, resolved
 from compactord.engine.masters import check_spark
 from compactord.errors import UsageError
@@ -39,36 +38,24 @@ _AMOUNTS: Mapping[str, tuple[Callable[[str], int], int, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineArguments:
-    """Where merges run, and with what; `master` None is the embedded Spark."""
-
-    master: str | None
-    spark_conf: Mapping[str, str]
-    memory_bytes: int
-    orphan_grace_ms: int
-    limits: Limits
-
-
-def engine_arguments(args: argparse.Namespace, config: ServiceConfig) -> EngineArguments:
-    """What the arguments say, and where they are silent the configuration."""
-    given = pairs(args.spark_conf, "--spark-conf")
-    spark = config.spark
-    spark_conf = {
-        "spark.app.name": spark.app_name,
-        **spark.conf,
-        **{name: resolved(value, f"--spark-conf {name}") for name, value in given.items()},
-    }
-    master = spark.master if args.master is None else resolved(args.master, "--master")
-    check_spark(master, spark_conf)
-    timeout_ms = amount_of(args, "task_timeout", config.limits.task_timeout_ms)
-    return EngineArguments(
-        master=master,
-        spark_conf=spark_conf,
-        memory_bytes=_memory(args, spark.task_memory_bytes),
-        orphan_grace_ms=amount_of(args, "orphan_grace", config.recovery.orphan_grace_ms),
-        limits=config.limits.model_copy(update={"task_timeout_ms": timeout_ms}),
+def engine_config(args: argparse.Namespace, config: ServiceConfig) -> ServiceConfig:
+    """The configuration, with what the arguments say of where and how it runs in its place."""
+    pairs_given = pairs(args.spark_conf, "--spark-conf").items()
+    given = {name: resolved(value, f"--spark-conf {name}") for name, value in pairs_given}
+    master = config.spark.master if args.master is None else resolved(args.master, "--master")
+    spark = config.spark.model_copy(
+        update={
+            "master": master,
+            "conf": config.spark.conf | given,
+            "task_memory_bytes": _memory(args, config.spark.task_memory_bytes),
+        }
     )
+    check_spark(master, spark.settings)
+    timeout_ms = amount_of(args, "task_timeout", config.limits.task_timeout_ms)
+    grace_ms = amount_of(args, "orphan_grace", config.recovery.orphan_grace_ms)
+    limits = config.limits.model_copy(update={"task_timeout_ms": timeout_ms})
+    recovery = config.recovery.model_copy(update={"orphan_grace_ms": grace_ms})
+    return config.model_copy(update={"spark": spark, "limits": limits, "recovery": recovery})
 
 
 def amount_of(args: argparse.Namespace, name: str, default: T) -> int | T:

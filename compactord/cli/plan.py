@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from compactord.cli.argument_values import engine_arguments
+from compactord.cli.argument_values import engine_config
 from compactord.cli.choice import Choice, Target, choose
 from compactord.cli.compact import check_arguments, request_of
 from compactord.cli.each_table import Result, over_tables
@@ -30,12 +30,12 @@ def plan(args: argparse.Namespace, clock: Clock | None = None) -> int:
     """Run the command; the exit code. `clock` None: the machine's."""
     check_arguments(args)
     choice = choose(args)
-    where = engine_arguments(args, choice.loaded.config)
+    grace_ms = engine_config(args, choice.loaded.config).recovery.orphan_grace_ms
     now = clock or SystemClock(choice.zone)
 
     def work(target: Target) -> Result:
         request = request_of(args, choice, target)
-        return _planned(choice, target, request, now, where.orphan_grace_ms)
+        return _planned(choice, target, request, now, grace_ms)
 
     return over_tables(args, choice, work, passes_over=True)
 

@@ -8,7 +8,7 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import tzinfo
 from functools import partial
 
@@ -172,9 +172,7 @@ def _metered(
 
 
 def _start_engine(loaded: LoadedConfig) -> Engine:
-    spark = loaded.config.spark
-    conf: Mapping[str, str] = {"spark.app.name": spark.app_name, **spark.conf}
-    return start_spark(spark.master, conf)
+    return start_spark(loaded.config.spark.master, loaded.config.spark.settings)
 
 
 @contextlib.contextmanager

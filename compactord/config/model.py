@@ -98,6 +98,11 @@ class Spark(Section):
     )
     """memory of one merge, in addition to its idle worker's"""
 
+    @property
+    def settings(self) -> dict[str, str]:
+        """All that Spark is told, its application's name included."""
+        return {"spark.app.name": self.app_name, **self.conf}
+
 
 class Discovery(Section):
     catalog_list_interval_ms: Annotated[DurationMs, _SECOND] = duration_ms("60 s")

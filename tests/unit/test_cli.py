@@ -15,7 +15,7 @@ import pytest
 
 from compactord import ids
 from compactord.cli import arguments
-from compactord.cli.argument_values import engine_arguments
+from compactord.cli.argument_values import engine_config
 from compactord.cli.command import main
 from compactord.cli.running import run_parsed
 from compactord.clock import SystemClock
@@ -402,12 +402,12 @@ def test_engine_arguments_may_refer_to_secrets_that_no_command_line_shows(
         *("--spark-conf", "spark.theirs=$${spark.secret}"),
     ]
     config = config_of_warehouse("w", "/wh").config
-    found = engine_arguments(parser.parse_args(given), config)
-    assert found.master == "sc://head/;token=s3same"
-    assert found.spark_conf == {
+    found = engine_config(parser.parse_args(given), config)
+    assert found.spark.master == "sc://head/;token=s3same"
+    assert found.spark.settings == {
         "spark.app.name": "compactord",
         "spark.secret": "k3y",
         "spark.theirs": "${spark.secret}",
     }
     with pytest.raises(UsageError, match=r"--spark-conf spark.a has \$\{env:NONE\}: .* to be set"):
-        engine_arguments(parser.parse_args(["--spark-conf", "spark.a=${env:NONE}"]), config)
+        engine_config(parser.parse_args(["--spark-conf", "spark.a=${env:NONE}"]), config)
