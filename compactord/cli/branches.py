@@ -2,53 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from functools import partial
 
-from compactord.cli.arguments import error_json
 from compactord.cli.choice import Target
-from compactord.cli.each_table import Result, joint_code
+from compactord.cli.each_table import Result
 from compactord.cli.expire import expiry
-from compactord.cli.maintenance import MaintenanceRun, Work
-from compactord.cli.running import FAILED, exit_code, say
+from compactord.cli.maintenance import MaintenanceRun, in_turn
 from compactord.config.policy import policy_for
-from compactord.errors import CompactordError
 from compactord.paimon import paths
 from compactord.paimon.snapshot import branch_names
 from compactord.paimon.table import branch_of
 
 
-def branch_expiry(run: MaintenanceRun) -> Work:
+def branch_expiry(run: MaintenanceRun, target: Target) -> Result:
     """Expires the snapshots of all branches of one table but main; none of one that is a branch.
 
     Its result has what `expire` finds of each, by its name. One that fails, as one without a schema
     does, is told, loses nothing, and does not keep the others from their turn. Branches that the
     choice names by themselves are left to their own turn.
     """
-    of_table = expiry(run)
-
-    def work(target: Target) -> Result:
-        lines: list[str] = []
-        found: dict[str, Mapping[str, Any]] = {}
-        codes: list[int] = []
-        for branch in _branches(run, target):
-            if run.stop.is_set():
-                codes.append(FAILED)
-                break
-            try:
-                result = of_table(branch)
-            except CompactordError as error:
-                say(f"{run.choice.shown_name(branch)}: FAILED: {error}")
-                found[branch.ref.branch] = error_json(error)
-                codes.append(exit_code(error))
-            else:
-                lines += result.lines
-                found[branch.ref.branch] = result.found
-                codes.append(result.code)
-        return Result(lines=lines, found={"branches": found}, code=joint_code(codes))
-
-    return work
+    works = (
+        (branch.ref.branch, run.choice.shown_name(branch), partial(expiry, run, branch))
+        for branch in _branches(run, target)
+    )
+    lines, found, code = in_turn(run, works)
+    return Result(lines=lines, found={"branches": found}, code=code)
 
 
 def _branches(run: MaintenanceRun, target: Target) -> Iterator[Target]:

@@ -14,8 +14,8 @@ from compactord.catalog.base import Catalog
 from compactord.catalog.check import Check, Verdict, failed_check
 from compactord.catalog.probe import probe
 from compactord.catalog.trouble import CatalogTrouble, check_catalogs
+from compactord.cli.loading import without_effect
 from compactord.clock import Clock, age_text
-from compactord.config.catalog_section import CatalogSection
 from compactord.config.model import ServiceConfig
 from compactord.config.policy import policy_for
 from compactord.errors import (
@@ -29,7 +29,6 @@ from compactord.errors import (
 from compactord.paimon.options.lookup import DISCOVERY_INTERVAL_MS
 from compactord.paimon.table import TableRef
 from compactord.storage.base import Storage
-from compactord.storage.open import STORES
 from compactord.table.report import count_text
 
 # Ages of left-over files are told by the store's clock; the shortest grace is ten minutes.
@@ -70,18 +69,15 @@ def catalog_checks(
             yield _latency_check(name, catalog.warehouse, storage, clock)
 
 
-def option_checks(sections: Mapping[str, CatalogSection]) -> Iterator[Check]:
+def option_checks(config: ServiceConfig, catalogs: Iterable[str]) -> Iterator[Check]:
     """A warning for each catalog with options that its warehouse's store does not know."""
-    for name, section in sections.items():
-        location = section.location
-        found = () if location is None else STORES.without_effect(location, section.options)
-        if found:
-            yield Check(
-                name=f"{name}: options",
-                verdict=Verdict.WARNING,
-                found=f"no effect on this store: {', '.join(found)}",
-                advice="correct their names, or leave them as they are if they are for writers",
-            )
+    for name, options in without_effect(config, catalogs):
+        yield Check(
+            name=f"{name}: options",
+            verdict=Verdict.WARNING,
+            found=f"no effect on this store: {', '.join(options)}",
+            advice="correct their names, or leave them as they are if they are for writers",
+        )
 
 
 def _trouble_check(name: str, catalog: Catalog, trouble: CatalogTrouble) -> Check:

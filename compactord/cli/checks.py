@@ -13,7 +13,7 @@ from compactord.config.model import ServiceConfig
 from compactord.engine.jre import Java
 from compactord.engine.masters import shown_master
 from compactord.errors import EngineUnavailable, UsageError
-from compactord.service import admission
+from compactord.service import capacity
 from compactord.table.report import count_text, size_text
 
 # Merges that need several passes, and Spark, write there.
@@ -67,7 +67,7 @@ def master_check(master: str) -> Check | None:
 def cores_check(cores: int, config: ServiceConfig) -> Check:
     wanted = config.limits.task_slots
     found = f"{count_text(cores, 'core')} for this process"
-    if not admission.is_embedded(config.spark.master) or wanted is None or wanted <= cores:
+    if not capacity.is_embedded(config.spark.master) or wanted is None or wanted <= cores:
         return Check(name="cores", verdict=Verdict.OK, found=found)
     return Check(
         name="cores",
@@ -79,16 +79,16 @@ def cores_check(cores: int, config: ServiceConfig) -> Check:
 
 def memory_check(config: ServiceConfig) -> Check:
     task_bytes = config.spark.task_memory_bytes
-    one = f"{size_text(task_bytes)} and {size_text(admission.IDLE_WORKER_BYTES)} for its worker"
+    one = f"{size_text(task_bytes)} and {size_text(capacity.IDLE_WORKER_BYTES)} for its worker"
     try:
-        budget = admission.memory_budget_bytes(config.limits, task_bytes, config.spark.master)
+        budget = capacity.memory_budget_bytes(config.limits, task_bytes, config.spark.master)
     except UsageError as error:
         found, _, advice = str(error).rpartition("; ")
         return failed_check("memory", found, advice)
     if budget is None:
         found = f"executors have their own; a merge takes {one}"
         return Check(name="memory", verdict=Verdict.OK, found=found)
-    count = budget // (task_bytes + admission.IDLE_WORKER_BYTES)
+    count = budget // (task_bytes + capacity.IDLE_WORKER_BYTES)
     found = f"{size_text(budget)}: room for {count_text(count, 'merge')} of {one}"
     return Check(name="memory", verdict=Verdict.OK, found=found)
 

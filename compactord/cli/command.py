@@ -9,34 +9,10 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from compactord import __version__
-from compactord.cli.arguments import (
-    AddArguments,
-    Parser,
-    add_bucket_argument,
-    add_choice_arguments,
-    add_doctor_arguments,
-    add_dry_run_argument,
-    add_engine_arguments,
-    add_execute_argument,
-    add_foreign_arguments,
-    add_grace_argument,
-    add_json_argument,
-    add_listing_arguments,
-    add_one_table_arguments,
-    add_online_argument,
-    add_only_argument,
-    add_option_argument,
-    add_partition_argument,
-    add_pick_argument,
-    add_plan_arguments,
-    add_serve_arguments,
-    add_shell_argument,
-    add_verify_arguments,
-    add_worst_argument,
-)
+from compactord.cli import arguments as takes
+from compactord.cli.arguments import AddArguments, Parser
 from compactord.cli.examples import HELP
 from compactord.cli.running import run, stop_on_signals
-from compactord.top.arguments import add_top_arguments
 
 
 class _Command(NamedTuple):
@@ -51,64 +27,46 @@ class _Command(NamedTuple):
     has_figures: bool = False
 
 
-_PLAN_ARGUMENTS = (
-    add_choice_arguments,
-    add_option_argument,
-    add_plan_arguments,
-    add_engine_arguments,
-)
+_PLAN_ARGUMENTS = (takes.choice, takes.option, takes.plan, takes.engine)
 _COMMANDS = (
     _Command("compact", "compactord.cli.compact", _PLAN_ARGUMENTS, has_figures=True),
     _Command("plan", "compactord.cli.plan", _PLAN_ARGUMENTS),
     _Command(
         "inspect",
         "compactord.cli.inspect_command",
-        (add_choice_arguments, add_option_argument, add_partition_argument, add_worst_argument),
+        (takes.choice, takes.option, takes.partition, takes.worst),
     ),
-    _Command("tables", "compactord.cli.tables", (add_listing_arguments,)),
+    _Command("tables", "compactord.cli.tables", (takes.listing,)),
     _Command(
         "why",
         "compactord.cli.why",
-        (
-            add_one_table_arguments,
-            add_bucket_argument,
-            add_partition_argument,
-            add_worst_argument,
-            add_pick_argument,
-        ),
+        (takes.one_table, takes.bucket, takes.partition, takes.worst, takes.pick),
     ),
     _Command(
         "maintain",
         "compactord.cli.maintain",
-        (add_choice_arguments, add_only_argument, add_dry_run_argument, add_grace_argument),
+        (takes.choice, takes.only, takes.dry_run, takes.grace),
     ),
-    _Command("expire", "compactord.cli.maintain", (add_choice_arguments, add_dry_run_argument)),
+    _Command("expire", "compactord.cli.maintain", (takes.choice, takes.dry_run)),
     _Command(
         "orphans",
         "compactord.cli.maintain",
-        (add_choice_arguments, add_dry_run_argument, add_grace_argument, add_foreign_arguments),
+        (takes.choice, takes.dry_run, takes.grace, takes.foreign),
     ),
-    _Command("verify", "compactord.cli.verify", (add_choice_arguments, add_verify_arguments)),
-    _Command("doctor", "compactord.cli.doctor", (add_doctor_arguments, add_json_argument)),
-    _Command("serve", "compactord.cli.serve", (add_serve_arguments,)),
+    _Command("verify", "compactord.cli.verify", (takes.choice, takes.verify)),
+    _Command("doctor", "compactord.cli.doctor", (takes.doctor, takes.as_json)),
+    _Command("serve", "compactord.cli.serve", (takes.serve,)),
     _Command(
         "config check",
         "compactord.cli.serve",
-        (add_serve_arguments, add_json_argument, add_online_argument),
+        (takes.serve, takes.as_json, takes.online),
         has_figures=True,
     ),
-    _Command(
-        "config show",
-        "compactord.cli.serve",
-        (add_serve_arguments, add_json_argument),
-        has_figures=True,
-    ),
+    _Command("config show", "compactord.cli.serve", (takes.serve, takes.as_json), has_figures=True),
     _Command("config schema", "compactord.cli.serve"),
-    _Command("top", "compactord.cli.command", (add_top_arguments,)),
-    _Command(
-        "catalog register", "compactord.cli.register", (add_choice_arguments, add_execute_argument)
-    ),
-    _Command("completion", "compactord.cli.command", (add_shell_argument,)),
+    _Command("top", "compactord.cli.command", (takes.top,)),
+    _Command("catalog register", "compactord.cli.register", (takes.choice, takes.execute)),
+    _Command("completion", "compactord.cli.command", (takes.shell,)),
 )
 
 

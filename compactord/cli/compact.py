@@ -12,13 +12,11 @@ from functools import partial
 from compactord import ids
 from compactord.catalog.registry import CATALOGS, CatalogKinds
 from compactord.cli.argument_values import (
-    EngineArguments,
-    append_wait_ms,
-    engine_arguments,
+    amount_of,
+    engine_config,
     overrides_of,
     partitions_of,
     pick_of,
-    quiet_for_ms,
     strategy_of,
 )
 from compactord.cli.arguments import error_json
@@ -28,6 +26,7 @@ from compactord.cli.loading import refuse_literal_secrets
 from compactord.cli.progress import EventProgress, TerminalProgress
 from compactord.cli.running import DENIED, FAILED, OK, say, stop_on_signals
 from compactord.clock import SystemClock
+from compactord.config.model import Spark
 from compactord.engine.base import Engine
 from compactord.engine.masters import shown_master
 from compactord.engine.spark import start_spark
@@ -57,9 +56,10 @@ def request_of(args: argparse.Namespace, choice: Choice, target: Target) -> Comp
         strategy=strategy_of(args),
         overrides=table_overrides(args, target),
         partitions=partitions_of(args),
-        append_wait_ms=append_wait_ms(args, wait_ms),
-        quiet_for_ms=quiet_for_ms(args, policy.quiet_for_ms),
+        append_wait_ms=amount_of(args, "append_wait", wait_ms),
+        quiet_for_ms=amount_of(args, "quiet_for", policy.quiet_for_ms),
         pick=pick_of(args) or policy.pick,
+        stop_trigger_fallback=choice.loaded.config.alerts.stop_trigger_fallback,
     )
 
 
@@ -68,8 +68,8 @@ def check_arguments(args: argparse.Namespace) -> None:
     strategy_of(args)
     overrides_of(args)
     partitions_of(args)
-    append_wait_ms(args, None)
-    quiet_for_ms(args, 0)
+    amount_of(args, "append_wait", None)
+    amount_of(args, "quiet_for", 0)
     pick_of(args)
 
 
@@ -83,17 +83,18 @@ def compact(
     """Run the command; the exit code. `kinds` are those of catalogs."""
     check_arguments(args)
     choice = choose(args, stores=stores, kinds=kinds)
-    config = choice.loaded.config
-    where = engine_arguments(args, config)
-    refuse_literal_secrets(config, where.master)
+    config = engine_config(args, choice.loaded.config)
+    refuse_literal_secrets(config, config.spark.master)
     note_if_left_alone(args, choice, "it is compacted")
     with contextlib.ExitStack() as closing:
         stop = closing.enter_context(stop_on_signals())
-        engines = _Engines(where, start_engine)
+        engines = _Engines(config.spark, start_engine)
         closing.callback(engines.drop)
         clock = SystemClock(choice.zone)
         worker = WorkerSpec(
-            owner=ids.this_process(), memory_bytes=where.memory_bytes, zone=clock.time_zone
+            owner=ids.this_process(),
+            memory_bytes=config.spark.task_memory_bytes,
+            zone=clock.time_zone,
         )
 
         def work(target: Target) -> Result:
@@ -108,10 +109,9 @@ def compact(
                     worker=worker,
                     progress=progress,
                     stop=stop,
-                    limits=where.limits,
-                    alerts=config.alerts,
+                    limits=config.limits,
                 )
-                result = _compacted(choice, target, run, engines, where.orphan_grace_ms)
+                result = _compacted(choice, target, run, engines, config.recovery.orphan_grace_ms)
             # A run takes long: people may watch it beside a program that waits for the object.
             for line in result.lines if args.json else ():
                 say(line)
@@ -123,15 +123,15 @@ def compact(
 class _Engines:
     """The one engine of all tables: started for the first that needs one."""
 
-    def __init__(self, where: EngineArguments, start: StartEngine) -> None:
-        self._where = where
+    def __init__(self, spark: Spark, start: StartEngine) -> None:
+        self._spark = spark
         self._start = start
         self._engine: Engine | None = None
 
     def running(self, progress: EventProgress | TerminalProgress) -> Engine:
         """The engine; `progress` is told when it has to be started."""
         if self._engine is None:
-            master, conf = self._where.master, self._where.spark_conf
+            master, conf = self._spark.master, self._spark.settings
             progress.starting(shown_master(master or "inside this process"))
             start_s = time.monotonic()
             self._engine = self._start(master, conf)

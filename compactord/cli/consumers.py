@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 from compactord.cli.choice import Target
 from compactord.cli.each_table import Result
-from compactord.cli.maintenance import MaintenanceRun, Work, off_by_rule, open_supported
+from compactord.cli.maintenance import MaintenanceRun, off_by_rule, open_supported
 from compactord.maintenance.consumer_expiry import (
     ExpireConsumers,
     IdleConsumer,
@@ -19,27 +19,22 @@ from compactord.table.report import count_text
 _OPTION = "consumer.expiration-time"
 
 
-def consumer_expiry(run: MaintenanceRun) -> Work:
+def consumer_expiry(run: MaintenanceRun, target: Target) -> Result:
     """Expires the consumers of one table. Its result lists them; `why_not` says why none did."""
-
-    def work(target: Target) -> Result:
-        why_not = off_by_rule(run, target, ExpireConsumers.rule)
-        if why_not is not None:
-            return _result(run, target, (), why_not)
-        table, _ = open_supported(target)
-        if table.options.maintenance.consumer_time_ms is None:
-            return _result(run, target, (), f"{_OPTION} is not set")
-        take = idle_consumers if run.is_dry else expire_consumers
-        return _result(run, target, take(table, run.clock.now_ms()), None)
-
-    return work
+    why_not = off_by_rule(run, target, ExpireConsumers.rule)
+    if why_not is not None:
+        return _result(run, target, (), why_not)
+    table, _ = open_supported(target)
+    if table.options.maintenance.consumer_time_ms is None:
+        return _result(run, target, (), f"{_OPTION} is not set")
+    take = idle_consumers if run.is_dry else expire_consumers
+    return _result(run, target, take(table, run.clock.now_ms()), None)
 
 
 def _result(
     run: MaintenanceRun, target: Target, gone: Sequence[IdleConsumer], why_not: str | None
 ) -> Result:
-    name = run.choice.shown_name(target)
-    verb = "would expire" if run.is_dry else "expired"
+    name, verb = run.choice.shown_name(target), run.expired
     line = f"{name}: {verb} {count_text(len(gone), 'consumer')}"
     if not gone:
         line = f"{name}: no consumer {verb}{'' if why_not is None else f', because {why_not}'}"

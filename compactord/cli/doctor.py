@@ -17,16 +17,8 @@ from typing import Any
 from compactord import __version__
 from compactord.catalog.base import Catalog
 from compactord.catalog.check import Check, Verdict
+from compactord.cli import checks
 from compactord.cli.catalog_checks import catalog_checks, option_checks
-from compactord.cli.checks import (
-    cores_check,
-    java_check,
-    master_check,
-    memory_check,
-    scratch_check,
-    spark_check,
-    zone_check,
-)
 from compactord.cli.loading import load_usable, open_configured
 from compactord.cli.running import FAILED, OK, tell
 from compactord.cli.serve import local_zone
@@ -37,6 +29,7 @@ from compactord.config.warehouse import NAMELESS, refuse_catalog_arguments, ware
 from compactord.engine.jre import find_java
 from compactord.errors import UsageError
 from compactord.rewrite.pipeline import usable_cores
+from compactord.service.codec import plain_fields
 from compactord.table.report import columns_text
 
 _PACKAGES = ("pyarrow", "numpy", "fastavro", "pyspark")
@@ -44,19 +37,19 @@ _PACKAGES = ("pyarrow", "numpy", "fastavro", "pyspark")
 
 def doctor(args: argparse.Namespace) -> int:
     """Run the command; the exit code."""
-    checks = list(_checks(args))
-    failed = sum(check.verdict is Verdict.FAILED for check in checks)
-    warnings = sum(check.verdict is Verdict.WARNING for check in checks)
+    found = list(_checks(args))
+    failed = sum(check.verdict is Verdict.FAILED for check in found)
+    warnings = sum(check.verdict is Verdict.WARNING for check in found)
     if args.json:
         answer = {
             "version": __version__,
-            "checks": [_json(check) for check in checks],
+            "checks": [_json(check) for check in found],
             "failed": failed,
             "warnings": warnings,
         }
         print(json.dumps(answer))
     else:
-        for line in _text(checks):
+        for line in _text(found):
             tell(line)
     return FAILED if failed else OK
 
@@ -69,18 +62,18 @@ def _checks(args: argparse.Namespace) -> Iterator[Check]:
     yield Check(name="python", verdict=Verdict.OK, found=python)
     master, spark = config.spark.master or "local", versions["pyspark"]
     is_connect = master.startswith("sc://")
-    yield spark_check(spark, not is_connect or importlib.util.find_spec("grpc") is not None)
+    yield checks.spark_check(spark, not is_connect or importlib.util.find_spec("grpc") is not None)
     if spark is not None and not is_connect:
         with tempfile.TemporaryDirectory(prefix="compactord-") as scratch:
-            yield java_check(partial(find_java, spark, os.environ, Path(scratch)))
-    reached = master_check(master)
+            yield checks.java_check(partial(find_java, spark, os.environ, Path(scratch)))
+    reached = checks.master_check(master)
     if reached is not None:
         yield reached
-    yield cores_check(usable_cores(), config)
-    yield memory_check(config)
-    yield scratch_check(tempfile.gettempdir())
-    yield zone_check(lambda: config.service.zone or local_zone())
-    yield from option_checks({name: config.catalogs[name] for name in catalogs})
+    yield checks.cores_check(usable_cores(), config)
+    yield checks.memory_check(config)
+    yield checks.scratch_check(tempfile.gettempdir())
+    yield checks.zone_check(lambda: config.service.zone or local_zone())
+    yield from option_checks(config, catalogs)
     yield from catalog_checks(catalogs, SystemClock(), config)
 
 
@@ -107,12 +100,7 @@ def _version(package: str) -> str | None:
 
 
 def _json(check: Check) -> dict[str, Any]:
-    return {
-        "check": check.name,
-        "verdict": check.verdict.value,
-        "found": check.found,
-        "advice": check.advice,
-    }
+    return {"check": check.name, **plain_fields(("verdict", "found", "advice"), check)}
 
 
 def _text(checks: Sequence[Check]) -> Iterator[str]:

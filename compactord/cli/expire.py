@@ -10,7 +10,7 @@ from typing import Any
 
 from compactord.cli.choice import Target
 from compactord.cli.each_table import Result
-from compactord.cli.maintenance import MaintenanceRun, Work, looked_back, off_by_rule
+from compactord.cli.maintenance import MaintenanceRun, because, looked_back, off_by_rule
 from compactord.cli.running import FAILED, OK
 from compactord.maintenance.changelog_expiry import (
     ExpireChangelogs,
@@ -36,65 +36,59 @@ _COUNTS = (
 _SUMMED = ("snapshots", "changelogs", "size_bytes", *(name for name, _ in _COUNTS))
 
 
-def expiry(run: MaintenanceRun) -> Work:
+def expiry(run: MaintenanceRun, target: Target) -> Result:
     """Expires the snapshots of one table. Its result has the fields of `Expired`."""
 
     def preview(table: OpenTable, now_ms: int) -> ExpiryPreview:
-        return preview_expiry(table, _of_all_rounds(table.options.expire), now_ms)
+        return preview_expiry(table, of_a_command(table.options.expire, _ALL_ROUNDS), now_ms)
 
     def a_round(table: OpenTable, now_ms: int) -> Expired:
         options = of_a_command(table.options.expire)
         return expire_table(table, options, now_ms=now_ms, keep_from=None)
 
-    return _expiring(run, ExpireSnapshots.rule, "snapshot", preview, a_round)
+    return _expired(run, target, ExpireSnapshots.rule, "snapshot", preview, a_round)
 
 
-def changelog_expiry(run: MaintenanceRun) -> Work:
+def changelog_expiry(run: MaintenanceRun, target: Target) -> Result:
     """Expires the long-lived changelogs of one table. Its result has the fields of `Expired`."""
 
     def preview(table: OpenTable, now_ms: int) -> ExpiryPreview:
-        limit = _of_all_rounds(table.options.expire).limit
+        limit = of_a_command(table.options.expire, _ALL_ROUNDS).limit
         return preview_changelogs(table, now_ms, limit=limit)
 
-    return _expiring(run, ExpireChangelogs.rule, "changelog", preview, expire_changelogs)
+    rule = ExpireChangelogs.rule
+    return _expired(run, target, rule, "changelog", preview, expire_changelogs)
 
 
-def _expiring(
+def _expired(
     run: MaintenanceRun,
+    target: Target,
     key: str,
     unit: str,
     preview: Callable[[OpenTable, int], ExpiryPreview],
     a_round: Callable[[OpenTable, int], Expired],
-) -> Work:
-    def work(target: Target) -> Result:
-        why_not = off_by_rule(run, target, key)
-        if why_not is not None:
-            return _result(run, target, unit, Expired(why_not=why_not))
-        followed = looked_back(target, run.clock, run.stop)
-        table, why = followed.table, followed.why_keep()
-        if why is not None:
-            return _result(run, target, unit, Expired(why_not=why))
-        if run.is_dry:
-            found = preview(table, run.clock.now_ms())
-            return _result(run, target, unit, found.figures, {"files": list(found.files)})
-        done = _all_rounds(lambda: a_round(table, run.clock.now_ms()), run.stop)
-        result = _result(run, target, unit, done)
-        return replace(result, code=FAILED if run.stop.is_set() else OK)
-
-    return work
+) -> Result:
+    why_not = off_by_rule(run, target, key)
+    if why_not is not None:
+        return _result(run, target, unit, Expired(why_not=why_not))
+    followed = looked_back(target, run.clock, run.stop)
+    table, why = followed.table, followed.why_keep()
+    if why is not None:
+        return _result(run, target, unit, Expired(why_not=why))
+    if run.is_dry:
+        found = preview(table, run.clock.now_ms())
+        return _result(run, target, unit, found.figures, {"files": list(found.files)})
+    done = _all_rounds(lambda: a_round(table, run.clock.now_ms()), run.stop)
+    result = _result(run, target, unit, done)
+    return replace(result, code=FAILED if run.stop.is_set() else OK)
 
 
-def of_a_command(options: ExpireOptions) -> ExpireOptions:
+def of_a_command(options: ExpireOptions, least: int = _LEAST) -> ExpireOptions:
     """A command is done when nothing is due, and each round reads all snapshots that stay.
 
-    Small rounds would read those that expire again and again.
+    Small rounds would read those that expire again and again. A limit of 0 switches expiry off.
     """
-    return replace(options, limit=max(options.limit, _LEAST)) if options.limit > 0 else options
-
-
-def _of_all_rounds(options: ExpireOptions) -> ExpireOptions:
-    # A limit of 0 switches expiry off.
-    return replace(options, limit=_ALL_ROUNDS) if options.limit > 0 else options
+    return replace(options, limit=max(options.limit, least)) if options.limit > 0 else options
 
 
 def _all_rounds(a_round: Callable[[], Expired], stop: threading.Event) -> Expired:
@@ -117,8 +111,7 @@ def _result(
     done: Expired,
     more: Mapping[str, Any] | None = None,
 ) -> Result:
-    name = run.choice.shown_name(target)
-    verb = "would expire" if run.is_dry else "expired"
+    name, verb = run.choice.shown_name(target), run.expired
     count = done.snapshots + done.changelogs
     if count:
         files = [
@@ -130,6 +123,5 @@ def _result(
         ]
     else:
         lines = [f"{name}: no {unit} {verb}"]
-    if done.why_not is not None:
-        lines.append(f"  {'' if not count else 'no more '}because {done.why_not}")
+    lines += because(done.why_not, has_some=count)
     return Result(lines=lines, found={**asdict(done), **(more or {})})

@@ -107,12 +107,20 @@ def _literal_secrets(catalog: CatalogSection, stores: Stores) -> Sequence[str]:
 
 def warn_of_options(config: ServiceConfig, names: Iterable[str], stores: Stores = STORES) -> None:
     """Log which options of stores have no effect in these catalogs, which have been opened."""
+    for name, found in without_effect(config, names, stores):
+        _log.warning("options_without_effect", catalog=name, options=found)
+
+
+def without_effect(
+    config: ServiceConfig, names: Iterable[str], stores: Stores = STORES
+) -> Iterator[tuple[str, Sequence[str]]]:
+    """Catalogs with options that their warehouses' stores do not know, and these."""
     for name in names:
         section = config.catalogs[name]
         location = section.location
         found = () if location is None else stores.without_effect(location, section.options)
         if found:
-            _log.warning("options_without_effect", catalog=name, options=found)
+            yield name, found
 
 
 def problem_at(loaded: LoadedConfig, key: str, value: str, expected: str) -> Problem:

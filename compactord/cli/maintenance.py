@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import argparse
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import structlog
 
 from compactord import ids
+from compactord.cli.argument_values import amount_of
+from compactord.cli.arguments import error_json
 from compactord.cli.choice import Choice, Target
-from compactord.cli.each_table import Result
+from compactord.cli.each_table import Result, joint_code
+from compactord.cli.running import FAILED, exit_code, say
 from compactord.clock import Clock
 from compactord.config.choices import MaintenanceRule
 from compactord.config.reasons import setting_origin
+from compactord.errors import CompactordError, UnsupportedTable
 from compactord.maintenance.orphan_files import Orphan, OwnerRule
 from compactord.state.table_state import TableState
 from compactord.storage.open import STORES, Stores
@@ -25,8 +29,6 @@ from compactord.table.report import count_text, size_text
 from compactord.table.request import CompactRequest
 
 _log = structlog.get_logger()
-# Does one kind of maintenance in a table.
-Work: TypeAlias = Callable[[Target], Result]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +46,56 @@ class MaintenanceRun:
         """Whether it only says what would be done."""
         dry: bool = self.args.dry_run
         return dry
+
+    @property
+    def grace_ms(self) -> int:
+        """How old left-over files must be whose process cannot be proved dead."""
+        return amount_of(
+            self.args, "orphan_grace", self.choice.loaded.config.recovery.orphan_grace_ms
+        )
+
+    @property
+    def expired(self) -> str:
+        """What is said of what goes: `3 snapshots expired`."""
+        return "would expire" if self.is_dry else "expired"
+
+
+# Does one kind of maintenance in a table.
+Work: TypeAlias = Callable[[MaintenanceRun, Target], Result]
+
+
+def in_turn(
+    run: MaintenanceRun,
+    works: Iterable[tuple[str, str, Callable[[], Result]]],
+    *,
+    raises_refusal: bool = False,
+) -> tuple[list[str], Mapping[str, Mapping[str, Any]], int]:
+    """Does several things in one table: lines, what each found by its name, one exit code.
+
+    Of each come the name, what is told of when it fails, and the work. One that fails is told, and
+    does not keep the others from their turn; with `raises_refusal` a table that is refused by the
+    first is not tried again.
+    """
+    lines: list[str] = []
+    found: dict[str, Mapping[str, Any]] = {}
+    codes: list[int] = []
+    for name, told_of, work in works:
+        if run.stop.is_set():
+            codes.append(FAILED)
+            break
+        try:
+            result = work()
+        except CompactordError as error:
+            if raises_refusal and isinstance(error, UnsupportedTable) and not found:
+                raise
+            say(f"{told_of}: FAILED: {error}")
+            found[name] = error_json(error)
+            codes.append(exit_code(error))
+        else:
+            lines += result.lines
+            found[name] = result.found
+            codes.append(result.code)
+    return lines, found, joint_code(codes)
 
 
 def off_by_rule(run: MaintenanceRun, target: Target, key: str) -> str | None:
@@ -63,6 +115,11 @@ def open_supported(target: Target) -> tuple[OpenTable, TableState]:
     state = access.newest_state().state
     refuse_live_state(table, state)
     return table, state
+
+
+def because(why_not: str | None, *, has_some: object) -> list[str]:
+    """The line below what was done, `has_some` if anything, that says why no more; none without."""
+    return [] if why_not is None else [f"  {'no more ' if has_some else ''}because {why_not}"]
 
 
 def looked_back(target: Target, clock: Clock, stop: threading.Event) -> FollowedTable:

@@ -2,43 +2,208 @@
 
 from __future__ import annotations
 
-from compactord.cli.argument_values import grace_ms
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from compactord.catalog.access import TableAccess
+from compactord.cli.argument_values import amount_of
 from compactord.cli.choice import Target
 from compactord.cli.each_table import Result
-from compactord.cli.foreign import foreign_sweep
 from compactord.cli.maintenance import (
     MaintenanceRun,
-    Work,
     open_supported,
     orphan_lines,
     orphans_json,
     orphans_text,
     owner_rule,
 )
-from compactord.errors import UsageError
-from compactord.maintenance.orphan_files import find_orphans, remove_orphans
+from compactord.cli.progress import told_of
+from compactord.cli.running import FAILED, OK
+from compactord.config.reasons import setting_origin
+from compactord.errors import StorageError, TransientStorageError, UnsupportedTable, UsageError
+from compactord.maintenance.foreign_files import remove_found, trash_of
+from compactord.maintenance.orphan_files import (
+    Orphan,
+    OrphanSearch,
+    find_orphans,
+    remove_orphans,
+)
+from compactord.maintenance.table_files import TableFolders
+from compactord.maintenance.used_names import Incomplete
+from compactord.paimon import paths
+from compactord.paimon.options.catalogue import canonical_key
+from compactord.storage.base import Storage
+from compactord.storage.elsewhere import with_others
+from compactord.table.opening import describe_table
+from compactord.table.report import count_text, size_text
+
+_PATH_DIRECTORY = "data-file.path-directory"
+_EXTERNAL_PATHS = "data-file.external-paths"
+# Options for which compaction refuses a table, and which say only where files are.
+_PLACES = (_PATH_DIRECTORY, _EXTERNAL_PATHS, "index-file-in-data-file-dir")
 
 
-def sweep(run: MaintenanceRun) -> Work:
+def sweep(run: MaintenanceRun, target: Target) -> Result:
     """Removes the left-over files of one table. Its result lists them as `orphans`."""
-    if "foreign" in run.args and run.args.foreign:
-        return foreign_sweep(run)
-    if "foreign" in run.args:
-        args = run.args
-        if args.older_than or args.trash or args.external_paths:
-            raise UsageError("--older-than, --trash and --external-paths need --foreign")
-    rule = owner_rule(run.clock, grace_ms(run.args, run.choice.loaded.config))
+    rule = owner_rule(run.clock, run.grace_ms)
     take = find_orphans if run.is_dry else remove_orphans
+    name = run.choice.shown_name(target)
+    table, _ = open_supported(target)
+    depth = len(table.schema.partition_keys)
+    found = take(table.storage, table.ref.location, partition_depth=depth, rule=rule)
+    verb = "would remove" if run.is_dry else "removed"
+    lines = [f"{name}: {verb} {orphans_text(found)}" if found else f"{name}: nothing left over"]
+    if run.is_dry:
+        lines += orphan_lines(found)
+    return Result(lines=lines, found={"orphans": orphans_json(found)})
 
-    def work(target: Target) -> Result:
-        name = run.choice.shown_name(target)
-        table, _ = open_supported(target)
-        depth = len(table.schema.partition_keys)
-        found = take(table.storage, table.ref.location, partition_depth=depth, rule=rule)
-        verb = "would remove" if run.is_dry else "removed"
-        lines = [f"{name}: {verb} {orphans_text(found)}" if found else f"{name}: nothing left over"]
-        if run.is_dry:
-            lines += orphan_lines(found)
-        return Result(lines=lines, found={"orphans": orphans_json(found)})
 
-    return work
+def ruled_sweep(run: MaintenanceRun, target: Target) -> Result:
+    """As `foreign_sweep`, in a table whose rule asks for it, in the way that the rule says."""
+    if target.policy.remove_foreign_files:
+        silent = {"older_than": None, "trash": None, "external_paths": False}
+        args = argparse.Namespace(**vars(run.args), **silent)
+        return foreign_sweep(replace(run, args=args), target)
+    key = setting_origin(run.choice.loaded, *target.name, "remove_foreign_files")
+    line = f"{run.choice.shown_name(target)}: {key} is false"
+    return Result(lines=[line], found={"orphans": [], "left_alone": []})
+
+
+def foreign_sweep(run: MaintenanceRun, target: Target) -> Result:
+    """Removes what nothing names from one table, as `orphans` of its result.
+
+    `left_alone` are external paths, unless they are asked for and their store can be opened with
+    the catalog's options. Where arguments are silent, the table's rule says how old files must be,
+    and where they go.
+    """
+    others_grace_ms = amount_of(run.args, "older_than", target.policy.foreign_files_older_than_ms)
+    access, name = target.open(), run.choice.shown_name(target)
+    folders, left_alone, storage = _places(run, target, access)
+    rule = replace(owner_rule(run.clock, run.grace_ms), others_grace_ms=others_grace_ms)
+    trash = _trash(run, target, access, folders)
+    search = OrphanSearch(storage, folders, rule, told_of(name, run.clock))
+    try:
+        found = search.find()
+    except Incomplete as why:
+        raise TransientStorageError(target.ref.location, why.reason) from None
+    if not run.is_dry:
+        found = remove_found(
+            storage, folders, search, found, trash=trash, is_stopped=run.stop.is_set
+        )
+    return Result(
+        lines=list(_lines(run, name, found, search.empty_folders, left_alone)),
+        found={"orphans": orphans_json(found), "left_alone": list(left_alone)},
+        code=FAILED if run.stop.is_set() else OK,
+    )
+
+
+class _Places(NamedTuple):
+    """Where files of a table are looked for, in a store that has them all.
+
+    `left_alone` are the external paths where they are not.
+    """
+
+    folders: TableFolders
+    left_alone: Sequence[str]
+    storage: Storage
+
+
+def _places(run: MaintenanceRun, target: Target, access: TableAccess) -> _Places:
+    """Where files of the table are looked for.
+
+    Other tables may have the same external paths, and their files the same folders there.
+
+    Raises `UnsupportedTable` for a table that is not compacted for another reason than that.
+    """
+    schema = access.newest_schema()
+    texts = {canonical_key(key): text for key, text in schema.options.items()}
+    usual = {key: text for key, text in texts.items() if key not in _PLACES}
+    table = describe_table(access, replace(schema, options=usual), target.policy.options)
+    if table.refusals:
+        raise UnsupportedTable(target.full_name, table.refusals)
+    location = target.ref.location
+    roots, left_alone = [], []
+    others: dict[str, Storage] = {}
+    inner = texts.get(_PATH_DIRECTORY, "").strip()
+    if inner:
+        if not all(map(paths.is_file_name, inner.split("/"))):
+            raise UnsupportedTable(target.full_name, [f"option {_PATH_DIRECTORY}={inner}"])
+        roots.append(paths.join(location, inner))
+    for place in filter(None, map(str.strip, texts.get(_EXTERNAL_PATHS, "").split(","))):
+        opened = _opened(run, target, access, place) if run.args.external_paths else None
+        if opened is None:
+            left_alone.append(place)
+            continue
+        storage, path = opened
+        roots.append(paths.join(path, inner) if inner else path)
+        if storage is not access.storage:
+            others[path] = storage
+    folders = TableFolders(
+        location=location,
+        partition_depth=len(schema.partition_keys),
+        other_roots=tuple(roots),
+        of_others=True,
+    )
+    return _Places(folders, left_alone, with_others(access.storage, others))
+
+
+def _opened(
+    run: MaintenanceRun, target: Target, access: TableAccess, place: str
+) -> tuple[Storage, str] | None:
+    """The store of a location and the path there; None if it cannot be opened."""
+    path = _in_same_store(run, target, access, place)
+    if path is not None:
+        return access.storage, path
+    try:
+        storage, path = run.stores.open(place, _store_options(run, target))
+    except (UsageError, StorageError):
+        return None
+    # As the table's own: its deletions wait for their turn.
+    return target.around(replace(access, storage=storage)).storage, path.rstrip("/")
+
+
+def _trash(
+    run: MaintenanceRun, target: Target, access: TableAccess, folders: TableFolders
+) -> str | None:
+    """The folder of this table in the trash. Raises `UsageError` for one that cannot be used."""
+    given = run.args.trash or target.policy.foreign_files_trash
+    if given is None:
+        return None
+    path = _in_same_store(run, target, access, given)
+    key = "--trash" if run.args.trash else "foreign_files_trash"
+    return trash_of(folders, target.full_name, f"{key} {given}", path)
+
+
+def _in_same_store(
+    run: MaintenanceRun, target: Target, access: TableAccess, place: str
+) -> str | None:
+    """The path of a location in the table's store, None if it is in another one."""
+    try:
+        found = run.stores.located(place, _store_options(run, target))
+    except UsageError:
+        return None
+    return found.path.rstrip("/") if found.spec == access.storage.spec else None
+
+
+def _store_options(run: MaintenanceRun, target: Target) -> Mapping[str, str]:
+    return run.choice.loaded.config.catalogs[target.catalog_name].options
+
+
+def _lines(
+    run: MaintenanceRun,
+    name: str,
+    found: Sequence[Orphan],
+    empty: Sequence[str],
+    left_alone: Sequence[str],
+) -> list[str]:
+    verb = "would remove" if run.is_dry else "removed"
+    size = sum(orphan.size_bytes for orphan in found)
+    what = f"{count_text(len(found), 'file')} that nothing names ({size_text(size)})"
+    lines = [f"{name}: {verb} {what}" if found else f"{name}: nothing left over"]
+    if run.is_dry:
+        lines += orphan_lines(found)
+        lines += [f"  {folder} (empty folder)" for folder in empty]
+    lines += [f"  not looked at: external path {place}" for place in left_alone]
+    return lines

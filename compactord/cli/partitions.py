@@ -1,4 +1,4 @@
-"""Partitions expire as the tables' options say, as the service expires them."""
+"""Partitions expire and are marked done as the tables' options say, as by the service."""
 
 from __future__ import annotations
 
@@ -7,7 +7,17 @@ from functools import partial
 
 from compactord.cli.choice import Target
 from compactord.cli.each_table import Result
-from compactord.cli.maintenance import MaintenanceRun, Work, looked_back, off_by_rule
+from compactord.cli.maintenance import (
+    MaintenanceRun,
+    because,
+    looked_back,
+    off_by_rule,
+    open_supported,
+)
+from compactord.maintenance.done_marks import DuePartition
+from compactord.maintenance.done_partitions import MarkDone, mark_partitions
+from compactord.maintenance.done_partitions import due_partitions as done_due
+from compactord.maintenance.marks import Marks
 from compactord.maintenance.partition_entries import has_entries
 from compactord.maintenance.partition_expiry import (
     ExpiredPartitions,
@@ -16,25 +26,23 @@ from compactord.maintenance.partition_expiry import (
     expire_partitions,
 )
 from compactord.paimon.options.maintenance import EXPIRATION_TIME
+from compactord.paimon.paths import MAIN_BRANCH
+from compactord.state.table_state import TableState
 from compactord.table.followed import FollowedTable
 from compactord.table.opening import OpenTable
 from compactord.table.report import count_text
 
 
-def partition_expiry(run: MaintenanceRun) -> Work:
+def partition_expiry(run: MaintenanceRun, target: Target) -> Result:
     """Expires the partitions of one table. Its result has the fields of `ExpiredPartitions`."""
-
-    def work(target: Target) -> Result:
-        why_not = off_by_rule(run, target, ExpirePartitions.rule)
+    why_not = off_by_rule(run, target, ExpirePartitions.rule)
+    if why_not is None:
+        followed = looked_back(target, run.clock, run.stop)
+        why_not = _why_not(followed.table)
         if why_not is None:
-            followed = looked_back(target, run.clock, run.stop)
-            why_not = _why_not(followed.table)
-            if why_not is None:
-                done = _round(run, followed)
-                return _result(run, target, done, in_catalog=has_entries(followed.table))
-        return _result(run, target, ExpiredPartitions(why_not=why_not), in_catalog=False)
-
-    return work
+            done = _round(run, followed)
+            return _result(run, target, done, in_catalog=has_entries(followed.table))
+    return _result(run, target, ExpiredPartitions(why_not=why_not), in_catalog=False)
 
 
 def _why_not(table: OpenTable) -> str | None:
@@ -74,8 +82,7 @@ def _round(run: MaintenanceRun, followed: FollowedTable) -> ExpiredPartitions:
 def _result(
     run: MaintenanceRun, target: Target, done: ExpiredPartitions, *, in_catalog: bool
 ) -> Result:
-    name = run.choice.shown_name(target)
-    verb = "would expire" if run.is_dry else "expired"
+    name, verb = run.choice.shown_name(target), run.expired
     if done.partitions:
         counts = count_text(done.files, "data file"), count_text(done.rows, "row")
         partitions = count_text(len(done.partitions), "partition")
@@ -84,8 +91,55 @@ def _result(
         lines += ["  with their entries in the catalog"] if in_catalog else []
     else:
         lines = [f"{name}: no partition {verb}"]
-    if done.why_not is not None:
-        lines.append(f"  {'no more ' if done.partitions else ''}because {done.why_not}")
+    lines += because(done.why_not, has_some=done.partitions)
     if done.left:
         lines.append(f"  {count_text(done.left, 'partition')} more by the next check")
     return Result(lines=lines, found=asdict(done))
+
+
+def marking(run: MaintenanceRun, target: Target) -> Result:
+    """Marks the partitions of one table; `why_not` of its result says why it marked none."""
+    table, state = open_supported(target)
+    why_not = _why_unmarked(run, target, table)
+    done = [] if why_not is not None else _mark_rounds(run, table, state)
+    name = run.choice.shown_name(target)
+    verb = "would be marked" if run.is_dry else "marked"
+    options = table.options.maintenance.mark_done
+    actions = ", ".join(sorted(options.actions)) if options is not None else ""
+    if done:
+        lines = [f"{name}: {verb} done: {count_text(len(done), 'partition')} ({actions})"]
+        lines += [f"  {each.folder}" for each in done]
+    else:
+        because = "" if why_not is None else f", because {why_not}"
+        lines = [f"{name}: no partition {verb} done{because}"]
+    found = {"partitions": [each.folder for each in done], "why_not": why_not}
+    return Result(lines=lines, found=found)
+
+
+def _why_unmarked(run: MaintenanceRun, target: Target, table: OpenTable) -> str | None:
+    options, why_not = table.options.maintenance, off_by_rule(run, target, MarkDone.rule)
+    if why_not is not None:
+        return why_not
+    why_not = options.why_none_marked(table.entries, table.events)
+    if why_not is not None:
+        return why_not
+    if options.mark_done is None:
+        return "partition.idle-time-to-done is not set for partitions of the table"
+    if table.ref.branch != MAIN_BRANCH:
+        return "its branches have the same folders"
+    return None
+
+
+def _mark_rounds(run: MaintenanceRun, table: OpenTable, state: TableState) -> list[DuePartition]:
+    """Rounds until all partitions have been looked at, unless it is to stop."""
+    take, marks = (done_due if run.is_dry else mark_partitions), Marks()
+    found: list[DuePartition] = []
+    more = True
+    while more and not run.stop.is_set():
+        now_ms = run.clock.now_ms()
+        done = take(table, state, marks, now_ms=now_ms, zone=run.clock.time_zone)
+        found += done.due
+        # A dry run marks nothing, and has to go on behind these nevertheless.
+        marks.marked_ms |= dict.fromkeys((each.partition for each in done.due), now_ms)
+        more = done.more
+    return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from compactord.cli.argument_values import engine_arguments
+from compactord.cli.argument_values import engine_config
 from compactord.cli.choice import Choice, Target, choose
 from compactord.cli.compact import check_arguments, request_of
 from compactord.cli.each_table import Result, over_tables
@@ -18,7 +18,7 @@ from compactord.table import report
 from compactord.table.opening import OpenTable, open_table, refuse_live_state
 from compactord.table.planning import (
     PartitionTest,
-    PlanContext,
+    StatePlanner,
     plan_context,
     plan_state,
     remember_rewrites,
@@ -30,28 +30,24 @@ def plan(args: argparse.Namespace, clock: Clock | None = None) -> int:
     """Run the command; the exit code. `clock` None: the machine's."""
     check_arguments(args)
     choice = choose(args)
-    where = engine_arguments(args, choice.loaded.config)
+    grace_ms = engine_config(args, choice.loaded.config).recovery.orphan_grace_ms
     now = clock or SystemClock(choice.zone)
 
     def work(target: Target) -> Result:
         request = request_of(args, choice, target)
-        return _planned(choice, target, request, now, where.orphan_grace_ms)
+        return _planned(choice, target, request, now, grace_ms)
 
     return over_tables(args, choice, work, passes_over=True)
 
 
-def plannable(
+def planner_now(
     table: OpenTable, state: TableState, request: CompactRequest, clock: Clock
-) -> tuple[TableState, PlanContext]:
-    """The state with its rewrites, and what its plan depends on that is made now.
-
-    Nobody remembers anything of earlier plans.
-    """
+) -> StatePlanner:
+    """Plans the state with its rewrites now; nobody remembers anything of earlier plans."""
     state = remember_rewrites(
         table, state, quiet_for_ms=request.quiet_for_ms, now_ms=clock.now_ms()
     )
-    context = plan_context(request, state, clock, zone=clock.time_zone)
-    return state, context
+    return StatePlanner(table, state, plan_context(request, state, clock, zone=clock.time_zone))
 
 
 def _planned(
@@ -60,8 +56,7 @@ def _planned(
     access = target.open()
     table, state = open_table(access, request.overrides), access.newest_state().state
     refuse_live_state(table, state)
-    state, context = plannable(table, state, request, clock)
-    plans = list(plan_state(table, state, context))
+    plans = list(plan_state(planner_now(table, state, request, clock)))
     compactions = [compaction for plan in plans for compaction in plan.compactions]
     notes = [note for plan in plans for note in report.plan_notes(table, plan)]
     live = (bucket.partition for bucket in state.files.bucket_ids())

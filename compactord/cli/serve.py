@@ -8,7 +8,7 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import tzinfo
 from functools import partial
 
@@ -23,6 +23,7 @@ from compactord.cli.loading import (
     load_usable,
     open_section,
     warn_of_options,
+    without_effect,
 )
 from compactord.cli.running import DENIED, FAILED, OK, USAGE, exit_code, say, tell
 from compactord.clock import Clock, SystemClock
@@ -34,6 +35,7 @@ from compactord.engine.base import Engine
 from compactord.engine.spark import start_spark
 from compactord.errors import AccessDenied, UsageError
 from compactord.service import signals
+from compactord.service.codec import plain_fields
 from compactord.service.daemon import Daemon
 from compactord.service.http import HttpServer
 from compactord.service.logs import configure_logs
@@ -170,9 +172,7 @@ def _metered(
 
 
 def _start_engine(loaded: LoadedConfig) -> Engine:
-    spark = loaded.config.spark
-    conf: Mapping[str, str] = {"spark.app.name": spark.app_name, **spark.conf}
-    return start_spark(spark.master, conf)
+    return start_spark(loaded.config.spark.master, loaded.config.spark.settings)
 
 
 @contextlib.contextmanager
@@ -189,7 +189,11 @@ def check(args: argparse.Namespace) -> int:
     found = check_online(loaded, SystemClock()) if args.online else []
     for _, problem in found:
         say(f"compactord: {problem}")
-    warnings = list(_warnings(loaded))
+    warnings = [
+        f"catalogs.{name}.options.{option} has no effect on the store of the warehouse"
+        for name, options in without_effect(loaded.config, loaded.config.catalogs)
+        for option in options
+    ]
     if args.json:
         problems = [_problem_json(problem) for _, problem in found]
         answer = {"path": loaded.path, "usable": not found, "problems": problems}
@@ -205,13 +209,6 @@ def check(args: argparse.Namespace) -> int:
     return OK
 
 
-def _warnings(loaded: LoadedConfig) -> Iterator[str]:
-    for name, section in loaded.config.catalogs.items():
-        location = section.location
-        for option in STORES.without_effect(location, section.options) if location else ():
-            yield f"catalogs.{name}.options.{option} has no effect on the store of the warehouse"
-
-
 def _code_of(troubles: Sequence[CatalogTrouble]) -> int:
     """2 for what the configuration, 77 for what permissions have to mend; 3: it may heal."""
     codes = {exit_code(trouble.error) for trouble in troubles}
@@ -225,15 +222,8 @@ def figures_of_error(error: BaseException) -> dict[str, object]:
 
 
 def _problem_json(problem: Problem) -> dict[str, object]:
-    return {
-        "origin": str(problem.origin),
-        "file": problem.file,
-        "line": problem.line,
-        "key": problem.key,
-        "value": problem.value,
-        "expected": problem.expected,
-        "hint": problem.hint,
-    }
+    shown = ("file", "line", "key", "value", "expected", "hint")
+    return {"origin": str(problem.origin), **plain_fields(shown, problem)}
 
 
 def show(args: argparse.Namespace) -> int:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from compactord import ids
 from compactord.cli.choice import Target
 from compactord.cli.each_table import Result
-from compactord.cli.maintenance import MaintenanceRun, Work, looked_back, off_by_rule
+from compactord.cli.maintenance import MaintenanceRun, because, looked_back, off_by_rule
 from compactord.maintenance.tag_creation import TagProgress
 from compactord.maintenance.tag_deletion import DueTag, TagDeletion, TagKept
 from compactord.maintenance.tag_expiry import ExpiredTags, ExpireTags, due_tags, expire_tags
@@ -26,38 +26,34 @@ class _Done:
     files: list[str] | None = None
 
 
-def tags_upkeep(run: MaintenanceRun) -> Work:
+def tags_upkeep(run: MaintenanceRun, target: Target) -> Result:
     """Creates the tags of one table that are due, and expires those whose time has passed.
 
     Its result has the fields of `ExpiredTags`, also of those that are too many after others were
     created. In a dry run `files` has what would go if each tag expired alone.
     """
-
-    def work(target: Target) -> Result:
-        no_creation = off_by_rule(run, target, CreateTags.rule)
-        no_expiry = off_by_rule(run, target, ExpireTags.rule)
-        if no_creation is None or no_expiry is None:
-            followed = looked_back(target, run.clock, run.stop)
-            table, why_keep = followed.table, followed.why_keep()
-            options = table.options.maintenance
-            if options.tag_creation is None:
-                no_creation = options.tag_creation_refusal
-            else:
-                no_creation = no_creation or why_keep
-            no_expiry = no_expiry or why_keep
-            if not options.expires_tags:
-                no_expiry = no_expiry or "the table's options say so"
-            do = _preview if run.is_dry else _carry_out
-            done = do(run, table, may_create=no_creation is None, may_expire=no_expiry is None)
+    no_creation = off_by_rule(run, target, CreateTags.rule)
+    no_expiry = off_by_rule(run, target, ExpireTags.rule)
+    if no_creation is None or no_expiry is None:
+        followed = looked_back(target, run.clock, run.stop)
+        table, why_keep = followed.table, followed.why_keep()
+        options = table.options.maintenance
+        if options.tag_creation is None:
+            no_creation = options.tag_creation_refusal
         else:
-            done = _Done(created=CreatedTags(), expired=ExpiredTags())
-        if no_creation is not None:
-            done = replace(done, created=CreatedTags(why_not=no_creation))
-        if no_expiry is not None:
-            done = replace(done, expired=replace(done.expired, why_not=no_expiry))
-        return _result(run, target, done)
-
-    return work
+            no_creation = no_creation or why_keep
+        no_expiry = no_expiry or why_keep
+        if not options.expires_tags:
+            no_expiry = no_expiry or "the table's options say so"
+        do = _preview if run.is_dry else _carry_out
+        done = do(run, table, may_create=no_creation is None, may_expire=no_expiry is None)
+    else:
+        done = _Done(created=CreatedTags(), expired=ExpiredTags())
+    if no_creation is not None:
+        done = replace(done, created=CreatedTags(why_not=no_creation))
+    if no_expiry is not None:
+        done = replace(done, expired=replace(done.expired, why_not=no_expiry))
+    return _result(run, target, done)
 
 
 def _carry_out(
@@ -122,8 +118,8 @@ def _result(run: MaintenanceRun, target: Target, done: _Done) -> Result:
         lines.append(f"{name}: {verb} {count} ({', '.join(created.tags)})")
     if created.why_not is not None:
         lines.append(f"{name}: no {'more ' if created.tags else ''}tags created")
-        lines.append(f"  because {created.why_not}")
-    verb = "would expire" if run.is_dry else "expired"
+    lines += because(created.why_not, has_some=False)
+    verb = run.expired
     if expired.tags:
         counts = (
             count_text(expired.data_files, "data file"),
@@ -135,15 +131,11 @@ def _result(run: MaintenanceRun, target: Target, done: _Done) -> Result:
         )
     else:
         lines.append(f"{name}: no tag {verb}")
-    if expired.why_not is not None:
-        lines.append(f"  {'' if not expired.tags else 'no more '}because {expired.why_not}")
+    lines += because(expired.why_not, has_some=expired.tags)
     found: dict[str, Any] = {
         "created": dict(created.tags),
         "created_why_not": created.why_not,
-        "tags": expired.tags,
-        "data_files": expired.data_files,
-        "metadata": expired.metadata,
-        "why_not": expired.why_not,
+        **asdict(expired),
     }
     if done.files is not None:
         found["files"] = done.files

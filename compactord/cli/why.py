@@ -11,7 +11,7 @@ from typing import Any
 from compactord.cli.argument_values import partitions_of, pick_of
 from compactord.cli.asked import why_by_service
 from compactord.cli.choice import Choice, Target, choose
-from compactord.cli.plan import plannable
+from compactord.cli.plan import planner_now
 from compactord.cli.running import OK, tell
 from compactord.cli.settings import effective_options, effective_settings
 from compactord.cli.table_status import ASK_A_SERVICE, ReadTable, read_table
@@ -28,7 +28,7 @@ from compactord.table import report
 from compactord.table.explain import BucketReasons, explain, explain_damage
 from compactord.table.opening import OpenTable
 from compactord.table.pending_inputs import inputs_of
-from compactord.table.planning import PartitionTest, StatePlanner
+from compactord.table.planning import PartitionTest
 from compactord.table.request import CompactRequest
 from compactord.table.status import measured_stop_trigger
 
@@ -103,7 +103,8 @@ def _buckets(
         quiet_for_ms=policy.quiet_for_ms,
         pick=pick_of(args) or policy.pick,
     )
-    state, context = plannable(table, state, request, clock)
+    planner = planner_now(table, state, request, clock)
+    state = planner.state
     in_partition = PartitionTest(table, partitions_of(args))
 
     def wanted(bucket: BucketId) -> bool:
@@ -114,7 +115,6 @@ def _buckets(
         raise UsageError(f"{table.ref.full_name} has no live files in what was asked for")
     worst = args.worst or (_WORST if args.bucket is None else len(asked))
     shapes = report.bucket_shapes(table, state, wanted=wanted, worst=worst)
-    planner = StatePlanner(table, state, context)
     reasons = []
     for shape in shapes:
         waits = False
@@ -126,7 +126,7 @@ def _buckets(
                 if isinstance(planned, BucketFiles)
                 else state.files.bucket(shape.bucket, smaller_than=small)
             )
-            told = explain(table, files, plan, planner.request, context.now_ms)
+            told = explain(table, files, plan, planner.request, planner.context.now_ms)
             if plan.compactions:
                 level = inputs_of(plan.compactions).output_level
                 waits = planner.waiting_since_ms(shape.bucket, level) > 0

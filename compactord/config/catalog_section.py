@@ -39,32 +39,29 @@ _Options = Annotated[dict[str, ScalarText], BeforeValidator(no_entries_if_null)]
 
 class CatalogSection(Section):
     metastore: Annotated[str, BeforeValidator(_metastore)] = Field(
-        default="filesystem",
-        description="kind of the catalog",
-        json_schema_extra={"enum": list(CATALOGS)},
+        default="filesystem", json_schema_extra={"enum": list(CATALOGS)}
     )
-    warehouse: Text = Field(
-        description="root folder of the warehouse: a path, or a URL such as s3://bucket/wh, gs://, "
-        "abfss://container@account.dfs.core.windows.net/wh, oss://, hdfs://; the name of a "
-        "warehouse that the catalog's server knows"
-    )
+    """kind of the catalog"""
+    warehouse: Text
+    """root folder of the warehouse: a path, or a URL such as s3://bucket/wh, gs://,
+    abfss://container@account.dfs.core.windows.net/wh, oss://, hdfs://; the name of a warehouse that
+    the catalog's server knows
+    """
     options: _Options = Field(
         default={},
         description="the catalog's options under Paimon's names, those of the writers: "
         f"{_SHOWN_OPTIONS}, s3.endpoint, s3.access-key, fs.azure.*, fs.gs.*, "
         "fs.oss.* and others; secrets as ${env:NAME} or ${file:/path}",
     )
-    unlocked_writers: UnlockedWriters = Field(
-        default=UnlockedWriters.REFUSE,
-        description="for a catalog without a lock on S3, GCS or Azure, where a writer of Java can "
-        "replace a snapshot of another: refuse: do not serve it; guarded: serve it, and let each "
-        "snapshot of compactord stand for settle before building on it",
-    )
-    settle_ms: Annotated[DurationMs, at_least(1000, "1 s")] = Field(
-        default=duration_ms("10 s"),
-        description="with guarded, how long a snapshot has to stand: longer than a writer takes "
-        "from its last look to the end of its copy",
-    )
+    unlocked_writers: UnlockedWriters = UnlockedWriters.REFUSE
+    """for a catalog without a lock on S3, GCS or Azure, where a writer of Java can replace a
+    snapshot of another: refuse: do not serve it; guarded: serve it, and let each snapshot of
+    compactord stand for settle before building on it
+    """
+    settle_ms: Annotated[DurationMs, at_least(1000, "1 s")] = duration_ms("10 s")
+    """with guarded, how long a snapshot has to stand: longer than a writer takes from its last look
+    to the end of its copy
+    """
 
     @property
     def location(self) -> str | None:

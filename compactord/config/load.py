@@ -263,13 +263,7 @@ def _problems_of(error: ValidationError, root: Node) -> Iterator[Problem]:
         value = None
         if kind != "missing":
             value = node.shown(path) if found_it else _default_at(path)
-        yield Problem(
-            origin=node.origin,
-            key=dotted(path),
-            value=value,
-            expected=expected,
-            hint=hint or None,
-        )
+        yield node.problem(path, expected, value=value, hint=hint or None)
 
 
 def _default_at(path: Path) -> str | None:
@@ -295,13 +289,9 @@ def _unknown_catalogs(root: Node) -> Iterator[Problem]:
         path: Path = ("rules", index, "match", "catalog")
         node, found_it = root.at(path)
         if found_it and isinstance(node.content, str) and node.content not in catalogs.content:
-            yield Problem(
-                origin=node.origin,
-                key=dotted(path),
-                value=node.shown(path),
-                expected=f"a catalog that exists ({', '.join(catalogs.content)})",
-                hint=nearest(node.content, catalogs.content),
-            )
+            expected = f"a catalog that exists ({', '.join(catalogs.content)})"
+            hint = nearest(node.content, catalogs.content)
+            yield node.problem(path, expected, value=node.shown(path), hint=hint)
 
 
 def _reference_at(node: Node) -> str | None:

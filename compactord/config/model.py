@@ -1,7 +1,8 @@
 """The configuration: its keys, descriptions and defaults. Frozen, and valid once it exists.
 
 Attributes have their unit in the name, keys do not: key `max_backlog_age`, attribute
-`max_backlog_age_ms`. The JSON Schema is made from these keys, descriptions and defaults.
+`max_backlog_age_ms`. The JSON Schema is made from these keys, descriptions and defaults; the text
+below an attribute is its description, for users.
 """
 
 from __future__ import annotations
@@ -64,21 +65,18 @@ Settings = Annotated[
 
 
 class Http(Section):
-    bind: Text = Field(default="0.0.0.0", description="address to listen on")
-    port: Annotated[StrictInt, Field(ge=0, le=65535), Digits] = Field(
-        default=9464, description="port of metrics, health and the page; 0: any free one"
-    )
+    bind: Text = "0.0.0.0"
+    """address to listen on"""
+    port: Annotated[StrictInt, Field(ge=0, le=65535), Digits] = 9464
+    """port of metrics, health and the page; 0: any free one"""
 
 
 class Service(Section):
-    instance_name: Text = Field(
-        default="auto", description="this daemon's name in logs and metrics; auto: the host's name"
-    )
-    timezone: ZoneNameOrLocal = Field(
-        default="local",
-        description="zone of windows, off-peak hours and creation times: that of the writers; "
-        "local: the machine's",
-    )
+    instance_name: Text = "auto"
+    """this daemon's name in logs and metrics; auto: the host's name"""
+    timezone: ZoneNameOrLocal = "local"
+    """zone of windows, off-peak hours and creation times: that of the writers; local: the machine's
+    """
     http: Http = Http()
 
     @property
@@ -88,74 +86,63 @@ class Service(Section):
 
 
 class Spark(Section):
-    master: Text | None = Field(
-        default=None,
-        description="Spark master, sc://… for Spark Connect; null: a Spark inside this process, "
-        "one task per core",
+    master: Text | None = None
+    """Spark master, sc://… for Spark Connect; null: a Spark inside this process, one task per core
+    """
+    app_name: Text = "compactord"
+    """the application's name in Spark's pages"""
+    conf: Settings = Field(default={})
+    """Spark settings, verbatim"""
+    task_memory_bytes: Annotated[SizeBytes, at_least(LEAST_TASK_MEMORY_BYTES, "32 mb")] = (
+        size_bytes("512 mb")
     )
-    app_name: Text = Field(
-        default="compactord", description="the application's name in Spark's pages"
-    )
-    conf: Settings = Field(default={}, description="Spark settings, verbatim")
-    task_memory_bytes: Annotated[SizeBytes, at_least(LEAST_TASK_MEMORY_BYTES, "32 mb")] = Field(
-        default=size_bytes("512 mb"),
-        description="memory of one merge, in addition to its idle worker's",
-    )
+    """memory of one merge, in addition to its idle worker's"""
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """All that Spark is told, its application's name included."""
+        return {"spark.app.name": self.app_name, **self.conf}
 
 
 class Discovery(Section):
-    catalog_list_interval_ms: Annotated[DurationMs, _SECOND] = Field(
-        default=duration_ms("60 s"), description="how often databases and tables are listed"
-    )
-    including_databases: TablePattern = Field(
-        default=_EVERYTHING,
-        description="regular expression that a database's whole name must match",
-    )
-    including_tables: TablePattern = Field(
-        default=_EVERYTHING,
-        description="regular expression that the whole of database.table must match",
-    )
-    excluding_tables: TablePattern | None = Field(
-        default=None, description="tables to exclude, by database.table; overrides including"
-    )
+    catalog_list_interval_ms: Annotated[DurationMs, _SECOND] = duration_ms("60 s")
+    """how often databases and tables are listed"""
+    including_databases: TablePattern = _EVERYTHING
+    """regular expression that a database's whole name must match"""
+    including_tables: TablePattern = _EVERYTHING
+    """regular expression that the whole of database.table must match"""
+    excluding_tables: TablePattern | None = None
+    """tables to exclude, by database.table; overrides including"""
 
 
 class Limits(Section):
-    task_slots: Annotated[StrictInt, Field(ge=1), Digits] | None = Field(
-        default=None, description="merges at once; null: as many as the engine can run"
-    )
-    memory_bytes: Annotated[SizeBytes, at_least(LEAST_TASK_MEMORY_BYTES, "32 mb")] | None = Field(
-        default=None,
-        description="memory of all merges at once; null: 3/4 of the machine's, or the cgroup's; "
-        "on a cluster what its cores hold",
-    )
-    max_commit_delay_ms: DurationMs = Field(
-        default=duration_ms("5 s"),
-        description="how long a compaction waits for others of its table that are under way, to be "
-        "published in one snapshot with them; 0 s: never",
-    )
-    task_timeout_ms: Annotated[DurationMs, _SECOND] = Field(
-        default=duration_ms("10 min"),
-        description="a merge may take so long, and as long as it takes to read its files at "
-        "task_min_rate; then it is cancelled and its bucket is quarantined",
-    )
+    task_slots: Annotated[StrictInt, Field(ge=1), Digits] | None = None
+    """merges at once; null: as many as the engine can run"""
+    memory_bytes: Annotated[SizeBytes, at_least(LEAST_TASK_MEMORY_BYTES, "32 mb")] | None = None
+    """memory of all merges at once; null: 3/4 of the machine's, or the cgroup's; on a cluster what
+    its cores hold
+    """
+    max_commit_delay_ms: DurationMs = duration_ms("5 s")
+    """how long a compaction waits for others of its table that are under way, to be published in
+    one snapshot with them; 0 s: never
+    """
+    task_timeout_ms: Annotated[DurationMs, _SECOND] = duration_ms("10 min")
+    """a merge may take so long, and as long as it takes to read its files at task_min_rate; then it
+    is cancelled and its bucket is quarantined
+    """
     task_min_bytes_per_s: Annotated[SizeBytes, at_least(1 << 10, "1 kb")] = Field(
-        default=size_bytes("1 mb"),
-        alias="task_min_rate",
-        description="bytes that a merge reads each second if it is not to be cancelled",
+        default=size_bytes("1 mb"), alias="task_min_rate"
     )
-    max_deletes_per_second: Annotated[StrictInt, Field(ge=1), Digits] | None = Field(
-        default=None,
-        description="files that all kinds of maintenance together delete each second; null: not "
-        "limited",
-    )
+    """bytes that a merge reads each second if it is not to be cancelled"""
+    max_deletes_per_second: Annotated[StrictInt, Field(ge=1), Digits] | None = None
+    """files that all kinds of maintenance together delete each second; null: not limited"""
 
 
 class Backoff(Section):
-    min_ms: Annotated[DurationMs, at_least(1, "1 ms")] = Field(
-        default=duration_ms("5 s"), description="pause after the first failure"
-    )
-    max_ms: DurationMs = Field(default=duration_ms("10 min"), description="longest pause")
+    min_ms: Annotated[DurationMs, at_least(1, "1 ms")] = duration_ms("5 s")
+    """pause after the first failure"""
+    max_ms: DurationMs = duration_ms("10 min")
+    """longest pause"""
 
     @model_validator(mode="after")
     def _is_a_range(self) -> Backoff:
@@ -165,65 +152,51 @@ class Backoff(Section):
 
 
 class Retry(Section):
-    task_attempts: Annotated[StrictInt, Field(ge=1), Digits] = Field(
-        default=3, description="attempts of one merge before its bucket is quarantined"
-    )
-    halt_after_consecutive_failures: Annotated[StrictInt, Field(ge=1), Digits] = Field(
-        default=10, description="consecutive failures after which a table is halted"
-    )
-    halt_after_lost_snapshots: Annotated[StrictInt, Field(ge=1), Digits] = Field(
-        default=1, description="snapshots replaced by another writer after which a table is halted"
-    )
+    task_attempts: Annotated[StrictInt, Field(ge=1), Digits] = 3
+    """attempts of one merge before its bucket is quarantined"""
+    halt_after_consecutive_failures: Annotated[StrictInt, Field(ge=1), Digits] = 10
+    """consecutive failures after which a table is halted"""
+    halt_after_lost_snapshots: Annotated[StrictInt, Field(ge=1), Digits] = 1
+    """snapshots replaced by another writer after which a table is halted"""
     backoff: Backoff = Backoff()
 
 
 class Recovery(Section):
-    orphan_grace_ms: OrphanGraceMs = Field(
-        default=duration_ms("1 d"),
-        description="age at which left-over files are deleted whose process cannot be proved "
-        "dead; longer than any merge, 1 h or more",
-    )
-    interval_ms: Annotated[DurationMs, _SECOND] = Field(
-        default=duration_ms("1 h"), description="how often orphan files are searched for"
-    )
-    writer_delay_ms: Annotated[DurationMs, _SECOND] = Field(
-        default=duration_ms("10 min"),
-        description="how long a writer may pause within a commit: for so long snapshots are looked "
-        "back at where a writer's rename can replace them",
-    )
+    orphan_grace_ms: OrphanGraceMs = duration_ms("1 d")
+    """age at which left-over files are deleted whose process cannot be proved dead; longer than any
+    merge, 1 h or more
+    """
+    interval_ms: Annotated[DurationMs, _SECOND] = duration_ms("1 h")
+    """how often orphan files are searched for"""
+    writer_delay_ms: Annotated[DurationMs, _SECOND] = duration_ms("10 min")
+    """how long a writer may pause within a commit: for so long snapshots are looked back at where a
+    writer's rename can replace them
+    """
 
 
 class Metrics(Section):
-    max_tables: Annotated[StrictInt, Field(ge=1), Digits] = Field(
-        default=2000, description="tables with metrics of their own; the others are counted"
-    )
-    top_n: Annotated[StrictInt, Field(ge=0), Digits] = Field(
-        default=20, description="length of the lists of the worst buckets"
-    )
+    max_tables: Annotated[StrictInt, Field(ge=1), Digits] = 2000
+    """tables with metrics of their own; the others are counted"""
+    top_n: Annotated[StrictInt, Field(ge=0), Digits] = 20
+    """length of the lists of the worst buckets"""
 
 
 class Alerts(Section):
-    stop_trigger_fallback: Annotated[StrictInt, Field(ge=1), Digits] = Field(
-        default=3,
-        description="runs above the compaction trigger at which a table without a stop trigger "
-        "counts as stalled",
-    )
+    stop_trigger_fallback: Annotated[StrictInt, Field(ge=1), Digits] = 3
+    """runs above the compaction trigger at which a table without a stop trigger counts as stalled
+    """
 
 
 class Startup(Section):
-    timeout_ms: Annotated[DurationMs, _SECOND] = Field(
-        default=duration_ms("5 min"), description="how long to wait for Spark"
-    )
+    timeout_ms: Annotated[DurationMs, _SECOND] = duration_ms("5 min")
+    """how long to wait for Spark"""
 
 
 class Shutdown(Section):
-    grace_ms: Annotated[DurationMs, _SECOND] = Field(
-        default=duration_ms("300 s"), description="time from the signal to the end"
-    )
-    commit_reserve_ms: DurationMs = Field(
-        default=duration_ms("30 s"),
-        description="part of the grace reserved for commits; merges are cancelled before it",
-    )
+    grace_ms: Annotated[DurationMs, _SECOND] = duration_ms("300 s")
+    """time from the signal to the end"""
+    commit_reserve_ms: DurationMs = duration_ms("30 s")
+    """part of the grace reserved for commits; merges are cancelled before it"""
 
     @model_validator(mode="after")
     def _is_a_part(self) -> Shutdown:
@@ -234,16 +207,15 @@ class Shutdown(Section):
 
 
 class Reload(Section):
-    interval_ms: Annotated[DurationMs, _SECOND] = Field(
-        default=duration_ms("30 s"), description="how often the file is checked"
-    )
+    interval_ms: Annotated[DurationMs, _SECOND] = duration_ms("30 s")
+    """how often the file is checked"""
 
 
 class Log(Section):
-    level: LogLevel = Field(default=LogLevel.INFO, description="lowest level that is logged")
-    format: LogFormat = Field(
-        default=LogFormat.AUTO, description="auto: readable on a terminal, JSON elsewhere"
-    )
+    level: LogLevel = LogLevel.INFO
+    """lowest level that is logged"""
+    format: LogFormat = LogFormat.AUTO
+    """auto: readable on a terminal, JSON elsewhere"""
 
 
 def _some_catalog(catalogs: dict[str, CatalogSection]) -> dict[str, CatalogSection]:
@@ -257,15 +229,13 @@ class ServiceConfig(Section):
 
     service: Service = Service()
     spark: Spark = Spark()
-    catalogs: Annotated[dict[CatalogName, CatalogSection], AfterValidator(_some_catalog)] = Field(
-        description="catalogs by name"
-    )
+    catalogs: Annotated[dict[CatalogName, CatalogSection], AfterValidator(_some_catalog)]
+    """catalogs by name"""
     discovery: Discovery = Discovery()
-    defaults: TableSettings = Field(default=TableSettings(), description="settings of all tables")
-    rules: Several[Rule] = Field(
-        default=(),
-        description="top to bottom, later keys win, merged per key; options merged per option",
-    )
+    defaults: TableSettings = TableSettings()
+    """settings of all tables"""
+    rules: Several[Rule] = ()
+    """top to bottom, later keys win, merged per key; options merged per option"""
     limits: Limits = Limits()
     retry: Retry = Retry()
     recovery: Recovery = Recovery()

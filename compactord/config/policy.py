@@ -4,85 +4,33 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
-from compactord.config.choices import MaintenanceRule, Mode
 from compactord.config.keys import keys_of, leaves
 from compactord.config.model import Discovery, ServiceConfig
 from compactord.config.problems import dotted
 from compactord.config.table_settings import Rule, TableSettings
-from compactord.config.windows import Window
-from compactord.model import PickRule
 from compactord.paimon.options.catalogue import canonical_key
-from compactord.paimon.paths import MAIN_BRANCH
 from compactord.paimon.table import BRANCH_MARK
 
 # Sections read only when the daemon starts: its name and clock, its port, Spark, the catalogs.
 _COLD = frozenset({"service", "spark", "catalogs"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TablePolicy:
-    """The settings of one table: `defaults`, overridden by the rules that match.
-
-    `max_freshness_lag_ms` None: not bounded. `discovery_interval_ms` None: the table's own
-    `continuous.discovery-interval`. `max_quiet_interval_ms` None: quiet tables are polled as often
-    as others. `append_wait_ms` None: a few small files wait for more. `options` override the
-    table's own.
-    """
-
-    mode: Mode
-    only_write_only: bool
-    branches: tuple[re.Pattern[str], ...]
-    priority: int
-    windows: tuple[Window, ...]
-    windows_strict: bool
-    max_backlog_age_ms: int
-    max_freshness_lag_ms: int | None
-    max_concurrent_tasks: int
-    discovery_interval_ms: int | None
-    max_quiet_interval_ms: int | None
-    append_wait_ms: int | None
-    quiet_for_ms: int
-    pick: PickRule
-    expire_snapshots: MaintenanceRule
-    expire_consumers: MaintenanceRule
-    create_tags: MaintenanceRule
-    expire_tags: MaintenanceRule
-    expire_partitions: MaintenanceRule
-    expire_changelogs: MaintenanceRule
-    mark_done: MaintenanceRule
-    remove_foreign_files: bool
-    foreign_files_older_than_ms: int
-    foreign_files_interval_ms: int
-    foreign_files_trash: str | None
-    options: Mapping[str, str] = field(repr=False)
-
-    @property
-    def asks_for_branches(self) -> bool:
-        """Whether others than main may be compacted."""
-        return any(pattern.pattern != MAIN_BRANCH for pattern in self.branches)
-
-    def takes(self, branch: str) -> bool:
-        """Whether the branch is compacted, by its name."""
-        return any(pattern.fullmatch(branch) for pattern in self.branches)
+# The settings of one table: `defaults`, overridden by the rules that match. `options`, which
+# override the table's own, are under their present names.
+TablePolicy: TypeAlias = TableSettings
 
 
 def policy_for(config: ServiceConfig, catalog: str, database: str, table: str) -> TablePolicy:
     """Rules apply from top to bottom; for each key, and each option, the last one counts."""
-    settings = _values(config.defaults)
+    settings: dict[str, Any] = {}
     options = _options(config.defaults)
     for index in matching_rules(config, catalog, database, table):
-        rule = config.rules[index]
-        given = rule.settings.model_fields_set
-        settings.update((k, v) for k, v in _values(rule.settings).items() if k in given)
-        options.update(_options(rule.settings))
-    return TablePolicy(**{**settings, "options": options})
-
-
-def _values(settings: TableSettings) -> dict[str, Any]:
-    return {name: getattr(settings, name) for name in TableSettings.model_fields}
+        given = config.rules[index].settings
+        settings |= {name: getattr(given, name) for name in given.model_fields_set}
+        options |= _options(given)
+    return config.defaults.model_copy(update={**settings, "options": options})
 
 
 def _options(settings: TableSettings) -> dict[str, str]:

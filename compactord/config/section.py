@@ -15,7 +15,11 @@ class Section(BaseModel):
     """A frozen mapping with fixed keys: unknown ones are errors, null means all defaults."""
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", protected_namespaces=(), alias_generator=_key
+        frozen=True,
+        extra="forbid",
+        protected_namespaces=(),
+        alias_generator=_key,
+        use_attribute_docstrings=True,
     )
 
     @model_validator(mode="before")

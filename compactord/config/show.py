@@ -46,6 +46,11 @@ def _shown(value: object, path: Path, references: Mapping[str, str]) -> object:
 def json_schema() -> dict[str, Any]:
     """The JSON Schema of the file, for editors; defaults are as they would be written."""
     schema = ServiceConfig.model_json_schema(mode="serialization")
+    for section in (schema, *schema["$defs"].values()):
+        for key in section.get("properties", {}).values():
+            if "description" in key:
+                # Without the line breaks of the code.
+                key["description"] = " ".join(key["description"].split())
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     schema["title"] = "compactord"
     return schema

@@ -66,6 +66,13 @@ class Node:
             for index, node in enumerate(self.content):
                 yield from node.walk((*path, index))
 
+    def problem(
+        self, path: Path, expected: str, *, value: str | None = None, hint: str | None = None
+    ) -> Problem:
+        """That something is wrong with what is at `path`, as this node was written for it."""
+        key = dotted(path)
+        return Problem(origin=self.origin, key=key, expected=expected, value=value, hint=hint)
+
     def shown(self, path: Path) -> str:
         """The value for people: short, without secrets, references as they were written."""
         if self.reference is not None:
@@ -289,14 +296,8 @@ class References:
             try:
                 found = value_of(reference, self._environ)
             except ReferenceMissing as error:
-                self._problems.append(
-                    Problem(
-                        origin=node.origin,
-                        key=dotted(path),
-                        value=error.reference,
-                        expected=error.expected,
-                    )
-                )
+                wrong = node.problem(path, error.expected, value=error.reference)
+                self._problems.append(wrong)
                 return error.reference
             self.resolved.append((reference, found))
             return found

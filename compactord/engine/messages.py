@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from urllib.parse import unquote
 
 from compactord.engine.masters import shown_master
@@ -40,34 +40,30 @@ class Messages:
         return redact_text(text)
 
     def brief(self, problem: Exception | str) -> str:
-        """The part of an error from Java that people need: its own message, without the stack."""
-        return brief(self.redacted(str(problem)))
+        """The part of an error from Java that people need: its own message, without the stack.
+
+        Of a long one both ends.
+        """
+        lines = self.redacted(str(problem)).splitlines()
+        own = [line.strip() for line in lines if line.strip() and not line.startswith((" ", "\t"))]
+        text = " ".join(line for line in own if line not in _HEADINGS)
+        text = text.replace(" Traceback (most recent call last):", "")
+        if len(text) > MESSAGE_CHARACTERS_MAX:
+            half = MESSAGE_CHARACTERS_MAX // 2
+            text = f"{text[:half]} … {text[-half:]}"
+        return text
 
     def last_words(self, log: str) -> str:
-        """The end of a JVM's log as a sentence; empty if there is none."""
-        return last_words(log, self.redacted)
+        """The end of a JVM's log as a sentence; empty if there is none.
 
-
-def brief(problem: Exception | str) -> str:
-    """Without stack and headings; of a long text both ends."""
-    lines = str(problem).splitlines()
-    said = [line.strip() for line in lines if line.strip() and not line.startswith((" ", "\t"))]
-    text = " ".join(line for line in said if line not in _HEADINGS)
-    text = text.replace(" Traceback (most recent call last):", "")
-    if len(text) > MESSAGE_CHARACTERS_MAX:
-        half = MESSAGE_CHARACTERS_MAX // 2
-        text = f"{text[:half]} … {text[-half:]}"
-    return text
-
-
-def last_words(log: str, redacted: Callable[[str], str]) -> str:
-    """Without stack frames; warnings only when nothing else was said."""
-    lines = log.splitlines()
-    said = [line for line in lines if line.strip() and not line.startswith(_NOT_SAID)]
-    said = [line for line in said if not _WARNING.match(line)] or said
-    # Redacted before it is cut: half a secret would not be recognised.
-    tail = redacted(" | ".join(line.strip() for line in said[-3:]))[-MESSAGE_CHARACTERS_MAX:]
-    return f" Its last output: {tail}" if tail else ""
+        Without stack frames; warnings only when nothing else was said.
+        """
+        lines = log.splitlines()
+        said = [line for line in lines if line.strip() and not line.startswith(_NOT_SAID)]
+        said = [line for line in said if not _WARNING.match(line)] or said
+        # Redacted before it is cut: half a secret would not be recognised.
+        tail = self.redacted(" | ".join(line.strip() for line in said[-3:]))
+        return f" Its last output: {tail[-MESSAGE_CHARACTERS_MAX:]}" if tail else ""
 
 
 def _secrets(master: str, settings: Mapping[str, str]) -> Iterator[str]:

@@ -25,7 +25,7 @@ from compactord.engine.lease import LeaseOffice
 from compactord.engine.pool import Carrier, JobFailed, PooledEngine
 from compactord.engine.shipping import check_workers
 from compactord.engine.worker import Assignment, discard, file_names, run_payloads
-from compactord.errors import EngineUnavailable, UsageError
+from compactord.errors import EngineUnavailable
 from compactord.model import FailureKind, Subcompaction, TaskOutcome
 from compactord.rewrite.pipeline import usable_cores
 
@@ -47,13 +47,10 @@ def start_spark(
     `master` is any Spark master, `sc://host:port` for Spark Connect, and None for a Spark inside
     this process with one task for each usable core. `conf` has `spark.*` settings, which override
     ours. Takes 1 to 5 s embedded. One engine at a time in a process.
-    Raises `UsageError` for unusable settings, and `EngineUnavailable` if there is no Java, no
-    answer within `start_seconds_max`, or if workers cannot run compactord.
+    Raises `UsageError` if this process has a Spark already, and `EngineUnavailable` if there is no
+    Java, no answer within `start_seconds_max`, or if workers cannot run compactord.
     """
     settings = dict(conf or {})
-    for name in settings:
-        if not name.startswith("spark."):
-            raise UsageError(f"Spark settings begin with 'spark.', this one does not: {name}")
     master = master or settings.get("spark.master") or f"local[{usable_cores()}]"
     clock = clock or SystemClock()
     try:

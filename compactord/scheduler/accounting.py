@@ -16,18 +16,9 @@ from compactord.errors import CompactordError, DataFileMissing, FormatError, Obj
 from compactord.maintenance.kind import Round
 from compactord.model import MergeCompaction, TaskFailure
 from compactord.redaction import redact_text
-from compactord.scheduler.events import (
-    CommitFailed,
-    Committed,
-    Conflicted,
-    Maintained,
-    PollFailed,
-    SnapshotLost,
-    TableResumed,
-    WriterCommitLost,
-)
+from compactord.scheduler import events
+from compactord.scheduler.effects import MaintenanceJob
 from compactord.scheduler.halts import Failure, HaltEnd, advice, failure_reason, halt_for
-from compactord.scheduler.job import MaintenanceJob
 from compactord.scheduler.quarantine import (
     DROPS_MAX,
     dropped,
@@ -62,7 +53,7 @@ class Accounting:
             if is_undecided(failure):
                 self._inputs_gone(record, failure, cycle, now_ms)
         if cycle.in_commit and cycle.error is not None:
-            scheduled.tell(CommitFailed(name=scheduled.name, error=cycle.error))
+            scheduled.tell(events.CommitFailed(name=scheduled.name, error=cycle.error))
             for record in records.values():
                 if record.failure is None:
                     self.ended(record, Outcome.FAILED, str(cycle.error), now_ms)
@@ -78,7 +69,7 @@ class Accounting:
             if drop.conflict is not Conflict.BUCKET_DAMAGED:
                 self.conflicted(record, drop.conflict, drop.why, now_ms)
                 continue
-            scheduled.tell(Conflicted(name=scheduled.name, conflict=drop.conflict))
+            scheduled.tell(events.Conflicted(name=scheduled.name, conflict=drop.conflict))
             if record.pending.bucket not in damaged:
                 damage = Failure(message=drop.why, error=FormatError.__name__)
                 quarantine(record, damage, self.retry, now_ms)
@@ -97,7 +88,7 @@ class Accounting:
         snapshot_id, published = settled.snapshot_id, settled.published
         assert snapshot_id is not None, "it was committed"
         scheduled.tell(
-            Committed(
+            events.Committed(
                 name=scheduled.name,
                 snapshot_id=snapshot_id,
                 attempts=settled.attempts,
@@ -145,7 +136,7 @@ class Accounting:
         self, record: CompactionRecord, conflict: Conflict, why: str, now_ms: int
     ) -> None:
         """Other writers made the compaction void."""
-        record.table.tell(Conflicted(name=record.table.name, conflict=conflict))
+        record.table.tell(events.Conflicted(name=record.table.name, conflict=conflict))
         text = f"{why}; writers came first {DROPS_MAX} times"
         dropped(record, text, self.retry, now_ms)
 
@@ -193,7 +184,7 @@ class Accounting:
             self._halt(scheduled, HaltEnd.CYCLE, why, message, now_ms)
         else:
             scheduled.error = message
-            scheduled.tell(PollFailed(name=scheduled.name, message=message))
+            scheduled.tell(events.PollFailed(name=scheduled.name, message=message))
 
     def _halt(
         self,
@@ -236,7 +227,7 @@ class Accounting:
         scheduled.halts.clear()
         scheduled.failures = scheduled.poll_failures = 0
         scheduled.next_try_ms = scheduled.next_poll_ms = 0
-        scheduled.tell(TableResumed(name=scheduled.name))
+        scheduled.tell(events.TableResumed(name=scheduled.name))
 
     # -- polls and maintenance
 
@@ -274,7 +265,7 @@ class Accounting:
     def _take_in_losses(self, scheduled: ScheduledTable, cycle: Cycle, now_ms: int) -> None:
         """Snapshots of ours that were replaced, and what writers lost, may halt the table."""
         for why in cycle.lost_snapshots:
-            scheduled.tell(SnapshotLost(name=scheduled.name, why=why))
+            scheduled.tell(events.SnapshotLost(name=scheduled.name, why=why))
         scheduled.replaced_snapshots = max(scheduled.replaced_snapshots, cycle.replaced_snapshots)
         unacknowledged = scheduled.replaced_snapshots - scheduled.acknowledged_snapshots
         if cycle.lost_snapshots and unacknowledged >= self.retry.halt_after_lost_snapshots:
@@ -285,7 +276,7 @@ class Accounting:
             why_halted = HaltReason.UNSAFE_COMMIT, action
             self._halt(scheduled, HaltEnd.OPERATOR, why_halted, cycle.lost_snapshots[-1], now_ms)
         for lost in cycle.lost_commits:
-            scheduled.tell(WriterCommitLost(name=scheduled.name, outcome=lost.outcome))
+            scheduled.tell(events.WriterCommitLost(name=scheduled.name, outcome=lost.outcome))
         missing = [each for each in cycle.lost_commits if each.outcome is LossOutcome.HALTED]
         if missing:
             action = (
@@ -307,7 +298,7 @@ class Accounting:
             shape = replace(planned.shape, snapshots=max(0, kept))
             scheduled.planned = replace(planned, shape=shape)
         scheduled.tell(
-            Maintained(name=scheduled.name, kind=job.kind, round=round_, seconds=seconds)
+            events.Maintained(name=scheduled.name, kind=job.kind, round=round_, seconds=seconds)
         )
 
 

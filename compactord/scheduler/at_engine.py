@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from compactord.config.model import Limits
 from compactord.model import Subcompaction
 from compactord.scheduler.record import CompactionRecord
 
@@ -24,16 +25,9 @@ PAUSE_MS = 30_000
 Key = tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimeLimit:
-    """How long one may run: `least_ms`, and a second for each `bytes_per_s` that it reads."""
-
-    least_ms: int
-    bytes_per_s: int
-
-    def of(self, size_bytes: int) -> int:
-        """The limit in milliseconds for that much to read."""
-        return self.least_ms + 1000 * size_bytes // self.bytes_per_s
+def time_limit_ms(limits: Limits, size_bytes: int) -> int:
+    """How long one may run that reads that much."""
+    return limits.task_timeout_ms + 1000 * size_bytes // limits.task_min_bytes_per_s
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

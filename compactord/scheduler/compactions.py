@@ -69,15 +69,9 @@ class Compactions:
         effects: list[Cancel | RestartEngine] = []
         for each in list(self._slots.engine.overdue(at_once, now_ms)):
             record = each.record
+            ran_ms = now_ms - each.began_ms
             record.table.tell(
-                SubcompactionHung(
-                    name=record.table.name,
-                    compaction=each.subcompaction.compaction,
-                    index=each.subcompaction.index,
-                    size_bytes=each.size_bytes,
-                    limit_ms=each.limit_ms,
-                    ran_ms=now_ms - each.began_ms,
-                )
+                SubcompactionHung(name=record.table.name, submitted=each, ran_ms=ran_ms)
             )
             if each.is_abandoned:
                 # Its compaction has ended before, and it was cancelled then.

@@ -9,17 +9,7 @@ from typing import Any
 from compactord.commit.changes import Conflict
 from compactord.errors import CommitGaveUp
 from compactord.model import WorkKind
-from compactord.scheduler.events import (
-    CommitFailed,
-    Committed,
-    Conflicted,
-    Event,
-    Maintained,
-    NotDispatched,
-    Polled,
-    SnapshotLost,
-    WriterCommitLost,
-)
+from compactord.scheduler import events
 from compactord.scheduler.status import EndedCompaction, Outcome, TableCounters
 
 _SHOWN = {each.name for each in fields(TableCounters)}
@@ -35,31 +25,31 @@ class Counts:
     compaction_seconds: float = 0.0
     worker_cpu_seconds: float = 0.0
 
-    def count(self, event: Event) -> None:
+    def count(self, event: events.Event) -> None:
         """Add what the event says."""
         sums = self.sums
         match event:
             case EndedCompaction():
                 self._ended(event)
-            case NotDispatched(kind=kind, outcome=outcome):
+            case events.NotDispatched(kind=kind, outcome=outcome):
                 self.compactions[kind, outcome] += 1
-            case Conflicted(conflict=conflict):
+            case events.Conflicted(conflict=conflict):
                 self.conflicts[conflict] += 1
-            case Committed(attempts=attempts):
+            case events.Committed(attempts=attempts):
                 sums["commits_committed"] += 1
                 sums["commit_attempts"] += attempts
                 self.conflicts[Conflict.SNAPSHOT_RACE] += attempts - 1
-            case CommitFailed(error=CommitGaveUp()):
+            case events.CommitFailed(error=CommitGaveUp()):
                 sums["commits_gave_up"] += 1
-            case CommitFailed():
+            case events.CommitFailed():
                 sums["commits_error"] += 1
-            case SnapshotLost():
+            case events.SnapshotLost():
                 sums["lost_snapshots"] += 1
-            case WriterCommitLost(outcome=lost):
+            case events.WriterCommitLost(outcome=lost):
                 sums[f"lost_commits_{lost.value}"] += 1
-            case Polled(planned=planned) if planned is not None:
+            case events.Polled(planned=planned) if planned is not None:
                 sums["ingested_bytes"] += planned.appended_bytes
-            case Maintained(round=round_):
+            case events.Maintained(round=round_):
                 sums.update(round_.counts)
             case _:
                 # The others count nothing.

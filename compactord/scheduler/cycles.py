@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from compactord.scheduler.job import CycleJob, DiscardJob
+from compactord.scheduler.effects import CycleJob, DiscardJob
 from compactord.scheduler.record import CompactionRecord, Status
 from compactord.scheduler.scheduled_table import ScheduledTable
 from compactord.scheduler.slots import Jobs, Slots
@@ -17,8 +17,7 @@ from compactord.scheduler.status import PriorityClass
 class Cycles:
     """The tables that may want a cycle, in the order in which they began to want it."""
 
-    def __init__(self, jobs: Jobs, slots: Slots, max_commit_delay_ms: int) -> None:
-        self.max_commit_delay_ms = max_commit_delay_ms
+    def __init__(self, jobs: Jobs, slots: Slots) -> None:
         # Nothing new begins, and no new commit.
         self.is_draining = False
         self.is_ending = False
@@ -92,7 +91,7 @@ class Cycles:
         if self.is_draining or scheduled.is_leaving or scheduled.halt is not None:
             return False
         oldest_ms = min(record.finished_ms for record in finished)
-        if now_ms - oldest_ms >= self.max_commit_delay_ms:
+        if now_ms - oldest_ms >= self._slots.limits.max_commit_delay_ms:
             return False
         if any(each.pending.is_near_stop or each.failure for each in finished):
             return False

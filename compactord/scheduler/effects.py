@@ -1,11 +1,64 @@
-"""What the scheduler wants done: jobs on tables, and what concerns the engine."""
+"""What the scheduler wants done: jobs on tables, and what concerns the engine.
+
+A job is what a thread does for one table: its class is its kind, its fields are the request. A
+table has one job of its own lane at a time (a cycle, a dispatch, a discarding), and one of
+maintenance beside it. `Scheduler.job_ended` takes the outcome of each.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from compactord.errors import CompactordError
+from compactord.maintenance.kind import AnyKind, Round, UnderWay
 from compactord.model import Subcompaction, SubcompactionResult, TableName
-from compactord.scheduler.job import Job
+from compactord.paimon.data_file import BucketId
+from compactord.table.backlog import Skip
+from compactord.table.cycle import Cycle, InputsReplaced
+from compactord.table.in_flight import InFlight
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """Work on a table's compactor, begun at `since_ms` in steady time."""
+
+    name: TableName
+    since_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CycleJob(Job):
+    """Run `TableCompactor.cycle`: its outcome is a `Cycle`, whatever happens."""
+
+    ended: tuple[InFlight, ...]
+    skip: Skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DispatchJob(Job):
+    """Run `TableCompactor.dispatch`: None when the bucket has nothing to do any more."""
+
+    bucket: BucketId
+    number: int
+    free_slots: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiscardJob(Job):
+    """Remove the outputs of compactions that will not be committed; the outcome does not matter."""
+
+    ended: tuple[InFlight, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaintenanceJob(Job):
+    """Run one round of a kind of maintenance: its outcome is a `Round`, or an error."""
+
+    kind: AnyKind
+    under_way: UnderWay | None
+
+
+JobOutcome = Cycle | InFlight | InputsReplaced | Round | CompactordError | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

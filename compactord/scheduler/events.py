@@ -13,6 +13,7 @@ from compactord.errors import CompactordError
 from compactord.maintenance.kind import AnyKind, Round
 from compactord.model import TableName, WorkKind
 from compactord.paimon.data_file import BucketId
+from compactord.scheduler.at_engine import Submitted
 from compactord.scheduler.halts import Quarantined
 from compactord.scheduler.record import CompactionRecord
 from compactord.scheduler.status import EndedCompaction, Halt, Outcome
@@ -60,10 +61,7 @@ class NotDispatched(TableEvent):
 class SubcompactionHung(TableEvent):
     """A subcompaction did not answer within its time limit; it is cancelled."""
 
-    compaction: int
-    index: int
-    size_bytes: int
-    limit_ms: int
+    submitted: Submitted
     ran_ms: int
 
 

@@ -6,18 +6,7 @@ import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from compactord.errors import (
-    AccessDenied,
-    CommitGaveUp,
-    CompactordError,
-    DataFileMissing,
-    FormatError,
-    ReadOnlyFileSystem,
-    StoreFull,
-    TableNotFound,
-    UnsupportedTable,
-    UsageError,
-)
+from compactord import errors
 from compactord.paimon.data_file import BucketId
 from compactord.scheduler.record import TIMED_OUT
 from compactord.scheduler.status import Halt, HaltReason
@@ -45,7 +34,7 @@ class Failure:
     error: str = ""
 
     @classmethod
-    def of(cls, error: CompactordError) -> Failure:
+    def of(cls, error: errors.CompactordError) -> Failure:
         return cls(message=str(error), error=type(error).__name__)
 
 
@@ -112,24 +101,24 @@ def _halt_of(reason: HaltReason, lacking: Sequence[tuple[BucketId, Quarantined]]
 
 def failure_reason(error: str) -> HaltReason:
     """The reason of a halt for failed compactions; `error` is the name of the error's class."""
-    is_damage = error == FormatError.__name__
+    is_damage = error == errors.FormatError.__name__
     return HaltReason.DATA_CHECK_FAILED if is_damage else HaltReason.REPEATED_FAILURES
 
 
-def halt_for(error: CompactordError) -> tuple[HaltReason, str] | None:
+def halt_for(error: errors.CompactordError) -> tuple[HaltReason, str] | None:
     """Errors that need a person: the reason for the halt, and what to do about it."""
     match error:
-        case UnsupportedTable():
+        case errors.UnsupportedTable():
             return HaltReason.UNSUPPORTED_FEATURE, (
                 "Exclude the table (discovery.excluding_tables), or change the options named."
             )
-        case FormatError(path=path) if "/schema/" in path:
+        case errors.FormatError(path=path) if "/schema/" in path:
             return HaltReason.SCHEMA_UNREADABLE, f"Restore {path} from a backup."
-        case FormatError(path=path):
+        case errors.FormatError(path=path):
             return HaltReason.CORRUPT_METADATA, (
                 f"Check {path}; roll the table back to a snapshot that does not need it."
             )
-        case UsageError():
+        case errors.UsageError():
             return HaltReason.SCHEMA_UNREADABLE, (
                 "Correct the option, in the table (ALTER TABLE … SET) or in the configuration."
             )
@@ -138,12 +127,12 @@ def halt_for(error: CompactordError) -> tuple[HaltReason, str] | None:
 
 
 _ADVICE = {
-    AccessDenied.__name__: "Give compactord's user read and write permission on the folder.",
-    ReadOnlyFileSystem.__name__: (
+    errors.AccessDenied.__name__: "Give compactord's user read and write permission on the folder.",
+    errors.ReadOnlyFileSystem.__name__: (
         "Mount the file system writable (the kernel's log says whether an error made it "
         "read-only), then send SIGHUP; or exclude the table (discovery.excluding_tables)."
     ),
-    FormatError.__name__: (
+    errors.FormatError.__name__: (
         "Check the file that the message names: restore it, or roll the table back to a snapshot "
         "that does not need it."
     ),
@@ -151,14 +140,16 @@ _ADVICE = {
         "Look at the store and at the machine of the worker: one of them hangs. If merges are only "
         "slow, raise limits.task_timeout (compact: --task-timeout)."
     ),
-    DataFileMissing.__name__: (
+    errors.DataFileMissing.__name__: (
         "Restore the file, or roll the table back to a version without it. `compactord verify` "
         "names all files that are gone, those of deletion vectors, too. No snapshot expires "
         "meanwhile."
     ),
-    StoreFull.__name__: ("Make room, or raise the quota, where the table lives; then send SIGHUP."),
-    TableNotFound.__name__: "Nothing, if it was dropped: the next listing removes it.",
-    CommitGaveUp.__name__: (
+    errors.StoreFull.__name__: (
+        "Make room, or raise the quota, where the table lives; then send SIGHUP."
+    ),
+    errors.TableNotFound.__name__: "Nothing, if it was dropped: the next listing removes it.",
+    errors.CommitGaveUp.__name__: (
         "Raise commit.max-retries or commit.timeout of the table; find the job that commits often."
     ),
 }

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from compactord.clock import WallTime
 from compactord.maintenance.kind import AnyKind, MaintenanceRecord, Round, UnderWay
-from compactord.scheduler.job import MaintenanceJob
+from compactord.scheduler.effects import MaintenanceJob
 from compactord.scheduler.scheduled_table import ScheduledTable
 
 # Rounds that run at once, over all tables.

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from compactord.config.policy import TablePolicy
 from compactord.scheduler.status import PriorityClass
 from compactord.table.backlog import PendingCompaction
 
@@ -45,37 +46,30 @@ class Contender:
     lag: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """How long work may wait, and rows for their readers (None: not bounded)."""
-
-    max_age_ms: int
-    max_lag_ms: int | None = None
-
-    def lag(self, pending: PendingCompaction, now_ms: int) -> float:
-        """How long readers have waited for the compaction, as a share of how long they may."""
-        if not pending.waiting_since_ms or self.max_lag_ms is None:
-            return 0.0
-        return (now_ms - pending.waiting_since_ms) / self.max_lag_ms
+def lag_of(pending: PendingCompaction, policy: TablePolicy, now_ms: int) -> float:
+    """How long readers have waited for the compaction, as a share of how long they may."""
+    if not pending.waiting_since_ms or policy.max_freshness_lag_ms is None:
+        return 0.0
+    return (now_ms - pending.waiting_since_ms) / policy.max_freshness_lag_ms
 
 
-def priority_class(pending: PendingCompaction, limits: Limits, now_ms: int) -> PriorityClass:
+def priority_class(pending: PendingCompaction, policy: TablePolicy, now_ms: int) -> PriorityClass:
     """How urgent a bucket is."""
-    if limits.lag(pending, now_ms) >= LAG_SERVED_FIRST:
+    if lag_of(pending, policy, now_ms) >= LAG_SERVED_FIRST:
         return PriorityClass.FRESHNESS
-    age_ms, max_age_ms = now_ms - pending.since_ms, limits.max_age_ms
+    age_ms, max_age_ms = now_ms - pending.since_ms, policy.max_backlog_age_ms
     if pending.is_forced or age_ms > _OVERDUE * max_age_ms:
         return PriorityClass.FORCED
     return PriorityClass.BREACH if age_ms > max_age_ms else PriorityClass.BENEFIT
 
 
 def most_urgent(
-    offered: Iterable[PendingCompaction], limits: Limits, now_ms: int
+    offered: Iterable[PendingCompaction], policy: TablePolicy, now_ms: int
 ) -> PendingCompaction | None:
     """The pending compaction that a table would do next; of equals, the one that waits longest."""
 
     def need(pending: PendingCompaction) -> tuple[int, float, int]:
-        urgency = priority_class(pending, limits, now_ms)
+        urgency = priority_class(pending, policy, now_ms)
         if urgency is PriorityClass.BENEFIT:
             return _ORDER[urgency], -pending.benefit, pending.since_ms
         if urgency is PriorityClass.FRESHNESS:

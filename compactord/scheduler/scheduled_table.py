@@ -15,10 +15,10 @@ from compactord.paimon.data_file import BucketId
 from compactord.paimon.table import TableRef
 from compactord.scheduler.at_engine import Key, Submitted
 from compactord.scheduler.counts import Counts
+from compactord.scheduler.effects import CycleJob, DispatchJob, Job, MaintenanceJob
 from compactord.scheduler.events import Event, Observer, TableHalted, TableResumed
 from compactord.scheduler.halts import Drops, HaltEnd, Quarantined, halt_of_buckets
-from compactord.scheduler.job import CycleJob, DispatchJob, Job, MaintenanceJob
-from compactord.scheduler.priority import Limits, priority_class
+from compactord.scheduler.priority import priority_class
 from compactord.scheduler.record import IN_FLIGHT, CompactionRecord, Status
 from compactord.scheduler.status import Halt, HaltReason, PriorityClass
 from compactord.table.backlog import PendingCompaction
@@ -271,13 +271,9 @@ class ScheduledTable:
         """The table's weight when slots are shared; 1 to 11."""
         return 1 + self.policy.priority / 10
 
-    @property
-    def limits(self) -> Limits:
-        return Limits(self.policy.max_backlog_age_ms, self.policy.max_freshness_lag_ms)
-
     def urgency(self, pending: PendingCompaction, now_ms: int) -> PriorityClass:
         """How urgent a pending compaction of the table is."""
-        return priority_class(pending, self.limits, now_ms)
+        return priority_class(pending, self.policy, now_ms)
 
     def under_way_since_ms(self, now_ms: int) -> int:
         """When the oldest work began that may still write files of the table."""

@@ -15,28 +15,19 @@ from collections.abc import Sequence
 
 from compactord.clock import WallTime
 from compactord.commit.changes import Conflict
-from compactord.config.model import Retry
+from compactord.config.model import Limits, Retry
 from compactord.config.policy import TablePolicy
 from compactord.errors import CompactordError
 from compactord.maintenance.kind import AnyKind, Round
 from compactord.model import TableName, TaskOutcome, WorkKind
 from compactord.paimon.table import TableRef
 from compactord.reasons import CompactReason
+from compactord.scheduler import effects
 from compactord.scheduler.accounting import Accounting
-from compactord.scheduler.at_engine import TimeLimit
 from compactord.scheduler.compactions import Compactions
 from compactord.scheduler.cycles import Cycles
-from compactord.scheduler.effects import Cancel, Effect, Forget, RestartEngine
 from compactord.scheduler.events import NotDispatched, Observer, Polled
 from compactord.scheduler.halts import Failure
-from compactord.scheduler.job import (
-    CycleJob,
-    DiscardJob,
-    DispatchJob,
-    Job,
-    JobOutcome,
-    MaintenanceJob,
-)
 from compactord.scheduler.maintenance import due_maintenance, round_ended
 from compactord.scheduler.record import Status
 from compactord.scheduler.scheduled_table import ScheduledTable
@@ -60,8 +51,7 @@ class Scheduler:
         wall: WallTime,
         observer: Observer,
         jobs_max: int,
-        max_commit_delay_ms: int,
-        time_limit: TimeLimit,
+        limits: Limits,
         kinds: Sequence[AnyKind],
     ) -> None:
         self.tables: dict[TableName, ScheduledTable] = {}
@@ -77,9 +67,9 @@ class Scheduler:
         self._observer = observer
         self._kinds = kinds
         self._jobs = Jobs(jobs_max)
-        self._slots = Slots(jobs=self._jobs, wall=wall, time_limit=time_limit)
+        self._slots = Slots(jobs=self._jobs, wall=wall, limits=limits)
         self.engine = self._slots.engine
-        self._cycles = Cycles(self._jobs, self._slots, max_commit_delay_ms)
+        self._cycles = Cycles(self._jobs, self._slots)
         self._compactions = Compactions(self.accounting, self._slots, self._cycles)
         self._added = 0
         self._is_maintenance_due = False
@@ -114,18 +104,10 @@ class Scheduler:
         """Whether nothing is under way for any table."""
         return all(scheduled.is_idle for scheduled in self.tables.values())
 
-    def configure(
-        self,
-        *,
-        retry: Retry,
-        max_commit_delay_ms: int,
-        time_limit: TimeLimit,
-        kinds: Sequence[AnyKind],
-    ) -> None:
+    def configure(self, *, retry: Retry, limits: Limits, kinds: Sequence[AnyKind]) -> None:
         """Use other settings for what begins from now on."""
         self.accounting.retry = retry
-        self._cycles.max_commit_delay_ms = max_commit_delay_ms
-        self._slots.time_limit = time_limit
+        self._slots.limits = limits
         self._kinds = kinds
 
     def set_policy(self, name: TableName, policy: TablePolicy) -> None:
@@ -200,10 +182,12 @@ class Scheduler:
                 self.poll_now(name, now_ms)
                 self._slots.want(scheduled)
 
-    def job_ended(self, job: Job, outcome: JobOutcome, seconds: float, now_ms: int) -> None:
+    def job_ended(
+        self, job: effects.Job, outcome: effects.JobOutcome, seconds: float, now_ms: int
+    ) -> None:
         """A job has ended, after `seconds`."""
         scheduled = self._touched(job.name)
-        if isinstance(job, MaintenanceJob):
+        if isinstance(job, effects.MaintenanceJob):
             round_ = outcome if isinstance(outcome, Round) else Round(has_failed=True)
             round_ended(scheduled, job.kind, round_, now_ms)
             self._is_maintenance_due = True
@@ -212,13 +196,13 @@ class Scheduler:
         scheduled.job = None
         self._jobs.ended(job.name)
         match job, outcome:
-            case CycleJob(), Cycle():
+            case effects.CycleJob(), Cycle():
                 self._cycle_ended(scheduled, outcome, seconds, now_ms)
-            case DispatchJob(), InFlight():
+            case effects.DispatchJob(), InFlight():
                 self._dispatched(scheduled, outcome, now_ms)
-            case DispatchJob(), (None | InputsReplaced() | CompactordError()):
+            case effects.DispatchJob(), (None | InputsReplaced() | CompactordError()):
                 self._not_dispatched(scheduled, outcome, now_ms)
-            case DiscardJob(), _:
+            case effects.DiscardJob(), _:
                 self._discarded(scheduled, now_ms)
             case _:
                 raise AssertionError(f"{outcome} is no outcome of {job}")
@@ -315,7 +299,7 @@ class Scheduler:
             if scheduled.has_finished:
                 self._cycles.want(scheduled)
 
-    def tick(self, now_ms: int) -> list[Effect]:
+    def tick(self, now_ms: int) -> list[effects.Effect]:
         """Called about once a second: starts what is due by the clock alone."""
         self._is_maintenance_due = True
         for scheduled in self.tables.values():
@@ -323,25 +307,25 @@ class Scheduler:
                 self._slots.want(scheduled)
         return [*self.give_up_hung(now_ms), *self.decide(now_ms)]
 
-    def give_up_hung(self, now_ms: int) -> list[Cancel | RestartEngine]:
+    def give_up_hung(self, now_ms: int) -> list[effects.Cancel | effects.RestartEngine]:
         """End compactions whose subcompactions have run for longer than they may."""
         at_once = self.slots if self.at_once is None else self.at_once
         return self._compactions.give_up_hung(at_once, now_ms)
 
     # -- decisions
 
-    def decide(self, now_ms: int) -> list[Effect]:
+    def decide(self, now_ms: int) -> list[effects.Effect]:
         """Everything that can begin now."""
         for name in self._leaving:
             why = "its table is no longer served"
             self._compactions.drop_unbegun(self.tables[name], why, now_ms)
-        effects: list[Effect] = [*self._compactions.take_late(), *self._cycles.begin(now_ms)]
+        begun: list[effects.Effect] = [*self._compactions.take_late(), *self._cycles.begin(now_ms)]
         if not self.is_ending:
-            effects += self._slots.give(self.tables.values(), slots=self.slots, now_ms=now_ms)
+            begun += self._slots.give(self.tables.values(), slots=self.slots, now_ms=now_ms)
         if self._is_maintenance_due and not self.is_draining:
             self._is_maintenance_due = False
             tables, silent = self.tables.values(), self._jobs.silent
-            effects += due_maintenance(
+            begun += due_maintenance(
                 tables, self._kinds, silent=silent, now_ms=now_ms, wall=self.wall
             )
         for name in list(self._leaving):
@@ -351,8 +335,8 @@ class Scheduler:
                 self._cycles.forget(scheduled)
                 self._jobs.removed(name)
                 del self._leaving[name], self.tables[name]
-                effects.append(Forget(name=name))
-        return effects
+                begun.append(effects.Forget(name=name))
+        return begun
 
     # -- what follows from outcomes
 

@@ -11,18 +11,19 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 from compactord.clock import WallTime
+from compactord.config.model import Limits
 from compactord.config.policy import TablePolicy
 from compactord.config.windows import may_start
 from compactord.model import TableName, WorkKind
-from compactord.scheduler.at_engine import AtEngine, Submitted, TimeLimit
-from compactord.scheduler.effects import Submit
+from compactord.scheduler.at_engine import AtEngine, Submitted, time_limit_ms
+from compactord.scheduler.effects import DispatchJob, Submit
 from compactord.scheduler.events import CompactionStarted
-from compactord.scheduler.job import DispatchJob
 from compactord.scheduler.priority import (
     LARGE_BYTES,
     Contender,
     choose,
     cost,
+    lag_of,
     most_urgent,
 )
 from compactord.scheduler.record import CompactionRecord
@@ -90,8 +91,8 @@ class Jobs:
 class Slots:
     """The slots in use, the tables that want one, and which of them gets the next."""
 
-    def __init__(self, *, jobs: Jobs, wall: WallTime, time_limit: TimeLimit) -> None:
-        self.time_limit = time_limit
+    def __init__(self, *, jobs: Jobs, wall: WallTime, limits: Limits) -> None:
+        self.limits = limits
         self._jobs = jobs
         self._wall = wall
         self.engine = AtEngine()
@@ -217,7 +218,7 @@ class Slots:
             slots_max=scheduled.policy.max_concurrent_tasks,
             is_large=size >= LARGE_BYTES,
             virtual_time=scheduled.virtual_time,
-            lag=scheduled.limits.lag(pending, now_ms),
+            lag=lag_of(pending, scheduled.policy, now_ms),
         )
 
     def _head(self, scheduled: ScheduledTable, now_ms: int) -> PendingCompaction | None:
@@ -240,7 +241,7 @@ class Slots:
             # Buckets that always fail must not keep the table halted, nor take the others' slots.
             least = min((scheduled.failures_of(each.bucket) for each in eligible), default=0)
             eligible = [each for each in eligible if scheduled.failures_of(each.bucket) == least]
-            scheduled.head = most_urgent(eligible, scheduled.limits, now_ms)
+            scheduled.head = most_urgent(eligible, scheduled.policy, now_ms)
             scheduled.head_until_ms = now_ms + _HEAD_MS
         return scheduled.head
 
@@ -274,7 +275,7 @@ class Slots:
                 subcompaction=subcompaction,
                 size_bytes=size,
                 is_large=chosen.is_large,
-                limit_ms=self.time_limit.of(size),
+                limit_ms=time_limit_ms(self.limits, size),
             )
         )
         return Submit(subcompaction=subcompaction)

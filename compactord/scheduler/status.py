@@ -43,13 +43,16 @@ class Outcome(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Halt:
-    """Why a table is halted; `message` says what is wrong, `action` what to do."""
+    """Why a table is halted; `message` says what is wrong, `action` what to do.
+
+    `since_ms` 0: nobody works on it.
+    """
 
     reason: HaltReason
     message: str
-    action: str
-    since_ms: int
-    next_try_ms: int
+    action: str = ""
+    since_ms: int = 0
+    next_try_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,10 @@
-"""The engine's capacity: slots, memory, time in use."""
+"""The engine's capacity: slots, memory, time in use; how much may run at once."""
 
 from __future__ import annotations
 
 import contextlib
+import os
+from pathlib import Path
 
 import structlog
 
@@ -11,16 +13,19 @@ from compactord.config.model import Limits, ServiceConfig
 from compactord.engine.masters import shown_master
 from compactord.errors import UsageError
 from compactord.model import SubcompactionResult, TaskOutcome
-from compactord.scheduler.at_engine import TimeLimit
-from compactord.service import admission
 from compactord.service.view import EngineView
 
 _log = structlog.get_logger()
 
 
-def time_limit(limits: Limits) -> TimeLimit:
-    """How long a subcompaction may run."""
-    return TimeLimit(least_ms=limits.task_timeout_ms, bytes_per_s=limits.task_min_bytes_per_s)
+_CGROUP_LIMITS = (
+    Path("/sys/fs/cgroup/memory.max"),
+    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+)
+# Share of the machine's memory for all merges together.
+_SHARE = 0.75
+# Memory of an idle worker, in addition to its task's.
+IDLE_WORKER_BYTES = 90 << 20
 
 
 class Capacity:
@@ -50,7 +55,7 @@ class Capacity:
         """Merges at once; 0 while there is no engine."""
         if not self._cores:
             return 0
-        return admission.slots(
+        return slots_for(
             self._cores, self._limits, self.memory_budget_bytes, self.task_memory_bytes
         )
 
@@ -85,7 +90,7 @@ class Capacity:
 
     def view(self, running: int, hung: int) -> EngineView:
         """`hung` subcompactions did not answer in time: their slots are lost for now."""
-        one_merge = self.task_memory_bytes + admission.IDLE_WORKER_BYTES
+        one_merge = self.task_memory_bytes + IDLE_WORKER_BYTES
         budget = self.memory_budget_bytes
         return EngineView(
             is_up=self._is_up,
@@ -102,4 +107,53 @@ class Capacity:
         )
 
     def _budget_bytes(self, limits: Limits) -> int | None:
-        return admission.memory_budget_bytes(limits, self.task_memory_bytes, self._master)
+        return memory_budget_bytes(limits, self.task_memory_bytes, self._master)
+
+
+def memory_budget_bytes(limits: Limits, task_memory_bytes: int, master: str | None) -> int | None:
+    """The memory that all merges may use together; None where compactord sets no limit.
+
+    On a cluster executors have memory of their own: without `limits.memory` their cores alone
+    decide. Raises UsageError when the budget is not enough for one merge.
+    """
+    budget = limits.memory_bytes
+    origin = "limits.memory"
+    if budget is None and not is_embedded(master):
+        return None
+    if budget is None:
+        budget, origin = int(_machine_bytes() * _SHARE), "3/4 of this machine's memory"
+    if budget < task_memory_bytes + IDLE_WORKER_BYTES:
+        raise UsageError(
+            f"no merge fits into the memory budget: {origin} is {budget >> 20} mb, one merge takes "
+            f"spark.task_memory = {task_memory_bytes >> 20} mb and {IDLE_WORKER_BYTES >> 20} mb "
+            "for its worker; lower spark.task_memory or raise limits.memory"
+        )
+    return budget
+
+
+def is_embedded(master: str | None) -> bool:
+    """Whether merges run on this machine, in the daemon's own Spark."""
+    return master is None or master.startswith("local")
+
+
+def slots_for(
+    capacity: int, limits: Limits, budget_bytes: int | None, task_memory_bytes: int
+) -> int:
+    """Merges at once: what the engine, the configuration and the memory all allow; at least 1."""
+    by_memory = capacity
+    if budget_bytes is not None:
+        by_memory = budget_bytes // (task_memory_bytes + IDLE_WORKER_BYTES)
+    return max(1, min(capacity, by_memory, limits.task_slots or capacity))
+
+
+def _machine_bytes() -> int:
+    """The machine's memory, or the container's when that has less."""
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    for path in _CGROUP_LIMITS:
+        try:
+            text = path.read_text().strip()
+        except OSError:
+            continue
+        if text.isdigit():
+            total = min(total, int(text))
+    return total

@@ -29,10 +29,10 @@ from compactord.ids import Owner
 from compactord.maintenance.kind import AnyKind
 from compactord.maintenance.registry import maintenance_kinds
 from compactord.model import SubcompactionResult, TableName, TaskOutcome
-from compactord.scheduler.job import Job, JobOutcome
+from compactord.scheduler.effects import Job, JobOutcome
 from compactord.scheduler.scheduler import Scheduler
 from compactord.service import heartbeats
-from compactord.service.capacity import Capacity, time_limit
+from compactord.service.capacity import Capacity
 from compactord.service.discovery import Discovery, Listing
 from compactord.service.engine_host import EngineHost
 from compactord.service.job_runner import JOBS_MAX, JobRunner, thread_pools
@@ -136,8 +136,7 @@ class Daemon:
             wall=WallTime(zone),
             observer=LoggingObserver(self._metrics),
             jobs_max=JOBS_MAX,
-            max_commit_delay_ms=config.limits.max_commit_delay_ms,
-            time_limit=time_limit(config.limits),
+            limits=config.limits,
             kinds=self._kinds(config.recovery),
         )
 
@@ -166,7 +165,7 @@ class Daemon:
             return None
         compactor = self._tables.compactors.get(name)
         seen = compactor.seen if compactor is not None else None
-        buckets = bucket_details(*seen) if seen is not None else ()
+        buckets = bucket_details(seen) if seen is not None else ()
         return TableDetail(view=view, buckets=buckets, bucket_count=view.shape.buckets)
 
     def effective(self) -> LoadedConfig:
@@ -368,10 +367,7 @@ class Daemon:
         """Put another configuration into effect."""
         scheduler, config = self._scheduler, loaded.config
         scheduler.configure(
-            retry=config.retry,
-            max_commit_delay_ms=config.limits.max_commit_delay_ms,
-            time_limit=time_limit(config.limits),
-            kinds=self._kinds(config.recovery),
+            retry=config.retry, limits=config.limits, kinds=self._kinds(config.recovery)
         )
         self._status.top_n = config.metrics.top_n
         self._metrics.configure(

@@ -8,19 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
-from typing import Any, Protocol
+from typing import Any
 
+from compactord.engine.base import Engine
 from compactord.engine.worker import discard, file_names
-from compactord.model import Subcompaction
-from compactord.scheduler.effects import (
-    Cancel,
-    Effect,
-    Forget,
-    RemoveOutputs,
-    RestartEngine,
-    Submit,
-)
-from compactord.scheduler.job import Job, JobOutcome, MaintenanceJob
+from compactord.scheduler import effects
+from compactord.service.engine_host import EngineHost
 from compactord.service.table_jobs import TableJobs
 
 # Cycles and dispatches that run at once, over all tables: mostly they wait for stores. A quiet poll
@@ -28,14 +21,6 @@ from compactord.service.table_jobs import TableJobs
 JOBS_MAX = 16
 # As many rounds of maintenance as the scheduler begins at once.
 _MAINTENANCE_THREADS = 2
-
-
-class Workers(Protocol):
-    """What effects need of an `Engine`, or of the `EngineHost` that keeps one."""
-
-    def submit(self, subcompaction: Subcompaction) -> None: ...
-
-    def cancel_one(self, compaction: int, index: int) -> None: ...
 
 
 class OwnThread(Executor):
@@ -59,9 +44,9 @@ class JobRunner:
         tables: TableJobs,
         executors: tuple[Executor, Executor],
         *,
-        engine: Callable[[], Workers],
+        engine: Callable[[], Engine | EngineHost],
         restart: Callable[[str], None],
-        ended: Callable[[Job, JobOutcome, float], None],
+        ended: Callable[[effects.Job, effects.JobOutcome, float], None],
     ) -> None:
         self._tables = tables
         self._engine = engine
@@ -70,22 +55,22 @@ class JobRunner:
         self._jobs, self._maintenance = executors
         self._under_way: set[Future[None]] = set()
 
-    def run(self, effect: Effect) -> None:
+    def run(self, effect: effects.Effect) -> None:
         """Begin the effect."""
         match effect:
-            case Submit(subcompaction=subcompaction):
+            case effects.Submit(subcompaction=subcompaction):
                 self._engine().submit(subcompaction)
-            case Cancel(subcompaction=subcompaction):
+            case effects.Cancel(subcompaction=subcompaction):
                 self._engine().cancel_one(subcompaction.compaction, subcompaction.index)
-            case RestartEngine(why=why):
+            case effects.RestartEngine(why=why):
                 self._restart(why)
-            case RemoveOutputs(subcompaction=subcompaction, result=result):
+            case effects.RemoveOutputs(subcompaction=subcompaction, result=result):
                 self._begin(self._maintenance, discard, subcompaction, file_names(result))
-            case MaintenanceJob():
+            case effects.MaintenanceJob():
                 self._begin(self._maintenance, self._run, effect)
-            case Job():
+            case effects.Job():
                 self._begin(self._jobs, self._run, effect)
-            case Forget(name=name):
+            case effects.Forget(name=name):
                 self._tables.forget(name)
 
     def close(self, seconds_max: float) -> bool:
@@ -99,7 +84,7 @@ class JobRunner:
         self._under_way.add(future)
         future.add_done_callback(self._under_way.discard)
 
-    def _run(self, job: Job) -> None:
+    def _run(self, job: effects.Job) -> None:
         self._ended(job, *self._tables.run(job))
 
 

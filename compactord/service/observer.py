@@ -6,19 +6,7 @@ import structlog
 
 from compactord.clock import iso_text
 from compactord.model import TableName
-from compactord.scheduler.events import (
-    BucketQuarantined,
-    CommitFailed,
-    Committed,
-    CompactionStarted,
-    Event,
-    Maintained,
-    Polled,
-    PollFailed,
-    SubcompactionHung,
-    TableHalted,
-    TableResumed,
-)
+from compactord.scheduler import events
 from compactord.scheduler.status import EndedCompaction, HaltReason, Outcome
 from compactord.service.metrics import Metrics
 from compactord.table.cycle import Planned
@@ -33,38 +21,38 @@ class LoggingObserver:
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
 
-    def told(self, event: Event) -> None:
+    def told(self, event: events.Event) -> None:
         match event:
             case EndedCompaction():
                 self._ended(event)
-            case CompactionStarted():
+            case events.CompactionStarted():
                 self._started(event)
-            case Polled(seconds=seconds, planned=planned):
+            case events.Polled(seconds=seconds, planned=planned):
                 self._metrics.poll.observe(seconds)
                 if planned is not None:
                     self._planned(event.name, planned, event.before)
-            case PollFailed(message=message):
+            case events.PollFailed(message=message):
                 _log.warning("poll_failed", **event.name.log_fields, error=message)
-            case Committed():
+            case events.Committed():
                 self._committed(event)
-            case CommitFailed(error=error):
+            case events.CommitFailed(error=error):
                 _log.error("commit_gave_up", **event.name.log_fields, error=str(error))
-            case BucketQuarantined():
+            case events.BucketQuarantined():
                 self._quarantined(event)
-            case TableHalted():
+            case events.TableHalted():
                 self._halted(event)
-            case TableResumed():
+            case events.TableResumed():
                 _log.info("table_resumed", **event.name.log_fields)
-            case SubcompactionHung():
+            case events.SubcompactionHung():
                 self._hung(event)
-            case Maintained(kind=kind, round=round_, seconds=seconds):
+            case events.Maintained(kind=kind, round=round_, seconds=seconds):
                 # Its kind has logged it.
                 self._metrics.maintained(kind, round_.counts, seconds)
             case _:
                 # Counted, or logged with all that is known where it was found.
                 pass
 
-    def _started(self, event: CompactionStarted) -> None:
+    def _started(self, event: events.CompactionStarted) -> None:
         record, pending = event.record, event.record.pending
         waited_ms = max(0, event.now_ms - record.queued_ms)
         self._metrics.wait.labels(record.priority_class.value).observe(waited_ms / 1000)
@@ -119,7 +107,7 @@ class LoggingObserver:
                 # The conflict was logged where it was found, with its reason.
                 pass
 
-    def _committed(self, event: Committed) -> None:
+    def _committed(self, event: events.Committed) -> None:
         self._metrics.commit.observe(event.seconds)
         self._metrics.commit_buckets.observe(len(event.compactions))
         _log.info(
@@ -132,7 +120,7 @@ class LoggingObserver:
             duration_s=round(event.seconds, 3),
         )
 
-    def _quarantined(self, event: BucketQuarantined) -> None:
+    def _quarantined(self, event: events.BucketQuarantined) -> None:
         quarantined = event.quarantined
         pause_s = round((quarantined.until_ms - event.now_ms) / 1000, 1)
         _log.warning(
@@ -145,7 +133,7 @@ class LoggingObserver:
             pause_s=None if quarantined.is_damaged else pause_s,
         )
 
-    def _halted(self, event: TableHalted) -> None:
+    def _halted(self, event: events.TableHalted) -> None:
         halt = event.halt
         is_refused = halt.reason is HaltReason.UNSUPPORTED_FEATURE
         _log.error(
@@ -186,13 +174,15 @@ class LoggingObserver:
                 due_bytes=planned.backlog.size_bytes,
             )
 
-    def _hung(self, event: SubcompactionHung) -> None:
+    def _hung(self, event: events.SubcompactionHung) -> None:
+        submitted = event.submitted
+        compaction, index = submitted.key
         _log.error(
             "subcompaction_hung",
             **event.name.log_fields,
-            compaction_id=event.compaction,
-            index=event.index,
-            input_bytes=event.size_bytes,
-            limit_s=round(event.limit_ms / 1000, 1),
+            compaction_id=compaction,
+            index=index,
+            input_bytes=submitted.size_bytes,
+            limit_s=round(submitted.limit_ms / 1000, 1),
             duration_s=round(event.ran_ms / 1000, 1),
         )

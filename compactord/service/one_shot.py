@@ -18,8 +18,7 @@ from compactord.catalog.access import TableAccess
 from compactord.clock import Clock, WallTime
 from compactord.commit.changes import LossOutcome
 from compactord.config.load import config_of_warehouse
-from compactord.config.model import Alerts, Backoff, Limits, Retry
-from compactord.config.policy import policy_for
+from compactord.config.model import Backoff, Limits, Retry
 from compactord.config.warehouse import NAMELESS
 from compactord.engine.base import Engine
 from compactord.errors import (
@@ -30,15 +29,13 @@ from compactord.errors import (
 )
 from compactord.maintenance.kind import AnyKind
 from compactord.model import TableName, TaskOutcome
+from compactord.scheduler import effects
 from compactord.scheduler.counts import Counts
-from compactord.scheduler.effects import Effect
 from compactord.scheduler.events import BucketQuarantined, Committed, Event, SnapshotLost
-from compactord.scheduler.job import CycleJob, DispatchJob, Job, JobOutcome, MaintenanceJob
 from compactord.scheduler.record import Status
 from compactord.scheduler.scheduled_table import ScheduledTable
 from compactord.scheduler.scheduler import Scheduler
 from compactord.scheduler.status import Outcome
-from compactord.service.capacity import time_limit
 from compactord.service.job_runner import JobRunner, OwnThread
 from compactord.service.table_jobs import TableJobs, TableSpec
 from compactord.table.cycle import Cycle, InputsReplaced
@@ -68,8 +65,8 @@ _RETRY = Retry(
 )
 _DEFAULTS = config_of_warehouse(NAMELESS, ".").config
 # Nothing is left to be done later.
-_POLICY = replace(
-    policy_for(_DEFAULTS, NAMELESS, "", ""), max_backlog_age_ms=_YEAR_MS, max_concurrent_tasks=2**31
+_POLICY = _DEFAULTS.defaults.model_copy(
+    update={"max_backlog_age_ms": _YEAR_MS, "max_concurrent_tasks": 2**31}
 )
 
 
@@ -90,7 +87,6 @@ class OneShot:
         progress: Progress,
         stop: threading.Event,
         limits: Limits = _DEFAULTS.limits,
-        alerts: Alerts = _DEFAULTS.alerts,
     ) -> None:
         self._start_engine = start_engine
         self._engine: Engine | None = None
@@ -106,7 +102,6 @@ class OneShot:
             # A run is over soon: it looks back in every cycle.
             request=replace(request, look_interval_ms=0),
             open=lambda _: table,
-            stop_trigger_fallback=alerts.stop_trigger_fallback,
         )
         self._compactor = tables.open(self._name)
         own = OwnThread()
@@ -125,8 +120,7 @@ class OneShot:
             wall=WallTime(worker.zone),
             observer=self,
             jobs_max=_JOBS_MAX,
-            max_commit_delay_ms=limits.max_commit_delay_ms,
-            time_limit=time_limit(limits),
+            limits=limits,
             kinds=(),
         )
         # A first decision needs a free slot before it is known whether an engine is needed.
@@ -166,7 +160,7 @@ class OneShot:
         A failure is logged, and the run goes on.
         """
         before = self._table.counts.sums.copy()
-        self._runner.run(MaintenanceJob(name=self._name, kind=kind, under_way=None))
+        self._runner.run(effects.MaintenanceJob(name=self._name, kind=kind, under_way=None))
         return self._table.counts.sums - before
 
     @property
@@ -184,13 +178,13 @@ class OneShot:
         given_up = self._scheduler.give_up_hung(now_ms)
         for each in given_up:
             self._runner.run(each)
-        effects = self._scheduler.decide(now_ms)
-        for effect in effects:
+        begun = self._scheduler.decide(now_ms)
+        for effect in begun:
             self._begin(effect)
-        return bool(given_up or effects)
+        return bool(given_up or begun)
 
-    def _begin(self, effect: Effect) -> None:
-        if isinstance(effect, DispatchJob):
+    def _begin(self, effect: effects.Effect) -> None:
+        if isinstance(effect, effects.DispatchJob):
             # The engine is not running yet, or has grown or shrunk since.
             (record,) = self._table.with_status(Status.PLANNED)
             free = 1
@@ -209,11 +203,11 @@ class OneShot:
 
     # -- what jobs came to
 
-    def _job_ended(self, job: Job, outcome: JobOutcome, seconds: float) -> None:
+    def _job_ended(self, job: effects.Job, outcome: effects.JobOutcome, seconds: float) -> None:
         now_ms = self._clock.steady_ms()
         self._scheduler.job_ended(job, outcome, seconds, now_ms)
         match job, outcome:
-            case CycleJob(ended=ended), Cycle():
+            case effects.CycleJob(ended=ended), Cycle():
                 self._cycle_ended(ended, outcome)
             case _, InFlight():
                 self._progress.planned(self._compactor.table, outcome.compaction)
@@ -260,9 +254,8 @@ class OneShot:
         """Later plans may find fewer partitions; it counts that the first one found them."""
         seen = self._compactor.seen
         assert seen is not None, "a cycle has just planned"
-        table, state, _ = seen
-        asked = PartitionTest(table, self._partitions)
-        live = (bucket.partition for bucket in state.files.bucket_ids())
+        asked = PartitionTest(seen.table, self._partitions)
+        live = (bucket.partition for bucket in seen.state.files.bucket_ids())
         self.totals.absent_partitions = asked.absent(live)
 
     # -- totals

@@ -84,7 +84,6 @@ class TableRegistry:
                 ref=ref,
                 request=_request(policy, self._loaded.config),
                 open=listing.open,
-                stop_trigger_fallback=self._loaded.config.alerts.stop_trigger_fallback,
             )
             self._judge(tables[name])
         self._exclude(listing)
@@ -189,11 +188,8 @@ class TableRegistry:
         for name, scheduled in self._scheduler.tables.items():
             policy = self._policy(name)
             self._scheduler.set_policy(name, policy)
-            self._specs[name] = replace(
-                self._specs[name],
-                request=_request(policy, loaded.config),
-                stop_trigger_fallback=loaded.config.alerts.stop_trigger_fallback,
-            )
+            request = _request(policy, loaded.config)
+            self._specs[name] = replace(self._specs[name], request=request)
             self._judge(scheduled)
             self._poll_due(name)
         self._judge_patterns()
@@ -234,4 +230,5 @@ def _request(policy: TablePolicy, config: ServiceConfig) -> CompactRequest:
         quiet_for_ms=policy.quiet_for_ms,
         pick=policy.pick,
         writer_delay_ms=config.recovery.writer_delay_ms,
+        stop_trigger_fallback=config.alerts.stop_trigger_fallback,
     )

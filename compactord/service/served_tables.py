@@ -6,6 +6,7 @@ waits as after any other failure.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
@@ -19,9 +20,10 @@ from compactord.errors import CompactordError, UnsupportedTable
 from compactord.model import TableName
 from compactord.paimon.table import TableRef
 from compactord.plan.table import TableKind
-from compactord.scheduler.job import CycleJob, Job, JobOutcome
+from compactord.scheduler.effects import CycleJob, Job, JobOutcome
 from compactord.service.table_jobs import TableJobs, TableSpec
-from compactord.service.table_requests import TableRequests
+from compactord.storage.metered import ReportsItself
+from compactord.storage.requests import StorageRequest
 from compactord.table.compactor import TableCompactor
 from compactord.table.cycle import Cycle, Phase
 from compactord.table.info import described_info
@@ -44,7 +46,7 @@ class ServedTables(TableJobs):
         """`requested` is told of requests to stores, with the kind of the table."""
         super().__init__(clock=clock, worker=worker)
         self._requested = requested
-        self._requests: dict[TableRef, TableRequests] = {}
+        self._requests: dict[TableRef, _Requests] = {}
         # Tables whose last commit before this process was looked for.
         self._searched: set[TableName] = set()
 
@@ -62,7 +64,7 @@ class ServedTables(TableJobs):
         return compactor
 
     def _access(self, spec: TableSpec) -> TableAccess:
-        requests = self._requests[spec.ref] = TableRequests(self._requested)
+        requests = self._requests[spec.ref] = _Requests(self._requested)
         return requests.counted(super()._access(spec))
 
     def forget(self, name: TableName) -> None:
@@ -89,13 +91,7 @@ class ServedTables(TableJobs):
         if cycle.error is None or (is_known and not is_refused):
             return cycle
         spec = self.specs[name]
-        info = self._attempted(
-            lambda: described_info(
-                spec.open(spec.ref),
-                spec.request.overrides,
-                stop_trigger_fallback=spec.stop_trigger_fallback,
-            ),
-        )
+        info = self._attempted(lambda: described_info(spec.open(spec.ref), spec.request))
         return replace(cycle, info=None if isinstance(info, CompactordError) else info)
 
     def _with_last_commit(self, name: TableName, cycle: Cycle) -> Cycle:
@@ -117,3 +113,37 @@ class ServedTables(TableJobs):
         except Exception as error:  # noqa: BLE001 - the border of the thread
             _log.error("defect", exc_info=True)
             return Defect(f"a defect of compactord, see the log: {type(error).__name__}: {error}")
+
+
+class _Requests:
+    """Those for one table, whose kind is known once it is open. Any thread may report.
+
+    `count` gets a kind and how many requests were made.
+    """
+
+    def __init__(self, count: Callable[[TableKind, int], None]) -> None:
+        self._count = count
+        self._kind: TableKind | None = None
+        self._before = 0
+        self._lock = threading.Lock()
+
+    def counted(self, access: TableAccess) -> TableAccess:
+        """The table, in a store that reports. What publishes its snapshots does not."""
+        storage = access.storage
+        if not isinstance(storage, ReportsItself):
+            return access
+        return replace(access, storage=storage.reporting(self._report))
+
+    def is_of(self, kind: TableKind) -> None:
+        """The table is open; requests so far were of this kind."""
+        with self._lock:
+            self._kind, before, self._before = kind, self._before, 0
+        if before:
+            self._count(kind, before)
+
+    def _report(self, request: StorageRequest) -> None:
+        with self._lock:
+            kind = self._kind
+            self._before += kind is None
+        if kind is not None:
+            self._count(kind, 1)

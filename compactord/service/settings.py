@@ -31,13 +31,7 @@ class Settings:
         now_ms: int,
     ) -> None:
         self.loaded = loaded
-        self.view = ConfigView(
-            path=loaded.path,
-            last_reload_successful=True,
-            last_reload_success_ms=now_ms,
-            error="",
-            restart_required=(),
-        )
+        self.view = ConfigView(path=loaded.path, last_reload_success_ms=now_ms)
         self._read = read
         self._apply_logs = apply_logs
 

@@ -15,14 +15,7 @@ from compactord.errors import CompactordError
 from compactord.maintenance.kind import Round
 from compactord.model import TableName
 from compactord.paimon.table import TableRef
-from compactord.scheduler.job import (
-    CycleJob,
-    DiscardJob,
-    DispatchJob,
-    Job,
-    JobOutcome,
-    MaintenanceJob,
-)
+from compactord.scheduler import effects
 from compactord.storage.pacing import DeletePace
 from compactord.table.compactor import TableCompactor
 from compactord.table.cycle import Cycle
@@ -41,7 +34,6 @@ class TableSpec:
     ref: TableRef
     request: CompactRequest
     open: Callable[[TableRef], TableAccess]
-    stop_trigger_fallback: int
 
 
 class TableJobs:
@@ -56,25 +48,27 @@ class TableJobs:
         self._worker = worker
         self._opened_with: dict[TableName, TableSpec] = {}
 
-    def run(self, job: Job) -> tuple[JobOutcome, float]:
+    def run(self, job: effects.Job) -> tuple[effects.JobOutcome, float]:
         """Run the job; its outcome, and how many seconds it took."""
         start_s = self._clock.monotonic_s()
         outcome = self._outcome(job, start_s)
         return outcome, self._clock.monotonic_s() - start_s
 
-    def _outcome(self, job: Job, start_s: float) -> JobOutcome:
+    def _outcome(self, job: effects.Job, start_s: float) -> effects.JobOutcome:
         match job:
-            case CycleJob():
+            case effects.CycleJob():
                 return self._cycle(job)
-            case DispatchJob(name=name, bucket=bucket, number=number, free_slots=free_slots):
+            case effects.DispatchJob(
+                name=name, bucket=bucket, number=number, free_slots=free_slots
+            ):
                 return self._attempted(
                     lambda: self.compactors[name].dispatch(
                         bucket, number=number, free_slots=free_slots
                     )
                 )
-            case DiscardJob(name=name, ended=ended):
+            case effects.DiscardJob(name=name, ended=ended):
                 return self._attempted(lambda: self.compactors[name].discard(ended))
-            case MaintenanceJob(name=name, kind=kind, under_way=under_way):
+            case effects.MaintenanceJob(name=name, kind=kind, under_way=under_way):
                 opened = PacedTable(self.compactors[name], self.pace)
                 result = self._attempted(lambda: kind.run(opened, under_way))
                 seconds = self._clock.monotonic_s() - start_s
@@ -93,14 +87,10 @@ class TableJobs:
         opened_with = self._opened_with.get(name)
         if known is None or opened_with is None or opened_with.ref != spec.ref:
             known = TableCompactor(
-                self._access(spec),
-                spec.request,
-                clock=self._clock,
-                worker=self._worker,
-                stop_trigger_fallback=spec.stop_trigger_fallback,
+                self._access(spec), spec.request, clock=self._clock, worker=self._worker
             )
         elif opened_with != spec:
-            known.reconfigure(spec.request, spec.stop_trigger_fallback)
+            known.reconfigure(spec.request)
         self.compactors[name] = known
         self._opened_with[name] = spec
         return known
@@ -120,7 +110,7 @@ class TableJobs:
         self.compactors.pop(name, None)
         self._opened_with.pop(name, None)
 
-    def _cycle(self, job: CycleJob) -> Cycle:
+    def _cycle(self, job: effects.CycleJob) -> Cycle:
         cycle = self._attempted(lambda: self.open(job.name).cycle(job.ended, job.skip))
         if isinstance(cycle, CompactordError):
             commits = any(isinstance(each.result, Finished) for each in job.ended)

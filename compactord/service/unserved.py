@@ -56,12 +56,6 @@ def unserved_view(
     """
     halt = None
     if refused:
-        halt = Halt(
-            reason=HaltReason.UNSUPPORTED_FEATURE,
-            message="; ".join(refused),
-            action="",
-            since_ms=0,
-            next_try_ms=0,
-        )
+        halt = Halt(reason=HaltReason.UNSUPPORTED_FEATURE, message="; ".join(refused))
     status, why = status_and_why(alone, halt, read.error)
     return replace(read, status=status, why=why, halt=halt)

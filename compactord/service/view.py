@@ -219,13 +219,13 @@ class ConfigView:
     path: str
     last_reload_successful: bool = True
     last_reload_success_ms: int
-    error: str
-    restart_required: tuple[str, ...]
+    error: str = ""
+    restart_required: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineView:
-    """Where merges run. Slots and memory are those of admission.
+    """Where merges run. Slots and memory are what it may use (`service/capacity.py`).
 
     `lost_slots` are held by subcompactions that did not answer within their time limit.
     """

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,9 +26,8 @@ from compactord.state.bucket_summaries import BucketSummaries
 from compactord.state.file_times import FileTimes
 from compactord.state.files_by_size import FilesBySize
 from compactord.state.rewrites import Rest
-from compactord.state.table_state import TableState
 from compactord.table.pending_inputs import inputs_of
-from compactord.table.planning import PlanContext, StatePlanner, damage_text
+from compactord.table.planning import StatePlanner, damage_text
 from compactord.table.shape import TopBucket, table_shape, top_buckets
 from compactord.table.status import Backlog, RestingPartition, TableShape
 
@@ -128,7 +127,8 @@ class TableBacklog:
         # The decisions of due buckets as far as they are kept, each with its number of files.
         self._kept: dict[BucketId, tuple[Iterator[Compaction], int]] = {}
         self._kept_files = 0
-        self._state: TableState | None = None
+        # Of the last update.
+        self._planner: StatePlanner | None = None
         self._summaries: BucketSummaries | None = None
         self._delta_commits_due: Set[BucketId] = frozenset()
         self._small_files = 0
@@ -138,21 +138,19 @@ class TableBacklog:
     def update(
         self,
         planner: StatePlanner,
-        state: TableState,
         changed: Set[BucketId] | None,
         busy: Mapping[BucketId, Set[str]],
-        context: PlanContext,
     ) -> None:
-        """Plan what may have changed (None: everything).
+        """Plan what may have changed (None: everything) as the planner does from now on.
 
         `busy` are names of files that compactions under way read.
         """
-        options = planner.request.options
+        state, context, options = planner.state, planner.context, planner.request.options
         is_keyed = planner.request.kind is TableKind.PRIMARY_KEY
         small = options.small_file_size
         # With keys every file is to be compacted until it was.
         compacted_below = _NEVER_LARGE if is_keyed else small
-        before = self._state
+        before = self._planner.state if self._planner is not None else None
         is_stale = self._is_stale(options, context.steady_ms)
         if is_stale or planner.delta_commits_due != self._delta_commits_due:
             changed = None
@@ -179,8 +177,8 @@ class TableBacklog:
             resting = {b for b in self._pending if b.partition in context.resting}
             buckets = filter(planner.wants, changed | waited | resting)
         for bucket in buckets:
-            self._plan_anew(planner, bucket, busy.get(bucket, frozenset()), context)
-        self._state = state
+            self._plan_anew(planner, bucket, busy.get(bucket, frozenset()))
+        self._planner = planner
         self._delta_commits_due = planner.delta_commits_due
 
     def is_time(self, steady_ms: int, options: CompactionOptions) -> bool:
@@ -204,18 +202,21 @@ class TableBacklog:
             by_need[-1] = oldest
         return tuple(by_need)
 
-    def take(self, planner: StatePlanner, bucket: BucketId, busy: Set[str]) -> Compaction | None:
+    def take(self, bucket: BucketId, busy: Set[str]) -> Compaction | None:
         """The next decision on a due bucket, as it was planned; None when there is none any more.
 
-        `planner` is that of the last update, `busy` are names of files that compactions under way
-        read. Raises what planning raises, where the decision was not kept.
+        `busy` are names of files that compactions under way read. Raises what planning raises,
+        where the decision was not kept.
         """
         if bucket not in self._kept:
-            self._kept[bucket] = iter(planner.decided(bucket, busy)[1].compactions), 0
+            assert self._planner is not None, "updated before"
+            self._kept[bucket] = iter(self._planner.decided(bucket, busy)[1].compactions), 0
         return next(self._kept[bucket][0], None)
 
-    def resting(self, partition_text: Callable[[bytes], str]) -> tuple[RestingPartition, ...]:
+    def resting(self) -> tuple[RestingPartition, ...]:
         """The partitions that would be due if they were not skipped, the next ones first."""
+        assert self._planner is not None, "updated before"
+        partition_text = self._planner.partition_text
         by_end = sorted(self._rests.items(), key=lambda item: item[1].until_ms)
         found = {bucket.partition: rest for bucket, rest in by_end}
         return tuple(
@@ -244,49 +245,40 @@ class TableBacklog:
             oldest_ms=min((pending.since_ms for pending in offered), default=0),
         )
 
-    def shape(
-        self, kind: TableKind, options: CompactionOptions, context: PlanContext, *, snapshots: int
-    ) -> TableShape:
+    def shape(self, *, snapshots: int) -> TableShape:
         """The table in numbers."""
-        assert self._state is not None, "updated before"
+        assert self._planner is not None, "updated before"
         assert self._summaries is not None, "made of the state"
         assert self._times is not None, "made of the state"
         return table_shape(
-            self._state,
+            self._planner,
             self._summaries,
             self._times,
-            kind=kind,
-            options=options,
-            context=context,
             snapshots=snapshots,
             small_files=self._small_files,
             stop_trigger=self._stop_trigger,
         )
 
-    def top_buckets(
-        self, count: int, partition_text: Callable[[bytes], str]
-    ) -> tuple[TopBucket, ...]:
+    def top_buckets(self, count: int) -> tuple[TopBucket, ...]:
         """The buckets with the most runs, at most `count`."""
-        assert self._summaries is not None, "updated before"
-        return top_buckets(self._summaries, count, partition_text)
+        assert self._planner is not None, "updated before"
+        assert self._summaries is not None, "made of the state"
+        return top_buckets(self._summaries, count, self._planner.partition_text)
 
-    def _plan_anew(
-        self, planner: StatePlanner, bucket: BucketId, busy: Set[str], context: PlanContext
-    ) -> None:
+    def _plan_anew(self, planner: StatePlanner, bucket: BucketId, busy: Set[str]) -> None:
         for found in self._found:
             found.pop(bucket, None)
         self._kept_files -= self._kept.pop(bucket, ((), 0))[1]
         try:
-            self._plan(planner, bucket, busy, context)
+            self._plan(planner, bucket, busy)
         except FormatError as error:
             partition, why = planner.partition_text(bucket.partition), damage_text(error)
             damaged = DamagedBucket(bucket=bucket, partition=partition, message=why)
             self._damaged[bucket] = damaged
 
-    def _plan(
-        self, planner: StatePlanner, bucket: BucketId, busy: Set[str], context: PlanContext
-    ) -> None:
+    def _plan(self, planner: StatePlanner, bucket: BucketId, busy: Set[str]) -> None:
         """Raises `FormatError` for damage of the bucket."""
+        context = planner.context
         found, plan = planner.decided(bucket, busy)
         if plan.rest is not None:
             self._rests[bucket] = plan.rest

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import structlog
 
-from compactord import ids
 from compactord.catalog.access import TableAccess
 from compactord.clock import Clock
 from compactord.commit.changes import CommitOutcome, Committed, NothingCommitted, Replaced
@@ -25,7 +24,6 @@ from compactord.maintenance.tag_creation import TagProgress
 from compactord.model import Compaction, MergeCompaction, TaskFailure
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.deletion_vectors import NO_VECTORS, VectorRef
-from compactord.plan.table import PlanRequest
 from compactord.state.published import last_commit
 from compactord.state.table_state import TableState
 from compactord.table.backlog import Skip
@@ -36,7 +34,7 @@ from compactord.table.lost_inputs import missing_input
 from compactord.table.opening import OpenTable
 from compactord.table.own_work import OwnWork
 from compactord.table.planner import TablePlanner
-from compactord.table.planning import PartitionTest
+from compactord.table.planning import PartitionTest, StatePlanner
 from compactord.table.request import CompactRequest
 from compactord.table.subcompactions import WorkerSpec, subcompactions
 
@@ -55,11 +53,12 @@ class TableCompactor:
         *,
         clock: Clock,
         worker: WorkerSpec,
-        stop_trigger_fallback: int,
     ) -> None:
         self._storage = access.storage
         self._turn = threading.Lock()
         self.clock = clock
+        # Whose files are this process's.
+        self.owner = worker.owner
         self.sightings = Sightings()
         self.foreign_sightings = Sightings()
         # Any thread may set it.
@@ -78,13 +77,7 @@ class TableCompactor:
         # Validate partitions first.
         PartitionTest(self.table, request.partitions)
         self._own_work = OwnWork()
-        self._planner = TablePlanner(
-            self._followed,
-            self._own_work,
-            clock=clock,
-            zone=worker.zone,
-            stop_trigger_fallback=stop_trigger_fallback,
-        )
+        self._planner = TablePlanner(self._followed, self._own_work, clock=clock, zone=worker.zone)
         self.phase = Phase.PLAN
 
     @property
@@ -93,13 +86,8 @@ class TableCompactor:
         return self._followed.table
 
     @property
-    def owner(self) -> ids.Owner:
-        """Whose files are this process's."""
-        return self._worker.owner
-
-    @property
-    def seen(self) -> tuple[OpenTable, TableState, PlanRequest] | None:
-        """The table, the state that was planned on last, and how: values, for any thread."""
+    def seen(self) -> StatePlanner | None:
+        """What planned last, with its table and state; any thread may ask for its values."""
         return self._planner.seen
 
     def newest_state(self) -> TableState:
@@ -108,7 +96,7 @@ class TableCompactor:
         Raises what reading raises.
         """
         access, seen = self.table.access, self.seen
-        return (access.newest_state() if seen is None else access.refreshed_state(seen[1])).state
+        return (access.newest_state() if seen is None else access.refreshed_state(seen.state)).state
 
     def cycle(self, ended: Sequence[InFlight], skip: Skip) -> Cycle:
         """Publish what has finished, take in what is new, and plan; merge manifests if that is all.
@@ -176,53 +164,47 @@ class TableCompactor:
         that is gone, `DataFileMissing`.
         """
         with self._turn:
-            return self._dispatched(bucket, number, free_slots)
-
-    def _dispatched(
-        self, bucket: BucketId, number: int, free_slots: int
-    ) -> InFlight | InputsReplaced | None:
-        taken = self._planner.take(bucket)
-        if taken is None:
-            return None
-        compaction, state = taken
-        assert state.snapshot is not None, "a decision is about files"
-        size = sum(file.file_size for file in compaction.inputs)
-        vectors = state.indexes.vectors(bucket)
-        try:
-            cut = subcompactions(
-                self.table,
+            taken = self._planner.take(bucket)
+            if taken is None:
+                return None
+            compaction, state = taken
+            assert state.snapshot is not None, "a decision is about files"
+            size = sum(file.file_size for file in compaction.inputs)
+            vectors = state.indexes.vectors(bucket)
+            try:
+                cut = subcompactions(
+                    self.table,
+                    compaction,
+                    number=number,
+                    free_slots=max(1, free_slots, -(-size // _SUBCOMPACTION_BYTES_MAX)),
+                    worker=self._worker,
+                    clock=self.clock,
+                    vectors=vectors,
+                )
+            except ObjectNotFound as error:
+                if self._are_inputs_replaced(number, compaction, str(error)):
+                    return InputsReplaced(why=str(error))
+                raise missing_input(self.table, compaction) or error from error
+            # Nothing else than a merge depends on its neighbours.
+            is_merge = isinstance(compaction, MergeCompaction)
+            in_flight = InFlight(
+                number,
                 compaction,
-                number=number,
-                free_slots=max(1, free_slots, -(-size // _SUBCOMPACTION_BYTES_MAX)),
-                worker=self._worker,
-                clock=self.clock,
+                cut,
+                neighbours=state.files.files_in(bucket) if is_merge else (),
                 vectors=vectors,
+                snapshot_id=state.snapshot.id,
+                partition=self.table.partition_text(bucket.partition),
             )
-        except ObjectNotFound as error:
-            if self._are_inputs_replaced(number, compaction, str(error)):
-                return InputsReplaced(why=str(error))
-            raise missing_input(self.table, compaction) or error from error
-        # Nothing else than a merge depends on its neighbours.
-        is_merge = isinstance(compaction, MergeCompaction)
-        in_flight = InFlight(
-            number,
-            compaction,
-            cut,
-            neighbours=state.files.files_in(bucket) if is_merge else (),
-            vectors=vectors,
-            snapshot_id=state.snapshot.id,
-            partition=self.table.partition_text(bucket.partition),
-        )
-        self._planner.begun(in_flight)
-        return in_flight
+            self._planner.begun(in_flight)
+            return in_flight
 
     def last_commit(self) -> OwnCommit | None:
         """The last commit of compactord before this process; None: not among the last snapshots.
 
         Reads a few snapshots, and raises what reading raises.
         """
-        seen = self._planner.seen
-        state = seen[1] if seen is not None else None
+        state = self.seen.state if self.seen is not None else None
         if state is None or state.snapshot is None:
             return None
         found = last_commit(self._storage, state.table.root, state.snapshot)
@@ -247,11 +229,11 @@ class TableCompactor:
                 self._start_anew((), forget=not is_known)
                 raise
 
-    def reconfigure(self, request: CompactRequest, stop_trigger_fallback: int) -> None:
+    def reconfigure(self, request: CompactRequest) -> None:
         """Use other options from the next cycle on."""
         with self._turn:
             self._followed.request = request
-            self._planner.reconfigure(stop_trigger_fallback)
+            self._planner.forget()
 
     def discard(self, ended: Sequence[InFlight]) -> None:
         """Remove the files of compactions that will never be published."""

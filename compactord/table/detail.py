@@ -12,11 +12,10 @@ from compactord.paimon.data_file import BucketId
 from compactord.paimon.java_text import to_string
 from compactord.paimon.types import DataField
 from compactord.plan.runs import bucket_runs
-from compactord.plan.table import PlanRequest, TableKind, plan_bucket
-from compactord.state.table_state import TableState
+from compactord.plan.table import TableKind, plan_bucket
 from compactord.table import report
 from compactord.table.opening import OpenTable
-from compactord.table.planning import damage_text
+from compactord.table.planning import StatePlanner, damage_text
 from compactord.table.status import BUCKETS_MAX, BucketDetail, RunView
 
 _RUNS_MAX = 200
@@ -25,28 +24,24 @@ _FILES_MAX = 5_000
 _KEY_CHARACTERS_MAX = 80
 
 
-def bucket_details(
-    table: OpenTable, state: TableState, request: PlanRequest
-) -> tuple[BucketDetail, ...]:
+def bucket_details(seen: StatePlanner) -> tuple[BucketDetail, ...]:
     """The buckets with the most runs, then the largest, at most `BUCKETS_MAX`.
 
-    Answers from memory; `table` and `state` are values, so any thread may ask.
+    Answers from memory, of the planner's values alone, so any thread may ask.
     """
-    summaries = state.files.summaries()
+    summaries = seen.state.files.summaries()
     worst = heapq.nlargest(
         BUCKETS_MAX,
         range(len(summaries)),
         key=lambda row: (int(summaries.run_count[row]), int(summaries.size_bytes[row])),
     )
-    return tuple(_detail(table, state, summaries.index.bucket_id(row), request) for row in worst)
+    return tuple(_detail(seen, summaries.index.bucket_id(row)) for row in worst)
 
 
-def _detail(
-    table: OpenTable, state: TableState, bucket: BucketId, request: PlanRequest
-) -> BucketDetail:
-    summary = state.files.summary(bucket)
+def _detail(seen: StatePlanner, bucket: BucketId) -> BucketDetail:
+    summary = seen.state.files.summary(bucket)
     facts = BucketDetail(
-        partition=table.partition_text(bucket.partition),
+        partition=seen.table.partition_text(bucket.partition),
         bucket=bucket.bucket,
         sorted_runs=summary.run_count,
         files=summary.file_count,
@@ -57,28 +52,23 @@ def _detail(
     if summary.file_count > _FILES_MAX:
         return replace(facts, plan=f"not planned here: it has more than {_FILES_MAX:,} files")
     try:
-        return _planned(table, state, bucket, request, facts)
+        return _planned(seen, bucket, facts)
     except FormatError as error:
         return replace(facts, plan=f"cannot be planned: {damage_text(error)}")
 
 
-def _planned(
-    table: OpenTable,
-    state: TableState,
-    bucket: BucketId,
-    request: PlanRequest,
-    facts: BucketDetail,
-) -> BucketDetail:
+def _planned(seen: StatePlanner, bucket: BucketId, facts: BucketDetail) -> BucketDetail:
     """The facts with runs and plan. Raises `FormatError` for a damaged bucket."""
+    table = seen.table
     # Of a partition without buckets only the small files are planned and shown.
     unaware = table.kind is TableKind.APPEND_UNAWARE
     smaller_than = table.options.compaction.small_file_size if unaware else None
-    found = state.files.bucket(bucket, smaller_than=smaller_than)
+    found = seen.state.files.bucket(bucket, smaller_than=smaller_than)
     if table.key_of is not None:
         runs = bucket_runs(found.files, table.key_of)
     else:
         runs = tuple(SortedRun(level=file.level, files=(file,)) for file in reversed(found.files))
-    plan = plan_bucket(found, request)
+    plan = plan_bucket(found, seen.request)
     if plan.rest is not None:
         planned = f"skipped, {report.rewrite_text(plan.rest.rewrite)}"
     else:

@@ -39,9 +39,9 @@ class BucketReasons:
     bucket: BucketId
     place: str
     sorted_runs: int
-    kind: WorkKind | None
-    reason: CompactReason | None
-    what: str
+    kind: WorkKind | None = None
+    reason: CompactReason | None = None
+    what: str = ""
     why: str
     later: str
 
@@ -83,9 +83,6 @@ def explain_damage(
         bucket=bucket,
         place=report.place_text(table, bucket.partition, bucket.bucket),
         sorted_runs=sorted_runs,
-        kind=None,
-        reason=None,
-        what="",
         why=f"it cannot be planned: {error}",
         later=LEFT_AS_IT_IS,
     )

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from compactord.catalog.access import TableAccess
 from compactord.errors import CompactordError
 from compactord.plan.table import TableKind
 from compactord.state.rewrites import Rewrite
 from compactord.table.opening import OpenTable, describe_table
+from compactord.table.request import CompactRequest
 from compactord.table.status import TableInfo, measured_stop_trigger
 
 _DYNAMIC, _POSTPONED = -1, -2
@@ -39,15 +38,13 @@ def table_info(
     )
 
 
-def described_info(
-    access: TableAccess, overrides: Mapping[str, str], *, stop_trigger_fallback: int
-) -> TableInfo | None:
+def described_info(access: TableAccess, request: CompactRequest) -> TableInfo | None:
     """The same of a table that may be refused; None where its schema cannot be read."""
     try:
-        table = describe_table(access, access.newest_schema(), overrides)
+        table = describe_table(access, access.newest_schema(), request.overrides)
     except CompactordError:
         return None
-    return table_info(table, stop_trigger_fallback=stop_trigger_fallback)
+    return table_info(table, stop_trigger_fallback=request.stop_trigger_fallback)
 
 
 def _bucket_mode(table: OpenTable) -> str:

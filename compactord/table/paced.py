@@ -5,13 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from compactord.catalog.access import TableAccess
-from compactord.clock import Clock
 from compactord.commit.changes import CommitOutcome
-from compactord.ids import Owner
 from compactord.maintenance.kind import ChosenPartitions
-from compactord.maintenance.marks import Marks
-from compactord.maintenance.sightings import Sightings
-from compactord.maintenance.tag_creation import TagProgress
 from compactord.state.table_state import TableState
 from compactord.storage.pacing import DeletePace
 from compactord.table.compactor import TableCompactor
@@ -27,8 +22,11 @@ class PacedTable:
     """As `OpenedTable`, the table that a compactor has open."""
 
     def __init__(self, compactor: TableCompactor, pace: DeletePace) -> None:
-        self._compactor = compactor
-        self._pace = pace
+        self._compactor, self._pace = compactor, pace
+        self.clock, self.owner = compactor.clock, compactor.owner
+        self.sightings = compactor.sightings
+        self.foreign_sightings = compactor.foreign_sightings
+        self.marks, self.tag_progress = compactor.marks, compactor.tag_progress
 
     @property
     def table(self) -> OpenTable:
@@ -36,32 +34,8 @@ class PacedTable:
         return replace(table, access=paced(table.access, self._pace))
 
     @property
-    def clock(self) -> Clock:
-        return self._compactor.clock
-
-    @property
-    def owner(self) -> Owner:
-        return self._compactor.owner
-
-    @property
-    def sightings(self) -> Sightings:
-        return self._compactor.sightings
-
-    @property
-    def foreign_sightings(self) -> Sightings:
-        return self._compactor.foreign_sightings
-
-    @property
     def is_stopping(self) -> bool:
         return self._compactor.is_stopping
-
-    @property
-    def marks(self) -> Marks:
-        return self._compactor.marks
-
-    @property
-    def tag_progress(self) -> TagProgress:
-        return self._compactor.tag_progress
 
     def newest_state(self) -> TableState:
         return self._compactor.newest_state()

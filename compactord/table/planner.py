@@ -11,7 +11,7 @@ from compactord.clock import Clock
 from compactord.model import Compaction
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.snapshot import earliest_snapshot_id
-from compactord.plan.table import PlanRequest, TableKind
+from compactord.plan.table import TableKind
 from compactord.state.follower import Drift
 from compactord.state.table_state import TableState
 from compactord.storage.parallel import ahead
@@ -20,9 +20,8 @@ from compactord.table.cycle import Planned
 from compactord.table.followed import FollowedTable
 from compactord.table.in_flight import InFlight
 from compactord.table.info import table_info
-from compactord.table.opening import OpenTable
 from compactord.table.own_work import OwnWork
-from compactord.table.planning import PlanContext, StatePlanner, plan_context, snapshot_count
+from compactord.table.planning import StatePlanner, plan_context, snapshot_count
 from compactord.table.status import measured_stop_trigger
 
 # How many buckets of each table are candidates for those with the most runs.
@@ -30,7 +29,10 @@ TOP_MAX = 20
 
 
 class TablePlanner:
-    """One thread at a time uses it; `seen` is of values, for any."""
+    """One thread at a time uses it.
+
+    `seen` has planned last; None before the first plan. Any thread may ask for its values.
+    """
 
     def __init__(
         self,
@@ -39,16 +41,13 @@ class TablePlanner:
         *,
         clock: Clock,
         zone: datetime.tzinfo,
-        stop_trigger_fallback: int,
     ) -> None:
         self._followed = followed
         self._clock = clock
         self._zone = zone
-        self._fallback = stop_trigger_fallback
         self._own_work = own_work
         self._backlog = TableBacklog(stop_trigger=self._stop_trigger)
-        self._planner: StatePlanner | None = None
-        self._planned_on: TableState | None = None
+        self.seen: StatePlanner | None = None
         # Compactions under way, by number: their inputs are not planned again.
         self._in_flight: dict[int, InFlight] = {}
         # Buckets whose files became busy or free since they were planned.
@@ -59,14 +58,6 @@ class TablePlanner:
         self._skip = Skip()
         # Asks for the id of the oldest snapshot.
         self._earliest: Callable[[], int | None] = lambda: None
-
-    @property
-    def seen(self) -> tuple[OpenTable, TableState, PlanRequest] | None:
-        """The table, the state that was planned on last, and how; None before the first plan."""
-        state, planner = self._planned_on, self._planner
-        if state is None or planner is None:
-            return None
-        return self._followed.table, state, planner.request
 
     @property
     def busy(self) -> Mapping[BucketId, Set[str]]:
@@ -107,10 +98,10 @@ class TablePlanner:
         is_time = self._backlog.is_time(self._clock.steady_ms(), options)
         if skip == self._skip and not (is_new or self._touched or self._is_stale or is_time):
             return None
-        drift, context = followed.take_drift(), self._context()
-        gone = self._update(drift, context)
+        drift = followed.take_drift()
+        gone = self._update(drift)
         self._is_stale, self._skip = False, skip
-        return self._planned(drift, context, gone, start_s)
+        return self._planned(drift, gone, start_s)
 
     def take(self, bucket: BucketId) -> tuple[Compaction, TableState] | None:
         """The next decision on a bucket, and the state that it was made on.
@@ -119,11 +110,9 @@ class TablePlanner:
         """
         # Plan the bucket again in any case: its pending compaction has been taken.
         self._touched.add(bucket)
-        planner, state = self._planner, self._planned_on
-        assert planner is not None, "a cycle comes first"
-        assert state is not None, "it planned on something"
-        compaction = self._backlog.take(planner, bucket, self.busy.get(bucket, set()))
-        return None if compaction is None else (compaction, state)
+        assert self.seen is not None, "a cycle comes first"
+        compaction = self._backlog.take(bucket, self.busy.get(bucket, set()))
+        return None if compaction is None else (compaction, self.seen.state)
 
     def begun(self, in_flight: InFlight) -> None:
         """Its inputs are busy until it is released."""
@@ -136,11 +125,6 @@ class TablePlanner:
             if ended is not None:
                 self._touched.add(ended.compaction.bucket)
 
-    def reconfigure(self, stop_trigger_fallback: int) -> None:
-        """Plan everything again, by other options."""
-        self._fallback = stop_trigger_fallback
-        self.forget()
-
     def forget(self) -> None:
         """Plan everything again."""
         self._is_stale = True
@@ -151,39 +135,36 @@ class TablePlanner:
 
     @property
     def _stop_trigger(self) -> int:
-        return measured_stop_trigger(self._followed.table.options.compaction, self._fallback)
+        options, request = self._followed.table.options.compaction, self._followed.request
+        return measured_stop_trigger(options, request.stop_trigger_fallback)
 
-    def _context(self) -> PlanContext:
-        own = self._own_work
-        return plan_context(
-            self._followed.request,
-            self._followed.state,
-            self._clock,
-            zone=self._zone,
-            last_full_ms=own.last_full_ms,
-            final=own.final,
-        )
-
-    def _update(self, drift: Drift, context: PlanContext) -> frozenset[BucketId]:
+    def _update(self, drift: Drift) -> frozenset[BucketId]:
         """Plan the buckets that may have changed; those that have no files any more."""
-        table, state, known = self._followed.table, self._followed.state, self._planner
+        table, state, known = self._followed.table, self._followed.state, self.seen
         changed = None if self._is_stale or drift.changed is None else drift.changed | self._touched
         if known is not None and known.request.options != table.options.compaction:
             changed = None
         if changed is None:
             self._backlog = TableBacklog(stop_trigger=self._stop_trigger)
+        context = plan_context(
+            self._followed.request,
+            state,
+            self._clock,
+            zone=self._zone,
+            last_full_ms=self._own_work.last_full_ms,
+            final=self._own_work.final,
+        )
         planner = StatePlanner(table, state, context)
-        self._backlog.update(planner, state, changed, self.busy, context)
+        self._backlog.update(planner, changed, self.busy)
         gone = self._gone(state, changed)
         self._own_work.forget(gone)
-        self._planner, self._planned_on = planner, state
+        self.seen = planner
         self._touched.clear()
         return gone
 
     def _planned(
         self,
         drift: Drift,
-        context: PlanContext,
         gone: frozenset[BucketId],
         start_s: float,
     ) -> Planned:
@@ -195,15 +176,15 @@ class TablePlanner:
             snapshot_id=state.snapshot.id if state.snapshot else 0,
             info=table_info(
                 table,
-                stop_trigger_fallback=self._fallback,
+                stop_trigger_fallback=self._followed.request.stop_trigger_fallback,
                 rewrite=state.rewrites.newest if state.rewrites else None,
             ),
-            shape=backlog.shape(table.kind, table.options.compaction, context, snapshots=snapshots),
+            shape=backlog.shape(snapshots=snapshots),
             offered=backlog.offered(self._skip),
             backlog=due,
             workable=backlog.backlog(without=without) if without else due,
             damaged=backlog.damaged(),
-            top=backlog.top_buckets(TOP_MAX, table.partition_text) if has_runs else (),
+            top=backlog.top_buckets(TOP_MAX) if has_runs else (),
             discovery_interval_ms=table.options.discovery_interval_ms,
             appended_bytes=drift.appended_bytes,
             gone=gone,
@@ -211,12 +192,12 @@ class TablePlanner:
             entries_read=drift.entries,
             entries_skipped=drift.skipped_entries,
             seconds=self._clock.monotonic_s() - start_s,
-            resting=backlog.resting(table.partition_text),
+            resting=backlog.resting(),
         )
 
     def _gone(self, state: TableState, changed: Set[BucketId] | None) -> frozenset[BucketId]:
         """Buckets that had files when they were planned last, or were taken, and have none now."""
         if changed is not None:
             return frozenset(b for b in changed if not state.files.summary(b).file_count)
-        before = self._planned_on.files.bucket_ids() if self._planned_on is not None else ()
+        before = self.seen.state.files.bucket_ids() if self.seen is not None else ()
         return frozenset(self._touched.union(before).difference(state.files.bucket_ids()))

@@ -85,8 +85,7 @@ class StatePlanner:
     """
 
     def __init__(self, table: OpenTable, state: TableState, context: PlanContext) -> None:
-        self._table = table
-        self._state = state
+        self.table, self.state, self.context = table, state, context
         request = context.request
         self._lead_ms = context.now_ms - context.steady_ms
         self._wanted = PartitionTest(table, request.partitions)
@@ -115,15 +114,15 @@ class StatePlanner:
 
     def candidates(self) -> list[BucketId]:
         """Buckets that may have something to do, in order."""
-        summaries, request = self._state.files.summaries(), self.request
+        summaries, request = self.state.files.summaries(), self.request
         older = request.partial_schemas | request.unmarked_schemas
         worth_a_look = partial(
             candidates,
             summaries,
             request.kind,
             options=request.options,
-            with_deleted=self._state.indexes.buckets,
-            lookup_begins=not older.isdisjoint(self._state.files.schema_ids),
+            with_deleted=self.state.indexes.buckets,
+            lookup_begins=not older.isdisjoint(self.state.files.schema_ids),
         )
         worth = worth_a_look(request.strategy)
         if self.delta_commits_due:
@@ -137,7 +136,7 @@ class StatePlanner:
 
     def partition_text(self, partition: bytes) -> str:
         if partition not in self._texts:
-            self._texts[partition] = self._table.partition_text(partition)
+            self._texts[partition] = self.table.partition_text(partition)
         return self._texts[partition]
 
     def files(self, bucket: BucketId) -> PlannedFiles:
@@ -146,18 +145,18 @@ class StatePlanner:
         Raises `UnsupportedTable` for files in other formats, and `FormatError` for entries that
         cannot be read or disagree.
         """
-        live = self._state.files
+        live = self.state.files
         if self.request.kind is not TableKind.APPEND_UNAWARE:
             found = live.bucket(bucket)
-            refuse_formats(self._table, {format_of(file.file_name) for file in found.files})
+            refuse_formats(self.table, {format_of(file.file_name) for file in found.files})
             return found
         # Large files of a table without buckets are rewritten only for their deleted rows.
         options = self.request.options
         is_full = self.request.strategy is Strategy.FULL
         smaller_than = options.target_file_size if is_full else options.small_file_size
-        deleted = self._state.indexes.vectors(bucket).keys()
+        deleted = self.state.indexes.vectors(bucket).keys()
         found_by_size = live.by_size(bucket, smaller_than=smaller_than, besides=deleted)
-        refuse_formats(self._table, found_by_size.formats())
+        refuse_formats(self.table, found_by_size.formats())
         return found_by_size
 
     def decided(
@@ -173,13 +172,13 @@ class StatePlanner:
             return found, BucketPlan(bucket=bucket, compactions=())
         plan = plan_bucket(found, self.request)
         if plan.compactions and bucket.partition not in self._with_folder:
-            self._table.partition_path(bucket.partition)
+            self.table.partition_path(bucket.partition)
             self._with_folder.add(bucket.partition)
         return found, plan
 
     def waiting_since_ms(self, bucket: BucketId, output_level: int) -> int:
         """Since when rows wait, in steady time, that readers see once on that level; 0: none do."""
-        waiting = self._state.waiting
+        waiting = self.state.waiting
         if waiting is None or output_level < waiting.level:
             return 0
         since_ms = waiting.since_ms(bucket)
@@ -195,12 +194,11 @@ class StatePlanner:
             return BucketPlan(bucket=bucket, compactions=(), damage=damage_text(error))
 
 
-def plan_state(table: OpenTable, state: TableState, context: PlanContext) -> Iterator[BucketPlan]:
+def plan_state(planner: StatePlanner) -> Iterator[BucketPlan]:
     """Plans of the buckets that may have something to do; one bucket's files are read at a time.
 
-    A damaged bucket has a plan that says so. Raises what `StatePlanner` raises.
+    A damaged bucket has a plan that says so.
     """
-    planner = StatePlanner(table, state, context)
     return one_round(map(planner.plan, planner.candidates()), planner.request)
 
 

@@ -20,7 +20,8 @@ class CompactRequest:
     table's `partition.default-name` means null or blank text, as in folders.
     `overrides` are table options over the table's own. Partitions of append tables that were
     rewritten less than `quiet_for_ms` ago are skipped. Snapshots of ours are looked back at for
-    `writer_delay_ms`, every `look_interval_ms`.
+    `writer_delay_ms`, every `look_interval_ms`. Where the table sets no stop trigger, its runs are
+    measured against `stop_trigger_fallback` above its compaction trigger.
     """
 
     strategy: Strategy = Strategy.MINOR
@@ -31,3 +32,4 @@ class CompactRequest:
     quiet_for_ms: int = 0
     writer_delay_ms: int = WRITER_DELAY_MS
     look_interval_ms: int = 60_000
+    stop_trigger_fallback: int = 3

@@ -15,7 +15,7 @@ from compactord.plan.table import TableKind
 from compactord.state.bucket_summaries import BucketSummaries
 from compactord.state.file_times import FileTimes
 from compactord.state.table_state import TableState
-from compactord.table.planning import PlanContext
+from compactord.table.planning import StatePlanner
 from compactord.table.status import RunState, TableShape
 
 
@@ -31,19 +31,17 @@ class TopBucket:
 
 
 def table_shape(
-    state: TableState,
+    planner: StatePlanner,
     summaries: BucketSummaries,
     times: FileTimes,
     *,
-    kind: TableKind,
-    options: CompactionOptions,
-    context: PlanContext,
     snapshots: int,
     small_files: int,
     stop_trigger: int,
 ) -> TableShape:
-    """The numbers of `state`; runs are measured against `stop_trigger`."""
-    has_runs = kind is TableKind.PRIMARY_KEY
+    """The numbers of the planner's state; runs are measured against `stop_trigger`."""
+    state, context, options = planner.state, planner.context, planner.request.options
+    has_runs = planner.request.kind is TableKind.PRIMARY_KEY
     runs, level0, sizes = summaries.run_count, summaries.level0_count, summaries.size_bytes
     file_sizes = sizes / np.maximum(1, summaries.file_count)
     count = len(summaries)

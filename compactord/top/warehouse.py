@@ -120,20 +120,18 @@ class _WatchedTable:
             refuse_live_state(table, state)
             self._note_compactions(access.storage, state)
         state = self._state = with_waiting_rows(table, state, self._clock)
-        options = table.options.compaction
         # The table's own triggers, as `compactord plan` does.
         clock = self._clock
         context = plan_context(CompactRequest(), state, clock, zone=clock.time_zone)
-        planner = StatePlanner(table, state, context)
         if self._backlog is None:
-            self._backlog = TableBacklog(stop_trigger=options.stop_trigger)
-        self._backlog.update(planner, state, refreshed.changed, {}, context)
+            self._backlog = TableBacklog(stop_trigger=table.options.compaction.stop_trigger)
+        self._backlog.update(StatePlanner(table, state, context), refreshed.changed, {})
         backlog = self._backlog.backlog()
         lead_ms = context.now_ms - context.steady_ms
         oldest_ms = backlog.oldest_ms + lead_ms if backlog.oldest_ms else 0
         return replace(
             unread_view(self._name, self._ref, table, self._loaded),
-            shape=self._backlog.shape(table.kind, options, context, snapshots=0),
+            shape=self._backlog.shape(snapshots=0),
             backlog=replace(backlog, oldest_ms=oldest_ms),
             max_freshness_lag_ms=self._policy.max_freshness_lag_ms or 0,
             first_poll_ms=context.now_ms,

@@ -84,11 +84,14 @@ def measure(folder: str, files: int) -> dict[str, object]:
 
     def look(now: TableState, changed: set[BucketId] | None) -> None:
         planner = StatePlanner(table, now, CONTEXT)
-        backlog.update(planner, now, changed, {}, CONTEXT)
+        backlog.update(planner, changed, {})
 
     looks = [_timed(lambda: look(state, None)) for _ in range(REPEATS)]
-    plans = [_timed(lambda: list(plan_state(table, state, CONTEXT))) for _ in range(REPEATS)]
-    (plan,) = plan_state(table, state, CONTEXT)
+    plans = [
+        _timed(lambda: list(plan_state(StatePlanner(table, state, CONTEXT))))
+        for _ in range(REPEATS)
+    ]
+    (plan,) = plan_state(StatePlanner(table, state, CONTEXT))
     one_task = [_timed(lambda: plan.compactions[0]) for _ in range(REPEATS)]
     grown = [
         _timed(partial(look, now, {BUCKET})) for now in _growing(storage, writer, state, files)

@@ -73,9 +73,7 @@ def _planner(table: TableRef) -> TablePlanner:
     clock = SystemClock()
     access = table_in_folder(STORAGE, table)
     followed = FollowedTable(access, CompactRequest(), clock=clock, owner=this_process())
-    return TablePlanner(
-        followed, OwnWork(), clock=clock, zone=clock.time_zone, stop_trigger_fallback=8
-    )
+    return TablePlanner(followed, OwnWork(), clock=clock, zone=clock.time_zone)
 
 
 def measure(folder: str, buckets: int) -> dict[str, object]:

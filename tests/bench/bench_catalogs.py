@@ -129,7 +129,7 @@ def _commits(
     counts, seconds = [], []
     for compactor in compactors:
         assert compactor.seen is not None, "it was polled"
-        (bucket,) = compactor.seen[1].files.bucket_ids()
+        (bucket,) = compactor.seen.state.files.bucket_ids()
         requests.taken()
         start_s = time.perf_counter()
         dispatch = compactor.dispatch(bucket, number=1, free_slots=1)

@@ -120,7 +120,6 @@ def compactor_of(access: TableAccess) -> TableCompactor:
         CompactRequest(),
         clock=clock,
         worker=WorkerSpec(owner=ids.this_process(), memory_bytes=64 << 20, zone=clock.time_zone),
-        stop_trigger_fallback=8,
     )
 
 

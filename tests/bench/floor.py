@@ -27,7 +27,7 @@ from compactord.rewrite.subcompaction import rewrite
 from compactord.state.table_state import load_state
 from compactord.storage.local import LocalStorage
 from compactord.table.opening import open_table
-from compactord.table.planning import PlanContext, plan_state
+from compactord.table.planning import PlanContext, StatePlanner, plan_state
 from compactord.table.request import CompactRequest
 from compactord.table.subcompactions import WorkerSpec, subcompactions
 from tests.bench.bench_rewrite import decoding_s, encoding_s
@@ -94,7 +94,7 @@ def _subcompactions(path: Path, full: bool) -> list[Subcompaction]:
     state = load_state(storage, ref)
     return [
         subcompaction
-        for plan in plan_state(table, state, context)
+        for plan in plan_state(StatePlanner(table, state, context))
         for compaction in plan.compactions
         for subcompaction in subcompactions(
             table,

@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from compactord.cli.arguments import add_serve_arguments
+from compactord.cli import arguments
 from compactord.cli.serve import serve
 from compactord.storage.base import Storage
 from compactord.storage.open import STORES
@@ -20,5 +20,5 @@ def switched(storage: Storage, location: str) -> Storage:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    add_serve_arguments(parser)
+    arguments.serve(parser)
     sys.exit(serve(parser.parse_args(), STORES.wrapped(switched)))

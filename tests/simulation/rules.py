@@ -16,7 +16,18 @@ from compactord.config.windows import may_start
 from compactord.maintenance.snapshot_expiry import ExpireSnapshots
 from compactord.model import FailureKind, TableName, TaskFailure
 from compactord.paimon.data_file import BucketId
-from compactord.scheduler.effects import Cancel, Effect, Forget, RemoveOutputs, Submit
+from compactord.scheduler.at_engine import time_limit_ms
+from compactord.scheduler.effects import (
+    Cancel,
+    CycleJob,
+    DiscardJob,
+    DispatchJob,
+    Effect,
+    Forget,
+    MaintenanceJob,
+    RemoveOutputs,
+    Submit,
+)
 from compactord.scheduler.events import (
     BucketQuarantined,
     CompactionStarted,
@@ -25,7 +36,6 @@ from compactord.scheduler.events import (
     TableHalted,
     TableResumed,
 )
-from compactord.scheduler.job import CycleJob, DiscardJob, DispatchJob, MaintenanceJob
 from compactord.scheduler.priority import cost
 from compactord.scheduler.record import Status
 from compactord.scheduler.scheduled_table import PIN_MAX_MS
@@ -142,7 +152,7 @@ class Rules:
         waits = [
             world.now_ms - self._submitted_at[key] for key in world.running if key[0] == number
         ]
-        limit_ms = world.limit.of(0)
+        limit_ms = time_limit_ms(world.limits, 0)
         assert max(waits) > limit_ms, f"compaction {number} is given up after {max(waits)} ms"
         self._cancelled.add(number)
         self._doomed.setdefault(number, world.now_ms)
@@ -318,9 +328,9 @@ class Rules:
                 self._halts[event.name] = halt
             case TableResumed():
                 del self._halts[event.name]
-            case SubcompactionHung(limit_ms=limit_ms):
-                since_ms = self._submitted_at[event.compaction, event.index]
-                assert self._world.now_ms - since_ms > limit_ms
+            case SubcompactionHung(submitted=submitted):
+                since_ms = self._submitted_at[submitted.key]
+                assert self._world.now_ms - since_ms > submitted.limit_ms
 
     def _held(self, name: TableName) -> int:
         """Slots that the table's compactions hold; not those that hung workers took from all."""

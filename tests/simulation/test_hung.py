@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from compactord.model import TableName
-from compactord.scheduler.at_engine import RESTART_ALONE_MS, RESTART_AT_LAST_MS
-from compactord.scheduler.job import CycleJob, DispatchJob, Job
+from compactord.scheduler.at_engine import RESTART_ALONE_MS, RESTART_AT_LAST_MS, time_limit_ms
+from compactord.scheduler.effects import CycleJob, DispatchJob, Job
 from compactord.scheduler.scheduled_table import HUNG_JOB_MS, PIN_MAX_MS
 from tests.simulation.tables import MIB, TRIGGER, Bucket, SimTable
-from tests.simulation.world import LIMIT, START_MS, Odds, Plan, World
+from tests.simulation.world import LIMITS, START_MS, Odds, Plan, World
 
 # Until the limit of a small merge has passed, with the tick that notices it.
-LIMIT_MS = LIMIT.of(2 * TRIGGER * MIB) + 5_000
+LIMIT_MS = time_limit_ms(LIMITS, 2 * TRIGGER * MIB) + 5_000
 
 
 def _due(buckets: int = 1) -> SimTable:

@@ -11,10 +11,10 @@ from collections.abc import Callable
 import pytest
 
 from compactord.config.choices import Mode
+from compactord.config.model import Limits
 from compactord.config.policy import TablePolicy
 from compactord.config.windows import Window
 from compactord.model import TableName
-from compactord.scheduler.at_engine import TimeLimit
 from compactord.scheduler.scheduler import Scheduler
 from tests.simulation.faults import FAULTS, SILENCE_MS, Ill, Size
 from tests.simulation.tables import MIB, Bucket, SimTable
@@ -24,7 +24,7 @@ WORKLOADS = 400
 CHUNK = 100
 LOAD_MS = 30_000
 # Below the 50 MiB a second at which the workers merge.
-LIMIT = TimeLimit(least_ms=5_000, bytes_per_s=20 * MIB)
+LIMITS = Limits(task_timeout="5 s", task_min_rate="20 mb")
 # The run begins at 22:13:20: the one stays closed, the other opens on the way.
 NIGHTLY = Window(**{"from": "02:00", "to": "05:00", "allow": ("full",)})
 SOON = Window(**{"from": "22:14", "to": "23:00", "allow": ("minor", "append")})
@@ -40,7 +40,7 @@ class RandomWorkload:
             slots=self.random.choice([1, 2, 3, 4, 8]),
             odds=self._odds(),
             scheduler=scheduler,
-            limit=LIMIT,
+            limits=LIMITS,
         )
         self._names = 0
         for _ in range(self.random.randint(1, 6)):

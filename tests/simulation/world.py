@@ -15,8 +15,7 @@ from datetime import timezone
 
 from compactord.clock import WallTime
 from compactord.commit.changes import LossOutcome
-from compactord.config.choices import MaintenanceRule, Mode
-from compactord.config.model import Backoff, Retry
+from compactord.config.model import Backoff, Limits, Retry
 from compactord.config.policy import TablePolicy
 from compactord.errors import CommitGaveUp, CompactordError, FormatError, StorageError
 from compactord.maintenance.kind import Round
@@ -26,7 +25,6 @@ from compactord.model import (
     DATA,
     FailureKind,
     Output,
-    PickRule,
     RewriteStats,
     Subcompaction,
     SubcompactionResult,
@@ -35,16 +33,18 @@ from compactord.model import (
 )
 from compactord.paimon.data_file import DataFile
 from compactord.paimon.table import TableRef
-from compactord.scheduler.at_engine import TimeLimit
 from compactord.scheduler.effects import (
     Cancel,
+    CycleJob,
+    DiscardJob,
+    DispatchJob,
     Effect,
     Forget,
+    MaintenanceJob,
     RemoveOutputs,
     RestartEngine,
     Submit,
 )
-from compactord.scheduler.job import CycleJob, DiscardJob, DispatchJob, MaintenanceJob
 from compactord.scheduler.scheduler import Scheduler
 from compactord.table.in_flight import Finished, InFlight
 from tests.simulation.faults import Faults
@@ -55,7 +55,7 @@ START_MS = 1_700_000_000_000
 TICK_MS = 1_000
 JOBS_MAX = 8
 # Nothing that works is ever this slow.
-LIMIT = TimeLimit(least_ms=60_000, bytes_per_s=MIB // 2)
+LIMITS = Limits(task_timeout="60 s", task_min_rate="512 kb")
 # What is known of the file does not matter here.
 LATE_OUTPUTS = (Output(DATA, object.__new__(DataFile)),)
 RETRY = Retry(
@@ -97,35 +97,8 @@ class Plan:
 
 
 def policy(**settings: object) -> TablePolicy:
-    values: dict[str, object] = {
-        "mode": Mode.AUTO,
-        "only_write_only": True,
-        "branches": (),
-        "priority": 50,
-        "windows": (),
-        "windows_strict": False,
-        "max_backlog_age_ms": 30_000,
-        "max_freshness_lag_ms": None,
-        "max_concurrent_tasks": 4,
-        "discovery_interval_ms": None,
-        "max_quiet_interval_ms": None,
-        "append_wait_ms": None,
-        "quiet_for_ms": 0,
-        "pick": PickRule.RELEASE_2_1,
-        "expire_snapshots": MaintenanceRule.FROM_TABLE,
-        "expire_consumers": MaintenanceRule.FROM_TABLE,
-        "create_tags": MaintenanceRule.FROM_TABLE,
-        "expire_tags": MaintenanceRule.FROM_TABLE,
-        "expire_partitions": MaintenanceRule.FROM_TABLE,
-        "expire_changelogs": MaintenanceRule.FROM_TABLE,
-        "mark_done": MaintenanceRule.FROM_TABLE,
-        "remove_foreign_files": False,
-        "foreign_files_older_than_ms": 86_400_000,
-        "foreign_files_interval_ms": 86_400_000,
-        "foreign_files_trash": None,
-        "options": {},
-    }
-    return TablePolicy(**{**values, **settings})  # type: ignore[arg-type]
+    values = {"branches": (), "max_backlog_age_ms": 30_000, "append_wait_ms": None, **settings}
+    return TablePolicy().model_copy(update=values)
 
 
 class World:
@@ -138,7 +111,7 @@ class World:
         slots: int = 4,
         odds: Odds | None = None,
         scheduler: Callable[..., Scheduler] = Scheduler,
-        limit: TimeLimit = LIMIT,
+        limits: Limits = LIMITS,
     ) -> None:
         self.random = random.Random(seed)
         self.odds = odds or Odds()
@@ -151,14 +124,13 @@ class World:
             wall=WallTime(timezone.utc),
             observer=self.rules,
             jobs_max=JOBS_MAX,
-            max_commit_delay_ms=5_000,
-            time_limit=limit,
+            limits=limits,
             kinds=(
                 SweepOrphans(interval_ms=30_000, grace_ms=1),
                 ExpireSnapshots(interval_ms=2_000),
             ),
         )
-        self.limit = limit
+        self.limits = limits
         self.capacity = slots
         self.scheduler.slots = slots
         self.is_up = True

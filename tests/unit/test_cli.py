@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 
 from compactord import ids
-from compactord.cli.argument_values import engine_arguments
-from compactord.cli.arguments import add_engine_arguments
+from compactord.cli import arguments
+from compactord.cli.argument_values import engine_config
 from compactord.cli.command import main
 from compactord.cli.running import run_parsed
 from compactord.clock import SystemClock
@@ -395,19 +395,19 @@ def test_engine_arguments_may_refer_to_secrets_that_no_command_line_shows(
     monkeypatch.setenv("TOKEN", "s3same")
     (tmp_path / "key").write_text("k3y\n")
     parser = argparse.ArgumentParser()
-    add_engine_arguments(parser)
+    arguments.engine(parser)
     given = [
         *("--master", "sc://head/;token=${env:TOKEN}"),
         *("--spark-conf", f"spark.secret=${{file:{tmp_path}/key}}"),
         *("--spark-conf", "spark.theirs=$${spark.secret}"),
     ]
     config = config_of_warehouse("w", "/wh").config
-    found = engine_arguments(parser.parse_args(given), config)
-    assert found.master == "sc://head/;token=s3same"
-    assert found.spark_conf == {
+    found = engine_config(parser.parse_args(given), config)
+    assert found.spark.master == "sc://head/;token=s3same"
+    assert found.spark.settings == {
         "spark.app.name": "compactord",
         "spark.secret": "k3y",
         "spark.theirs": "${spark.secret}",
     }
     with pytest.raises(UsageError, match=r"--spark-conf spark.a has \$\{env:NONE\}: .* to be set"):
-        engine_arguments(parser.parse_args(["--spark-conf", "spark.a=${env:NONE}"]), config)
+        engine_config(parser.parse_args(["--spark-conf", "spark.a=${env:NONE}"]), config)

@@ -22,6 +22,7 @@ from rich.console import Console
 from compactord.catalog.base import Catalog
 from compactord.catalog.filesystem import FilesystemCatalog
 from compactord.catalog.open import open_catalog
+from compactord.cli import arguments as takes
 from compactord.clock import SystemClock
 from compactord.config.load import config_of_warehouse
 from compactord.config.warehouse import NAMELESS
@@ -32,7 +33,6 @@ from compactord.service.page.need import Need
 from compactord.service.view import ServiceView, TableStatus
 from compactord.storage.local import LocalStorage
 from compactord.table.status import Backlog
-from compactord.top.arguments import add_top_arguments
 from compactord.top.command import top
 from compactord.top.daemon import DaemonSource
 from compactord.top.frame import age_cell, frame, size_cell
@@ -511,7 +511,7 @@ def test_a_database_that_cannot_be_listed_is_an_error() -> None:
 
 def _arguments(*arguments: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
-    add_top_arguments(parser)
+    takes.top(parser)
     return parser.parse_args(arguments)
 
 
@@ -558,10 +558,10 @@ def test_one_thing_to_look_at_is_wanted(arguments: list[str]) -> None:
 
 _LIVE = """
 import argparse, threading
-from compactord.top.arguments import add_top_arguments
+from compactord.cli import arguments
 from compactord.top.command import top
 parser = argparse.ArgumentParser()
-add_top_arguments(parser)
+arguments.top(parser)
 top(parser.parse_args(), threading.Event())
 """
 

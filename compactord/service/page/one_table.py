@@ -22,7 +22,7 @@ from compactord.service.page.markup import Markup, element, join
 from compactord.service.page.need import Need, freshness_text, is_stale, need_of
 from compactord.service.page.notices import Notice, notice_list, table_notices
 from compactord.service.page.runbooks import runbook_link
-from compactord.service.page.work import of_table, queue_grid, recent_grid, running_grid
+from compactord.service.page.work import with_work, work_sections
 from compactord.service.view import ServiceView, TableDetail, TableView
 from compactord.table.report import REWRITTEN, count_text, rewrite_text
 from compactord.table.status import BucketDetail, RunState, TableInfo
@@ -48,7 +48,7 @@ _RUNS = columns("Level, Files: number, Rows: number, Size: number, Smallest key,
 def one_table(view: ServiceView, detail: TableDetail, now_ms: int) -> Markup:
     """The page's main part."""
     table = detail.view
-    work = of_table(view, table.name)
+    work = with_work(view, lambda name: name == table.name)
     return join(
         element("nav", element("a", "All tables", href="/"), aria_label="Up"),
         element("h1", element("bdi", str(table.name)), status_mark(table.status.value)),
@@ -73,9 +73,7 @@ def _parts(detail: TableDetail, work: ServiceView, now_ms: int) -> Iterator[Mark
     if table.resting_count:
         resting = _resting(table, now_ms)
         yield section("resting-part", "Partitions skipped after a rewrite", resting)
-    yield section("running-part", "Running", running_grid(work.running, now_ms))
-    yield section("queue-part", "Queue", queue_grid(work.queue, work.queued, now_ms))
-    yield section("recent-part", "Recent compactions", recent_grid(work.recent, now_ms))
+    yield from work_sections(work, now_ms)
 
 
 def _notices(table: TableView, now_ms: int) -> Iterator[Notice]:

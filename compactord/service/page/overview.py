@@ -32,7 +32,7 @@ from compactord.service.page.grid import columns, facts, grid, section
 from compactord.service.page.markup import Markup, element, join
 from compactord.service.page.need import Need, need_of
 from compactord.service.page.notices import Notice, notice_list, service_notices, table_notices
-from compactord.service.page.work import queue_grid, recent_grid, running_grid, with_work
+from compactord.service.page.work import with_work, work_sections
 from compactord.service.view import BucketView, ServiceView, TableStatus, TableView
 from compactord.table.report import count_text
 
@@ -69,9 +69,7 @@ def overview(view: ServiceView, query: Mapping[str, str], now_ms: int) -> Markup
             _found_text(view, whole, choice),
             _tables(tables, choice, now_ms),
         ),
-        section("running-part", "Running", running_grid(view.running, now_ms, more)),
-        section("queue-part", "Queue", queue_grid(view.queue, view.queued, now_ms, more)),
-        section("recent-part", "Recent compactions", recent_grid(view.recent, now_ms, more)),
+        *work_sections(view, now_ms, more),
         section(
             "buckets-part",
             "Buckets with the most sorted runs",

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from http import HTTPStatus
+from urllib.parse import urlencode
 
 from compactord.clock import Clock
 from compactord.model import TableName
 from compactord.service.http import PageResponse
 from compactord.service.page.choice import Choice, choice_of
-from compactord.service.page.figures import count, iso_text
-from compactord.service.page.links import service_links, table_links
+from compactord.service.page.figures import count, iso_text, table_path
 from compactord.service.page.markup import Markup, element, join
 from compactord.service.page.one_table import one_table
 from compactord.service.page.overview import overview, trouble_count
@@ -20,6 +20,14 @@ from compactord.service.view import ServiceView, StatusSource
 
 _ICON_PATH = "/icon.svg"
 _TABLES = "/tables/"
+_SERVICE_LINKS = (
+    ("Metrics", "/metrics"),
+    ("Configuration", "/config"),
+    ("Status as JSON", "/v1/status"),
+    ("Tables as JSON", "/v1/tables"),
+    ("Readiness", "/readyz"),
+    ("Runbooks", RUNBOOKS),
+)
 
 
 def render(
@@ -61,7 +69,7 @@ def _table_page(status: StatusSource, path: str, clock: Clock) -> PageResponse |
     if detail is not None:
         now_ms = view.reading_ms(clock.steady_ms())
         return _page(
-            view, f"{name} · compactord", one_table(view, detail, now_ms), links=table_links(name)
+            view, f"{name} · compactord", one_table(view, detail, now_ms), links=_table_links(name)
         )
     missing = join(
         element("h1", "No such table"),
@@ -97,7 +105,7 @@ def _page(
         element(
             "footer",
             links,
-            service_links(),
+            _service_links(),
             f"compactord {view.version} on {view.instance}; numbers of {iso_text(view.now_ms)}. "
             "Times are UTC. This page is read-only.",
         ),
@@ -123,6 +131,27 @@ def _header(choice: Choice) -> Markup:
     live = element("p", "Reload for newer numbers", id="live", class_="live")
     brand = element("a", "compactord", href="/", class_="brand")
     return element("header", brand, live, form)
+
+
+def _service_links() -> Markup:
+    """What there is about the whole service."""
+    return _links(_SERVICE_LINKS, "More about the service")
+
+
+def _table_links(name: TableName) -> Markup:
+    """What there is about one table."""
+    return _links(
+        (
+            ("This table as JSON", f"/v1{table_path(name)}"),
+            ("Its plan as JSON", "/v1/plan?" + urlencode({"table": str(name)}, errors="replace")),
+        ),
+        "More about this table",
+    )
+
+
+def _links(links: Iterable[tuple[str, str]], label: str) -> Markup:
+    items = (element("a", text, href=href) for text, href in links)
+    return element("nav", *items, class_="links", aria_label=label)
 
 
 def _response(status: int, content_type: str, text: str) -> PageResponse:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from compactord.model import TableName
@@ -24,7 +24,7 @@ from compactord.service.page.figures import (
     status_mark,
     table_link,
 )
-from compactord.service.page.grid import columns, grid
+from compactord.service.page.grid import columns, grid, section
 from compactord.service.page.markup import Markup, element, join
 from compactord.service.view import ActiveCompaction, ServiceView, total_queued
 from compactord.table.report import count_text
@@ -40,9 +40,14 @@ _RECENT = columns(
 )
 
 
-def running_grid(
-    tasks: Sequence[ActiveCompaction], now_ms: int, more: Markup | None = None
-) -> Markup:
+def work_sections(view: ServiceView, now_ms: int, more: Markup | None = None) -> Iterator[Markup]:
+    """What runs, waits and ended; with `more`, a link to all, narrow screens show a few of each."""
+    yield section("running-part", "Running", _running(view.running, now_ms, more))
+    yield section("queue-part", "Queue", _queue(view.queue, view.queued, now_ms, more))
+    yield section("recent-part", "Recent compactions", _recent(view.recent, now_ms, more))
+
+
+def _running(tasks: Sequence[ActiveCompaction], now_ms: int, more: Markup | None) -> Markup:
     rows = (
         (*_task_cells(task), _progress(task), age_text(now_ms - task.started_ms)) for task in tasks
     )
@@ -51,11 +56,11 @@ def running_grid(
     )
 
 
-def queue_grid(
+def _queue(
     tasks: Sequence[ActiveCompaction],
     queued: Mapping[PriorityClass, int],
     now_ms: int,
-    more: Markup | None = None,
+    more: Markup | None,
 ) -> Markup:
     """`queued` counts all that wait; `tasks` may be the first of them."""
     by_class = [
@@ -77,9 +82,7 @@ def queue_grid(
     return grid("queue", titled, _QUEUE, rows, empty="Nothing waits.", more=more)
 
 
-def recent_grid(
-    compactions: Sequence[EndedCompaction], now_ms: int, more: Markup | None = None
-) -> Markup:
+def _recent(compactions: Sequence[EndedCompaction], now_ms: int, more: Markup | None) -> Markup:
     rows = (
         (
             table_link(ended.name),
@@ -108,11 +111,6 @@ def recent_grid(
         empty="Nothing has been compacted yet.",
         more=more,
     )
-
-
-def of_table(view: ServiceView, name: TableName) -> ServiceView:
-    """The same view with only this table's work."""
-    return with_work(view, lambda found: found == name)
 
 
 def with_work(view: ServiceView, wanted: Callable[[TableName], bool]) -> ServiceView:

@@ -13,9 +13,9 @@ import pytest
 
 from compactord.cli.choice import choose
 from compactord.cli.command import _parser
-from compactord.cli.foreign import foreign_sweep
 from compactord.cli.maintain import maintain, orphans
 from compactord.cli.maintenance import MaintenanceRun
+from compactord.cli.orphans import foreign_sweep
 from compactord.clock import SystemClock
 from compactord.errors import UsageError
 from compactord.paimon import paths
@@ -130,7 +130,7 @@ def test_files_at_an_external_path_in_another_store_go_too(
     run = MaintenanceRun(
         args=args, choice=choice, clock=_IN_TWO_DAYS, stop=threading.Event(), stores=stores
     )
-    found = foreign_sweep(run)(choice.targets[0]).found
+    found = foreign_sweep(run, choice.targets[0]).found
     assert {one["path"] for one in found["orphans"]} == {*left, *here}
     assert found["left_alone"] == ["gone://b"]
     assert there.objects.keys() == set(kept)

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from compactord.engine.messages import MESSAGE_CHARACTERS_MAX, Messages, brief, last_words
+from compactord.engine.messages import MESSAGE_CHARACTERS_MAX, Messages
 
+_PLAIN = Messages("local", {})
 SECRET = "s3same-wJalrXUtnFEMI"
 _WARN = "2026-11-21 21:19:27,784 WARN org.apache.spark.util.Utils: Your hostname resolves to ::1"
 _ERROR = "2026-11-21 21:19:27,900 ERROR org.apache.spark.SparkContext: no"
@@ -21,7 +22,7 @@ _REASON = 'Exception in thread "main" org.apache.spark.SparkException: it cannot
     ],
 )
 def test_the_last_words_are_the_reason_without_warnings_and_stacks(log: str, expected: str) -> None:
-    assert last_words(log, str) == expected
+    assert _PLAIN.last_words(log) == expected
 
 
 def test_a_brief_text_has_neither_stack_nor_headings() -> None:
@@ -35,11 +36,11 @@ def test_a_brief_text_has_neither_stack_nor_headings() -> None:
         "\t... 1 more\n"
         "Driver stacktrace:\n"
     )
-    assert brief(text) == "Job aborted: PythonException: ZeroDivisionError: division by zero"
+    assert _PLAIN.brief(text) == "Job aborted: PythonException: ZeroDivisionError: division by zero"
 
 
 def test_a_brief_text_keeps_both_ends_of_a_long_one() -> None:
-    text = brief("begin " + "x" * 10_000 + " end")
+    text = _PLAIN.brief("begin " + "x" * 10_000 + " end")
     assert text.startswith("begin")
     assert text.endswith("end")
     assert len(text) <= MESSAGE_CHARACTERS_MAX + 3

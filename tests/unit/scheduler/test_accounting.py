@@ -12,8 +12,8 @@ from compactord.maintenance.snapshot_expiry import ExpireSnapshots
 from compactord.model import FailureKind
 from compactord.paimon.data_file import BucketId
 from compactord.scheduler import quarantine
+from compactord.scheduler.effects import DispatchJob, MaintenanceJob
 from compactord.scheduler.halts import Drops
-from compactord.scheduler.job import DispatchJob, MaintenanceJob
 from compactord.scheduler.status import Outcome
 from compactord.table.backlog import Skip
 from compactord.table.cycle import InputsReplaced, OwnCommit

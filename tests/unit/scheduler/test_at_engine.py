@@ -12,12 +12,10 @@ from compactord.scheduler.at_engine import (
     RESTART_AT_LAST_MS,
     AtEngine,
     Submitted,
-    TimeLimit,
+    time_limit_ms,
 )
-from compactord.scheduler.effects import Cancel, RemoveOutputs, Submit
-from compactord.scheduler.job import CycleJob
+from compactord.scheduler.effects import Cancel, CycleJob, RemoveOutputs, Submit
 from compactord.scheduler.status import Outcome
-from compactord.service.capacity import time_limit
 from tests.simulation.tables import MIB, subcompaction_of
 from tests.simulation.world import LATE_OUTPUTS
 from tests.unit.scheduler.test_scheduler import NAME, STATS, Stage, is_sweep, only
@@ -30,12 +28,12 @@ MINUTE = 60_000
     ("size_bytes", "seconds"), [(0, 600), (1, 600), (MIB, 601), (2 * GIB, 600 + 2048)]
 )
 def test_the_limit_grows_with_the_size(size_bytes: int, seconds: int) -> None:
-    assert time_limit(Limits()).of(size_bytes) // 1000 == seconds
+    assert time_limit_ms(Limits(), size_bytes) // 1000 == seconds
 
 
 def test_the_limit_is_as_configured() -> None:
     limits = Limits(task_timeout="2 min", task_min_rate="4 mb")
-    assert time_limit(limits) == TimeLimit(least_ms=120_000, bytes_per_s=4 * MIB)
+    assert time_limit_ms(limits, 8 * MIB) == 122_000
 
 
 def _submitted(*numbers: int, limit_ms: int = 1000) -> AtEngine:

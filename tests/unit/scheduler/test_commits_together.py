@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from compactord.model import FailureKind
-from compactord.scheduler.effects import Effect, Submit
-from compactord.scheduler.job import CycleJob, DiscardJob, DispatchJob
+from compactord.scheduler.effects import CycleJob, DiscardJob, DispatchJob, Effect, Submit
 from tests.simulation.tables import MIB
 from tests.unit.scheduler.test_scheduler import NAME, Stage, only
 

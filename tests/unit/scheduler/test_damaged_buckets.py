@@ -9,8 +9,7 @@ import pytest
 from compactord.commit.changes import Conflict
 from compactord.model import FailureKind
 from compactord.paimon.data_file import BucketId
-from compactord.scheduler.effects import Submit
-from compactord.scheduler.job import CycleJob, MaintenanceJob
+from compactord.scheduler.effects import CycleJob, MaintenanceJob, Submit
 from compactord.scheduler.status import Outcome
 from compactord.table.backlog import DamagedBucket
 from tests.unit.scheduler.test_scheduler import NAME, Stage, is_sweep, only

@@ -20,8 +20,7 @@ from compactord.errors import (
 )
 from compactord.model import FailureKind
 from compactord.paimon.data_file import BucketId
-from compactord.scheduler.effects import Submit
-from compactord.scheduler.job import CycleJob, DiscardJob, DispatchJob
+from compactord.scheduler.effects import CycleJob, DiscardJob, DispatchJob, Submit
 from compactord.scheduler.status import HaltReason, Outcome
 from tests.simulation.tables import MIB, TRIGGER
 from tests.unit.scheduler.test_scheduler import NAME, Stage, is_expiry, only

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from compactord.maintenance.foreign_sweep import SweepForeign
 from compactord.maintenance.orphan_sweep import SweepOrphans
 from compactord.model import TableName
-from compactord.scheduler.job import MaintenanceJob
+from compactord.scheduler.effects import MaintenanceJob
 from tests.unit.scheduler.test_scheduler import Stage
 
 _LONG, _SHORT = "foreign", "sweep"

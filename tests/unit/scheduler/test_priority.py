@@ -6,15 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from compactord.config.policy import TablePolicy
 from compactord.model import WorkKind
 from compactord.paimon.data_file import BucketId
 from compactord.reasons import CompactReason
 from compactord.scheduler.priority import (
     LARGE_BYTES,
     Contender,
-    Limits,
     choose,
     cost,
+    lag_of,
     most_urgent,
     priority_class,
 )
@@ -51,6 +52,11 @@ def pending(bucket: int = 0, **fields: object) -> PendingCompaction:
         "since_ms": 1_000,
     }
     return PendingCompaction(bucket=BucketId(b"", bucket), **{**values, **fields})  # type: ignore[arg-type]
+
+
+def _limits(max_age_ms: int, max_lag_ms: int | None = None) -> TablePolicy:
+    own = {"max_backlog_age_ms": max_age_ms, "max_freshness_lag_ms": max_lag_ms}
+    return TablePolicy().model_copy(update=own)
 
 
 def chosen(*able: Contender, slots: int = 4, free: int = 1, large: int = 0) -> int | None:
@@ -148,32 +154,32 @@ def test_a_slot_is_given_whenever_somebody_may_have_it(
     ],
 )
 def test_waiting_makes_urgent(age_ms: int, urgency: PriorityClass) -> None:
-    found = priority_class(pending(since_ms=0), Limits(1_000), age_ms)
+    found = priority_class(pending(since_ms=0), _limits(1_000), age_ms)
     assert found is urgency
 
 
 def test_runs_near_the_stop_trigger_are_urgent_at_once() -> None:
     near = pending(is_near_stop=True, since_ms=0)
-    assert priority_class(near, Limits(1_000), 0) is PriorityClass.FORCED
+    assert priority_class(near, _limits(1_000), 0) is PriorityClass.FORCED
 
 
 @pytest.mark.parametrize(
     ("waiting_since_ms", "limits", "urgency", "lag"),
     [
-        (0, Limits(100_000, 1_000), PriorityClass.BENEFIT, 0.0),
-        (9_900, Limits(100_000), PriorityClass.FORCED, 0.0),
-        (9_501, Limits(100_000, 1_000), PriorityClass.FORCED, 0.499),
-        (9_500, Limits(100_000, 1_000), PriorityClass.FRESHNESS, 0.5),
-        (7_000, Limits(100_000, 1_000), PriorityClass.FRESHNESS, 3.0),
-        (7_000, Limits(1, 100_000), PriorityClass.FORCED, 0.03),
+        (0, _limits(100_000, 1_000), PriorityClass.BENEFIT, 0.0),
+        (9_900, _limits(100_000), PriorityClass.FORCED, 0.0),
+        (9_501, _limits(100_000, 1_000), PriorityClass.FORCED, 0.499),
+        (9_500, _limits(100_000, 1_000), PriorityClass.FRESHNESS, 0.5),
+        (7_000, _limits(100_000, 1_000), PriorityClass.FRESHNESS, 3.0),
+        (7_000, _limits(1, 100_000), PriorityClass.FORCED, 0.03),
     ],
 )
 def test_rows_that_wait_are_forced_and_first_from_half_of_their_limit_on(
-    waiting_since_ms: int, limits: Limits, urgency: PriorityClass, lag: float
+    waiting_since_ms: int, limits: TablePolicy, urgency: PriorityClass, lag: float
 ) -> None:
     found = pending(since_ms=9_999, waiting_since_ms=waiting_since_ms)
     assert priority_class(found, limits, 10_000) is urgency
-    assert limits.lag(found, 10_000) == lag
+    assert lag_of(found, limits, 10_000) == lag
 
 
 def test_the_table_that_is_most_over_its_limit_goes_first_and_spares_others_when_told_to() -> None:
@@ -193,13 +199,13 @@ def test_of_a_table_the_bucket_goes_first_whose_rows_have_waited_longest() -> No
     old = pending(1, since_ms=1, waiting_since_ms=9_000)
     late = pending(2, since_ms=9_000, waiting_since_ms=5_000)
     later = pending(3, since_ms=9_000, waiting_since_ms=8_900)
-    found = most_urgent((old, later, late), Limits(1_000, 2_000), 10_000)
+    found = most_urgent((old, later, late), _limits(1_000, 2_000), 10_000)
     assert found is late
 
 
 def test_a_tables_most_urgent_work_goes_first_and_of_urgent_work_the_oldest() -> None:
     def first(*offered: PendingCompaction) -> int:
-        found = most_urgent(offered, Limits(1_000), 10_000)
+        found = most_urgent(offered, _limits(1_000), 10_000)
         assert found is not None
         return found.bucket.bucket
 
@@ -213,7 +219,7 @@ def test_a_tables_most_urgent_work_goes_first_and_of_urgent_work_the_oldest() ->
     assert first(young, better, late, forced) == 4
     assert first(young, better, late, forced, waited) == 5
     assert first(young, replace(young, bucket=BucketId(b"", 6), since_ms=9_800)) == 6
-    assert most_urgent([], Limits(1), 1) is None
+    assert most_urgent([], _limits(1), 1) is None
 
 
 def test_small_subcompactions_cost_about_one_and_large_ones_their_size() -> None:

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from compactord.clock import WallTime
 from compactord.config.choices import Mode
-from compactord.config.model import Backoff, Retry
+from compactord.config.model import Backoff, Limits, Retry
 from compactord.config.windows import Window
 from compactord.errors import StorageError
 from compactord.maintenance.kind import AnyKind, Round
@@ -21,10 +21,17 @@ from compactord.maintenance.snapshot_expiry import ExpireSnapshots
 from compactord.model import FailureKind, RewriteStats, SubcompactionResult, TableName, TaskFailure
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.table import TableRef
-from compactord.scheduler.at_engine import TimeLimit
-from compactord.scheduler.effects import Effect, Forget, Submit
+from compactord.scheduler.effects import (
+    CycleJob,
+    DiscardJob,
+    DispatchJob,
+    Effect,
+    Forget,
+    JobOutcome,
+    MaintenanceJob,
+    Submit,
+)
 from compactord.scheduler.events import Event
-from compactord.scheduler.job import CycleJob, DiscardJob, DispatchJob, JobOutcome, MaintenanceJob
 from compactord.scheduler.record import Status
 from compactord.scheduler.scheduler import Scheduler
 from compactord.scheduler.status import Outcome
@@ -34,7 +41,6 @@ from tests.simulation.world import policy
 
 NOW = 1_700_000_000_000
 NAME, OTHER = TableName("c", "db", "t"), TableName("c", "db", "u")
-LIMIT = TimeLimit(least_ms=600_000, bytes_per_s=MIB)
 NOTHING = Round()
 STATS = RewriteStats(rows_in=1, rows_out=1, bytes_in=5, bytes_out=3, cpu_s=0.5, peak_rss_bytes=0)
 
@@ -78,8 +84,7 @@ class Stage:
             wall=WallTime(timezone.utc),
             observer=self.observer,
             jobs_max=jobs_max,
-            max_commit_delay_ms=commit_delay_ms,
-            time_limit=LIMIT,
+            limits=Limits().model_copy(update={"max_commit_delay_ms": commit_delay_ms}),
             kinds=kinds,
         )
         self.scheduler.slots = slots

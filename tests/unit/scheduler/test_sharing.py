@@ -7,8 +7,7 @@ from collections import Counter
 import pytest
 
 from compactord.model import TableName
-from compactord.scheduler.effects import Effect
-from compactord.scheduler.job import CycleJob, DispatchJob
+from compactord.scheduler.effects import CycleJob, DispatchJob, Effect
 from tests.unit.scheduler.test_scheduler import Stage
 
 JOBS_MAX = 16

@@ -10,8 +10,7 @@ from structlog.testing import capture_logs
 from compactord.config.model import ServiceConfig
 from compactord.errors import UsageError
 from compactord.model import RewriteStats, SubcompactionResult
-from compactord.service.admission import IDLE_WORKER_BYTES
-from compactord.service.capacity import Capacity
+from compactord.service.capacity import IDLE_WORKER_BYTES, Capacity
 from tests.builders import VirtualClock
 
 MIB = 1 << 20

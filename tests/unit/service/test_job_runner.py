@@ -25,14 +25,18 @@ from compactord.model import Subcompaction, SubcompactionResult, TableName
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.snapshot import read_snapshot, snapshot_ids
 from compactord.paimon.table import TableRef
-from compactord.scheduler.effects import Cancel, Forget, RemoveOutputs, RestartEngine, Submit
-from compactord.scheduler.job import (
+from compactord.scheduler.effects import (
+    Cancel,
     CycleJob,
     DiscardJob,
     DispatchJob,
+    Forget,
     Job,
     JobOutcome,
     MaintenanceJob,
+    RemoveOutputs,
+    RestartEngine,
+    Submit,
 )
 from compactord.service.job_runner import JobRunner
 from compactord.service.served_tables import ServedTables
@@ -85,7 +89,6 @@ class Harness:
             ref=self.table,
             request=CompactRequest(),
             open=partial(table_in_folder, storage),
-            stop_trigger_fallback=3,
         )
 
     def submit(self, subcompaction: Subcompaction) -> None:
@@ -116,7 +119,7 @@ class Harness:
 def _bucket(harness: Harness, bucket: int) -> BucketId:
     compactor = harness.tables.compactors[NAME]
     assert compactor.seen is not None
-    found = [b for b in compactor.seen[1].files.bucket_ids() if b.bucket == bucket]
+    found = [b for b in compactor.seen.state.files.bucket_ids() if b.bucket == bucket]
     return found[0]
 
 

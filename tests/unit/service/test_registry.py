@@ -15,14 +15,13 @@ from compactord.catalog.access import table_in_folder
 from compactord.clock import WallTime
 from compactord.config.keys import leaves
 from compactord.config.load import LoadedConfig
-from compactord.config.model import Retry, ServiceConfig
+from compactord.config.model import Limits, Retry, ServiceConfig
 from compactord.config.problems import Origin, OriginKind, dotted
 from compactord.errors import TableNotFound
 from compactord.model import PickRule, TableName, WorkKind
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.table import TableRef
 from compactord.reasons import CompactReason
-from compactord.scheduler.at_engine import TimeLimit
 from compactord.scheduler.effects import Forget
 from compactord.scheduler.scheduler import Scheduler
 from compactord.service.discovery import Listing
@@ -106,8 +105,7 @@ def _registry(
         wall=WallTime(timezone.utc),
         observer=LoggingObserver(Metrics()),
         jobs_max=2,
-        max_commit_delay_ms=0,
-        time_limit=TimeLimit(least_ms=1_000, bytes_per_s=1),
+        limits=Limits(),
         kinds=(),
     )
     timetable = Timetable(events.append)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from structlog.testing import capture_logs
 
 from compactord.model import TableName
-from compactord.scheduler.effects import Submit
-from compactord.scheduler.job import CycleJob, DiscardJob
+from compactord.scheduler.effects import CycleJob, DiscardJob, Submit
 from compactord.scheduler.status import Outcome
 from compactord.service.silent_stores import SilentStores
 from compactord.storage.breaker import FAILURES_MAX, PATIENCE_MS, PROBE_MS, Breaker

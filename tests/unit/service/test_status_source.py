@@ -12,9 +12,8 @@ from compactord.model import TableName, WorkKind
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.table import TableRef
 from compactord.plan.table import TableKind
-from compactord.scheduler.effects import Submit
+from compactord.scheduler.effects import CycleJob, DispatchJob, Submit
 from compactord.scheduler.halts import HaltEnd
-from compactord.scheduler.job import CycleJob, DispatchJob
 from compactord.scheduler.maintenance import round_ended
 from compactord.scheduler.status import Halt, HaltReason, PriorityClass
 from compactord.service.status_source import Facts, StatusKeeper

@@ -11,7 +11,7 @@ import pytest
 from compactord.catalog.access import table_in_folder
 from compactord.model import TableName
 from compactord.paimon.table import TableRef
-from compactord.scheduler.job import CycleJob
+from compactord.scheduler.effects import CycleJob
 from compactord.service.served_tables import ServedTables
 from compactord.service.table_jobs import TableSpec
 from compactord.storage.base import Storage
@@ -46,7 +46,6 @@ def test_each_request_counts_for_the_kind_of_its_table(
         ref=ref,
         request=CompactRequest(),
         open=partial(table_in_folder, storage),
-        stop_trigger_fallback=3,
     )
     for polls in (1, 2):
         outcome, _ = tables.run(CycleJob(name=NAME, ended=(), skip=Skip()))

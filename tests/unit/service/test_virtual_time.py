@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from compactord.config.choices import Mode
 from compactord.model import TableName
-from compactord.scheduler.effects import Effect, Submit
-from compactord.scheduler.job import CycleJob, DispatchJob
+from compactord.scheduler.effects import CycleJob, DispatchJob, Effect, Submit
 from tests.simulation.tables import MIB
 from tests.simulation.world import policy
 from tests.unit.scheduler.test_scheduler import Stage

@@ -55,7 +55,6 @@ def compactor_of(
         ),
         clock=clock,
         worker=WorkerSpec(owner=FIRST, memory_bytes=64 << 20, zone=VirtualClock().time_zone),
-        stop_trigger_fallback=3,
     )
 
 

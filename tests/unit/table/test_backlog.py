@@ -62,14 +62,16 @@ class KnownTable:
             self.buckets[bucket] = list(files)
         self.look(frozenset({bucket}))
 
-    def look(self, changed: frozenset[BucketId] | None) -> None:
+    def look(
+        self, changed: frozenset[BucketId] | None, zone: datetime.tzinfo = datetime.timezone.utc
+    ) -> None:
         state = TableState(table=self.ref, snapshot=None, files=self.files)
-        planner = StatePlanner(self.table, state, context())
-        self.backlog.update(planner, state, changed, {}, context())
+        planner = StatePlanner(self.table, state, context(zone))
+        self.backlog.update(planner, changed, {})
 
     def shape(self, zone: datetime.tzinfo = datetime.timezone.utc) -> TableShape:
-        options = self.table.options.compaction
-        return self.backlog.shape(self.table.kind, options, context(zone), snapshots=1)
+        self.look(frozenset(), zone)
+        return self.backlog.shape(snapshots=1)
 
 
 def entry_of(kind: EntryKind, bucket: BucketId, file: DataFile) -> ManifestEntry:

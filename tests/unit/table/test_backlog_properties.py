@@ -73,7 +73,8 @@ class History:
     def _next_decision(self, bucket: BucketId) -> Compaction | None:
         """As it would be made now, of the state that was planned on."""
         assert self.compactor.seen is not None
-        table, state, request = self.compactor.seen
+        seen = self.compactor.seen
+        table, state, request = seen.table, seen.state, seen.request
         context = plan_context(
             CompactRequest(append_wait_ms=WAIT_MS), state, self.clock, zone=self.clock.time_zone
         )
@@ -108,29 +109,27 @@ class History:
             state,
             self.clock,
             zone=self.clock.time_zone,
-            last_full_ms=seen[2].last_full_ms,
-            final=seen[2].final,
+            last_full_ms=seen.request.last_full_ms,
+            final=seen.request.final,
         )
         planner = StatePlanner(table, state, context)
         stop_trigger = measured_stop_trigger(table.options.compaction, 3)
         fresh = TableBacklog(stop_trigger=stop_trigger)
-        fresh.update(planner, state, None, _busy(self.in_flight), context)
+        fresh.update(planner, None, _busy(self.in_flight))
         assert planned.offered == fresh.offered(ALL)
         assert planned.backlog == fresh.backlog()
         if table.key_of is None:
             for pending in planned.offered:
                 _require_counted(pending, planner, _busy(self.in_flight), context)
         shape = planned.shape
-        assert shape == fresh.shape(
-            table.kind, table.options.compaction, context, snapshots=shape.snapshots
-        )
+        assert shape == fresh.shape(snapshots=shape.snapshots)
         if table.key_of is not None:
             worst = worst_buckets(table, state, context)
             assert (shape.size_amplification_max, shape.last_full_compaction_ms) == worst
         if shape.buckets_by_run_state:
             assert sum(shape.buckets_by_run_state.values()) == shape.buckets
             # Buckets with as many runs come in any order.
-            assert set(planned.top) == set(fresh.top_buckets(TOP_MAX, table.partition_text))
+            assert set(planned.top) == set(fresh.top_buckets(TOP_MAX))
 
 
 def _require_counted(

@@ -343,7 +343,7 @@ def test_other_options_count_from_the_next_cycle_on() -> None:
     compactor = compactor_of(storage, table)
     assert _due(compactor) == []
     overrides = {"num-sorted-run.compaction-trigger": "2"}
-    compactor.reconfigure(CompactRequest(overrides=overrides), 3)
+    compactor.reconfigure(CompactRequest(overrides=overrides))
     assert sorted(_due(compactor)) == [0, 1]
 
 
@@ -427,7 +427,7 @@ def test_a_table_without_a_stop_trigger_is_measured_against_the_configured_one(
     table = keyed_table(storage, WHERE, options={"num-sorted-run.stop-trigger": stop})
     compactor = compactor_of(storage, table)
     first = compactor.cycle((), ALL).planned
-    compactor.reconfigure(CompactRequest(), stop_trigger_fallback=30)
+    compactor.reconfigure(CompactRequest(stop_trigger_fallback=30))
     second = compactor.cycle((), ALL).planned
     assert first is not None
     assert second is not None

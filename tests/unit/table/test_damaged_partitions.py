@@ -96,7 +96,7 @@ def test_the_other_partitions_are_compacted(options: dict[str, str]) -> None:
     assert counts.pop(JUNK) == 6
     assert set(counts.values()) == {1}
     assert compactor.seen is not None
-    assert {each.partition for each in bucket_details(*compactor.seen)} == {
+    assert {each.partition for each in bucket_details(compactor.seen)} == {
         f"0x{JUNK.hex()}",
         "p=0",
         "p=2",

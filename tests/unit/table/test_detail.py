@@ -27,7 +27,7 @@ def _details(
     else:
         Driver(compactor).run(cycles=cycles)
     assert compactor.seen is not None
-    return bucket_details(*compactor.seen)
+    return bucket_details(compactor.seen)
 
 
 def test_before_a_first_look_nothing_is_seen() -> None:

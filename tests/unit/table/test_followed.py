@@ -92,8 +92,7 @@ def _round(compactor: TableCompactor) -> Settled | None:
 def _schema_ids(compactor: TableCompactor) -> tuple[int, frozenset[int]]:
     """That of the table, and those of its files."""
     assert compactor.seen is not None
-    table, state, _ = compactor.seen
-    return table.schema.id, frozenset(state.files.schema_ids)
+    return compactor.table.schema.id, frozenset(compactor.seen.state.files.schema_ids)
 
 
 def _alter(storage: Storage, table: TableRef, **changed: Any) -> None:
@@ -201,7 +200,7 @@ def test_a_table_made_anew_during_a_merge_is_opened_anew() -> None:
         target.write(rows_of([(1, commit)]))
     assert len(_settled(compactor, finished).dropped) == 2
     assert compactor.seen is not None
-    assert compactor.seen[0].kind is TableKind.APPEND_UNAWARE
+    assert compactor.seen.table.kind is TableKind.APPEND_UNAWARE
     assert leftovers(storage, table, [FIRST]) == set()
 
 
@@ -254,7 +253,7 @@ def _full_round(compactor: TableCompactor, target: WriteOnlyWriter) -> BucketId:
 
 def _last_full_ms(compactor: TableCompactor) -> Mapping[BucketId, int]:
     assert compactor.seen is not None
-    return dict(compactor.seen[2].last_full_ms)
+    return dict(compactor.seen.request.last_full_ms)
 
 
 def test_full_compactions_alone_are_remembered_while_that_matters() -> None:
@@ -274,10 +273,10 @@ def test_full_compactions_alone_are_remembered_while_that_matters() -> None:
     (finished,) = _finished(compactor)
     assert finished.compaction.reason is CompactReason.SIZE_RATIO
     assert _settled(compactor, [finished]).published == (finished.number,)
-    compactor.reconfigure(CompactRequest(strategy=Strategy.FULL), 3)
+    compactor.reconfigure(CompactRequest(strategy=Strategy.FULL))
     _full_round(compactor, target)
     assert _last_full_ms(compactor) == {}, "nothing goes by it"
-    compactor.reconfigure(CompactRequest(strategy=Strategy.FULL, overrides=INTERVAL), 3)
+    compactor.reconfigure(CompactRequest(strategy=Strategy.FULL, overrides=INTERVAL))
     clock.set_by_ms = -DAY_MS
     bucket = _full_round(compactor, target)
     assert _last_full_ms(compactor) == {bucket: clock.steady_ms()}

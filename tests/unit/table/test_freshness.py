@@ -108,7 +108,7 @@ def _waiting(
     )
     backlog = TableBacklog(stop_trigger=8)
     planner = StatePlanner(table, state, context)
-    backlog.update(planner, state, None, {}, context)
+    backlog.update(planner, None, {})
     return backlog.offered(ALL)
 
 

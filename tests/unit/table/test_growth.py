@@ -21,8 +21,7 @@ from compactord.paimon.data_file import BucketId, DataFile
 from compactord.paimon.snapshot import CommitKind, latest_snapshot_id, read_snapshot
 from compactord.paimon.table import TableRef
 from compactord.paimon.types import AtomicType, DataField, TypeRoot
-from compactord.scheduler.effects import Submit
-from compactord.scheduler.job import CycleJob, DispatchJob, MaintenanceJob
+from compactord.scheduler.effects import CycleJob, DispatchJob, MaintenanceJob, Submit
 from compactord.table.compactor import TableCompactor
 from compactord_demo.writer import create_table
 from tests.builders import VirtualClock, data_outputs
@@ -107,7 +106,7 @@ class Years(Stage):
     def drop(self, hour: int) -> None:
         bucket = self._bucket(hour)
         assert self.compactor.seen is not None
-        files = self.compactor.seen[1].files.files_in(bucket)
+        files = self.compactor.seen.state.files.files_in(bucket)
         self._commit(
             CommitKind.OVERWRITE,
             [deleted(entry(f, partition=bucket.partition, total_buckets=1)) for f in files],

@@ -15,7 +15,7 @@ from compactord.plan.table import Strategy
 from compactord.state.table_state import load_state
 from compactord.storage.base import Storage
 from compactord.table.opening import describe_table, open_table
-from compactord.table.planning import plan_context, plan_state
+from compactord.table.planning import StatePlanner, plan_context, plan_state
 from compactord.table.report import action_text, bucket_shapes, damage_notes
 from compactord.table.request import CompactRequest
 from tests import builders
@@ -233,7 +233,7 @@ def test_a_plan_says_where_rows_are_looked_up():
             VirtualClock(),
             zone=datetime.timezone.utc,
         )
-        [plan] = plan_state(opened, state, context)
+        [plan] = plan_state(StatePlanner(opened, state, context))
         text = action_text(plan.compactions[0])
         assert ("look up in 1 file above (at most " in text) == (keys == 10)
         builders.compact(storage, table)

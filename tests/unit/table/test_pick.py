@@ -55,10 +55,10 @@ def test_another_rule_counts_from_the_next_cycle_on_and_is_what_the_page_shows()
     compactor = compactor_of(storage, uneven_table(storage, WHERE))
     told = []
     for rule in (PickRule.RELEASE_2_1, PickRule.RELEASE_2_0, PickRule.RELEASE_2_1):
-        compactor.reconfigure(CompactRequest(pick=rule), 30)
+        compactor.reconfigure(CompactRequest(pick=rule))
         planned = compactor.cycle((), ALL).planned
         assert planned is not None
         assert compactor.seen is not None
-        (detail,) = bucket_details(*compactor.seen)
+        (detail,) = bucket_details(compactor.seen)
         told.append((planned.backlog.files, "level 3" in detail.plan, "level 4" in detail.plan))
     assert told == [(3, True, False), (4, False, True), (3, True, False)]

@@ -14,7 +14,13 @@ from compactord.paimon.types import AtomicType, DataField, TypeRoot
 from compactord.plan.table import Strategy
 from compactord.state.table_state import load_state
 from compactord.table.opening import open_table
-from compactord.table.planning import PartitionTest, PlanContext, delta_commits_due, plan_state
+from compactord.table.planning import (
+    PartitionTest,
+    PlanContext,
+    StatePlanner,
+    delta_commits_due,
+    plan_state,
+)
 from compactord.table.request import CompactRequest
 from compactord_demo.writer import create_table
 from tests import builders
@@ -139,7 +145,7 @@ def _planned(*asked: Mapping[str, str], strategy: Strategy = Strategy.MINOR) -> 
         steady_ms=NOW_MS,
         zone=datetime.timezone.utc,
     )
-    plans = plan_state(opened, load_state(storage, table), context)
+    plans = plan_state(StatePlanner(opened, load_state(storage, table), context))
     return sorted(
         opened.partition_path(plan.bucket.partition) for plan in plans if plan.compactions
     )

@@ -145,7 +145,7 @@ def test_a_schema_that_is_rolled_back_and_made_again_is_noticed(poll_s: int) -> 
         seen = seen or compactor.cycle((), ALL).planned is not None
     assert seen
     assert compactor.seen is not None
-    assert compactor.seen[0].schema == again
+    assert compactor.seen.table.schema == again
     # A later one is noticed as before.
     _alter(storage, table)
     clock.sleep(poll_s)

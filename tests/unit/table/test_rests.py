@@ -78,7 +78,7 @@ def test_nothing_rests_unless_it_was_asked_for() -> None:
     assert (pending(plan), resting(plan)) == (["day=0", "day=1", "day=2"], {})
     for minutes, expected in ((10, {"day=0": 9}), (20, {"day=0": 19}), (0, {})):
         request = CompactRequest(quiet_for_ms=minutes * MINUTE)
-        compactor.reconfigure(request, stop_trigger_fallback=3)
+        compactor.reconfigure(request)
         assert resting(planned(compactor)) == expected
 
 
@@ -171,6 +171,6 @@ def test_a_bucket_that_rests_says_so_where_its_plan_would_be() -> None:
     compactor = compactor_at(table, clock)
     planned(compactor)
     assert compactor.seen is not None
-    plans = {detail.partition: detail.plan for detail in bucket_details(*compactor.seen)}
+    plans = {detail.partition: detail.plan for detail in bucket_details(compactor.seen)}
     assert plans["day=0"] == "skipped, rewritten by u in snapshot 2 (UPDATE), 2023-11-14T22:10:20Z"
     assert "rewrite 2 files" in plans["day=1"]

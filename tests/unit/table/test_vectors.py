@@ -141,12 +141,9 @@ def test_a_full_compaction_of_one_run_takes_the_files_with_deleted_rows():
     assert told.why == "7 rows of 100 are deleted (deletion vectors)"
     summaries, times = having.files.summaries(), FileTimes.of(having.files, small=0)
     shape = table_shape(
-        having,
+        planner,
         summaries,
         times,
-        kind=table.kind,
-        options=table.options.compaction,
-        context=_context(Strategy.FULL),
         snapshots=1,
         small_files=0,
         stop_trigger=8,

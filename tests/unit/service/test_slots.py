@@ -4,11 +4,11 @@ import pytest
 
 from compactord.config.model import Limits
 from compactord.errors import UsageError
-from compactord.service.admission import (
+from compactord.service.capacity import (
     IDLE_WORKER_BYTES,
     is_embedded,
     memory_budget_bytes,
-    slots,
+    slots_for,
 )
 
 MIB = 1 << 20
@@ -49,12 +49,12 @@ def test_a_budget_that_holds_no_merge_is_refused_with_both_numbers() -> None:
 def test_slots_are_what_engine_configuration_and_memory_all_allow(
     capacity: int, asked: int | None, budget: int, expected: int
 ) -> None:
-    assert slots(capacity, Limits(task_slots=asked), budget, TASK) == expected
+    assert slots_for(capacity, Limits(task_slots=asked), budget, TASK) == expected
 
 
 def test_on_a_cluster_the_memory_of_this_machine_says_nothing() -> None:
     assert memory_budget_bytes(Limits(), TASK, "spark://head:7077") is None
-    assert slots(16, Limits(), None, TASK) == 16
+    assert slots_for(16, Limits(), None, TASK) == 16
 
 
 @pytest.mark.parametrize(
