@@ -140,39 +140,44 @@ def _own_name(path: str) -> str:
 
 def _values(
     name: str, meaning: str, labels: str, read: Callable[[TableView], Iterable[Labelled]]
-) -> tuple[Metric]:
-    """One with more labels."""
-    return (Metric(family(name, meaning, *_TABLE_LABELS, *labels.split()), read),)
+) -> Metric:
+    return Metric(family(name, meaning, *_TABLE_LABELS, *labels.split()), read)
 
 
 # Metrics by the tables that have them.
 _GROUPS: tuple[tuple[_Test, tuple[Metric, ...]], ...] = (
     (
         lambda _: True,
-        _values(
-            "table_state",
-            "1; what is done about the table: active, paused, halted, unsupported, excluded or "
-            "error. /v1/tables, the page and the log say why. Excluded tables have only this.",
-            "state",
-            lambda t: [((t.status.value,), 1)],
+        (
+            _values(
+                "table_state",
+                "1; what is done about the table: active, paused, halted, unsupported, excluded or "
+                "error. /v1/tables, the page and the log say why. Excluded tables have only this.",
+                "state",
+                lambda t: [((t.status.value,), 1)],
+            ),
         ),
     ),
     (
         lambda t: _is_included(t) and bool(t.info.kind),
-        _values(
-            "table_info",
-            "1; what kind of table it is and its priority from 0 to 100.",
-            "bucket_mode merge_engine changelog_producer write_only priority_class",
-            _info,
+        (
+            _values(
+                "table_info",
+                "1; what kind of table it is and its priority from 0 to 100.",
+                "bucket_mode merge_engine changelog_producer write_only priority_class",
+                _info,
+            ),
         ),
     ),
     (
         lambda t: t.halt is not None,
-        _values(
-            "table_halted",
-            "1 for a halted table, with the reason.",
-            "reason",
-            lambda t: [((t.halt.reason.value,), 1)] if t.halt else [],
+        (
+            _values(
+                "table_halted",
+                "1 for a halted table, with the reason.",
+                "reason",
+                lambda t: [((t.halt.reason.value,), 1)] if t.halt else [],
+            ),
         ),
     ),
     (
@@ -241,7 +246,7 @@ _GROUPS: tuple[tuple[_Test, tuple[Metric, ...]], ...] = (
                   full compaction of the bucket where it is longest ago, as its files tell it; 0
                   while a bucket never had one.
             """),
-            *_values(
+            _values(
                 "table_buckets_by_run_state",
                 "Buckets whose sorted runs are below the trigger (idle), from it on (due), from "
                 "one below the stop trigger to it (near_stop), above it (over_stop).",
@@ -283,26 +288,26 @@ _GROUPS: tuple[tuple[_Test, tuple[Metric, ...]], ...] = (
                 backlog.oldest_ms as table_backlog_oldest_timestamp_seconds: Creation of the oldest
                   input that made a bucket due, 0 for none.
             """),
-            *_values(
+            _values(
                 "table_last_success_timestamp_seconds",
                 "Last compaction committed by this service; before the first one, the first poll.",
                 "kind",
                 _last_success,
             ),
-            *_values(
+            _values(
                 "compactions_total",
                 "Compactions by how they ended.",
                 "kind outcome",
                 _compactions,
             ),
-            *_values("commits_total", "Commits by how they ended.", "result", _commits),
-            *_values(
+            _values("commits_total", "Commits by how they ended.", "result", _commits),
+            _values(
                 "commit_conflicts_total",
                 "What commits met; a snapshot_race is retried, the others discard work.",
                 "conflict",
                 lambda t: [((each.value,), n) for each, n in t.counters.conflicts.items()],
             ),
-            *_values(
+            _values(
                 "lost_writer_commits_total",
                 "Commits that writers lost by a late rename: healed ones were committed again, "
                 "halted ones are not in the table.",
