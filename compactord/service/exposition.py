@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
-import textwrap
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -43,31 +42,12 @@ def family(name: str, meaning: str, *labels: str) -> Family:
     return Family(f"compactord_{name}", meaning, labels, kind)
 
 
-class Metric(NamedTuple):
-    """A family with what reads its samples: from the whole view, or from one of its tables."""
-
-    family: Family
-    read: Callable[[Any], Iterable[Labelled]]
-
-
-def values(lines: str, own_name: Callable[[str], str], *labels: str) -> Iterator[Metric]:
-    """Metrics with one value each, from lines of `path: meaning` or `path as name: meaning`.
-
-    The path leads to the value, to milliseconds where the metric is in seconds. Without a name it
-    is that which `own_name` makes of the path. A meaning goes on in the lines that are indented.
-    """
-    for line in textwrap.dedent(lines).strip().replace("\n  ", " ").splitlines():
-        head, _, meaning = line.partition(": ")
-        path, _, given = head.partition(" as ")
-        name = given or own_name(path)
-        yield Metric(family(name, meaning, *labels), _reader(name, path))
-
-
-def _reader(name: str, path: str) -> Callable[[Any], Iterable[Labelled]]:
+def reader(name: str, path: str) -> Callable[[Any], float]:
+    """Reads the value of a metric; `path` leads to milliseconds where the metric is in seconds."""
     read = operator.attrgetter(path)
-    if name.endswith("_seconds"):
-        return lambda subject: (((), read(subject) / 1000),)
-    return lambda subject: (((), read(subject)),)
+    if not name.endswith("_seconds"):
+        return read
+    return lambda subject: read(subject) / 1000
 
 
 def label(name: str, value: str) -> str:

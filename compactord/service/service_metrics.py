@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from compactord.scheduler.status import PriorityClass
 from compactord.service.exposition import (
     Family,
     Labelled,
-    Metric,
     family,
     labels_text,
-    values,
+    reader,
     write_family,
 )
 from compactord.service.view import ServiceView, TableStatus
 
 _Read = Callable[[ServiceView], Iterable[Labelled]]
+
+
+class _Metric(NamedTuple):
+    family: Family
+    read: _Read
 
 
 class ServiceMetrics:
@@ -25,7 +30,7 @@ class ServiceMetrics:
     def __init__(self, versions: Mapping[str, str], *, top_buckets: int) -> None:
         build = family("build_info", "1; versions in use.", "version", *versions)
         self._metrics = (
-            Metric(build, lambda view: [((view.version, *versions.values()), 1)]),
+            _Metric(build, lambda view: [((view.version, *versions.values()), 1)]),
             *_METRICS,
             _top_metric(top_buckets),
         )
@@ -38,7 +43,7 @@ class ServiceMetrics:
     def write(self, view: ServiceView, *, aggregated: int, is_openmetrics: bool) -> str:
         texts = [write_family(_AGGREGATED, [("", aggregated)], is_openmetrics=is_openmetrics)]
         for metric, read in self._metrics:
-            found = ((_in_braces(metric.labels, own), n) for own, n in read(view))
+            found = ((_in_braces(metric.labels, values), n) for values, n in read(view))
             texts.append(write_family(metric, found, is_openmetrics=is_openmetrics))
         return "".join(texts)
 
@@ -47,28 +52,34 @@ def _in_braces(names: Sequence[str], values: Sequence[str]) -> str:
     return f"{{{labels_text(names, values)}}}" if names else ""
 
 
-def _of_field(lines: str) -> Iterable[Metric]:
-    """Metrics without labels; without a name one has that of the field (`values`)."""
-    return values(lines, lambda path: path.rpartition(".")[2])
+def _value(path: str, meaning: str, name: str = "") -> _Metric:
+    """A metric without labels; see `reader`. Without a name it has that of the field."""
+    name = name or path.rpartition(".")[2]
+    read = reader(name, path)
+    return _Metric(family(name, meaning), lambda view: [((), read(view))])
 
 
-def _values(name: str, meaning: str, labels: str, read: _Read) -> Metric:
-    return Metric(family(name, meaning, *labels.split()), read)
+def _values(name: str, meaning: str, labels: str, read: _Read) -> _Metric:
+    return _Metric(family(name, meaning, *labels.split()), read)
 
 
 _AGGREGATED = family(
     "metrics_tables_aggregated", "Tables without series of their own, beyond metrics.max_tables."
 )
 _METRICS = (
-    *_of_field("""
-        is_draining as draining: 1 while the service is ending.
-        engine.is_up as spark_up: 1 while the engine answers.
-        engine.restarts as spark_restarts_total: Times the engine was started again.
-        config.last_reload_successful as config_last_reload_successful: 1 unless the last reload
-          of the configuration failed.
-        config.last_reload_success_ms as config_last_reload_success_timestamp_seconds: Last time
-          the configuration was loaded.
-    """),
+    _value("is_draining", "1 while the service is ending.", "draining"),
+    _value("engine.is_up", "1 while the engine answers.", "spark_up"),
+    _value("engine.restarts", "Times the engine was started again.", "spark_restarts_total"),
+    _value(
+        "config.last_reload_successful",
+        "1 unless the last reload of the configuration failed.",
+        "config_last_reload_successful",
+    ),
+    _value(
+        "config.last_reload_success_ms",
+        "Last time the configuration was loaded.",
+        "config_last_reload_success_timestamp_seconds",
+    ),
     _values(
         "config_patterns_unmatched",
         "Patterns of the configuration that match no table.",
@@ -116,46 +127,48 @@ _METRICS = (
             for state in TableStatus
         ),
     ),
-    *_of_field("""
-        engine.slots as task_slots: Compactions that may run at a time.
-        engine.running as tasks_running: Compactions that run.
-        engine.lost_slots as task_slots_lost: Slots held by workers that did not answer within
-          their time limit.
-    """),
+    _value("engine.slots", "Compactions that may run at a time.", "task_slots"),
+    _value("engine.running", "Compactions that run.", "tasks_running"),
+    _value(
+        "engine.lost_slots",
+        "Slots held by workers that did not answer within their time limit.",
+        "task_slots_lost",
+    ),
     _values(
         "jobs_hung",
         "Polls, commits, sweeps and expiries that take too long to be at work.",
         "loop",
         lambda view: (((name,), count) for name, count in view.hung_jobs.items()),
     ),
-    *_of_field("""
-        expiry_held_since_ms as expiry_held_since_timestamp_seconds: Start of the oldest work that
-          keeps snapshots from expiring, 0 for none.
-    """),
+    _value(
+        "expiry_held_since_ms",
+        "Start of the oldest work that keeps snapshots from expiring, 0 for none.",
+        "expiry_held_since_timestamp_seconds",
+    ),
     _values(
         "tasks_queued",
         "Compactions that wait to start; what is paused, halted or quarantined does not.",
         "priority_class",
         lambda view: (((rank.value,), view.queued.get(rank, 0)) for rank in PriorityClass),
     ),
-    *_of_field("""
-        engine.slot_busy_seconds as slot_busy_seconds_total: Time that slots spent with compactions.
-    """),
+    _value(
+        "engine.slot_busy_seconds",
+        "Time that slots spent with compactions.",
+        "slot_busy_seconds_total",
+    ),
     _values(
         "picks_total",
         "Compactions picked, and why.",
         "kind reason",
         lambda view: (((kind.value, why.value), n) for (kind, why), n in view.picks.items()),
     ),
-    *_of_field("""
-        engine.memory_budget_bytes: Memory that running compactions may be granted.
-        engine.memory_reserved_bytes: Memory that running compactions are granted.
-        engine.task_peak_memory_bytes: Largest memory of a worker in recent compactions.
-    """),
+    _value("engine.memory_budget_bytes", "Memory that running compactions may be granted."),
+    _value("engine.memory_reserved_bytes", "Memory that running compactions are granted."),
+    _value("engine.task_peak_memory_bytes", "Largest memory of a worker in recent compactions."),
 )
 
 
-def _top_metric(count: int) -> Metric:
+def _top_metric(count: int) -> _Metric:
     def read(view: ServiceView) -> Iterable[Labelled]:
         # Ranks without a bucket are 0: the number of series does not depend on that of buckets.
         runs = [bucket.sorted_runs for bucket in view.top_buckets[:count]]

@@ -8,6 +8,7 @@ increase an alert waits for.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from compactord.commit.changes import LossOutcome
 from compactord.model import WorkKind
@@ -16,11 +17,10 @@ from compactord.service.exposition import (
     Family,
     FamilyKind,
     Labelled,
-    Metric,
     Sample,
     family,
     labels_text,
-    values,
+    reader,
     write_family,
 )
 from compactord.service.view import TableStatus, TableView
@@ -36,23 +36,40 @@ _DURATION = Family(
 )
 
 
+class _Value(NamedTuple):
+    """A metric with one sample per table that it `concerns`."""
+
+    family: Family
+    concerns: _Test
+    read: Callable[[TableView], float]
+
+
+class _Values(NamedTuple):
+    """A metric with samples per value of its own labels."""
+
+    family: Family
+    concerns: _Test
+    read: Callable[[TableView], Iterable[Labelled]]
+
+
 def table_families() -> tuple[Family, ...]:
     """All that may be written."""
-    return (*(metric.family for _, metrics in _GROUPS for metric in metrics), _DURATION)
+    return (*(metric.family for metric in _METRICS), _DURATION)
 
 
 def write_tables(tables: Sequence[TableView], *, is_openmetrics: bool) -> Iterator[str]:
     """Metric by metric."""
     named = [(table, labels_text(_TABLE_LABELS, table.name)) for table in tables]
-    for concerns, metrics in _GROUPS:
-        concerned = [pair for pair in named if concerns(pair[0])]
-        for metric in metrics:
-            samples = _samples(metric, concerned)
-            yield write_family(metric.family, samples, is_openmetrics=is_openmetrics)
+    concerned = {
+        concerns: [pair for pair in named if concerns(pair[0])]
+        for concerns in {metric.concerns for metric in _METRICS}
+    }
+    for metric in _METRICS:
+        samples = _samples(metric, concerned[metric.concerns])
+        yield write_family(metric.family, samples, is_openmetrics=is_openmetrics)
     durations = (
         sample
-        for table, name in named
-        if _is_polled(table)
+        for table, name in concerned[_is_polled]
         for sample in (
             (f"_count{{{name}}}", table.counters.compaction_seconds_count),
             (f"_sum{{{name}}}", table.counters.compaction_seconds_sum),
@@ -61,11 +78,17 @@ def write_tables(tables: Sequence[TableView], *, is_openmetrics: bool) -> Iterat
     yield write_family(_DURATION, durations, is_openmetrics=is_openmetrics)
 
 
-def _samples(metric: Metric, named: Sequence[tuple[TableView, str]]) -> Iterator[Sample]:
-    own = metric.family.labels[len(_TABLE_LABELS) :]
-    for table, name in named:
-        for values_of_own, value in metric.read(table):
-            yield f"{{{name},{labels_text(own, values_of_own)}}}" if own else f"{{{name}}}", value
+def _samples(metric: _Value | _Values, named: Sequence[tuple[TableView, str]]) -> Iterable[Sample]:
+    match metric:
+        case _Value(read=read):
+            return ((f"{{{name}}}", read(table)) for table, name in named)
+        case _Values(read=read_all):
+            own = metric.family.labels[len(_TABLE_LABELS) :]
+            return (
+                (f"{{{name},{labels_text(own, values)}}}", value)
+                for table, name in named
+                for values, value in read_all(table)
+            )
 
 
 def _is_included(table: TableView) -> bool:
@@ -128,217 +151,243 @@ def _lost_commits(table: TableView) -> Iterator[Labelled]:
     yield (LossOutcome.HALTED.value,), table.counters.lost_commits_halted
 
 
-def _of_field(lines: str) -> tuple[Metric, ...]:
-    """Metrics without more labels (`values`); without a name one has that of the field."""
-    return tuple(values(lines, _own_name, *_TABLE_LABELS))
-
-
-def _own_name(path: str) -> str:
-    owner, _, field = path.rpartition(".")
-    return f"{field}_total" if owner == "counters" else f"table_{field}"
+def _of(concerns: _Test, *rows: tuple[str, str] | tuple[str, str, str]) -> Iterator[_Value]:
+    """Metrics by path to the value (`reader`), meaning, and name if it is not the field's."""
+    for path, meaning, *other in rows:
+        owner, _, field = path.rpartition(".")
+        own = f"{field}_total" if owner == "counters" else f"table_{field}"
+        name = other[0] if other else own
+        yield _Value(family(name, meaning, *_TABLE_LABELS), concerns, reader(name, path))
 
 
 def _values(
-    name: str, meaning: str, labels: str, read: Callable[[TableView], Iterable[Labelled]]
-) -> Metric:
-    return Metric(family(name, meaning, *_TABLE_LABELS, *labels.split()), read)
+    name: str,
+    meaning: str,
+    labels: str,
+    concerns: _Test,
+    read: Callable[[TableView], Iterable[Labelled]],
+) -> _Values:
+    return _Values(family(name, meaning, *_TABLE_LABELS, *labels.split()), concerns, read)
 
 
-# Metrics by the tables that have them.
-_GROUPS: tuple[tuple[_Test, tuple[Metric, ...]], ...] = (
-    (
+_DUE = "Due and not committed, running work included, what is halted or quarantined not: "
+_METRICS: tuple[_Value | _Values, ...] = (
+    _values(
+        "table_state",
+        "1; what is done about the table: active, paused, halted, unsupported, excluded or "
+        "error. /v1/tables, the page and the log say why. Excluded tables have only this.",
+        "state",
         lambda _: True,
-        (
-            _values(
-                "table_state",
-                "1; what is done about the table: active, paused, halted, unsupported, excluded or "
-                "error. /v1/tables, the page and the log say why. Excluded tables have only this.",
-                "state",
-                lambda t: [((t.status.value,), 1)],
-            ),
-        ),
+        lambda t: [((t.status.value,), 1)],
     ),
-    (
+    _values(
+        "table_info",
+        "1; what kind of table it is and its priority from 0 to 100.",
+        "bucket_mode merge_engine changelog_producer write_only priority_class",
         lambda t: _is_included(t) and bool(t.info.kind),
-        (
-            _values(
-                "table_info",
-                "1; what kind of table it is and its priority from 0 to 100.",
-                "bucket_mode merge_engine changelog_producer write_only priority_class",
-                _info,
-            ),
-        ),
+        _info,
     ),
-    (
+    _values(
+        "table_halted",
+        "1 for a halted table, with the reason.",
+        "reason",
         lambda t: t.halt is not None,
-        (
-            _values(
-                "table_halted",
-                "1 for a halted table, with the reason.",
-                "reason",
-                lambda t: [((t.halt.reason.value,), 1)] if t.halt else [],
-            ),
-        ),
+        lambda t: [((t.halt.reason.value,), 1)] if t.halt else [],
     ),
-    (
+    *_of(
         _is_included,
-        _of_field("""
-            max_backlog_age_ms as table_max_backlog_age_seconds: How old due work may become, as
-              configured.
-            discovery_interval_ms as table_discovery_interval_seconds: Time between polls in effect.
-            window_open: 1 while its schedule lets work start.
-            consecutive_failures: Failures since the last success, or since nothing was left to do.
-        """),
+        (
+            "max_backlog_age_ms",
+            "How old due work may become, as configured.",
+            "table_max_backlog_age_seconds",
+        ),
+        (
+            "discovery_interval_ms",
+            "Time between polls in effect.",
+            "table_discovery_interval_seconds",
+        ),
+        ("window_open", "1 while its schedule lets work start."),
+        (
+            "consecutive_failures",
+            "Failures since the last success, or since nothing was left to do.",
+        ),
     ),
-    (
+    *_of(
         lambda t: _is_included(t) and t.max_freshness_lag_ms > 0,
-        _of_field("""
-            max_freshness_lag_ms as table_max_freshness_lag_seconds: How long rows may wait for the
-              compaction before which readers do not see them, as configured; not there where it is
-              not bounded.
-        """),
+        (
+            "max_freshness_lag_ms",
+            "How long rows may wait for the compaction before which readers do not see them, as "
+            "configured; not there where it is not bounded.",
+            "table_max_freshness_lag_seconds",
+        ),
     ),
-    (
+    *_of(
         lambda t: _is_polled(t) and t.info.readers_wait,
-        _of_field("""
-            shape.waiting_since_ms as table_waiting_since_timestamp_seconds: Since when the oldest
-              row waits for the compaction before which readers do not see it: the time of the
-              snapshot that added it, or where that was not seen the creation of its file; 0 while
-              none waits. Only of tables whose readers wait.
-        """),
+        (
+            "shape.waiting_since_ms",
+            "Since when the oldest row waits for the compaction before which readers do not see "
+            "it: the time of the snapshot that added it, or where that was not seen the creation "
+            "of its file; 0 while none waits. Only of tables whose readers wait.",
+            "table_waiting_since_timestamp_seconds",
+        ),
     ),
-    (
+    *_of(
         lambda t: _is_included(t) and t.quarantined_count > 0,
-        _of_field("""
-            quarantined_count as table_quarantined_buckets: Buckets left alone after failures, or
-              because their files are damaged; not there while there are none.
-        """),
+        (
+            "quarantined_count",
+            "Buckets left alone after failures, or because their files are damaged; not there "
+            "while there are none.",
+            "table_quarantined_buckets",
+        ),
     ),
-    (
+    *_of(
         lambda t: _is_polled(t) and t.shape.deleted_rows_ratio_max > 0,
-        _of_field("""
-            shape.deleted_rows_ratio_max: Deleted rows against all, worst bucket, if any are.
-        """),
+        ("shape.deleted_rows_ratio_max", "Deleted rows against all, worst bucket, if any are."),
     ),
-    (
+    *_of(
         _is_served,
-        _of_field("""
-            last_poll_ms as table_last_poll_timestamp_seconds: Last poll that succeeded, 0 for none;
-              of tables that are neither paused nor halted.
-        """),
+        (
+            "last_poll_ms",
+            "Last poll that succeeded, 0 for none; of tables that are neither paused nor halted.",
+            "table_last_poll_timestamp_seconds",
+        ),
     ),
-    (
+    *_of(
         _has_runs,
+        ("shape.sorted_runs_max", "Sorted runs of the bucket with the most."),
+        ("shape.sorted_runs_avg", "Sorted runs per bucket."),
+        ("shape.level0_files_max", "Level-0 files of the bucket with the most."),
+        ("shape.level0_files_avg", "Level-0 files per bucket."),
         (
-            *_of_field("""
-                shape.sorted_runs_max: Sorted runs of the bucket with the most.
-                shape.sorted_runs_avg: Sorted runs per bucket.
-                shape.level0_files_max: Level-0 files of the bucket with the most.
-                shape.level0_files_avg: Level-0 files per bucket.
-                shape.size_amplification_max as table_size_amplification_ratio_max: All runs but
-                  the oldest, against the oldest, in the worst bucket.
-                info.compaction_trigger as table_compaction_trigger_runs: Sorted runs from which a
-                  bucket is compacted.
-                info.stop_trigger as table_stop_trigger_runs: Sorted runs beyond which Paimon stops
-                  writers that compact themselves; where the table has none,
-                  alerts.stop_trigger_fallback above the compaction trigger.
-                shape.last_full_compaction_ms as table_last_full_compaction_timestamp_seconds: Last
-                  full compaction of the bucket where it is longest ago, as its files tell it; 0
-                  while a bucket never had one.
-            """),
-            _values(
-                "table_buckets_by_run_state",
-                "Buckets whose sorted runs are below the trigger (idle), from it on (due), from "
-                "one below the stop trigger to it (near_stop), above it (over_stop).",
-                "run_state",
-                lambda t: [
-                    ((band.value,), t.shape.buckets_by_run_state.get(band, 0)) for band in RunState
-                ],
-            ),
+            "shape.size_amplification_max",
+            "All runs but the oldest, against the oldest, in the worst bucket.",
+            "table_size_amplification_ratio_max",
+        ),
+        (
+            "info.compaction_trigger",
+            "Sorted runs from which a bucket is compacted.",
+            "table_compaction_trigger_runs",
+        ),
+        (
+            "info.stop_trigger",
+            "Sorted runs beyond which Paimon stops writers that compact themselves; where the "
+            "table has none, alerts.stop_trigger_fallback above the compaction trigger.",
+            "table_stop_trigger_runs",
+        ),
+        (
+            "shape.last_full_compaction_ms",
+            "Last full compaction of the bucket where it is longest ago, as its files tell it; "
+            "0 while a bucket never had one.",
+            "table_last_full_compaction_timestamp_seconds",
         ),
     ),
-    (
+    _values(
+        "table_buckets_by_run_state",
+        "Buckets whose sorted runs are below the trigger (idle), from it on (due), from "
+        "one below the stop trigger to it (near_stop), above it (over_stop).",
+        "run_state",
+        _has_runs,
+        lambda t: [((band.value,), t.shape.buckets_by_run_state.get(band, 0)) for band in RunState],
+    ),
+    *_of(
         _is_polled,
+        ("shape.files", "Live data files."),
         (
-            *_of_field("""
-                shape.files: Live data files.
-                shape.small_files: Data files below target-file-size times
-                  compaction.small-file-ratio.
-                shape.size_bytes: Size of the live data files.
-                shape.last_compacted_file_ms as table_last_compacted_file_timestamp_seconds:
-                  Creation of the newest live data file that a compaction wrote or moved to a higher
-                  level, 0 for none.
-                shape.earliest_uncompacted_file_ms as
-                  table_earliest_uncompacted_file_timestamp_seconds: Creation of the oldest live
-                  data file that no compaction wrote or moved: on level 0, or without keys among
-                  small files; 0 for none.
-                shape.avg_file_size_bytes_min: Average file size of the bucket where it is smallest.
-                shape.bucket_size_bytes_max: Size of the largest bucket.
-                shape.bucket_size_bytes_avg: Size per bucket.
-                shape.snapshots: Retained snapshots.
-                shape.snapshot_id as table_latest_snapshot_id: Newest snapshot that was seen.
-                planned_snapshot_id: Snapshot of the last plan.
-                last_commit_snapshot_id: Last snapshot of compactord, 0 for none known.
-                backlog.tasks as table_backlog_tasks: Due and not committed, running work included,
-                  what is halted or quarantined not: compactions.
-                backlog.files as table_backlog_files: Due and not committed, running work included,
-                  what is halted or quarantined not: input files.
-                backlog.size_bytes as table_backlog_bytes: Due and not committed, running work
-                  included, what is halted or quarantined not: size of input files.
-                backlog.oldest_ms as table_backlog_oldest_timestamp_seconds: Creation of the oldest
-                  input that made a bucket due, 0 for none.
-            """),
-            _values(
-                "table_last_success_timestamp_seconds",
-                "Last compaction committed by this service; before the first one, the first poll.",
-                "kind",
-                _last_success,
-            ),
-            _values(
-                "compactions_total",
-                "Compactions by how they ended.",
-                "kind outcome",
-                _compactions,
-            ),
-            _values("commits_total", "Commits by how they ended.", "result", _commits),
-            _values(
-                "commit_conflicts_total",
-                "What commits met; a snapshot_race is retried, the others discard work.",
-                "conflict",
-                lambda t: [((each.value,), n) for each, n in t.counters.conflicts.items()],
-            ),
-            _values(
-                "lost_writer_commits_total",
-                "Commits that writers lost by a late rename: healed ones were committed again, "
-                "halted ones are not in the table.",
-                "outcome",
-                _lost_commits,
-            ),
-            *_of_field("""
-                counters.commit_attempts: Attempts to commit, those included that lost a race.
-                counters.lost_snapshots as commit_lost_snapshots_total: Snapshots of this service
-                  that another writer replaced later.
-                counters.input_bytes: Size of the files that commits replaced.
-                counters.output_bytes: Size of the files that commits added.
-                counters.input_files: Files that commits replaced.
-                counters.output_files: Files that commits added.
-                counters.input_records: Records of the files that commits replaced.
-                counters.output_records: Records of the files that commits added.
-                counters.wasted_bytes: Output that was written and discarded.
-                counters.worker_cpu_seconds: CPU time of workers in merges that succeeded, committed
-                  or not.
-                counters.ingested_bytes: What writers were seen to append.
-            """),
+            "shape.small_files",
+            "Data files below target-file-size times compaction.small-file-ratio.",
+        ),
+        ("shape.size_bytes", "Size of the live data files."),
+        (
+            "shape.last_compacted_file_ms",
+            "Creation of the newest live data file that a compaction wrote or moved to a higher "
+            "level, 0 for none.",
+            "table_last_compacted_file_timestamp_seconds",
+        ),
+        (
+            "shape.earliest_uncompacted_file_ms",
+            "Creation of the oldest live data file that no compaction wrote or moved: on level 0, "
+            "or without keys among small files; 0 for none.",
+            "table_earliest_uncompacted_file_timestamp_seconds",
+        ),
+        ("shape.avg_file_size_bytes_min", "Average file size of the bucket where it is smallest."),
+        ("shape.bucket_size_bytes_max", "Size of the largest bucket."),
+        ("shape.bucket_size_bytes_avg", "Size per bucket."),
+        ("shape.snapshots", "Retained snapshots."),
+        ("shape.snapshot_id", "Newest snapshot that was seen.", "table_latest_snapshot_id"),
+        ("planned_snapshot_id", "Snapshot of the last plan."),
+        ("last_commit_snapshot_id", "Last snapshot of compactord, 0 for none known."),
+        ("backlog.tasks", _DUE + "compactions.", "table_backlog_tasks"),
+        ("backlog.files", _DUE + "input files.", "table_backlog_files"),
+        ("backlog.size_bytes", _DUE + "size of input files.", "table_backlog_bytes"),
+        (
+            "backlog.oldest_ms",
+            "Creation of the oldest input that made a bucket due, 0 for none.",
+            "table_backlog_oldest_timestamp_seconds",
         ),
     ),
-    (
+    _values(
+        "table_last_success_timestamp_seconds",
+        "Last compaction committed by this service; before the first one, the first poll.",
+        "kind",
+        _is_polled,
+        _last_success,
+    ),
+    *_of(
         _is_expired,
-        _of_field("""
-            last_expire_ms as table_last_expire_timestamp_seconds: Last expiry of snapshots without
-              an error, 0 for none.
-            counters.expired_snapshots: Snapshots that expired.
-            counters.expired_files: Files deleted with expired snapshots.
-            counters.expire_failures: Expiries that failed.
-        """),
+        (
+            "last_expire_ms",
+            "Last expiry of snapshots without an error, 0 for none.",
+            "table_last_expire_timestamp_seconds",
+        ),
+    ),
+    _values(
+        "compactions_total",
+        "Compactions by how they ended.",
+        "kind outcome",
+        _is_polled,
+        _compactions,
+    ),
+    _values("commits_total", "Commits by how they ended.", "result", _is_polled, _commits),
+    _values(
+        "commit_conflicts_total",
+        "What commits met; a snapshot_race is retried, the others discard work.",
+        "conflict",
+        _is_polled,
+        lambda t: [((each.value,), n) for each, n in t.counters.conflicts.items()],
+    ),
+    _values(
+        "lost_writer_commits_total",
+        "Commits that writers lost by a late rename: healed ones were committed again, "
+        "halted ones are not in the table.",
+        "outcome",
+        _is_polled,
+        _lost_commits,
+    ),
+    *_of(
+        _is_polled,
+        ("counters.commit_attempts", "Attempts to commit, those included that lost a race."),
+        (
+            "counters.lost_snapshots",
+            "Snapshots of this service that another writer replaced later.",
+            "commit_lost_snapshots_total",
+        ),
+        ("counters.input_bytes", "Size of the files that commits replaced."),
+        ("counters.output_bytes", "Size of the files that commits added."),
+        ("counters.input_files", "Files that commits replaced."),
+        ("counters.output_files", "Files that commits added."),
+        ("counters.input_records", "Records of the files that commits replaced."),
+        ("counters.output_records", "Records of the files that commits added."),
+        ("counters.wasted_bytes", "Output that was written and discarded."),
+        (
+            "counters.worker_cpu_seconds",
+            "CPU time of workers in merges that succeeded, committed or not.",
+        ),
+        ("counters.ingested_bytes", "What writers were seen to append."),
+    ),
+    *_of(
+        _is_expired,
+        ("counters.expired_snapshots", "Snapshots that expired."),
+        ("counters.expired_files", "Files deleted with expired snapshots."),
+        ("counters.expire_failures", "Expiries that failed."),
     ),
 )
