@@ -176,8 +176,8 @@ class Committer:
         """The newest state, and what reads the manifests of its snapshot.
 
         Mostly it is the known one, whose manifests are read meanwhile, while the files of `pending`
-        are looked for. An error in reading them is not raised here: the state is known all the
-        same, and what was new in it has been told.
+        are looked for. An error in either is not raised here: the state is known all the same, and
+        what was new in it has been told.
         """
         looking = self._added_files.looking(pending.changes, pending.settings.bucket_folder)
         with looking, ahead(self._storage, partial(self._manifests, known)) as manifests:
