@@ -25,7 +25,7 @@ from tests import builders, fake_oss
 from tests.unit.catalog.rest_server import TOKEN, FakeServer, FakeTable, serving
 
 _STORAGE = LocalStorage()
-_LIFE_S = 2.0
+_LIFE_S = 4.0
 
 
 class _Lender:
