@@ -13,6 +13,7 @@ import contextlib
 import hashlib
 import os
 import shlex
+import shutil
 import stat
 import subprocess
 import time
@@ -86,7 +87,7 @@ class ClassArchive:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):
             if time.time() - making.stat().st_mtime > _MAKING_SECONDS_MAX:
-                _remove_folder(making)
+                shutil.rmtree(making)
         try:
             making.mkdir(mode=0o700)
         except FileExistsError:
@@ -146,9 +147,3 @@ def _digest(command: JvmCommand) -> str:
     flags = [option for option in command.options if option.startswith("-X")]
     digest.update(repr(flags).encode())
     return digest.hexdigest()[:24]
-
-
-def _remove_folder(folder: Path) -> None:
-    for path in folder.iterdir():
-        path.unlink()
-    folder.rmdir()

@@ -162,7 +162,7 @@ class LostCommits:
         self._pending = {key: each.snapshot for key, each in lost.items()}
         self._is_first = False
         gone = {key: each for key, each in known.items() if key in lost and key not in said}
-        self._report_replaced(at.state, follower, gone, lost, rolled_back)
+        self._report_replaced(follower, gone, lost, rolled_back)
         state = at.state
         for key in sorted(lost):
             state = self._decided(at, state, lost, key, known, committer)
@@ -229,7 +229,6 @@ class LostCommits:
 
     def _report_replaced(
         self,
-        state: TableState,
         follower: Follower,
         gone: Mapping[int, Snapshot],
         lost: Mapping[int, Lost],

@@ -7,7 +7,6 @@ folder has is a mistake, and a run without any partition would look like success
 
 from __future__ import annotations
 
-import datetime
 import re
 from collections.abc import Callable
 from decimal import Decimal
@@ -19,18 +18,16 @@ from compactord.paimon import paths
 from compactord.paimon.binary_row import Value
 from compactord.paimon.type_texts import type_text
 from compactord.paimon.types import AtomicType, DataField, DataType, TypeRoot
+from compactord.rewrite.casting.clock_texts import parse_date
 
 _ESCAPE = re.compile("%([0-9A-Fa-f]{2})")
 _WHOLE = re.compile(r"-?[0-9]+")
 _DECIMAL = re.compile(r"-?([0-9]+)(?:\.([0-9]+))?")
 _FLOATING = re.compile(r"NaN|-?(?:Infinity|[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,4})?)")
-_DAY = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})")
+_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _CLOCK = re.compile(r"([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,9}))?)?")
 _BITS = {TypeRoot.TINYINT: 8, TypeRoot.SMALLINT: 16, TypeRoot.INT: 32, TypeRoot.BIGINT: 64}
 _DIGITS_MAX = 400
-# Days of 400 years, after which the calendar repeats.
-_DAYS_OF_ERA = 146_097
-_EPOCH = datetime.date(1970, 1, 1).toordinal()
 _MS_PER_DAY = 86_400_000
 _NANOS_PER_DAY = _MS_PER_DAY * 1_000_000
 
@@ -125,13 +122,9 @@ def _date(text: str, type_: AtomicType) -> Value:
 
 
 def _days(text: str) -> int:
-    found = _DAY.fullmatch(text)
-    if found is None:
+    if _DAY.fullmatch(text) is None:
         raise ValueError("no day")
-    year, month, day = (int(number) for number in found.groups())
-    # Python's first year is 1, the calendar's is 0.
-    eras = 1 if year == 0 else 0
-    return datetime.date(year + 400 * eras, month, day).toordinal() - _DAYS_OF_ERA * eras - _EPOCH
+    return parse_date(text)
 
 
 def _time(text: str, type_: AtomicType) -> Value:
