@@ -113,7 +113,7 @@ def choose(
     _pattern(args)
     catalogs = {
         name: open_configured(loaded.config, name, stores, kinds)
-        for name in _catalog_names(args, loaded, is_single=is_single)
+        for name in catalog_names(args, loaded, is_single=is_single)
     }
     warn_of_options(loaded.config, catalogs, stores)
     unreadable: dict[str, CompactordError] = {}
@@ -155,7 +155,8 @@ def load_place(
     return warehouse_config(args)
 
 
-def _catalog_names(args: argparse.Namespace, loaded: LoadedConfig, *, is_single: bool) -> list[str]:
+def catalog_names(args: argparse.Namespace, loaded: LoadedConfig, *, is_single: bool) -> list[str]:
+    """The catalogs that are meant. Raises `UsageError` for one table where several could be."""
     configured = loaded.config.catalogs
     names = list(configured)
     if args.catalog is not None:

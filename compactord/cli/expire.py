@@ -40,7 +40,7 @@ def expiry(run: MaintenanceRun, target: Target) -> Result:
     """Expires the snapshots of one table. Its result has the fields of `Expired`."""
 
     def preview(table: OpenTable, now_ms: int) -> ExpiryPreview:
-        return preview_expiry(table, _of_all_rounds(table.options.expire), now_ms)
+        return preview_expiry(table, of_a_command(table.options.expire, _ALL_ROUNDS), now_ms)
 
     def a_round(table: OpenTable, now_ms: int) -> Expired:
         options = of_a_command(table.options.expire)
@@ -53,7 +53,7 @@ def changelog_expiry(run: MaintenanceRun, target: Target) -> Result:
     """Expires the long-lived changelogs of one table. Its result has the fields of `Expired`."""
 
     def preview(table: OpenTable, now_ms: int) -> ExpiryPreview:
-        limit = _of_all_rounds(table.options.expire).limit
+        limit = of_a_command(table.options.expire, _ALL_ROUNDS).limit
         return preview_changelogs(table, now_ms, limit=limit)
 
     rule = ExpireChangelogs.rule
@@ -83,17 +83,12 @@ def _expired(
     return replace(result, code=FAILED if run.stop.is_set() else OK)
 
 
-def of_a_command(options: ExpireOptions) -> ExpireOptions:
+def of_a_command(options: ExpireOptions, least: int = _LEAST) -> ExpireOptions:
     """A command is done when nothing is due, and each round reads all snapshots that stay.
 
-    Small rounds would read those that expire again and again.
+    Small rounds would read those that expire again and again. A limit of 0 switches expiry off.
     """
-    return replace(options, limit=max(options.limit, _LEAST)) if options.limit > 0 else options
-
-
-def _of_all_rounds(options: ExpireOptions) -> ExpireOptions:
-    # A limit of 0 switches expiry off.
-    return replace(options, limit=_ALL_ROUNDS) if options.limit > 0 else options
+    return replace(options, limit=max(options.limit, least)) if options.limit > 0 else options
 
 
 def _all_rounds(a_round: Callable[[], Expired], stop: threading.Event) -> Expired:

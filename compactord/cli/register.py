@@ -7,7 +7,7 @@ import json
 
 from compactord.catalog.base import Registration
 from compactord.catalog.registry import CATALOGS
-from compactord.cli.choice import load_place, tables_of
+from compactord.cli.choice import catalog_names, load_place, tables_of
 from compactord.cli.loading import open_configured, warn_of_options
 from compactord.cli.running import OK, exit_code, say, tell
 from compactord.config.load import LoadedConfig
@@ -33,13 +33,9 @@ def register(args: argparse.Namespace) -> int:
 
 def _registration(args: argparse.Namespace, loaded: LoadedConfig) -> Registration:
     """Of the one catalog that is meant, whose tables have to be registered."""
-    catalogs = loaded.config.catalogs
-    if args.catalog is not None and args.catalog not in catalogs:
-        raise UsageError(f"--catalog {args.catalog}: expected one of {', '.join(catalogs)}")
     opened = {
         name: open_configured(loaded.config, name).registration()
-        for name in catalogs
-        if args.catalog in (None, name)
+        for name in catalog_names(args, loaded, is_single=False)
     }
     found = {name: registration for name, registration in opened.items() if registration}
     if not found:
