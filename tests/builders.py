@@ -262,13 +262,19 @@ def sweep_later(
 
     With a longer grace, tables whose snapshots have the times of a virtual clock pass for restored.
     """
-    rule = OwnerRule(
+    rule = later_rule(grace_ms)
+    return remove_orphans(storage, location, partition_depth=partition_depth, rule=rule)
+
+
+def later_rule(grace_ms: int = 10 * 60_000, *, others_grace_ms: int | None = None) -> OwnerRule:
+    """That of `sweep_later`."""
+    return OwnerRule(
         myself=ids.this_process(),
         liveness=ids.liveness,
         now_ms=SystemClock().now_ms() + 11 * 60_000,
         grace_ms=grace_ms,
+        others_grace_ms=others_grace_ms,
     )
-    return remove_orphans(storage, location, partition_depth=partition_depth, rule=rule)
 
 
 def consumer_path(root: str, name: str) -> str:

@@ -58,7 +58,7 @@ def maintained(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> tuple[Path, upkeep.Left, upkeep.Left]:
     """A table that is to be maintained; what that and the next hour leave if nobody is killed."""
-    template = upkeep.table_with_all(tmp_path_factory.mktemp("kill") / "template")
+    template = upkeep.table_with_all(tmp_path_factory.mktemp("kill") / "tables" / "template")
     clean = template.with_name("clean")
     shutil.copytree(template, clean)
     table = TableRef(database="db", name="t", location=str(clean))
@@ -73,22 +73,26 @@ def test_maintenance_that_is_killed_loses_nothing_and_the_next_round_ends_it(
 ) -> None:
     """After every second call that changes something, from the first or the second on, by chance.
 
-    Partitions expire, tags come and go, snapshots become changelogs, and these expire.
+    Partitions expire, others are marked, tags come and go, a consumer expires, snapshots become
+    changelogs, these expire, and what nothing names goes.
     """
     template, expected, next_hour = maintained
     assert expected.tags, "it was made"
     assert expected.changelogs, "some outlive their snapshots"
-    _die("maintain", template, tmp_path, str(random.choice([1, 2])), "2", "after")
+    folder = tmp_path / "tables"
+    folder.mkdir()
+    _die("maintain", template, folder, str(random.choice([1, 2])), "2", "after")
     seen: Counter[str] = Counter()
-    for killed in sorted(tmp_path.iterdir()):
+    for killed in sorted(folder.iterdir()):
         table = TableRef(database="db", name="t", location=str(killed))
         found = upkeep.left(table)
         seen.update(upkeep.states(found, expected))
         # What stays after all is whole wherever it is there already.
         assert not upkeep.lacking(table, expected.versions), killed.name
         assert expected.rows.items() <= found.rows.items(), killed.name
+        assert found.marks.items() <= expected.marks.items(), killed.name
+        assert found.strays | found.copies.keys() >= {*upkeep.FOREIGN}, killed.name
         upkeep.maintain(LOCAL, table)
-        builders.sweep_later(LOCAL, table.location, partition_depth=1)
         if not upkeep.left(table).is_like(expected):
             # What waits for the next tag or commit: surplus tags, and snapshots behind a hint.
             seen["not at once"] += 1
