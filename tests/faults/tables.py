@@ -36,7 +36,7 @@ KINDS: Mapping[str, Kind] = {
     "lookup": Kind(levels=[4, 5], is_told=True, is_merged=False, step=6),
     "dynamic": Kind(levels=[5]),
     "append": Kind(levels=[0, 0], step=6),
-    "unaware": Kind(levels=[0, 0], step=3),
+    "unaware": Kind(levels=[0, 0], step=4),
 }
 _APPENDED: Mapping[str, Mapping[str, str]] = {
     "append": {"bucket": "1", "bucket-key": "k"},
