@@ -28,7 +28,7 @@ REPOSITORY = Path(__file__).parent.parent.parent
 
 @pytest.mark.parametrize(
     ("name", "step"),
-    [("full-compaction", 2), ("vectors", 2), ("unaware", 5), ("append", 5), ("lookup", 5)],
+    [("full-compaction", 2), ("vectors", 2), ("unaware", 5), ("lookup", 5)],
 )
 def test_whatever_a_killed_process_leaves_the_next_one_heals(
     tmp_path: Path, name: str, step: int

@@ -265,8 +265,8 @@ def test_sweeps_that_are_killed_one_after_the_other_keep_one_whole_copy() -> Non
         # What is no whole copy was begun by one of those that were killed.
         assert (ends.count(b"x"), ends.count(b"")) == (2, len(ends) - 2)
         _assert_whole(storage, left, "ended")
-    began = [sum(path.endswith(".2") for path in storage.objects) for storage in twice]
-    assert max(began) == 1, "both were killed in the middle of a copy of the same file"
+    names = [path for storage in twice for path in storage.objects]
+    assert any(name.endswith(".2") for name in names), "twice in the middle of the same copy"
 
 
 @pytest.mark.parametrize(
