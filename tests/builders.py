@@ -262,13 +262,19 @@ def sweep_later(
 
     With a longer grace, tables whose snapshots have the times of a virtual clock pass for restored.
     """
-    rule = OwnerRule(
+    rule = later_rule(grace_ms)
+    return remove_orphans(storage, location, partition_depth=partition_depth, rule=rule)
+
+
+def later_rule(grace_ms: int = 10 * 60_000, *, others_grace_ms: int | None = None) -> OwnerRule:
+    """That of `sweep_later`."""
+    return OwnerRule(
         myself=ids.this_process(),
         liveness=ids.liveness,
         now_ms=SystemClock().now_ms() + 11 * 60_000,
         grace_ms=grace_ms,
+        others_grace_ms=others_grace_ms,
     )
-    return remove_orphans(storage, location, partition_depth=partition_depth, rule=rule)
 
 
 def consumer_path(root: str, name: str) -> str:
@@ -293,23 +299,12 @@ def read_keyed(
     out.
     """
     newest: dict[int, tuple[int, int, int]] = {}
-    state = state or load_state(storage, table)
-    vectors = {
-        name: ref
-        for bucket in state.indexes.buckets
-        for name, ref in state.indexes.vectors(bucket).items()
-    }
-    for path in live_paths(storage, table, state):
-        rows = _records(storage, path)
-        if (ref := vectors.get(path.rpartition("/")[2])) is not None:
-            kept = read_deleted_rows(storage, ref, len(rows)).keeps(0, len(rows))
-            rows = [row for row, is_kept in zip(rows, kept, strict=True) if is_kept]
-        for row in rows:
-            sequence = row["_SEQUENCE_NUMBER"]
-            known = newest.get(row["k"])
-            assert known is None or known[0] != sequence, f"two records with sequence {sequence}"
-            if known is None or known[0] < sequence:
-                newest[row["k"]] = (sequence, row["_VALUE_KIND"], row["v"])
+    for row in _live_rows(storage, table, state or load_state(storage, table)):
+        sequence = row["_SEQUENCE_NUMBER"]
+        known = newest.get(row["k"])
+        assert known is None or known[0] != sequence, f"two records with sequence {sequence}"
+        if known is None or known[0] < sequence:
+            newest[row["k"]] = (sequence, row["_VALUE_KIND"], row["v"])
     return {key: value for key, (_, kind, value) in newest.items() if kind not in (1, DELETE)}
 
 
@@ -359,13 +354,24 @@ def replayed(changes: Iterable[tuple[int, int, int]]) -> dict[int, int]:
 
 
 def read_appended(storage: Storage, table: TableRef) -> Counter[tuple[int, int]]:
-    """The rows of an append table, with how often each is there."""
-    state = load_state(storage, table)
-    return Counter(
-        (row["k"], row["v"])
-        for path in live_paths(storage, table, state)
-        for row in _records(storage, path)
-    )
+    """The rows of an append table that no vector deletes, with how often each is there."""
+    rows = _live_rows(storage, table, load_state(storage, table))
+    return Counter((row["k"], row["v"]) for row in rows)
+
+
+def _live_rows(storage: Storage, table: TableRef, state: TableState) -> Iterator[dict[str, int]]:
+    """All records but those that deletion vectors delete."""
+    vectors = {
+        name: ref
+        for bucket in state.indexes.buckets
+        for name, ref in state.indexes.vectors(bucket).items()
+    }
+    for path in live_paths(storage, table, state):
+        rows = _records(storage, path)
+        if (ref := vectors.get(path.rpartition("/")[2])) is not None:
+            kept = read_deleted_rows(storage, ref, len(rows)).keeps(0, len(rows))
+            rows = [row for row, is_kept in zip(rows, kept, strict=True) if is_kept]
+        yield from rows
 
 
 def _records(storage: Storage, path: str) -> list[dict[str, int]]:

@@ -13,7 +13,7 @@ from compactord.ids import Owner
 from compactord.model import Marks
 from compactord.paimon import paths
 from compactord.paimon.avro.codecs import codec_of
-from compactord.paimon.data_file import DataFile
+from compactord.paimon.data_file import BucketId, DataFile
 from compactord.paimon.deletion_vectors import (
     INDEX_TYPE,
     VERSION,
@@ -37,8 +37,11 @@ from compactord.paimon.snapshot import (
     snapshot_ids,
     snapshot_json,
 )
+from compactord.paimon.table import TableRef
+from compactord.state.table_state import load_state
 from compactord.storage.base import Storage
 from tests.lineage import TABLE, Kind, Lineage, bucket_id
+from tests.unit.paimon.table_builder import History
 
 LOCATION = TABLE.location
 ENABLED = {"deletion-vectors.enabled": "true"}
@@ -56,6 +59,40 @@ def marks(rows: Rows) -> tuple[Marks, ...]:
         Marks(name, bitmap_of(np.array(sorted(positions), np.uint32)))
         for name, positions in rows.items()
     )
+
+
+def write_vectors_file(
+    storage: Storage,
+    table: TableRef,
+    name: str,
+    bucket: BucketId,
+    rows: Mapping[str, Sequence[int] | set[int]],
+    kind: VectorKind = VectorKind.BITS_32,
+) -> VectorsFile:
+    """An index file that no snapshot has yet."""
+    data, vectors = VERSION, []
+    for data_file, positions in rows.items():
+        vector = DeletionVector(kind, np.array(sorted(positions), np.int64))
+        stored, length = encode_vector(vector)
+        vectors.append(VectorRange(data_file, len(data), length, len(vector.positions)))
+        data += stored
+    storage.write_new(paths.index_path(table.location, name), data)
+    return VectorsFile(bucket, name, len(data), tuple(vectors))
+
+
+def delete_first(storage: Storage, table: TableRef, rows: Rows) -> None:
+    """A foreign DELETE of rows of one bucket of a real table, in which none was deleted before."""
+    state = load_state(storage, table)
+    [bucket] = state.files.bucket_ids()
+    file = write_vectors_file(storage, table, "index-java-0", bucket, rows)
+    data = with_vectors_files(
+        storage, table.location, None, without=(), added=[file], codec=codec_of("zstd", 1)
+    )
+    name = "index-manifest-java-0"
+    storage.write_new(paths.manifest_path(table.location, name), data)
+    # The builder was made for its own store, which has the same methods.
+    history = History(storage, table, snapshot=state.snapshot)  # type: ignore[arg-type]
+    history.commit([], CommitKind.OVERWRITE, index_manifest=name)
 
 
 class Deletions(Lineage):
@@ -141,14 +178,9 @@ class Deletions(Lineage):
         self, name: str, rows: Mapping[str, Sequence[int] | set[int]], *, bucket: int = 0
     ) -> VectorsFile:
         """An index file that no snapshot has yet."""
-        data, vectors = VERSION, []
-        for data_file, positions in rows.items():
-            vector = DeletionVector(self.vector_kind, np.array(sorted(positions), np.int64))
-            stored, length = encode_vector(vector)
-            vectors.append(VectorRange(data_file, len(data), length, len(vector.positions)))
-            data += stored
-        self.storage.write_new(paths.index_path(LOCATION, name), data)
-        return VectorsFile(bucket_id(bucket), name, len(data), tuple(vectors))
+        return write_vectors_file(
+            self.storage, TABLE, name, bucket_id(bucket), rows, self.vector_kind
+        )
 
     def index_changed(
         self, added: Sequence[VectorsFile], *, without: Sequence[str] = ()

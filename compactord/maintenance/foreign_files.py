@@ -84,20 +84,30 @@ def _move(storage: Storage, folders: TableFolders, trash: str, orphan: Orphan) -
     target = trash_path(folders, trash, orphan.path)
     for number in itertools.count(1):
         found = storage.status(target)
-        if found is None or found.size_bytes == orphan.size_bytes:
+        if found is None or _is_copy(storage, orphan, target, found.size_bytes):
             break
         target = f"{trash_path(folders, trash, orphan.path)}.{number}"
     if found is None:
         with storage.open_output(target) as stream:
-            for data in _parts(storage, orphan):
+            for data in _parts(storage, orphan, orphan.path):
                 stream.write(data)
     storage.delete(orphan.path)
 
 
-def _parts(storage: Storage, orphan: Orphan) -> Iterator[bytes]:
+def _is_copy(storage: Storage, orphan: Orphan, target: str, size_bytes: int) -> bool:
+    """Whether all bytes are the same: another file may have had the name, and the length."""
+    return size_bytes == orphan.size_bytes and all(
+        ours == theirs
+        for ours, theirs in zip(
+            _parts(storage, orphan, orphan.path), _parts(storage, orphan, target), strict=True
+        )
+    )
+
+
+def _parts(storage: Storage, orphan: Orphan, path: str) -> Iterator[bytes]:
     for start in range(0, orphan.size_bytes, _COPIED_AT_ONCE):
         size = min(_COPIED_AT_ONCE, orphan.size_bytes - start)
-        yield storage.read_range(orphan.path, start, size)
+        yield storage.read_range(path, start, size)
 
 
 def _remove_empty(

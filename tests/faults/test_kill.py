@@ -16,31 +16,36 @@ from compactord import ids
 from compactord.ids import owner_of
 from compactord.paimon.snapshot import snapshot_ids
 from compactord.paimon.table import TableRef
-from compactord.state.table_state import load_state
 from compactord.storage.local import LocalStorage
 from tests import builders
 from tests.builders import WRITER
-from tests.faults import upkeep
+from tests.faults import tables, upkeep
+from tests.faults.tables import Given
 
 LOCAL = LocalStorage()
 REPOSITORY = Path(__file__).parent.parent.parent
 
 
-@pytest.mark.parametrize("producer", ["full-compaction", "vectors"])
-def test_whatever_a_killed_process_leaves_the_next_one_heals(tmp_path: Path, producer: str) -> None:
-    """It is killed at every second step, from the first or the second on, by chance."""
+@pytest.mark.parametrize(
+    ("name", "step"),
+    [("full-compaction", 2), ("vectors", 2), ("unaware", 5), ("lookup", 5)],
+)
+def test_whatever_a_killed_process_leaves_the_next_one_heals(
+    tmp_path: Path, name: str, step: int
+) -> None:
+    """It is killed at every `step`-th step, from one of the first on, by chance."""
     template, folder = tmp_path / "template", tmp_path / "killed"
-    table, expected = builders.told_table(LOCAL, str(template), producer)
-    next_id = max(snapshot_ids(LOCAL, table.location)) + 1
+    given = tables.given(str(template), name)
+    next_id = max(snapshot_ids(LOCAL, str(template))) + 1
     folder.mkdir()
-    steps = (str(random.choice([1, 2])), "2")
+    steps = (str(random.randint(1, step)), str(step))
     _die("compact", template, folder, *steps, "before", "after", "system")
     seen: Counter[str] = Counter()
     for killed in sorted(folder.iterdir()):
-        seen.update(_heal(killed, expected, next_id, is_marked=producer == "vectors"))
+        seen.update(_heal(killed, given, next_id))
     # The kills have hit every state that a process can leave behind.
     assert min(seen[what] for what in _STATES) > 0, seen
-    assert seen["killed"] >= 50
+    assert seen["killed"] >= 100 // step
 
 
 def _die(work: str, *arguments: Path | str) -> None:
@@ -53,7 +58,7 @@ def maintained(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> tuple[Path, upkeep.Left, upkeep.Left]:
     """A table that is to be maintained; what that and the next hour leave if nobody is killed."""
-    template = upkeep.table_with_all(tmp_path_factory.mktemp("kill") / "template")
+    template = upkeep.table_with_all(tmp_path_factory.mktemp("kill") / "tables" / "template")
     clean = template.with_name("clean")
     shutil.copytree(template, clean)
     table = TableRef(database="db", name="t", location=str(clean))
@@ -68,22 +73,26 @@ def test_maintenance_that_is_killed_loses_nothing_and_the_next_round_ends_it(
 ) -> None:
     """After every second call that changes something, from the first or the second on, by chance.
 
-    Partitions expire, tags come and go, snapshots become changelogs, and these expire.
+    Partitions expire, others are marked, tags come and go, a consumer expires, snapshots become
+    changelogs, these expire, and what nothing names goes.
     """
     template, expected, next_hour = maintained
     assert expected.tags, "it was made"
     assert expected.changelogs, "some outlive their snapshots"
-    _die("maintain", template, tmp_path, str(random.choice([1, 2])), "2", "after")
+    folder = tmp_path / "tables"
+    folder.mkdir()
+    _die("maintain", template, folder, str(random.choice([1, 2])), "2", "after")
     seen: Counter[str] = Counter()
-    for killed in sorted(tmp_path.iterdir()):
+    for killed in sorted(folder.iterdir()):
         table = TableRef(database="db", name="t", location=str(killed))
         found = upkeep.left(table)
         seen.update(upkeep.states(found, expected))
         # What stays after all is whole wherever it is there already.
         assert not upkeep.lacking(table, expected.versions), killed.name
         assert expected.rows.items() <= found.rows.items(), killed.name
+        assert found.marks.items() <= expected.marks.items(), killed.name
+        assert found.strays | found.copies.keys() >= {*upkeep.FOREIGN}, killed.name
         upkeep.maintain(LOCAL, table)
-        builders.sweep_later(LOCAL, table.location, partition_depth=1)
         if not upkeep.left(table).is_like(expected):
             # What waits for the next tag or commit: surplus tags, and snapshots behind a hint.
             seen["not at once"] += 1
@@ -100,30 +109,18 @@ def test_maintenance_that_is_killed_loses_nothing_and_the_next_round_ends_it(
 _STATES = ("nothing", "data", "manifest", "temporary", "published", "killed")
 
 
-def _heal(killed: Path, expected: dict[int, int], next_id: int, *, is_marked: bool) -> set[str]:
+def _heal(killed: Path, given: Given, next_id: int) -> set[str]:
     """Check the table as it was found, heal it, check again; what the dead had left."""
     table = TableRef(database="db", name="t", location=str(killed))
-    assert builders.read_keyed(LOCAL, table) == expected, killed.name
-    builders.check_chain(LOCAL, table)
+    given.check(table, killed.name)
     left = _left(table)
     is_published = next_id in snapshot_ids(LOCAL, table.location)
     removed = builders.sweep_later(LOCAL, table.location)
     assert {orphan.name for orphan in removed} == left, killed.name
     totals = builders.compact(LOCAL, table, owner=ids.this_process())
     assert totals.snapshots == ([] if is_published else [next_id]), killed.name
-    assert builders.read_keyed(LOCAL, table) == expected, killed.name
-    assert builders.replayed(builders.read_changes(LOCAL, table)) == expected, killed.name
-    builders.check_chain(LOCAL, table)
+    given.check_compacted(table, killed.name)
     assert _left(table) == set(), killed.name
-    state = load_state(LOCAL, table)
-    [bucket] = state.files.bucket_ids()
-    files = state.files.files_in(bucket)
-    assert all(file.level > 0 for file in files)
-    if is_marked:
-        # Readers who merge no levels see each key once.
-        deleted = sum(ref.cardinality or 0 for ref in state.indexes.vectors(bucket).values())
-        assert deleted > 0
-        assert sum(file.row_count for file in files) - deleted == len(expected)
     kinds = {"killed", "published" if is_published else "nothing" if not left else "killed"}
     kinds |= {_kind(name) for name in left}
     return kinds

@@ -24,6 +24,8 @@ from compactord.storage.base import Storage
 from compactord.storage.local import LocalStorage
 from tests import builders
 from tests.builders import FIRST, SECOND
+from tests.faults import tables
+from tests.faults.tables import Given
 from tests.storages import Call, Fault, FaultyStorage, HookedStorage
 
 LOCAL = LocalStorage()
@@ -90,21 +92,17 @@ def _heal(table: TableRef) -> None:
     assert totals.lost_snapshots == []
 
 
-# Changes are lost or told twice where rows are not.
-@pytest.fixture(scope="module", params=["full-compaction", "vectors", "dynamic"])
-def keyed(
+@pytest.fixture(scope="module", params=tables.KINDS)
+def template(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Path, dict[int, int]]:
-    location = tmp_path_factory.mktemp("keyed") / "t"
-    if request.param != "dynamic":
-        return location, builders.told_table(LOCAL, str(location), request.param)[1]
-    table = builders.keyed_table(LOCAL, str(location), buckets=-1)
-    return location, builders.fill_keyed(builders.writer(LOCAL, table), commits=5, keys=20)
+) -> tuple[Path, Given]:
+    location = tmp_path_factory.mktemp("template") / "t"
+    return location, tables.given(str(location), request.param)
 
 
 @pytest.mark.parametrize(("kind", "concerns", "after_effect", "lasts", "step"), _cases())
 def test_a_failing_call_loses_nothing_and_the_next_run_heals(
-    keyed: tuple[Path, dict[int, int]],
+    template: tuple[Path, Given],
     tmp_path: Path,
     kind: type[StorageError],
     concerns: Callable[[Call], bool],
@@ -116,39 +114,35 @@ def test_a_failing_call_loses_nothing_and_the_next_run_heals(
 
     More, at random: `make faults`.
     """
-    template, expected = keyed
-    # What is looked up on level 5 stays there.
-    wanted = [4, 5] if 5 in _levels(_copy(template, tmp_path / "t")) else [5]
+    location, given = template
+    least = 40 if concerns is _anything else 6
+    # Wherever it begins, some call fails.
+    step = min(step * given.kind.step, least)
     for at in itertools.count(random.randint(1, step), step):
-        table = _copy(template, tmp_path / "t")
+        table = _copy(location, tmp_path / "t")
         fault = Fault(at=at, error=kind, after_effect=after_effect, lasts=lasts, concerns=concerns)
         storage = FaultyStorage(LOCAL, fault)
         _run(storage, table)
         what = str(storage.failed[:1])
-        assert builders.read_keyed(LOCAL, table) == expected, what
-        builders.check_chain(LOCAL, table)
+        given.check(table, what)
         _heal(table)
-        assert builders.read_keyed(LOCAL, table) == expected, what
-        builders.check_chain(LOCAL, table)
+        given.check_compacted(table, what)
         assert builders.leftovers(LOCAL, table, [FIRST, SECOND]) == set(), what
-        changes = builders.read_changes(LOCAL, table)
-        assert not changes or builders.replayed(changes) == expected, what
-        assert _levels(table) == wanted, what
         if not storage.failed:
             break
-    assert at > (40 if concerns is _anything else 6), "the faults reached the whole run"
+    assert at > least, "the faults reached the whole run"
 
 
-@pytest.mark.parametrize("keyed", ["full-compaction", "vectors"], indirect=True)
+@pytest.mark.parametrize("template", ["full-compaction", "vectors"], indirect=True)
 @pytest.mark.parametrize("is_compacted", [False, True], ids=["rows", "compacted rows"])
 def test_what_arrives_between_any_two_steps_is_neither_lost_nor_told_twice(
-    keyed: tuple[Path, dict[int, int]], tmp_path: Path, *, is_compacted: bool
+    template: tuple[Path, Given], tmp_path: Path, *, is_compacted: bool
 ) -> None:
     """Before every third step, from one of the first three on, by chance."""
-    template, before = keyed
-    expected = {key: row for key, row in before.items() if key != 3} | {5: -5, 2000: -1}
+    location, given = template
+    expected = {key: row for key, row in given.rows.items() if key != 3} | {5: -5, 2000: -1}
     for at in itertools.count(random.randint(1, 3), 3):
-        table = _copy(template, tmp_path / "t")
+        table = _copy(location, tmp_path / "t")
 
         def arrive(call: Call, at: int = at, table: TableRef = table) -> None:
             if call.number == at:
@@ -177,12 +171,13 @@ def _levels(table: TableRef) -> list[int]:
     return sorted(file.level for bucket in files.bucket_ids() for file in files.files_in(bucket))
 
 
+@pytest.mark.parametrize("template", ["full-compaction", "vectors", "dynamic"], indirect=True)
 @pytest.mark.parametrize("kind", [TransientStorageError, StoreFull])
 def test_removing_leftovers_may_fail_at_any_call_and_never_removes_what_is_named(
-    keyed: tuple[Path, dict[int, int]], tmp_path: Path, kind: type[StorageError]
+    template: tuple[Path, Given], tmp_path: Path, kind: type[StorageError]
 ) -> None:
-    template, expected = keyed
-    left = _copy(template, tmp_path / "left")
+    location, given = template
+    left = _copy(location, tmp_path / "left")
     # Published files of the dead process and files that it never published.
     builders.compact(LOCAL, left, owner=FIRST)
     stray = f"data-{FIRST.unique_name()}-0.parquet"
@@ -196,8 +191,7 @@ def test_removing_leftovers_may_fail_at_any_call_and_never_removes_what_is_named
             builders.remove_leftovers(storage, table, myself=SECOND)
         except kind:
             assert storage.failed
-        builders.check_chain(LOCAL, table)
-        assert builders.read_keyed(LOCAL, table) == expected
+        given.check(table, at)
         is_there = LOCAL.status(f"{table.location}/bucket-0/{stray}") is not None
         assert is_there == bool(storage.failed)
         if not storage.failed:

@@ -10,12 +10,19 @@ from pathlib import Path
 
 from compactord import ids
 from compactord.catalog.access import table_in_folder
-from compactord.clock import Clock
+from compactord.clock import Clock, SystemClock
+from compactord.ids import Liveness
 from compactord.maintenance.changelog_expiry import expire_changelogs
 from compactord.maintenance.changelogs import changelog_ids
+from compactord.maintenance.consumer_expiry import expire_consumers
+from compactord.maintenance.done_partitions import mark_partitions
 from compactord.maintenance.finding import Finding
+from compactord.maintenance.foreign_files import remove_found
+from compactord.maintenance.marks import Marks
+from compactord.maintenance.orphan_files import OrphanSearch
 from compactord.maintenance.partition_expiry import expire_partitions
 from compactord.maintenance.snapshot_expiry import expire_table
+from compactord.maintenance.table_files import TableFolders
 from compactord.maintenance.tag_creation import TagProgress
 from compactord.maintenance.tag_writing import create_tags
 from compactord.paimon.snapshot import read_tags, snapshot_ids
@@ -28,15 +35,17 @@ from compactord.table.followed import FollowedTable
 from compactord.table.opening import open_table
 from compactord.table.request import CompactRequest
 from tests import builders
-from tests.builders import DAY_MS, NOW_MS, VirtualClock
+from tests.builders import DAY_MS, FIRST, NOW_MS, VirtualClock
 from tests.unit.maintenance.days import HOME, table_of_days, write_days
 from tests.unit.maintenance.verified import verified
 
 LOCAL = LocalStorage()
 _HOUR_MS = 3_600_000
 _STAYS = "2999-01-01"
+# They stay, too, and are done once they have been idle for an hour.
+_DONE = ("2023-11-14", "2023-11-15", "2023-11-16")
 OPTIONS = {
-    "partition.expiration-time": "1 d",
+    "partition.expiration-time": "3 d",
     "partition.expiration-batch-size": "1",
     "tag.automatic-creation": "process-time",
     "tag.creation-period": "hourly",
@@ -45,25 +54,64 @@ OPTIONS = {
     "snapshot.num-retained.min": "1",
     "snapshot.time-retained": "0 ms",
     "changelog.num-retained.min": "3",
+    "partition.idle-time-to-done": "1 h",
+    "partition.time-interval": "1 h",
+    "consumer.expiration-time": "1 d",
 }
-STATES = ("killed", "one partition", "no tag", "some tags", "all tags", "changelogs", "ended")
+STATES = (
+    "killed",
+    "one partition",
+    "no mark",
+    "some marks",
+    "no tag",
+    "some tags",
+    "all tags",
+    "no consumer",
+    "changelogs",
+    "left over",
+    "foreign",
+    "half a copy",
+    "two copies",
+    "ended",
+)
+_CONSUMER = "paused"
+# Old enough to go: what a process of ours left, and what others did.
+_LEFT_OVER = (
+    f"dt={_STAYS}/bucket-0/data-{FIRST.unique_name()}-0.parquet",
+    f"index/index-{FIRST.unique_name()}-0",
+    f"manifest/manifest-{FIRST.unique_name()}-0",
+)
+FOREIGN = (
+    f"dt={_STAYS}/bucket-0/data-0b4e1a2c-7f1d-4c3a-9d2e-0123456789ab-0.parquet",
+    "manifest/manifest-0b4e1a2c-7f1d-4c3a-9d2e-0123456789ab-0",
+)
+_CONTENT = b"what nothing names"
 
 
 def table_with_all(folder: Path) -> Path:
-    """Two partitions of three are old, one of them merged from two files; five snapshots."""
+    """Two partitions of six are old, one of them merged from two files; five snapshots.
+
+    With a consumer, and files that nothing names.
+    """
     storage, table = table_of_days(OPTIONS)
     write_days(storage, table, NOW_MS, "2023-11-12")
     write_days(storage, table, NOW_MS, "2023-11-12")
     builders.compact(storage, table, strategy=Strategy.FULL, clock=VirtualClock(NOW_MS))
     write_days(storage, table, NOW_MS + _HOUR_MS, "2023-11-13")
-    write_days(storage, table, NOW_MS + 2 * _HOUR_MS, _STAYS)
+    write_days(storage, table, NOW_MS + 2 * _HOUR_MS, *_DONE, _STAYS)
+    storage.write_new(builders.consumer_path(HOME, _CONSUMER), b'{"nextSnapshot": 1}')
+    for name in (*_LEFT_OVER, *FOREIGN):
+        storage.write_new(f"{HOME}/{name}", _CONTENT)
     for name, data in storage.objects.items():
         LOCAL.write_new(str(folder) + name.removeprefix(HOME), data)
     return folder
 
 
 def maintain(storage: Storage, table: TableRef, *, clock: Clock | None = None) -> None:
-    """One round of each kind, two days later unless a clock says when."""
+    """One round of each kind, two days later unless a clock says when.
+
+    What goes by the time of a file goes two days from now.
+    """
     clock, owner = clock or VirtualClock(NOW_MS + 2 * DAY_MS), ids.this_process()
     access = table_in_folder(storage, table)
     followed = FollowedTable(access, CompactRequest(), clock=clock, owner=owner)
@@ -71,10 +119,27 @@ def maintain(storage: Storage, table: TableRef, *, clock: Clock | None = None) -
     opened, now_ms, zone = followed.table, clock.now_ms(), clock.time_zone
     drop = partial(followed.drop_partitions, busy=())
     expire_partitions(opened, followed.state, drop, now_ms=now_ms, zone=zone)
+    mark_partitions(opened, load_state(storage, table), Marks(), now_ms=now_ms, zone=zone)
     create_tags(opened, TagProgress(), owner=owner, now_ms=now_ms, zone=zone)
+    expire_consumers(opened, SystemClock().now_ms() + 2 * DAY_MS)
     # A snapshot expires once its successor is older than now.
     expire_table(opened, opened.options.expire, now_ms=now_ms + 1, keep_from=None)
     expire_changelogs(opened, now_ms + 1)
+    builders.sweep_later(storage, table.location, partition_depth=1)
+    _sweep_foreign(storage, table)
+
+
+def _sweep_foreign(storage: Storage, table: TableRef) -> None:
+    folders = TableFolders(location=table.location, partition_depth=1, of_others=True)
+    rule = builders.later_rule(others_grace_ms=10 * 60_000)
+    search = OrphanSearch(storage, folders, replace(rule, liveness=lambda owner: Liveness.ALIVE))
+    remove_found(storage, folders, search, search.find(), trash=str(_trash(table)))
+
+
+def _trash(table: TableRef) -> Path:
+    """Beside the folder of the tables."""
+    folder = Path(table.location)
+    return folder.parent.with_name("trash") / folder.name
 
 
 def maintain_next(table: TableRef) -> None:
@@ -86,7 +151,11 @@ def maintain_next(table: TableRef) -> None:
 
 @dataclass(frozen=True)
 class Left:
-    """What there is: ids, names of tags, data files, and the rows of each partition."""
+    """What there is: ids, names of tags, data files, and the rows of each partition.
+
+    Of done partitions what their marks say; of files that nothing names those that are where they
+    were, and how many whole copies, and others, are in the trash.
+    """
 
     snapshots: tuple[int, ...]
     changelogs: tuple[int, ...]
@@ -94,6 +163,11 @@ class Left:
     successes: frozenset[str]
     data_files: int
     rows: Mapping[str, int]
+    marks: Mapping[str, bytes]
+    consumers: frozenset[str]
+    strays: frozenset[str]
+    copies: Mapping[str, int]
+    half_copies: int
 
     @property
     def versions(self) -> frozenset[str]:
@@ -107,10 +181,9 @@ class Left:
         )
 
     def is_like(self, other: Left) -> bool:
-        """The same, but that files which told of tags that are gone may be left."""
-        return (
-            self.successes >= other.successes and replace(self, successes=other.successes) == other
-        )
+        """The same, but that files that told of tags which are gone may be left, or half copies."""
+        some = replace(self, successes=other.successes, half_copies=other.half_copies)
+        return self.successes >= other.successes and some == other
 
 
 def left(table: TableRef) -> Left:
@@ -118,7 +191,13 @@ def left(table: TableRef) -> Left:
     rows: Counter[str] = Counter()
     for bucket in state.files.bucket_ids():
         rows[opened.partition_text(bucket.partition)] += state.files.summary(bucket).row_count
-    folder = Path(table.location)
+    folder, trash = Path(table.location), _trash(table)
+    moved = [path for path in trash.rglob("*") if path.is_file()]
+    copies = Counter(
+        str(path.relative_to(trash)).removesuffix(".1")
+        for path in moved
+        if path.read_bytes() == _CONTENT
+    )
     return Left(
         snapshots=snapshot_ids(LOCAL, table.root),
         changelogs=changelog_ids(LOCAL, table.root),
@@ -126,6 +205,11 @@ def left(table: TableRef) -> Left:
         successes=frozenset(path.name for path in folder.glob("tag/tag-success-file/*")),
         data_files=sum(1 for _ in folder.rglob("data-*.parquet")),
         rows=dict(rows),
+        marks={path.parent.name: path.read_bytes() for path in folder.glob("*/_SUCCESS")},
+        consumers=frozenset(path.name for path in folder.glob("consumer/*")),
+        strays=frozenset(name for name in (*_LEFT_OVER, *FOREIGN) if (folder / name).exists()),
+        copies=dict(copies),
+        half_copies=len(moved) - copies.total(),
     )
 
 
@@ -144,6 +228,18 @@ def states(found: Left, expected: Left) -> Iterator[str]:
     if max(found.snapshots) == 6:
         yield "one partition"
     if max(found.snapshots) == 7:
+        if len(found.marks) < len(_DONE):
+            yield "some marks" if found.marks else "no mark"
         yield "no tag" if not found.tags else "all tags" if len(found.tags) > 3 else "some tags"
+    if not found.consumers and len(found.snapshots) == 7:
+        yield "no consumer"
     if len(found.changelogs) > len(expected.changelogs):
         yield "changelogs"
+    if len(found.strays.intersection(_LEFT_OVER)) in (1, 2):
+        yield "left over"
+    if len(found.strays.intersection(FOREIGN)) == 1:
+        yield "foreign"
+    if found.half_copies:
+        yield "half a copy"
+    if found.strays & found.copies.keys():
+        yield "two copies"

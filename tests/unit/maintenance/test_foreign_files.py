@@ -194,23 +194,39 @@ def test_a_fault_at_any_call_costs_no_file_that_is_used_and_the_next_sweep_goes_
     assert at > (4 if trash else 20)
 
 
+def _assert_whole(storage: MemoryStorage, left: set[str], what: object) -> None:
+    """Each file is where it was, or has a whole copy in the trash."""
+    for path in left:
+        copies = (f"{path.replace(HOME, '/trash')}{end}" for end in ("", ".1", ".2"))
+        assert b"x" in {storage.objects.get(each) for each in (path, *copies)}, (path, what)
+
+
 def test_two_that_move_the_same_file_at_once_lose_no_copy_of_it() -> None:
+    """Whichever of them is killed, and when: at each moment there is one."""
     whole = old_table()
     used = dict(whole.storage.objects)
     left = leave(whole, LEFT[:2])
     for at in itertools.count(1):
         storage, seen = whole.storage.copy(), list[str]()
 
+        def is_whole(call: Call, storage: MemoryStorage = storage) -> None:
+            _assert_whole(storage, left, call)
+
         def other_moves(
-            call: Call, at: int = at, storage: Storage = storage, seen: list[str] = seen
+            call: Call,
+            at: int = at,
+            storage: MemoryStorage = storage,
+            seen: list[str] = seen,
+            is_whole: Callable[[Call], None] = is_whole,
         ) -> None:
             if call.method in ("status", "delete", "open_output"):
                 seen.append(call.method)
                 if len(seen) == at:
-                    _remove(storage, trash="/trash")
+                    _remove(HookedStorage(storage, after=is_whole), trash="/trash")
 
+        watched = HookedStorage(storage, before=other_moves, after=is_whole)
         with contextlib.suppress(StorageError):
-            _remove(HookedStorage(storage, before=other_moves), trash="/trash")
+            _remove(watched, trash="/trash")
         # Where it was caught in the middle of a copy another one has a name of its own.
         moved = {
             path.removesuffix(".1"): data
@@ -223,7 +239,45 @@ def test_two_that_move_the_same_file_at_once_lose_no_copy_of_it() -> None:
     assert at > 4
 
 
-@pytest.mark.parametrize(("there", "ends"), [(b"", {"": b"", ".1": b"x"}), (b"x", {"": b"x"})])
+def _killed(storage: MemoryStorage) -> list[MemoryStorage]:
+    """What a sweep leaves that is killed after one of the calls by which it changes something."""
+    found: list[MemoryStorage] = []
+
+    def see(call: Call) -> None:
+        if call.is_mutation:
+            found.append(running.copy())
+
+    running = storage.copy()
+    _remove(HookedStorage(running, after=see), trash="/trash")
+    return found
+
+
+def test_sweeps_that_are_killed_one_after_the_other_keep_one_whole_copy() -> None:
+    whole = old_table()
+    used = set(whole.storage.objects)
+    left = leave(whole, LEFT[:2])
+    twice = [second for first in _killed(whole.storage) for second in _killed(first)]
+    for storage in twice:
+        _assert_whole(storage, left, "killed")
+        _remove(storage, trash="/trash")
+        ends = [data for path, data in storage.objects.items() if path not in used]
+        assert not left & set(storage.objects)
+        # What is no whole copy was begun by one of those that were killed.
+        assert (ends.count(b"x"), ends.count(b"")) == (2, len(ends) - 2)
+        _assert_whole(storage, left, "ended")
+    names = [path for storage in twice for path in storage.objects]
+    assert any(name.endswith(".2") for name in names), "twice in the middle of the same copy"
+
+
+@pytest.mark.parametrize(
+    ("there", "ends"),
+    [
+        (b"", {"": b"", ".1": b"x"}),
+        (b"x", {"": b"x"}),
+        (b"y", {"": b"y", ".1": b"x"}),
+    ],
+    ids=["cut short", "whole", "another of its length"],
+)
 def test_what_is_in_the_trash_already_stays(there: bytes, ends: dict[str, bytes]) -> None:
     table = old_table()
     left = leave(table, LEFT[:1])
