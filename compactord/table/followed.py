@@ -276,8 +276,9 @@ class FollowedTable:
         if is_checked and not self._has_other_schema(schema):
             return False
         # If it was opened a moment ago, its schema need not be read again. A writer may have added
-        # one, and files of it, while it was asked for.
-        if not is_first or has_later() or max(state.files.schema_ids, default=0) > schema.id:
+        # one, and files or vectors by it, while it was asked for.
+        seen = {*state.files.schema_ids, state.snapshot.schema_id if state.snapshot else 0}
+        if not is_first or has_later() or max(seen) > schema.id:
             self._open(schema)
         refuse_live_state(self.table, self.state)
         self._checked = (self.request, self.table.schema.id, _identity(self._state))

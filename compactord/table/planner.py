@@ -93,7 +93,7 @@ class TablePlanner:
             # Another process has just published, or a lost commit was made again.
             self._is_stale = True
             return None
-        is_new = is_new or followed.state is not before
+        is_new = is_new or followed.state is not before or self._is_behind
         options = followed.table.options.compaction
         is_time = self._backlog.is_time(self._clock.steady_ms(), options)
         if skip == self._skip and not (is_new or self._touched or self._is_stale or is_time):
@@ -132,6 +132,11 @@ class TablePlanner:
     def is_idle(self, skip: Skip) -> bool:
         """Whether manifests need a commit of their own."""
         return not (skip.manifests or self._in_flight or self._backlog.has_work)
+
+    @property
+    def _is_behind(self) -> bool:
+        """Whether the newest snapshot that is known was not planned on: partitions were dropped."""
+        return self.seen is None or self.seen.state.snapshot != self._followed.state.snapshot
 
     @property
     def _stop_trigger(self) -> int:

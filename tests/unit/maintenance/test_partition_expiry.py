@@ -490,3 +490,17 @@ def test_what_a_round_came_to_is_counted_and_what_stands_for_no_time_is_named() 
         # Nothing more to do: no snapshot is made.
         assert not kind.run(compactor, None).partitions
     assert [event["event"] for event in events] == ["partitions_kept", "partitions_without_time"]
+
+
+def test_the_next_cycle_plans_without_expired_partitions_though_nothing_else_changes() -> None:
+    storage, table = _table(BY_VALUES, OLD, "2999-01-01")
+    write_days(storage, table, NOW_MS, OLD, "2999-01-01")
+    compactor: TableCompactor = compactor_of(storage, table, strategy=Strategy.FULL)
+    compactor.clock.sleep(2 * DAY_MS // 1000)
+    planned = compactor.cycle((), ALL).planned
+    assert planned is not None
+    assert len(planned.offered) == 2
+    ExpirePartitions(interval_ms=0).run(compactor, None)
+    planned = compactor.cycle((), ALL).planned
+    assert planned is not None
+    assert len(planned.offered) == len(planned.gone) == 1

@@ -13,7 +13,7 @@ from compactord.errors import CommitError
 from compactord.paimon import paths
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.schema import latest_schema
-from compactord.paimon.snapshot import latest_snapshot_id
+from compactord.paimon.snapshot import latest_snapshot_id, snapshot_json
 from compactord.paimon.table import TableRef
 from compactord.plan.table import Strategy, TableKind
 from compactord.reasons import CompactReason
@@ -41,6 +41,8 @@ from tests.builders import (
     rows_of,
     writer,
 )
+from tests.deletions import Deletions
+from tests.lineage import APPENDED, TABLE
 from tests.storages import Call, HookedStorage, MemoryStorage, OrderedStorage
 from tests.unit.table.compacting import ALL, compactor_of, outcome_of
 
@@ -146,6 +148,26 @@ def test_a_column_that_is_renamed_while_a_table_is_read_first_costs_nothing() ->
     assert compactor.cycle([], ALL).error is None
     assert ordered.happened
     assert _schema_ids(compactor) == (1, {0, 1})
+
+
+def test_so_do_vectors_that_are_enabled_then_though_no_file_is_of_that_schema() -> None:
+    deleting = Deletions(APPENDED, {"deletion-vectors.enabled": "false"})
+    storage, table = deleting.storage, TABLE
+    name = deleting.append(1)[0].file_name
+
+    def delete_by_vectors() -> None:
+        options = latest_schema(storage, table.location).options
+        _alter(storage, table, options={**options, "deletion-vectors.enabled": "true"})
+        deleted = replace(deleting.delete_rows({name: [1]}), schema_id=1)
+        path = paths.snapshot_path(table.location, deleted.id)
+        storage.overwrite(path, snapshot_json(deleted))
+
+    asked, read = ("status", "/schema-1"), ("read", "/LATEST")
+    ordered = OrderedStorage(storage, asked, read, meanwhile=delete_by_vectors)
+    compactor = compactor_of(ordered, table)
+    assert compactor.cycle([], ALL).error is None
+    assert ordered.happened
+    assert _schema_ids(compactor) == (1, {0})
 
 
 def test_a_column_that_is_renamed_during_a_merge_costs_a_new_plan_and_nothing_else() -> None:
