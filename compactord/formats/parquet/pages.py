@@ -39,15 +39,17 @@ def open_pages_bytes(footer: Footer, leaves: Collection[int], read: ReadIndex) -
 def _chunk_bytes(chunk: Struct, read: ReadIndex) -> int:
     meta = chunk[Chunk.META].value
     stored, size = meta[Meta.STORED_SIZE].value, meta[Meta.SIZE].value
-    found = page_locations(chunk, read)
-    if not found:
+    pages = 0
+    if found := page_locations(chunk, read):
+        pages = found[0].size
+        if Meta.DICTIONARY_AT in meta:
+            pages += max(0, found[0].offset - meta[Meta.DICTIONARY_AT].value)
+    # A damaged index may say anything.
+    if not 0 < pages <= stored:
         starts = [meta[at].value for at in (Meta.DATA_AT, Meta.DICTIONARY_AT) if at in meta]
         sizes = [page_sizes(bytes(read(start, SIZES_BYTES) or b"")) for start in starts]
         known = [sum(each) for each in sizes if each is not None]
         return sum(known) if len(known) == len(sizes) else int(min(UNKNOWN_BYTES, stored + size))
-    pages = found[0].size
-    if Meta.DICTIONARY_AT in meta:
-        pages += max(0, found[0].offset - meta[Meta.DICTIONARY_AT].value)
     return int(pages + pages * size / max(1, stored))
 
 

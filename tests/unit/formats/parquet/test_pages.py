@@ -71,6 +71,15 @@ def test_pages_of_which_nothing_can_be_read_count_as_large_ones_but_as_no_more_t
     assert bytes_of(numbers[:1000], ["a"], **plain) == pytest.approx(2 * 8 * 1000, rel=0.1)
 
 
+@pytest.mark.parametrize("first_size", [b"\xf5\x0c", b"\xfe\x7f"], ids=["negative", "large"])
+def test_an_index_with_a_size_that_no_page_has_counts_as_none(first_size):
+    index = b"\x19\x1c\x16\x08\x15" + first_size + b"\x16\x00\x00\x00"
+    numbers = pa.table({"a": np.arange(100)})
+    plain = {"use_dictionary": False, "compression": "none"}
+    found = bytes_of(numbers, ["a"], header=index, **plain)
+    assert found == bytes_of(numbers, ["a"], header=b"", **plain)
+
+
 # --- pages as they are stored ---------------------------------------------------------------------
 
 
