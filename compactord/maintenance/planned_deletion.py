@@ -17,8 +17,6 @@ from compactord.storage.parallel import done_with
 
 # The table is checked against the plan once in this many deletions.
 _CHECK_INTERVAL = 100
-# The version that becomes the oldest is looked for once in this many deletions of versions.
-_END_INTERVAL = 10
 # Removes a folder unless something is in it; returns whether it is gone.
 RemoveFolder = Callable[[str], bool]
 
@@ -78,10 +76,9 @@ class PlannedDeletion:
         counts["size_bytes"] = plan.size_bytes
         self.check()
         kind, files = versions
-        for number, path in enumerate(files):
+        for path in files:
             # Nothing that a tag or a branch may save is left but these files' names.
-            if number % _END_INTERVAL == 0:
-                self._require_end()
+            self._require_end()
             self._storage.delete(path)
             counts[kind] += 1
         self.check()

@@ -13,6 +13,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from compactord.errors import (
@@ -115,6 +116,8 @@ _FIELDS = tuple(
 )
 
 
+# One snapshot is read again and again while others are deleted, or a commit is confirmed.
+@lru_cache(maxsize=64)
 def parse_snapshot(data: bytes, path: str) -> Snapshot:
     """A snapshot, tag or long-lived changelog file.
 

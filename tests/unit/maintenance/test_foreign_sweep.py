@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import timezone
 from typing import Any
 
@@ -73,7 +72,7 @@ def _compactor(table: Deletions, storage: Any = None, **how: Any) -> TableCompac
 
 
 def _run(compactor: TableCompactor, **rules: Any) -> RemovedFiles:
-    kind = KIND.for_table(replace(POLICY, **rules))
+    kind = KIND.for_table(POLICY.model_copy(update=rules))
     return kind.run(PacedTable(compactor, DeletePace(compactor.clock)), None)
 
 
