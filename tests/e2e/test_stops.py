@@ -141,13 +141,15 @@ def test_a_killed_driver_takes_its_processes_along_and_the_next_run_completes(
     assert tables.leftovers(warehouse) == set()
 
 
-def test_a_command_survives_the_death_of_a_worker(
+def test_a_command_survives_the_death_of_its_workers(
     commands: Commands, warehouse: Path, template: tuple[Path, pa.Table]
 ) -> None:
     command = _merging(commands, warehouse)
     workers = _workers(command)
     assert workers
-    os.kill(workers[0], signal.SIGKILL)
+    # One of them may have ended its merge already.
+    for pid in workers:
+        os.kill(pid, signal.SIGKILL)
     outcome = command.outcome()
     assert outcome.code == 0, outcome.err
     assert outcome.found["compactions"] == 2

@@ -110,9 +110,10 @@ def table_with_all(folder: Path) -> Path:
 def maintain(storage: Storage, table: TableRef, *, clock: Clock | None = None) -> None:
     """One round of each kind, two days later unless a clock says when.
 
-    What goes by the time of a file goes two days from now.
+    What goes by the time of a file goes two days from now; beside others, by a clock, it stays.
     """
-    clock, owner = clock or VirtualClock(NOW_MS + 2 * DAY_MS), ids.this_process()
+    is_alone, owner = clock is None, ids.this_process()
+    clock = clock or VirtualClock(NOW_MS + 2 * DAY_MS)
     access = table_in_folder(storage, table)
     followed = FollowedTable(access, CompactRequest(), clock=clock, owner=owner)
     followed.refresh()
@@ -121,12 +122,14 @@ def maintain(storage: Storage, table: TableRef, *, clock: Clock | None = None) -
     expire_partitions(opened, followed.state, drop, now_ms=now_ms, zone=zone)
     mark_partitions(opened, load_state(storage, table), Marks(), now_ms=now_ms, zone=zone)
     create_tags(opened, TagProgress(), owner=owner, now_ms=now_ms, zone=zone)
-    expire_consumers(opened, SystemClock().now_ms() + 2 * DAY_MS)
+    if is_alone:
+        expire_consumers(opened, SystemClock().now_ms() + 2 * DAY_MS)
     # A snapshot expires once its successor is older than now.
     expire_table(opened, opened.options.expire, now_ms=now_ms + 1, keep_from=None)
     expire_changelogs(opened, now_ms + 1)
     builders.sweep_later(storage, table.location, partition_depth=1)
-    _sweep_foreign(storage, table)
+    if is_alone:
+        _sweep_foreign(storage, table)
 
 
 def _sweep_foreign(storage: Storage, table: TableRef) -> None:
