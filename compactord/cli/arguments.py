@@ -126,7 +126,7 @@ shell = _argument("shell", choices=("bash", "zsh", "tcsh"))
 worst = _argument(
     "--worst", type=int, metavar="N", help="only the N buckets that need compaction most"
 )
-_add_set_argument = _repeated(
+_set_values = _repeated(
     "--set",
     "KEY=VALUE",
     "a value that overrides --config's; may be repeated",
@@ -141,7 +141,7 @@ def listing(parser: argparse.ArgumentParser) -> None:
 
 def choice(parser: argparse.ArgumentParser, *, or_service: bool = False) -> None:
     """Which tables a command is for (`cli/choice.py`)."""
-    _add_place_arguments(parser, or_service=or_service)
+    _place(parser, or_service=or_service)
     which = parser.add_mutually_exclusive_group()
     which.add_argument(
         "--table",
@@ -154,18 +154,18 @@ def choice(parser: argparse.ArgumentParser, *, or_service: bool = False) -> None
         metavar="REGEX",
         help="all tables whose whole name, database.table, matches this regular expression",
     )
-    _add_output_arguments(parser)
+    _output(parser)
 
 
 def one_table(parser: argparse.ArgumentParser) -> None:
     """As `listing`, for one table that is always named."""
     parser.add_argument("table", metavar="DB.T", help="the table, with its database")
     parser.set_defaults(database=None, tables=None)
-    _add_place_arguments(parser, or_service=True)
-    _add_output_arguments(parser)
+    _place(parser, or_service=True)
+    _output(parser)
 
 
-def _add_place_arguments(parser: argparse.ArgumentParser, *, or_service: bool) -> None:
+def _place(parser: argparse.ArgumentParser, *, or_service: bool) -> None:
     where = parser.add_mutually_exclusive_group(required=True)
     if or_service:
         where.add_argument(
@@ -183,10 +183,10 @@ def _add_place_arguments(parser: argparse.ArgumentParser, *, or_service: bool) -
     add_catalog_arguments(parser)
     several = "--config or --url" if or_service else "--config"
     parser.add_argument("--catalog", metavar="NAME", help=f"only this catalog of {several}")
-    _add_set_argument(parser)
+    _set_values(parser)
 
 
-def _add_output_arguments(parser: argparse.ArgumentParser) -> None:
+def _output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object, last on stdout")
     parser.add_argument("-v", "--verbose", action="store_true", help="log more on stderr")
 
@@ -294,7 +294,7 @@ def doctor(parser: argparse.ArgumentParser) -> None:
     where.add_argument("--warehouse", help="a warehouse to be checked, too")
     where.add_argument("--config", metavar="FILE", help="check for this configuration of serve")
     add_catalog_arguments(parser)
-    _add_set_argument(parser)
+    _set_values(parser)
 
 
 def serve(parser: argparse.ArgumentParser) -> None:

@@ -110,8 +110,8 @@ def marking(run: MaintenanceRun, target: Target) -> Result:
         lines = [f"{name}: {verb} done: {count_text(len(done), 'partition')} ({actions})"]
         lines += [f"  {each.folder}" for each in done]
     else:
-        because = "" if why_not is None else f", because {why_not}"
-        lines = [f"{name}: no partition {verb} done{because}"]
+        reason = "" if why_not is None else f", because {why_not}"
+        lines = [f"{name}: no partition {verb} done{reason}"]
     found = {"partitions": [each.folder for each in done], "why_not": why_not}
     return Result(lines=lines, found=found)
 

@@ -89,25 +89,22 @@ def _move(storage: Storage, folders: TableFolders, trash: str, orphan: Orphan) -
         target = f"{trash_path(folders, trash, orphan.path)}.{number}"
     if found is None:
         with storage.open_output(target) as stream:
-            for data in _parts(storage, orphan, orphan.path):
+            for data in _parts(storage, orphan.path, orphan.size_bytes):
                 stream.write(data)
     storage.delete(orphan.path)
 
 
 def _is_copy(storage: Storage, orphan: Orphan, target: str, size_bytes: int) -> bool:
     """Whether all bytes are the same: another file may have had the name, and the length."""
-    return size_bytes == orphan.size_bytes and all(
-        ours == theirs
-        for ours, theirs in zip(
-            _parts(storage, orphan, orphan.path), _parts(storage, orphan, target), strict=True
-        )
-    )
+    if size_bytes != orphan.size_bytes:
+        return False
+    ours, theirs = (_parts(storage, path, size_bytes) for path in (orphan.path, target))
+    return all(mine == other for mine, other in zip(ours, theirs, strict=True))
 
 
-def _parts(storage: Storage, orphan: Orphan, path: str) -> Iterator[bytes]:
-    for start in range(0, orphan.size_bytes, _COPIED_AT_ONCE):
-        size = min(_COPIED_AT_ONCE, orphan.size_bytes - start)
-        yield storage.read_range(path, start, size)
+def _parts(storage: Storage, path: str, size_bytes: int) -> Iterator[bytes]:
+    for start in range(0, size_bytes, _COPIED_AT_ONCE):
+        yield storage.read_range(path, start, min(_COPIED_AT_ONCE, size_bytes - start))
 
 
 def _remove_empty(

@@ -12,17 +12,21 @@ import pytest
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
+from compactord.catalog.access import table_in_folder
 from compactord.formats.values import scalar_value
 from compactord.paimon import paths
 from compactord.paimon.arrow import file_fields, file_schema, value_schema
 from compactord.paimon.binary_row import comparable_key, encode_row
+from compactord.paimon.data_file import BucketId
 from compactord.paimon.options.table_options import parse_options
 from compactord.paimon.schema import latest_schema, parse_schema
 from compactord.paimon.stats import ColumnBounds, build_stats, stats_modes
+from compactord.paimon.table import TableRef
 from compactord.paimon.type_texts import parse_type
 from compactord.paimon.types import AtomicType, DataField, DataType, TypeRoot
 from compactord.paimon.wide_timestamps import WIDE_TIMESTAMP
 from compactord.storage.local import LocalStorage
+from compactord.table.opening import OpenTable, open_table
 from compactord_demo.binary_rows import row_hash
 from compactord_demo.schema_files import schema_json, type_json
 from tests.oracle.judge import Judge
@@ -106,6 +110,11 @@ ZONED = "TIMESTAMP(6) WITH LOCAL TIME ZONE"
 FOLDERS = [(text, legacy) for text in PARTITION_VALUES for legacy in ("true", "false")]
 
 
+def _opened(table: Path) -> OpenTable:
+    ref = TableRef(database="db", name="t", location=str(table))
+    return open_table(table_in_folder(LocalStorage(), ref), {})
+
+
 @pytest.mark.parametrize(
     ("type_text", "legacy"), [case for case in FOLDERS if case != (ZONED, "false")]
 )
@@ -120,20 +129,10 @@ def test_partition_folders_are_where_java_put_the_files(
         options={"bucket": "-1", "partition.legacy-name": legacy},
     )
     judge.write(table, [(value, 1) for value in PARTITION_VALUES[type_text]])
-    schema = latest_schema(LocalStorage(), str(table))
-    options = parse_options(schema)
-    ours = set()
+    opened, ours = _opened(table), set()
     for file in judge.files(table):
-        partition = paths.spec_path(
-            paths.partition_spec(
-                bytes.fromhex(file["partition_hex"]),
-                schema.partition_fields,
-                default_name=options.partition_default_name,
-                legacy_name=options.partition_legacy_name,
-            )
-        )
-        folder = paths.bucket_folder(str(table), partition, file["bucket"])
-        path = paths.join(folder, file["file_name"])
+        bucket = BucketId(bytes.fromhex(file["partition_hex"]), file["bucket"])
+        path = paths.join(opened.bucket_folder(bucket), file["file_name"])
         assert Path(path).is_file()
         ours.add(path)
     assert ours == {str(path) for path in table.glob("p=*/bucket-*/*.parquet")}
@@ -148,19 +147,10 @@ def test_several_partition_columns_make_nested_folders(judge: Judge, tmp_path: P
         options={"bucket": "-1", "partition.default-name": "none given"},
     )
     judge.write(table, [(None, 1, 19000)])
-    schema = latest_schema(LocalStorage(), str(table))
     [file] = judge.files(table)
-    options = parse_options(schema)
-    partition = paths.spec_path(
-        paths.partition_spec(
-            bytes.fromhex(file["partition_hex"]),
-            schema.partition_fields,
-            default_name=options.partition_default_name,
-            legacy_name=options.partition_legacy_name,
-        )
-    )
-    assert partition == "d=19000/a%2Fb=none given"
-    assert Path(paths.bucket_folder(str(table), partition, 0), file["file_name"]).is_file()
+    opened, partition = _opened(table), bytes.fromhex(file["partition_hex"])
+    assert opened.partition_path(partition) == "d=19000/a%2Fb=none given"
+    assert Path(opened.bucket_folder(BucketId(partition, 0)), file["file_name"]).is_file()
 
 
 ALL_TYPES = [
