@@ -195,7 +195,11 @@ def known_names(exposed: Exposed) -> set[str]:
             names |= {member.value for member in found}
         elif dataclasses.is_dataclass(found):
             names |= {each.name for each in dataclasses.fields(found)}
-    fields = {"halt": view.Halt, "engine": view.EngineView, "catalogs[]": view.CatalogView}
+    fields = {
+        "halt": scheduler_status.Halt,
+        "engine": view.EngineView,
+        "catalogs[]": view.CatalogView,
+    }
     for prefix, kind in fields.items():
         names |= {f"{prefix}.{each.name}" for each in dataclasses.fields(kind)}
     for source in PACKAGE.rglob("*.py"):

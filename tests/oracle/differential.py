@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from compactord import ids
 from compactord.catalog.filesystem import FilesystemCatalog
@@ -67,6 +67,9 @@ ORDERED_SEQUENCES = "several outputs of one bucketed append rewrite have disjoin
 
 # Values that are their own canonical form.
 _AS_THEY_ARE = frozenset({str, int, bool, type(None)})
+
+
+AnyTable = TypeVar("AnyTable", bound="LiveTable")
 
 
 @dataclass(kw_only=True)
@@ -130,7 +133,7 @@ class LiveTable:
         """Java reads exactly the rows of the model."""
         assert_same_rows(canonical(self.judge.read(self.path)), self.expected())
 
-    def copy(self, name: str) -> LiveTable:
+    def copy(self: AnyTable, name: str) -> AnyTable:
         """A twin with the same bytes and a model of its own."""
         twin = self.path.with_name(name)
         shutil.copytree(self.path, twin)

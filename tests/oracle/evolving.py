@@ -235,7 +235,7 @@ class EvolvingTable:
                 change, inner, renew = self._change_of(element)
                 if change is None:
                     return None, type_, _same
-                change["column"].insert(0, "element")
+                change["column"] = ["element", *change["column"]]
                 return (
                     change,
                     {**type_, "element": inner},

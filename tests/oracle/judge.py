@@ -17,7 +17,7 @@ import json
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tests.oracle.judge_algorithms import Algorithms
 from tests.oracle.judge_jvm import JAVA_OPTIONS, JudgeJvm, Row, TypeName, Value
@@ -26,6 +26,9 @@ from tests.oracle.judge_jvm import JAVA_OPTIONS, JudgeJvm, Row, TypeName, Value
 def lines(text: str) -> list[Any]:
     # Not splitlines: strings may hold U+2028 and its like, which JSON leaves as they are.
     return [json.loads(line) for line in text.split("\n") if line]
+
+
+AnyJudge = TypeVar("AnyJudge", bound="Judge")
 
 
 class Judge:
@@ -47,7 +50,7 @@ class Judge:
         self._store = {} if store is None else {"store": dict(store)}
         self.algorithms = Algorithms(self._jvm)
 
-    def __enter__(self) -> Judge:
+    def __enter__(self: AnyJudge) -> AnyJudge:
         self.start()
         return self
 

@@ -580,7 +580,7 @@ def compacted_alike(history: MergeHistory, *, full: bool) -> bool:
     places = {names.index(name) for name in unordered}
     rows = [_rows_read(each, places) for each in (table, twin)]
     if expires_above:
-        assert_same_but_expired(table, *rows, history.renewed)
+        assert_same_but_expired(table, rows[0], rows[1], history.renewed)
         history.renewed.clear()
     else:
         assert_same_rows(*rows)

@@ -18,8 +18,9 @@ from compactord.plan.table import Strategy
 from compactord.storage.local import LocalStorage
 from compactord.table.opening import open_table
 from tests.builders import FIRST, SECOND
-from tests.oracle.differential import Row, canonical, compact
+from tests.oracle.differential import canonical, compact
 from tests.oracle.judge import Judge
+from tests.oracle.judge_jvm import Row
 from tests.unit.cli.warehouses import answered
 
 LOCAL = LocalStorage()

@@ -18,8 +18,8 @@ from compactord.formats.parquet import thrift
 from compactord.formats.parquet.assembly import footer_of
 from compactord.plan.table import Strategy
 from tests.oracle.differential import LiveTable, assert_same_outcome, canonical
-from tests.oracle.judge import Judge, Row, Value
-from tests.oracle.judge_jvm import JudgeError
+from tests.oracle.judge import Judge
+from tests.oracle.judge_jvm import JudgeError, Row, Value
 from tests.oracle.samples import ATOMIC, EVERY_TYPE
 from tests.unit.formats.parquet.stored_pages import assert_healthy, bodies
 

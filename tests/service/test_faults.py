@@ -44,14 +44,15 @@ def test_with_a_store_that_fails_every_now_and_then_work_is_done_and_no_row_is_l
     lake = Lake(tmp_path / "lake")
     tables = [lake.keyed("k0"), lake.keyed("k1", buckets=1)]
     appended = lake.appended("a")
+    writers: list[Keyed | Appended] = [*tables, appended]
     faulty = Faulty(services, lake, tmp_path)
     service = faulty.service
     for every in (97, 31, 11):
         faulty.tell({"every": every})
         wanted = tables[0].commits + 20
-        with Beside(*tables, appended, pause_s=0.05):
+        with Beside(*writers, pause_s=0.05):
             service.wait_until(functools.partial(_has_made, tables[0], wanted), "20 commits")
-            service.wait_until(lambda: _has_worked(lake, *tables, appended), "work is done")
+            service.wait_until(lambda: _has_worked(lake, *writers), "work is done")
     service.wait_until(
         lambda: service.metrics().sum("storage_requests_total", outcome="error") > 10,
         "more than ten calls fail",
@@ -59,7 +60,7 @@ def test_with_a_store_that_fails_every_now_and_then_work_is_done_and_no_row_is_l
     assert service.answers("/livez")
     faulty.tell({})
     scrape = service.wait_settled("k0", "k1", "a")
-    for writer in (*tables, appended):
+    for writer in writers:
         writer.check()
         builders.check_chain(LOCAL, writer.ref)
         assert scrape.sum("table_halted", table=writer.ref.name) == 0

@@ -13,7 +13,7 @@ import pytest
 from tests import builders
 from tests.oracle.judge import Judge
 from tests.service.daemon_process import Service, Services, configuration
-from tests.service.lakes import LARGE, LOCAL, Beside, Lake
+from tests.service.lakes import LARGE, LOCAL, Appended, Beside, Keyed, Lake
 
 
 def _merging(services: Services, lake: Lake, name: str, **sections: object) -> Service:
@@ -127,16 +127,17 @@ def test_two_daemons_on_the_same_tables_waste_work_and_lose_nothing(
     lake = Lake(tmp_path)
     tables = [lake.keyed(f"k{n}", buckets=4) for n in range(3)]
     appended = lake.appended("a")
+    writers: list[Keyed | Appended] = [*tables, appended]
     one = {"spark": {"master": "local[1]"}}
     pair = [services.start(configuration(tmp_path, **one)) for _ in range(2)]
     for service in pair:
         service.wait_started()
-    with Beside(*tables, appended, pause_s=0.01):
+    with Beside(*writers, pause_s=0.01):
         pair[0].wait_until(lambda: tables[0].commits >= 25, "25 commits")
     # Twice: while the second one settles, the first may still commit what it had under way.
     for _ in range(2):
         scrapes = [service.wait_settled("k0", "k1", "k2", "a") for service in pair]
-    for writer in (*tables, appended):
+    for writer in writers:
         writer.check()
         builders.check_chain(LOCAL, writer.ref)
         name = writer.ref.name

@@ -24,7 +24,7 @@ WORKLOADS = 400
 CHUNK = 100
 LOAD_MS = 30_000
 # Below the 50 MiB a second at which the workers merge.
-LIMITS = Limits(task_timeout="5 s", task_min_rate="20 mb")
+LIMITS = Limits.model_validate({"task_timeout": "5 s", "task_min_rate": "20 mb"})
 # The run begins at 22:13:20: the one stays closed, the other opens on the way.
 NIGHTLY = Window(**{"from": "02:00", "to": "05:00", "allow": ("full",)})
 SOON = Window(**{"from": "22:14", "to": "23:00", "allow": ("minor", "append")})

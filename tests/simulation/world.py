@@ -55,14 +55,14 @@ START_MS = 1_700_000_000_000
 TICK_MS = 1_000
 JOBS_MAX = 8
 # Nothing that works is ever this slow.
-LIMITS = Limits(task_timeout="60 s", task_min_rate="512 kb")
+LIMITS = Limits.model_validate({"task_timeout": "60 s", "task_min_rate": "512 kb"})
 # What is known of the file does not matter here.
 LATE_OUTPUTS = (Output(DATA, object.__new__(DataFile)),)
 RETRY = Retry(
     task_attempts=2,
     halt_after_consecutive_failures=6,
     halt_after_lost_snapshots=1,
-    backoff=Backoff(min="1 s", max="20 s"),
+    backoff=Backoff.model_validate({"min": "1 s", "max": "20 s"}),
 )
 
 

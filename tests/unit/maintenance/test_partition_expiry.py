@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import cast
 
 import pytest
 from structlog.testing import capture_logs
@@ -362,7 +363,8 @@ def test_a_round_takes_turns_with_the_cycles_of_its_table() -> None:
             threads.append(thread)
 
     threads: list[threading.Thread] = []
-    compactor = _compactor(HookedStorage(storage, before=beside), table, made_by=_Watched)
+    hooked = HookedStorage(storage, before=beside)
+    compactor = cast("_Watched", _compactor(hooked, table, made_by=_Watched))
     compactor.cycle_began = False
     ExpirePartitions(interval_ms=0).run(compactor, None)
     assert waiting == [True]

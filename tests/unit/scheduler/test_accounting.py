@@ -22,7 +22,7 @@ from tests.simulation.tables import MIB
 from tests.unit.scheduler.test_scheduler import NAME, STATS, Stage, only
 
 EXPIRY = ExpireSnapshots(interval_ms=1)
-BACKOFF = Backoff(min="1 s", max="10 s")
+BACKOFF = Backoff.model_validate({"min": "1 s", "max": "10 s"})
 
 
 @pytest.mark.parametrize(

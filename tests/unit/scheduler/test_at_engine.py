@@ -32,7 +32,7 @@ def test_the_limit_grows_with_the_size(size_bytes: int, seconds: int) -> None:
 
 
 def test_the_limit_is_as_configured() -> None:
-    limits = Limits(task_timeout="2 min", task_min_rate="4 mb")
+    limits = Limits.model_validate({"task_timeout": "2 min", "task_min_rate": "4 mb"})
     assert time_limit_ms(limits, 8 * MIB) == 122_000
 
 

@@ -482,7 +482,10 @@ def test_a_halt_for_commits_that_fail_does_not_end_with_a_poll() -> None:
     ids=["polls", "compactions"],
 )
 def test_a_reload_tries_again_at_once_whatever_failed(broken: Callable[[Stage], None]) -> None:
-    stage = Stage(halt_after_consecutive_failures=1, backoff=Backoff(min="1 h", max="2 h"))
+    stage = Stage(
+        halt_after_consecutive_failures=1,
+        backoff=Backoff.model_validate({"min": "1 h", "max": "2 h"}),
+    )
     stage.add()
     broken(stage)
     for effect in stage.decide():
@@ -504,7 +507,7 @@ def test_a_reload_tries_again_at_once_whatever_failed(broken: Callable[[Stage], 
 
 
 def test_a_reload_tries_a_bucket_that_lacks_a_file_again_at_once() -> None:
-    stage, other = _with_a_lost_file(backoff=Backoff(min="1 h", max="2 h"))
+    stage, other = _with_a_lost_file(backoff=Backoff.model_validate({"min": "1 h", "max": "2 h"}))
     stage.ends(other)
     stage.cycle_ended(only(stage.decide()))
     stage.scheduler.try_again(NAME, stage.now)

@@ -78,7 +78,7 @@ class Stage:
         **retry: object,
     ) -> None:
         self.observer = Silent()
-        backoff = Backoff(min="1 s", max="60 s")
+        backoff = Backoff.model_validate({"min": "1 s", "max": "60 s"})
         self.scheduler = Scheduler(
             retry=Retry(**{"backoff": backoff, "task_attempts": 1, **retry}),  # type: ignore[arg-type]
             wall=WallTime(timezone.utc),

@@ -3,6 +3,7 @@ from __future__ import annotations
 import re
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -234,7 +235,9 @@ def with_buckets(view: TableView, count: int) -> TableView:
 
 
 @pytest.mark.parametrize("make", [table_view, append_view])
-def test_a_hundred_thousand_buckets_have_as_many_series_as_one(make: type[TableView]) -> None:
+def test_a_hundred_thousand_buckets_have_as_many_series_as_one(
+    make: Callable[[str], TableView],
+) -> None:
     few, many = (
         samples(scrape(service_view(*(with_buckets(make(f"d.t{i}"), n) for i in range(3)))))
         for n in (1, 100_000)

@@ -17,7 +17,12 @@ ONE = TASK + IDLE_WORKER_BYTES
 
 
 def test_the_budget_is_what_was_asked_for() -> None:
-    assert memory_budget_bytes(Limits(memory=f"{ONE} b"), TASK, "spark://head:7077") == ONE
+    assert (
+        memory_budget_bytes(
+            Limits.model_validate({"memory": f"{ONE} b"}), TASK, "spark://head:7077"
+        )
+        == ONE
+    )
 
 
 def test_without_one_it_is_most_of_the_machine_and_less_than_all() -> None:
@@ -29,7 +34,7 @@ def test_without_one_it_is_most_of_the_machine_and_less_than_all() -> None:
 
 def test_a_budget_that_holds_no_merge_is_refused_with_both_numbers() -> None:
     with pytest.raises(UsageError) as caught:
-        memory_budget_bytes(Limits(memory=f"{ONE - 1} b"), TASK, None)
+        memory_budget_bytes(Limits.model_validate({"memory": f"{ONE - 1} b"}), TASK, None)
     text = str(caught.value)
     assert "limits.memory" in text
     assert "spark.task_memory = 110 mb" in text

@@ -22,8 +22,8 @@ from tests.fsspec_files import Exclusive, fsspec_at
 class _Hanging(Exclusive):
     """Answers nothing until it is let go."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, **options: bool) -> None:
+        super().__init__(**options)
         self.is_asked, self.goes_on = threading.Event(), threading.Event()
 
     def _hang(self, *_: object, **__: object) -> None:

@@ -176,6 +176,8 @@ def test_a_worker_gets_the_store_without_the_meter() -> None:
 
 def test_a_store_that_reports_itself_is_not_reported_twice() -> None:
     class Frank(MemoryStorage):
+        report: Report
+
         def reporting(self, report: Report) -> Frank:
             other = Frank(self.objects)
             other.report = report

@@ -10,6 +10,7 @@ import pytest
 
 from compactord.errors import UnsupportedTable
 from compactord.paimon.data_file import DataFile
+from compactord.paimon.table import TableRef
 from compactord.plan.table import Strategy
 from compactord.state.table_state import load_state
 from tests import builders
@@ -24,7 +25,7 @@ OUTSIDE = "/elsewhere/data-0.parquet"
 
 def _changed(
     change: Callable[[DataFile], DataFile], *, buckets: int = 2
-) -> tuple[MemoryStorage, builders.TableRef, dict[int, int], str]:
+) -> tuple[MemoryStorage, TableRef, dict[int, int], str]:
     """A table whose buckets are all due, with one file changed; the rows, and the file's name."""
     storage = MemoryStorage()
     table = builders.keyed_table(storage, HOME, buckets=buckets)

@@ -97,8 +97,8 @@ def values(type_: pa.DataType, rows: int, chance: np.random.Generator) -> pa.Arr
         unscaled = [Decimal(number).scaleb(-type_.scale, EXACT) for number in numbers]
         return pa.array(unscaled, type_)
     if pa.types.is_floating(type_):
-        numbers = chance.standard_normal(rows) * 10.0 ** chance.integers(-30, 30, rows)
-        return _with(_SPECIAL[type_], pa.array(numbers.astype(f"f{type_.bit_width // 8}")), chance)
+        floats = chance.standard_normal(rows) * 10.0 ** chance.integers(-30, 30, rows)
+        return _with(_SPECIAL[type_], pa.array(floats.astype(f"f{type_.bit_width // 8}")), chance)
     low, high = _range(type_)
     numbers = chance.integers(low, high, rows, endpoint=True)
     numbers[: min(rows, 2)] = [low, high][: min(rows, 2)]
