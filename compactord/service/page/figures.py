@@ -13,26 +13,6 @@ from compactord.service.page.markup import Markup, element, join
 from compactord.service.page.need import attempt_text
 from compactord.table.report import count_text, size_text
 
-_REASONS = {
-    CompactReason.EARLY_FULL_INTERVAL: "the last full compaction is older than the table allows",
-    CompactReason.EARLY_FULL_TOTAL_SIZE: "the bucket is small enough to be kept in one run",
-    CompactReason.EARLY_FULL_INCREMENTAL_SIZE: "enough data arrived since the last full compaction",
-    CompactReason.SIZE_AMPLIFICATION: "newer runs are large compared with the oldest one",
-    CompactReason.SIZE_RATIO: "neighbouring runs are of similar size",
-    CompactReason.RUN_COUNT: "more sorted runs than the compaction trigger allows",
-    CompactReason.FORCED_LEVEL_0: "the table's options, or readers, require an empty level 0",
-    CompactReason.DELTA_COMMITS: "the table allows no more commits since the last full compaction",
-    CompactReason.LOOKUP_BEGINS: "levels above 0 are from before the table looked keys up, or "
-    "marked rows as deleted",
-    CompactReason.FULL: "a full compaction was requested",
-    CompactReason.FORCED_REWRITE: "every file is to be rewritten",
-    CompactReason.EXPIRED_RECORDS: "files on the highest level have records that have expired",
-    CompactReason.DELETED_ROWS: "files have rows that were deleted since",
-    CompactReason.APPEND_SMALL_FILES: "enough small files to make a larger one",
-    CompactReason.APPEND_WAITED: "small files have waited long enough",
-    CompactReason.APPEND_FULL: "every file below the target size",
-}
-
 _KINDS = {
     WorkKind.MINOR: "merges the newer sorted runs of a bucket, not all of them",
     WorkKind.FULL: "merges all sorted runs of a bucket into one on the highest level",
@@ -92,7 +72,7 @@ def words(value: str) -> str:
 
 def reason(why: CompactReason) -> Markup:
     """A pick reason by its closed name, with what it means."""
-    return element("abbr", why.value, title=_REASONS[why])
+    return element("abbr", why.value, title=why.meaning)
 
 
 def table_path(name: TableName) -> str:
