@@ -8,7 +8,14 @@ from compactord.commit.publish import SnapshotPublisher, StorePublisher
 from compactord.errors import ObjectNotFound
 from compactord.paimon import paths
 from compactord.paimon.catalog_partitions import PartitionEntries, PartitionEvents
-from compactord.paimon.schema import TableSchema, has_later_schema, latest_schema, read_schema
+from compactord.paimon.schema import (
+    SchemaHistory,
+    TableSchema,
+    has_later_schema,
+    latest_schema,
+    read_schema,
+    schema_ids,
+)
 from compactord.paimon.table import TableRef
 from compactord.state.table_state import Refreshed, TableState, load_newest, refresh_state
 from compactord.storage.base import Storage
@@ -43,6 +50,17 @@ class TableAccess:
     def has_later_schema(self, known: TableSchema) -> bool:
         """Whether there is a schema after `known`: one small request."""
         return has_later_schema(self.storage, self.ref.root, known.id)
+
+    def newest_schema_id(self) -> int | None:
+        """The id of the newest schema in the table's folder, listed; None: it has none any more.
+
+        Commits ask for it, as Java's do, whatever the catalog keeps: a rollback deletes the latest.
+        """
+        return max(schema_ids(self.storage, self.ref.root), default=None)
+
+    def schemas(self, newest: TableSchema) -> SchemaHistory:
+        """The schemas with which the table's files were written, read as they are asked for."""
+        return SchemaHistory(self.storage, self.ref.root, newest)
 
     def keeps_schema(self, known: TableSchema) -> bool:
         """Whether `known` is still one of the table's schemas, as it was: one request.

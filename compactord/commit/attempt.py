@@ -24,7 +24,6 @@ from compactord.paimon.data_file import BucketId
 from compactord.paimon.json_text import parse_json
 from compactord.paimon.manifest.manifest_files import ManifestFile, read_entries
 from compactord.paimon.options.table_options import CommitOptions, SequenceInit
-from compactord.paimon.schema import schema_ids
 from compactord.paimon.snapshot import CommitKind, Snapshot
 from compactord.paimon.types import DataType
 from compactord.state.table_state import TableState
@@ -66,6 +65,7 @@ def prepare(
     files: MetadataFiles,
     merge: ManifestMerge | None,
     index: NextIndex,
+    newest_schema_id: Callable[[], int | None],
     stamp: Stamp,
     kind: CommitKind = CommitKind.COMPACT,
 ) -> tuple[Snapshot, ManifestMerge]:
@@ -86,7 +86,7 @@ def prepare(
     changelog_list = changelog_size = None
     if listed.changelog:
         changelog_list, changelog_size = files.write_list(files.write_manifests(listed.changelog))
-    schema_id = _newest_schema(storage, state, changes)
+    schema_id = _checked_schema(newest_schema_id(), state, changes)
     statistics = _statistics(storage, location, latest, schema_id)
     # What was read meanwhile did not depend on the files.
     files.wait()
@@ -116,15 +116,16 @@ def prepare(
     return snapshot, merge
 
 
-def _newest_schema(storage: Storage, state: TableState, changes: Sequence[BucketChange]) -> int:
+def _checked_schema(
+    schema_id: int | None, state: TableState, changes: Sequence[BucketChange]
+) -> int:
     """The id of the table's newest schema. Raises `TableNotFound` where there is none.
 
     Raises `CommitError` for outputs that nobody could read: their schema was rolled back.
     """
-    root = state.table.root
-    schema_id = max(schema_ids(storage, root), default=None)
     if schema_id is None:
-        raise TableNotFound(f"table {state.table.full_name} was dropped: {root} has no schema")
+        where = f"{state.table.root} has no schema"
+        raise TableNotFound(f"table {state.table.full_name} was dropped: {where}")
     for change in changes:
         for output in change.outputs:
             file = output.file

@@ -209,6 +209,7 @@ class Committer:
             files=files,
             merge=pending.merge,
             index=index,
+            newest_schema_id=self.follower.source.newest_schema_id,
             stamp=stamp,
             kind=pending.kind,
         )

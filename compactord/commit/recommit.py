@@ -143,7 +143,7 @@ def objection(lost: LostChanges, state: TableState, rules: TableRules) -> str | 
 
 
 def _unfit(lost: LostChanges, state: TableState) -> str | None:
-    """What the snapshot itself says."""
+    """Objections from the snapshot itself."""
     snapshot = lost.snapshot
     if snapshot.commit_kind is not CommitKind.APPEND:
         return f"it is of kind {snapshot.commit_kind.value}, not APPEND"

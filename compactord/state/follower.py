@@ -40,7 +40,7 @@ class Drift:
 
 
 class StateSource(Protocol):
-    """Where the newest state of a table is found: in its folder, or through its catalog."""
+    """Where the newest state and schema of a table are: in its folder, or in its catalog."""
 
     def newest_state(self) -> Refreshed:
         """See `load_newest`, also for what it raises."""
@@ -48,6 +48,10 @@ class StateSource(Protocol):
 
     def refreshed_state(self, known: TableState, *, checks_hint: bool = False) -> Refreshed:
         """See `refresh_state`, also for what it raises."""
+        ...
+
+    def newest_schema_id(self) -> int | None:
+        """The id of the newest schema now; None: the table has none any more."""
         ...
 
 
@@ -73,12 +77,12 @@ class Follower:
         self.replaced_snapshots = 0
         # Those that have others above them: whoever looks back finds out what that lost.
         self.suspects: list[Snapshot] = []
-        self._source = source
+        self.source = source
         self._drift = Drift()
 
     def loaded(self) -> TableState:
         """The newest state of a table that was not read before. Raises what reading raises."""
-        refreshed = self._source.newest_state()
+        refreshed = self.source.newest_state()
         self._drift.add(refreshed)
         return refreshed.state
 
@@ -147,7 +151,7 @@ class Follower:
         return drift
 
     def _refresh(self, state: TableState, *, checks_hint: bool = False) -> Refreshed:
-        refreshed = self._source.refreshed_state(state, checks_hint=checks_hint)
+        refreshed = self.source.refreshed_state(state, checks_hint=checks_hint)
         self._drift.add(refreshed)
         return refreshed
 

@@ -210,7 +210,7 @@ def describe_table(
         ),
         formats=found.formats,
         readable=formats,
-        history=SchemaHistory(access.storage, access.ref.root, schema),
+        history=access.schemas(schema),
         keeps_encoding=(options.files, found.formats) == (own.options.files, own.formats),
     )
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from compactord.catalog.access import table_in_folder
 from compactord.commit import attempt
 from compactord.commit.attempt import CommitSettings, Stamp, prepare
 from compactord.commit.changes import BucketChange
@@ -67,6 +68,7 @@ def _prepare(
         files=_files(table, settings),
         merge=merge,
         index=NextIndex(state.snapshot and state.snapshot.index_manifest, [change]),
+        newest_schema_id=table_in_folder(table.storage, TABLE).newest_schema_id,
         stamp=STAMP,
     )
 
@@ -233,6 +235,7 @@ def test_a_merge_is_used_again_while_it_fits_and_its_files_go_when_it_does_not()
             files=metadata,
             merge=merge,
             index=NextIndex(None, [change]),
+            newest_schema_id=table_in_folder(table.storage, TABLE).newest_schema_id,
             stamp=STAMP,
         )
 
