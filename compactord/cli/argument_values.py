@@ -59,7 +59,10 @@ def engine_config(args: argparse.Namespace, config: ServiceConfig) -> ServiceCon
 
 
 def amount_of(args: argparse.Namespace, name: str, default: T) -> int | T:
-    """What an argument says, in milliseconds or bytes; `default` where it is silent."""
+    """What an argument says, in milliseconds or bytes; `default` where it is silent.
+
+    Raises `UsageError` with the argument's name, as all functions here do.
+    """
     text = getattr(args, name)
     if text is None:
         return default
@@ -74,6 +77,7 @@ def amount_of(args: argparse.Namespace, name: str, default: T) -> int | T:
 
 
 def strategy_of(args: argparse.Namespace) -> Strategy:
+    """`--strategy`. Raises `UsageError` for another than there are."""
     try:
         return Strategy(args.strategy)
     except ValueError:
@@ -97,6 +101,7 @@ def partitions_of(args: argparse.Namespace) -> tuple[Mapping[str, str], ...]:
 
 
 def pick_of(args: argparse.Namespace) -> PickRule | None:
+    """`--pick`. Raises `UsageError` for another than there are."""
     try:
         return None if args.pick is None else PickRule(args.pick)
     except ValueError:

@@ -16,7 +16,7 @@ from compactord.table.planning import PartitionTest, remember_rewrites
 
 
 def inspect(args: argparse.Namespace) -> int:
-    """Run the command; the exit code."""
+    """Run the command; the exit code. Raises `UsageError` for arguments."""
     if args.worst is not None and args.worst < 1:
         raise UsageError(f"--worst {args.worst}: expected 1 or more")
     overrides_of(args)

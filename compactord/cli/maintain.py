@@ -63,7 +63,7 @@ def expire(args: argparse.Namespace) -> int:
 
 
 def orphans(args: argparse.Namespace, clock: Clock | None = None) -> int:
-    """Run the command; the exit code. `clock` None: the machine's."""
+    """Run the command; the exit code, or `UsageError`. `clock` None: the machine's."""
     kind = _KINDS["orphans"]
     if args.foreign:
         return _over(args, kind.note, foreign_sweep, clock)

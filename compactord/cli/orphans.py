@@ -76,7 +76,7 @@ def foreign_sweep(run: MaintenanceRun, target: Target) -> Result:
 
     `left_alone` are external paths, unless they are asked for and their store can be opened with
     the catalog's options. Where arguments are silent, the table's rule says how old files must be,
-    and where they go.
+    and where they go. Raises `TransientStorageError` where names in use cannot be known.
     """
     others_grace_ms = amount_of(run.args, "older_than", target.policy.foreign_files_older_than_ms)
     access, name = target.open(), run.choice.shown_name(target)

@@ -37,7 +37,7 @@ _PAUSE_SECONDS = 10.0
 
 
 def verify(args: argparse.Namespace, clock: Clock | None = None) -> int:
-    """Run the command; the exit code. `clock` None: the machine's."""
+    """Run the command; the exit code, or `UsageError`. `clock` None: the machine's."""
     clock = clock or SystemClock()
     sample = _sample(args.footers)
     wanted = Wanted(snapshot_id=args.snapshot, tag=args.tag, is_all=args.all_snapshots)

@@ -40,7 +40,8 @@ class LockedPublisher:
     """Holds the lock of a table while another publisher makes a snapshot appear, and no longer.
 
     The inner publisher still creates only what is absent: a lock whose time is over can be taken
-    by others while its holder believes in it.
+    by others while its holder believes in it. Then `publish` raises `TransientStorageError`, and
+    the caller reads the snapshot back; it also raises what `CatalogLock.acquire` raises.
     """
 
     settle_ms = 0
@@ -67,7 +68,7 @@ class LockedPublisher:
                 _log.warning("catalog_lock_lost", snapshot_id=snapshot.id)
         if was_ours:
             return created
-        # The caller reads the snapshot back: another may have replaced it.
+        # Another may have replaced it.
         raise TransientStorageError(
             paths.snapshot_path(table.root, snapshot.id),
             "the catalog's lock expired while the snapshot was being published",

@@ -91,7 +91,7 @@ class Publication:
         )
 
     def found_at(self, table: TableRef, snapshot_id: int) -> Snapshot | None:
-        """The snapshot under this id; None when there certainly is none."""
+        """The snapshot under this id; None when there certainly is none. Else `CommitUnknown`."""
         reason = ""
         for attempt in range(1, _OUTCOME_ATTEMPTS + 1):
             try:

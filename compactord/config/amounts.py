@@ -45,7 +45,7 @@ def size_bytes(text: str) -> int:
 
 
 def orphan_grace_ms(text: str) -> int:
-    """A duration of at least an hour, as files of living processes wait that long."""
+    """A duration of at least an hour, which files of living processes wait; else `ValueError`."""
     grace_ms = duration_ms(text)
     if grace_ms < _LEAST_ORPHAN_GRACE_MS:
         raise ValueError("1 h or more: it must exceed the longest compaction")

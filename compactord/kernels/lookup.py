@@ -39,7 +39,7 @@ class Candidates:
     Row numbers (`rows`) count the records of all `parts`; `starts` are the places in them where
     keys begin, `levels` (int16) those of the records at all places. `columns` as `OrderedRecords`
     has them, with keys, sequence fields, sequence numbers and kinds. `ignores_deletes`: a retract
-    is no state, as if it were not there.
+    is no state, as if it were not there. Raises `TaskError` for a key twice on one level.
     """
 
     def __init__(

@@ -156,7 +156,10 @@ def _check_fits(ref: VectorRef, count: int, last: int, rows: int) -> None:
 
 
 def read_stored(storage: Storage, ref: VectorRef) -> bytes:
-    """The whole vector as it is stored, from its size to its checksum, which is not checked."""
+    """The whole vector as it is stored, from its size to its checksum, which is not checked.
+
+    Raises `FormatError` where the file ends within it.
+    """
     _require_place(ref)
     # For one of 32 bits `length` leaves out size and checksum; nothing need follow one of 64 bits.
     longest = ref.length + _SIZE_BYTES + _CHECKSUM_BYTES

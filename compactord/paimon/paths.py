@@ -236,7 +236,7 @@ def file_suffix(file_format: str, compression: str | None) -> str:
 
 
 def format_of(file_name: str) -> str:
-    """The format that readers take from a file's name: tables may mix formats."""
+    """The format that readers take from a file's name: tables may mix formats. Or `FormatError`."""
     parts = file_name.split(".")[1:]
     if parts and f".{parts[-1].lower()}" in _COMPRESSION_SUFFIXES.values():
         parts.pop()

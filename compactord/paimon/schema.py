@@ -159,6 +159,10 @@ def schema_ids(storage: Storage, location: str) -> tuple[int, ...]:
 
 
 def read_schema(storage: Storage, location: str, id_: int) -> TableSchema:
+    """The schema of this id.
+
+    Raises `ObjectNotFound`, and `FormatError` where the file holds no schema or another one.
+    """
     path = paths.schema_path(location, id_)
     schema = parse_schema(storage.read(path), path)
     if schema.id != id_:
@@ -177,7 +181,7 @@ def has_later_schema(storage: Storage, location: str, id_: int) -> bool:
 def latest_schema(
     storage: Storage, location: str, *, known: TableSchema | None = None
 ) -> TableSchema:
-    """The schema of the largest id; `TableNotFound` when the location holds no schema at all.
+    """The schema of the largest id. Raises `TableNotFound` where there is no schema at all.
 
     From the `known` id on the next ones are asked for. The folder is listed without it, and when it
     is gone: a rollback deletes the latest schemas.

@@ -113,7 +113,7 @@ def parse_type(json: object, *, path: str = "type") -> DataType:
 
 
 def parse_field(json: object, *, path: str = "field") -> DataField:
-    """A column or a field of a ROW as a schema file holds it; errors as `parse_type`."""
+    """A column or a field of a ROW as a schema file holds it; raises as `parse_type`."""
     if not isinstance(json, Mapping):
         raise FormatError(path, f"a field must be an object, found {json!r}")
     id_, name = json.get("id"), json.get("name")

@@ -46,6 +46,24 @@ def _anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
+_PART = re.compile(r"`(?:compactord/)?([a-z_]+(?:/[a-z_0-9]+)+(?:\.py)?)")
+
+
+def test_modules_that_texts_name_are_there() -> None:
+    product = _ROOT / "compactord"
+    rooms = {path.name for path in product.iterdir() if path.is_dir()}
+    texts = [*product.rglob("*.py"), *(_ROOT / name for name in _DOCUMENTS)]
+    lost = [
+        (path.relative_to(_ROOT), part)
+        for path in texts
+        if path.name != "CHANGELOG.md"
+        for part in _PART.findall(path.read_text())
+        if part.split("/")[0] in rooms
+        if not ((product / part).exists() or (product / f"{part}.py").exists())
+    ]
+    assert lost == []
+
+
 def test_every_page_is_in_the_index() -> None:
     pages = (_ROOT / "docs").glob("*.md")
     listed = {*_LINK.findall((_ROOT / "docs" / "README.md").read_text())}

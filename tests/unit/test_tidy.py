@@ -70,6 +70,52 @@ def test_no_function_of_the_product_is_longer_than_a_screen() -> None:
     assert long == []
 
 
+def test_public_functions_that_raise_say_what() -> None:
+    silent = [
+        f"{path.relative_to(ROOT)}:{function.name}"
+        for path in _sources()
+        if path.is_relative_to(ROOT / "compactord")
+        for owners, function in _public_functions(ast.parse(path.read_text()), ())
+        if any(map(_tells, _own_statements(function)))
+        if not any(_says_what(each) for each in (*owners, function))
+    ]
+    assert silent == []
+
+
+_Owner = ast.Module | ast.ClassDef
+
+
+def _public_functions(
+    owner: _Owner, above: tuple[_Owner, ...]
+) -> Iterator[tuple[tuple[_Owner, ...], ast.FunctionDef]]:
+    """With the module and classes around each. A class with a base leaves errors to the base."""
+    for each in owner.body:
+        if isinstance(each, ast.ClassDef) and not each.bases and each.name[0] != "_":
+            yield from _public_functions(each, (*above, owner))
+        if isinstance(each, ast.FunctionDef) and (each.name[0] != "_" or each.name == "__init__"):
+            yield (*above, owner), each
+
+
+def _own_statements(function: ast.AST) -> Iterator[ast.AST]:
+    for each in ast.iter_child_nodes(function):
+        if not isinstance(each, ast.FunctionDef | ast.ClassDef | ast.Lambda):
+            yield each
+            yield from _own_statements(each)
+
+
+def _tells(statement: ast.AST) -> bool:
+    """Whether it raises an error of its own, for a caller and not for who reads the code."""
+    if not isinstance(statement, ast.Raise) or not isinstance(statement.exc, ast.Call):
+        return False
+    return ast.unparse(statement.exc.func) not in ("AssertionError", "NotImplementedError")
+
+
+def _says_what(owner: _Owner | ast.FunctionDef) -> bool:
+    said = ast.get_docstring(owner) or ""
+    # "See `Catalog`": the protocol says it.
+    return re.search(r"[Rr]aise|Error|Unknown|refus|^See `", said) is not None
+
+
 def test_every_module_has_a_name_that_says_what_it_is() -> None:
     vague = [str(path) for path in _sources() if _VAGUE.fullmatch(path.stem)]
     assert vague == []

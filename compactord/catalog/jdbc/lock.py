@@ -60,7 +60,7 @@ class _Doubt(NamedTuple):
 
 
 class JdbcLock:
-    """Locks of the tables of one catalog."""
+    """Locks of the tables of one catalog. Raises `CatalogOptionInvalid` for one that has none."""
 
     def __init__(
         self,

@@ -53,7 +53,7 @@ class Accumulator(ABC):
 
     @abstractmethod
     def add(self, slots: Int64s, rows: Int64s) -> None:
-        """Aggregate the values of rows that come after those before."""
+        """Aggregate the values of rows that come after those before; or `RuleViolation`."""
 
     def add_earlier(self, slots: Int64s, rows: Int64s) -> None:
         """Aggregate the values of rows that belong before those that were added already."""

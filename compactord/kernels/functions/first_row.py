@@ -15,7 +15,7 @@ FIRST_ROW = "first-row"
 
 
 class FirstRow:
-    """The `MergeFunction` of the merge engine `first-row`."""
+    """The `MergeFunction` of the merge engine `first-row`; raises `TaskError` for deletes."""
 
     needs = Needs.FIRST
     ignores_deletes = True

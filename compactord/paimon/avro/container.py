@@ -230,7 +230,7 @@ class _Cursor:
 def decode_with_bytes(
     schema: AvroSchema, block: Block, path: str
 ) -> Iterator[tuple[dict[str, Any], bytes]]:
-    """The block's records, which must fill it exactly, each with its encoding."""
+    """The block's records, which must fill it exactly, each with its encoding; or `FormatError`."""
     stream = io.BytesIO(block.data)
     start = 0
     for _ in range(block.count):

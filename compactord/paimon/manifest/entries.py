@@ -176,6 +176,7 @@ def _list(values: Sequence[str] | None) -> list[str] | None:
 
 
 def require_version(record: Mapping[str, Any], path: str) -> None:
+    """Raises `UnsupportedTable` for an entry of another version than the one that is read."""
     version = record["_VERSION"]
     if version == 1:
         raise UnsupportedTable(
