@@ -22,6 +22,7 @@ from compactord.maintenance.kind import (
     in_windows,
 )
 from compactord.maintenance.orphan_files import OrphanSearch, OwnerRule
+from compactord.maintenance.sightings import Sightings
 from compactord.maintenance.table_files import TableFolders
 from compactord.maintenance.used_names import Incomplete
 from compactord.paimon import paths
@@ -41,6 +42,10 @@ class RemovedFiles:
     size_bytes: int = 0
     more: bool = False
     why_not: str | None = None
+
+
+class _ForeignSightings(Sightings):
+    """Those of files of other programs."""
 
 
 class _Stopping(Exception):
@@ -117,7 +122,7 @@ class SweepForeign(MaintenanceKind[RemovedFiles]):
         found = search.find()
         if values.storage.capabilities.copies_may_look_old:
             now_ms = table.clock.steady_ms()
-            sightings = table.foreign_sightings
+            sightings = table.memory(_ForeignSightings)
             found = sightings.aged(found, now_ms=now_ms, grace_ms=self.older_than_ms)
         # However long the search took, something goes.
         end_ms = table.clock.steady_ms() + _DELETIONS_MAX_MS

@@ -19,9 +19,6 @@ from compactord.config.policy import TablePolicy
 from compactord.config.windows import may_start
 from compactord.errors import CompactordError
 from compactord.ids import Owner
-from compactord.maintenance.marks import Marks
-from compactord.maintenance.sightings import Sightings
-from compactord.maintenance.tag_creation import TagProgress
 from compactord.model import WorkKind
 from compactord.paimon.catalog_partitions import PartitionEntries, PartitionEvents, PartitionSpec
 from compactord.paimon.data_file import BucketId
@@ -105,24 +102,11 @@ class OpenedTable(Protocol):
         """Whose files are this process's."""
         ...
 
-    @property
-    def sightings(self) -> Sightings:
-        """What sweeps of the table have seen; for one sweep at a time."""
-        ...
+    def memory(self, type_: type[T]) -> T:
+        """What a kind knows of the table from round to round; for one round at a time.
 
-    @property
-    def foreign_sightings(self) -> Sightings:
-        """The same, of files of others."""
-        ...
-
-    @property
-    def marks(self) -> Marks:
-        """What is known of the table's partitions that are done; for one round at a time."""
-        ...
-
-    @property
-    def tag_progress(self) -> TagProgress:
-        """How far the creation of the table's tags is; for one round at a time."""
+        Of each type there is one, which knows nothing at first.
+        """
         ...
 
     @property
@@ -242,13 +226,28 @@ class MaintenanceKind(ABC, Generic[T]):
 class RuledKind(MaintenanceKind[T]):
     """A kind that a rule may have off, by its key `rule`; due every `interval_ms` at most.
 
-    Unless it `runs_unasked` a table's options have to ask for it, which may say how often.
+    Unless it `runs_unasked` a table's options have to ask for it, which may say how often. What
+    `removes_state` waits until our newest snapshot certainly stands, what `waits_for_windows`
+    until those of expiry open, and what `needs_news` for a plan after the last round.
     """
 
     rule: ClassVar[str]
     runs_unasked: ClassVar[bool] = False
+    removes_state: ClassVar[bool] = True
+    waits_for_windows: ClassVar[bool] = True
+    needs_news: ClassVar[bool] = True
 
     interval_ms: int
+
+    def is_due(
+        self, table: DueTable, record: MaintenanceRecord, now_ms: int, wall: WallTime
+    ) -> bool:
+        return (
+            (record.has_news or not self.needs_news)
+            and (table.held_until_ms <= now_ms or not self.removes_state)
+            and self.is_wanted(table, record, now_ms)
+            and (not self.waits_for_windows or in_windows(table, now_ms, wall))
+        )
 
     def is_wanted(self, table: DueTable, record: MaintenanceRecord, now_ms: int) -> bool:
         """Whether options and the rule want another round, and the last one is long ago. Pure."""

@@ -19,6 +19,7 @@ from compactord.maintenance.kind import (
     UnderWay,
 )
 from compactord.maintenance.orphan_files import Orphan, OwnerRule, remove_orphans
+from compactord.maintenance.sightings import Sightings
 
 _log = structlog.get_logger()
 REMOVED = "removed_files"
@@ -64,7 +65,7 @@ class SweepOrphans(MaintenanceKind[int]):
             if not values.storage.capabilities.copies_may_look_old:
                 return found
             now_ms = table.clock.steady_ms()
-            return table.sightings.aged(found, now_ms=now_ms, grace_ms=self.grace_ms)
+            return table.memory(Sightings).aged(found, now_ms=now_ms, grace_ms=self.grace_ms)
 
         removed = remove_orphans(
             values.storage, location, partition_depth=depth, rule=rule, among=aged

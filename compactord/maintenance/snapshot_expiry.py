@@ -6,18 +6,14 @@ from dataclasses import dataclass
 
 import structlog
 
-from compactord.clock import WallTime
 from compactord.errors import CompactordError
 from compactord.maintenance.expire import Expired, expire_snapshots
 from compactord.maintenance.kind import (
-    DueTable,
-    MaintenanceRecord,
     OpenedTable,
     Round,
     RuledKind,
     TableValues,
     UnderWay,
-    in_windows,
 )
 from compactord.paimon.options.expiry import ExpireOptions
 
@@ -47,16 +43,6 @@ class ExpireSnapshots(RuledKind[Expired]):
     rule = "expire_snapshots"
     runs_unasked = True
     duration_metric = ("expire_duration_seconds", "Time of an expiry of a table's snapshots.")
-
-    def is_due(
-        self, table: DueTable, record: MaintenanceRecord, now_ms: int, wall: WallTime
-    ) -> bool:
-        return (
-            record.has_news
-            and table.held_until_ms <= now_ms
-            and self.is_wanted(table, record, now_ms)
-            and in_windows(table, now_ms, wall)
-        )
 
     def run(self, table: OpenedTable, under_way: UnderWay | None) -> Expired:
         why_keep, values = table.why_keep(), table.table

@@ -13,17 +13,14 @@ from datetime import datetime, timezone, tzinfo
 
 import structlog
 
-from compactord.clock import WallTime, local_ms
+from compactord.clock import local_ms
 from compactord.errors import CompactordError, FormatError, ObjectNotFound
 from compactord.maintenance.kind import (
-    DueTable,
-    MaintenanceRecord,
     OpenedTable,
     Round,
     RuledKind,
     TableValues,
     UnderWay,
-    in_windows,
 )
 from compactord.maintenance.tag_deletion import DueTag, TagDeletion, TagKept
 from compactord.paimon import paths
@@ -142,16 +139,6 @@ class ExpireTags(RuledKind[ExpiredTags]):
         ("expired_tags", "Tags that expired, or were too many."),
         ("expired_tag_files", "Files deleted with expired tags."),
     )
-
-    def is_due(
-        self, table: DueTable, record: MaintenanceRecord, now_ms: int, wall: WallTime
-    ) -> bool:
-        return (
-            record.has_news
-            and table.held_until_ms <= now_ms
-            and self.is_wanted(table, record, now_ms)
-            and in_windows(table, now_ms, wall)
-        )
 
     def run(self, table: OpenedTable, under_way: UnderWay | None) -> ExpiredTags:
         why_keep = table.why_keep()

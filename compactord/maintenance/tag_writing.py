@@ -280,16 +280,15 @@ class CreateTags(RuledKind[CreatedTags]):
 
     name = "create_tags"
     rule = "create_tags"
+    waits_for_windows = False
+    needs_news = False
     counters = (("new_tags", "Tags that were created."),)
 
     def is_due(
         self, table: DueTable, record: MaintenanceRecord, now_ms: int, wall: WallTime
     ) -> bool:
-        return (
-            table.snapshot_id != record.snapshot_id
-            and table.held_until_ms <= now_ms
-            and self.is_wanted(table, record, now_ms)
-        )
+        has_more = table.snapshot_id != record.snapshot_id
+        return has_more and RuledKind.is_due(self, table, record, now_ms, wall)
 
     def run(self, table: OpenedTable, under_way: UnderWay | None) -> CreatedTags:
         why_keep = table.why_keep()
@@ -297,7 +296,7 @@ class CreateTags(RuledKind[CreatedTags]):
             return CreatedTags(why_not=why_keep)
         return create_tags(
             table.table,
-            table.tag_progress,
+            table.memory(TagProgress),
             owner=table.owner,
             now_ms=table.clock.now_ms(),
             zone=table.clock.time_zone,

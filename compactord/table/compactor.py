@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import structlog
 
@@ -18,9 +19,6 @@ from compactord.commit.changes import CommitOutcome, Committed, NothingCommitted
 from compactord.commit.discard import remove_outputs
 from compactord.errors import CommitUnknown, CompactordError, DataFileMissing, ObjectNotFound
 from compactord.maintenance.kind import ChosenPartitions
-from compactord.maintenance.marks import Marks
-from compactord.maintenance.sightings import Sightings
-from compactord.maintenance.tag_creation import TagProgress
 from compactord.model import Compaction, MergeCompaction, TaskFailure
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.deletion_vectors import NO_VECTORS, VectorRef
@@ -37,6 +35,8 @@ from compactord.table.planner import TablePlanner
 from compactord.table.planning import PartitionTest, StatePlanner
 from compactord.table.request import CompactRequest
 from compactord.table.subcompactions import WorkerSpec, subcompactions
+
+T = TypeVar("T")
 
 _log = structlog.get_logger()
 # More bytes of one subcompaction would hold a slot for too long.
@@ -59,12 +59,9 @@ class TableCompactor:
         self.clock = clock
         # Whose files are this process's.
         self.owner = worker.owner
-        self.sightings = Sightings()
-        self.foreign_sightings = Sightings()
         # Any thread may set it.
         self.is_stopping = False
-        self.marks = Marks()
-        self.tag_progress = TagProgress()
+        self._memories: dict[type, Any] = {}
         self._worker = worker
         self._followed = FollowedTable(
             access,
@@ -89,6 +86,11 @@ class TableCompactor:
     def seen(self) -> StatePlanner | None:
         """What planned last, with its table and state; any thread may ask for its values."""
         return self._planner.seen
+
+    def memory(self, type_: type[T]) -> T:
+        """See `OpenedTable`."""
+        found: T = self._memories.setdefault(type_, type_())
+        return found
 
     def newest_state(self) -> TableState:
         """The newest state, from the one that was planned on last; any thread may ask.
