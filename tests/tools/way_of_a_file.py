@@ -97,13 +97,18 @@ def _holds(value: object, file_name: str, depth: int = 0) -> bool:
     return any(_holds(each, file_name, depth + 1) for each in held)
 
 
-def main() -> int:
+def stops_of_one() -> tuple[str, ...]:
+    """The stops of a file of a small table that is made for it."""
     storage = MemoryStorage()
     table = keyed_table(storage, "/warehouse/db.db/t", buckets=1)
     fill_keyed(writer(storage, table), commits=6)
     state = load_state(storage, table)
     (bucket,) = state.files.bucket_ids()
-    found = stops(storage, table, state.files.files_in(bucket)[0].file_name)
+    return stops(storage, table, state.files.files_in(bucket)[0].file_name)
+
+
+def main() -> int:
+    found = stops_of_one()
     for number, stop in enumerate(found, 1):
         print(f"{number:3}  {stop}")
     modules = {stop.rpartition(".")[0] for stop in found}
