@@ -102,7 +102,10 @@ class Daemon:
         self._capacity = Capacity(config, clock)
         self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._scheduler = self._make_scheduler(config, zone)
-        guards = {name: each.guarded(breakers) for name, each in catalogs.items()}
+        guards = {
+            name: each.guarded(breakers.reporting(partial(metrics.catalog_request, name)))
+            for name, each in catalogs.items()
+        }
         self._silent_stores = SilentStores(guards, self._scheduler)
         self._engine = EngineHost(start_engine, self, post=self._events.put)
         worker = WorkerSpec(owner=owner, memory_bytes=self._capacity.task_memory_bytes, zone=zone)

@@ -145,10 +145,14 @@ class HiveClient:
 
     def _call(self, name: str, *arguments: object, is_repeatable: bool = True) -> Any:
         call = partial(self._answer, name, arguments, is_repeatable=is_repeatable)
-        if self.breaker is None or name in _OF_HELD_LOCKS:
+        if self.breaker is None:
             return call()
         return self.breaker.asked(
-            self.shown, call, silent=CatalogDown, answers=(CatalogUnavailable,)
+            self.shown,
+            call,
+            silent=CatalogDown,
+            answers=(CatalogUnavailable,),
+            is_always_made=name in _OF_HELD_LOCKS,
         )
 
     def _answer(self, name: str, arguments: Sequence[object], *, is_repeatable: bool) -> Any:

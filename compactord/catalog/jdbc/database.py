@@ -117,14 +117,20 @@ class Database:
 
     def execute_unguarded(self, sql: str, **values: object) -> int:
         """As `execute`, whatever the breaker says."""
-        return self._answer(_changing(sql, values))
+        return self._guarded(_changing(sql, values), is_always_made=True)
 
-    def _guarded(self, ask: Callable[[sqlalchemy.Connection], T]) -> T:
+    def _guarded(
+        self, ask: Callable[[sqlalchemy.Connection], T], *, is_always_made: bool = False
+    ) -> T:
         if self.breaker is None:
             return self._answer(ask)
-        answers = (CatalogUnavailable, AccessDenied, Duplicate)
-        call = partial(self._answer, ask)
-        return self.breaker.asked(self.address.shown, call, silent=CatalogDown, answers=answers)
+        return self.breaker.asked(
+            self.address.shown,
+            partial(self._answer, ask),
+            silent=CatalogDown,
+            answers=(CatalogUnavailable, AccessDenied, Duplicate),
+            is_always_made=is_always_made,
+        )
 
     def _answer(self, ask: Callable[[sqlalchemy.Connection], T]) -> T:
         try:
