@@ -146,7 +146,7 @@ class Breakers:
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
         self._known: dict[StorageSpec, Breaker] = {}
-        self._report = _unreported
+        self._report: Callable[[bool], None] = _unreported
 
     def reporting(self, report: Callable[[bool], None]) -> Breakers:
         """The same, those of servers with this `report`: stores have reports of their own."""
