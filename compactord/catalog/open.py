@@ -42,9 +42,8 @@ def open_catalog(
     kind = kinds[metastore]
     try:
         location = kind.location_of(warehouse, options, stores)
-        storage, path = (
-            stores.open(".", _NONE) if location is None else stores.open(location, options)
-        )
+        at = (".", _NONE) if location is None else (location, options)
+        storage, path = stores.open(*at)
     except CatalogOptionInvalid:
         raise
     except UsageError as error:
