@@ -2,7 +2,8 @@
 
     CompactordError
     ├── UsageError                an argument, key or option that cannot be used (exit code 2)
-    │   └── CatalogOptionInvalid    an option of a catalog, by its key
+    │   ├── CatalogOptionInvalid    an option of a catalog, by its key
+    │   └── UnknownScheme           a location in a store that is not supported
     ├── TableNotFound             no such warehouse, database or table (exit code 2)
     ├── UnsupportedTable          a feature we refuse, named; nothing was read or written
     ├── ErrorAtPath               `path` names the object
@@ -52,6 +53,10 @@ class CatalogOptionInvalid(UsageError):
 
     def __reduce__(self) -> tuple[type[CatalogOptionInvalid], tuple[str, str]]:
         return CatalogOptionInvalid, (self.key, self.expected)
+
+
+class UnknownScheme(UsageError):
+    """No store has the location's scheme."""
 
 
 class TableNotFound(CompactordError):

@@ -48,12 +48,12 @@ class TableList:
 class CatalogPlace:
     """What a catalog is opened with.
 
-    `warehouse` is its URL as writers give it, `path` the same in `storage`. `options` are those of
-    the catalog itself, references as they are written, and `values` what these stand for now.
+    `options` are those of the catalog itself, references as they are written, and `values` what
+    these stand for now. `warehouse` is its URL as writers give it, `path` the same in `storage`.
     `locate` opens the store of any location, as `Stores.open`, `path_of` only tells the location's
     path in it, and of one that `locate` refuses the location itself; `store_options`, references as
     they are written, are the catalog's credentials.
-    Where the kind names its warehouse, `storage` and `path` mean nothing.
+    Unless the warehouse `is_located` (`CatalogKind.location_of`), these two mean nothing.
     `zone` is that of the writers, None the machine's. `is_guarded` and `settle_ms` as in
     `Publishing`.
     """
@@ -61,6 +61,7 @@ class CatalogPlace:
     warehouse: str
     storage: Storage
     path: str
+    is_located: bool
     options: Mapping[str, str] = field(repr=False)
     values: Mapping[str, str] = field(repr=False)
     store_options: Mapping[str, str] = field(repr=False)

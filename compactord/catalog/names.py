@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from compactord.catalog.base import TableList
 from compactord.errors import ObjectNotFound, StorageError, TableNotFound, UsageError
@@ -26,27 +26,28 @@ def table_at(warehouse: str, database: str, name: str) -> TableRef:
 def parse_name(name: str, list_tables: Callable[[], TableList]) -> tuple[str, str, str]:
     """Database, table and branch of `database.table` or `database.table$branch_b`.
 
-    Raises `UsageError` for a malformed name, with the tables that were perhaps meant, and for
-    system tables.
+    Raises `UsageError` for a malformed name of no table, with those that were perhaps meant, and
+    for system tables.
     """
     database, dot, rest = name.partition(".")
     table, dollar, marked = rest.partition("$")
     branch = (dollar + marked).removeprefix(BRANCH_MARK) if dollar else MAIN_BRANCH
+    if "$" not in branch and dot and all(map(is_file_name, (database, table, branch))):
+        return database, table, branch
+    # Servers have tables of any name, and folders such with a $.
+    for known in _known_tables(list_tables):
+        if known.full_name == name:
+            return known.database, known.name, MAIN_BRANCH
     if "$" in branch:
         raise UsageError(f"table {name!r} is a system table, which has no files of its own")
-    if not (dot and all(map(is_file_name, (database, table, branch)))):
-        hint = nearest_names(name, list_tables)
-        forms = "database.table or database.table$branch_name"
-        raise UsageError(f"table {name!r} is not of the form {forms}{hint}")
-    return database, table, branch
+    hint = nearest_names(name, list_tables)
+    forms = "database.table or database.table$branch_name"
+    raise UsageError(f"table {name!r} is not of the form {forms}{hint}")
 
 
 def nearest_names(name: str, list_tables: Callable[[], TableList]) -> str:
     """The tables whose names are most like this one, as a question; empty if there is none."""
-    try:
-        known = [table.full_name for table in list_tables().tables]
-    except (StorageError, TableNotFound):
-        return ""
+    known = [table.full_name for table in _known_tables(list_tables)]
     # Upper case is the usual slip, and folders are told apart by it.
     lower = {full.lower(): full for full in known}
     near = difflib.get_close_matches(name.lower(), lower, n=3)
@@ -54,6 +55,14 @@ def nearest_names(name: str, list_tables: Callable[[], TableList]) -> str:
     same = [full for full in known if full.partition(".")[2] == name.rpartition(".")[2]]
     found = list(dict.fromkeys([*(lower[text] for text in near), *same]))[:3]
     return f"; did you mean {' or '.join(found)}?" if found else ""
+
+
+def _known_tables(list_tables: Callable[[], TableList]) -> Sequence[TableRef]:
+    """None where they cannot be listed: another error is told."""
+    try:
+        return list_tables().tables
+    except (StorageError, TableNotFound):
+        return ()
 
 
 def require_schema(storage: Storage, ref: TableRef) -> None:

@@ -40,9 +40,10 @@ def open_catalog(
     `CatalogOptionInvalid` for an option that cannot be used.
     """
     kind = kinds[metastore]
-    location, of_store = (".", _NONE) if kind.names_warehouse else (warehouse, options)
     try:
-        storage, path = stores.open(location, of_store)
+        location = kind.location_of(warehouse, options, stores)
+        at = (".", _NONE) if location is None else (location, options)
+        storage, path = stores.open(*at)
     except CatalogOptionInvalid:
         raise
     except UsageError as error:
@@ -60,6 +61,7 @@ def open_catalog(
         warehouse=warehouse,
         storage=storage,
         path=path,
+        is_located=location is not None,
         options=own,
         values=_resolved(own),
         store_options=options,

@@ -27,6 +27,7 @@ from compactord.errors import (
     UsageError,
 )
 from compactord.paimon.options.lookup import DISCOVERY_INTERVAL_MS
+from compactord.paimon.options.table_options import TableOptions, parse_options
 from compactord.paimon.table import TableRef
 from compactord.storage.base import Storage
 from compactord.table.report import count_text
@@ -104,17 +105,25 @@ def _advice(catalog: Catalog, trouble: CatalogTrouble) -> str:
     return "repair the storage, or wait for it"
 
 
-def poll_check(catalog: str, tables: Iterable[TableRef], config: ServiceConfig) -> Check:
-    """How many requests polls take while nothing changes, and how many fewer they could take."""
+def poll_check(
+    catalog: str, tables: Mapping[TableRef, TableOptions | None], config: ServiceConfig
+) -> Check:
+    """How many requests polls take while nothing changes, and how many fewer they could take.
+
+    `tables` have their options, None where these cannot be read.
+    """
     now, longer = 0.0, 0.0
-    for table in tables:
+    for table, options in tables.items():
         policy = policy_for(config, catalog, table.database, table.name)
-        interval_ms = policy.discovery_interval_ms or DISCOVERY_INTERVAL_MS
-        quiet_ms = max(interval_ms, policy.max_quiet_interval_ms or 0)
+        own_ms = options.discovery_interval_ms if options else DISCOVERY_INTERVAL_MS
+        interval_ms = policy.discovery_interval_ms or own_ms
+        # Tables whose readers wait for compactions are polled as often, however quiet they are.
+        is_awaited = options is not None and options.compaction.waiting_level is not None
+        quiet_ms = max(interval_ms, 0 if is_awaited else policy.max_quiet_interval_ms or 0)
         now += _POLL_REQUESTS * 1000 / quiet_ms
-        longer += _POLL_REQUESTS * 1000 / max(quiet_ms, _LONG_MS)
+        longer += _POLL_REQUESTS * 1000 / (quiet_ms if is_awaited else max(quiet_ms, _LONG_MS))
     found = f"while nothing changes, polls take {now:,.1f} requests a second"
-    if now < _REQUESTS_MAX:
+    if now < _REQUESTS_MAX or now == longer:
         return Check(name=f"{catalog}: polls", verdict=Verdict.OK, found=found)
     return Check(
         name=f"{catalog}: polls",
@@ -135,10 +144,12 @@ def _table_checks(name: str, catalog: Catalog, config: ServiceConfig) -> Iterato
     unreadable: list[CompactordError] = list(listed.unreadable.values())
     refused: list[str] = []
     open_for: dict[str, bool | None] = {}
+    options: dict[TableRef, TableOptions | None] = dict.fromkeys(listed.tables)
     for ref in listed.tables:
         try:
             access = catalog.open(ref)
-            access.newest_schema()
+            overrides = policy_for(config, name, ref.database, ref.name).options
+            options[ref] = parse_options(access.newest_schema(), overrides)
             open_for.update(_folders(access))
         except UnsupportedTable as error:
             refused.append(str(error))
@@ -155,7 +166,7 @@ def _table_checks(name: str, catalog: Catalog, config: ServiceConfig) -> Iterato
         found = f"{count_text(len(refused), 'table')} refused, first: {refused[0]}"
         advice = "nothing, if its writers compact it themselves"
         yield Check(name=f"{name}: refused", verdict=Verdict.WARNING, found=found, advice=advice)
-    yield poll_check(name, listed.tables, config)
+    yield poll_check(name, options, config)
     closed = [folder for folder, may_write in open_for.items() if may_write is False]
     if closed:
         folders = count_text(len(closed), "folder")

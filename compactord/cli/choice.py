@@ -10,9 +10,11 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import tzinfo
 from functools import partial
+from typing import TypeVar
 
 from compactord.catalog.access import TableAccess
 from compactord.catalog.base import Catalog
@@ -29,6 +31,9 @@ from compactord.service.discovery import branches_of
 from compactord.service.unserved import left_alone
 from compactord.service.view import TableStatus
 from compactord.storage.open import STORES, Stores
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 def _unchanged(access: TableAccess) -> TableAccess:
@@ -118,18 +123,24 @@ def choose(
     warn_of_options(loaded.config, catalogs, stores)
     unreadable: dict[str, CompactordError] = {}
     targets: list[Target] = []
-    for name, catalog in catalogs.items():
+
+    def listed(name: str) -> tuple[Sequence[TableRef], Mapping[str, CompactordError]]:
+        errors: dict[str, CompactordError] = {}
+        branches = partial(branches_of, config=loaded.config, name=name, catalog=catalogs[name])
         try:
-            branches = partial(branches_of, config=loaded.config, name=name, catalog=catalog)
-            found = list(tables_of(args, catalog, unreadable, branches))
+            return list(tables_of(args, catalogs[name], errors, branches)), errors
         except CompactordError as error:
             if len(catalogs) == 1:
                 raise
-            unreadable[f"catalog {name}"] = error
-            continue
+            return (), {**errors, f"catalog {name}": error}
+
+    for name, (found, errors) in zip(catalogs, side_by_side(listed, list(catalogs)), strict=True):
+        unreadable |= errors
         for ref in found:
             policy = policy_for(loaded.config, name, ref.database, ref.name)
-            targets.append(Target(catalog_name=name, catalog=catalog, ref=ref, policy=policy))
+            targets.append(
+                Target(catalog_name=name, catalog=catalogs[name], ref=ref, policy=policy)
+            )
     if not targets and is_choice and not unreadable:
         what = f"database {args.database}" if args.database else f"--tables {args.tables}"
         places = ", ".join(catalog.warehouse for catalog in catalogs.values())
@@ -141,6 +152,14 @@ def choose(
         targets=tuple(targets),
         unreadable=unreadable,
     )
+
+
+def side_by_side(call: Callable[[T], R], each: Sequence[T]) -> list[R]:
+    """`call` for each of several catalogs, in order; none waits for another one that is silent."""
+    if len(each) < 2:
+        return [*map(call, each)]
+    with ThreadPoolExecutor(len(each), "catalog") as pool:
+        return [*pool.map(call, each)]
 
 
 def load_place(

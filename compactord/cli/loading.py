@@ -10,7 +10,7 @@ import structlog
 
 from compactord.catalog.base import Catalog
 from compactord.catalog.open import open_catalog
-from compactord.catalog.registry import CATALOGS, CatalogKinds
+from compactord.catalog.registry import CATALOGS, FILESYSTEM, CatalogKinds
 from compactord.catalog.trouble import CatalogTrouble, check_catalogs
 from compactord.clock import Clock
 from compactord.config.catalog_section import CatalogSection
@@ -93,10 +93,17 @@ def refuse_literal_secrets(
             raise CatalogOptionInvalid(key, NO_LITERAL)
 
 
+def _location(catalog: CatalogSection, stores: Stores) -> str | None:
+    """See `CatalogKind.location_of`."""
+    kind = CATALOGS.get(catalog.metastore, FILESYSTEM)
+    return kind.location_of(catalog.warehouse, catalog.options, stores)
+
+
 def _literal_secrets(catalog: CatalogSection, stores: Stores) -> Sequence[str]:
     """Keys of options whose secret values would have to be sent to workers."""
-    if catalog.location is not None:
-        return stores.literal_secrets(catalog.location, catalog.options)
+    location = _location(catalog, stores)
+    if location is not None:
+        return stores.literal_secrets(location, catalog.options)
     # Which stores there are the catalog's service says later.
     return [
         key
@@ -117,7 +124,7 @@ def without_effect(
     """Catalogs with options that their warehouses' stores do not know, and these."""
     for name in names:
         section = config.catalogs[name]
-        location = section.location
+        location = _location(section, stores)
         found = () if location is None else stores.without_effect(location, section.options)
         if found:
             yield name, found
@@ -197,8 +204,9 @@ def _unusable_catalog(
     catalog, here = loaded.config.catalogs[name], f"catalogs.{name}"
     key, value = f"{here}.warehouse", catalog.warehouse
     try:
-        if catalog.location is not None:
-            stores.open(catalog.location, catalog.options)
+        location = _location(catalog, stores)
+        if location is not None:
+            stores.open(location, catalog.options)
         key, value = f"{here}.metastore", catalog.metastore
         open_configured(loaded.config, name, stores, kinds)
     except CatalogOptionInvalid as error:

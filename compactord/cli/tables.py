@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from compactord.cli.asked import listed_by_service
-from compactord.cli.choice import choose
+from compactord.cli.choice import Choice, Target, choose, side_by_side
 from compactord.cli.running import OK, exit_code, say, tell
 from compactord.cli.table_status import ASK_A_SERVICE, Listed, read_table
 from compactord.clock import SystemClock
@@ -25,9 +26,7 @@ def tables(args: argparse.Namespace) -> int:
         found = listed_by_service(args)
     else:
         choice = choose(args, all_of_warehouse=True)
-        clock = SystemClock(choice.zone)
-        found = [read_table(choice, target, clock).listed(choice) for target in choice.targets]
-        unreadable = choice.unreadable
+        found, unreadable = _read(choice), choice.unreadable
     counts = Counter(each.table.status.value for each in found)
     if args.json:
         answer = {
@@ -47,6 +46,17 @@ def tables(args: argparse.Namespace) -> int:
         say(f"compactord: {what} cannot be listed: {error}")
     codes = [exit_code(error) for error in unreadable.values()]
     return max(codes, default=OK)
+
+
+def _read(choice: Choice) -> list[Listed]:
+    clock = SystemClock(choice.zone)
+    groups = itertools.groupby(choice.targets, lambda target: target.catalog_name)
+    by_catalog = [list(targets) for _, targets in groups]
+
+    def read(targets: Sequence[Target]) -> list[Listed]:
+        return [read_table(choice, target, clock).listed(choice) for target in targets]
+
+    return list(itertools.chain(*side_by_side(read, by_catalog)))
 
 
 def _text(found: Sequence[Listed]) -> Iterator[str]:

@@ -62,9 +62,3 @@ class CatalogSection(Section):
     """with guarded, how long a snapshot has to stand: longer than a writer takes from its last look
     to the end of its copy
     """
-
-    @property
-    def location(self) -> str | None:
-        """Of the warehouse; None where it is a name that the catalog's service knows."""
-        kind = CATALOGS.get(self.metastore)
-        return None if kind is not None and kind.names_warehouse else self.warehouse

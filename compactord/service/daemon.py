@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import tzinfo
 from functools import partial
@@ -46,7 +46,7 @@ from compactord.service.silent_stores import SilentStores
 from compactord.service.status_source import Facts, StatusKeeper
 from compactord.service.timetable import Timetable
 from compactord.service.view import ServiceView, TableDetail
-from compactord.storage.breaker import Breakers
+from compactord.storage.breaker import Breaker, Breakers
 from compactord.table.cycle import Cycle
 from compactord.table.detail import bucket_details
 from compactord.table.subcompactions import WorkerSpec
@@ -102,7 +102,7 @@ class Daemon:
         self._capacity = Capacity(config, clock)
         self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._scheduler = self._make_scheduler(config, zone)
-        guards = {name: each.guarded(breakers) for name, each in catalogs.items()}
+        guards = self._guards(catalogs, breakers)
         self._silent_stores = SilentStores(guards, self._scheduler)
         self._engine = EngineHost(start_engine, self, post=self._events.put)
         worker = WorkerSpec(owner=owner, memory_bytes=self._capacity.task_memory_bytes, zone=zone)
@@ -139,6 +139,16 @@ class Daemon:
             limits=config.limits,
             kinds=self._kinds(config.recovery),
         )
+
+    def _guards(
+        self, catalogs: Mapping[str, Catalog], breakers: Breakers
+    ) -> Mapping[str, Sequence[Breaker]]:
+        """The breakers that each catalog's tables wait for; that of its server counts requests."""
+        counted = self._metrics.catalog_request
+        return {
+            name: catalog.guarded(breakers.reporting(partial(counted, name)))
+            for name, catalog in catalogs.items()
+        }
 
     def _make_facts(self, instance: str) -> Facts:
         return Facts(

@@ -32,7 +32,7 @@ from compactord.service.own_series import OwnSeries
 from compactord.service.service_metrics import ServiceMetrics
 from compactord.service.table_metrics import table_families, write_tables
 from compactord.service.view import ServiceView
-from compactord.storage.requests import RequestTotal, StorageRequest
+from compactord.storage.requests import RequestTotal, StorageOutcome, StorageRequest
 
 MAX_TABLES = 2000
 TOP_BUCKETS = 20
@@ -127,6 +127,12 @@ class Metrics:
         self.discovery = self._summary(
             "discovery_duration_seconds", "Time to list a catalog's tables.", "catalog"
         )
+        self._catalog_requests = self._counter(
+            "catalog_requests",
+            "Requests to a catalog's REST server, metastore or database; error: no answer.",
+            "catalog",
+            "outcome",
+        )
         self._requests = self._counter(
             "storage_requests", "Requests to stores.", "store", "op", "outcome"
         )
@@ -170,6 +176,11 @@ class Metrics:
 
     def loop_ran(self, loop: str, seconds: float) -> None:
         self._loop.labels(loop).observe(seconds)
+
+    def catalog_request(self, catalog: str, is_answered: bool) -> None:
+        """What a catalog's breaker reports; a refusal is an answer."""
+        outcome = StorageOutcome.OK if is_answered else StorageOutcome.ERROR
+        self._catalog_requests.labels(catalog, outcome.value).inc()
 
     def storage_request(self, request: StorageRequest) -> None:
         """What stores report (`compactord/storage/metered.py`)."""

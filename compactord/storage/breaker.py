@@ -20,19 +20,28 @@ PATIENCE_MS = 10_000
 PROBE_MS = 30_000
 
 
+def _unreported(is_answered: bool) -> None:
+    pass
+
+
 class Breaker:
     """Of one store or server, `name`d for people; any thread. Times are those of `now_ms`.
 
     Open once `FAILURES_MAX` attempts in a row, over `PATIENCE_MS`, had no answer or one that says
     that it does not work. Any other answer closes it, a refusal too. Attempts that are not made
-    raise a `refusal`.
+    raise a `refusal`. `report` is told of each that is made whether it had an answer.
     """
 
     def __init__(
-        self, name: str, now_ms: Callable[[], int], refusal: type[StorageError] = StoreSilent
+        self,
+        name: str,
+        now_ms: Callable[[], int],
+        refusal: type[StorageError] = StoreSilent,
+        report: Callable[[bool], None] = _unreported,
     ) -> None:
         self._name = name
         self._refusal = refusal
+        self._report = report
         self._now_ms = now_ms
         self._lock = threading.Lock()
         self._failures = 0
@@ -53,11 +62,13 @@ class Breaker:
 
     def answered(self) -> None:
         """An attempt got an answer, whatever it says."""
+        self._report(True)
         with self._lock:
             self._failures, self._next_ms = 0, None
 
     def failed(self, seconds: float) -> None:
         """An attempt of so many seconds got no answer, or one of a store that does not work."""
+        self._report(False)
         with self._lock:
             now_ms = self._now_ms()
             began_ms = now_ms - int(seconds * 1000)
@@ -69,13 +80,20 @@ class Breaker:
                 self._next_ms = now_ms + PROBE_MS
 
     def asked(
-        self, path: str, call: Callable[[], T], *, silent: _Errors, answers: _Errors = ()
+        self,
+        path: str,
+        call: Callable[[], T],
+        *,
+        silent: _Errors,
+        answers: _Errors = (),
+        is_always_made: bool = False,
     ) -> T:
         """What `call` returns, one attempt, which has no answer if it raises one of `silent`.
 
-        Errors of `answers` are some. Raises as `require`.
+        Errors of `answers` are some. Raises as `require`, unless it `is_always_made`.
         """
-        self.require(path)
+        if not is_always_made:
+            self.require(path)
         start_ms = self._now_ms()
         try:
             result = call()
@@ -128,6 +146,13 @@ class Breakers:
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
         self._known: dict[StorageSpec, Breaker] = {}
+        self._report: Callable[[bool], None] = _unreported
+
+    def reporting(self, report: Callable[[bool], None]) -> Breakers:
+        """The same, those of servers with this `report`: stores have reports of their own."""
+        found = Breakers(self._now_ms)
+        found._known, found._report = self._known, report
+        return found
 
     def guarded(self, storage: Storage, store: str) -> Storage:
         """The store behind its breaker; `store` is its name for people. File systems have none."""
@@ -142,4 +167,4 @@ class Breakers:
 
     def of_server(self, address: str) -> Breaker:
         """One for the server of a catalog."""
-        return Breaker(f"the server {address}", self._now_ms, CatalogDown)
+        return Breaker(f"the server {address}", self._now_ms, CatalogDown, self._report)

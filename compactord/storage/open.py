@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from compactord.errors import CatalogOptionInvalid, UsageError
+from compactord.errors import CatalogOptionInvalid, UnknownScheme, UsageError
 from compactord.redaction import has_credentials, redact_text
 from compactord.references import has_reference
 from compactord.storage import local
@@ -54,6 +54,14 @@ class Stores:
         store = self._store_of(location, options)
         own = {key: text for key, text in options.items() if _is_of(store, key)}
         return store.locate(location, own)
+
+    def knows(self, location: str, options: Mapping[str, str]) -> bool:
+        """Whether a store has the location's scheme. Raises as `located` for everything else."""
+        try:
+            self._store_of(location, options)
+        except UnknownScheme:
+            return False
+        return True
 
     def has_option(self, key: str) -> bool:
         """Whether it is an option of stores, not one of the catalog itself."""
@@ -102,7 +110,7 @@ class Stores:
             return FSSPEC
         if scheme not in stores and rest.startswith("/"):
             known = ", ".join(f"{name}://" for name in stores if name != _FILE)
-            raise UsageError(
+            raise UnknownScheme(
                 f"{location}: scheme {scheme}:// is not supported yet; local and mounted file "
                 f"systems are, and {known}; others by fsspec, with the option {ENABLED}"
             )

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import pickle
+import random
+import re
 import select
 import signal
 import socket
@@ -35,6 +38,7 @@ from compactord.errors import (
 )
 from compactord.model import Subcompaction
 from compactord.paimon.snapshot import read_snapshot
+from compactord.plan.table import Strategy
 from compactord.storage.base import Creation
 from compactord.storage.breaker import FAILURES_MAX, Breaker
 from compactord.storage.hdfs.client import named_errors
@@ -48,6 +52,7 @@ from tests.inline_engine import InlineEngine
 from tests.oracle.hdfs_cluster import SERVICE, HdfsCluster, hdfs_cluster
 from tests.oracle.judge_jar import JudgeJarError
 from tests.silent_servers import serving
+from tests.storages import WatchedStorage
 from tests.store_servers import StoreServer
 from tests.unit.catalog import metastore as hive
 
@@ -185,6 +190,46 @@ def test_a_rename_without_an_answer_counts_once(
     assert [status.name for status in direct.list(folder)] == expected
     for name in expected:
         assert direct.read(f"{folder}/{name}") == b"mine"
+
+
+# As Hadoop's request names its method; the name of the protocol follows.
+_CHANGE = re.compile(rb"(create|addBlock|complete|rename2|delete|mkdirs)\x12")
+
+
+def test_any_change_of_a_compaction_may_lose_its_answer(server: StoreServer, folder: str) -> None:
+    """Every fifth, from one of the first five on, by chance, each in a run of its own."""
+    direct, asked, lost = server.spec.open(), list[str](), -1
+
+    def admit(data: bytes) -> str:
+        change = _CHANGE.search(data)
+        if change is None:
+            return ""
+        asked.append(change[1].decode())
+        return "lost" if len(asked) - 1 == lost else ""
+
+    seen: set[str] = set()
+    with serving(_relay(server.port, admit)) as port:
+        root = f"hdfs://127.0.0.1:{port}"
+        storage = WatchedStorage(_impatient(root, answer_s=30.0))
+        for number in itertools.count(random.randrange(5), 5):
+            table = builders.keyed_table(direct, f"{folder}/{number}", buckets=1)
+            rows = builders.fill_keyed(builders.writer(direct, table), commits=3, keys=20)
+            relayed = replace(table, location=f"{root}/{folder.rpartition('/')[2]}/{number}")
+            asked.clear()
+            lost = number
+            with contextlib.suppress(CompactordError):
+                builders.compact(storage, relayed, owner=FIRST, strategy=Strategy.FULL)
+            if len(asked) <= number:
+                break
+            seen.add(asked[number])
+            builders.remove_leftovers(direct, table, myself=SECOND)
+            totals = builders.compact(direct, table, owner=SECOND, strategy=Strategy.FULL)
+            assert (totals.failures, totals.lost_snapshots) == ([], []), asked[number]
+            assert builders.read_keyed(direct, table) == rows, asked[number]
+            builders.check_chain(direct, table)
+            assert builders.leftovers(direct, table, [FIRST, SECOND]) == set(), asked[number]
+    assert len(seen) > 1
+    assert number > 20, "the faults reached the whole run"
 
 
 def test_a_name_node_that_hangs_is_an_error_in_time_and_goes_on_later(

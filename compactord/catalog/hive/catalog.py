@@ -43,7 +43,8 @@ class HiveCatalog(Catalog):
     def __init__(
         self, place: CatalogPlace, given: HiveOptions, client: HiveClient, lock: HiveLock | None
     ) -> None:
-        self.warehouse_storage, self.warehouse = place.storage, place.path
+        self.warehouse_storage = place.storage if place.is_located else None
+        self.warehouse = place.path if place.is_located else place.warehouse
         self._place = place
         self._given = given
         self._client = client
@@ -62,9 +63,10 @@ class HiveCatalog(Catalog):
     def list_tables(self) -> TableList:
         """See `Catalog`; views and tables of other formats are passed over."""
         # Else nobody would ask the store of the warehouse while its tables wait for it.
-        if self._store_breaker is not None and self._store_breaker.is_probe_due:
+        storage = self.warehouse_storage
+        if storage is not None and self._store_breaker and self._store_breaker.is_probe_due:
             with contextlib.suppress(StorageError):
-                self.warehouse_storage.folder_exists(self.warehouse)
+                storage.folder_exists(self.warehouse)
         return TableList.of(sorted(self._client.databases()), self._tables_of)
 
     def _tables_of(self, database: str) -> Iterator[TableRef]:
@@ -199,8 +201,9 @@ def open_hive(place: CatalogPlace) -> HiveCatalog:
 
     Raises `CatalogOptionInvalid`.
     """
-    # As in Java, which has a lock by default where the warehouse is in an object store.
-    is_locked = not place.storage.capabilities.has_folders
+    # As in Java, which has a lock by default where the warehouse is in an object store. Of others
+    # nobody knows, and a lock that writers do not take would pass for one that they do.
+    is_locked = place.is_located and not place.storage.capabilities.has_folders
     given, clock = (
         hive_options(place.values, place.store_options, is_locked=is_locked),
         SystemClock(),

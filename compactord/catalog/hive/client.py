@@ -9,7 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from compactord.catalog.hive.connection import Connection, DeclaredFault, Nonsense
+from compactord.catalog.hive.connection import (
+    CALL_SECONDS_MAX,
+    CONNECT_SECONDS_MAX,
+    Connection,
+    DeclaredFault,
+    Nonsense,
+)
 from compactord.catalog.hive.login import LoginRefused, Security
 from compactord.catalog.hive.options import Address
 from compactord.catalog.hive.wire import (
@@ -27,8 +33,11 @@ from compactord.clock import Clock
 from compactord.errors import CatalogDown, CatalogUnavailable
 from compactord.redaction import printable, redact_text
 from compactord.storage.breaker import Breaker
+from compactord.storage.deadlines import CALLS_AT_ONCE, TimedCalls
 
 _IDLE_MAX = 4
+# Names, and the servers of Kerberos, are asked without a limit of their own.
+_CONNECTION_SECONDS_MAX = CONNECT_SECONDS_MAX + CALL_SECONDS_MAX + 5.0
 _MESSAGE_MAX = 300
 # Other writers wait until a lock that is held is given back.
 _OF_HELD_LOCKS = ("heartbeat", "unlock")
@@ -49,9 +58,17 @@ class HiveClient:
     """
 
     def __init__(
-        self, addresses: Sequence[Address], shown: str, clock: Clock, security: Security
+        self,
+        addresses: Sequence[Address],
+        shown: str,
+        clock: Clock,
+        security: Security,
+        *,
+        connection_seconds_max: float = _CONNECTION_SECONDS_MAX,
     ) -> None:
         self.shown = shown
+        self._calls = TimedCalls(CALLS_AT_ONCE)
+        self._connection_seconds_max = connection_seconds_max
         self._security = security
         self._addresses = addresses
         self._clock = clock
@@ -145,10 +162,14 @@ class HiveClient:
 
     def _call(self, name: str, *arguments: object, is_repeatable: bool = True) -> Any:
         call = partial(self._answer, name, arguments, is_repeatable=is_repeatable)
-        if self.breaker is None or name in _OF_HELD_LOCKS:
+        if self.breaker is None:
             return call()
         return self.breaker.asked(
-            self.shown, call, silent=CatalogDown, answers=(CatalogUnavailable,)
+            self.shown,
+            call,
+            silent=CatalogDown,
+            answers=(CatalogUnavailable,),
+            is_always_made=name in _OF_HELD_LOCKS,
         )
 
     def _answer(self, name: str, arguments: Sequence[object], *, is_repeatable: bool) -> Any:
@@ -188,7 +209,10 @@ class HiveClient:
             position = (first + number) % len(self._addresses)
             host, port = self._addresses[position]
             try:
-                connection = Connection(host, port, self._clock, self._security)
+                connection = self._calls.within(
+                    self._connection_seconds_max,
+                    partial(Connection, host, port, self._clock, self._security),
+                )
             except LoginRefused as error:
                 why = f"the login is refused: {_shown(error)}"
                 raise CatalogUnavailable(self.shown, why) from None

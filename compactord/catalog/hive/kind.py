@@ -21,6 +21,7 @@ HIVE = CatalogKind(
         "alter-table-cascade",
     ),
     prefixes=("hive.",),
+    locates_tables=True,
     has_lock=True,
     install="pip install 'thrift>=0.20,<1'",
     shown_options=("hive-conf-dir", "location-in-properties"),

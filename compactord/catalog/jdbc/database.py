@@ -28,6 +28,7 @@ from compactord.errors import (
 )
 from compactord.redaction import HIDDEN, redact_text
 from compactord.storage.breaker import Breaker
+from compactord.storage.deadlines import CALLS_AT_ONCE, TimedCalls
 
 T = TypeVar("T")
 # Until a connection stands, and until an answer comes.
@@ -117,14 +118,20 @@ class Database:
 
     def execute_unguarded(self, sql: str, **values: object) -> int:
         """As `execute`, whatever the breaker says."""
-        return self._answer(_changing(sql, values))
+        return self._guarded(_changing(sql, values), is_always_made=True)
 
-    def _guarded(self, ask: Callable[[sqlalchemy.Connection], T]) -> T:
+    def _guarded(
+        self, ask: Callable[[sqlalchemy.Connection], T], *, is_always_made: bool = False
+    ) -> T:
         if self.breaker is None:
             return self._answer(ask)
-        answers = (CatalogUnavailable, AccessDenied, Duplicate)
-        call = partial(self._answer, ask)
-        return self.breaker.asked(self.address.shown, call, silent=CatalogDown, answers=answers)
+        return self.breaker.asked(
+            self.address.shown,
+            partial(self._answer, ask),
+            silent=CatalogDown,
+            answers=(CatalogUnavailable, AccessDenied, Duplicate),
+            is_always_made=is_always_made,
+        )
 
     def _answer(self, ask: Callable[[sqlalchemy.Connection], T]) -> T:
         try:
@@ -229,14 +236,23 @@ def _engine(
         isolation_level="AUTOCOMMIT",
         hide_parameters=True,
     )
+    calls, seconds = TimedCalls(CALLS_AT_ONCE), limits.connect_seconds + limits.answer_seconds
+
+    @event.listens_for(engine, "do_connect")
+    def timed(dialect: Any, record: object, args: Sequence[Any], given: dict[str, Any]) -> object:
+        """Names are looked up, and logins take place, without a limit of the drivers as a whole."""
+        del record
+        connect = partial(dialect.connect, *args)
+        if is_postgresql:
+            from compactord.catalog.jdbc import postgresql
+
+            connect = partial(postgresql.connect, limits.answer_seconds)
+        try:
+            return calls.within(seconds, partial(connect, **given))
+        except TimeoutError as error:
+            raise dialect.dbapi.OperationalError(str(error)) from None
+
     if is_postgresql:
-        from compactord.catalog.jdbc.postgresql import connect
-
-        @event.listens_for(engine, "do_connect")
-        def timed(dialect: object, record: object, args: object, given: dict[str, Any]) -> object:
-            del dialect, record, args
-            return connect(limits.answer_seconds, **given)
-
         event.listen(engine, "connect", _Sessions(address, zone))
     return engine
 

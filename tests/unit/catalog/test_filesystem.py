@@ -45,6 +45,12 @@ def test_a_name_without_two_parts_is_refused(name: str) -> None:
         _catalog(_storage()).find_table(name)
 
 
+def test_a_table_whose_name_looks_like_a_system_table_s_is_found() -> None:
+    catalog = _catalog(_storage("sales.db/t$x/schema/schema-0"))
+    (listed,) = catalog.list_tables().tables
+    assert catalog.find_table("sales.t$x") == listed
+
+
 @pytest.mark.parametrize("name", ["sales.orders$snapshots", "sales.orders$branch_dev$files"])
 def test_system_tables_are_refused(name: str) -> None:
     with pytest.raises(UsageError, match="is a system table"):

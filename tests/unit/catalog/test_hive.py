@@ -144,10 +144,14 @@ def test_a_table_whose_location_disappeared_is_named_and_the_next_one_is_read(
         ("s3://b/wh", "s3://b/t", {"lock.enabled": "false"}, "without a lock"),
         ("s3://b/wh", "file:/x", {}, "locked"),
         ("/wh", "viewfs://nn/x", {}, "scheme viewfs:// is not supported yet"),
+        ("viewfs://nn/wh", None, {}, "viewfs://nn/wh/d.db/t: scheme viewfs:// is not supported"),
+        ("viewfs://nn/wh", "file:/x", {}, "unlocked"),
+        ("viewfs://nn/wh", "file:/x", {"lock.enabled": "true"}, "locked"),
+        ("viewfs://nn/wh", "s3://b/t", {}, "without a lock"),
     ],
 )
 def test_the_lock_follows_the_warehouse_and_safety_the_table(
-    stack: ExitStack, warehouse: str, location: str, options: dict[str, str], outcome: str
+    stack: ExitStack, warehouse: str, location: str | None, options: dict[str, str], outcome: str
 ) -> None:
     metastore = Metastore(table("d", "t", location), table("d", "u", "file:/u"))
     uri = stack.enter_context(running(metastore))
@@ -311,8 +315,9 @@ def test_options_that_are_refused(options: dict[str, str], key: str, text: str) 
     assert got.value.key == key
 
 
+@pytest.mark.parametrize("warehouse", ["", "viewfs://nn/wh"])
 def test_doctor_tries_the_lock_and_names_what_is_refused(
-    stack: ExitStack, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    stack: ExitStack, tmp_path: Path, capsys: pytest.CaptureFixture[str], warehouse: str
 ) -> None:
     keyed(tmp_path, "d.t", commits=1)
     metastore = Metastore(
@@ -320,9 +325,8 @@ def test_doctor_tries_the_lock_and_names_what_is_refused(
     )
     uri = stack.enter_context(running(metastore))
     options = [f"--catalog-option=uri={uri}", "--catalog-option=lock.enabled=true"]
-    found = answered(
-        capsys, "doctor", "--warehouse", str(tmp_path), "--metastore", "hive", *options
-    )
+    warehouse = warehouse or str(tmp_path)
+    found = answered(capsys, "doctor", "--warehouse", warehouse, "--metastore", "hive", *options)
     checks = {each["check"]: each for each in found["checks"]}
     assert checks["warehouse: lock"]["verdict"] == checks["warehouse: tables"]["verdict"] == "ok"
     refused = checks["warehouse: refused"]

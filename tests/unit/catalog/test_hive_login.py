@@ -7,6 +7,7 @@ import datetime
 import ipaddress
 import socket
 import ssl
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -23,9 +24,18 @@ from thrift.transport.TTransport import TFramedTransport
 
 from compactord.catalog.base import Catalog
 from compactord.catalog.hive.client import HiveClient
-from compactord.catalog.hive.login import Login, LoginRefused, NoLogin, Security, kerberos, log_in
+from compactord.catalog.hive.login import (
+    Login,
+    LoginRefused,
+    NoLogin,
+    Responses,
+    Security,
+    kerberos,
+    log_in,
+)
 from compactord.catalog.hive.login import plain as by_password
 from compactord.catalog.open import open_catalog
+from compactord.clock import SystemClock
 from compactord.errors import CatalogDown, CatalogOptionInvalid, CatalogUnavailable
 from tests.builders import VirtualClock
 from tests.unit.catalog.metastore import Metastore, Stream, listening, serve, table
@@ -186,6 +196,29 @@ def test_what_precedes_a_call_has_a_deadline(stack: ExitStack, security: Securit
     address = ("127.0.0.1", int(uri.rpartition(":")[2]))
     client = HiveClient([address], uri, _Hurried(), security)
     with pytest.raises(CatalogDown, match=r"timed out|no answer within"):
+        client.databases()
+
+
+def test_what_has_no_deadline_of_its_own_has_that_of_the_connection(stack: ExitStack) -> None:
+    """As the look-up of a name, or a ticket of Kerberos."""
+    goes_on = threading.Event()
+
+    def responses(host: str) -> Responses:
+        del host
+        goes_on.wait(60)
+        raise LoginRefused("too late")
+        yield b""
+
+    uri = stack.enter_context(listening(lambda _: None))
+    stack.callback(goes_on.set)
+    client = HiveClient(
+        [("127.0.0.1", int(uri.rpartition(":")[2]))],
+        uri,
+        SystemClock(),
+        Security(login=Login(mechanism="GSSAPI", responses=responses)),
+        connection_seconds_max=0.2,
+    )
+    with pytest.raises(CatalogDown, match=r"no answer within 0 s"):
         client.databases()
 
 

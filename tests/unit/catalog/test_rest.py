@@ -246,6 +246,7 @@ def test_tables_are_listed_by_pages_and_what_has_other_files_is_passed_over(
         access = catalog.open(table)
         assert access.ref == table
         assert access.newest_state().state.snapshot is not None
+    assert catalog.find_table("db.a/b") == listed.tables[2]
     with pytest.raises(UnsupportedTable, match="option type=format-table is not supported"):
         catalog.open(catalog.find_table("db.format-table"))
     with pytest.raises(TableNotFound, match=r"db\.tt does not exist in http.*did you mean db\.t"):

@@ -15,10 +15,22 @@ from compactord.errors import CatalogUnavailable
 from tests.silent_servers import postgresql_after_login, serving, silence
 
 
+def _endless_login(client: socket.socket) -> None:
+    """A few bytes of a large packet now and then, each before a driver's patience ends."""
+    while True:
+        client.sendall(b"\0\0\1\0")
+        time.sleep(0.3)
+
+
 @pytest.mark.parametrize(
     ("kind", "answer"),
-    [("postgresql", postgresql_after_login), ("postgresql", silence), ("mysql", silence)],
-    ids=["PostgreSQL after the login", "PostgreSQL", "MySQL"],
+    [
+        ("postgresql", postgresql_after_login),
+        ("postgresql", silence),
+        ("mysql", silence),
+        ("mysql", _endless_login),
+    ],
+    ids=["PostgreSQL after the login", "PostgreSQL", "MySQL", "MySQL while it greets"],
 )
 def test_a_silent_database_is_unavailable_after_the_clients_deadline(
     kind: str, answer: Callable[[socket.socket], None]

@@ -118,29 +118,33 @@ def test_a_server_that_does_not_answer_is_asked_no_more(
     clock = VirtualClock()
     with running(tmp_path) as server:
         catalog = server.catalog
-        (breaker,) = catalog.guarded(Breakers(clock.steady_ms))
+        reported: list[bool] = []
+        (breaker,) = catalog.guarded(Breakers(clock.steady_ms).reporting(reported.append))
         with contextlib.suppress(AccessDenied):
             catalog.check_access()
+        assert reported
+        assert all(reported), "a refusal is an answer"
         server.state = trouble
         while not breaker.open_since_ms:
             with pytest.raises(CatalogDown):
                 catalog.check_access()
             clock.sleep(PATIENCE_MS / 1000)
-        asked = server.asked
+        asked, attempts = server.asked, len(reported)
         assert asked <= 12
         for _ in range(3):
             with pytest.raises(CatalogDown, match=r"the server .* has not answered for"):
                 catalog.list_tables()
-        assert server.asked == asked
+        assert (server.asked, len(reported)) == (asked, attempts)
         clock.sleep(PROBE_MS / 1000)
         with pytest.raises(CatalogDown):
             catalog.list_tables()
-        assert server.asked == asked + 1, "a probe"
+        assert (server.asked, reported[attempts:]) == (asked + 1, [False]), "a probe"
         server.state = answer
         clock.sleep(PROBE_MS / 1000)
         with contextlib.suppress(StorageError):
             catalog.check_access()
         assert not breaker.open_since_ms
+        assert reported[-1]
 
 
 def _open(breaker: Breaker) -> None:
@@ -169,7 +173,9 @@ def test_a_lock_is_given_back_to_a_server_that_is_asked_nothing_else(
             uri = sqlite_database(tmp_path / "c.db")
         options = {"uri": uri, "lock.enabled": "true"}
         catalog = open_catalog(str(tmp_path), metastore=kind, options=options)
-        (breaker,) = catalog.guarded(Breakers(VirtualClock().steady_ms))
+        reported: list[bool] = []
+        breakers = Breakers(VirtualClock().steady_ms).reporting(reported.append)
+        (breaker,) = catalog.guarded(breakers)
         ref = TableRef(database="db", name="t", location=f"{tmp_path}/db.db/t")
         publisher = catalog.open(ref).publisher
         assert isinstance(publisher, LockedPublisher)
@@ -177,7 +183,9 @@ def test_a_lock_is_given_back_to_a_server_that_is_asked_nothing_else(
         _open(breaker)
         with pytest.raises(CatalogDown):
             publisher.lock.acquire(ref)
+        attempts = len(reported)
         assert held.release()
+        assert set(reported[attempts:]) == {True}
 
 
 class _Guarded(WatchedStorage):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ import pytest
 from compactord.paimon.snapshot import snapshot_ids
 from compactord.storage.local import LocalStorage
 from tests.databases import run_sql, sqlite_database
+from tests.unit.catalog.rest_server import Asked, FakeServer, FakeTable, serving
 from tests.unit.cli.warehouses import answered, configuration, keyed, said
 
 _SECRET = "hunter2-and-more"
@@ -58,6 +61,27 @@ def test_a_configuration_names_several_and_one_that_is_down_fails_alone(
     assert "catalog away" in found
     assert "the catalog's database fails" in found
     assert _SECRET not in found
+
+
+def test_tables_of_several_catalogs_are_asked_for_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    location = keyed(tmp_path / "wh", "db.t", commits=1).location
+    both = {last: threading.Barrier(2, timeout=20) for last in ("table-details", "t")}
+
+    def fault(asked: Asked) -> None:
+        if asked.parts[-1] in both:
+            both[asked.parts[-1]].wait()
+
+    text = "catalogs:\n"
+    with contextlib.ExitStack() as servers:
+        for name in ("b", "a"):
+            tables = {"db.t": FakeTable(path=location, id=name)}
+            server = servers.enter_context(serving(FakeServer(tables, fault=fault)))
+            text += f"  {name}: {{warehouse: w, metastore: rest, options: {server.options}}}\n"
+        found = answered(capsys, "tables", "--config", configuration(tmp_path, text))
+    named = [(each["catalog"], each["table"], each["state"]) for each in found["tables"]]
+    assert named == [("b", "db.t", "active"), ("a", "db.t", "active")]
 
 
 @pytest.mark.parametrize(

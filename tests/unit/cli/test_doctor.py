@@ -19,6 +19,8 @@ from compactord.clock import Clock
 from compactord.config.model import ServiceConfig
 from compactord.engine.jre import Java
 from compactord.errors import AccessDenied, EngineUnavailable, StorageError, UsageError
+from compactord.paimon.options.table_options import parse_options
+from compactord.paimon.schema import latest_schema
 from compactord.paimon.table import TableRef
 from compactord.storage.base import Creation, Storage
 from compactord_demo.writer import create_table
@@ -26,6 +28,9 @@ from tests.builders import FIELDS, NOW_MS, VirtualClock
 from tests.e2e.tables import digest
 from tests.storages import Call, HookedStorage, MemoryStorage
 from tests.unit.cli.warehouses import answered, configuration, keyed, said
+
+_MINUTE = {"continuous.discovery-interval": "1 min"}
+_LOOKUP = {"changelog-producer": "lookup"}
 
 
 def _verdicts(found: Mapping[str, Any]) -> dict[str, str]:
@@ -137,10 +142,10 @@ def test_each_thing_that_is_needed_has_a_line(check: Check, verdict: Verdict, te
     assert (check.advice == "") == (verdict is Verdict.OK)
 
 
-def _lake(clock_ms: int = NOW_MS) -> MemoryStorage:
+def _lake(clock_ms: int = NOW_MS, **options: str) -> MemoryStorage:
     storage = MemoryStorage()
     ref = TableRef(database="d", name="t", location="/w/d.db/t")
-    create_table(storage, ref, FIELDS, options={"bucket": "-1"})
+    create_table(storage, ref, FIELDS, options={"bucket": "-1", **options})
     storage.write_new("/w/d.db/t/snapshot/LATEST", b"")
     storage.now_ms = clock_ms
     return storage
@@ -221,19 +226,37 @@ def test_a_probe_that_fails_removes_what_it_made() -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "defaults", "verdict", "text"),
+    ("count", "own", "defaults", "verdict", "text"),
     [
-        (100, {}, Verdict.OK, "polls take 30.0 requests a second"),
-        (5000, {}, Verdict.WARNING, "1,500.0 requests a second; set max_quiet_interval: 5 min"),
-        (5000, {}, Verdict.WARNING, "which spares 1,450.0 of them"),
-        (5000, {"max_quiet_interval": "5 min"}, Verdict.OK, "50.0 requests a second"),
-        (1000, {"discovery_interval": "1 min"}, Verdict.OK, "50.0 requests a second"),
+        (100, None, {}, Verdict.OK, "polls take 30.0 requests a second"),
+        (5000, {}, {}, Verdict.WARNING, "1,500.0 requests a second; set max_quiet_interval: 5 min"),
+        (5000, {}, {}, Verdict.WARNING, "which spares 1,450.0 of them"),
+        (5000, {}, {"max_quiet_interval": "5 min"}, Verdict.OK, "50.0 requests a second"),
+        (1000, _MINUTE, {}, Verdict.OK, "50.0 requests a second"),
+        (1000, {}, {"discovery_interval": "1 min"}, Verdict.OK, "50.0 requests a second"),
+        (600, _MINUTE, {"discovery_interval": "2 min"}, Verdict.OK, "15.0 requests a second"),
+        (100, _LOOKUP, {"max_quiet_interval": "5 min"}, Verdict.OK, "30.0 requests a second"),
+        (5000, _LOOKUP, {}, Verdict.OK, "1,500.0 requests a second; "),
     ],
 )
 def test_what_polls_of_quiet_tables_cost_is_told(
-    count: int, defaults: dict[str, str], verdict: Verdict, text: str
+    count: int,
+    own: dict[str, str] | None,
+    defaults: dict[str, str],
+    verdict: Verdict,
+    text: str,
 ) -> None:
+    options = None
+    if own is not None:
+        storage, ref = MemoryStorage(), TableRef(database="d", name="t", location="/w")
+        create_table(storage, ref, FIELDS, primary_keys=["k"], options=own)
+        options = parse_options(latest_schema(storage, "/w"))
     tables = [TableRef(database="d", name=f"t{n}", location="/w") for n in range(count)]
-    check = poll_check("lake", tables, _config(defaults=defaults))
+    check = poll_check("lake", dict.fromkeys(tables, options), _config(defaults=defaults))
     assert check.verdict is verdict
     assert text in f"{check.found}; {check.advice}"
+
+
+def test_options_of_tables_count() -> None:
+    found = _of_catalog(_lake(**{"continuous.discovery-interval": "1 s"}))["polls"].found
+    assert found.endswith("3.0 requests a second")

@@ -106,6 +106,7 @@ def count_all(metrics: Metrics) -> None:
             )
     for kind in TableKind:
         metrics.table_requests(kind, 2)
+    metrics.catalog_request("lake", True)
 
 
 def eventful_counters() -> TableCounters:
@@ -478,6 +479,8 @@ def test_what_happens_is_counted() -> None:
         repeated=2,
     )
     metrics.worker_requests((worker,))
+    for is_answered in (True, True, False):
+        metrics.catalog_request("lake", is_answered)
     found = samples(scrape(service_view(), metrics))
     duration = "compactord_compaction_duration_seconds"
     assert value(found, f"{duration}_bucket", kind="full", le="5.0") == 0
@@ -495,6 +498,11 @@ def test_what_happens_is_counted() -> None:
     assert value(found, "compactord_storage_request_duration_seconds_sum", **named) == 1.0
     assert value(found, "compactord_storage_retries_total", **named) == 1 + 2
     assert value(found, "compactord_storage_bytes_total", **named) == 77 + 100
+    for outcome, count in (("ok", 2), ("error", 1)):
+        found_count = value(
+            found, "compactord_catalog_requests_total", catalog="lake", outcome=outcome
+        )
+        assert found_count == count
 
 
 def test_two_services_in_one_process_do_not_share_counts() -> None:
