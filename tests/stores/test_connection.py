@@ -18,8 +18,8 @@ import pytest
 
 from compactord.errors import AccessDenied, StorageError, StoreMissing, TransientStorageError
 from compactord.storage.breaker import Breaker
-from compactord.storage.objects.bucket import ObjectSpec
 from compactord.storage.objects.connection import REQUESTS_AT_ONCE, connection_of, forget
+from compactord.storage.objects.spec import ObjectSpec
 from compactord.storage.objects.store import ObjectStorage
 from compactord.storage.open import STORES
 from compactord.storage.retry import RetryPolicy

@@ -10,7 +10,7 @@ import pytest
 
 from compactord.errors import AccessDenied, StorageError, TransientStorageError
 from compactord.storage.base import Creation
-from compactord.storage.objects.bucket import ObjectSpec
+from compactord.storage.objects.spec import ObjectSpec
 from compactord.storage.objects.store import ObjectStorage
 from compactord.storage.requests import StorageOutcome, StorageRequest
 from compactord.storage.retry import RetryPolicy

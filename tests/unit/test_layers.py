@@ -6,6 +6,7 @@ import ast
 import functools
 import re
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -50,11 +51,11 @@ def _home(path: Path) -> str:
 @functools.cache
 def _imports(path: Path) -> tuple[str, ...]:
     """Full names of imported modules; relative imports do not exist (ruff TID)."""
-    return tuple(_read_imports(path))
+    return tuple(_read_imports(ast.parse(path.read_text())))
 
 
-def _read_imports(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text())):
+def _read_imports(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
         match node:
             case ast.Import(names=names):
                 yield from (alias.name for alias in names)
@@ -118,16 +119,9 @@ def test_a_library_has_its_home(library: str, homes: set[str]) -> None:
     assert users <= homes
 
 
-@pytest.mark.parametrize(
-    ("module", "homes"),
-    [
-        # A merge that spills writes temporary files of its machine.
-        ("compactord.storage.local", {"storage", "rewrite"}),
-        ("compactord.catalog.filesystem", {"catalog"}),
-    ],
-)
-def test_what_stands_behind_a_seam_is_known_to_what_opens_it(module: str, homes: set[str]) -> None:
-    assert {_home(path) for path in _modules() if module in _imports(path)} == homes
+def test_the_catalog_of_a_folder_is_known_to_what_opens_it() -> None:
+    module = "compactord.catalog.filesystem"
+    assert {_home(path) for path in _modules() if module in _imports(path)} == {"catalog"}
 
 
 def test_a_file_format_is_known_by_name_to_the_registry_alone() -> None:
@@ -139,6 +133,44 @@ def test_a_file_format_is_known_by_name_to_the_registry_alone() -> None:
         and not path.is_relative_to(parquet)
     }
     assert users == {"formats/registry.py"}
+
+
+class _WithoutTypes(ast.NodeTransformer):
+    """Drops what a type checker alone runs."""
+
+    def visit_If(self, node: ast.If) -> ast.If | None:
+        if ast.unparse(node.test) == "TYPE_CHECKING":
+            return None
+        self.generic_visit(node)
+        return node
+
+
+def test_no_module_needs_itself() -> None:
+    """Not by way of others, and not when a function of it runs either."""
+    needed = {}
+    for path in _modules():
+        parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+        tree = _WithoutTypes().visit(ast.parse(path.read_text()))
+        needed[".".join(parts).removesuffix(".__init__")] = set(_read_imports(tree))
+    # Raises `CycleError`, which names them.
+    TopologicalSorter(needed).prepare()
+
+
+def test_a_store_is_known_to_what_opens_it() -> None:
+    rooms = ("local", "objects", "hdfs", "fsspec")
+    users = {
+        (str(path.relative_to(PACKAGE)), name.removeprefix("compactord.storage."))
+        for path in _modules()
+        for name in _imports(path)
+        if name.startswith(tuple(f"compactord.storage.{room}" for room in rooms))
+        and _home(path) != "storage"
+    }
+    assert users == {
+        # A merge that spills writes temporary files of its machine.
+        ("rewrite/merging.py", "local"),
+        # An option of the catalog's own that stands for one of the store's.
+        ("catalog/rest/lent.py", "objects.oss"),
+    }
 
 
 @pytest.mark.parametrize("home", ["plan", "kernels"])

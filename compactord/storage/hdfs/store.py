@@ -37,7 +37,7 @@ from compactord.storage.hdfs.client import (
     remove,
     rename,
 )
-from compactord.storage.hdfs.spec import HdfsSpec
+from compactord.storage.hdfs.service import NameService
 from compactord.storage.objects.streams import Upload
 from compactord.storage.ranges import ranged_input
 from compactord.storage.retry import RetryPolicy
@@ -61,7 +61,7 @@ class HdfsStorage(Storage):
     )
 
     def __init__(
-        self, spec: HdfsSpec, policy: RetryPolicy | None = None, breaker: Breaker | None = None
+        self, spec: NameService, policy: RetryPolicy | None = None, breaker: Breaker | None = None
     ) -> None:
         self._spec = spec
         self._policy = policy or RetryPolicy(clock=SystemClock())
@@ -73,7 +73,7 @@ class HdfsStorage(Storage):
         return HdfsStorage(self._spec, self._policy, breaker)
 
     @property
-    def spec(self) -> HdfsSpec:
+    def spec(self) -> NameService:
         return self._spec
 
     def read(self, path: str) -> bytes:

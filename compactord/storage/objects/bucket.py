@@ -1,15 +1,12 @@
-"""A bucket and how it is opened, as a value."""
+"""A bucket and how it is connected to, as a value."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from compactord.errors import StorageError, UsageError
-from compactord.storage.base import Capabilities
-
-if TYPE_CHECKING:
-    from compactord.storage.objects.store import ObjectStorage
+from compactord.errors import StorageError
+from compactord.storage.base import Capabilities, Storage
 
 # What the extra `stores` names: compactord itself is in no package index.
 INSTALL_STORES = "pip install 'botocore>=1.35,<2' 'fsspec>=2024.12,<2027' 'opendal>=0.47.12,<0.48'"
@@ -19,7 +16,7 @@ OBJECTS = Capabilities()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ObjectSpec:
+class Bucket(ABC):
     """A bucket and how it is opened; each process opens it for itself.
 
     `root` is the bucket's URL as the user wrote it, `s3://bucket`: paths begin with it. `service`
@@ -38,17 +35,9 @@ class ObjectSpec:
     def scheme(self) -> str:
         return self.root.partition(":")[0]
 
-    def open(self) -> ObjectStorage:
-        """Raises `UsageError` when the extra is missing or a reference cannot be resolved."""
-        # Imported here: the package has to be usable without the extra.
-        try:
-            from compactord.storage.objects.store import ObjectStorage
-        except ImportError as error:
-            raise UsageError(
-                f"{self.root}: object stores need packages that are not installed "
-                f"({error.name or error}): {INSTALL_STORES}"
-            ) from None
-        return ObjectStorage(self)
+    @abstractmethod
+    def open(self) -> Storage:
+        """See `StorageSpec`: a bucket is one, and what connects to it needs no store."""
 
     def key_of(self, path: str) -> str:
         """The name of the object at a path; empty for the bucket itself.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from compactord.errors import CompactordError, TransientStorageError
 from compactord.storage.breaker import Breaker
-from compactord.storage.objects.bucket import ObjectSpec
+from compactord.storage.objects.bucket import Bucket
 from compactord.storage.objects.connection import (
     Connection,
     connection_of,
@@ -90,7 +90,7 @@ class OtherKeys(TransientStorageError):
 class Calls:
     """Calls to one bucket; `report` gets each, and the breaker may refuse any."""
 
-    spec: ObjectSpec
+    spec: Bucket
     policy: RetryPolicy
     report: Report | None
     breaker: Breaker | None

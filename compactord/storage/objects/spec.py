@@ -3,16 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 from compactord.errors import UsageError
 from compactord.references import handed_over
 from compactord.storage.base import Capabilities, Located, Store
-from compactord.storage.objects.bucket import OBJECTS, ObjectSpec
+from compactord.storage.objects.bucket import INSTALL_STORES, OBJECTS, Bucket
 from compactord.storage.objects.options import OptionNames, StoreService
+
+if TYPE_CHECKING:
+    from compactord.storage.objects.store import ObjectStorage
 
 # Scheme, authority and options to how the store is opened.
 Service = Callable[[str, str, Mapping[str, str]], StoreService]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectSpec(Bucket):
+    """A bucket that opens itself."""
+
+    def open(self) -> ObjectStorage:
+        """Raises `UsageError` when the extra is missing or a reference cannot be resolved."""
+        # Imported here: the package has to be usable without the extra.
+        try:
+            from compactord.storage.objects.store import ObjectStorage
+        except ImportError as error:
+            raise UsageError(
+                f"{self.root}: object stores need packages that are not installed "
+                f"({error.name or error}): {INSTALL_STORES}"
+            ) from None
+        return ObjectStorage(self)
 
 
 def object_store(

@@ -11,7 +11,7 @@ from compactord.storage.breaker import FAILURES_MAX, PATIENCE_MS, PROBE_MS, Brea
 from compactord.storage.fsspec.opened import Opened
 from compactord.storage.fsspec.store import FsspecStorage
 from compactord.storage.local import LocalStorage
-from compactord.storage.objects.bucket import ObjectSpec
+from compactord.storage.objects.spec import ObjectSpec
 from compactord.storage.objects.store import ObjectStorage
 from compactord.storage.retry import RetryPolicy
 from tests.builders import VirtualClock

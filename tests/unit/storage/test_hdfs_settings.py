@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from compactord.errors import CatalogOptionInvalid, UsageError
-from compactord.storage.hdfs.settings import default_fs, settings_of
+from compactord.storage.hadoop import default_fs
+from compactord.storage.hdfs.settings import settings_of
 from compactord.storage.hdfs.spec import HdfsSpec
 from compactord.storage.open import STORES
 

@@ -14,7 +14,7 @@ from compactord.maintenance.tag_writing import CreateTags
 from compactord.paimon.snapshot import read_tags, snapshot_ids
 from tests.builders import fill_keyed, keyed_table, one_shot, writer
 from tests.storages import MemoryStorage
-from tests.toy_maintenance import CountSnapshots
+from tests.unit.doors.toy_maintenance import CountSnapshots
 from tests.unit.service.test_wall_clock import Running
 
 TOY = CountSnapshots()
