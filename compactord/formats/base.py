@@ -6,13 +6,15 @@ implement have a body here; a class that inherits them can read and write rows, 
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
 
+from compactord.errors import FormatError, ObjectNotFound, TransientStorageError
 from compactord.formats.finding import Finder, StreamFinder
 from compactord.formats.keyrange import RowRange
 from compactord.formats.layout import Layout
@@ -22,6 +24,8 @@ from compactord.paimon.stats import ColumnBounds
 from compactord.paimon.types import DataField, DataType
 from compactord.storage.base import Storage
 from compactord.storage.fetching import Fetcher
+
+_ENOENT = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,3 +210,24 @@ class FileFormat:
     options: tuple[str, ...] = ()
     refused: tuple[tuple[str, str], ...] = ()
     holds: Callable[[DataType], bool] = _holds_all
+
+
+@contextlib.contextmanager
+def reading(path: str, format_name: str) -> Iterator[None]:
+    """Convert errors of Arrow and of decoding to ours, which name the file.
+
+    An `OSError` with an errno comes from the operating system: `StorageError`. Without one Arrow
+    reports that the bytes do not follow the format: `FormatError`.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno == _ENOENT:
+            raise ObjectNotFound(path, "read failed (no such file)") from error
+        if error.errno is not None:
+            raise TransientStorageError(path, f"read failed ({error.strerror})") from error
+        raise FormatError(path, f"not a readable {format_name} file ({error})") from error
+    except pa.ArrowMemoryError:
+        raise
+    except pa.ArrowException as error:
+        raise FormatError(path, f"not a readable {format_name} file ({error})") from error

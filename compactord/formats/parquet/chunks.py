@@ -17,10 +17,10 @@ import pyarrow.parquet as pq
 from compactord.errors import FormatError
 from compactord.formats.parquet import thrift
 from compactord.formats.parquet.assembly import EncodedChunk, Location
-from compactord.formats.parquet.column_index import Bounds, bound_order, indexed_bounds
-from compactord.formats.parquet.int96_footers import restored_meta
+from compactord.formats.parquet.footers import restored_meta
 from compactord.formats.parquet.options import ParquetEncoding, codec_of
 from compactord.formats.parquet.pages import Page, checked_pages
+from compactord.formats.parquet.statistics import Bounds, bound_order, indexed_bounds
 from compactord.formats.parquet.structs import (
     Codec,
     ColumnIndex,
@@ -33,7 +33,7 @@ from compactord.formats.parquet.structs import (
     Type,
 )
 from compactord.formats.parquet.thrift import Kind, Struct, Typed
-from compactord.formats.parquet.whole_file import WholeFile
+from compactord.formats.parquet.whole import WholeFile
 from compactord.paimon.arrow import arrow_type
 from compactord.paimon.types import FLOATS, AtomicType
 from compactord.paimon.wide_timestamps import WIDE_TIMESTAMP
@@ -61,7 +61,7 @@ class FlatColumn:
 
     @property
     def is_int96(self) -> bool:
-        """Whether it has INT96 (see `int96_footers`), for which a footer only counts nulls."""
+        """Whether it has INT96 (see `footers`), for which a footer only counts nulls."""
         return bool(arrow_type(self.type) == WIDE_TIMESTAMP)
 
     @property

@@ -11,20 +11,18 @@ from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 
-from compactord.formats.base import NumberedBatches
+from compactord.formats.base import NumberedBatches, reading
 from compactord.formats.layout import Layout
-from compactord.formats.opening import reading
 from compactord.formats.parquet import NAME
 from compactord.formats.parquet.checked_footer import Footer
-from compactord.formats.parquet.conversion import converted
-from compactord.formats.parquet.dictionaries import check_indices
+from compactord.formats.parquet.conversion import check_indices, converted
 from compactord.formats.parquet.group_pages import is_flat, pages_by_index
 from compactord.formats.parquet.headers import check_headers
 from compactord.formats.parquet.page_headers import Pages
 from compactord.formats.parquet.page_runs import ColumnPages, GroupPages, read_runs
 from compactord.formats.parquet.ranged import extents, ranged_file
 from compactord.formats.parquet.structs import Chunk
-from compactord.formats.parquet.whole_groups import arrow_file, read_groups
+from compactord.formats.parquet.whole import arrow_file, read_groups
 from compactord.model import InputFile
 from compactord.storage.fetching import Fetcher, FileEnd
 

@@ -1,6 +1,7 @@
 """Decodes the headers of stored pages: sizes, number of values, encodings.
 
-No checksum covers a header; `headers` compares all of them with the footer.
+No checksum covers a header; `headers` compares all of them with the footer. Definition and
+repetition levels, which mark nulls, precede a page's values.
 """
 
 from __future__ import annotations
@@ -13,7 +14,14 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from compactord.formats.parquet import thrift
-from compactord.formats.parquet.structs import DataHeader, DataHeaderV2, Encoding, Header, PageType
+from compactord.formats.parquet.structs import (
+    Codec,
+    DataHeader,
+    DataHeaderV2,
+    Encoding,
+    Header,
+    PageType,
+)
 from compactord.formats.parquet.thrift import Kind, Struct, required
 
 # Headers by Java and by us take 30 bytes; with the statistics of other writers, any number.
@@ -37,6 +45,16 @@ _USUAL = re.compile(
 _SIZES = re.compile(rb"\x15[\x00-\x7f]" + 2 * _NUMBER)
 # The bytes that have both sizes.
 SIZES_BYTES = 2 + 2 * 6
+# Of the length before the levels of a page of version 1.
+_LENGTH_BYTES = 4
+# The older framing of LZ4 is not one of Arrow's codecs.
+_CODECS = {
+    Codec.SNAPPY: "snappy",
+    Codec.GZIP: "gzip",
+    Codec.BROTLI: "brotli",
+    Codec.ZSTD: "zstd",
+    Codec.LZ4_RAW: "lz4_raw",
+}
 
 
 class PageHeader(NamedTuple):
@@ -185,3 +203,36 @@ def _encodings(encoded: bytes) -> tuple[int, ...]:
 def one_name(encoding: int) -> int:
     """One number for the two encodings of dictionary indices, which mean the same."""
     return Encoding.RLE_DICTIONARY if encoding == Encoding.PLAIN_DICTIONARY else encoding
+
+
+def are_levels(encoded: bytes, most: int, count: int) -> bool:
+    """Whether the bytes are exactly runs of `count` levels; no bytes if `most` is 0."""
+    if not most:
+        return not encoded
+    width = most.bit_length()
+    position = found = 0
+    try:
+        while position < len(encoded):
+            if found >= count:
+                return False
+            # The lowest bit is the kind of run; `signed` takes it for the sign.
+            run, position = thrift.signed(encoded, position)
+            found += run if run >= 0 else 8 * ~run
+            position += (width + 7) // 8 if run >= 0 else width * ~run
+    except IndexError:
+        return False
+    # The last run may be padded to a multiple of eight.
+    return position == len(encoded) and found >= count
+
+
+def begins_with_levels(stored: bytes, codec: int, size: int, count: int) -> bool | None:
+    """Whether a page of version 1, of a column that is not nested, begins with definition levels.
+
+    `size`: bytes of the decoded page. `count`: its values. None if this cannot be decided.
+    """
+    if codec != Codec.UNCOMPRESSED:
+        if codec not in _CODECS:
+            return None
+        stored = pa.Codec(_CODECS[codec]).decompress(stored, size).to_pybytes()
+    end = _LENGTH_BYTES + int.from_bytes(stored[:_LENGTH_BYTES], "little")
+    return end <= len(stored) and are_levels(stored[_LENGTH_BYTES:end], 1, count)

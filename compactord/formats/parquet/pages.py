@@ -14,8 +14,8 @@ from typing import NamedTuple
 from compactord.formats.parquet import thrift
 from compactord.formats.parquet.assembly import Location, decoded_locations
 from compactord.formats.parquet.checked_footer import Footer
-from compactord.formats.parquet.column_index import ReadIndex
 from compactord.formats.parquet.page_headers import SIZES_BYTES, page_sizes
+from compactord.formats.parquet.statistics import ReadIndex
 from compactord.formats.parquet.structs import Chunk, DataHeader, Header, Meta, PageType
 from compactord.formats.parquet.thrift import Kind, Struct, required
 

@@ -10,10 +10,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from compactord.formats.base import FileFormat, InputProfile, NumberedBatches, OpenFile
+from compactord.formats.base import FileFormat, InputProfile, NumberedBatches, OpenFile, reading
 from compactord.formats.keyrange import RowRange
 from compactord.formats.layout import Layout
-from compactord.formats.opening import reading
 from compactord.model import InputFile
 from compactord.paimon.options.texts import OptionTexts
 from compactord.paimon.options.values import memory_size, positive
