@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from compactord.paimon.options import values as option_values
 from compactord.paimon.options.texts import OptionTexts
 
 _INT_MAX = 2**31 - 1
@@ -44,17 +43,16 @@ class ExpireOptions:
 
 def expire_options(texts: OptionTexts, *, has_producer: bool) -> ExpireOptions:
     """What cannot be parsed is in `texts.unreadable`, or raises `UsageError` (`OptionTexts`)."""
-    integer, duration = option_values.integer, option_values.duration_ms
-    fewest = texts.read("snapshot.num-retained.min", integer, 10)
-    most = texts.read("snapshot.num-retained.max", integer, _INT_MAX)
-    time_ms = texts.read("snapshot.time-retained", duration, 3_600_000)
+    fewest = texts.read("snapshot.num-retained.min", 10)
+    most = texts.read("snapshot.num-retained.max", _INT_MAX)
+    time_ms = texts.read("snapshot.time-retained", 3_600_000)
     changelogs = ChangelogRetention(
-        num_retained_min=texts.read("changelog.num-retained.min", integer, fewest),
-        num_retained_max=texts.read("changelog.num-retained.max", integer, most),
-        time_retained_ms=texts.read("changelog.time-retained", duration, time_ms),
+        num_retained_min=texts.read("changelog.num-retained.min", fewest),
+        num_retained_max=texts.read("changelog.num-retained.max", most),
+        time_retained_ms=texts.read("changelog.time-retained", time_ms),
         from_deltas=not has_producer,
-        from_overwrites=texts.read("streaming-read-overwrite", option_values.boolean, False),
-        held_alone=texts.read("consumer.changelog-only", option_values.boolean, False),
+        from_overwrites=texts.read("streaming-read-overwrite", False),
+        held_alone=texts.read("consumer.changelog-only", False),
     )
     outlive = (
         changelogs.num_retained_min > fewest
@@ -65,9 +63,7 @@ def expire_options(texts: OptionTexts, *, has_producer: bool) -> ExpireOptions:
         num_retained_min=fewest,
         num_retained_max=most,
         time_retained_ms=time_ms,
-        limit=texts.read("snapshot.expire.limit", integer, 50),
-        clean_empty_directories=texts.read(
-            "snapshot.clean-empty-directories", option_values.boolean, False
-        ),
+        limit=texts.read("snapshot.expire.limit", 50),
+        clean_empty_directories=texts.read("snapshot.clean-empty-directories", False),
         changelogs=changelogs if outlive else None,
     )

@@ -152,10 +152,10 @@ def maintenance_options(
     except ValueError as error:
         tag_creation_refusal = str(error)
     return MaintenanceOptions(
-        consumer_time_ms=texts.maybe("consumer.expiration-time", option_values.duration_ms),
-        expires_tags=texts.read("tag.time-expire-enabled", option_values.boolean, True)
+        consumer_time_ms=texts.maybe("consumer.expiration-time"),
+        expires_tags=texts.read("tag.time-expire-enabled", True)
         and not texts.merged.get(TAG_PARTITIONS),
-        tags_succeed=texts.read("tag.create-success-file", option_values.boolean, False),
+        tags_succeed=texts.read("tag.create-success-file", False),
         keeps_changelogs=expire.changelogs is not None,
         tag_creation=tag_creation,
         tag_creation_refusal=tag_creation_refusal,
@@ -163,7 +163,7 @@ def maintenance_options(
         mark_done_refusal=mark_done_refusal,
         expire_partitions=expiry,
         expiry_refusal=expiry_refusal,
-        in_catalog=texts.read(CATALOG_PARTITIONS, option_values.boolean, False),
+        in_catalog=texts.read(CATALOG_PARTITIONS, False),
         tag_partitions=bool(texts.merged.get(TAG_PARTITIONS)),
     )
 
@@ -186,14 +186,12 @@ def _mark_done(texts: OptionTexts) -> tuple[MarkDoneOptions | None, str | None]:
 
 def _partition_expiry(texts: OptionTexts) -> tuple[PartitionExpiryOptions | None, str | None]:
     """As operation/NormalPartitionExpire.java reads them; a batch without a size is all."""
-    time_ms = texts.maybe(EXPIRATION_TIME, option_values.duration_ms)
+    time_ms = texts.maybe(EXPIRATION_TIME)
     if time_ms is None:
         return None, None
-    most = texts.read(_MAX_NUM, option_values.integer, _MOST)
-    at_once = texts.read(_BATCH_SIZE, option_values.integer, most)
-    interval_ms = texts.read(
-        "partition.expiration-check-interval", option_values.duration_ms, _CHECK_INTERVAL_MS
-    )
+    most = texts.read(_MAX_NUM, _MOST)
+    at_once = texts.read(_BATCH_SIZE, most)
+    interval_ms = texts.read("partition.expiration-check-interval", _CHECK_INTERVAL_MS)
     strategy = texts.merged.get(_STRATEGY, _VALUES_TIME)
     refusal = None
     if strategy not in (_VALUES_TIME, _UPDATE_TIME):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from compactord.paimon.deletion_vectors import VectorKind
-from compactord.paimon.options import values as option_values
 from compactord.paimon.options.texts import OptionTexts
 
 _TARGET_SIZE = 2 * 1024 * 1024
@@ -25,11 +24,9 @@ class VectorOptions:
 
 def vector_options(texts: OptionTexts, *, has_buckets: bool) -> VectorOptions | None:
     """None: the table has no deletion vectors. `has_buckets`: also dynamic ones."""
-    enabled = texts.read("deletion-vectors.enabled", option_values.boolean, False)
-    is_64 = texts.read("deletion-vectors.bitmap64", option_values.boolean, False)
-    target_size = texts.read(
-        "deletion-vector.index-file.target-size", option_values.memory_size, _TARGET_SIZE
-    )
+    enabled = texts.read("deletion-vectors.enabled", False)
+    is_64 = texts.read("deletion-vectors.bitmap64", False)
+    target_size = texts.read("deletion-vector.index-file.target-size", _TARGET_SIZE)
     if not enabled:
         return None
     kind = VectorKind.BITS_64 if is_64 else VectorKind.BITS_32
