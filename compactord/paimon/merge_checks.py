@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from importlib.util import find_spec
 
-from compactord.paimon.casts import STRING
 from compactord.paimon.merge_rules import ColumnRule, MergeRules
 from compactord.paimon.options.merge import (
     AGGREGATION_REMOVES,
@@ -25,6 +24,7 @@ from compactord.paimon.schema import TableSchema
 from compactord.paimon.type_texts import type_text
 from compactord.paimon.types import (
     NUMBERS,
+    STRING,
     TEXTS,
     ArrayType,
     AtomicType,
