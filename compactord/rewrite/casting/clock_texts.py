@@ -13,7 +13,7 @@ import re
 from compactord.rewrite.casting.moments import MILLIS_PER_DAY
 from compactord.rewrite.casting.values import CastError
 
-_BLANKS = "".join(map(chr, range(33)))
+BLANKS = "".join(map(chr, range(33)))
 _DIGITS = re.compile(r"[0-9]+")
 _INT_MAX, _LONG_MAX = 2**31 - 1, 2**63 - 1
 _EPOCH_ORDINAL = 719_163
@@ -70,7 +70,7 @@ def parse_date(text: str) -> int:
 
 
 def _int(part: str, kind: str, text: str) -> int:
-    part = part.strip(_BLANKS)
+    part = part.strip(BLANKS)
     if _DIGITS.fullmatch(part) is None:
         raise not_a(kind, text)
     value = int(part) if len(part.lstrip("0")) < 12 else _INT_MAX + 1
@@ -107,7 +107,7 @@ def parse_time(text: str) -> int:
     parts = clock.split(":", 2)
     if len(parts) == 3 and "." in parts[2]:
         parts[2], _, fraction = parts[2].partition(".")
-        millis = _fraction(fraction.strip(_BLANKS))
+        millis = _fraction(fraction.strip(BLANKS))
     numbers = [_int(part, "time", text) for part in parts]
     hour, minute, second = (*numbers, 0, 0)[:3]
     total = (

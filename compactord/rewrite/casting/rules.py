@@ -35,7 +35,7 @@ from compactord.paimon.types import (
     shares_fields,
 )
 from compactord.rewrite.casting import moments, numbers, texts
-from compactord.rewrite.casting.nested_texts import array_texts, map_texts, row_texts
+from compactord.rewrite.casting.texts import array_texts, map_texts, row_texts
 from compactord.rewrite.casting.values import (
     CastError,
     Change,
