@@ -14,8 +14,8 @@ from typing import Any
 from compactord.model import Rewrite, Section, SortedRun, Upgrade
 from compactord.paimon.data_file import DataFile
 from compactord.paimon.options.lookup import LookupOptions
+from compactord.plan.picks import Pick
 from compactord.plan.runs import KeyOf
-from compactord.plan.universal import Pick
 
 
 def never_expired(file: DataFile) -> bool:
