@@ -21,7 +21,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from compactord.storage.hdfs.spec import HdfsSpec
-from compactord.storage.objects.bucket import ObjectSpec
+from compactord.storage.objects.spec import ObjectSpec
 from tests.tools.obtain import tool_path
 from tests.tools.store_servers import server_path
 from tests.tools.workbench import ToolError

@@ -1,10 +1,12 @@
 """Picks in tables with a primary key: minor ones, and everything into the highest level.
 
-A minor pick is universal compaction as Paimon's default strategy does it. The first trigger that fires, in this order: early full compaction, size amplification, size ratio,
-run count, and, if the table's options say so, all of level 0. Agrees with UniversalCompaction.java,
+A minor pick is universal compaction as Paimon's default strategy does it. The first trigger that
+fires, in this order: early full compaction, size amplification, size ratio, run count, and, if the
+table's options say so, all of level 0. Agrees with UniversalCompaction.java,
 EarlyFullCompaction.java, ForceUpLevel0Compaction.java, OffPeakHours.java and the filters in
 MergeTreeCompactManager.java, including their arithmetic: sizes and their percentages are 64-bit
-integers that wrap, the ratio test is done in doubles. `PickRule` says of which release.
+integers that wrap, the ratio test is done in doubles. `PickRule` says of which release. A full pick
+is CompactStrategy.pickFullCompaction.
 
 By either rule a pick takes the runs of all levels up to its output and no others, so what is left
 is older than what it makes.
@@ -22,10 +24,14 @@ from compactord.errors import UsageError
 from compactord.model import PickRule, SortedRun
 from compactord.paimon.data_file import DataFile
 from compactord.paimon.options.table_options import CompactionOptions
-from compactord.plan.sections import never_expired
 from compactord.reasons import CompactReason
 
 _LONG_SIGN, _LONG_SPAN = 1 << 63, 1 << 64
+
+
+def never_expired(file: DataFile) -> bool:
+    """For tables whose records do not expire."""
+    return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

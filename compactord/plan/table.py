@@ -37,12 +37,13 @@ from compactord.plan.lookup_begins import holds_parts, holds_unmarked
 from compactord.plan.picks import (
     Pick,
     last_full_compaction_ms,
+    never_expired,
     pick_full,
     pick_runs,
     pick_universal,
 )
 from compactord.plan.runs import KeyOf, bucket_runs, level_count
-from compactord.plan.sections import ActionRules, cut_actions, never_expired, rewrite_each
+from compactord.plan.sections import ActionRules, cut_actions, rewrite_each
 from compactord.plan.unaware import PackedCompactions, pack_deleted, pack_unaware, pack_unaware_full
 from compactord.reasons import CompactReason
 from compactord.state.files_by_size import FilesBySize

@@ -55,8 +55,7 @@ from compactord.rewrite.pipeline import Decoding, Encoding, use_threads
 from compactord.rewrite.reader import Input, InputReader, Section, sample
 from compactord.rewrite.writer import GroupSize, RollingWriter
 from compactord.storage.base import Storage
-from compactord.storage.metered import tallied
-from compactord.storage.requests import RequestTally
+from compactord.storage.requests import RequestTally, tallied
 
 # Files of a concatenation that are expected while one is read.
 _EXPECTED_FILES = 4

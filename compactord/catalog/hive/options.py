@@ -18,7 +18,7 @@ from compactord.catalog.options import read_option
 from compactord.errors import CatalogOptionInvalid
 from compactord.paimon.options.values import boolean, duration_ms, integer
 from compactord.redaction import has_credentials
-from compactord.storage.hdfs.settings import default_fs, site_properties
+from compactord.storage.hdfs.spec import default_fs, site_properties
 
 _ADDRESS = re.compile(r"(?:thrift://)?(?:\[([^]/@]+)\]|([^:/@,\[\]]+)):([0-9]{1,5})/?")
 _FORMS = "thrift://host:9083, or several with commas"

@@ -20,8 +20,8 @@ from compactord.errors import (
 )
 from compactord.redaction import redact_text
 from compactord.references import LateValues
-from compactord.storage.deadlines import TimedCalls
-from compactord.storage.objects.bucket import INSTALL_STORES
+from compactord.storage.attempts import TimedCalls
+from compactord.storage.objects.spec import INSTALL_STORES
 
 _LONGEST_TEXT = 200
 # Implementations differ in their limits, and many have none: by our clock a call may take so long.

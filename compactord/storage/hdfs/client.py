@@ -20,8 +20,7 @@ from compactord.errors import (
     TransientStorageError,
 )
 from compactord.redaction import redact_text
-from compactord.storage.hdfs.settings import ATTEMPTS, REPLICATION
-from compactord.storage.hdfs.spec import HdfsSpec
+from compactord.storage.hdfs.spec import ATTEMPTS, REPLICATION, HdfsSpec
 
 # A name node's exception is known by its class alone, within the text.
 _REMOTE = re.compile(r'RPCError\("[\w.$]*?(\w+)", "(.*)"\)', re.DOTALL)

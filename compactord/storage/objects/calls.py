@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from compactord.errors import CompactordError, TransientStorageError
+from compactord.storage.attempts import RetryPolicy
 from compactord.storage.breaker import Breaker
-from compactord.storage.objects.bucket import ObjectSpec
 from compactord.storage.objects.connection import (
     Connection,
     connection_of,
@@ -22,8 +22,8 @@ from compactord.storage.objects.failures import (
     failure_of,
     storage_error,
 )
+from compactord.storage.objects.spec import ObjectSpec
 from compactord.storage.requests import Report, StorageOp, StorageOutcome, StorageRequest
-from compactord.storage.retry import RetryPolicy
 
 if TYPE_CHECKING:
     from opendal import Operator

@@ -15,8 +15,8 @@ from opendal import layers
 
 from compactord.errors import StorageError, UsageError
 from compactord.references import LateValues, resolve
-from compactord.storage.objects.bucket import ObjectSpec
 from compactord.storage.objects.failures import LIBRARY_ERRORS, storage_error
+from compactord.storage.objects.spec import ObjectSpec
 
 # Of the library's own retries, which only streams and listings use.
 _RETRIES_MAX = 6

@@ -20,7 +20,7 @@ from compactord.errors import (
 from compactord.redaction import redact_text
 from compactord.references import ReferenceMissing, resolve
 from compactord.storage.base import UnfinishedUpload
-from compactord.storage.objects.bucket import INSTALL_STORES, ObjectSpec
+from compactord.storage.objects.spec import INSTALL_STORES, ObjectSpec
 
 _ATTEMPTS_MAX = 5
 _ROLE_SESSION = "compactord"

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from compactord.errors import CatalogOptionInvalid, UsageError
-from compactord.storage.hdfs.settings import default_fs, settings_of
-from compactord.storage.hdfs.spec import HdfsSpec
+from compactord.storage.hdfs.spec import HdfsSpec, default_fs, settings_of
 from compactord.storage.open import STORES
 
 _NODES = "dfs.ha.namenodes.lake"

@@ -9,7 +9,7 @@ import pytest
 
 from compactord.errors import CatalogOptionInvalid, UsageError
 from compactord.references import resolve
-from compactord.storage.objects.bucket import ObjectSpec
+from compactord.storage.objects.spec import ObjectSpec
 from compactord.storage.open import STORES
 
 _KEYS = {"s3.access-key": "AK", "s3.secret-key": "SK"}
