@@ -119,7 +119,7 @@ class ArrowWriter:
 def _encoding(texts: OptionTexts, compression: str) -> ArrowEncoding:
     return ArrowEncoding(
         compression=compression,
-        group_bytes=texts.read("arrow.batch-size", positive(memory_size), 1 << 20),
+        group_bytes=texts.read("arrow.batch-size", 1 << 20, positive(memory_size)),
         note=texts.maybe("arrow.note", str),
     )
 
