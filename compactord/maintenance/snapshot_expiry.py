@@ -19,7 +19,7 @@ from compactord.maintenance.kind import (
     UnderWay,
     in_windows,
 )
-from compactord.paimon.options.expiry import ExpireOptions
+from compactord.paimon.options.maintenance import ExpireOptions
 
 _log = structlog.get_logger()
 

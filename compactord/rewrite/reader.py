@@ -17,7 +17,7 @@ from compactord.formats.finding import Finder
 from compactord.formats.keyrange import RowRange
 from compactord.formats.layout import Layout
 from compactord.formats.registry import FORMATS, Formats, format_named
-from compactord.kernels.matching import Found
+from compactord.kernels.keys import Found
 from compactord.model import ConcatSpec, InputFile, Marks, MergeSpec
 from compactord.paimon.deletion_vectors import DeletedRows, read_deleted_rows
 from compactord.paimon.types import SEQUENCE_NUMBER, DataField

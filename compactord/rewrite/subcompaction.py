@@ -46,11 +46,10 @@ from compactord.rewrite.budget import Budget, Load, budget
 from compactord.rewrite.copying import copy_files, is_worthwhile
 from compactord.rewrite.evolution import evolutions
 from compactord.rewrite.expiry import expiry
-from compactord.rewrite.file_meta import AppendedFile, Describe, MergedFile
 from compactord.rewrite.lookup import Lookup
 from compactord.rewrite.merging import Emitted, merged_rows
 from compactord.rewrite.meter import Meter
-from compactord.rewrite.outputs import Outputs, OutputSeries
+from compactord.rewrite.outputs import AppendedFile, Describe, MergedFile, Outputs, OutputSeries
 from compactord.rewrite.pipeline import Decoding, Encoding, use_threads
 from compactord.rewrite.reader import Input, InputReader, Section, sample
 from compactord.rewrite.writer import GroupSize, RollingWriter

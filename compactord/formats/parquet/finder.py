@@ -29,8 +29,7 @@ from compactord.formats.parquet.open_groups import OpenGroups
 from compactord.formats.parquet.page_runs import ColumnPages, GroupPages, RowRanges
 from compactord.formats.parquet.statistics import row_groups
 from compactord.kernels.columns import Int64s
-from compactord.kernels.keys import BatchKeys
-from compactord.kernels.matching import Found
+from compactord.kernels.keys import BatchKeys, Found
 from compactord.paimon.types import FLOATS, AtomicType
 
 # Keys that are looked up together, so that what follows is read as suits what was found.

@@ -9,16 +9,20 @@ import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from compactord.paimon.deletion_vectors import VectorKind
 from compactord.paimon.merge_rules import ChangelogRule, MergeRules
 from compactord.paimon.options import values as option_values
 from compactord.paimon.options.catalogue import LEVELS_MAX
-from compactord.paimon.options.expiry import ExpireOptions, expire_options
 from compactord.paimon.options.file_options import FileOptions, changelog_rule, file_options
 from compactord.paimon.options.lookup import LookupOptions, discovery_interval_ms, lookup_options
-from compactord.paimon.options.maintenance import MaintenanceOptions, maintenance_options
+from compactord.paimon.options.maintenance import (
+    ExpireOptions,
+    MaintenanceOptions,
+    expire_options,
+    maintenance_options,
+)
 from compactord.paimon.options.merge import merge_rules
 from compactord.paimon.options.texts import OptionTexts
-from compactord.paimon.options.vectors import VectorOptions, vector_options
 from compactord.paimon.schema import TableSchema
 
 
@@ -113,6 +117,18 @@ class CompactionOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class VectorOptions:
+    """Of a table that has deletion vectors.
+
+    `kind` is that of new vectors. An index file of a table without buckets ends with the vector
+    that takes it over `target_size`, in bytes. None: one index file has all vectors of a bucket.
+    """
+
+    kind: VectorKind
+    target_size: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CommitOptions:
     """Commit loop and manifests. Sizes in bytes, durations in milliseconds."""
 
@@ -188,7 +204,7 @@ def parse_options(schema: TableSchema, overrides: Mapping[str, str] | None = Non
     expire = expire_options(texts, has_producer=producer is not ChangelogProducer.NONE)
     has_key = bool(schema.primary_keys)
     # Files of dynamic buckets have the number -1, too.
-    vectors = vector_options(texts, has_buckets=has_key or bucket != -1)
+    vectors = _vectors(texts, has_buckets=has_key or bucket != -1)
     return TableOptions(
         bucket=bucket,
         bucket_key=_bucket_key(texts, schema),
@@ -333,3 +349,14 @@ def _bucket_key(texts: OptionTexts, schema: TableSchema) -> tuple[str, ...]:
     if found is None or not found[1].strip():
         return key
     return texts.read("bucket-key", key, columns)
+
+
+def _vectors(texts: OptionTexts, *, has_buckets: bool) -> VectorOptions | None:
+    """None: the table has no deletion vectors. `has_buckets`: also dynamic ones."""
+    enabled = texts.read("deletion-vectors.enabled", False)
+    is_64 = texts.read("deletion-vectors.bitmap64", False)
+    target_size = texts.read("deletion-vector.index-file.target-size", 2 * _MIB)
+    if not enabled:
+        return None
+    kind = VectorKind.BITS_64 if is_64 else VectorKind.BITS_32
+    return VectorOptions(kind=kind, target_size=None if has_buckets else target_size)

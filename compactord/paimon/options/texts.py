@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterator, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from compactord.errors import UsageError
 from compactord.paimon.options import values as option_values
@@ -44,13 +44,17 @@ class OptionTexts:
     def maybe(self, key: str, parse: Callable[[str], _T] | None = None) -> _T | None:
         """As `read`; None where it is not set."""
         found = self.text(key)
-        if found is None:
-            return None
-        if parse is None:
-            option = find(key)
-            assert option is not None, f"{key} is in the catalogue"
-            parse = reader_of(option)
-        return self._parsed(*found, parse)
+        return None if found is None else self._parsed(*found, parse or _reader(key))
+
+    def strictly(self, key: str, default: _T, parse: Callable[[str], _T] | None = None) -> _T:
+        """As `read`, but raises `ValueError` that names the option, also one of the table."""
+        text = self.merged.get(key)
+        if text is None:
+            return default
+        try:
+            return (parse or _reader(key))(text)
+        except ValueError as error:
+            raise ValueError(f"option {key}={text!r}: expected {error}") from None
 
     def level_map(self, key: str, parse: Callable[[str], _T]) -> dict[int, _T]:
         """A map by level: one text, or else one key per level."""
@@ -83,3 +87,9 @@ class OptionTexts:
                 raise UsageError(f"option {key}={text!r} of this run: expected {error}") from error
             self.unreadable.setdefault(key, f"option {key}={text!r}: expected {error}")
             return None
+
+
+def _reader(key: str) -> Callable[[str], Any]:
+    option = find(key)
+    assert option is not None, f"{key} is in the catalogue"
+    return reader_of(option)
