@@ -69,32 +69,26 @@ class OutputFile(Protocol):
     @property
     def path(self) -> str:
         """Where the file is in the storage."""
-        ...
 
     @property
     def rows(self) -> int:
         """Rows written so far."""
-        ...
 
     @property
     def bytes_written(self) -> int:
         """Bytes written so far; they decide when the file is full. Its size, once it is closed."""
-        ...
 
     def write(self, rows: pa.Table) -> None:
         """Write the next rows, in the layout's row columns; they may become one row group."""
-        ...
 
     def close(self) -> Sequence[ColumnBounds]:
         """Complete the file, make it durable, return the bounds of its columns in their order.
 
         If closing fails, it aborts and raises the error.
         """
-        ...
 
     def abort(self, error: BaseException) -> None:
         """Remove the file. Raises the storage's own form of `error` if there is one."""
-        ...
 
 
 class FileWriter(Protocol):
@@ -102,7 +96,6 @@ class FileWriter(Protocol):
 
     def open(self, storage: Storage, path: str) -> OutputFile:
         """Create a file. Raises `StorageError` when it exists."""
-        ...
 
 
 class OpenFile(ABC):
@@ -163,7 +156,6 @@ class CopyingOutput(OutputFile, Protocol):
 
     def copy(self, files: Sequence[Any]) -> None:
         """Write all rows of these files as one row group; `Copier.fetch` returned the files."""
-        ...
 
 
 class Copier(Protocol):
@@ -171,11 +163,9 @@ class Copier(Protocol):
 
     def fetch(self, files: Sequence[Any]) -> list[Any]:
         """Read whole files, opened by the format, into memory; raises as `OpenFile.batches`."""
-        ...
 
     def open(self, storage: Storage, path: str) -> CopyingOutput:
         """Create a file. Raises `StorageError` when it exists."""
-        ...
 
 
 def _holds_all(type_: DataType) -> bool:

@@ -119,7 +119,6 @@ class Guardable(Protocol):
 
     def guarded(self, breaker: Breaker) -> Storage:
         """The same store, behind the breaker."""
-        ...
 
 
 class Breakers:

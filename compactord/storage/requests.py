@@ -120,7 +120,6 @@ class ReportsItself(Protocol):
 
     def reporting(self, report: Report) -> Storage:
         """The same store, which reports to this one, too."""
-        ...
 
 
 def metered(storage: Storage, report: Report, clock: Clock, *, store: str) -> Storage:
