@@ -20,7 +20,7 @@ import pyarrow as pa
 from compactord.errors import FormatError
 from compactord.formats.base import InputProfile
 from compactord.formats.keyrange import RowRange
-from compactord.formats.layout import Layout, file_layout, is_binary_like
+from compactord.formats.layout import Layout, is_binary_like
 from compactord.paimon.arrow import arrow_type
 from compactord.paimon.schema import TableSchema, same_column
 from compactord.paimon.type_texts import type_text
@@ -174,7 +174,8 @@ def _evolution(
         and column.is_unchanged
         and column.wanted.name in target.dictionaries
     }
-    return Evolution(file_layout(stored, keys, dictionaries), columns, target, zone)
+    layout = Layout(row_fields=stored, key_fields=keys, dictionaries=frozenset(dictionaries))
+    return Evolution(layout, columns, target, zone)
 
 
 def _source(stored: DataField | None, wanted: DataField) -> DataField | None:

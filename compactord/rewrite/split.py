@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from compactord.formats.layout import key_layout
+from compactord.formats.layout import Layout
 from compactord.formats.registry import FORMATS, Formats
 from compactord.formats.values import cell, nanos_per_unit
 from compactord.model import KeyRange, MergeSpec
@@ -56,9 +56,10 @@ def cut_ranges(
         return (KeyRange(),)
     by_name = {field.name: field for field in fields}
     keys = tuple(by_name[name] for name in source.key_columns)
+    layout = Layout(row_fields=keys, key_fields=keys)
     # Keys keep their type: no time zone is needed to read them.
     reader = InputReader(
-        storage, key_layout(keys), formats=formats, older=evolutions(older, datetime.timezone.utc)
+        storage, layout, formats=formats, older=evolutions(older, datetime.timezone.utc)
     )
     with contextlib.closing(reader):
         sections = reader.opened(_with_deleted_rows(source))

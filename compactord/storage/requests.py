@@ -94,10 +94,9 @@ class RequestTally:
 
     def add(self, request: StorageRequest) -> None:
         key = (request.store, request.op, request.outcome)
+        first = RequestTotal(store=request.store, op=request.op, outcome=request.outcome)
         with self._lock:
-            known = self._totals.get(key)
-            if known is None:
-                known = RequestTotal(store=key[0], op=key[1], outcome=key[2])
+            known = self._totals.get(key, first)
             self._totals[key] = replace(
                 known,
                 requests=known.requests + 1,

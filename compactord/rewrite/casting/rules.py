@@ -185,7 +185,10 @@ def _row(array: pa.Array, source: RowType, target: RowType, zone: datetime.tzinf
     for field in target.fields:
         if field.id in old:
             before, values = old[field.id]
-            child = _named_cast(values, before.type, field.type, zone, field.name)
+            try:
+                child = cast(values, before.type, field.type, zone)
+            except CastError as error:
+                raise CastError(f"field {field.name}: {error}") from error
         else:
             child = null_values(len(array), wanted.field(field.name).type)
         if not field.type.nullable and child.null_count:
@@ -207,15 +210,6 @@ def _inside(
     if not target.nullable and values.null_count:
         raise CastError(f"an {name} is NOT NULL and its value is null")
     return values
-
-
-def _named_cast(
-    array: pa.Array, source: DataType, target: DataType, zone: datetime.tzinfo, name: str
-) -> pa.Array:
-    try:
-        return cast(array, source, target, zone)
-    except CastError as error:
-        raise CastError(f"field {name}: {error}") from error
 
 
 def _atomic(array: pa.Array, change: Change) -> pa.Array:
