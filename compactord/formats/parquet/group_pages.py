@@ -27,9 +27,8 @@ from compactord.formats.parquet.headers import (
     has_one_encoding,
     read_leaves,
 )
-from compactord.formats.parquet.page_headers import Pages
 from compactord.formats.parquet.page_runs import ColumnPages, GroupPages, RowRanges
-from compactord.formats.parquet.pages import page_locations
+from compactord.formats.parquet.pages import Pages, page_locations
 from compactord.formats.parquet.statistics import (
     ReadIndex,
     bound_order,

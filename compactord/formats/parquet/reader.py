@@ -30,9 +30,8 @@ from compactord.formats.parquet.finder import ParquetFinder
 from compactord.formats.parquet.group_pages import checked_pages, indexed_pages, is_flat
 from compactord.formats.parquet.headers import check_headers, read_leaves
 from compactord.formats.parquet.open_groups import OpenGroups
-from compactord.formats.parquet.page_headers import Pages
 from compactord.formats.parquet.page_runs import GroupPages, read_runs
-from compactord.formats.parquet.pages import open_pages_bytes
+from compactord.formats.parquet.pages import Pages, open_pages_bytes
 from compactord.formats.parquet.ranged import extents, ranged_file
 from compactord.formats.parquet.statistics import ReadIndex, groups_in_range, row_groups
 from compactord.formats.parquet.whole import BUFFER_BYTES, WholeFile, arrow_file, read_groups
