@@ -10,9 +10,8 @@ Sources: utils/FormatReaderMapping.java, schema/SchemaEvolutionUtil.java.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -147,18 +146,10 @@ def _width(type_: pa.DataType) -> float:
         return float(_OFFSET_BYTES + _TEXT_BYTES)
 
 
-Build = Callable[[Layout], Evolution | None]
-
-
-def evolutions(older: Sequence[tuple[DataField, ...]], zone: datetime.tzinfo) -> tuple[Build, ...]:
-    """For each older schema a function that makes the `Evolution` to the layout of rows."""
-    return tuple(partial(_evolution, fields, zone) for fields in older)
-
-
-def _evolution(
+def evolution(
     fields: tuple[DataField, ...], zone: datetime.tzinfo, target: Layout
 ) -> Evolution | None:
-    """None if such files have all columns of the layout as they are."""
+    """How files of an older schema are read; None if they have the layout's columns as they are."""
     by_id = {field.id: field for field in (*_SYSTEM, *fields)}
     columns = tuple(
         _Column(field, _source(by_id.get(field.id), field)) for field in target.row_fields

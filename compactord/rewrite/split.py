@@ -9,7 +9,6 @@ key column has few distinct values.
 from __future__ import annotations
 
 import contextlib
-import datetime
 import itertools
 from collections.abc import Sequence
 from dataclasses import replace
@@ -25,7 +24,6 @@ from compactord.model import KeyRange, MergeSpec
 from compactord.paimon.arrow import value_schema
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.types import INTEGERS, MOMENTS, AtomicType, DataField, TypeRoot
-from compactord.rewrite.evolution import evolutions
 from compactord.rewrite.reader import Input, InputReader, Sections
 from compactord.storage.base import Storage
 
@@ -58,9 +56,7 @@ def cut_ranges(
     keys = tuple(by_name[name] for name in source.key_columns)
     layout = Layout(row_fields=keys, key_fields=keys)
     # Keys keep their type: no time zone is needed to read them.
-    reader = InputReader(
-        storage, layout, formats=formats, older=evolutions(older, datetime.timezone.utc)
-    )
+    reader = InputReader(storage, layout, formats=formats, older=older)
     with contextlib.closing(reader):
         sections = reader.opened(_with_deleted_rows(source))
         groups = _number_groups(sections, keys[0]) if _is_number(keys) else None

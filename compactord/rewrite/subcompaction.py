@@ -44,7 +44,6 @@ from compactord.paimon.merge_rules import NO_RULES
 from compactord.paimon.types import VALUE_KIND
 from compactord.rewrite.budget import Budget, Load, budget
 from compactord.rewrite.copying import copy_files, is_worthwhile
-from compactord.rewrite.evolution import evolutions
 from compactord.rewrite.expiry import expiry
 from compactord.rewrite.lookup import Lookup
 from compactord.rewrite.merging import Emitted, merged_rows
@@ -192,8 +191,9 @@ def _reader(
         layout,
         bounds,
         formats,
-        evolutions(subcompaction.older_schemas, subcompaction.zone),
+        subcompaction.older_schemas,
         expiry(expire, clock.now_ms()),
+        subcompaction.zone,
     )
 
 
