@@ -12,7 +12,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from compactord.paimon.merge_checks import merge_reasons, rule_reasons
+from compactord.paimon.merge_checks import merge_reasons
 from compactord.paimon.options.catalogue import belongs_to_a_format, canonical_key, find
 from compactord.paimon.options.maintenance import NONE_EXPIRES, NONE_MARKED
 from compactord.paimon.options.rules import value_reasons
@@ -223,7 +223,6 @@ def _kind_reasons(schema: TableSchema, options: TableOptions) -> Iterator[str]:
         if not schema.key_fields:
             yield "all columns of its primary key are partition columns"
         yield from merge_reasons(schema, options.raw, options.merge_engine.value)
-        yield from rule_reasons(schema, options.merge_rules, options.raw)
         yield from _changelog_reasons(options)
     elif options.changelog_producer is not ChangelogProducer.NONE:
         producer = options.changelog_producer.value
