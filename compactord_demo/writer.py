@@ -37,8 +37,7 @@ from compactord.paimon.snapshot import CommitKind, Snapshot, snapshot_json
 from compactord.paimon.table import TableRef
 from compactord.paimon.types import DataField
 from compactord.plan.table import TableKind
-from compactord.rewrite.file_meta import AppendedFile, MergedFile
-from compactord.rewrite.outputs import Outputs
+from compactord.rewrite.outputs import AppendedFile, MergedFile, Outputs
 from compactord.rewrite.pipeline import Encoding
 from compactord.rewrite.writer import GroupSize, RollingWriter
 from compactord.state.table_state import TableState, data_manifests, load_state, refresh_state

@@ -19,7 +19,7 @@ from compactord.maintenance.changelog_expiry import (
 )
 from compactord.maintenance.expire import Expired, ExpiryPreview, preview_expiry
 from compactord.maintenance.snapshot_expiry import ExpireSnapshots, expire_table
-from compactord.paimon.options.expiry import ExpireOptions
+from compactord.paimon.options.maintenance import ExpireOptions
 from compactord.table.opening import OpenTable
 from compactord.table.report import count_text, size_text
 

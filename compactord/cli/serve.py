@@ -44,8 +44,8 @@ from compactord.service.page.pages import render
 from compactord.service.site import Site
 from compactord.storage.base import Storage
 from compactord.storage.breaker import Breakers
-from compactord.storage.metered import metered
 from compactord.storage.open import STORES, Stores, scheme_of
+from compactord.storage.requests import metered
 
 # The catalog of `--warehouse`.
 ONLY_CATALOG = "warehouse"

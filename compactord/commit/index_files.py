@@ -41,7 +41,7 @@ from compactord.paimon.manifest.index_manifest import (
     VectorsFile,
     read_index_entries,
 )
-from compactord.paimon.options.vectors import VectorOptions
+from compactord.paimon.options.table_options import VectorOptions
 from compactord.paimon.roaring import numbers_of
 from compactord.paimon.snapshot import still_stands
 from compactord.state.table_state import TableState

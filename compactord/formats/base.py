@@ -6,13 +6,15 @@ implement have a body here; a class that inherits them can read and write rows, 
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
 
+from compactord.errors import FormatError, ObjectNotFound, TransientStorageError
 from compactord.formats.finding import Finder, StreamFinder
 from compactord.formats.keyrange import RowRange
 from compactord.formats.layout import Layout
@@ -22,6 +24,8 @@ from compactord.paimon.stats import ColumnBounds
 from compactord.paimon.types import DataField, DataType
 from compactord.storage.base import Storage
 from compactord.storage.fetching import Fetcher
+
+_ENOENT = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,32 +69,26 @@ class OutputFile(Protocol):
     @property
     def path(self) -> str:
         """Where the file is in the storage."""
-        ...
 
     @property
     def rows(self) -> int:
         """Rows written so far."""
-        ...
 
     @property
     def bytes_written(self) -> int:
         """Bytes written so far; they decide when the file is full. Its size, once it is closed."""
-        ...
 
     def write(self, rows: pa.Table) -> None:
         """Write the next rows, in the layout's row columns; they may become one row group."""
-        ...
 
     def close(self) -> Sequence[ColumnBounds]:
         """Complete the file, make it durable, return the bounds of its columns in their order.
 
         If closing fails, it aborts and raises the error.
         """
-        ...
 
     def abort(self, error: BaseException) -> None:
         """Remove the file. Raises the storage's own form of `error` if there is one."""
-        ...
 
 
 class FileWriter(Protocol):
@@ -98,7 +96,6 @@ class FileWriter(Protocol):
 
     def open(self, storage: Storage, path: str) -> OutputFile:
         """Create a file. Raises `StorageError` when it exists."""
-        ...
 
 
 class OpenFile(ABC):
@@ -159,7 +156,6 @@ class CopyingOutput(OutputFile, Protocol):
 
     def copy(self, files: Sequence[Any]) -> None:
         """Write all rows of these files as one row group; `Copier.fetch` returned the files."""
-        ...
 
 
 class Copier(Protocol):
@@ -167,11 +163,9 @@ class Copier(Protocol):
 
     def fetch(self, files: Sequence[Any]) -> list[Any]:
         """Read whole files, opened by the format, into memory; raises as `OpenFile.batches`."""
-        ...
 
     def open(self, storage: Storage, path: str) -> CopyingOutput:
         """Create a file. Raises `StorageError` when it exists."""
-        ...
 
 
 def _holds_all(type_: DataType) -> bool:
@@ -206,3 +200,24 @@ class FileFormat:
     options: tuple[str, ...] = ()
     refused: tuple[tuple[str, str], ...] = ()
     holds: Callable[[DataType], bool] = _holds_all
+
+
+@contextlib.contextmanager
+def reading(path: str, format_name: str) -> Iterator[None]:
+    """Convert errors of Arrow and of decoding to ours, which name the file.
+
+    An `OSError` with an errno comes from the operating system: `StorageError`. Without one Arrow
+    reports that the bytes do not follow the format: `FormatError`.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno == _ENOENT:
+            raise ObjectNotFound(path, "read failed (no such file)") from error
+        if error.errno is not None:
+            raise TransientStorageError(path, f"read failed ({error.strerror})") from error
+        raise FormatError(path, f"not a readable {format_name} file ({error})") from error
+    except pa.ArrowMemoryError:
+        raise
+    except pa.ArrowException as error:
+        raise FormatError(path, f"not a readable {format_name} file ({error})") from error

@@ -17,8 +17,7 @@ import pyarrow as pa
 
 from compactord.errors import FormatError
 from compactord.kernels.columns import Int64s
-from compactord.kernels.keys import BatchKeys, Key
-from compactord.kernels.matching import Found, ascends, matches
+from compactord.kernels.keys import BatchKeys, Found, Key, ascends, matches
 from compactord.model import InputFile
 
 

@@ -7,7 +7,8 @@ written twice if the file has both columns.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import pyarrow as pa
 
@@ -24,25 +25,31 @@ from compactord.paimon.types import (
 _BINARY_ROOTS = TEXTS | BINARIES
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Layout:
     """`row_fields`: columns of rows. `file_columns`: of a file, each with the row column it copies.
 
     `key_fields` are the trimmed primary key's value columns; none for append tables. `dictionaries`
-    are names of row columns that stay dictionary-encoded between readers and writer.
+    are names of row columns that stay dictionary-encoded between readers and writer. What is only
+    read has no `file_columns` and `value_fields`.
     """
 
     row_fields: tuple[DataField, ...]
-    file_columns: tuple[tuple[DataField, str], ...]
-    key_fields: tuple[DataField, ...]
-    value_fields: tuple[DataField, ...]
-    dictionaries: frozenset[str]
-    row_schema: pa.Schema
+    file_columns: tuple[tuple[DataField, str], ...] = ()
+    key_fields: tuple[DataField, ...] = ()
+    value_fields: tuple[DataField, ...] = ()
+    dictionaries: frozenset[str] = frozenset()
 
     @property
     def row_names(self) -> tuple[str, ...]:
         """The names of `row_fields`, in order."""
         return tuple(field.name for field in self.row_fields)
+
+    @cached_property
+    def row_schema(self) -> pa.Schema:
+        """Types, nullability and field ids of the columns of rows."""
+        fields = value_schema(self.row_fields)
+        return pa.schema([_encoded(field, field.name, self.dictionaries) for field in fields])
 
     @property
     def file_schema(self) -> pa.Schema:
@@ -58,32 +65,12 @@ class Layout:
     def of_keys(self) -> Layout:
         """The key columns only, encoded as here: what is read to find rows."""
         keys = self.key_fields
-        return file_layout(keys, keys, self.dictionaries & {field.name for field in keys})
+        encoded = self.dictionaries & {field.name for field in keys}
+        return Layout(row_fields=keys, key_fields=keys, dictionaries=encoded)
 
     def with_dictionaries(self, names: Collection[str]) -> Layout:
         """The same layout with these row columns dictionary-encoded."""
-        return _layout(
-            self.row_fields, self.file_columns, self.key_fields, self.value_fields, names
-        )
-
-
-def _layout(
-    row_fields: tuple[DataField, ...],
-    file_columns: tuple[tuple[DataField, str], ...],
-    key_fields: tuple[DataField, ...],
-    value_fields: tuple[DataField, ...],
-    dictionaries: Collection[str] = (),
-) -> Layout:
-    names = frozenset(dictionaries)
-    schema = [_encoded(field, field.name, names) for field in value_schema(row_fields)]
-    return Layout(
-        row_fields=row_fields,
-        file_columns=file_columns,
-        key_fields=key_fields,
-        value_fields=value_fields,
-        dictionaries=names,
-        row_schema=pa.schema(schema),
-    )
+        return replace(self, dictionaries=frozenset(names))
 
 
 def _encoded(field: pa.Field, source: str, dictionaries: frozenset[str]) -> pa.Field:
@@ -94,7 +81,8 @@ def _encoded(field: pa.Field, source: str, dictionaries: frozenset[str]) -> pa.F
 
 def append_layout(fields: tuple[DataField, ...]) -> Layout:
     """The layout of a table without keys, without dictionaries."""
-    return _layout(fields, tuple((field, field.name) for field in fields), (), fields)
+    columns = tuple((field, field.name) for field in fields)
+    return Layout(row_fields=fields, file_columns=columns, value_fields=fields)
 
 
 def keyed_layout(fields: tuple[DataField, ...], key: Sequence[str], *, thin: bool) -> Layout:
@@ -104,22 +92,12 @@ def keyed_layout(fields: tuple[DataField, ...], key: Sequence[str], *, thin: boo
     in_file = file_fields(fields, key, thin=thin)
     copies = key if len(in_file) > len(row_fields) else []
     sources = [*copies, *(field.name for field in row_fields)]
-    keys = tuple(by_name[name] for name in key)
-    return _layout(row_fields, tuple(zip(in_file, sources, strict=True)), keys, fields)
-
-
-def file_layout(
-    row_fields: tuple[DataField, ...],
-    key_fields: tuple[DataField, ...],
-    dictionaries: Collection[str],
-) -> Layout:
-    """The layout in which the files of an older schema are read, before rows are converted."""
-    return _layout(row_fields, (), key_fields, (), dictionaries)
-
-
-def key_layout(keys: tuple[DataField, ...]) -> Layout:
-    """A layout with the key columns only, to read keys."""
-    return _layout(keys, (), keys, keys)
+    return Layout(
+        row_fields=row_fields,
+        file_columns=tuple(zip(in_file, sources, strict=True)),
+        key_fields=tuple(by_name[name] for name in key),
+        value_fields=fields,
+    )
 
 
 def is_binary_like(field: DataField) -> bool:

@@ -24,7 +24,7 @@ from compactord.kernels.kinds import (
     VALUE_KIND,
     is_retract,
 )
-from compactord.kernels.precedence import precedence_words
+from compactord.kernels.order import precedence_words
 from compactord.paimon.merge_rules import ChangelogRule
 
 # What a key had before: nothing, nothing but the row that it has now, a row that was merged, or

@@ -21,10 +21,9 @@ from compactord.kernels.changelog import FIRST, MERGED, NEW, SAME, MergedKeys, k
 from compactord.kernels.columns import Bools, Int64s, stretch_starts
 from compactord.kernels.functions.base import MergeFunction, Needs, OrderedRecords
 from compactord.kernels.gather import concat_column, gather
+from compactord.kernels.keys import Found
 from compactord.kernels.kinds import SEQUENCE_NUMBER, VALUE_KIND, is_retract
-from compactord.kernels.matching import Found
-from compactord.kernels.order import MergeOrder
-from compactord.kernels.precedence import precedence_words
+from compactord.kernels.order import MergeOrder, precedence_words
 
 _NO_LEVEL = np.iinfo(np.int16).max
 

@@ -2,7 +2,7 @@
 
 The merge is streaming and vectorised. It cuts the runs into windows of rows (see `window`) and
 sorts each window by key codes (`grouping`). As the function needs, it selects the last record of
-each key or orders all of them (`precedence`, `ties`). The function then copies the rows that it
+each key or orders all of them (`order`, `ties`). The function then copies the rows that it
 keeps (`gather`) or computes new ones. A window with rows of one run only is returned unchanged.
 The merge uses one thread, apart from Arrow's own.
 

@@ -11,8 +11,7 @@ from compactord.kernels.codes import equal_rows, pack_words
 from compactord.kernels.columns import Int64s, stretch_starts
 from compactord.kernels.grouping import Groups
 from compactord.kernels.kinds import SEQUENCE_NUMBER, VALUE_KIND, is_retract
-from compactord.kernels.order import MergeOrder
-from compactord.kernels.precedence import keep_latest, precedence_words
+from compactord.kernels.order import MergeOrder, keep_latest, precedence_words
 from compactord.kernels.ties import MergeTree, SequencedRows
 
 

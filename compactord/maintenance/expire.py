@@ -38,7 +38,7 @@ from compactord.maintenance.planned_deletion import PlannedDeletion, RemoveFolde
 from compactord.maintenance.restored import hint_trouble, main_trouble
 from compactord.paimon import paths
 from compactord.paimon.data_file import BucketId
-from compactord.paimon.options.expiry import ChangelogRetention, ExpireOptions
+from compactord.paimon.options.maintenance import ChangelogRetention, ExpireOptions
 from compactord.paimon.snapshot import (
     Snapshot,
     branch_names,

@@ -48,7 +48,7 @@ from compactord.maintenance.expire_files import (
 )
 from compactord.maintenance.expire_reader import FileChange, FileKey, MetadataReader, ReadList
 from compactord.paimon.data_file import BucketId, EntryKind
-from compactord.paimon.options.expiry import ChangelogRetention
+from compactord.paimon.options.maintenance import ChangelogRetention
 from compactord.paimon.snapshot import CommitKind, Snapshot
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from compactord.errors import UsageError
-from compactord.paimon.options.expiry import ChangelogRetention, ExpireOptions
+from compactord.paimon.options.maintenance import ChangelogRetention, ExpireOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from compactord.maintenance.kind import (
     TableValues,
     UnderWay,
 )
-from compactord.paimon.options.expiry import ExpireOptions
+from compactord.paimon.options.maintenance import ExpireOptions
 
 _log = structlog.get_logger()
 

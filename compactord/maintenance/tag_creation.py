@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from datetime import tzinfo
 
 from compactord.clock import local_ms
-from compactord.paimon.options.tag_options import TagCreationOptions
+from compactord.paimon.options.tag_options import TagCreationOptions, has_name
 from compactord.paimon.snapshot import Snapshot
-from compactord.paimon.tag_periods import has_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

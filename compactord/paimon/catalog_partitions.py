@@ -18,15 +18,12 @@ class PartitionEntries(Protocol):
 
     def add(self, specs: Sequence[PartitionSpec]) -> None:
         """Entries that are there already stay as they are."""
-        ...
 
     def drop(self, specs: Sequence[PartitionSpec]) -> None:
         """Entries alone, never files; what is not there is passed over."""
-        ...
 
     def added_ms(self, spec: PartitionSpec) -> int | None:
         """When the entry was made, in ms since the epoch by the catalog's clock; None: no entry."""
-        ...
 
 
 class PartitionEvents(Protocol):
@@ -34,11 +31,9 @@ class PartitionEvents(Protocol):
 
     def mark_done(self, spec: PartitionSpec) -> None:
         """Sent once: where the answer is lost, it may have had its effect."""
-        ...
 
     def are_done(self, specs: Sequence[PartitionSpec]) -> Sequence[bool]:
         """Whether each was marked, ever."""
-        ...
 
 
 def done_spec(spec: PartitionSpec) -> PartitionSpec:

@@ -20,8 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from compactord.errors import FormatError, StorageError
-from compactord.paimon.roaring import ascending, bitmap_of, bitmap_of_parts, numbers_of
-from compactord.paimon.roaring_containers import FULL
+from compactord.paimon.roaring import FULL, ascending, bitmap_of, bitmap_of_parts, numbers_of
 from compactord.storage.base import Storage
 
 INDEX_TYPE = "DELETION_VECTORS"

@@ -25,6 +25,16 @@ _NANOS_PER_S = 1_000_000_000
 _SECONDS_PER_DAY = 86_400
 _EPOCH_ORDINAL = datetime.date(1970, 1, 1).toordinal()
 _CYCLE_DAYS = 146_097
+# Java's Character.isWhitespace, which leaves out the spaces that do not break.
+_BLANKS = (
+    "\t\n\x0b\x0c\r\x1c\x1d\x1e\x1f \u1680"
+    "\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2008\u2009\u200a\u2028\u2029\u205f\u3000"
+)
+
+
+def is_blank(text: str) -> bool:
+    """Whether all characters, if there are any, are blanks."""
+    return not text.strip(_BLANKS)
 
 
 def to_string(value: Value, type_: DataType) -> str | None:

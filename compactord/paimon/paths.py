@@ -7,12 +7,11 @@ io/DataFilePathFactory.java, utils/BranchManager.java.
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Mapping, Sequence
 
 from compactord.errors import FormatError
 from compactord.paimon.binary_row import Value, decode_row
-from compactord.paimon.java_text import cast_text, to_string
+from compactord.paimon.java_text import cast_text, is_blank, to_string
 from compactord.paimon.types import DataField
 
 SCHEMA_PREFIX = "schema-"
@@ -30,9 +29,6 @@ _POSTPONE_BUCKET = -2
 # Ids are 64-bit numbers.
 _ID_DIGITS = 19
 _ESCAPED = frozenset(chr(code) for code in (*range(0x20), 0x7F)) | frozenset("\"#%'*/:=?\\{}[]^")
-# Java's Character.isWhitespace: these controls, and separators that may break a line.
-_BLANK_CONTROLS = frozenset("\t\n\v\f\r\x1c\x1d\x1e\x1f")
-_NO_BREAK = frozenset("\u00a0\u2007\u202f")
 
 # Of a location: all but its path. Local paths have none.
 _STORE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/]*")
@@ -207,15 +203,7 @@ def partition_spec(
 
 
 def _named(text: str | None, default_name: str) -> str:
-    if text is None or all(_is_blank(character) for character in text):
-        return default_name
-    return text
-
-
-def _is_blank(character: str) -> bool:
-    if character in _BLANK_CONTROLS:
-        return True
-    return unicodedata.category(character) in ("Zs", "Zl", "Zp") and character not in _NO_BREAK
+    return default_name if text is None or is_blank(text) else text
 
 
 def _escaped(text: str) -> str:

@@ -9,11 +9,10 @@ The table of docs/support.md is rendered from the same lists.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from compactord.paimon.casts import why_not_castable
-from compactord.paimon.merge_checks import merge_reasons, rule_reasons
+from compactord.paimon.merge_checks import merge_reasons
 from compactord.paimon.options.catalogue import belongs_to_a_format, canonical_key, find
 from compactord.paimon.options.maintenance import NONE_EXPIRES, NONE_MARKED
 from compactord.paimon.options.rules import value_reasons
@@ -148,7 +147,7 @@ def reasons_to_refuse(schema: TableSchema, options: TableOptions) -> tuple[str, 
     """Why this table is refused, each reason naming the feature and its value; empty: supported.
 
     Only the latest schema and the merged options are considered, and nothing that is a registry's.
-    `reasons_in_files` and the reader of index manifests check what is stored.
+    `rewrite.evolution` and the reader of index manifests check what is stored.
     """
     if schema.version > CURRENT_VERSION:
         return (f"its schema has version {schema.version}, newer than {CURRENT_VERSION}",)
@@ -171,27 +170,6 @@ def reasons_to_refuse(schema: TableSchema, options: TableOptions) -> tuple[str, 
 def moves_keys(schema: TableSchema, options: TableOptions) -> bool:
     """Whether writers find out in which partition a key is (Java's bucket mode KEY_DYNAMIC)."""
     return bool(schema.partitions_outside_key) and options.bucket == -1
-
-
-def reasons_in_files(latest: TableSchema, schemas: Iterable[TableSchema]) -> tuple[str, ...]:
-    """Why live files, whose schemas are `schemas`, cannot be rewritten."""
-    return tuple(reason for schema in schemas for reason in _evolution_reasons(schema, latest))
-
-
-def _evolution_reasons(schema: TableSchema, latest: TableSchema) -> Iterator[str]:
-    """Why rows of files with `schema` cannot become rows of `latest`."""
-    for what, old, new in (
-        ("primary key", schema.key_fields, latest.key_fields),
-        ("partition columns", schema.partition_fields, latest.partition_fields),
-    ):
-        if [(f.id, f.type) for f in old] != [(f.id, f.type) for f in new]:
-            yield f"files of schema {schema.id} have another {what} than schema {latest.id}"
-    by_id = {field.id: field for field in schema.fields}
-    for field in latest.fields:
-        if field.id in by_id:
-            why = why_not_castable(by_id[field.id].type, field.type)
-            if why is not None:
-                yield f"files of schema {schema.id} have another type of column {field.name}: {why}"
 
 
 def warnings(
@@ -245,7 +223,6 @@ def _kind_reasons(schema: TableSchema, options: TableOptions) -> Iterator[str]:
         if not schema.key_fields:
             yield "all columns of its primary key are partition columns"
         yield from merge_reasons(schema, options.raw, options.merge_engine.value)
-        yield from rule_reasons(schema, options.merge_rules, options.raw)
         yield from _changelog_reasons(options)
     elif options.changelog_producer is not ChangelogProducer.NONE:
         producer = options.changelog_producer.value

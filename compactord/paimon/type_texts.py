@@ -10,6 +10,7 @@ from compactord.errors import FormatError
 from compactord.paimon.types import (
     BINARIES,
     MAX_LENGTH,
+    MOMENTS,
     TEXTS,
     ArrayType,
     AtomicType,
@@ -34,25 +35,13 @@ class UnknownType(FormatError):
         return type(self), (self.path, self.type_name)
 
 
-_LENGTHS = TEXTS | BINARIES
 _MAX_LENGTH_NAMES = {TypeRoot.VARCHAR: "STRING", TypeRoot.VARBINARY: "BYTES"}
-# The parameters of a type that is written without them.
-_DEFAULT_PRECISION = {
-    TypeRoot.CHAR: 1,
-    TypeRoot.VARCHAR: 1,
-    TypeRoot.BINARY: 1,
-    TypeRoot.VARBINARY: 1,
-    TypeRoot.DECIMAL: 10,
-    TypeRoot.TIME: 0,
-    TypeRoot.TIMESTAMP: 6,
-    TypeRoot.TIMESTAMP_LTZ: 6,
-}
-_PRECISION_RANGE = {
-    **dict.fromkeys(_LENGTHS, (1, MAX_LENGTH)),
-    TypeRoot.DECIMAL: (1, 38),
-    TypeRoot.TIME: (0, 9),
-    TypeRoot.TIMESTAMP: (0, 9),
-    TypeRoot.TIMESTAMP_LTZ: (0, 9),
+# The length or precision of a type that is written without it, the least and the most.
+_PRECISIONS: Mapping[TypeRoot, tuple[int | None, int, int]] = {
+    **dict.fromkeys(TEXTS | BINARIES, (1, 1, MAX_LENGTH)),
+    TypeRoot.DECIMAL: (10, 1, 38),
+    TypeRoot.TIME: (0, 0, 9),
+    **dict.fromkeys(MOMENTS, (6, 0, 9)),
 }
 _KEYWORDS = {
     **{root.value: root for root in TypeRoot if root is not TypeRoot.TIMESTAMP_LTZ},
@@ -182,9 +171,8 @@ class _TypeText:
             raise UnknownType(self._path, self._text)
         if keyword in _MAX_LENGTH_NAMES.values():
             return AtomicType(root=root, precision=MAX_LENGTH)
-        precision, scale = _DEFAULT_PRECISION.get(root), None
-        if root is TypeRoot.DECIMAL:
-            scale = 0
+        precision, low, high = _PRECISIONS.get(root, (None, 0, 0))
+        scale = 0 if root is TypeRoot.DECIMAL else None
         if precision is not None and self._accept("("):
             precision = self._number()
             if root is TypeRoot.DECIMAL and self._accept(","):
@@ -198,15 +186,9 @@ class _TypeText:
             self._accept(*_WITHOUT_ZONE)
             if self._accept(*_LOCAL_ZONE):
                 root = TypeRoot.TIMESTAMP_LTZ
-        self._check_range(root, precision, scale)
-        return AtomicType(root=root, precision=precision, scale=scale)
-
-    def _check_range(self, root: TypeRoot, precision: int | None, scale: int | None) -> None:
-        if precision is None:
-            return
-        low, high = _PRECISION_RANGE[root]
-        if not low <= precision <= high or (scale is not None and scale > precision):
+        if precision is not None and not max(low, scale or 0) <= precision <= high:
             raise self._error(f"parameters out of range {low} to {high}")
+        return AtomicType(root=root, precision=precision, scale=scale)
 
     def _nullability(self) -> bool:
         if self._accept("NOT", "NULL"):

@@ -127,6 +127,36 @@ def bare_type(type_: DataType, *, all_nullable: bool = False) -> DataType:
     return replace(type_, **inside)
 
 
+# The type that Java's rules of casts compare with: nullable, of any length.
+STRING = AtomicType(root=TypeRoot.VARCHAR, precision=MAX_LENGTH)
+
+
+def same_type(left: DataType, right: DataType) -> bool:
+    """Whether the types are equal but for nullability, at any depth, and for descriptions."""
+    return bare_type(left, all_nullable=True) == bare_type(right, all_nullable=True)
+
+
+def shares_fields(source: DataType, target: DataType) -> bool:
+    """Whether anything of `target` is in `source`: false for ROWs without a field of the same id.
+
+    Java does not read such a ROW, nor an ARRAY or MAP of them: all its values become null
+    (utils/FormatReaderMapping.java, pruneDataType).
+    """
+    match source, target:
+        case RowType(fields=old), RowType(fields=new):
+            by_id = {field.id: field for field in old}
+            return any(
+                field.id in by_id and shares_fields(by_id[field.id].type, field.type)
+                for field in new
+            )
+        case ArrayType(element=old_element), ArrayType(element=new_element):
+            return shares_fields(old_element, new_element)
+        case MapType(key=old_key, value=old_value), MapType(key=new_key, value=new_value):
+            return shares_fields(old_key, new_key) and shares_fields(old_value, new_value)
+        case _:
+            return True
+
+
 # Ids of elements start here and leave room for 1024 levels per field (table/SpecialFields.java).
 _ELEMENT_ID_BASE = (2**31 - 1) // 4
 _ELEMENT_DEPTHS = 1024

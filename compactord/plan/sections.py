@@ -14,13 +14,8 @@ from typing import Any
 from compactord.model import Rewrite, Section, SortedRun, Upgrade
 from compactord.paimon.data_file import DataFile
 from compactord.paimon.options.lookup import LookupOptions
+from compactord.plan.picks import Pick, never_expired
 from compactord.plan.runs import KeyOf
-from compactord.plan.universal import Pick
-
-
-def never_expired(file: DataFile) -> bool:
-    """For tables whose records do not expire."""
-    return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

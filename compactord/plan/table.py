@@ -33,13 +33,18 @@ from compactord.paimon.deletion_vectors import VectorRef
 from compactord.paimon.options.lookup import LookupOptions
 from compactord.paimon.options.table_options import CompactionOptions
 from compactord.plan.append import pick_bucketed, pick_bucketed_full
-from compactord.plan.deleted_rows import pack_deleted
-from compactord.plan.full import last_full_compaction_ms, pick_full
 from compactord.plan.lookup_begins import holds_parts, holds_unmarked
+from compactord.plan.picks import (
+    Pick,
+    last_full_compaction_ms,
+    never_expired,
+    pick_full,
+    pick_runs,
+    pick_universal,
+)
 from compactord.plan.runs import KeyOf, bucket_runs, level_count
-from compactord.plan.sections import ActionRules, cut_actions, never_expired, rewrite_each
-from compactord.plan.unaware import PackedCompactions, pack_unaware, pack_unaware_full
-from compactord.plan.universal import Pick, pick_runs, pick_universal
+from compactord.plan.sections import ActionRules, cut_actions, rewrite_each
+from compactord.plan.unaware import PackedCompactions, pack_deleted, pack_unaware, pack_unaware_full
 from compactord.reasons import CompactReason
 from compactord.state.files_by_size import FilesBySize
 from compactord.state.index_files import NO_INDEXES

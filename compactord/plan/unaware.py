@@ -7,12 +7,17 @@ of all append tables, and:
 - A coordinator's age, counted in rounds, becomes the age of the files.
 - A full compaction, which Java's coordinator does not have, takes every file below the target size.
 - Files of one size are in the order of their sequence numbers and names; Java's is a hash set's.
+
+Files whose deletion vectors are in one index file go into one task: whoever rewrites one of them
+replaces the index file. Each task is due at once, also one of a single file. What it writes has no
+vectors, so repeating ends.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence, Set
+from collections import defaultdict
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, overload
@@ -22,7 +27,8 @@ import numpy.typing as npt
 
 from compactord.model import AppendCompaction
 from compactord.paimon.avro.columns import NULL
-from compactord.paimon.data_file import FileSource
+from compactord.paimon.data_file import DataFile, FileSource
+from compactord.paimon.deletion_vectors import VectorRef
 from compactord.paimon.manifest.entry_columns import Mask
 from compactord.paimon.options.table_options import CompactionOptions
 from compactord.plan.append import leaves_fewer_small
@@ -195,3 +201,45 @@ def _reason_for_rest(
     created_ms = rest.columns.creation_time_ms
     waited = (created_ms == NULL) | (np.abs(now_local_ms - created_ms) > wait_ms)
     return CompactReason.APPEND_WAITED if np.count_nonzero(waited) > 1 else None
+
+
+def pack_deleted(
+    files: FilesBySize,
+    vectors: Mapping[str, VectorRef],
+    options: CompactionOptions,
+    *,
+    is_full: bool,
+    reason: CompactReason,
+) -> PackedCompactions:
+    """Files that have vectors, in bins of at least twice the target size, smallest index first.
+
+    Those that are small, or of whose rows more than `compaction.delete-ratio-threshold` or an
+    unknown number are deleted; all if it `is_full`.
+    """
+    having = files.only(vectors.keys())
+    found = having.read(0, len(having))
+    by_index: dict[str, list[int]] = defaultdict(list)
+    for place, file in enumerate(found):
+        vector = vectors[file.file_name]
+        if is_full or _is_due(file, vector, options):
+            by_index[vector.path].append(place)
+    sizes = [file.file_size for file in found]
+    groups = sorted(by_index.values(), key=lambda places: sum(sizes[each] for each in places))
+    places: list[int] = []
+    bins: list[Bin] = []
+    start = weight = 0
+    for group in groups:
+        places += group
+        weight += sum(sizes[place] + options.open_file_cost for place in group)
+        if len(places) - start > 1 and weight >= options.target_file_size * 2:
+            bins.append(Bin(start, len(places), reason))
+            start, weight = len(places), 0
+    if start < len(places):
+        bins.append(Bin(start, len(places), reason))
+    return PackedCompactions(having.take(np.array(places, np.int64)), tuple(bins))
+
+
+def _is_due(file: DataFile, vector: VectorRef, options: CompactionOptions) -> bool:
+    if file.file_size < options.small_file_size or vector.cardinality is None:
+        return True
+    return vector.cardinality > file.row_count * options.delete_ratio

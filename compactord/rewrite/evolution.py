@@ -10,9 +10,8 @@ Sources: utils/FormatReaderMapping.java, schema/SchemaEvolutionUtil.java.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -20,13 +19,18 @@ import pyarrow as pa
 from compactord.errors import FormatError
 from compactord.formats.base import InputProfile
 from compactord.formats.keyrange import RowRange
-from compactord.formats.layout import Layout, file_layout, is_binary_like
+from compactord.formats.layout import Layout, is_binary_like
 from compactord.paimon.arrow import arrow_type
-from compactord.paimon.casts import same_type, shares_fields
-from compactord.paimon.schema import same_column
+from compactord.paimon.schema import TableSchema, same_column
 from compactord.paimon.type_texts import type_text
-from compactord.paimon.types import SEQUENCE_NUMBER, VALUE_KIND, DataField
-from compactord.rewrite.casting.rules import cast
+from compactord.paimon.types import (
+    SEQUENCE_NUMBER,
+    VALUE_KIND,
+    DataField,
+    same_type,
+    shares_fields,
+)
+from compactord.rewrite.casting.rules import cast, why_not_castable
 from compactord.rewrite.casting.values import CastError, null_values
 
 _SYSTEM = (SEQUENCE_NUMBER, VALUE_KIND)
@@ -142,18 +146,10 @@ def _width(type_: pa.DataType) -> float:
         return float(_OFFSET_BYTES + _TEXT_BYTES)
 
 
-Build = Callable[[Layout], Evolution | None]
-
-
-def evolutions(older: Sequence[tuple[DataField, ...]], zone: datetime.tzinfo) -> tuple[Build, ...]:
-    """For each older schema a function that makes the `Evolution` to the layout of rows."""
-    return tuple(partial(_evolution, fields, zone) for fields in older)
-
-
-def _evolution(
+def evolution(
     fields: tuple[DataField, ...], zone: datetime.tzinfo, target: Layout
 ) -> Evolution | None:
-    """None if such files have all columns of the layout as they are."""
+    """How files of an older schema are read; None if they have the layout's columns as they are."""
     by_id = {field.id: field for field in (*_SYSTEM, *fields)}
     columns = tuple(
         _Column(field, _source(by_id.get(field.id), field)) for field in target.row_fields
@@ -169,10 +165,32 @@ def _evolution(
         and column.is_unchanged
         and column.wanted.name in target.dictionaries
     }
-    return Evolution(file_layout(stored, keys, dictionaries), columns, target, zone)
+    layout = Layout(row_fields=stored, key_fields=keys, dictionaries=frozenset(dictionaries))
+    return Evolution(layout, columns, target, zone)
 
 
 def _source(stored: DataField | None, wanted: DataField) -> DataField | None:
     if stored is None or not shares_fields(stored.type, wanted.type):
         return None
     return stored
+
+
+def reasons_in_files(latest: TableSchema, schemas: Iterable[TableSchema]) -> tuple[str, ...]:
+    """Why live files, whose schemas are `schemas`, cannot be rewritten."""
+    return tuple(reason for schema in schemas for reason in _evolution_reasons(schema, latest))
+
+
+def _evolution_reasons(schema: TableSchema, latest: TableSchema) -> Iterator[str]:
+    """Why rows of files with `schema` cannot become rows of `latest`."""
+    for what, old, new in (
+        ("primary key", schema.key_fields, latest.key_fields),
+        ("partition columns", schema.partition_fields, latest.partition_fields),
+    ):
+        if [(f.id, f.type) for f in old] != [(f.id, f.type) for f in new]:
+            yield f"files of schema {schema.id} have another {what} than schema {latest.id}"
+    by_id = {field.id: field for field in schema.fields}
+    for field in latest.fields:
+        if field.id in by_id:
+            why = why_not_castable(by_id[field.id].type, field.type)
+            if why is not None:
+                yield f"files of schema {schema.id} have another type of column {field.name}: {why}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import posixpath
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
@@ -17,11 +18,11 @@ from compactord.formats.finding import Finder
 from compactord.formats.keyrange import RowRange
 from compactord.formats.layout import Layout
 from compactord.formats.registry import FORMATS, Formats, format_named
-from compactord.kernels.matching import Found
+from compactord.kernels.keys import Found
 from compactord.model import ConcatSpec, InputFile, Marks, MergeSpec
 from compactord.paimon.deletion_vectors import DeletedRows, read_deleted_rows
 from compactord.paimon.types import SEQUENCE_NUMBER, DataField
-from compactord.rewrite.evolution import Build, Evolution
+from compactord.rewrite.evolution import Evolution, evolution
 from compactord.rewrite.expiry import Expiry
 from compactord.storage.base import Storage
 from compactord.storage.fetching import Fetcher
@@ -51,7 +52,7 @@ class InputReader:
     """Opens and reads the inputs of one subcompaction.
 
     `row_range` None: whole files are read. `older` are the older schemas that files may have.
-    `expiry` None: no record expires.
+    `expiry` None: no record expires. `zone` is that of local times, where their values are cast.
     `counts` increases as batches are read, with rows that are deleted or have expired; `found` as
     rows are looked up.
     """
@@ -62,8 +63,9 @@ class InputReader:
         layout: Layout,
         row_range: RowRange | None = None,
         formats: Formats = FORMATS,
-        older: tuple[Build, ...] = (),
+        older: Sequence[tuple[DataField, ...]] = (),
         expiry: Expiry | None = None,
+        zone: datetime.tzinfo = datetime.timezone.utc,
     ) -> None:
         self.storage = storage
         self.row_range = row_range
@@ -74,14 +76,14 @@ class InputReader:
         # By path.
         self._marked: dict[str, DeletedRows] = {}
         self.fetcher = Fetcher(storage)
-        self._older = older
+        self._older, self._zone = older, zone
         self.use(layout)
 
     def use(self, layout: Layout) -> None:
         """Read rows in this layout from now on."""
         self.layout = layout
         # How files of each older schema become rows of the layout; None if they are read as such.
-        self.evolutions = [build(layout) for build in self._older]
+        self.evolutions = [evolution(each, self._zone, layout) for each in self._older]
 
     def opened(self, source: MergeSpec | ConcatSpec) -> Sections:
         """The files of a merge, or those of a concatenation as one run."""

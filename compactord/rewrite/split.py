@@ -9,7 +9,6 @@ key column has few distinct values.
 from __future__ import annotations
 
 import contextlib
-import datetime
 import itertools
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,14 +17,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from compactord.formats.layout import key_layout
+from compactord.formats.layout import Layout
 from compactord.formats.registry import FORMATS, Formats
 from compactord.formats.values import cell, nanos_per_unit
 from compactord.model import KeyRange, MergeSpec
 from compactord.paimon.arrow import value_schema
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.types import INTEGERS, MOMENTS, AtomicType, DataField, TypeRoot
-from compactord.rewrite.evolution import evolutions
 from compactord.rewrite.reader import Input, InputReader, Sections
 from compactord.storage.base import Storage
 
@@ -56,10 +54,9 @@ def cut_ranges(
         return (KeyRange(),)
     by_name = {field.name: field for field in fields}
     keys = tuple(by_name[name] for name in source.key_columns)
+    layout = Layout(row_fields=keys, key_fields=keys)
     # Keys keep their type: no time zone is needed to read them.
-    reader = InputReader(
-        storage, key_layout(keys), formats=formats, older=evolutions(older, datetime.timezone.utc)
-    )
+    reader = InputReader(storage, layout, formats=formats, older=older)
     with contextlib.closing(reader):
         sections = reader.opened(_with_deleted_rows(source))
         groups = _number_groups(sections, keys[0]) if _is_number(keys) else None

@@ -19,7 +19,12 @@ from compactord.formats.layout import Layout, append_layout, keyed_layout
 from compactord.formats.registry import FORMATS, Formats, format_named
 from compactord.kernels.functions.base import MergeFunction, Needs
 from compactord.kernels.functions.first_row import FIRST_ROW
-from compactord.kernels.functions.registry import MERGE_FUNCTIONS, MergeFunctions, function_named
+from compactord.kernels.functions.registry import (
+    LAST_RECORD,
+    MERGE_FUNCTIONS,
+    MergeFunctions,
+    function_named,
+)
 from compactord.model import (
     CHANGELOG,
     DATA,
@@ -35,23 +40,20 @@ from compactord.model import (
     data_files,
 )
 from compactord.paimon.data_file import FileSource
+from compactord.paimon.merge_rules import NO_RULES
 from compactord.paimon.types import VALUE_KIND
 from compactord.rewrite.budget import Budget, Load, budget
 from compactord.rewrite.copying import copy_files, is_worthwhile
-from compactord.rewrite.evolution import evolutions
 from compactord.rewrite.expiry import expiry
-from compactord.rewrite.file_meta import AppendedFile, Describe, MergedFile
 from compactord.rewrite.lookup import Lookup
-from compactord.rewrite.marking import with_keys_alone
 from compactord.rewrite.merging import Emitted, merged_rows
 from compactord.rewrite.meter import Meter
-from compactord.rewrite.outputs import Outputs, OutputSeries
+from compactord.rewrite.outputs import AppendedFile, Describe, MergedFile, Outputs, OutputSeries
 from compactord.rewrite.pipeline import Decoding, Encoding, use_threads
 from compactord.rewrite.reader import Input, InputReader, Section, sample
 from compactord.rewrite.writer import GroupSize, RollingWriter
 from compactord.storage.base import Storage
-from compactord.storage.metered import tallied
-from compactord.storage.requests import RequestTally
+from compactord.storage.requests import RequestTally, tallied
 
 # Files of a concatenation that are expected while one is read.
 _EXPECTED_FILES = 4
@@ -117,7 +119,7 @@ def rewrite(
     """
     source = subcompaction.source
     if isinstance(source, MergeSpec) and source.keeps_inputs and source.changelog is None:
-        subcompaction = with_keys_alone(subcompaction, source)
+        subcompaction = _with_keys_alone(subcompaction, source)
     clock = clock or SystemClock()
     meter, tally = Meter(), RequestTally()
     storage = tallied(subcompaction.storage.open(), tally)
@@ -140,6 +142,21 @@ def rewrite(
             requests=tally.totals(),
         ),
         marks=reader.marks(),
+    )
+
+
+def _with_keys_alone(whole: Subcompaction, source: MergeSpec) -> Subcompaction:
+    """The same marks, from the columns of keys alone; nothing is to be written."""
+    return replace(
+        whole,
+        fields=tuple(field for field in whole.fields if field.name in source.key_columns),
+        source=replace(
+            source,
+            merge_engine=LAST_RECORD,
+            rules=NO_RULES,
+            sequence_fields=(),
+            finds_values=False,
+        ),
     )
 
 
@@ -174,8 +191,9 @@ def _reader(
         layout,
         bounds,
         formats,
-        evolutions(subcompaction.older_schemas, subcompaction.zone),
+        subcompaction.older_schemas,
         expiry(expire, clock.now_ms()),
+        subcompaction.zone,
     )
 
 

@@ -17,8 +17,7 @@ import pyarrow as pa
 
 from compactord.formats.base import FileWriter, OutputFile
 from compactord.kernels.columns import RowSizes
-from compactord.rewrite.file_meta import FileFacts
-from compactord.rewrite.outputs import OutputSeries
+from compactord.rewrite.outputs import FileFacts, OutputSeries
 from compactord.rewrite.pipeline import Encoding
 
 # A file is full when less than this share of its rows is missing.

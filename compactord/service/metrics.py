@@ -183,7 +183,7 @@ class Metrics:
         self._catalog_requests.labels(catalog, outcome.value).inc()
 
     def storage_request(self, request: StorageRequest) -> None:
-        """What stores report (`compactord/storage/metered.py`)."""
+        """What stores report (`compactord/storage/requests.py`)."""
         store, op = request.store, request.op.value
         self._requests.labels(store, op, request.outcome.value).inc()
         self._request_seconds.labels(store, op).observe(request.seconds)

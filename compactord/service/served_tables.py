@@ -22,8 +22,7 @@ from compactord.paimon.table import TableRef
 from compactord.plan.table import TableKind
 from compactord.scheduler.effects import CycleJob, Job, JobOutcome
 from compactord.service.table_jobs import TableJobs, TableSpec
-from compactord.storage.metered import ReportsItself
-from compactord.storage.requests import StorageRequest
+from compactord.storage.requests import ReportsItself, StorageRequest
 from compactord.table.compactor import TableCompactor
 from compactord.table.cycle import Cycle, Phase
 from compactord.table.info import described_info

@@ -91,7 +91,6 @@ class StorageSpec(Protocol):
 
     def open(self) -> Storage:
         """Raises `StorageError` when the store cannot be used."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,21 +134,18 @@ class Storage(Protocol):
     @property
     def spec(self) -> StorageSpec:
         """The spec that opens the same store in another process."""
-        ...
 
     @property
     def capabilities(self) -> Capabilities: ...
 
     def read(self, path: str) -> bytes:
         """The whole object."""
-        ...
 
     def read_range(self, path: str, start: int, size: int) -> bytes:
         """`size` bytes of the object from byte `start` on; any number of threads may ask.
 
         Raises `StorageError` where the object is shorter.
         """
-        ...
 
     def open_input(self, path: str, size_bytes: int | None = None) -> pa.NativeFile:
         """A seekable stream for Arrow readers; the caller closes it.
@@ -157,7 +153,6 @@ class Storage(Protocol):
         `size_bytes`: the object's size, which the caller knows from elsewhere. A store may rely on
         it rather than ask.
         """
-        ...
 
     def open_output(self, path: str) -> AbstractContextManager[pa.NativeFile]:
         """Create an object exclusively; it is durable once the context ends without an exception.
@@ -165,11 +160,9 @@ class Storage(Protocol):
         An exception removes the object. Raises `StorageError` when the path exists. Parent folders
         are made.
         """
-        ...
 
     def status(self, path: str) -> ObjectStatus | None:
         """The object at the path, or None; a file system says of folders, too."""
-        ...
 
     def folder_exists(self, path: str) -> bool:
         """Whether there is such a folder; in an object store, whether it has anything in it."""
@@ -178,7 +171,6 @@ class Storage(Protocol):
 
     def list(self, folder: str) -> Iterator[ObjectStatus]:
         """Direct children in no particular order; nothing when the folder does not exist."""
-        ...
 
     def list_some(self, folder: str, is_wanted: Callable[[str], bool]) -> Iterator[ObjectStatus]:
         """As `list`, those whose names are wanted: a file system asks for no other's status."""
@@ -190,23 +182,18 @@ class Storage(Protocol):
         Readers see nothing or all of it, and it is durable before they see it. `temporary` is the
         path that the call may use meanwhile (in the same folder) and removes before it ends.
         """
-        ...
 
     def write_new(self, path: str, data: bytes) -> None:
         """A small new object, created exclusively and durable; raises when the path exists."""
-        ...
 
     def overwrite(self, path: str, data: bytes) -> None:
         """Replace a hint. Not for files on which correctness depends."""
-        ...
 
     def delete(self, path: str) -> None:
         """Remove one object; no error when it is not there."""
-        ...
 
     def remove_empty_folder(self, path: str) -> bool:
         """Remove a folder unless something is in it; returns whether it is gone now."""
-        ...
 
     def unfinished_uploads(self, folder: str) -> Iterator[UnfinishedUpload]:
         """Uploads of objects below a folder; nothing where the store has none or does not tell."""
@@ -227,4 +214,3 @@ class Reconnects(Protocol):
 
     def reconnect(self) -> None:
         """Resolve references to credentials again at the next call."""
-        ...

@@ -137,7 +137,6 @@ class Guardable(Protocol):
 
     def guarded(self, breaker: Breaker) -> Storage:
         """The same store, behind the breaker."""
-        ...
 
 
 class Breakers:

@@ -38,12 +38,10 @@ class KnownFile(Protocol):
     @property
     def path(self) -> str:
         """Where it is in the store."""
-        ...
 
     @property
     def size_bytes(self) -> int:
         """Its size by the manifest."""
-        ...
 
 
 @contextlib.contextmanager

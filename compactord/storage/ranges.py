@@ -67,14 +67,12 @@ class Check(Protocol):
     @property
     def is_proved(self) -> bool:
         """Whether what was checked is right, whatever follows."""
-        ...
 
     def advance(self, limit: int) -> None:
         """Check what is before this offset of the file, which is handed out only then.
 
         Raises `FormatError`.
         """
-        ...
 
 
 class Unchecked:

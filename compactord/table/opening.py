@@ -12,6 +12,7 @@ from compactord.commit.attempt import CommitSettings
 from compactord.errors import FormatError, UnsupportedTable, UsageError
 from compactord.formats.new_files import TableFormats, table_formats
 from compactord.formats.registry import FORMATS, Formats
+from compactord.kernels.aggregators.registry import rule_reasons
 from compactord.kernels.functions.registry import MERGE_FUNCTIONS, MergeFunctions
 from compactord.paimon import paths
 from compactord.paimon.binary_row import comparable_key, decode_row
@@ -21,9 +22,10 @@ from compactord.paimon.deletion_vectors import INDEX_TYPE
 from compactord.paimon.options.maintenance import NONE_EXPIRES, NONE_MARKED
 from compactord.paimon.options.table_options import TableOptions, parse_options
 from compactord.paimon.schema import CURRENT_VERSION, SchemaHistory, TableSchema
-from compactord.paimon.support import reasons_in_files, reasons_to_refuse, warnings
+from compactord.paimon.support import reasons_to_refuse, warnings
 from compactord.paimon.table import TableRef
 from compactord.plan.table import TableKind
+from compactord.rewrite.evolution import reasons_in_files
 from compactord.state.table_state import TableState
 from compactord.storage.base import Storage
 
@@ -253,8 +255,10 @@ def _judged(
     reasons = [*reasons_to_refuse(schema, options)]
     if schema.version <= CURRENT_VERSION:
         engine = options.merge_engine.value
-        if schema.primary_keys and engine not in functions:
-            reasons.append(f"option merge-engine={engine} is not supported")
+        if schema.primary_keys:
+            if engine not in functions:
+                reasons.append(f"option merge-engine={engine} is not supported")
+            reasons += rule_reasons(schema, options.merge_rules, options.raw)
         reasons += new_files.refusals
     return _Judged(options, new_files, tuple(reasons))
 

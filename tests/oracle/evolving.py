@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from compactord.paimon.casts import why_not_castable
 from compactord.paimon.type_texts import parse_type
 from compactord.paimon.types import (
     BINARIES,
@@ -19,6 +18,7 @@ from compactord.paimon.types import (
     DataType,
     TypeRoot,
 )
+from compactord.rewrite.casting.rules import why_not_castable
 from tests.oracle.differential import LiveTable
 from tests.oracle.judge import Judge
 from tests.oracle.judge_jvm import Row, TypeName, Value

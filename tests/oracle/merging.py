@@ -19,8 +19,7 @@ import pyarrow.parquet as pq
 
 from compactord.kernels.aggregators import bitmaps
 from compactord.kernels.aggregators.bitmaps import Bitmap64
-from compactord.paimon.roaring import serialised
-from compactord.paimon.roaring_containers import Container, Kind
+from compactord.paimon.roaring import Container, Kind, serialised
 from compactord.plan.table import Strategy
 from tests.oracle.differential import (
     LiveTable,

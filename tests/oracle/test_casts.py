@@ -6,10 +6,9 @@ import zoneinfo
 
 import pytest
 
-from compactord.paimon.casts import why_not_castable
 from compactord.paimon.type_texts import parse_type, type_text
 from compactord.paimon.types import AtomicType, TypeRoot
-from compactord.rewrite.casting.rules import cast
+from compactord.rewrite.casting.rules import cast, why_not_castable
 from compactord.rewrite.casting.values import CastError
 from tests.oracle.arrow_values import arrow_values, json_values
 from tests.oracle.judge import Judge

@@ -11,7 +11,7 @@ from compactord.paimon import paths
 from compactord.paimon.avro.codecs import codec_of
 from compactord.paimon.avro.container import open_container
 from compactord.paimon.data_file import EntryKind
-from compactord.paimon.options.expiry import ExpireOptions
+from compactord.paimon.options.maintenance import ExpireOptions
 from compactord.paimon.snapshot import latest_snapshot_id, read_snapshot
 from compactord.paimon.table import TableRef
 from compactord.plan.table import Strategy

@@ -17,12 +17,12 @@ from pathlib import Path
 import pytest
 
 from compactord.errors import AccessDenied, StorageError, StoreMissing, TransientStorageError
+from compactord.storage.attempts import RetryPolicy
 from compactord.storage.breaker import Breaker
 from compactord.storage.objects.connection import REQUESTS_AT_ONCE, connection_of, forget
 from compactord.storage.objects.spec import ObjectSpec
 from compactord.storage.objects.store import ObjectStorage
 from compactord.storage.open import STORES
-from compactord.storage.retry import RetryPolicy
 from tests.builders import VirtualClock
 from tests.store_servers import StoreServer, free_port, s3
 from tests.tools.store_faults import Fault, How, Request
@@ -323,7 +323,7 @@ import sys
 sys.modules["opendal"] = None
 import compactord.cli.command
 from compactord.errors import UsageError
-from compactord.storage.objects.bucket import INSTALL_STORES
+from compactord.storage.objects.spec import INSTALL_STORES
 from compactord.storage.open import STORES
 STORES.open("/tmp", {})
 try:

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from compactord.errors import AccessDenied, StorageError, TransientStorageError
+from compactord.storage.attempts import RetryPolicy
 from compactord.storage.base import Creation
 from compactord.storage.objects.spec import ObjectSpec
 from compactord.storage.objects.store import ObjectStorage
 from compactord.storage.requests import StorageOutcome, StorageRequest
-from compactord.storage.retry import RetryPolicy
 from tests.builders import VirtualClock
 from tests.store_servers import SECRET_KEY, StoreServer, s3
 from tests.tools.store_faults import Fault, How, every_nth, from_nth, nth

@@ -11,9 +11,9 @@ from typing import TypeVar, cast
 
 import pytest
 
+from compactord.storage.attempts import RetryPolicy
 from compactord.storage.base import Storage
 from compactord.storage.objects.store import ObjectStorage
-from compactord.storage.retry import RetryPolicy
 from tests.builders import VirtualClock
 from tests.retained import expire, maintain, names_in, retained, sweep
 from tests.storages import Call, MemoryStorage, SwitchedStorage, WatchedStorage

@@ -16,9 +16,9 @@ from compactord.paimon.snapshot import snapshot_ids
 from compactord.paimon.table import TableRef
 from compactord.plan.table import Strategy
 from compactord.state.table_state import load_state
+from compactord.storage.attempts import RetryPolicy
 from compactord.storage.base import Storage
 from compactord.storage.objects.store import ObjectStorage
-from compactord.storage.retry import RetryPolicy
 from compactord.table.totals import CompactTotals
 from tests import builders
 from tests.builders import FIRST, SECOND, VirtualClock

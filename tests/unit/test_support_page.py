@@ -8,8 +8,8 @@ from pathlib import Path
 
 from compactord.formats.base import FileFormat
 from compactord.formats.registry import FORMATS
+from compactord.kernels.aggregators.registry import AGGREGATORS
 from compactord.kernels.functions.registry import MERGE_FUNCTIONS
-from compactord.paimon.merge_checks import AGGREGATORS
 from compactord.paimon.options.catalogue import LEVELS_MAX
 from compactord.paimon.options.table_options import ChangelogProducer
 from compactord.paimon.support import (

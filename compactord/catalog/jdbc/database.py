@@ -27,8 +27,8 @@ from compactord.errors import (
     UsageError,
 )
 from compactord.redaction import HIDDEN, redact_text
+from compactord.storage.attempts import CALLS_AT_ONCE, TimedCalls
 from compactord.storage.breaker import Breaker
-from compactord.storage.deadlines import CALLS_AT_ONCE, TimedCalls
 
 T = TypeVar("T")
 # Until a connection stands, and until an answer comes.

@@ -25,8 +25,8 @@ from compactord.errors import (
 )
 from compactord.paimon.json_text import parse_json
 from compactord.redaction import printable, redact_text
+from compactord.storage.attempts import RetryPolicy
 from compactord.storage.breaker import Breaker
-from compactord.storage.retry import RetryPolicy
 
 Json = dict[str, Any]
 _ATTEMPTS_MAX = 4

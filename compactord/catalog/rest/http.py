@@ -11,7 +11,7 @@ import urllib3
 from urllib3 import exceptions
 
 from compactord.clock import Clock
-from compactord.storage.deadlines import CALLS_AT_ONCE, TimedCalls
+from compactord.storage.attempts import CALLS_AT_ONCE, TimedCalls
 
 CONNECT_SECONDS_MAX = 5.0
 # Of each wait for bytes, and of all of an answer.

@@ -22,10 +22,9 @@ from compactord.redaction import is_secret_option
 from compactord.references import ReferenceMissing, handed_over, kept, resolve
 from compactord.storage.base import Reconnects, Storage
 from compactord.storage.breaker import Breaker
-from compactord.storage.metered import ReportsItself
 from compactord.storage.objects.oss import ENDPOINT
 from compactord.storage.open import STORES
-from compactord.storage.requests import Report
+from compactord.storage.requests import Report, ReportsItself
 
 Locate = Callable[[str, Mapping[str, str]], tuple[Storage, str]]
 

@@ -16,9 +16,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from compactord.formats.parquet import thrift
-from compactord.formats.parquet.int96_footers import declared
+from compactord.formats.parquet.footers import (
+    MAGIC,
+    as_arrow_reads,
+    declared,
+    footer_bytes,
+    with_tail,
+)
 from compactord.formats.parquet.structs import Chunk, File, Group, Meta, OffsetIndex, PageLocation
-from compactord.formats.parquet.tail import MAGIC, as_arrow_reads, footer_bytes, with_tail
 from compactord.formats.parquet.thrift import Kind, Struct, Typed, required, required_list
 from compactord.storage.base import Storage
 

@@ -7,15 +7,15 @@ read by `read_footer`, which decodes it once, validates it and passes it to Arro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from compactord.errors import FormatError
-from compactord.formats.parquet import int96_footers, thrift
-from compactord.formats.parquet.maps import check_keys
+from compactord.formats.parquet import footers, thrift
+from compactord.formats.parquet.footers import as_arrow_reads, footer_bytes
 from compactord.formats.parquet.structs import (
     Chunk,
     Codec,
@@ -37,7 +37,6 @@ from compactord.formats.parquet.structs import (
     Time,
     Type,
 )
-from compactord.formats.parquet.tail import as_arrow_reads, footer_bytes
 from compactord.formats.parquet.thrift import Kind, Struct, required, required_list
 
 _I32, _I64, _BINARY, _LIST, _STRUCT = Kind.I32, Kind.I64, Kind.BINARY, Kind.LIST, Kind.STRUCT
@@ -116,6 +115,8 @@ _CODECS = frozenset(range(Codec.LZ4_RAW + 1)) - {Codec.LZO}
 # Number 1 was never assigned.
 _KNOWN_ENCODINGS = frozenset(range(Encoding.BYTE_STREAM_SPLIT + 1)) - {1}
 _PAGE_TYPES = frozenset(range(PageType.DATA_V2 + 1))
+# Elements lie in depth-first order: the map, its repeated group, the key.
+_KEY_BEHIND_MAP = 2
 # The key under which Arrow's writers store the Arrow schema. It is not passed to Arrow: the Parquet
 # schema has all types, and two schemas could contradict each other.
 _ARROW_SCHEMA = b"ARROW:schema"
@@ -140,7 +141,7 @@ _OLD_INTEGERS = {
 
 
 class Footer(NamedTuple):
-    """`groups` are as stored; `arrow` declares INT96 as 12 fixed bytes (see `int96_footers`).
+    """`groups` are as stored; `arrow` declares INT96 as 12 fixed bytes (see `footers`).
 
     `declared` is what Arrow decoded, `path` that of the file.
     """
@@ -204,7 +205,7 @@ def _checked(encoded: bytes, path: str) -> Footer:
     elements = required_list(fields, File.SCHEMA, Kind.STRUCT)[1:]
     for element in elements:
         _check_element(element)
-    check_keys(elements, path)
+    _check_map_keys(elements, path)
     groups = required_list(fields, File.GROUPS, Kind.STRUCT)
     for_arrow = _for_arrow(fields)
     arrow = as_arrow_reads(encoded if for_arrow is fields else thrift.encode(for_arrow))
@@ -229,7 +230,7 @@ def _for_arrow(fields: Struct) -> Struct:
         pairs = required_list(fields, File.KEY_VALUES, Kind.STRUCT)
         if any(required(pair, KeyValue.KEY, Kind.BINARY) == _ARROW_SCHEMA for pair in pairs):
             fields = {field: value for field, value in fields.items() if field != File.KEY_VALUES}
-    return int96_footers.declared(fields)
+    return footers.declared(fields)
 
 
 def _leaves(schema: pq.ParquetSchema) -> list[_Leaf]:
@@ -343,3 +344,31 @@ def _natural(fields: Struct, field: int) -> int:
     if not 0 <= number < 1 << 63:
         raise ValueError(f"field {field} is {number}")
     return number
+
+
+def _check_map_keys(elements: Sequence[Struct], path: str) -> None:
+    """Raise `FormatError` naming the first map whose keys may be null: Arrow refuses its file.
+
+    Release 0.8 declares them so (format/parquet/ParquetSchemaConverter.java of that release).
+    """
+    for element, key in zip(elements, elements[_KEY_BEHIND_MAP:], strict=False):
+        if _is_map(element) and _is_optional(key):
+            name = required(element, Element.NAME, Kind.BINARY).decode(errors="replace")
+            raise FormatError(
+                path,
+                f"MAP {name} has keys that are declared optional, as Paimon 0.8 declares them,"
+                " and cannot be read here; Java Paimon 0.9 and later read such a file, and write"
+                " readable ones when they compact it",
+            )
+
+
+def _is_map(element: Struct) -> bool:
+    old, logical = element.get(Element.CONVERTED), element.get(Element.LOGICAL)
+    if logical is not None:
+        return Logical.MAP in logical.value
+    return old is not None and old.value == Converted.MAP
+
+
+def _is_optional(element: Struct) -> bool:
+    found = element.get(Element.REPETITION)
+    return found is not None and found.value == Repetition.OPTIONAL

@@ -8,6 +8,7 @@ have written are not copied but encoded again, so that Arrow decodes them with a
 from __future__ import annotations
 
 import struct
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -17,23 +18,24 @@ import pyarrow.parquet as pq
 from compactord.errors import FormatError
 from compactord.formats.parquet import thrift
 from compactord.formats.parquet.assembly import EncodedChunk, Location
-from compactord.formats.parquet.column_index import Bounds, bound_order, indexed_bounds
-from compactord.formats.parquet.int96_footers import restored_meta
+from compactord.formats.parquet.footers import restored_meta
 from compactord.formats.parquet.options import ParquetEncoding, codec_of
-from compactord.formats.parquet.pages import Page, checked_pages
+from compactord.formats.parquet.statistics import Bounds, bound_order, indexed_bounds
 from compactord.formats.parquet.structs import (
     Codec,
     ColumnIndex,
+    DataHeader,
     Encoding,
     EncodingStats,
+    Header,
     Meta,
     Order,
     PageType,
     Statistics,
     Type,
 )
-from compactord.formats.parquet.thrift import Kind, Struct, Typed
-from compactord.formats.parquet.whole_file import WholeFile
+from compactord.formats.parquet.thrift import Kind, Struct, Typed, required
+from compactord.formats.parquet.whole import WholeFile
 from compactord.paimon.arrow import arrow_type
 from compactord.paimon.types import FLOATS, AtomicType
 from compactord.paimon.wide_timestamps import WIDE_TIMESTAMP
@@ -44,6 +46,70 @@ _NAMES_OF_CODECS = {"none": "UNCOMPRESSED"}
 # Encodings of chunks with plain values. RLE is for levels. Levels of required columns take no
 # bytes; Java declares them as BIT_PACKED.
 _ENCODINGS = {"PLAIN": Encoding.PLAIN, "RLE": Encoding.RLE, "BIT_PACKED": Encoding.BIT_PACKED}
+
+
+class Page(NamedTuple):
+    """A data page of a chunk as it is stored. `values` counts nulls.
+
+    Encodings are numbers of `Encoding`: of the values, the definition and repetition levels.
+    """
+
+    header: memoryview
+    body: memoryview
+    encodings: tuple[int, int, int]
+    values: int
+    uncompressed_size: int
+
+    @property
+    def stored_size(self) -> int:
+        """The bytes of header and body, as stored."""
+        return len(self.header) + len(self.body)
+
+
+def checked_pages(chunk: memoryview) -> list[Page] | None:
+    """The data pages of a chunk without a dictionary, after a check of their checksums.
+
+    Returns None if a page has no checksum, so that only decoding can validate it, or if it is not a
+    data page of version 1. Raises `ValueError` if the bytes are not pages or a checksum is wrong.
+    `uncompressed_size` includes the header, as in chunks.
+    """
+    pages = []
+    position = 0
+    while position < len(chunk):
+        header, start = thrift.decode(chunk, position)
+        if (
+            required(header, Header.TYPE, Kind.I32) != PageType.DATA
+            or Header.CHECKSUM not in header
+        ):
+            return None
+        data = required(header, Header.DATA, Kind.STRUCT)
+        size = required(header, Header.STORED_SIZE, Kind.I32)
+        body = chunk[start : start + size]
+        if len(body) != size:
+            raise ValueError("a page is longer than its column chunk")
+        if required(header, Header.CHECKSUM, Kind.I32) != _checksum(body):
+            raise ValueError("a page's checksum is wrong: its bytes have changed")
+        pages.append(
+            Page(
+                header=chunk[position:start],
+                body=body,
+                encodings=(
+                    required(data, DataHeader.ENCODING, Kind.I32),
+                    required(data, DataHeader.DEFINITION, Kind.I32),
+                    required(data, DataHeader.REPETITION, Kind.I32),
+                ),
+                values=required(data, DataHeader.VALUES, Kind.I32),
+                uncompressed_size=start - position + required(header, Header.SIZE, Kind.I32),
+            )
+        )
+        position = start + size
+    return pages
+
+
+def _checksum(body: memoryview) -> int:
+    """The CRC32 as a signed 32-bit number, the type of Thrift's i32."""
+    checksum = zlib.crc32(body)
+    return checksum - (1 << 32) if checksum >> 31 else checksum
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +127,7 @@ class FlatColumn:
 
     @property
     def is_int96(self) -> bool:
-        """Whether it has INT96 (see `int96_footers`), for which a footer only counts nulls."""
+        """Whether it has INT96 (see `footers`), for which a footer only counts nulls."""
         return bool(arrow_type(self.type) == WIDE_TIMESTAMP)
 
     @property

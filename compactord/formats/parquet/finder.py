@@ -19,18 +19,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from compactord.formats.base import reading
 from compactord.formats.finding import Finder, Hits, SkippedError, SortedRows, list_of
 from compactord.formats.layout import Layout
-from compactord.formats.opening import reading
 from compactord.formats.parquet import NAME
 from compactord.formats.parquet.group_pages import joined, page_bounds, ranges_with
 from compactord.formats.parquet.headers import read_leaves
 from compactord.formats.parquet.open_groups import OpenGroups
 from compactord.formats.parquet.page_runs import ColumnPages, GroupPages, RowRanges
-from compactord.formats.parquet.row_groups import row_groups
+from compactord.formats.parquet.statistics import row_groups
 from compactord.kernels.columns import Int64s
-from compactord.kernels.keys import BatchKeys
-from compactord.kernels.matching import Found
+from compactord.kernels.keys import BatchKeys, Found
 from compactord.paimon.types import FLOATS, AtomicType
 
 # Keys that are looked up together, so that what follows is read as suits what was found.

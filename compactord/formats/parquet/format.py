@@ -1,7 +1,6 @@
 """Parquet as a format of data files."""
 
 from compactord.formats.base import FileFormat
-from compactord.formats.parquet.copying import ParquetCopier
 from compactord.formats.parquet.options import CODECS, HONOURED, REFUSED, encoding_of
 from compactord.formats.parquet.output import ParquetWriter
 from compactord.formats.parquet.profile import profile
@@ -14,7 +13,7 @@ PARQUET = FileFormat(
     writer=ParquetWriter,
     encoding=encoding_of,
     codecs=tuple(CODECS),
-    copier=ParquetCopier,
+    copier=ParquetWriter,
     options=HONOURED,
     refused=REFUSED,
 )

@@ -21,17 +21,20 @@ import pyarrow as pa
 
 from compactord.formats.keyrange import RowRange
 from compactord.formats.parquet.checked_footer import Footer
-from compactord.formats.parquet.column_index import ReadIndex, bound_order, indexed_bounds
 from compactord.formats.parquet.headers import (
     check_headers,
     extent,
     has_one_encoding,
     read_leaves,
 )
-from compactord.formats.parquet.page_headers import Pages
 from compactord.formats.parquet.page_runs import ColumnPages, GroupPages, RowRanges
-from compactord.formats.parquet.pages import page_locations
-from compactord.formats.parquet.row_groups import is_stored_as
+from compactord.formats.parquet.pages import Pages, page_locations
+from compactord.formats.parquet.statistics import (
+    ReadIndex,
+    bound_order,
+    indexed_bounds,
+    is_stored_as,
+)
 from compactord.formats.parquet.structs import Chunk
 from compactord.kernels.keys import BatchKeys
 from compactord.paimon.types import AtomicType

@@ -26,9 +26,15 @@ from compactord.formats.parquet import thrift
 from compactord.formats.parquet.assembly import Location
 from compactord.formats.parquet.checked_footer import Footer
 from compactord.formats.parquet.leaves import top_column
-from compactord.formats.parquet.levels import are_levels, begins_with_levels
-from compactord.formats.parquet.page_headers import MOST_BYTES, PageHeader, Pages, one_name
 from compactord.formats.parquet.page_runs import ColumnPages
+from compactord.formats.parquet.pages import (
+    MOST_BYTES,
+    PageHeader,
+    Pages,
+    are_levels,
+    begins_with_levels,
+    one_name,
+)
 from compactord.formats.parquet.structs import (
     Chunk,
     Codec,

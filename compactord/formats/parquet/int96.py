@@ -3,7 +3,7 @@
 Arrow's own conversion wraps without an error outside 1677-09-21 … 2262-04-11, and its writer makes
 either all timestamps of a file INT96 or none. So a file is opened with a footer that declares INT96
 columns as fixed-size bytes, and written as such with a footer that declares them as INT96: the
-pages of both types are the same. `int96_footers` changes the footers, this module the values.
+pages of both types are the same. `footers` changes the footers, this module the values.
 
 A value is the nanoseconds of the day (64 bits) and the Julian day (32 bits), little-endian. Java
 divides toward zero, so before 1970 it writes the next day and negative nanoseconds

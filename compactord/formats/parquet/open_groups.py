@@ -11,27 +11,23 @@ from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 
-from compactord.formats.base import NumberedBatches
+from compactord.formats.base import NumberedBatches, reading
 from compactord.formats.layout import Layout
-from compactord.formats.opening import reading
 from compactord.formats.parquet import NAME
 from compactord.formats.parquet.checked_footer import Footer
-from compactord.formats.parquet.conversion import converted
-from compactord.formats.parquet.dictionaries import check_indices
+from compactord.formats.parquet.conversion import check_indices, converted
 from compactord.formats.parquet.group_pages import is_flat, pages_by_index
 from compactord.formats.parquet.headers import check_headers
-from compactord.formats.parquet.page_headers import Pages
 from compactord.formats.parquet.page_runs import ColumnPages, GroupPages, read_runs
+from compactord.formats.parquet.pages import MOST_INDEX_BYTES, Pages
 from compactord.formats.parquet.ranged import extents, ranged_file
 from compactord.formats.parquet.structs import Chunk
-from compactord.formats.parquet.whole_groups import arrow_file, read_groups
+from compactord.formats.parquet.whole import arrow_file, read_groups
 from compactord.model import InputFile
 from compactord.storage.fetching import Fetcher, FileEnd
 
 # Bytes that nobody needs between two ranges are fetched rather than asking twice.
 _GAP_BYTES = 256 << 10
-# Page indexes of more bytes are not fetched.
-_MOST_INDEX_BYTES = 16 << 20
 
 
 class OpenGroups:
@@ -157,7 +153,7 @@ class OpenGroups:
             if at in (chunk := self.footer.chunk(group, leaf))
         ]
         size = file.size_bytes - min(starts, default=file.size_bytes)
-        if found.read(file.size_bytes - size, size) is None and 0 < size <= _MOST_INDEX_BYTES:
+        if found.read(file.size_bytes - size, size) is None and 0 < size <= MOST_INDEX_BYTES:
             start = file.size_bytes - size
             return FileEnd(start, self._fetcher.range(file, start, size).result())
         return found

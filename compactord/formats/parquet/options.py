@@ -67,15 +67,15 @@ def encoding_of(texts: OptionTexts, compression: str) -> ParquetEncoding:
     Raises `UsageError` for an option of the run that cannot be parsed.
     """
     # Java hands `parquet.compression` to every writer, whatever the level.
-    codec = texts.read(_COMPRESSION, option_values.codec, compression)
-    zstd_level = texts.read("file.compression.zstd-level", option_values.zstd_level, 1)
-    zstd_level = texts.read(_ZSTD_LEVEL, option_values.zstd_level, zstd_level)
+    codec = texts.read(_COMPRESSION, compression, option_values.codec)
+    zstd_level = texts.read("file.compression.zstd-level", 1, option_values.zstd_level)
+    zstd_level = texts.read(_ZSTD_LEVEL, zstd_level, option_values.zstd_level)
     positive = option_values.positive
-    block_bytes = texts.read(_BLOCK_SIZE, positive(option_values.long), 128 * _MIB)
+    block_bytes = texts.read(_BLOCK_SIZE, 128 * _MIB, positive(option_values.long))
     return ParquetEncoding(
         compression=codec,
         compression_level=zstd_level if codec == "zstd" else None,
-        group_bytes=texts.read("file.block-size", positive(option_values.memory_size), block_bytes),
-        page_bytes=texts.read(_PAGE_SIZE, positive(option_values.integer), _MIB),
-        dictionary=texts.read(_DICTIONARY, option_values.boolean, True),
+        group_bytes=texts.read("file.block-size", block_bytes, positive(option_values.memory_size)),
+        page_bytes=texts.read(_PAGE_SIZE, _MIB, positive(option_values.integer)),
+        dictionary=texts.read(_DICTIONARY, True),
     )

@@ -1,55 +1,103 @@
-"""Writes rows to Parquet files."""
+"""Writes Parquet files: of rows, and of whole files by copying their pages without decoding.
+
+The pages of a column are copied if the result equals that of encoding: the column is not nested, it
+has the output's type and codec, its pages have checksums, which are verified, and it has no
+dictionary (a chunk has only one, so columns with dictionaries are encoded again). Statistics come
+from the inputs' footers; floats are decoded to compute theirs.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 
 import pyarrow as pa
 
 from compactord.formats.layout import Layout
 from compactord.formats.parquet.assembly import AssembledOutput, EncodedChunk
 from compactord.formats.parquet.bounds import FileBounds
+from compactord.formats.parquet.chunks import FlatColumn, StoredFile, copied_chunk
 from compactord.formats.parquet.encoder import Encoder
+from compactord.formats.parquet.leaves import leaf_count
 from compactord.formats.parquet.options import ParquetEncoding
+from compactord.formats.parquet.reader import ParquetInput
+from compactord.formats.parquet.whole import WholeFile
 from compactord.paimon.stats import ColumnBounds
+from compactord.paimon.types import AtomicType
 from compactord.storage.base import Storage
 
 
 class ParquetWriter:
-    """Encodes each row group in memory and places its chunks in the file (`assembly`)."""
+    """A `FileWriter` and a `Copier`.
+
+    It encodes each row group in memory and places its chunks in the file (`assembly`).
+    """
 
     def __init__(
         self, layout: Layout, encoding: ParquetEncoding, dictionary_columns: Sequence[str]
     ) -> None:
         self._encoder = Encoder(layout, encoding, dictionary_columns=dictionary_columns)
 
+    def fetch(self, files: Sequence[ParquetInput]) -> list[WholeFile]:
+        for file in files:
+            file.expect_whole()
+        return [file.whole(self._encoder.layout) for file in files]
+
     def open(self, storage: Storage, path: str) -> ParquetOutput:
         return ParquetOutput(storage, path, self._encoder)
 
 
 class ParquetOutput(AssembledOutput):
-    """An `OutputFile`: each write makes one row group; the bounds come from its footer."""
+    """A `CopyingOutput`: each write makes one row group; the bounds come from its footer."""
 
     def __init__(self, storage: Storage, path: str, encoder: Encoder) -> None:
         columns = encoder.layout.file_columns
-        self.names = [field.name for field, _ in columns]
-        self.encoder = encoder
+        self._names = [field.name for field, _ in columns]
+        self._encoder = encoder
         self._bounds = FileBounds(columns)
         super().__init__(storage, path, encoder.template)
 
     def write(self, rows: pa.Table) -> None:
-        self.place(self.encoder.chunks(rows), rows.num_rows, rows)
+        self._place(self._encoder.chunks(rows), rows.num_rows, rows)
 
-    def place(
+    def copy(self, files: Sequence[WholeFile]) -> None:
+        stored = [StoredFile(file) for file in files]
+        copied = {
+            name: [chunk]
+            for name, column in self._flat_columns.items()
+            if (chunk := copied_chunk(stored, column, self._encoder.encoding))
+        }
+        fresh = [name for name in self._names if name not in copied]
+        seen = [name for name in copied if self._flat_columns[name].is_float]
+        decoded = self._decoded(files, [*fresh, *seen])
+        encoded = self._encoder.chunks(decoded.select(fresh))
+        self._place({**copied, **encoded}, sum(file.input.row_count for file in files), decoded)
+
+    def close(self) -> list[ColumnBounds]:
+        return self._bounds.result(self.finish())
+
+    @cached_property
+    def _flat_columns(self) -> dict[str, FlatColumn]:
+        """The columns that are not nested, as our files declare them."""
+        found, leaf = {}, 0
+        for field, _ in self._encoder.layout.file_columns:
+            if isinstance(field.type, AtomicType):
+                declared = self._encoder.schema.column(leaf)
+                found[field.name] = FlatColumn(field.name, field.type, declared)
+            leaf += leaf_count(field)
+        return found
+
+    def _decoded(self, files: Sequence[WholeFile], names: Sequence[str]) -> pa.Table:
+        schema = pa.schema([self._encoder.layout.row_schema.field(name) for name in names])
+        batches = [batch for file in files for batch in file.batches(schema)] if names else []
+        return pa.Table.from_batches(batches, schema).unify_dictionaries()
+
+    def _place(
         self, chunks: Mapping[str, Sequence[EncodedChunk]], rows: int, decoded: pa.Table
     ) -> None:
         """Write one row group with the chunks of all file columns.
 
         `decoded` has the row columns that `FileBounds` needs.
         """
-        in_order = [chunk for name in self.names for chunk in chunks[name]]
-        self.write_group(in_order, rows)
+        self.write_group([chunk for name in self._names for chunk in chunks[name]], rows)
         self._bounds.add_group(decoded)
-
-    def close(self) -> list[ColumnBounds]:
-        return self._bounds.result(self.finish())

@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 from compactord.formats.layout import Layout
 from compactord.formats.parquet import thrift
 from compactord.formats.parquet.checked_footer import Footer
+from compactord.formats.parquet.footers import as_arrow_reads
 from compactord.formats.parquet.structs import File, Meta
-from compactord.formats.parquet.tail import as_arrow_reads
 from compactord.formats.parquet.thrift import Kind
 from compactord.storage.ranges import FileForArrow
 

@@ -10,9 +10,8 @@ import pyarrow as pa
 from compactord.formats.parquet.assembly import Location
 from compactord.formats.parquet.checked_footer import Footer
 from compactord.formats.parquet.headers import ChunkCheck, extent, read_leaves
-from compactord.formats.parquet.page_headers import Pages
 from compactord.formats.parquet.page_runs import GroupPages
-from compactord.formats.parquet.pages import page_locations
+from compactord.formats.parquet.pages import Pages, page_locations
 from compactord.formats.parquet.structs import Chunk
 from compactord.model import InputFile
 from compactord.storage.fetching import Fetcher, FileEnd

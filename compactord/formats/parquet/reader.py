@@ -19,27 +19,22 @@ from compactord.errors import (
     StorageError,
     TransientStorageError,
 )
-from compactord.formats.base import NumberedBatches, OpenFile, RowGroup
+from compactord.formats.base import NumberedBatches, OpenFile, RowGroup, reading
 from compactord.formats.finding import Finder
 from compactord.formats.keyrange import RowRange
 from compactord.formats.layout import Layout
-from compactord.formats.opening import reading
 from compactord.formats.parquet import NAME
 from compactord.formats.parquet.checked_footer import Footer, read_footer
-from compactord.formats.parquet.column_index import ReadIndex
-from compactord.formats.parquet.conversion import check_convertible, converted
-from compactord.formats.parquet.dictionaries import check_indices
+from compactord.formats.parquet.conversion import check_convertible, check_indices, converted
 from compactord.formats.parquet.finder import ParquetFinder
 from compactord.formats.parquet.group_pages import checked_pages, indexed_pages, is_flat
 from compactord.formats.parquet.headers import check_headers, read_leaves
 from compactord.formats.parquet.open_groups import OpenGroups
-from compactord.formats.parquet.page_headers import Pages
 from compactord.formats.parquet.page_runs import GroupPages, read_runs
-from compactord.formats.parquet.pages import open_pages_bytes
+from compactord.formats.parquet.pages import Pages, open_pages_bytes
 from compactord.formats.parquet.ranged import extents, ranged_file
-from compactord.formats.parquet.row_groups import groups_in_range, row_groups
-from compactord.formats.parquet.whole_file import WholeFile
-from compactord.formats.parquet.whole_groups import BUFFER_BYTES, arrow_file, read_groups
+from compactord.formats.parquet.statistics import ReadIndex, groups_in_range, row_groups
+from compactord.formats.parquet.whole import BUFFER_BYTES, WholeFile, arrow_file, read_groups
 from compactord.paimon.arrow import FIELD_ID
 from compactord.paimon.types import SEQUENCE_NUMBER, DataField
 from compactord.storage.fetching import check_size, end_bytes

@@ -14,8 +14,6 @@ class File:
 
 
 class KeyValue:
-    """KeyValue."""
-
     KEY = 1
 
 
@@ -84,8 +82,6 @@ class EncodingStats:
 
 
 class SizeStatistics:
-    """SizeStatistics."""
-
     UNENCODED_BYTES, REPETITIONS, DEFINITIONS = range(1, 4)
 
 
@@ -109,20 +105,14 @@ class DataHeaderV2:
 
 
 class OffsetIndex:
-    """OffsetIndex."""
-
     LOCATIONS = 1
 
 
 class PageLocation:
-    """PageLocation."""
-
     OFFSET, SIZE, FIRST_ROW = range(1, 4)
 
 
 class ColumnIndex:
-    """ColumnIndex."""
-
     NULL_PAGES, LOWS, HIGHS, ORDER, NULL_COUNTS = range(1, 6)
 
 
@@ -166,6 +156,4 @@ class Encoding:
 
 
 class PageType:
-    """PageType."""
-
     DATA, INDEX, DICTIONARY, DATA_V2 = range(4)

@@ -18,7 +18,7 @@ import numpy as np
 
 from compactord.kernels.aggregators.base import FoldedBytes
 from compactord.paimon import roaring
-from compactord.paimon.roaring_containers import (
+from compactord.paimon.roaring import (
     Container,
     Kind,
     container_body,

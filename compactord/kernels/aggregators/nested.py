@@ -17,7 +17,7 @@ from compactord.kernels.aggregators.base import Values, WalkingBack
 from compactord.kernels.aggregators.collections import Elements, Places
 from compactord.kernels.codes import word_ranks
 from compactord.kernels.gather import taken
-from compactord.kernels.precedence import precedence_words
+from compactord.kernels.order import precedence_words
 from compactord.paimon.merge_rules import ColumnRule, NullKeys
 
 # For each field the place of the row that has its value; None: the row is null.

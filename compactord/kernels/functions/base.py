@@ -113,7 +113,6 @@ class MergeFunction(Protocol):
     @property
     def needs(self) -> Needs:
         """Which records of a key `merge` requires."""
-        ...
 
     @property
     def ignores_deletes(self) -> bool:
@@ -121,7 +120,6 @@ class MergeFunction(Protocol):
 
         Other functions have a rule of their own for them, or none.
         """
-        ...
 
     @property
     def merges_again(self) -> bool:
@@ -132,7 +130,6 @@ class MergeFunction(Protocol):
         results' own sequence fields and numbers. Otherwise temporary files hold every record.
         A function that `needs` only the last record always returns True.
         """
-        ...
 
     def merge(self, records: OrderedRecords) -> Iterator[pa.RecordBatch]:
         """Return at most one row per key, in key order, with its sequence number and kind.
@@ -142,4 +139,3 @@ class MergeFunction(Protocol):
         ReducerMergeFunctionWrapper.java). So the function is not called for a window whose rows
         all come from one run.
         """
-        ...

@@ -29,7 +29,7 @@ from compactord.kernels.functions.folding import (
 from compactord.kernels.functions.inserts import merged_inserts
 from compactord.kernels.keyed import KeyedRecords
 from compactord.kernels.kinds import DELETE, is_retract_kind
-from compactord.kernels.precedence import precedence_words
+from compactord.kernels.order import precedence_words
 from compactord.paimon.merge_rules import ColumnRule, MergeRules, SequenceGroup
 
 _NO_RETRACTS = (

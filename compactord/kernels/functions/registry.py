@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from compactord.errors import TaskError
+from compactord.kernels.aggregators.registry import missing_package
 from compactord.kernels.functions.aggregation import Aggregation
 from compactord.kernels.functions.base import MergeFunction
 from compactord.kernels.functions.first_row import FIRST_ROW, FirstRow
 from compactord.kernels.functions.partial_update import PartialUpdate
 from compactord.kernels.functions.unchanged import DEDUPLICATE
-from compactord.paimon.merge_checks import missing_package
 from compactord.paimon.merge_rules import MergeRules
 
 # What makes the function of an engine from the rules of a table.

@@ -16,6 +16,7 @@ import enum
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from compactord.errors import UsageError
 from compactord.paimon.options import values as option_values
@@ -407,7 +408,7 @@ _PATTERNS = (
 # Options of columns by which rows are merged: readers merge by those of the table.
 _MERGE_RULE = re.compile(r"fields\..+\.(?!stats-mode$)[^.]+")
 
-_READERS: Mapping[str, Callable[[str], object]] = {
+_READERS: Mapping[str, Callable[[str], Any]] = {
     "Integer": option_values.integer,
     "Long": option_values.long,
     "Double": option_values.double,
@@ -489,14 +490,14 @@ def check_override(key: str, value: str) -> None:
     if option.is_stored or _MERGE_RULE.fullmatch(option.key):
         raise UsageError(f"option {key!r} belongs to the table: it cannot be set for one run")
     try:
-        read_value(option, value)
+        reader_of(option)(value)
         _BOUNDED.get(option.key, str)(value)
     except ValueError as error:
         raise UsageError(f"option {key}={value!r}: expected {error}") from error
 
 
-def read_value(option: Option, text: str) -> object:
-    """The text as a value of the option's type; ValueError says what was expected."""
+def reader_of(option: Option) -> Callable[[str], Any]:
+    """Reads texts as values of the option's type; its ValueError says what was expected."""
     if option.type.startswith("enum("):
-        return option_values.one_of(tuple(option.type[5:-1].split(",")))(text)
-    return _READERS[option.type](text)
+        return option_values.one_of(tuple(option.type[5:-1].split(",")))
+    return _READERS[option.type]

@@ -44,16 +44,15 @@ class FileOptions:
 
 def file_options(texts: OptionTexts) -> FileOptions:
     """What the options say of files; they cannot be read as `parse_options` says."""
-    integer, boolean = option_values.integer, option_values.boolean
     return FileOptions(
-        data_file_prefix=texts.read("data-file.prefix", option_values.name_part, "data-"),
-        suffix_includes_compression=texts.read("file.suffix.include.compression", boolean, False),
-        format=texts.read("file.format", str.lower, "parquet"),
+        data_file_prefix=texts.read("data-file.prefix", "data-", option_values.name_part),
+        suffix_includes_compression=texts.read("file.suffix.include.compression", False),
+        format=texts.read("file.format", "parquet", str.lower),
         format_per_level=texts.level_map("file.format.per.level", str.lower),
-        compression=texts.read("file.compression", option_values.codec, "zstd"),
+        compression=texts.read("file.compression", "zstd", option_values.codec),
         compression_per_level=texts.level_map("file.compression.per.level", option_values.codec),
-        thin_mode=texts.read("data-file.thin-mode", boolean, False),
-        stats_mode=texts.read("metadata.stats-mode", _stats_mode, "truncate(16)"),
+        thin_mode=texts.read("data-file.thin-mode", False),
+        stats_mode=texts.read("metadata.stats-mode", "truncate(16)", _stats_mode),
         stats_mode_per_level=texts.level_map("metadata.stats-mode.per.level", _stats_mode),
         stats_mode_per_field={
             found[1]: mode
@@ -61,9 +60,9 @@ def file_options(texts: OptionTexts) -> FileOptions:
             if (found := _FIELD_STATS_MODE.fullmatch(key))
             and (mode := texts.maybe(key, _stats_mode)) is not None
         },
-        stats_dense=texts.read("metadata.stats-dense-store", boolean, True),
-        stats_keep_first=texts.read("metadata.stats-keep-first-n-columns", integer, -1),
-        changelog_prefix=texts.read("changelog-file.prefix", option_values.name_part, "changelog-"),
+        stats_dense=texts.read("metadata.stats-dense-store", True),
+        stats_keep_first=texts.read("metadata.stats-keep-first-n-columns", -1),
+        changelog_prefix=texts.read("changelog-file.prefix", "changelog-", option_values.name_part),
         changelog_format=texts.maybe("changelog-file.format", str.lower),
         changelog_compression=texts.maybe("changelog-file.compression", option_values.codec),
         changelog_stats_mode=texts.maybe("changelog-file.stats-mode", _stats_mode),
@@ -72,14 +71,14 @@ def file_options(texts: OptionTexts) -> FileOptions:
 
 def changelog_rule(texts: OptionTexts, columns: Iterable[str]) -> ChangelogRule:
     """What the options say of changelogs of a table with these columns, as `file_options` does."""
-    boolean, producer = option_values.boolean, "changelog-producer"
-    ignored = texts.maybe(f"{producer}.row-deduplicate-ignore-fields", str) or ""
+    producer = "changelog-producer"
+    ignored = texts.maybe(f"{producer}.row-deduplicate-ignore-fields") or ""
     compared = tuple(name for name in columns if name not in ignored.split(","))
-    only_different = texts.read(f"{producer}.row-deduplicate", boolean, False)
+    only_different = texts.read(f"{producer}.row-deduplicate", False)
     return ChangelogRule(
         compared=compared if only_different else None,
-        updates_before=not texts.read(f"{producer}.ignore-update-before", boolean, False),
-        deletes=not texts.read(f"{producer}.ignore-delete", boolean, False),
+        updates_before=not texts.read(f"{producer}.ignore-update-before", False),
+        deletes=not texts.read(f"{producer}.ignore-delete", False),
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from compactord.paimon.options import values as option_values
 from compactord.paimon.options.texts import OptionTexts
 
 # Of a table that does not say how often it is polled.
@@ -43,9 +42,7 @@ class LookupOptions:
 
 def discovery_interval_ms(texts: OptionTexts) -> int:
     """How often the table is polled."""
-    return texts.read(
-        "continuous.discovery-interval", option_values.duration_ms, DISCOVERY_INTERVAL_MS
-    )
+    return texts.read("continuous.discovery-interval", DISCOVERY_INTERVAL_MS)
 
 
 def lookup_options(
@@ -63,13 +60,11 @@ def lookup_options(
     `tells`: changes are written. `is_newest`: a key's state is its newest record, by sequence
     fields if it `orders` records by these. `has_vectors`: what is replaced above is marked.
     """
-    forced = texts.read("force-lookup", option_values.boolean, False)
-    mode = texts.read(
-        "lookup-compact", option_values.enumeration(LookupCompact), LookupCompact.RADICAL
-    )
-    longest = texts.read("lookup-compact.max-interval", option_values.integer, 2 * trigger)
-    merges_on_read = texts.read("deletion-vectors.merge-on-read", option_values.boolean, False)
-    ignores_deletes = texts.read("ignore-delete", option_values.boolean, False)
+    forced = texts.read("force-lookup", False)
+    mode = texts.read("lookup-compact", LookupCompact.RADICAL)
+    longest = texts.read("lookup-compact.max-interval", 2 * trigger)
+    merges_on_read = texts.read("deletion-vectors.merge-on-read", False)
+    ignores_deletes = texts.read("ignore-delete", False)
     if not (tells or forced or is_first_row or has_vectors):
         return None
     upgrades = is_newest and not orders

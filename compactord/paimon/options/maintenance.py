@@ -1,13 +1,12 @@
-"""What a table's options ask for besides compaction and the expiry of snapshots."""
+"""What a table's options ask for besides compaction: what expires, is marked done, gets tags."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from compactord.paimon.catalog_partitions import PartitionEntries, PartitionEvents
-from compactord.paimon.options import values as option_values
-from compactord.paimon.options.expiry import ExpireOptions
 from compactord.paimon.options.tag_options import (
     TAG_PARTITIONS,
     TagCreationOptions,
@@ -16,6 +15,70 @@ from compactord.paimon.options.tag_options import (
 from compactord.paimon.options.texts import OptionTexts
 from compactord.paimon.partition_time import formatter_trouble
 from compactord.paimon.schema import TableSchema
+
+_T = TypeVar("_T")
+_INT_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangelogRetention:
+    """How long changelogs are kept that outlive their snapshots. Durations in milliseconds.
+
+    `from_deltas`: readers take changes from the files that writers add, for want of a changelog
+    producer. `from_overwrites`: they also take what an overwrite removed. `held_alone`:
+    consumers hold changelogs only, not snapshots.
+    """
+
+    num_retained_min: int
+    num_retained_max: int
+    time_retained_ms: int
+    from_deltas: bool = False
+    from_overwrites: bool = False
+    held_alone: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpireOptions:
+    """How long snapshots are kept. Durations in milliseconds.
+
+    `limit` is how many may expire at a time. `changelogs` None: they go with their snapshots.
+    """
+
+    num_retained_min: int
+    num_retained_max: int
+    time_retained_ms: int
+    limit: int
+    clean_empty_directories: bool
+    changelogs: ChangelogRetention | None = None
+
+
+def expire_options(texts: OptionTexts, *, has_producer: bool) -> ExpireOptions:
+    """What cannot be parsed is in `texts.unreadable`, or raises `UsageError` (`OptionTexts`)."""
+    fewest = texts.read("snapshot.num-retained.min", 10)
+    most = texts.read("snapshot.num-retained.max", _INT_MAX)
+    time_ms = texts.read("snapshot.time-retained", 3_600_000)
+    changelogs = ChangelogRetention(
+        num_retained_min=texts.read("changelog.num-retained.min", fewest),
+        num_retained_max=texts.read("changelog.num-retained.max", most),
+        time_retained_ms=texts.read("changelog.time-retained", time_ms),
+        from_deltas=not has_producer,
+        from_overwrites=texts.read("streaming-read-overwrite", False),
+        held_alone=texts.read("consumer.changelog-only", False),
+    )
+    outlive = (
+        changelogs.num_retained_min > fewest
+        or changelogs.num_retained_max > most
+        or changelogs.time_retained_ms > time_ms
+    )
+    return ExpireOptions(
+        num_retained_min=fewest,
+        num_retained_max=most,
+        time_retained_ms=time_ms,
+        limit=texts.read("snapshot.expire.limit", 50),
+        clean_empty_directories=texts.read("snapshot.clean-empty-directories", False),
+        changelogs=changelogs if outlive else None,
+    )
+
 
 # Ways to mark a partition done: by a file, by an entry in its catalog, by an event there.
 SUCCESS_FILE, DONE_PARTITION, MARK_EVENT = "success-file", "done-partition", "mark-event"
@@ -143,19 +206,16 @@ def maintenance_options(
     Not so of marks and new tags, which are refused alone: Flink reads the options of marks, and
     jobs that only write read those of neither.
     """
-    mark_done, mark_done_refusal = _mark_done(texts) if schema.partition_keys else (None, None)
-    expiry, expiry_refusal = _partition_expiry(texts) if schema.partition_keys else (None, None)
-    tag_creation: TagCreationOptions | None = None
-    tag_creation_refusal = None
-    try:
-        tag_creation = tag_creation_options(texts)
-    except ValueError as error:
-        tag_creation_refusal = str(error)
+    mark_done, mark_done_refusal, expiry, expiry_refusal = None, None, None, None
+    if schema.partition_keys:
+        mark_done, mark_done_refusal = _unless_refused(_mark_done, texts)
+        expiry, expiry_refusal = _unless_refused(_partition_expiry, texts)
+    tag_creation, tag_creation_refusal = _unless_refused(tag_creation_options, texts)
     return MaintenanceOptions(
-        consumer_time_ms=texts.maybe("consumer.expiration-time", option_values.duration_ms),
-        expires_tags=texts.read("tag.time-expire-enabled", option_values.boolean, True)
+        consumer_time_ms=texts.maybe("consumer.expiration-time"),
+        expires_tags=texts.read("tag.time-expire-enabled", True)
         and not texts.merged.get(TAG_PARTITIONS),
-        tags_succeed=texts.read("tag.create-success-file", option_values.boolean, False),
+        tags_succeed=texts.read("tag.create-success-file", False),
         keeps_changelogs=expire.changelogs is not None,
         tag_creation=tag_creation,
         tag_creation_refusal=tag_creation_refusal,
@@ -163,49 +223,66 @@ def maintenance_options(
         mark_done_refusal=mark_done_refusal,
         expire_partitions=expiry,
         expiry_refusal=expiry_refusal,
-        in_catalog=texts.read(CATALOG_PARTITIONS, option_values.boolean, False),
+        in_catalog=texts.read(CATALOG_PARTITIONS, False),
         tag_partitions=bool(texts.merged.get(TAG_PARTITIONS)),
     )
 
 
-def _mark_done(texts: OptionTexts) -> tuple[MarkDoneOptions | None, str | None]:
-    if texts.text(_IDLE) is None:
-        return None, None
-    refusal = next(_mark_refusals(texts), None)
-    if refusal is not None:
-        return None, refusal
-    options = MarkDoneOptions(
-        idle_ms=option_values.duration_ms(_text(texts, _IDLE)),
-        interval_ms=option_values.duration_ms(_text(texts, _INTERVAL)),
-        actions=_actions(texts),
+def _unless_refused(
+    read: Callable[[OptionTexts], _T | None], texts: OptionTexts
+) -> tuple[_T | None, str | None]:
+    """What the options ask for, or the text of the `ValueError` that says why it is not served."""
+    try:
+        return read(texts), None
+    except ValueError as error:
+        return None, str(error)
+
+
+def _mark_done(texts: OptionTexts) -> MarkDoneOptions | None:
+    if _IDLE not in texts.merged:
+        return None
+    if _INTERVAL not in texts.merged:
+        raise ValueError(f"option {_IDLE}={texts.merged[_IDLE]} without {_INTERVAL}")
+    idle_ms, interval_ms = texts.strictly(_IDLE, 0), texts.strictly(_INTERVAL, 0)
+    names = texts.merged.get(_ACTION, SUCCESS_FILE).split(",")
+    actions = frozenset(name.replace("_", "-").lower() for name in names)
+    foreign = sorted(actions - {SUCCESS_FILE, *_IN_CATALOG})
+    if foreign:
+        served = f"{SUCCESS_FILE}, {DONE_PARTITION} and {MARK_EVENT}"
+        raise ValueError(f"option {_ACTION}={','.join(foreign)}: only {served} are served")
+    in_catalog = ",".join(sorted(actions & _IN_CATALOG))
+    if in_catalog and texts.merged.get(CATALOG_PARTITIONS, "").lower() != "true":
+        raise ValueError(f"option {_ACTION}={in_catalog} without {CATALOG_PARTITIONS}=true")
+    mode = texts.merged.get(_MODE, "process-time")
+    if mode.strip().lower() != "process-time":
+        raise ValueError(f"option {_MODE}={mode}: only process-time is served")
+    _check_formatter(texts)
+    return MarkDoneOptions(
+        idle_ms=idle_ms,
+        interval_ms=interval_ms,
+        actions=actions,
         pattern=texts.merged.get(_PATTERN),
         formatter=texts.merged.get(_FORMATTER),
     )
-    return options, None
 
 
-def _partition_expiry(texts: OptionTexts) -> tuple[PartitionExpiryOptions | None, str | None]:
+def _partition_expiry(texts: OptionTexts) -> PartitionExpiryOptions | None:
     """As operation/NormalPartitionExpire.java reads them; a batch without a size is all."""
-    time_ms = texts.maybe(EXPIRATION_TIME, option_values.duration_ms)
+    time_ms = texts.maybe(EXPIRATION_TIME)
     if time_ms is None:
-        return None, None
-    most = texts.read(_MAX_NUM, option_values.integer, _MOST)
-    at_once = texts.read(_BATCH_SIZE, option_values.integer, most)
-    interval_ms = texts.read(
-        "partition.expiration-check-interval", option_values.duration_ms, _CHECK_INTERVAL_MS
-    )
+        return None
+    most = texts.read(_MAX_NUM, _MOST)
+    at_once = texts.read(_BATCH_SIZE, most)
+    interval_ms = texts.read("partition.expiration-check-interval", _CHECK_INTERVAL_MS)
     strategy = texts.merged.get(_STRATEGY, _VALUES_TIME)
-    refusal = None
-    if strategy not in (_VALUES_TIME, _UPDATE_TIME):
+    if strategy == _VALUES_TIME:
+        _check_formatter(texts)
+    elif strategy != _UPDATE_TIME:
         served = f"{_VALUES_TIME} and {_UPDATE_TIME}"
-        refusal = f"option {_STRATEGY}={strategy}: only {served} are served"
-    elif strategy == _VALUES_TIME:
-        refusal = _formatter_refusal(texts)
+        raise ValueError(f"option {_STRATEGY}={strategy}: only {served} are served")
     if most < 1:
-        refusal = refusal or f"option {_MAX_NUM}={most}: no partition could expire"
-    if refusal is not None:
-        return None, refusal
-    options = PartitionExpiryOptions(
+        raise ValueError(f"option {_MAX_NUM}={most}: no partition could expire")
+    return PartitionExpiryOptions(
         time_ms=time_ms,
         by_update=strategy == _UPDATE_TIME,
         interval_ms=interval_ms,
@@ -214,46 +291,10 @@ def _partition_expiry(texts: OptionTexts) -> tuple[PartitionExpiryOptions | None
         pattern=texts.merged.get(_PATTERN),
         formatter=texts.merged.get(_FORMATTER),
     )
-    return options, None
 
 
-def _mark_refusals(texts: OptionTexts) -> Iterator[str]:
-    if texts.text(_INTERVAL) is None:
-        yield f"option {_IDLE}={_text(texts, _IDLE)} without {_INTERVAL}"
-        return
-    for key in (_IDLE, _INTERVAL):
-        try:
-            option_values.duration_ms(_text(texts, key))
-        except ValueError as error:
-            yield f"option {key}={_text(texts, key)!r}: expected {error}"
-    actions = _actions(texts)
-    foreign = sorted(actions - {SUCCESS_FILE, *_IN_CATALOG})
-    if foreign:
-        served = f"{SUCCESS_FILE}, {DONE_PARTITION} and {MARK_EVENT}"
-        yield f"option {_ACTION}={','.join(foreign)}: only {served} are served"
-    elif actions & _IN_CATALOG and texts.merged.get(CATALOG_PARTITIONS, "").lower() != "true":
-        named = ",".join(sorted(actions & _IN_CATALOG))
-        yield f"option {_ACTION}={named} without {CATALOG_PARTITIONS}=true"
-    mode = texts.merged.get(_MODE, "process-time")
-    if mode.strip().lower() != "process-time":
-        yield f"option {_MODE}={mode}: only process-time is served"
-    refusal = _formatter_refusal(texts)
-    if refusal is not None:
-        yield refusal
-
-
-def _actions(texts: OptionTexts) -> frozenset[str]:
-    names = texts.merged.get(_ACTION, SUCCESS_FILE).split(",")
-    return frozenset(name.replace("_", "-").lower() for name in names)
-
-
-def _formatter_refusal(texts: OptionTexts) -> str | None:
+def _check_formatter(texts: OptionTexts) -> None:
     formatter = texts.merged.get(_FORMATTER)
     trouble = None if formatter is None else formatter_trouble(formatter)
-    if trouble is None:
-        return None
-    return f"option {_FORMATTER}={formatter}: {trouble} is not understood"
-
-
-def _text(texts: OptionTexts, key: str) -> str:
-    return texts.merged[key]
+    if trouble is not None:
+        raise ValueError(f"option {_FORMATTER}={formatter}: {trouble} is not understood")

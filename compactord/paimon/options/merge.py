@@ -42,7 +42,7 @@ def merge_rules(
     if engine == "aggregation":
         return MergeRules(
             columns=tuple(_aggregation_columns(schema, texts, sequence_fields)),
-            remove_on_delete=texts.read(AGGREGATION_REMOVES, option_values.boolean, False),
+            remove_on_delete=texts.read(AGGREGATION_REMOVES, False),
         )
     return NO_RULES
 
@@ -88,8 +88,8 @@ def _partial_update(schema: TableSchema, texts: OptionTexts) -> MergeRules:
     return MergeRules(
         columns=tuple(columns),
         groups=groups,
-        ignore_delete=texts.read("ignore-delete", option_values.boolean, False),
-        remove_on_delete=texts.read(PARTIAL_UPDATE_REMOVES, option_values.boolean, False),
+        ignore_delete=texts.read("ignore-delete", False),
+        remove_on_delete=texts.read(PARTIAL_UPDATE_REMOVES, False),
     )
 
 
@@ -123,15 +123,13 @@ def _column_rule(column: str, aggregator: str, texts: OptionTexts) -> ColumnRule
     return ColumnRule(
         column=column,
         aggregator=aggregator,
-        ignore_retract=texts.read(key("ignore-retract"), boolean, False),
-        delimiter=texts.read(key("list-agg-delimiter"), str, ","),
-        distinct=texts.read(key("distinct"), boolean, False),
-        count_limit=texts.read(key("count-limit"), option_values.integer, COUNT_LIMIT_MAX),
+        ignore_retract=texts.read(key("ignore-retract"), False, boolean),
+        delimiter=texts.read(key("list-agg-delimiter"), ",", str),
+        distinct=texts.read(key("distinct"), False, boolean),
+        count_limit=texts.read(key("count-limit"), COUNT_LIMIT_MAX, option_values.integer),
         nested_key=texts.maybe(key("nested-key"), _trimmed_names) or (),
         nested_sequence=texts.maybe(key("nested-sequence-field"), _trimmed_names) or (),
-        null_keys=texts.read(
-            key("nested-key-null-strategy"), option_values.enumeration(NullKeys), NullKeys.MERGE
-        ),
+        null_keys=texts.read(key("nested-key-null-strategy"), NullKeys.MERGE),
         time_field=texts.maybe(key("ts-field"), str),
     )
 

@@ -9,16 +9,20 @@ import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from compactord.paimon.deletion_vectors import VectorKind
 from compactord.paimon.merge_rules import ChangelogRule, MergeRules
 from compactord.paimon.options import values as option_values
 from compactord.paimon.options.catalogue import LEVELS_MAX
-from compactord.paimon.options.expiry import ExpireOptions, expire_options
 from compactord.paimon.options.file_options import FileOptions, changelog_rule, file_options
 from compactord.paimon.options.lookup import LookupOptions, discovery_interval_ms, lookup_options
-from compactord.paimon.options.maintenance import MaintenanceOptions, maintenance_options
+from compactord.paimon.options.maintenance import (
+    ExpireOptions,
+    MaintenanceOptions,
+    expire_options,
+    maintenance_options,
+)
 from compactord.paimon.options.merge import merge_rules
 from compactord.paimon.options.texts import OptionTexts
-from compactord.paimon.options.vectors import VectorOptions, vector_options
 from compactord.paimon.schema import TableSchema
 
 
@@ -113,6 +117,18 @@ class CompactionOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class VectorOptions:
+    """Of a table that has deletion vectors.
+
+    `kind` is that of new vectors. An index file of a table without buckets ends with the vector
+    that takes it over `target_size`, in bytes. None: one index file has all vectors of a bucket.
+    """
+
+    kind: VectorKind
+    target_size: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CommitOptions:
     """Commit loop and manifests. Sizes in bytes, durations in milliseconds."""
 
@@ -170,6 +186,7 @@ class TableOptions:
 
 _MIB = 1024 * 1024
 _INT_MAX, _LONG_MAX = 2**31 - 1, 2**63 - 1
+_POSITIVE_SIZE = option_values.positive(option_values.memory_size)
 
 
 def parse_options(schema: TableSchema, overrides: Mapping[str, str] | None = None) -> TableOptions:
@@ -179,17 +196,15 @@ def parse_options(schema: TableSchema, overrides: Mapping[str, str] | None = Non
     what was expected for an option of the run; those of the table are in `unreadable`.
     """
     texts = OptionTexts(schema.options, overrides or {})
-    trigger = texts.read("num-sorted-run.compaction-trigger", option_values.integer, 5)
-    bucket = texts.read("bucket", option_values.integer, -1)
-    engine = texts.read("merge-engine", option_values.enumeration(MergeEngine), USUAL_MERGE_ENGINE)
+    trigger = texts.read("num-sorted-run.compaction-trigger", 5)
+    bucket = texts.read("bucket", -1)
+    engine = texts.read("merge-engine", USUAL_MERGE_ENGINE)
     sequence_fields = texts.maybe("sequence.field", _sequence_fields(schema)) or ()
-    producer = texts.read(
-        "changelog-producer", option_values.enumeration(ChangelogProducer), ChangelogProducer.NONE
-    )
+    producer = texts.read("changelog-producer", ChangelogProducer.NONE)
     expire = expire_options(texts, has_producer=producer is not ChangelogProducer.NONE)
     has_key = bool(schema.primary_keys)
     # Files of dynamic buckets have the number -1, too.
-    vectors = vector_options(texts, has_buckets=has_key or bucket != -1)
+    vectors = _vectors(texts, has_buckets=has_key or bucket != -1)
     return TableOptions(
         bucket=bucket,
         bucket_key=_bucket_key(texts, schema),
@@ -197,16 +212,12 @@ def parse_options(schema: TableSchema, overrides: Mapping[str, str] | None = Non
         merge_rules=merge_rules(schema, texts, engine.value, sequence_fields),
         changelog_producer=producer,
         sequence_fields=sequence_fields,
-        sequence_order=texts.read(
-            "sequence.field.sort-order",
-            option_values.enumeration(SortOrder),
-            SortOrder.ASCENDING,
-        ),
-        snapshot_ordering=texts.read("sequence.snapshot-ordering", option_values.boolean, False),
-        ignore_delete=texts.read("ignore-delete", option_values.boolean, False),
-        write_only=texts.read("write-only", option_values.boolean, False),
-        partition_default_name=texts.read("partition.default-name", str, "__DEFAULT_PARTITION__"),
-        partition_legacy_name=texts.read("partition.legacy-name", option_values.boolean, True),
+        sequence_order=texts.read("sequence.field.sort-order", SortOrder.ASCENDING),
+        snapshot_ordering=texts.read("sequence.snapshot-ordering", False),
+        ignore_delete=texts.read("ignore-delete", False),
+        write_only=texts.read("write-only", False),
+        partition_default_name=texts.read("partition.default-name", "__DEFAULT_PARTITION__"),
+        partition_legacy_name=texts.read("partition.legacy-name", True),
         discovery_interval_ms=discovery_interval_ms(texts),
         compaction=_compaction(
             texts,
@@ -228,7 +239,7 @@ def parse_options(schema: TableSchema, overrides: Mapping[str, str] | None = Non
         maintenance=maintenance_options(texts, schema, expire),
         files=file_options(texts),
         changelog=changelog_rule(texts, [field.name for field in schema.fields]),
-        streams_overwrites=texts.read("streaming-read-overwrite", option_values.boolean, False),
+        streams_overwrites=texts.read("streaming-read-overwrite", False),
         raw=texts.merged,
         unreadable=texts.unreadable,
     )
@@ -242,40 +253,33 @@ def _compaction(
     has_key: bool,
     lookup: LookupOptions | None,
 ) -> CompactionOptions:
-    integer, size = option_values.integer, option_values.memory_size
     full_changelog = producer is ChangelogProducer.FULL_COMPACTION
-    stop = texts.read("num-sorted-run.stop-trigger", integer, min(trigger + 3, _INT_MAX))
+    stop = texts.read("num-sorted-run.stop-trigger", min(trigger + 3, _INT_MAX))
     return CompactionOptions(
         # Java has no bound, but no memory for a bucket with that many levels either.
-        num_levels=texts.read("num-levels", integer, min(trigger + 1, LEVELS_MAX)),
+        num_levels=texts.read("num-levels", min(trigger + 1, LEVELS_MAX)),
         compaction_trigger=trigger,
         stop_trigger=max(trigger, stop),
-        max_size_amplification_percent=texts.read(
-            "compaction.max-size-amplification-percent", integer, 200
-        ),
-        size_ratio_percent=texts.read("compaction.size-ratio", integer, 1),
-        offpeak_start_hour=texts.read("compaction.offpeak.start.hour", integer, -1),
-        offpeak_end_hour=texts.read("compaction.offpeak.end.hour", integer, -1),
-        offpeak_ratio_percent=texts.read("compaction.offpeak-ratio", integer, 0),
-        force_up_level_0=texts.read("compaction.force-up-level-0", option_values.boolean, False)
+        max_size_amplification_percent=texts.read("compaction.max-size-amplification-percent", 200),
+        size_ratio_percent=texts.read("compaction.size-ratio", 1),
+        offpeak_start_hour=texts.read("compaction.offpeak.start.hour", -1),
+        offpeak_end_hour=texts.read("compaction.offpeak.end.hour", -1),
+        offpeak_ratio_percent=texts.read("compaction.offpeak-ratio", 0),
+        force_up_level_0=texts.read("compaction.force-up-level-0", False)
         or (lookup is not None and lookup.wait_ms is None),
-        optimization_interval_ms=texts.maybe(
-            "compaction.optimization-interval", option_values.duration_ms
-        ),
-        total_size_threshold=texts.maybe("compaction.total-size-threshold", size),
-        incremental_size_threshold=texts.maybe("compaction.incremental-size-threshold", size),
+        optimization_interval_ms=texts.maybe("compaction.optimization-interval"),
+        total_size_threshold=texts.maybe("compaction.total-size-threshold"),
+        incremental_size_threshold=texts.maybe("compaction.incremental-size-threshold"),
         full_compaction_delta_commits=_delta_commits(texts, 1 if full_changelog else -1),
-        force_rewrite_all_files=texts.read(
-            "compaction.force-rewrite-all-files", option_values.boolean, False
-        ),
+        force_rewrite_all_files=texts.read("compaction.force-rewrite-all-files", False),
         target_file_size=texts.read(
-            "target-file-size", option_values.positive(size), (128 if has_key else 256) * _MIB
+            "target-file-size", (128 if has_key else 256) * _MIB, _POSITIVE_SIZE
         ),
-        small_file_ratio=texts.read("compaction.small-file-ratio", option_values.double, 0.7),
-        min_file_num=texts.read("compaction.min.file-num", integer, 5),
-        file_num_limit=texts.read("compaction.file-num-limit", integer, 100_000),
-        open_file_cost=texts.read("source.split.open-file-cost", size, 4 * _MIB),
-        delete_ratio=texts.read("compaction.delete-ratio-threshold", option_values.double, 0.2),
+        small_file_ratio=texts.read("compaction.small-file-ratio", 0.7),
+        min_file_num=texts.read("compaction.min.file-num", 5),
+        file_num_limit=texts.read("compaction.file-num-limit", 100_000),
+        open_file_cost=texts.read("source.split.open-file-cost", 4 * _MIB),
+        delete_ratio=texts.read("compaction.delete-ratio-threshold", 0.2),
         record_expire=_record_expire(texts) if has_key else None,
         full_changelog=full_changelog,
         # Its own rewriter wins: what is not on the highest level is then no whole state.
@@ -285,8 +289,8 @@ def _compaction(
 
 def _record_expire(texts: OptionTexts) -> RecordExpire | None:
     """None also without a time field, for which the table is refused."""
-    expire_ms = texts.maybe("record-level.expire-time", option_values.duration_ms)
-    field = texts.maybe("record-level.time-field", str)
+    expire_ms = texts.maybe("record-level.expire-time")
+    field = texts.maybe("record-level.time-field")
     if expire_ms is None or field is None:
         return None
     return RecordExpire(field=field, seconds=expire_ms // 1000)
@@ -294,47 +298,29 @@ def _record_expire(texts: OptionTexts) -> RecordExpire | None:
 
 def _delta_commits(texts: OptionTexts, default: int) -> int | None:
     """As StoreSinkWrite.java: below 0 is never, and 0 as often as 1."""
-    found = texts.read("full-compaction.delta-commits", option_values.integer, default)
+    found = texts.read("full-compaction.delta-commits", default)
     return None if found < 0 else max(found, 1)
 
 
 def _commit(texts: OptionTexts, vectors: VectorOptions | None) -> CommitOptions:
-    integer, size, duration = (
-        option_values.integer,
-        option_values.memory_size,
-        option_values.duration_ms,
-    )
     return CommitOptions(
-        timeout_ms=texts.maybe("commit.timeout", duration),
-        max_retries=texts.read("commit.max-retries", integer, 10),
-        min_retry_wait_ms=texts.read("commit.min-retry-wait", duration, 10),
-        max_retry_wait_ms=texts.read("commit.max-retry-wait", duration, 10_000),
-        user_prefix=texts.maybe("commit.user-prefix", str),
-        manifest_target_size=texts.read(
-            "manifest.target-file-size", option_values.positive(size), 8 * _MIB
-        ),
-        manifest_full_threshold=texts.read(
-            "manifest.full-compaction-threshold-size", size, 16 * _MIB
-        ),
-        manifest_merge_min_count=texts.read("manifest.merge-min-count", integer, 30),
+        timeout_ms=texts.maybe("commit.timeout"),
+        max_retries=texts.read("commit.max-retries", 10),
+        min_retry_wait_ms=texts.read("commit.min-retry-wait", 10),
+        max_retry_wait_ms=texts.read("commit.max-retry-wait", 10_000),
+        user_prefix=texts.maybe("commit.user-prefix"),
+        manifest_target_size=texts.read("manifest.target-file-size", 8 * _MIB, _POSITIVE_SIZE),
+        manifest_full_threshold=texts.read("manifest.full-compaction-threshold-size", 16 * _MIB),
+        manifest_merge_min_count=texts.read("manifest.merge-min-count", 30),
         # `avro.codec` rules every Avro file of a table, and manifests are Avro files.
-        manifest_compression=texts.read(
-            "avro.codec", str, texts.read("manifest.compression", str, "zstd")
-        ),
+        manifest_compression=texts.read("avro.codec", texts.read("manifest.compression", "zstd")),
         manifest_compression_level=texts.read(
-            "file.compression.zstd-level", option_values.zstd_level, 1
+            "file.compression.zstd-level", 1, option_values.zstd_level
         ),
-        delete_file_drop_stats=texts.read(
-            "manifest.delete-file-drop-stats", option_values.boolean, False
-        ),
-        sequence_init=texts.read(
-            "write.sequence-number-init-mode",
-            option_values.enumeration(SequenceInit),
-            SequenceInit.SCAN,
-        ),
+        delete_file_drop_stats=texts.read("manifest.delete-file-drop-stats", False),
+        sequence_init=texts.read("write.sequence-number-init-mode", SequenceInit.SCAN),
         # Readers divide by it, whatever its sign.
-        full_compaction_delta_commits=abs(texts.read("full-compaction.delta-commits", integer, 0))
-        or None,
+        full_compaction_delta_commits=abs(texts.read("full-compaction.delta-commits", 0)) or None,
         vectors=vectors,
     )
 
@@ -362,4 +348,15 @@ def _bucket_key(texts: OptionTexts, schema: TableSchema) -> tuple[str, ...]:
     found = texts.text("bucket-key")
     if found is None or not found[1].strip():
         return key
-    return texts.read("bucket-key", columns, key)
+    return texts.read("bucket-key", key, columns)
+
+
+def _vectors(texts: OptionTexts, *, has_buckets: bool) -> VectorOptions | None:
+    """None: the table has no deletion vectors. `has_buckets`: also dynamic ones."""
+    enabled = texts.read("deletion-vectors.enabled", False)
+    is_64 = texts.read("deletion-vectors.bitmap64", False)
+    target_size = texts.read("deletion-vector.index-file.target-size", 2 * _MIB)
+    if not enabled:
+        return None
+    kind = VectorKind.BITS_64 if is_64 else VectorKind.BITS_32
+    return VectorOptions(kind=kind, target_size=None if has_buckets else target_size)

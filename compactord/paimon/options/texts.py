@@ -6,12 +6,13 @@ wrong. If the table sets it, it is recorded, and the table is refused with that 
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Iterator, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from compactord.errors import UsageError
 from compactord.paimon.options import values as option_values
-from compactord.paimon.options.catalogue import canonical_key, find
+from compactord.paimon.options.catalogue import canonical_key, find, reader_of
 
 _T = TypeVar("_T")
 
@@ -33,13 +34,27 @@ class OptionTexts:
                 return candidate, self.merged[candidate]
         return None
 
-    def read(self, key: str, parse: Callable[[str], _T], default: _T) -> _T:
+    def read(self, key: str, default: _T, parse: Callable[[str], _T] | None = None) -> _T:
+        """The value, read by `parse`; else as the default's enumeration, or the option's type."""
+        if parse is None and isinstance(default, enum.Enum):
+            parse = option_values.enumeration(type(default))
         found = self.maybe(key, parse)
         return default if found is None else found
 
-    def maybe(self, key: str, parse: Callable[[str], _T]) -> _T | None:
+    def maybe(self, key: str, parse: Callable[[str], _T] | None = None) -> _T | None:
+        """As `read`; None where it is not set."""
         found = self.text(key)
-        return None if found is None else self._parsed(*found, parse)
+        return None if found is None else self._parsed(*found, parse or _reader(key))
+
+    def strictly(self, key: str, default: _T, parse: Callable[[str], _T] | None = None) -> _T:
+        """As `read`, but raises `ValueError` that names the option, also one of the table."""
+        text = self.merged.get(key)
+        if text is None:
+            return default
+        try:
+            return (parse or _reader(key))(text)
+        except ValueError as error:
+            raise ValueError(f"option {key}={text!r}: expected {error}") from None
 
     def level_map(self, key: str, parse: Callable[[str], _T]) -> dict[int, _T]:
         """A map by level: one text, or else one key per level."""
@@ -72,3 +87,9 @@ class OptionTexts:
                 raise UsageError(f"option {key}={text!r} of this run: expected {error}") from error
             self.unreadable.setdefault(key, f"option {key}={text!r}: expected {error}")
             return None
+
+
+def _reader(key: str) -> Callable[[str], Any]:
+    option = find(key)
+    assert option is not None, f"{key} is in the catalogue"
+    return reader_of(option)

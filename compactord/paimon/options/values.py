@@ -46,6 +46,11 @@ _OFFSET = re.compile(
     r"(?:(?P<colon>:?)(?P<minutes>[0-5][0-9])(?:(?P=colon)(?P<seconds>[0-5][0-9]))?)?"
 )
 _OFFSET_MAX = timedelta(hours=18)
+# What a text is split into, at a delimiter; quotes within quotes are doubled.
+_PIECE = (
+    r"(?P<quoted>(?P<quote>['\"])(?:(?!(?P=quote)).|(?P=quote){{2}})*(?P=quote)(?!(?P=quote)))"
+    r"|(?P<open>['\"])|(?P<delimiter>{0})|\s+|(?P<plain>[^{0}]+)"
+)
 _NANOS_PER_MS = 1_000_000
 _DURATION_NANOS = {
     unit: nanos
@@ -193,21 +198,14 @@ def mapping(text: str) -> dict[str, str]:
 
 def _split(text: str, delimiter: str) -> list[str]:
     tokens: list[str | None] = []  # None is a delimiter
-    at = 0
-    while at < len(text):
-        if text[at] in "'\"":
-            quoted, at = _quoted(text, at)
-            tokens.append(quoted)
-        elif text[at] == delimiter:
-            tokens.append(None)
-            at += 1
-        elif text[at].isspace():
-            at += 1
-        else:
-            end = text.find(delimiter, at)
-            end = len(text) if end < 0 else end
-            tokens.append(text[at:end].strip())
-            at = end
+    for found in re.finditer(_PIECE.format(delimiter), text, re.DOTALL):
+        if found.lastgroup == "open":
+            raise ValueError("closed quotes")
+        if found.lastgroup == "quoted":
+            quote = found["quote"]
+            tokens.append(found["quoted"][1:-1].replace(2 * quote, quote))
+        elif found.lastgroup is not None:
+            tokens.append(found["plain"].strip() if found.lastgroup == "plain" else None)
     parts: list[str] = []
     for index, token in enumerate(tokens):
         following = tokens[index + 1] if index + 1 < len(tokens) else ""
@@ -218,17 +216,3 @@ def _split(text: str, delimiter: str) -> list[str]:
         elif following is None:
             parts.append("")
     return parts
-
-
-def _quoted(text: str, start: int) -> tuple[str, int]:
-    quote, at, inside = text[start], start + 1, ""
-    while at < len(text):
-        if text[at] != quote:
-            inside += text[at]
-        elif text[at + 1 : at + 2] == quote:
-            inside += quote
-            at += 1
-        else:
-            return inside, at + 1
-        at += 1
-    raise ValueError("closed quotes")

@@ -13,12 +13,19 @@ import re
 from compactord.rewrite.casting.moments import MILLIS_PER_DAY
 from compactord.rewrite.casting.values import CastError
 
-_BLANKS = "".join(map(chr, range(33)))
+BLANKS = "".join(map(chr, range(33)))
 _DIGITS = re.compile(r"[0-9]+")
 _INT_MAX, _LONG_MAX = 2**31 - 1, 2**63 - 1
 _EPOCH_ORDINAL = 719_163
 _CYCLE_DAYS = 146_097
 _MAX_YEAR = 999_999_999
+# Two digits, and if any follow, the same number once more; or one digit, or none.
+_TWICE = "(?:[0-9]{2}[0-9]{0,19}|[0-9])?"
+_MOMENT = re.compile(
+    rf"(?P<year>[0-9]{{4}}|\+[0-9]{{5,19}})-(?P<month>{_TWICE})-(?P<day>{_TWICE})"
+    rf"(?: (?P<hour>{_TWICE}):(?P<minute>{_TWICE}):(?P<second>{_TWICE})"
+    r"(?:\.(?P<fraction>[0-9]{0,9}))?)?"
+)
 # Units of a number read as TIMESTAMP of this precision, and how many there are in a second.
 _UNITS = {0: 1, 3: 1_000, 6: 1_000_000, 9: 1_000_000_000}
 
@@ -63,7 +70,7 @@ def parse_date(text: str) -> int:
 
 
 def _int(part: str, kind: str, text: str) -> int:
-    part = part.strip(_BLANKS)
+    part = part.strip(BLANKS)
     if _DIGITS.fullmatch(part) is None:
         raise not_a(kind, text)
     value = int(part) if len(part.lstrip("0")) < 12 else _INT_MAX + 1
@@ -100,7 +107,7 @@ def parse_time(text: str) -> int:
     parts = clock.split(":", 2)
     if len(parts) == 3 and "." in parts[2]:
         parts[2], _, fraction = parts[2].partition(".")
-        millis = _fraction(fraction.strip(_BLANKS))
+        millis = _fraction(fraction.strip(BLANKS))
     numbers = [_int(part, "time", text) for part in parts]
     hour, minute, second = (*numbers, 0, 0)[:3]
     total = (
@@ -133,79 +140,33 @@ def parse_moment(text: str, precision: int, *, is_local: bool) -> tuple[int, int
         nanos = rest * (1_000_000_000 // _UNITS[precision])
         millis = (seconds * 1000 + nanos // 1_000_000 + 2**63) % 2**64 - 2**63
         return millis, nanos % 1_000_000
-    days, second_of_day, nanos = _Moment(text).read()
+    days, second_of_day, nanos = _moment(text)
     nanos -= nanos % 10 ** (9 - precision)
     millis = days * MILLIS_PER_DAY + second_of_day * 1000 + nanos // 1_000_000
     return millis, nanos % 1_000_000
 
 
-class _Moment:
-    """Reads `yyyy-[MM][M]-[dd][d][ [HH][H]:[mm][m]:[ss][s]fraction]`, smartly as Java says."""
+def _moment(text: str) -> tuple[int, int, int]:
+    """Days since the epoch, second of the day, nanoseconds of the second.
 
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._at = 0
-
-    def read(self) -> tuple[int, int, int]:
-        """Days since the epoch, second of the day, nanoseconds of the second."""
-        year = self._year()
-        self._literal("-")
-        month = self._number()
-        self._literal("-")
-        day = self._number()
-        hour = minute = second = nanos = None
-        if self._at < len(self._text):
-            self._literal(" ")
-            hour = self._number()
-            self._literal(":")
-            minute = self._number()
-            self._literal(":")
-            second = self._number()
-            nanos = self._fraction()
-        if self._at < len(self._text):
-            raise self._error()
-        days = self._days(year, 1 if month is None else month, 1 if day is None else day)
-        is_midnight = hour == 24 and not (minute or second or nanos)
-        if is_midnight:
-            return days + 1, 0, 0
-        if not (0 <= (hour or 0) < 24 and 0 <= (minute or 0) < 60 and 0 <= (second or 0) < 60):
-            raise self._error()
-        return days, (hour or 0) * 3600 + (minute or 0) * 60 + (second or 0), nanos or 0
-
-    def _days(self, year: int, month: int, day: int) -> int:
-        if not (1 <= year <= _MAX_YEAR and 1 <= month <= 12 and 1 <= day <= 31):
-            raise self._error()
-        return _days(year, month, min(day, _days_in_month(year, month)))
-
-    def _year(self) -> int:
-        found = re.compile(r"[0-9]{4}(?![0-9])|\+[0-9]{5,19}").match(self._text)
-        if found is None:
-            raise self._error()
-        self._at = found.end()
-        return int(found[0])
-
-    def _number(self) -> int | None:
-        """Two digits, then, both optional, any number of digits that are the same number."""
-        two = re.compile(r"[0-9]{2}").match(self._text, self._at)
-        value = None
-        if two is not None:
-            value, self._at = int(two[0]), two.end()
-        more = re.compile(r"[0-9]{1,19}").match(self._text, self._at)
-        if more is not None and value in (None, int(more[0])):
-            value, self._at = int(more[0]), more.end()
-        return value
-
-    def _fraction(self) -> int | None:
-        found = re.compile(r"\.([0-9]{0,9})").match(self._text, self._at)
-        if found is None:
-            return None
-        self._at = found.end()
-        return int(found[1].ljust(9, "0"))
-
-    def _literal(self, character: str) -> None:
-        if self._text[self._at : self._at + 1] != character:
-            raise self._error()
-        self._at += 1
-
-    def _error(self) -> CastError:
-        return not_a("timestamp", self._text)
+    Reads `yyyy-[MM][M]-[dd][d][ [HH][H]:[mm][m]:[ss][s]fraction]`, smartly as Java says.
+    """
+    found = _MOMENT.fullmatch(text)
+    if found is None:
+        raise not_a("timestamp", text)
+    parts = []
+    for name, least in (("month", 1), ("day", 1), ("hour", 0), ("minute", 0), ("second", 0)):
+        digits = found[name] or f"{least}"
+        if len(digits) > 2 and int(digits[:2]) != int(digits[2:]):
+            raise not_a("timestamp", text)
+        parts.append(int(digits[:2]))
+    year, (month, day, hour, minute, second) = int(found["year"]), parts
+    nanos = int((found["fraction"] or "").ljust(9, "0"))
+    if not (1 <= year <= _MAX_YEAR and 1 <= month <= 12 and 1 <= day <= 31):
+        raise not_a("timestamp", text)
+    days = _days(year, month, min(day, _days_in_month(year, month)))
+    if hour == 24 and not (minute or second or nanos):
+        return days + 1, 0, 0
+    if not (hour < 24 and minute < 60 and second < 60):
+        raise not_a("timestamp", text)
+    return days, hour * 3600 + minute * 60 + second, nanos

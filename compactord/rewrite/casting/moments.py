@@ -30,12 +30,15 @@ from compactord.rewrite.casting.values import (
     nulls_of,
     numbers_of,
 )
-from compactord.rewrite.casting.zones import offset_at_s, offset_of_local_s
 
 MILLIS_PER_DAY = 86_400_000
 _MICROS_PER_MILLI = 1_000
 _NANOS_PER_MILLI = 1_000_000
 _INT64 = np.iinfo(np.int64)
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
+_CYCLE_S = 146_097 * 86_400
+# 0001-01-03 and 9999-12-29, so that no offset leads out of the range.
+_FIRST_S, _LAST_S = -62_135_596_800 + 2 * 86_400, 253_402_300_800 - 3 * 86_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,25 +80,44 @@ def stored(moments: Moments, target: AtomicType) -> pa.Array:
     return from_numbers(ticks, moments.nulls, wanted)
 
 
-Shift = Callable[[int, datetime.tzinfo], int]
-
-
-def _shifted(moments: Moments, offset: Shift, sign: int, zone: datetime.tzinfo) -> Moments:
-    """Each moment moved by the offset at its second; `sign` is 1 or -1."""
-    seconds = np.where(moments.nulls, 0, moments.millis // 1000)
-    distinct, places = np.unique(seconds, return_inverse=True)
-    offsets = np.array([offset(second, zone) for second in distinct.tolist()], np.int64)
-    return Moments(moments.millis + sign * 1000 * offsets[places], moments.nanos, moments.nulls)
-
-
 def to_local(moments: Moments, zone: datetime.tzinfo) -> Moments:
     """Local times, as if they were UTC, of instants."""
-    return _shifted(moments, offset_at_s, 1, zone)
+    return _shifted(moments, lambda instant: instant.astimezone(zone), 1)
 
 
 def to_instants(moments: Moments, zone: datetime.tzinfo) -> Moments:
-    """Instants of local times."""
-    return _shifted(moments, offset_of_local_s, -1, zone)
+    """Instants of local times.
+
+    A local time that occurs twice has the earlier offset, one that is skipped that of before.
+    """
+    return _shifted(moments, lambda local: local.replace(tzinfo=zone), -1)
+
+
+def _shifted(
+    moments: Moments, zoned: Callable[[datetime.datetime], datetime.datetime], sign: int
+) -> Moments:
+    """Each moment moved by the offset at its second, which `zoned` finds; `sign` is 1 or -1."""
+    seconds = np.where(moments.nulls, 0, moments.millis // 1000)
+    distinct, places = np.unique(seconds, return_inverse=True)
+    offsets = np.empty(len(distinct), np.int64)
+    for place, second in enumerate(distinct.tolist()):
+        found = zoned(_EPOCH + datetime.timedelta(seconds=_within_range(second))).utcoffset()
+        assert found is not None, "a zone has an offset at any time"
+        offsets[place] = int(found.total_seconds())
+    return Moments(moments.millis + sign * 1000 * offsets[places], moments.nanos, moments.nulls)
+
+
+def _within_range(second: int) -> int:
+    """A second at which any zone has the same offset, and that Python's dates have.
+
+    They end with the year 9999. Zones repeat their rules every 400 years, which are a whole number
+    of weeks, so that other years have the offsets of a year in between.
+    """
+    if second > _LAST_S:
+        return second + (_LAST_S - second) // _CYCLE_S * _CYCLE_S
+    if second < _FIRST_S:
+        return second + -((second - _FIRST_S) // _CYCLE_S) * _CYCLE_S
+    return second
 
 
 def _local(array: pa.Array, change: Change) -> Moments:

@@ -1,4 +1,10 @@
-"""The cast from one type to another, at any depth."""
+"""Which types of columns can be read as which others, and the cast from one to another.
+
+A column keeps its id when its type is altered. Files written before have values of the old type,
+which are cast when they are read.
+
+Sources: casting/CastExecutors.java and its rules, schema/SchemaEvolutionUtil.java.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 
 from compactord.paimon.arrow import arrow_type
-from compactord.paimon.casts import STRING, same_type, shares_fields
 from compactord.paimon.type_texts import type_text
 from compactord.paimon.types import (
     BINARIES,
@@ -18,6 +23,7 @@ from compactord.paimon.types import (
     INTEGERS,
     MOMENTS,
     NUMBERS,
+    STRING,
     TEXTS,
     ArrayType,
     AtomicType,
@@ -25,9 +31,11 @@ from compactord.paimon.types import (
     MapType,
     RowType,
     TypeRoot,
+    same_type,
+    shares_fields,
 )
 from compactord.rewrite.casting import moments, numbers, texts
-from compactord.rewrite.casting.nested_texts import array_texts, map_texts, row_texts
+from compactord.rewrite.casting.texts import array_texts, map_texts, row_texts
 from compactord.rewrite.casting.values import (
     CastError,
     Change,
@@ -42,6 +50,7 @@ _BOOLEAN = frozenset({TypeRoot.BOOLEAN})
 _DECIMAL = frozenset({TypeRoot.DECIMAL})
 _DATE = frozenset({TypeRoot.DATE})
 _TIME = frozenset({TypeRoot.TIME})
+_CLOCKS = MOMENTS | _DATE | _TIME
 _SECONDS = frozenset({TypeRoot.INT, TypeRoot.BIGINT})
 _Roots: TypeAlias = frozenset[TypeRoot]
 
@@ -70,6 +79,57 @@ _CASTS: tuple[tuple[_Roots, _Roots, Cast], ...] = (
     (_TIME, MOMENTS, moments.time_to_moment),
     (_DATE | _TIME, TEXTS, moments.clock_to_text),
 )
+
+
+def why_not_castable(source: DataType, target: DataType) -> str | None:
+    """Why values of `source` cannot be read as `target`; None if they can."""
+    if same_type(source, target):
+        return None
+    match source, target:
+        case RowType(fields=old), RowType(fields=new):
+            by_id = {field.id: field.type for field in old}
+            reasons = [
+                why_not_castable(by_id[field.id], field.type) for field in new if field.id in by_id
+            ]
+            return next((reason for reason in reasons if reason is not None), None)
+        case ArrayType(element=old_element), ArrayType(element=new_element):
+            return why_not_castable(old_element, new_element)
+        case MapType(key=old_key, value=old_value), MapType(key=new_key, value=new_value):
+            if old_key != new_key:
+                return f"its map key changed from {type_text(old_key)} to {type_text(new_key)}"
+            return why_not_castable(old_value, new_value)
+        case AtomicType(), AtomicType():
+            if _rule(source, target) is not None:
+                return None
+        case _, AtomicType(root=root) if root in TEXTS and _is_printable(source):
+            return None
+    return f"there is no cast from {type_text(source)} to {type_text(target)}"
+
+
+def _is_printable(source: DataType) -> bool:
+    match source:
+        case AtomicType():
+            return _rule(source, STRING) is not None
+        case ArrayType(element=element):
+            return _is_printable(element)
+        case MapType(key=key, value=value):
+            return _is_printable(key) and _is_printable(value)
+        case RowType(fields=fields):
+            return all(_is_printable(field.type) for field in fields)
+        case _:
+            return False
+
+
+def _rule(source: AtomicType, target: AtomicType) -> Cast | None:
+    if source.root in _CLOCKS and target.root in TEXTS and target != STRING:
+        # Java registers these rules for STRING itself, not for texts of a length or NOT NULL.
+        return None
+    found = (
+        rule
+        for sources, targets, rule in _CASTS
+        if source.root in sources and target.root in targets
+    )
+    return next(found, None)
 
 
 def cast(array: pa.Array, source: DataType, target: DataType, zone: datetime.tzinfo) -> pa.Array:
@@ -125,7 +185,10 @@ def _row(array: pa.Array, source: RowType, target: RowType, zone: datetime.tzinf
     for field in target.fields:
         if field.id in old:
             before, values = old[field.id]
-            child = _named_cast(values, before.type, field.type, zone, field.name)
+            try:
+                child = cast(values, before.type, field.type, zone)
+            except CastError as error:
+                raise CastError(f"field {field.name}: {error}") from error
         else:
             child = null_values(len(array), wanted.field(field.name).type)
         if not field.type.nullable and child.null_count:
@@ -149,21 +212,12 @@ def _inside(
     return values
 
 
-def _named_cast(
-    array: pa.Array, source: DataType, target: DataType, zone: datetime.tzinfo, name: str
-) -> pa.Array:
-    try:
-        return cast(array, source, target, zone)
-    except CastError as error:
-        raise CastError(f"field {name}: {error}") from error
-
-
 def _atomic(array: pa.Array, change: Change) -> pa.Array:
-    source, target = change.source, change.target
-    for sources, targets, rule in _CASTS:
-        if source.root in sources and target.root in targets:
-            return rule(array, change)
-    raise CastError(f"there is no cast from {type_text(source)} to {type_text(target)}")
+    rule = _rule(change.source, change.target)
+    if rule is None:
+        source, target = type_text(change.source), type_text(change.target)
+        raise CastError(f"there is no cast from {source} to {target}")
+    return rule(array, change)
 
 
 def _to_text(array: pa.Array, source: DataType, zone: datetime.tzinfo) -> pa.Array:

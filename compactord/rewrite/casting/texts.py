@@ -7,6 +7,7 @@ java.lang.Double.valueOf, java.math.BigDecimal.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from functools import partial
@@ -17,8 +18,9 @@ import pyarrow.compute as pc
 
 from compactord.paimon.arrow import arrow_type
 from compactord.paimon.java_text import cast_text
-from compactord.paimon.types import MAX_LENGTH, AtomicType, TypeRoot
+from compactord.paimon.types import MAX_LENGTH, AtomicType, DataType, MapType, RowType, TypeRoot
 from compactord.rewrite.casting.clock_texts import (
+    BLANKS,
     not_a,
     parse_date,
     parse_moment,
@@ -27,7 +29,7 @@ from compactord.rewrite.casting.clock_texts import (
 )
 from compactord.rewrite.casting.moments import Moments, stored, to_instants
 from compactord.rewrite.casting.numbers import fitted
-from compactord.rewrite.casting.values import CastError, Change, by_value
+from compactord.rewrite.casting.values import CastError, Change, by_value, nulls_of
 
 _BITS = {TypeRoot.TINYINT: 8, TypeRoot.SMALLINT: 16, TypeRoot.INT: 32, TypeRoot.BIGINT: 64}
 _TRUE = ("t", "true", "y", "yes", "1")
@@ -38,9 +40,9 @@ _FLOAT = re.compile(
     r"|(?P<plain>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?"
     r"|(?P<hex>0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]?)"
 )
+ToText = Callable[[pa.Array, DataType], pa.Array]
 # Half way between the largest float of 32 bits and the next, if there were one.
 _BEYOND_SINGLE = 2**128 - 2**103
-_BLANKS = "".join(map(chr, range(33)))
 
 
 def decoded(value: bytes) -> str:
@@ -84,7 +86,7 @@ def _decimal(target: AtomicType, value: bytes) -> Decimal | None:
 
 
 def _floating(text: str, *, is_single: bool) -> float:
-    found = _FLOAT.fullmatch(text.strip(_BLANKS))
+    found = _FLOAT.fullmatch(text.strip(BLANKS))
     if found is None:
         raise not_a("number", text)
     sign = found["sign"]
@@ -185,3 +187,46 @@ def of_length(texts: pa.Array, target: AtomicType) -> pa.Array:
         return pc.utf8_rpad(cut, length, " ") if target.root is TypeRoot.CHAR else cut
     except pa.ArrowInvalid as error:
         raise CastError("a text is not UTF-8") from error
+
+
+def array_texts(array: pa.Array, element: DataType, to_text: ToText) -> pa.Array:
+    """`[a, b]`; `to_text` makes the texts of elements."""
+    elements = _words(to_text(array.values, element))
+    return _texts(array, lambda start, end: b"[" + b", ".join(elements[start:end]) + b"]")
+
+
+def map_texts(array: pa.Array, type_: MapType, to_text: ToText) -> pa.Array:
+    """`{k -> v, k -> v}`."""
+    keys = _words(to_text(array.keys, type_.key))
+    values = _words(to_text(array.items, type_.value))
+
+    def entries(start: int, end: int) -> bytes:
+        pairs = zip(keys[start:end], values[start:end], strict=True)
+        return b"{" + b", ".join(key + b" -> " + value for key, value in pairs) + b"}"
+
+    return _texts(array, entries)
+
+
+def row_texts(array: pa.Array, type_: RowType, to_text: ToText) -> pa.Array:
+    """`{a, b}`, the values of all fields in their order."""
+    nulls = nulls_of(array).tolist()
+    fields = [_words(to_text(array.field(f.name), f.type)) for f in type_.fields]
+    texts = [
+        None if nulls[row] else b"{" + b", ".join(words[row] for words in fields) + b"}"
+        for row in range(len(array))
+    ]
+    return pa.array(texts, pa.binary()).view(pa.string())
+
+
+def _words(texts: pa.Array) -> list[bytes]:
+    return [b"null" if text is None else text for text in texts.view(pa.binary()).to_pylist()]
+
+
+def _texts(array: pa.Array, text: Callable[[int, int], bytes]) -> pa.Array:
+    """The text of each collection, from the numbers of its first element and the one after."""
+    offsets: Sequence[int] = np.asarray(array.offsets).tolist()
+    nulls = nulls_of(array).tolist()
+    texts = [
+        None if nulls[row] else text(offsets[row], offsets[row + 1]) for row in range(len(array))
+    ]
+    return pa.array(texts, pa.binary()).view(pa.string())

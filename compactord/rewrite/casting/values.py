@@ -36,7 +36,7 @@ def by_value(array: pa.Array, convert: Callable[[Any], Any], wanted: pa.DataType
     their numbers. Results have the same form.
     """
     values, indices = _distinct(array)
-    made = made_array([convert(value) for value in _python(values)], wanted)
+    made = made_array([convert(value) for value in values.to_pylist()], wanted)
     return made.take(indices)
 
 
@@ -52,10 +52,6 @@ def _distinct(array: pa.Array) -> tuple[pa.Array, pa.Array]:
     encoded = array.dictionary_encode()
     values = encoded.dictionary
     return (values.view(plain) if t.is_floating(plain) else values), encoded.indices
-
-
-def _python(values: pa.Array) -> list[Any]:
-    return list(values.to_pylist())
 
 
 def made_array(values: Sequence[Any], wanted: pa.DataType) -> pa.Array:

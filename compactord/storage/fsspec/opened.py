@@ -20,7 +20,7 @@ from compactord.errors import (
 )
 from compactord.redaction import redact_text
 from compactord.references import LateValues
-from compactord.storage.deadlines import TimedCalls
+from compactord.storage.attempts import TimedCalls
 from compactord.storage.objects.bucket import INSTALL_STORES
 
 _LONGEST_TEXT = 200

@@ -30,6 +30,7 @@ from compactord.errors import (
 from compactord.redaction import is_secret
 from compactord.references import LateValues, handed_over
 from compactord.storage.absence import read_back, require_gone
+from compactord.storage.attempts import RetryPolicy, TimedAttempts
 from compactord.storage.base import (
     NO_TIME_MS,
     Capabilities,
@@ -41,7 +42,6 @@ from compactord.storage.base import (
     whole_range,
 )
 from compactord.storage.breaker import Breaker
-from compactord.storage.deadlines import TimedAttempts
 from compactord.storage.fsspec.creation_race import prove_create_if_absent
 from compactord.storage.fsspec.opened import (
     ANSWER_SECONDS_MAX,
@@ -51,7 +51,6 @@ from compactord.storage.fsspec.opened import (
     require_exclusive_creation,
 )
 from compactord.storage.ranges import ranged_input
-from compactord.storage.retry import RetryPolicy
 
 T = TypeVar("T")
 _PREFIX = "fsspec."

@@ -20,6 +20,7 @@ from compactord.errors import (
     TransientStorageError,
 )
 from compactord.storage.absence import read_back
+from compactord.storage.attempts import RetryPolicy, TimedAttempts
 from compactord.storage.base import (
     Capabilities,
     Creation,
@@ -28,7 +29,6 @@ from compactord.storage.base import (
     whole_range,
 )
 from compactord.storage.breaker import Breaker
-from compactord.storage.deadlines import TimedAttempts
 from compactord.storage.hdfs.client import (
     Removal,
     client_of,
@@ -40,7 +40,6 @@ from compactord.storage.hdfs.client import (
 from compactord.storage.hdfs.service import NameService
 from compactord.storage.objects.streams import Upload
 from compactord.storage.ranges import ranged_input
-from compactord.storage.retry import RetryPolicy
 
 T = TypeVar("T")
 # What is read and written takes longer the larger it is.

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from compactord.errors import CompactordError, TransientStorageError
+from compactord.storage.attempts import RetryPolicy
 from compactord.storage.breaker import Breaker
 from compactord.storage.objects.bucket import Bucket
 from compactord.storage.objects.connection import (
@@ -23,7 +24,6 @@ from compactord.storage.objects.failures import (
     storage_error,
 )
 from compactord.storage.requests import Report, StorageOp, StorageOutcome, StorageRequest
-from compactord.storage.retry import RetryPolicy
 
 if TYPE_CHECKING:
     from opendal import Operator

@@ -19,6 +19,7 @@ from compactord.errors import (
     TransientStorageError,
 )
 from compactord.storage.absence import read_back
+from compactord.storage.attempts import RetryPolicy
 from compactord.storage.base import (
     Capabilities,
     Creation,
@@ -42,7 +43,6 @@ from compactord.storage.objects.streams import Upload
 from compactord.storage.objects.uploads import abort_upload, list_uploads
 from compactord.storage.ranges import ranged_input
 from compactord.storage.requests import Report, StorageOp, both
-from compactord.storage.retry import RetryPolicy
 
 if TYPE_CHECKING:
     from opendal import Operator
@@ -78,7 +78,7 @@ class ObjectStorage(Storage):
         connection_of(spec)
 
     def reporting(self, report: Report) -> ObjectStorage:
-        """The same store; `report` gets each request, too (`compactord/storage/metered.py`).
+        """The same store; `report` gets each request, too (`compactord/storage/requests.py`).
 
         An upload and a listing count as one request each, when they end: parts, pages and their
         repetitions are the library's. An upload that is given up is not reported.

@@ -25,9 +25,8 @@ from compactord.errors import CatalogOptionInvalid, UnsupportedTable, UsageError
 from compactord.model import Subcompaction
 from compactord.paimon.table import TableRef
 from compactord.storage.base import Storage
-from compactord.storage.metered import metered
 from compactord.storage.open import STORES, scheme_of
-from compactord.storage.requests import StorageOp, StorageRequest
+from compactord.storage.requests import StorageOp, StorageRequest, metered
 from tests import builders
 from tests.builders import FIRST, VirtualClock
 from tests.inline_engine import InlineEngine

@@ -10,10 +10,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from compactord.formats.base import FileFormat, InputProfile, NumberedBatches, OpenFile
+from compactord.formats.base import FileFormat, InputProfile, NumberedBatches, OpenFile, reading
 from compactord.formats.keyrange import RowRange
 from compactord.formats.layout import Layout
-from compactord.formats.opening import reading
 from compactord.model import InputFile
 from compactord.paimon.options.texts import OptionTexts
 from compactord.paimon.options.values import memory_size, positive
@@ -120,7 +119,7 @@ class ArrowWriter:
 def _encoding(texts: OptionTexts, compression: str) -> ArrowEncoding:
     return ArrowEncoding(
         compression=compression,
-        group_bytes=texts.read("arrow.batch-size", positive(memory_size), 1 << 20),
+        group_bytes=texts.read("arrow.batch-size", 1 << 20, positive(memory_size)),
         note=texts.maybe("arrow.note", str),
     )
 

@@ -17,7 +17,7 @@ from compactord.kernels.functions.aggregation import Aggregation
 from compactord.kernels.functions.base import MergeFunction
 from compactord.kernels.functions.first_row import FirstRow
 from compactord.kernels.functions.unchanged import DEDUPLICATE, EVERY_RECORD
-from compactord.kernels.matching import Found
+from compactord.kernels.keys import Found
 from compactord.kernels.merge import LEVEL, Levels, merge_runs
 from compactord.kernels.order import MergeOrder
 from compactord.paimon.merge_rules import ChangelogRule, ColumnRule, MergeRules

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from compactord.kernels.matching import ascends, matches
+from compactord.kernels.keys import ascends, matches
 
 # The columns of the key of a number: they ascend with it.
 KEYS: dict[str, tuple[list[pa.DataType], Callable[[int], tuple[Any, ...]]]] = {

@@ -10,7 +10,7 @@ from compactord.maintenance.expire import Expired, expire_snapshots
 from compactord.paimon import paths
 from compactord.paimon.data_file import DataFile, EntryKind
 from compactord.paimon.manifest.manifest_files import read_entries
-from compactord.paimon.options.expiry import ExpireOptions
+from compactord.paimon.options.maintenance import ExpireOptions
 from compactord.paimon.snapshot import (
     Snapshot,
     read_snapshot,

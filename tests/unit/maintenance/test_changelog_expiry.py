@@ -28,7 +28,7 @@ from compactord.maintenance.snapshot_expiry import expire_table
 from compactord.paimon import paths
 from compactord.paimon.data_file import DataFile, EntryKind, FileSource
 from compactord.paimon.manifest.manifest_files import read_entries, read_manifest_list
-from compactord.paimon.options.expiry import ChangelogRetention
+from compactord.paimon.options.maintenance import ChangelogRetention
 from compactord.paimon.snapshot import CommitKind, Snapshot, read_changelogs, snapshot_json
 from compactord.storage.base import Storage
 from compactord.table.opening import OpenTable, open_table

@@ -8,8 +8,11 @@ from dataclasses import replace
 import pytest
 
 from compactord.errors import FormatError, UsageError
-from compactord.paimon.options.expiry import ChangelogRetention, ExpireOptions
-from compactord.paimon.options.maintenance import PartitionExpiryOptions
+from compactord.paimon.options.maintenance import (
+    ChangelogRetention,
+    ExpireOptions,
+    PartitionExpiryOptions,
+)
 from compactord.paimon.options.table_options import TableOptions, parse_options
 from compactord.paimon.schema import latest_schema
 from compactord.paimon.snapshot import read_consumers

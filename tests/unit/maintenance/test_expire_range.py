@@ -8,7 +8,7 @@ import pytest
 
 from compactord.errors import UsageError
 from compactord.maintenance.expire_range import ExpireRange, expire_range
-from compactord.paimon.options.expiry import ExpireOptions
+from compactord.paimon.options.maintenance import ExpireOptions
 
 HOUR_MS = 3_600_000
 NOW_MS = 1_700_000_000_000

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compactord.maintenance.expire_range import expire_range
-from compactord.paimon.options.expiry import ExpireOptions
+from compactord.paimon.options.maintenance import ExpireOptions
 
 NOW_MS = 10_000
 

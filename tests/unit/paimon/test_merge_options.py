@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from compactord.kernels.aggregators.registry import ACCUMULATORS
-from compactord.paimon.merge_checks import AGGREGATORS, INSTALL_SKETCHES
+from compactord.kernels.aggregators.registry import INSTALL_SKETCHES, rule_reasons
 from compactord.paimon.merge_rules import ColumnRule, MergeRules, NullKeys, SequenceGroup
 from compactord.paimon.options.table_options import parse_options
 from compactord.paimon.support import reasons_to_refuse
@@ -20,17 +19,15 @@ SUMS = {"merge-engine": "aggregation"}
 COLUMNS = ("INT NOT NULL", "INT", "INT", "STRING", "INT")
 
 
-def reasons(options: Mapping[str, str], columns: Sequence[Any] = COLUMNS) -> tuple[str, ...]:
-    schema = table(options, columns=columns)
-    return reasons_to_refuse(schema, parse_options(schema))
+def reasons(texts: Mapping[str, str], columns: Sequence[Any] = COLUMNS) -> tuple[str, ...]:
+    schema = table(texts, columns=columns)
+    options = parse_options(schema)
+    rules = rule_reasons(schema, options.merge_rules, options.raw)
+    return (*reasons_to_refuse(schema, options), *rules)
 
 
 def rules(options: Mapping[str, str]) -> MergeRules:
     return parse_options(table(options, columns=COLUMNS)).merge_rules
-
-
-def test_every_aggregator_that_tables_may_name_is_there() -> None:
-    assert set(ACCUMULATORS) == set(AGGREGATORS)
 
 
 @pytest.mark.parametrize("name", ["hll_sketch", "theta_sketch"])

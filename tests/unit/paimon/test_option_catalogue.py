@@ -9,7 +9,7 @@ from compactord.paimon.options.catalogue import (
     canonical_key,
     check_override,
     find,
-    read_value,
+    reader_of,
 )
 
 
@@ -32,7 +32,7 @@ def test_every_type_can_be_read() -> None:
     }
     for option in OPTIONS.values():
         text = samples.get(option.type) or option.type[5:-1].split(",")[0]
-        read_value(option, text)
+        reader_of(option)(text)
 
 
 def test_former_keys_lead_to_the_present_one() -> None:

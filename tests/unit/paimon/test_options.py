@@ -16,9 +16,9 @@ from compactord.paimon.options.table_options import (
     SequenceInit,
     SortOrder,
     TableOptions,
+    VectorOptions,
     parse_options,
 )
-from compactord.paimon.options.vectors import VectorOptions
 from compactord.paimon.schema import TableSchema
 from compactord.paimon.type_texts import parse_field
 

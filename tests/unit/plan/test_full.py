@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from compactord.model import SortedRun
-from compactord.plan.full import pick_full
+from compactord.plan.picks import pick_full
 from compactord.reasons import CompactReason
 from tests.unit.plan.builders import data_file, names
 

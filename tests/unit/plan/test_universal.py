@@ -6,8 +6,7 @@ import pytest
 
 from compactord.errors import UsageError
 from compactord.model import PickRule, SortedRun
-from compactord.plan.full import last_full_compaction_ms
-from compactord.plan.universal import offpeak_ratio, pick_universal
+from compactord.plan.picks import last_full_compaction_ms, offpeak_ratio, pick_universal
 from compactord.reasons import CompactReason
 from tests.unit.plan.builders import compaction_options, data_file
 

@@ -13,12 +13,11 @@ import pyarrow.parquet as pq
 
 from compactord.formats.parquet import thrift
 from compactord.formats.parquet.assembly import footer_of
+from compactord.formats.parquet.footers import restored, restored_meta, with_tail
 from compactord.formats.parquet.int96 import convert, stored_field
-from compactord.formats.parquet.int96_footers import restored, restored_meta
 from compactord.formats.parquet.leaves import leaf_types
 from compactord.formats.parquet.options import ParquetEncoding
 from compactord.formats.parquet.structs import Chunk, File, Group
-from compactord.formats.parquet.tail import with_tail
 from compactord.formats.parquet.thrift import Kind
 from compactord.ids import this_process
 from compactord.model import (

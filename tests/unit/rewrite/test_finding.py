@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
 import posixpath
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -22,7 +21,6 @@ from compactord.paimon.arrow import value_schema
 from compactord.paimon.deletion_vectors import VectorKind
 from compactord.paimon.roaring import bitmap_of, numbers_of
 from compactord.paimon.types import DataField
-from compactord.rewrite.evolution import evolutions
 from compactord.rewrite.expiry import Expiry
 from compactord.rewrite.reader import Input, InputReader
 from compactord.storage.base import Storage
@@ -92,7 +90,7 @@ def reader_of(name: str, storage: Storage, expiry: Expiry | None) -> InputReader
         storage,
         keyed_layout(columns, ["k"], thin=name == "without copies of keys"),
         formats={**FORMATS, "arrow": ARROW},
-        older=evolutions([OLDER], datetime.UTC),
+        older=[OLDER],
         expiry=expiry,
     )
 

@@ -14,8 +14,7 @@ from compactord.formats.layout import keyed_layout
 from compactord.formats.registry import FORMATS
 from compactord.model import DATA, Output, Subcompaction
 from compactord.paimon.data_file import DataFile, FileSource
-from compactord.rewrite.file_meta import MergedFile
-from compactord.rewrite.outputs import Outputs
+from compactord.rewrite.outputs import MergedFile, Outputs
 from compactord.rewrite.pipeline import Encoding
 from compactord.rewrite.writer import GroupSize, RollingWriter
 from tests.unit.rewrite.builders import KEY_VALUE, files_left, merge_subcompaction

@@ -25,12 +25,12 @@ from compactord.service import probes
 from compactord.service.daemon import Daemon
 from compactord.service.metrics import Metrics
 from compactord.service.view import ServiceView
+from compactord.storage.attempts import RetryPolicy
 from compactord.storage.base import Storage
 from compactord.storage.breaker import Breakers
 from compactord.storage.fsspec.opened import Opened
 from compactord.storage.fsspec.store import FsspecStorage
 from compactord.storage.local import LocalStorage
-from compactord.storage.retry import RetryPolicy
 from compactord_demo.writer import create_table
 from tests.builders import FIELDS, FIRST, NOW_MS, VirtualClock, fill_keyed, keyed_table, writer
 from tests.fsspec_files import Exclusive, fsspec_at

@@ -15,8 +15,7 @@ from compactord.scheduler.effects import CycleJob
 from compactord.service.served_tables import ServedTables
 from compactord.service.table_jobs import TableSpec
 from compactord.storage.base import Storage
-from compactord.storage.metered import metered
-from compactord.storage.requests import StorageRequest
+from compactord.storage.requests import StorageRequest, metered
 from compactord.table.backlog import Skip
 from compactord.table.cycle import Cycle
 from compactord.table.request import CompactRequest

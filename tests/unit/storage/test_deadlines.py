@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 
 from compactord.errors import TransientStorageError
+from compactord.storage.attempts import RetryPolicy, TimedCalls
 from compactord.storage.base import Creation
-from compactord.storage.deadlines import TimedCalls
 from compactord.storage.fsspec.opened import Opened
 from compactord.storage.fsspec.store import FsspecSpec, FsspecStorage
-from compactord.storage.retry import RetryPolicy
 from tests.builders import VirtualClock
 from tests.fsspec_files import Exclusive, fsspec_at
 

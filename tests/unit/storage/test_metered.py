@@ -9,13 +9,15 @@ import pytest
 from compactord.errors import StorageError, TransientStorageError
 from compactord.storage.base import Creation
 from compactord.storage.local import LocalStorage
-from compactord.storage.metered import MeteredStorage, metered, tallied
 from compactord.storage.requests import (
+    MeteredStorage,
     Report,
     RequestTally,
     StorageOp,
     StorageOutcome,
     StorageRequest,
+    metered,
+    tallied,
 )
 from tests.storages import Fault, FaultyStorage, MemoryStorage
 

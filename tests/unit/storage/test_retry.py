@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from compactord.storage.retry import RetryPolicy
+from compactord.storage.attempts import RetryPolicy
 from tests.builders import VirtualClock
 
 

@@ -12,7 +12,7 @@ from compactord.clock import local_ms
 from compactord.model import Compaction
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.table import TableRef
-from compactord.plan.full import last_full_compaction_ms
+from compactord.plan.picks import last_full_compaction_ms
 from compactord.plan.runs import bucket_runs
 from compactord.plan.table import plan_bucket
 from compactord.state.table_state import TableState, load_state

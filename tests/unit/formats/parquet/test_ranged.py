@@ -15,7 +15,7 @@ from compactord.formats.keyrange import RowRange, row_range
 from compactord.formats.layout import keyed_layout
 from compactord.formats.parquet.checked_footer import read_footer
 from compactord.formats.parquet.headers import extent
-from compactord.formats.parquet.page_headers import Pages
+from compactord.formats.parquet.pages import Pages
 from compactord.formats.parquet.structs import Chunk
 from compactord.model import InputFile, KeyRange
 from compactord.paimon.arrow import file_schema

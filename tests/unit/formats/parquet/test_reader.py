@@ -12,7 +12,7 @@ import pytest
 
 from compactord.errors import FormatError
 from compactord.formats.layout import append_layout
-from compactord.formats.parquet.dictionaries import check_indices
+from compactord.formats.parquet.conversion import check_indices
 from compactord.formats.parquet.int96 import convert
 from compactord.paimon.arrow import value_schema
 from compactord.paimon.wide_timestamps import WIDE_TIMESTAMP, from_nanoseconds, nanoseconds_of

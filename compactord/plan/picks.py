@@ -1,10 +1,12 @@
-"""The minor pick: universal compaction as Paimon's default strategy does it.
+"""Picks in tables with a primary key: minor ones, and everything into the highest level.
 
-The first trigger that fires, in this order: early full compaction, size amplification, size ratio,
-run count, and, if the table's options say so, all of level 0. Agrees with UniversalCompaction.java,
+A minor pick is universal compaction as Paimon's default strategy does it. The first trigger that
+fires, in this order: early full compaction, size amplification, size ratio, run count, and, if the
+table's options say so, all of level 0. Agrees with UniversalCompaction.java,
 EarlyFullCompaction.java, ForceUpLevel0Compaction.java, OffPeakHours.java and the filters in
 MergeTreeCompactManager.java, including their arithmetic: sizes and their percentages are 64-bit
-integers that wrap, the ratio test is done in doubles. `PickRule` says of which release.
+integers that wrap, the ratio test is done in doubles. `PickRule` says of which release. A full pick
+is CompactStrategy.pickFullCompaction.
 
 By either rule a pick takes the runs of all levels up to its output and no others, so what is left
 is older than what it makes.
@@ -15,7 +17,7 @@ equal arguments give equal results.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence, Set
 from dataclasses import dataclass
 
 from compactord.errors import UsageError
@@ -25,6 +27,11 @@ from compactord.paimon.options.table_options import CompactionOptions
 from compactord.reasons import CompactReason
 
 _LONG_SIGN, _LONG_SPAN = 1 << 63, 1 << 64
+
+
+def never_expired(file: DataFile) -> bool:
+    """For tables whose records do not expire."""
+    return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,3 +194,60 @@ def _is_in_place(pick: Pick) -> bool:
 def _long(value: int) -> int:
     """The value as Java's long holds it: a percentage of a large run can overflow there."""
     return (value + _LONG_SIGN) % _LONG_SPAN - _LONG_SIGN
+
+
+def pick_full(
+    runs: Sequence[SortedRun],
+    num_levels: int,
+    *,
+    force_rewrite: bool,
+    final: Set[str] = frozenset(),
+    is_expired: Callable[[DataFile], bool] = never_expired,
+    with_deleted: Collection[str] = (),
+    reason: CompactReason = CompactReason.FULL,
+) -> Pick | None:
+    """All runs, or None when they already are one run on the highest level.
+
+    With `force_rewrite` such a run is picked nevertheless, and without it those of its files that
+    have expired records or are named in `with_deleted`, which have deletion vectors; in either case
+    without files named in `final`. The pick's reason then is FORCED_REWRITE, EXPIRED_RECORDS if any
+    has such, or DELETED_ROWS: each file is rewritten on its own.
+    """
+    if not runs:
+        return None
+    max_level = num_levels - 1
+    if len(runs) > 1 or runs[0].level != max_level:
+        return pick_runs(runs, max_level, reason)
+    files = tuple(
+        file
+        for file in runs[0].files
+        if file.file_name not in final
+        and (force_rewrite or is_expired(file) or file.file_name in with_deleted)
+    )
+    if not files:
+        return None
+    if force_rewrite:
+        reason = CompactReason.FORCED_REWRITE
+    elif any(map(is_expired, files)):
+        reason = CompactReason.EXPIRED_RECORDS
+    else:
+        reason = CompactReason.DELETED_ROWS
+    return Pick(files=files, output_level=max_level, reason=reason)
+
+
+def last_full_compaction_ms(files: Iterable[DataFile], options: CompactionOptions) -> int | None:
+    """An estimate of the last full compaction: the newest file on the *configured* highest level.
+
+    The clock is that of creation times: local wall-clock milliseconds. An upgraded file keeps its
+    creation time, so a full compaction that only upgraded looks older than it is; a caller that
+    remembers the true time uses the later of both.
+    """
+    top = options.num_levels - 1
+    return max(
+        (
+            file.creation_time_ms
+            for file in files
+            if file.level == top and file.creation_time_ms is not None
+        ),
+        default=None,
+    )

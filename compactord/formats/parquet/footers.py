@@ -1,6 +1,14 @@
-"""Footers with INT96 columns as Arrow takes them, and back (see `int96`)."""
+"""Encoded footers at the ends of files, and those with INT96 columns as Arrow takes them.
+
+`int96` says why Arrow is told something else of these columns.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from compactord.formats.parquet import thrift
 from compactord.formats.parquet.int96 import WIDTH
@@ -17,6 +25,37 @@ from compactord.formats.parquet.thrift import Kind, Struct, required, required_l
 
 _INT96, _FIXED = thrift.i32(Type.INT96), thrift.i32(Type.FIXED_LEN_BYTE_ARRAY)
 _TYPE_DECLARATIONS = (Element.CONVERTED, Element.LOGICAL)
+MAGIC = b"PAR1"
+_LENGTH_BYTES = 4
+# The first read, in bytes, the same as Arrow's: most footers need no second one.
+_USUAL_BYTES = 64 << 10
+_TAIL_BYTES = _LENGTH_BYTES + len(MAGIC)
+
+
+def footer_bytes(read: Callable[[int, int], bytes | memoryview], size: int) -> bytes | memoryview:
+    """The encoded footer of a file of `size` bytes; `read` takes an offset and a length.
+
+    Raises `ValueError` when there is none.
+    """
+    start = max(0, size - _USUAL_BYTES)
+    tail = read(start, size - start)
+    end = len(tail) - _TAIL_BYTES
+    length = int.from_bytes(tail[end : end + _LENGTH_BYTES], "little", signed=True)
+    if end < 0 or tail[-len(MAGIC) :] != MAGIC or not 0 <= length <= size - _TAIL_BYTES:
+        raise ValueError("no Parquet footer")
+    if length <= end:
+        return tail[end - length : end]
+    return read(size - _TAIL_BYTES - length, length)
+
+
+def with_tail(footer: bytes) -> bytes:
+    """The footer followed by its length and the magic, as at the end of a file."""
+    return footer + len(footer).to_bytes(_LENGTH_BYTES, "little") + MAGIC
+
+
+def as_arrow_reads(footer: bytes) -> pq.FileMetaData:
+    """The footer as Arrow decodes it. Raises Arrow's errors if it cannot."""
+    return pq.read_metadata(pa.BufferReader(MAGIC + with_tail(footer)))
 
 
 def declared(footer: Struct) -> Struct:

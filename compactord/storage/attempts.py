@@ -1,19 +1,54 @@
-"""Calls that end in time, whatever is called."""
+"""Attempts at calls of stores: each ends in time, whatever is called, and may be repeated.
+
+This is the one place where they are repeated: bounded, with exponential backoff.
+"""
 
 from __future__ import annotations
 
+import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import TypeVar
 
+from compactord.clock import Clock
 from compactord.errors import AccessDenied, ObjectNotFound, TransientStorageError
 from compactord.storage.breaker import Breaker
 
 T = TypeVar("T")
 # Of one store and process.
 CALLS_AT_ONCE = 64
+_FIRST_DELAY_S = 0.1
+_LONGEST_DELAY_S = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryPolicy:
+    """How often and how long a call is repeated.
+
+    The n-th pause lasts between half and all of `0.1 * 2**n` seconds, at most 5. An attempt that
+    begins `give_up_after_s` seconds or more after the first one is the last. `jitter` returns
+    numbers from 0 to 1.
+    """
+
+    clock: Clock
+    attempts_max: int = 7
+    give_up_after_s: float = 90.0
+    jitter: Callable[[], float] = random.random
+
+    def attempts(self) -> Iterator[bool]:
+        """One item for each attempt, after its pause: whether it is the last one."""
+        started = self.clock.monotonic_s()
+        for number in range(self.attempts_max):
+            delay_s = min(_LONGEST_DELAY_S, _FIRST_DELAY_S * 2**number)
+            spent_s = self.clock.monotonic_s() - started
+            is_last = number == self.attempts_max - 1 or spent_s + delay_s > self.give_up_after_s
+            yield is_last
+            if is_last:
+                return
+            self.clock.sleep(delay_s * (0.5 + self.jitter() / 2))
 
 
 class TimedCalls:
