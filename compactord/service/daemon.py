@@ -39,11 +39,11 @@ from compactord.service.job_runner import JOBS_MAX, JobRunner, thread_pools
 from compactord.service.metrics import Metrics
 from compactord.service.observer import LoggingObserver
 from compactord.service.registry import TableRegistry
-from compactord.service.served_tables import ServedTables
 from compactord.service.settings import Settings
 from compactord.service.shutdown import Shutdown
 from compactord.service.silent_stores import SilentStores
 from compactord.service.status_source import Facts, StatusKeeper
+from compactord.service.table_jobs import ServedTables
 from compactord.service.timetable import Timetable
 from compactord.service.view import ServiceView, TableDetail
 from compactord.storage.breaker import Breakers

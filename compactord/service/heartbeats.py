@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from compactord.scheduler.scheduled_table import HUNG_JOB_MS
 from compactord.scheduler.scheduler import Scheduler
-from compactord.service.served_tables import ServedTables
 from compactord.service.status_source import Facts
+from compactord.service.table_jobs import ServedTables
 from compactord.table.cycle import Phase
 
 LOOP_STALE_MS = 60_000
