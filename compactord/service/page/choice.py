@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from urllib.parse import urlencode
 
 from compactord.service.page.figures import count
-from compactord.service.page.grid import Column
-from compactord.service.page.markup import Markup, element
+from compactord.service.page.markup import Column, Markup, element
 from compactord.service.page.need import urgency
 from compactord.service.view import ServiceView, TableStatus, TableView
 
