@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import importlib.util
-import json
 import os
 import platform
 import shutil
@@ -23,7 +22,7 @@ from compactord.catalog.base import Catalog
 from compactord.catalog.check import Check, Verdict, failed_check
 from compactord.cli.catalog_checks import catalog_checks, option_checks
 from compactord.cli.loading import load_usable, open_configured
-from compactord.cli.running import FAILED, OK, tell
+from compactord.cli.running import FAILED, OK, answer
 from compactord.cli.serve import local_zone
 from compactord.clock import SystemClock
 from compactord.config.load import config_of_warehouse
@@ -45,17 +44,9 @@ def doctor(args: argparse.Namespace) -> int:
     found = list(_checks(args))
     failed = sum(check.verdict is Verdict.FAILED for check in found)
     warnings = sum(check.verdict is Verdict.WARNING for check in found)
-    if args.json:
-        answer = {
-            "version": __version__,
-            "checks": [_json(check) for check in found],
-            "failed": failed,
-            "warnings": warnings,
-        }
-        print(json.dumps(answer))
-    else:
-        for line in _text(found):
-            tell(line)
+    checks = [_json(check) for check in found]
+    told = {"version": __version__, "checks": checks, "failed": failed, "warnings": warnings}
+    answer(args, told, _text(found))
     return FAILED if failed else OK
 
 

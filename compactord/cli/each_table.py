@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +14,7 @@ from structlog.contextvars import bound_contextvars
 from compactord.cli.argument_values import overrides_of
 from compactord.cli.arguments import error_json
 from compactord.cli.choice import Choice, Target
-from compactord.cli.running import FAILED, NO_ENGINE, OK, USAGE, exit_code, say, tell
+from compactord.cli.running import FAILED, NO_ENGINE, OK, USAGE, answer, exit_code, say, tell
 from compactord.errors import CompactordError, UnsupportedTable
 from compactord.paimon.options.table_options import parse_options
 from compactord.table.report import count_text
@@ -37,10 +36,6 @@ class _Several:
     tables: list[dict[str, Any]] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     codes: list[int] = field(default_factory=list)
-
-    @property
-    def code(self) -> int:
-        return joint_code(self.codes)
 
 
 def joint_code(codes: Sequence[int]) -> int:
@@ -92,9 +87,7 @@ def over_tables(
     """
     if choice.is_single:
         result = _worked(work, choice.targets[0])
-        _print(args, result.lines)
-        if args.json:
-            print(json.dumps(result.found))
+        answer(args, result.found, result.lines)
         return result.code
     several = _Several()
     for index, target in enumerate(choice.targets):
@@ -107,15 +100,15 @@ def over_tables(
         say(f"{what}: FAILED: {trouble}")
         several.counts["not listed"] += 1
         several.codes.append(exit_code(trouble))
-    _print(args, [_summary(choice, several)])
-    if args.json:
-        found = {
-            "tables": several.tables,
-            "unreadable": {name: str(error) for name, error in choice.unreadable.items()},
-            "summary": dict(several.counts),
-        }
-        print(json.dumps(found))
-    return several.code
+    found = {
+        "tables": several.tables,
+        "unreadable": {name: str(error) for name, error in choice.unreadable.items()},
+        "summary": dict(several.counts),
+    }
+    parts = ", ".join(f"{number} {what}" for what, number in several.counts.items())
+    count = count_text(len(choice.targets), "table")
+    answer(args, found, [f"{count}{': ' if parts else ''}{parts}"])
+    return joint_code(several.codes)
 
 
 def _one_of_several(
@@ -161,9 +154,3 @@ def _print(args: argparse.Namespace, lines: Sequence[str]) -> None:
     """Lines for people, who are not those who ask for JSON."""
     for line in () if args.json else lines:
         tell(line)
-
-
-def _summary(choice: Choice, several: _Several) -> str:
-    count = len(choice.targets)
-    parts = ", ".join(f"{number} {what}" for what, number in several.counts.items())
-    return f"{count_text(count, 'table')}{': ' if parts else ''}{parts}"

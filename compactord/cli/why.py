@@ -12,7 +12,7 @@ from compactord.cli.argument_values import partitions_of, pick_of
 from compactord.cli.asked import why_by_service
 from compactord.cli.choice import Choice, Target, choose
 from compactord.cli.plan import planner_now
-from compactord.cli.running import OK, tell
+from compactord.cli.running import OK, answer
 from compactord.cli.table_status import ASK_A_SERVICE, ReadTable, read_table
 from compactord.clock import Clock, SystemClock, iso_text
 from compactord.config.amounts import duration_text
@@ -68,11 +68,7 @@ def why(args: argparse.Namespace) -> int:
     choice = choose(args)
     clock = SystemClock(choice.zone)
     findings = _findings(args, choice, choice.targets[0], clock)
-    if args.json:
-        print(json.dumps(_json(choice, findings)))
-        return OK
-    for line in _text(choice, findings):
-        tell(line)
+    answer(args, _json(choice, findings), _text(choice, findings))
     return OK
 
 
