@@ -6,6 +6,7 @@ Errors are `UsageError`s that name the argument and say what was expected.
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
@@ -22,17 +23,19 @@ from compactord.table.partition_texts import unescaped
 
 T = TypeVar("T")
 _LEAST_MEMORY = 32 << 20
-# How arguments are read, and the least that they may be, in milliseconds and bytes.
-_AMOUNTS: Mapping[str, tuple[Callable[[str], int], int, str]] = {
-    "append_wait": (duration_ms, 0, ""),
-    "quiet_for": (duration_ms, 0, ""),
-    "memory": (size_bytes, 0, ""),
-    "orphan_grace": (orphan_grace_ms, 0, ""),
-    "task_timeout": (duration_ms, 1000, "1 s or more"),
+_ANY = range(sys.maxsize)
+# How arguments are read, and which milliseconds and bytes they may be, also in words.
+_AMOUNTS: Mapping[str, tuple[Callable[[str], int], range, str]] = {
+    "append_wait": (duration_ms, _ANY, ""),
+    "quiet_for": (duration_ms, _ANY, ""),
+    "memory": (size_bytes, _ANY, ""),
+    "interval": (duration_ms, range(200, 3_600_001), "200 ms to 1 h"),
+    "orphan_grace": (orphan_grace_ms, _ANY, ""),
+    "task_timeout": (duration_ms, _ANY[1000:], "1 s or more"),
     # Of files whose writer is not known; clocks may differ, too.
     "older_than": (
         duration_ms,
-        3_600_000,
+        _ANY[3_600_000:],
         "1 h or more: writers publish files some time after they write them",
     ),
 }
@@ -63,11 +66,11 @@ def amount_of(args: argparse.Namespace, name: str, default: T) -> int | T:
     text = getattr(args, name)
     if text is None:
         return default
-    read, least, why = _AMOUNTS[name]
+    read, allowed, expected = _AMOUNTS[name]
     try:
         amount = read(text)
-        if amount < least:
-            raise ValueError(why)
+        if amount not in allowed:
+            raise ValueError(expected)
     except ValueError as error:
         raise UsageError(f"--{name.replace('_', '-')} {text!r}: expected {error}") from error
     return amount

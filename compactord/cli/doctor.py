@@ -25,9 +25,12 @@ from compactord.cli.loading import load_usable, open_configured
 from compactord.cli.running import FAILED, OK, answer
 from compactord.cli.serve import local_zone
 from compactord.clock import SystemClock
-from compactord.config.load import config_of_warehouse
 from compactord.config.model import ServiceConfig
-from compactord.config.warehouse import NAMELESS, refuse_catalog_arguments, warehouse_config
+from compactord.config.warehouse import (
+    config_of_warehouse,
+    refuse_catalog_arguments,
+    warehouse_config,
+)
 from compactord.engine.jre import Java, find_java
 from compactord.engine.masters import shown_master
 from compactord.errors import EngineUnavailable, UsageError
@@ -80,7 +83,7 @@ def _configured(args: argparse.Namespace) -> tuple[ServiceConfig, dict[str, Cata
     if args.warehouse is None:
         refuse_catalog_arguments(args)
         if args.config is None:
-            return config_of_warehouse(NAMELESS, ".").config, {}
+            return config_of_warehouse(".").config, {}
         config = load_usable(args.config, args.config_overrides).config
     else:
         config = warehouse_config(args).config

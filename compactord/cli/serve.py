@@ -28,7 +28,7 @@ from compactord.clock import Clock, SystemClock
 from compactord.config.load import LoadedConfig
 from compactord.config.problems import ConfigInvalid, Problem
 from compactord.config.show import effective_json, json_schema, show_text
-from compactord.config.warehouse import pairs, refuse_catalog_arguments
+from compactord.config.warehouse import NAMELESS, catalog_keys, refuse_catalog_arguments
 from compactord.engine.spark import start_spark
 from compactord.errors import AccessDenied, UsageError
 from compactord.service import signals
@@ -44,8 +44,6 @@ from compactord.storage.breaker import Breakers
 from compactord.storage.metered import metered
 from compactord.storage.open import STORES, Stores, scheme_of
 
-# The catalog of `--warehouse`.
-ONLY_CATALOG = "warehouse"
 _log = structlog.get_logger()
 
 
@@ -126,16 +124,12 @@ def _load(args: argparse.Namespace, stores: Stores = STORES) -> LoadedConfig:
 
 def _only_catalog(args: argparse.Namespace) -> Iterator[str]:
     """The arguments that say what kind of catalog --warehouse is, as values of a configuration."""
+    keys = catalog_keys(args)
+    options = {f"options.{key}": text for key, text in keys.pop("options").items()}
     # A folder's name is no reference and no YAML.
-    found = {"warehouse": args.warehouse.replace("${", "$${")}
-    if args.metastore is not None:
-        found["metastore"] = args.metastore
-    if args.unlocked_writers is not None:
-        found["unlocked_writers"] = args.unlocked_writers
-    for key, text in pairs(args.catalog_option, "--catalog-option").items():
-        found[f"options.{key}"] = text
-    for key, text in found.items():
-        yield f"catalogs.{ONLY_CATALOG}.{key}={json.dumps(text)}"
+    place = {"warehouse": args.warehouse.replace("${", "$${")}
+    for key, text in (place | keys | options).items():
+        yield f"catalogs.{NAMELESS}.{key}={json.dumps(text)}"
 
 
 def _require_catalogs(loaded: LoadedConfig, clock: Clock, stores: Stores) -> None:

@@ -56,9 +56,9 @@ class LoadedConfig:
 
     path: str  # NO_FILE if there is none
     config: ServiceConfig
-    origins: Mapping[str, Origin] = field(repr=False)
-    references: Mapping[str, str] = field(repr=False)
-    digest: str = field(repr=False)
+    origins: Mapping[str, Origin] = field(default_factory=dict, repr=False)
+    references: Mapping[str, str] = field(default_factory=dict, repr=False)
+    digest: str = field(default="", repr=False)
     late: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def origin(self, key: str) -> Origin:
@@ -73,26 +73,6 @@ class LoadedConfig:
         if key in self.references:
             return self.references[key]
         return "${…}" if any(each.startswith(f"{key}.") for each in self.references) else None
-
-
-def config_of_warehouse(
-    catalog: str,
-    warehouse: str,
-    *,
-    metastore: str = "filesystem",
-    options: Mapping[str, str] | None = None,
-    unlocked_writers: str | None = None,
-) -> LoadedConfig:
-    """The defaults, for a warehouse without a configuration: one catalog of this name."""
-    one: dict[str, object] = {
-        "warehouse": warehouse,
-        "metastore": metastore,
-        "options": dict(options or {}),
-    }
-    if unlocked_writers is not None:
-        one["unlocked_writers"] = unlocked_writers
-    config = ServiceConfig.model_validate({"catalogs": {catalog: one}})
-    return LoadedConfig(path="", config=config, origins={}, references={}, digest="")
 
 
 def load_config(
