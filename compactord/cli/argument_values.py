@@ -10,8 +10,8 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from compactord.config.amounts import duration_ms, orphan_grace_ms, size_bytes
 from compactord.config.model import ServiceConfig
+from compactord.config.values import duration_ms, orphan_grace_ms, size_bytes
 from compactord.config.warehouse import pairs, resolved
 from compactord.engine.masters import check_spark
 from compactord.errors import UsageError

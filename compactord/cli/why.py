@@ -15,11 +15,11 @@ from compactord.cli.plan import planner_now
 from compactord.cli.running import OK, answer
 from compactord.cli.table_status import ASK_A_SERVICE, ReadTable, read_table
 from compactord.clock import Clock, SystemClock, iso_text
-from compactord.config.amounts import duration_text
 from compactord.config.keys import plain
 from compactord.config.policy import matching_rules
 from compactord.config.reasons import shown_key
 from compactord.config.source import scalar_yaml
+from compactord.config.values import duration_text
 from compactord.config.windows import may_start, next_change_ms
 from compactord.errors import FormatError, UsageError
 from compactord.model import WorkKind

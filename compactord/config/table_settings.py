@@ -14,7 +14,6 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails
 
-from compactord.config.amounts import duration_ms
 from compactord.config.choices import MaintenanceRule, Mode
 from compactord.config.section import Section, wrong_value
 from compactord.config.values import (
@@ -26,6 +25,7 @@ from compactord.config.values import (
     TablePattern,
     Text,
     at_least,
+    duration_ms,
     no_entries_if_null,
     scalar_text,
     table_pattern,

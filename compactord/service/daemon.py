@@ -20,9 +20,8 @@ import structlog
 from compactord import __version__
 from compactord.catalog.base import Catalog
 from compactord.clock import Clock, WallTime
-from compactord.config.catalog_section import CatalogSection
 from compactord.config.load import LoadedConfig
-from compactord.config.model import Recovery, ServiceConfig
+from compactord.config.model import CatalogSection, Recovery, ServiceConfig
 from compactord.engine.base import Engine
 from compactord.errors import CompactordError
 from compactord.ids import Owner

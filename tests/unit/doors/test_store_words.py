@@ -18,7 +18,7 @@ _ALLOWED = {
     "cli/arguments.py",
     "cli/examples.py",
     "config/catalog_arguments.py",
-    "config/catalog_section.py",
+    "config/model.py",
     "redaction.py",
 }
 
