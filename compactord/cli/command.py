@@ -33,7 +33,7 @@ _COMMANDS = (
     _Command("plan", "compactord.cli.plan", _PLAN_ARGUMENTS),
     _Command(
         "inspect",
-        "compactord.cli.inspect_command",
+        "compactord.cli.plan",
         (takes.choice, takes.option, takes.partition, takes.worst),
     ),
     _Command("tables", "compactord.cli.tables", (takes.listing,)),

@@ -17,11 +17,10 @@ from typing import Any
 
 from compactord.engine.class_archive import ClassArchive, cache_folder
 from compactord.engine.jre import Java, find_java
-from compactord.engine.jvm import jvm_command, starts_alone
+from compactord.engine.jvm import LEAST, jvm_command, starts_alone, submit_arguments
 from compactord.engine.messages import Messages
 from compactord.engine.scratch import new_scratch
 from compactord.engine.shipping import package_zip
-from compactord.engine.submit import LEAST, submit_arguments
 from compactord.errors import EngineUnavailable, UsageError
 
 _STOP_SECONDS_MAX = 10.0

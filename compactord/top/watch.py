@@ -20,8 +20,7 @@ from rich.text import Text
 
 from compactord.errors import UsageError
 from compactord.top.frame import frame
-from compactord.top.frame_json import frame_json
-from compactord.top.status import NoAnswer, Rates, Source, TopStatus, rates_between
+from compactord.top.status import NoAnswer, Rates, Source, TopStatus, frame_json, rates_between
 
 # How soon a key or a signal is noticed.
 _STEP_S = 0.1
