@@ -1,10 +1,11 @@
 """The command that starts the JVM of Spark's driver.
 
-For the embedded Spark that is Java itself, with the jars that it needs. spark-submit would start a shell and a JVM that only prints the command of a second one, with all
-of Spark's jars on its class path. What else spark-submit does an embedded Spark does not need when
-its settings are among those of `_PASSED_ON`, which reach it through the gateway. With others (more
-jars, plug-ins, a class path) spark-submit is used, as for a cluster; settings go into a file then,
-because all users can see command lines.
+For the embedded Spark that is Java itself, with the jars that it needs. spark-submit would start a
+shell and a JVM that only prints the command of a second one, with all of Spark's jars on its class
+path. What else spark-submit does an embedded Spark does not need when its settings are among those
+of `_PASSED_ON`, which reach it through the gateway. With others (more jars, plug-ins, a class path)
+spark-submit is used, as for a cluster; settings go into a file then, because all users can see
+command lines.
 """
 
 from __future__ import annotations

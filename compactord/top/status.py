@@ -1,6 +1,7 @@
 """The status of a service or a warehouse at one moment: the values from which a frame is drawn.
 
-And the same as plain data, for `--json`, under names of its own, which scripts read. Times are milliseconds since the epoch, 0 for none; sizes are bytes.
+And the same as plain data, for `--json`, under names of its own, which scripts read. Times are
+milliseconds since the epoch, 0 for none; sizes are bytes.
 """
 
 from __future__ import annotations
