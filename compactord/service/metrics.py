@@ -28,11 +28,10 @@ from compactord.maintenance.kind import AnyKind
 from compactord.maintenance.registry import maintenance_kinds
 from compactord.model import TableName
 from compactord.plan.table import TableKind
-from compactord.service.exposition import Family
 from compactord.service.http import accepts
 from compactord.service.page.need import Need, need_of
 from compactord.service.service_metrics import ServiceMetrics
-from compactord.service.table_metrics import table_families, write_tables
+from compactord.service.table_metrics import write_tables
 from compactord.service.view import ServiceView, TableStatus, TableView
 from compactord.storage.requests import RequestTotal, StorageRequest
 
@@ -213,11 +212,6 @@ class Metrics:
         of_view = (text.encode() for text in itertools.chain([service], tables))
         body = itertools.chain(of_view, [generate(self._counted)])
         return body, OPENMETRICS if is_openmetrics else TEXT
-
-    @property
-    def families(self) -> tuple[Family, ...]:
-        """The families made from the view; the library describes those that are counted here."""
-        return (*self._service.families, *table_families())
 
 
 class OwnSeries:
