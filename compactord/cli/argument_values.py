@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from compactord.config.model import ServiceConfig
+from compactord.config.model import LEAST_TASK_MEMORY_BYTES, ServiceConfig
 from compactord.config.values import duration_ms, orphan_grace_ms, size_bytes
 from compactord.config.warehouse import pairs, resolved
 from compactord.engine.masters import check_spark
@@ -22,7 +22,6 @@ from compactord.table import report
 from compactord.table.partition_texts import unescaped
 
 T = TypeVar("T")
-_LEAST_MEMORY = 32 << 20
 _ANY = range(sys.maxsize)
 # How arguments are read, and which milliseconds and bytes they may be, also in words.
 _AMOUNTS: Mapping[str, tuple[Callable[[str], int], range, str]] = {
@@ -108,8 +107,7 @@ def pick_of(args: argparse.Namespace) -> PickRule | None:
 
 def _memory(args: argparse.Namespace, default: int) -> int:
     size = amount_of(args, "memory", default)
-    if args.memory is not None and size < _LEAST_MEMORY:
-        raise UsageError(
-            f"--memory {args.memory}: a merge needs {report.size_text(_LEAST_MEMORY)} or more"
-        )
+    if args.memory is not None and size < LEAST_TASK_MEMORY_BYTES:
+        least = report.size_text(LEAST_TASK_MEMORY_BYTES)
+        raise UsageError(f"--memory {args.memory}: a merge needs {least} or more")
     return size

@@ -10,6 +10,7 @@ import difflib
 import json
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NoReturn
 
 from compactord.config.catalog_arguments import add_catalog_arguments
@@ -134,11 +135,6 @@ _set_values = _repeated(
 )
 
 
-def listing(parser: argparse.ArgumentParser) -> None:
-    """As `choice`, of a running service, too."""
-    choice(parser, or_service=True)
-
-
 def choice(parser: argparse.ArgumentParser, *, or_service: bool = False) -> None:
     """Which tables a command is for (`cli/choice.py`)."""
     _place(parser, or_service=or_service)
@@ -155,6 +151,10 @@ def choice(parser: argparse.ArgumentParser, *, or_service: bool = False) -> None
         help="all tables whose whole name, database.table, matches this regular expression",
     )
     _output(parser)
+
+
+# Of a running service, too.
+listing = partial(choice, or_service=True)
 
 
 def one_table(parser: argparse.ArgumentParser) -> None:

@@ -32,7 +32,7 @@ from compactord.config.warehouse import (
     warehouse_config,
 )
 from compactord.engine.jre import Java, find_java
-from compactord.engine.masters import shown_master
+from compactord.engine.masters import is_embedded, shown_master
 from compactord.errors import EngineUnavailable, UsageError
 from compactord.rewrite.pipeline import usable_cores
 from compactord.service import capacity
@@ -163,7 +163,7 @@ def master_check(master: str) -> Check | None:
 def cores_check(cores: int, config: ServiceConfig) -> Check:
     wanted = config.limits.task_slots
     found = f"{count_text(cores, 'core')} for this process"
-    if not capacity.is_embedded(config.spark.master) or wanted is None or wanted <= cores:
+    if not is_embedded(config.spark.master) or wanted is None or wanted <= cores:
         return Check(name="cores", verdict=Verdict.OK, found=found)
     return Check(
         name="cores",

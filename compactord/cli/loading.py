@@ -145,12 +145,6 @@ def check_online(
     return [(each, _problem_of(loaded, catalogs[each.catalog], each)) for each in found]
 
 
-def all_unusable(loaded: LoadedConfig, found: Sequence[tuple[CatalogTrouble, Problem]]) -> bool:
-    """Whether no catalog can be used, and none may heal."""
-    stuck = [trouble for trouble, _ in found if not trouble.may_heal]
-    return len(stuck) == len(loaded.config.catalogs)
-
-
 def _problem_of(loaded: LoadedConfig, catalog: Catalog, trouble: CatalogTrouble) -> Problem:
     name = trouble.catalog
     section = loaded.config.catalogs[name]

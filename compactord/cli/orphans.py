@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 from compactord.catalog.access import TableAccess
 from compactord.cli.argument_values import amount_of
@@ -99,21 +98,13 @@ def foreign_sweep(run: MaintenanceRun, target: Target) -> Result:
     )
 
 
-class _Places(NamedTuple):
-    """Where files of a table are looked for, in a store that has them all.
+def _places(
+    run: MaintenanceRun, target: Target, access: TableAccess
+) -> tuple[TableFolders, Sequence[str], Storage]:
+    """Where files of the table are looked for, external paths where they are not, and a store.
 
-    `left_alone` are the external paths where they are not.
-    """
-
-    folders: TableFolders
-    left_alone: Sequence[str]
-    storage: Storage
-
-
-def _places(run: MaintenanceRun, target: Target, access: TableAccess) -> _Places:
-    """Where files of the table are looked for.
-
-    Other tables may have the same external paths, and their files the same folders there.
+    The store has them all. Other tables may have the same external paths, and their files the same
+    folders there.
 
     Raises `UnsupportedTable` for a table that is not compacted for another reason than that.
     """
@@ -146,7 +137,7 @@ def _places(run: MaintenanceRun, target: Target, access: TableAccess) -> _Places
         other_roots=tuple(roots),
         of_others=True,
     )
-    return _Places(folders, left_alone, with_others(access.storage, others))
+    return folders, left_alone, with_others(access.storage, others)
 
 
 def _opened(

@@ -92,9 +92,7 @@ class TerminalProgress:
 
     def starting(self, where: str) -> None:
         """`where` is the Spark master, as it may be shown."""
-        if self._shown:
-            self._stream.write(f"\r\x1b[Kstarting Spark ({where}) …")
-            self._stream.flush()
+        self._write(f"starting Spark ({where}) …")
 
     def started(self, *, seconds: float, slots: int) -> None:
         self._show()
@@ -118,15 +116,17 @@ class TerminalProgress:
         self._show(f"; waiting {wait_ms / 1000:.0f} s until writers cannot replace the last one")
 
     def close(self) -> None:
-        if self._shown and (self._planned or self._waited):
-            self._stream.write("\r\x1b[K")
-            self._stream.flush()
+        if self._planned or self._waited:
+            self._write("")
 
     def _show(self, then: str = "") -> None:
+        self._write(
+            f"{self._finished} of {count_text(self._planned, 'compaction')}, "
+            f"{size_text(self._bytes_finished)} of {size_text(self._bytes_planned)}, "
+            f"{count_text(self._snapshots, 'snapshot')}{then}"
+        )
+
+    def _write(self, line: str) -> None:
         if self._shown:
-            self._stream.write(
-                f"\r\x1b[K{self._finished} of {count_text(self._planned, 'compaction')}, "
-                f"{size_text(self._bytes_finished)} of {size_text(self._bytes_planned)}, "
-                f"{count_text(self._snapshots, 'snapshot')}{then}"
-            )
+            self._stream.write(f"\r\x1b[K{line}")
             self._stream.flush()

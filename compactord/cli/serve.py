@@ -16,7 +16,6 @@ import tzlocal
 
 from compactord import __version__, ids
 from compactord.cli.loading import (
-    all_unusable,
     check_online,
     load_usable,
     open_section,
@@ -141,7 +140,7 @@ def _require_catalogs(loaded: LoadedConfig, clock: Clock, stores: Stores) -> Non
     warn_of_options(loaded.config, loaded.config.catalogs, stores)
     for trouble, _ in found:
         _log.warning("catalog_unavailable", catalog=trouble.catalog, error=str(trouble.error))
-    if not all_unusable(loaded, found):
+    if sum(not trouble.may_heal for trouble, _ in found) < len(loaded.config.catalogs):
         return
     if all(isinstance(trouble.error, AccessDenied) for trouble, _ in found):
         raise found[0][0].error

@@ -26,7 +26,7 @@ from compactord.config.problems import (
     Problem,
     dotted,
 )
-from compactord.config.source import Node, References, YamlReader, put, scalar_yaml
+from compactord.config.source import Node, YamlReader, put, resolve_references, scalar_yaml
 
 NO_FILE = "no file"
 ENVIRONMENT_PREFIX = "COMPACTORD__"
@@ -94,9 +94,8 @@ def load_config(
     root = root or _no_file()
     _overlay_environment(root, environ, problems)
     _overlay_command_line(root, overrides, problems)
-    references = References(environ, problems, is_late=_is_late)
-    references.resolve(root)
-    for text, value in references.resolved:
+    resolved, late = resolve_references(root, environ, problems, _is_late)
+    for text, value in resolved:
         digest.update(repr((text, value)).encode("utf-8", "surrogatepass"))
     config: ServiceConfig | None = None
     if readable:
@@ -122,11 +121,7 @@ def load_config(
         origins=origins,
         references=referring,
         digest=digest.hexdigest(),
-        late={
-            key: digest
-            for key, digest in references.late.items()
-            if _is_read_once(config, key, kinds)
-        },
+        late={key: each for key, each in late.items() if _is_read_once(config, key, kinds)},
     )
 
 

@@ -18,6 +18,7 @@ from typing import Any
 from compactord.engine.class_archive import ClassArchive, cache_folder
 from compactord.engine.jre import Java, find_java
 from compactord.engine.jvm import LEAST, jvm_command, starts_alone, submit_arguments
+from compactord.engine.masters import is_embedded
 from compactord.engine.messages import Messages
 from compactord.engine.scratch import new_scratch
 from compactord.engine.shipping import package_zip
@@ -67,7 +68,7 @@ class Driver:
         """Raises `EngineUnavailable` when there is no Java, or Spark does not start in time."""
         self.messages = Messages(master, settings)
         self._master = master
-        self.is_embedded = master.startswith("local")
+        self.is_embedded = is_embedded(master)
         self._start_seconds_max = start_seconds_max
         self.scratch = new_scratch()
         # For Unix domain sockets on this machine; None where the temporary folder lies too deep.

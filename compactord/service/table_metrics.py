@@ -15,7 +15,6 @@ from compactord.model import WorkKind
 from compactord.scheduler.status import Outcome
 from compactord.service.exposition import (
     Family,
-    FamilyKind,
     Labelled,
     Sample,
     family,
@@ -32,7 +31,7 @@ _DURATION = Family(
     "compactord_table_compaction_duration_seconds",
     "Time from start to closed outputs of compactions.",
     _TABLE_LABELS,
-    FamilyKind.SUMMARY,
+    "summary",
 )
 
 

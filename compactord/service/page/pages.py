@@ -67,10 +67,13 @@ def _table_page(status: StatusSource, path: str, clock: Clock) -> PageResponse |
     name = TableName(*parts)
     view, detail = status.view(), status.detail(name)
     if detail is not None:
-        now_ms = view.reading_ms(clock.steady_ms())
-        return _page(
-            view, f"{name} · compactord", one_table(view, detail, now_ms), links=_table_links(name)
+        main = one_table(view, detail, view.reading_ms(clock.steady_ms()))
+        links = (
+            ("This table as JSON", f"/v1{table_path(name)}"),
+            ("Its plan as JSON", "/v1/plan?" + urlencode({"table": str(name)}, errors="replace")),
         )
+        more = _links(links, "More about this table")
+        return _page(view, f"{name} · compactord", main, links=more)
     missing = join(
         element("h1", "No such table"),
         element("p", "The service does not know ", element("bdi", str(name)), "."),
@@ -105,7 +108,7 @@ def _page(
         element(
             "footer",
             links,
-            _service_links(),
+            _links(_SERVICE_LINKS, "More about the service"),
             f"compactord {view.version} on {view.instance}; numbers of {iso_text(view.now_ms)}. "
             "Times are UTC. This page is read-only.",
         ),
@@ -131,22 +134,6 @@ def _header(choice: Choice) -> Markup:
     live = element("p", "Reload for newer numbers", id="live", class_="live")
     brand = element("a", "compactord", href="/", class_="brand")
     return element("header", brand, live, form)
-
-
-def _service_links() -> Markup:
-    """What there is about the whole service."""
-    return _links(_SERVICE_LINKS, "More about the service")
-
-
-def _table_links(name: TableName) -> Markup:
-    """What there is about one table."""
-    return _links(
-        (
-            ("This table as JSON", f"/v1{table_path(name)}"),
-            ("Its plan as JSON", "/v1/plan?" + urlencode({"table": str(name)}, errors="replace")),
-        ),
-        "More about this table",
-    )
 
 
 def _links(links: Iterable[tuple[str, str]], label: str) -> Markup:
