@@ -165,12 +165,9 @@ def cores_check(cores: int, config: ServiceConfig) -> Check:
     found = f"{count_text(cores, 'core')} for this process"
     if not is_embedded(config.spark.master) or wanted is None or wanted <= cores:
         return Check(name="cores", verdict=Verdict.OK, found=found)
-    return Check(
-        name="cores",
-        verdict=Verdict.WARNING,
-        found=f"{found}, limits.task_slots is {wanted}",
-        advice=f"set limits.task_slots to {cores} or less, or give it more cores",
-    )
+    found = f"{found}, limits.task_slots is {wanted}"
+    advice = f"set limits.task_slots to {cores} or less, or give it more cores"
+    return Check(name="cores", verdict=Verdict.WARNING, found=found, advice=advice)
 
 
 def memory_check(config: ServiceConfig) -> Check:
