@@ -23,12 +23,7 @@ from compactord.cli.running import FAILED, OK
 from compactord.config.reasons import setting_origin
 from compactord.errors import StorageError, TransientStorageError, UnsupportedTable, UsageError
 from compactord.maintenance.foreign_files import remove_found, trash_of
-from compactord.maintenance.orphan_files import (
-    Orphan,
-    OrphanSearch,
-    find_orphans,
-    remove_orphans,
-)
+from compactord.maintenance.orphan_files import Orphan, OrphanSearch, find_orphans, remove_orphans
 from compactord.maintenance.table_files import TableFolders
 from compactord.maintenance.used_names import Incomplete
 from compactord.paimon import paths

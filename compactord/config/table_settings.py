@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    StrictInt,
-    ValidationError,
-)
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, StrictInt, ValidationError
 from pydantic_core import InitErrorDetails
 
 from compactord.config.choices import MaintenanceRule, Mode

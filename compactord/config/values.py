@@ -13,13 +13,7 @@ from collections.abc import Callable
 from typing import Annotated, TypeVar
 from zoneinfo import ZoneInfo
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    JsonValue,
-    PlainSerializer,
-    WithJsonSchema,
-)
+from pydantic import AfterValidator, BeforeValidator, JsonValue, PlainSerializer, WithJsonSchema
 
 from compactord.paimon.options import values as option_values
 

@@ -7,14 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from compactord.service.page.choice import (
-    Choice,
-    choice_of,
-    chosen,
-    ordered,
-    sortable,
-    state_links,
-)
+from compactord.service.page.choice import Choice, choice_of, chosen, ordered, sortable, state_links
 from compactord.service.page.figures import (
     age_text,
     count,
