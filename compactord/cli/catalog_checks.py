@@ -56,7 +56,10 @@ def catalog_checks(
     troubles = {trouble.catalog: trouble for trouble in check_catalogs(catalogs, clock)}
     for name, catalog in catalogs.items():
         if name in troubles:
-            yield _trouble_check(name, catalog, troubles[name])
+            trouble = troubles[name]
+            what = "catalog" if trouble.advice else "warehouse"
+            advice = trouble.advice or _advice(catalog, trouble)
+            yield failed_check(f"{name}: {what}", str(trouble.error), advice)
             continue
         yield from _table_checks(name, catalog, config)
         for check in catalog.checks():
@@ -75,13 +78,6 @@ def option_checks(config: ServiceConfig, catalogs: Iterable[str]) -> Iterator[Ch
         found = f"no effect on this store: {', '.join(options)}"
         advice = "correct their names, or leave them as they are if they are for writers"
         yield Check(name=f"{name}: options", verdict=Verdict.WARNING, found=found, advice=advice)
-
-
-def _trouble_check(name: str, catalog: Catalog, trouble: CatalogTrouble) -> Check:
-    error = trouble.error
-    if trouble.advice:
-        return failed_check(f"{name}: catalog", str(error), trouble.advice)
-    return failed_check(f"{name}: warehouse", str(error), _advice(catalog, trouble))
 
 
 def _advice(catalog: Catalog, trouble: CatalogTrouble) -> str:

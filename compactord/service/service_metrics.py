@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from compactord.scheduler.status import PriorityClass
@@ -38,13 +38,10 @@ class ServiceMetrics:
     def write(self, view: ServiceView, *, aggregated: int, is_openmetrics: bool) -> str:
         texts = [write_family(_AGGREGATED, [("", aggregated)], is_openmetrics=is_openmetrics)]
         for metric, read in self._metrics:
-            found = ((_in_braces(metric.labels, values), n) for values, n in read(view))
+            braces = "{%s}" if metric.labels else "%s"
+            found = ((braces % labels_text(metric.labels, values), n) for values, n in read(view))
             texts.append(write_family(metric, found, is_openmetrics=is_openmetrics))
         return "".join(texts)
-
-
-def _in_braces(names: Sequence[str], values: Sequence[str]) -> str:
-    return f"{{{labels_text(names, values)}}}" if names else ""
 
 
 def _value(path: str, meaning: str, name: str = "") -> _Metric:

@@ -47,17 +47,13 @@ def render(
     if path == _ICON_PATH:
         return _response(HTTPStatus.OK, "image/svg+xml", ICON)
     if path == RUNBOOKS or path.startswith(f"{RUNBOOKS}/"):
-        return _runbook(status, path.removeprefix(RUNBOOKS).removeprefix("/"))
+        name = path.removeprefix(RUNBOOKS).removeprefix("/")
+        main = runbook_page(name) if name else runbook_list()
+        title = f"{name or 'Runbooks'} · compactord"
+        return None if main is None else _page(status.view(), title, main)
     if path.startswith(_TABLES):
         return _table_page(status, path.removeprefix(_TABLES), clock)
     return None
-
-
-def _runbook(status: StatusSource, name: str) -> PageResponse | None:
-    main = runbook_page(name) if name else runbook_list()
-    if main is None:
-        return None
-    return _page(status.view(), f"{name or 'Runbooks'} · compactord", main)
 
 
 def _table_page(status: StatusSource, path: str, clock: Clock) -> PageResponse | None:
