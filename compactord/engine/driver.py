@@ -71,6 +71,7 @@ class Driver:
         self.is_embedded = is_embedded(master)
         self._start_seconds_max = start_seconds_max
         self.scratch = new_scratch()
+        self._log_path = self.scratch / "spark.log"
         # For Unix domain sockets on this machine; None where the temporary folder lies too deep.
         self.socket_folder: Path | None = None
         if self.is_embedded and len(os.fsencode(self.scratch)) <= _SOCKET_FOLDER_BYTES_MAX:
@@ -321,10 +322,6 @@ class Driver:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-
-    @property
-    def _log_path(self) -> Path:
-        return self.scratch / "spark.log"
 
 
 def gateway_errors() -> tuple[type[Exception], ...]:
