@@ -17,7 +17,6 @@ _ALLOWED = {
     "catalog/jdbc/kind.py",
     "cli/arguments.py",
     "cli/examples.py",
-    "config/catalog_arguments.py",
     "config/model.py",
     "redaction.py",
 }
