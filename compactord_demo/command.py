@@ -8,11 +8,10 @@ import tempfile
 from collections.abc import Sequence
 
 from compactord import ids
-from compactord.cli.arguments import Parser
+from compactord.cli.arguments import Parser, add_catalog_arguments
 from compactord.cli.loading import open_section
 from compactord.cli.running import FAILED, OK, run, stop_on_signals
 from compactord.clock import SystemClock
-from compactord.config.catalog_arguments import add_catalog_arguments
 from compactord.config.warehouse import NAMELESS, refuse_catalog_arguments, warehouse_config
 from compactord.errors import UsageError
 from compactord.paimon.table import TableRef

@@ -17,7 +17,7 @@ from compactord.paimon.snapshot import latest_snapshot_id, snapshot_ids
 from compactord.paimon.table import TableRef
 from compactord.storage.base import Storage
 from compactord.table.report import count_text
-from compactord.top.console import console_on
+from compactord.top.watch import console_on
 from compactord_demo.daemon import DaemonFailed, DaemonProcess
 from compactord_demo.ingestion import Ingestion
 from compactord_demo.jobs import SNAPSHOTS_KEPT, ClicksJob, Job, OrdersJob, Scene

@@ -6,11 +6,12 @@ Errors are `UsageError`s that name the argument and say what was expected.
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from compactord.config.amounts import duration_ms, orphan_grace_ms, size_bytes
-from compactord.config.model import ServiceConfig
+from compactord.config.model import LEAST_TASK_MEMORY_BYTES, ServiceConfig
+from compactord.config.values import duration_ms, orphan_grace_ms, size_bytes
 from compactord.config.warehouse import pairs, resolved
 from compactord.engine.masters import check_spark
 from compactord.errors import UsageError
@@ -21,18 +22,19 @@ from compactord.table import report
 from compactord.table.partition_texts import unescaped
 
 T = TypeVar("T")
-_LEAST_MEMORY = 32 << 20
-# How arguments are read, and the least that they may be, in milliseconds and bytes.
-_AMOUNTS: Mapping[str, tuple[Callable[[str], int], int, str]] = {
-    "append_wait": (duration_ms, 0, ""),
-    "quiet_for": (duration_ms, 0, ""),
-    "memory": (size_bytes, 0, ""),
-    "orphan_grace": (orphan_grace_ms, 0, ""),
-    "task_timeout": (duration_ms, 1000, "1 s or more"),
+_ANY = range(sys.maxsize)
+# How arguments are read, and which milliseconds and bytes they may be, also in words.
+_AMOUNTS: Mapping[str, tuple[Callable[[str], int], range, str]] = {
+    "append_wait": (duration_ms, _ANY, ""),
+    "quiet_for": (duration_ms, _ANY, ""),
+    "memory": (size_bytes, _ANY, ""),
+    "interval": (duration_ms, range(200, 3_600_001), "200 ms to 1 h"),
+    "orphan_grace": (orphan_grace_ms, _ANY, ""),
+    "task_timeout": (duration_ms, _ANY[1000:], "1 s or more"),
     # Of files whose writer is not known; clocks may differ, too.
     "older_than": (
         duration_ms,
-        3_600_000,
+        _ANY[3_600_000:],
         "1 h or more: writers publish files some time after they write them",
     ),
 }
@@ -66,11 +68,11 @@ def amount_of(args: argparse.Namespace, name: str, default: T) -> int | T:
     text = getattr(args, name)
     if text is None:
         return default
-    read, least, why = _AMOUNTS[name]
+    read, allowed, expected = _AMOUNTS[name]
     try:
         amount = read(text)
-        if amount < least:
-            raise ValueError(why)
+        if amount not in allowed:
+            raise ValueError(expected)
     except ValueError as error:
         raise UsageError(f"--{name.replace('_', '-')} {text!r}: expected {error}") from error
     return amount
@@ -110,8 +112,7 @@ def pick_of(args: argparse.Namespace) -> PickRule | None:
 
 def _memory(args: argparse.Namespace, default: int) -> int:
     size = amount_of(args, "memory", default)
-    if args.memory is not None and size < _LEAST_MEMORY:
-        raise UsageError(
-            f"--memory {args.memory}: a merge needs {report.size_text(_LEAST_MEMORY)} or more"
-        )
+    if args.memory is not None and size < LEAST_TASK_MEMORY_BYTES:
+        least = report.size_text(LEAST_TASK_MEMORY_BYTES)
+        raise UsageError(f"--memory {args.memory}: a merge needs {least} or more")
     return size

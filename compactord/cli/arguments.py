@@ -10,9 +10,11 @@ import difflib
 import json
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NoReturn
 
-from compactord.config.catalog_arguments import add_catalog_arguments
+from compactord.catalog.registry import CATALOGS
+from compactord.config.choices import UnlockedWriters
 from compactord.errors import CompactordError, UsageError
 from compactord.redaction import printable, redact_text
 
@@ -134,11 +136,6 @@ _set_values = _repeated(
 )
 
 
-def listing(parser: argparse.ArgumentParser) -> None:
-    """As `choice`, of a running service, too."""
-    choice(parser, or_service=True)
-
-
 def choice(parser: argparse.ArgumentParser, *, or_service: bool = False) -> None:
     """Which tables a command is for (`cli/choice.py`)."""
     _place(parser, or_service=or_service)
@@ -155,6 +152,33 @@ def choice(parser: argparse.ArgumentParser, *, or_service: bool = False) -> None
         help="all tables whose whole name, database.table, matches this regular expression",
     )
     _output(parser)
+
+
+def add_catalog_arguments(parser: argparse.ArgumentParser) -> None:
+    """What kind of catalog `--warehouse` is."""
+    examples = [kind.example_option for kind in CATALOGS.values() if kind.example_option]
+    parser.add_argument(
+        "--metastore",
+        choices=tuple(CATALOGS),
+        help="kind of the catalog of --warehouse (default: filesystem)",
+    )
+    parser.add_argument(
+        "--unlocked-writers",
+        choices=[each.value for each in UnlockedWriters],
+        help="what to do with a --warehouse on S3, GCS or Azure whose writers take no lock: refuse "
+        "it (default), or compact guarded (docs/operations.md)",
+    )
+    _repeated(
+        "--catalog-option",
+        "KEY=VALUE",
+        "an option of the catalog of --warehouse under Paimon's name, such as "
+        f"{' or '.join([*examples, 's3.endpoint=…'])}; may be repeated. Other users can see "
+        "command lines: write secrets as ${env:NAME} or ${file:/path}",
+    )(parser)
+
+
+# Of a running service, too.
+listing = partial(choice, or_service=True)
 
 
 def one_table(parser: argparse.ArgumentParser) -> None:

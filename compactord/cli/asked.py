@@ -6,13 +6,12 @@ It reads no table. The state and its reason are those that `top --url` and the p
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
 from compactord.cli.choice import table_test
-from compactord.cli.running import OK, tell
+from compactord.cli.running import OK, answer
 from compactord.cli.table_status import Listed
 from compactord.clock import age_text
 from compactord.config.warehouse import refuse_catalog_arguments
@@ -56,17 +55,13 @@ def why_by_service(args: argparse.Namespace) -> int:
     path = "/".join(quote(part, safe="") for part in table.name)
     detail = decode(TableDetail, _asked(source, f"/v1/tables/{path}"))
     buckets = detail.buckets[: args.worst]
-    if args.json:
-        found = {
-            **_listed(table, view.now_ms, has_several=False).as_json(),
-            "quarantined": plain(table.quarantined),
-            "bucket_count": detail.bucket_count,
-            "buckets": [plain_fields(_BUCKET_FIELDS, bucket) for bucket in buckets],
-        }
-        print(json.dumps(found))
-        return OK
-    for line in _text(table, detail, buckets, view.now_ms):
-        tell(line)
+    found = {
+        **_listed(table, view.now_ms, has_several=False).as_json(),
+        "quarantined": plain(table.quarantined),
+        "bucket_count": detail.bucket_count,
+        "buckets": [plain_fields(_BUCKET_FIELDS, bucket) for bucket in buckets],
+    }
+    answer(args, found, _text(table, detail, buckets, view.now_ms))
     return OK
 
 
@@ -86,10 +81,10 @@ def _asked(source: DaemonSource, path: str) -> Mapping[str, Any]:
 
 def _view(args: argparse.Namespace, source: DaemonSource) -> ServiceView:
     """The service's tables, and when it saw them so."""
-    answer = _asked(source, "/v1/tables")
-    if "tables" not in answer:
+    found = _asked(source, "/v1/tables")
+    if "tables" not in found:
         raise UsageError(f"what answers at {args.url} is not compactord")
-    return decode(ServiceView, answer)
+    return decode(ServiceView, found)
 
 
 def _chosen(args: argparse.Namespace, view: ServiceView) -> list[TableView]:

@@ -57,7 +57,10 @@ def catalog_checks(
     troubles = {trouble.catalog: trouble for trouble in check_catalogs(catalogs, clock)}
     for name, catalog in catalogs.items():
         if name in troubles:
-            yield _trouble_check(name, catalog, troubles[name])
+            trouble = troubles[name]
+            what = "catalog" if trouble.advice else "warehouse"
+            advice = trouble.advice or _advice(catalog, trouble)
+            yield failed_check(f"{name}: {what}", str(trouble.error), advice)
             continue
         yield from _table_checks(name, catalog, config)
         for check in catalog.checks():
@@ -73,19 +76,9 @@ def catalog_checks(
 def option_checks(config: ServiceConfig, catalogs: Iterable[str]) -> Iterator[Check]:
     """A warning for each catalog with options that its warehouse's store does not know."""
     for name, options in without_effect(config, catalogs):
-        yield Check(
-            name=f"{name}: options",
-            verdict=Verdict.WARNING,
-            found=f"no effect on this store: {', '.join(options)}",
-            advice="correct their names, or leave them as they are if they are for writers",
-        )
-
-
-def _trouble_check(name: str, catalog: Catalog, trouble: CatalogTrouble) -> Check:
-    error = trouble.error
-    if trouble.advice:
-        return failed_check(f"{name}: catalog", str(error), trouble.advice)
-    return failed_check(f"{name}: warehouse", str(error), _advice(catalog, trouble))
+        found = f"no effect on this store: {', '.join(options)}"
+        advice = "correct their names, or leave them as they are if they are for writers"
+        yield Check(name=f"{name}: options", verdict=Verdict.WARNING, found=found, advice=advice)
 
 
 def _advice(catalog: Catalog, trouble: CatalogTrouble) -> str:
@@ -125,12 +118,8 @@ def poll_check(
     found = f"while nothing changes, polls take {now:,.1f} requests a second"
     if now < _REQUESTS_MAX or now == longer:
         return Check(name=f"{catalog}: polls", verdict=Verdict.OK, found=found)
-    return Check(
-        name=f"{catalog}: polls",
-        verdict=Verdict.WARNING,
-        found=found,
-        advice=f"set max_quiet_interval: 5 min, which spares {now - longer:,.1f} of them",
-    )
+    advice = f"set max_quiet_interval: 5 min, which spares {now - longer:,.1f} of them"
+    return Check(name=f"{catalog}: polls", verdict=Verdict.WARNING, found=found, advice=advice)
 
 
 def _table_checks(name: str, catalog: Catalog, config: ServiceConfig) -> Iterator[Check]:
@@ -199,12 +188,9 @@ def _probe_checks(name: str, warehouse: str, storage: Storage, clock: Clock) -> 
     try:
         probed = probe(storage, warehouse)
     except AccessDenied:
-        yield Check(
-            name=check,
-            verdict=Verdict.WARNING,
-            found=f"not tried: this user may create nothing in {warehouse} itself",
-            advice="nothing, if it may in the tables' folders: compactord writes only there",
-        )
+        found = f"not tried: this user may create nothing in {warehouse} itself"
+        advice = "nothing, if it may in the tables' folders: compactord writes only there"
+        yield Check(name=check, verdict=Verdict.WARNING, found=found, advice=advice)
         return
     except CompactordError as error:
         is_url = not storage.capabilities.has_folders
@@ -227,12 +213,9 @@ def _probe_checks(name: str, warehouse: str, storage: Storage, clock: Clock) -> 
         yield Check(name=f"{name}: clock", verdict=Verdict.OK, found="the store's clock agrees")
         return
     where = "ahead of" if probed.changed_ms > after_ms else "behind"
-    yield Check(
-        name=f"{name}: clock",
-        verdict=Verdict.WARNING,
-        found=f"the store's clock is {age_text(ahead_ms)} {where} this machine's",
-        advice="set both by NTP: ages of left-over files are measured by the store's clock",
-    )
+    found = f"the store's clock is {age_text(ahead_ms)} {where} this machine's"
+    advice = "set both by NTP: ages of left-over files are measured by the store's clock"
+    yield Check(name=f"{name}: clock", verdict=Verdict.WARNING, found=found, advice=advice)
 
 
 def _latency_check(name: str, warehouse: str, storage: Storage, clock: Clock) -> Check:

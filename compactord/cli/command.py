@@ -12,7 +12,7 @@ from compactord import __version__
 from compactord.cli import arguments as takes
 from compactord.cli.arguments import AddArguments, Parser
 from compactord.cli.examples import HELP
-from compactord.cli.running import run, stop_on_signals
+from compactord.cli.running import run
 
 
 class _Command(NamedTuple):
@@ -33,7 +33,7 @@ _COMMANDS = (
     _Command("plan", "compactord.cli.plan", _PLAN_ARGUMENTS),
     _Command(
         "inspect",
-        "compactord.cli.inspect_command",
+        "compactord.cli.plan",
         (takes.choice, takes.option, takes.partition, takes.worst),
     ),
     _Command("tables", "compactord.cli.tables", (takes.listing,)),
@@ -64,7 +64,7 @@ _COMMANDS = (
     ),
     _Command("config show", "compactord.cli.serve", (takes.serve, takes.as_json), has_figures=True),
     _Command("config schema", "compactord.cli.serve"),
-    _Command("top", "compactord.cli.command", (takes.top,)),
+    _Command("top", "compactord.cli.top", (takes.top,)),
     _Command("catalog register", "compactord.cli.register", (takes.choice, takes.execute)),
     _Command("completion", "compactord.cli.command", (takes.shell,)),
 )
@@ -116,13 +116,6 @@ def _add_parser(place: Any, name: str, words: str) -> argparse.ArgumentParser:
 def _run(module: str, name: str, given: object) -> Any:
     function: Callable[[Any], Any] = getattr(importlib.import_module(module), name)
     return function(given)
-
-
-def top(args: argparse.Namespace) -> int:
-    from compactord.top.command import top
-
-    with stop_on_signals() as stop:
-        return top(args, stop)
 
 
 def completion(args: argparse.Namespace) -> int:

@@ -23,7 +23,7 @@ from compactord.cli.arguments import error_json
 from compactord.cli.choice import Choice, Target, choose
 from compactord.cli.each_table import Result, note_if_left_alone, over_tables, table_overrides
 from compactord.cli.loading import refuse_literal_secrets
-from compactord.cli.progress import EventProgress, TerminalProgress
+from compactord.cli.progress import CommandProgress
 from compactord.cli.running import DENIED, FAILED, OK, say, stop_on_signals
 from compactord.clock import SystemClock
 from compactord.config.model import Spark
@@ -99,8 +99,7 @@ def compact(
 
         def work(target: Target) -> Result:
             target.catalog.check_commits()
-            shown = EventProgress() if args.verbose else TerminalProgress()
-            with contextlib.closing(shown) as progress:
+            with contextlib.closing(CommandProgress(is_logged=args.verbose)) as progress:
                 run = OneShot(
                     target.open(),
                     request_of(args, choice, target),
@@ -128,7 +127,7 @@ class _Engines:
         self._start = start
         self._engine: Engine | None = None
 
-    def running(self, progress: EventProgress | TerminalProgress) -> Engine:
+    def running(self, progress: CommandProgress) -> Engine:
         """The engine; `progress` is told when it has to be started."""
         if self._engine is None:
             master, conf = self._spark.master, self._spark.settings

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from structlog.contextvars import bound_contextvars
@@ -15,7 +14,7 @@ from structlog.contextvars import bound_contextvars
 from compactord.cli.argument_values import overrides_of
 from compactord.cli.arguments import error_json
 from compactord.cli.choice import Choice, Target
-from compactord.cli.running import FAILED, NO_ENGINE, OK, USAGE, exit_code, say, tell
+from compactord.cli.running import FAILED, NO_ENGINE, OK, USAGE, answer, exit_code, say, tell
 from compactord.errors import CompactordError, UnsupportedTable
 from compactord.paimon.options.table_options import parse_options
 from compactord.table.report import count_text
@@ -28,19 +27,6 @@ class Result:
     lines: Sequence[str]
     found: Mapping[str, Any]
     code: int = OK
-
-
-@dataclass(slots=True, kw_only=True)
-class _Several:
-    """The results so far; `codes` are those of tables and of what cannot be listed."""
-
-    tables: list[dict[str, Any]] = field(default_factory=list)
-    counts: Counter[str] = field(default_factory=Counter)
-    codes: list[int] = field(default_factory=list)
-
-    @property
-    def code(self) -> int:
-        return joint_code(self.codes)
 
 
 def joint_code(codes: Sequence[int]) -> int:
@@ -92,30 +78,32 @@ def over_tables(
     """
     if choice.is_single:
         result = _worked(work, choice.targets[0])
-        _print(args, result.lines)
-        if args.json:
-            print(json.dumps(result.found))
+        answer(args, result.found, result.lines)
         return result.code
-    several = _Several()
+    tables: list[dict[str, Any]] = []
+    counts: Counter[str] = Counter()
+    # Those of tables and of what cannot be listed.
+    codes: list[int] = []
     for index, target in enumerate(choice.targets):
-        if (stop is not None and stop.is_set()) or NO_ENGINE in several.codes:
-            several.counts["not begun"] += len(choice.targets) - index
-            several.codes.append(NO_ENGINE if NO_ENGINE in several.codes else FAILED)
+        if (stop is not None and stop.is_set()) or NO_ENGINE in codes:
+            counts["not begun"] += len(choice.targets) - index
+            codes.append(NO_ENGINE if NO_ENGINE in codes else FAILED)
             break
-        _one_of_several(args, choice, target, work, several, passes_over=passes_over)
+        outcome, more, own = _one_of_several(args, choice, target, work, passes_over=passes_over)
+        named = {"table": target.full_name, "catalog": target.catalog_name}
+        tables.append({**named, "outcome": outcome.replace(" ", "_"), **more})
+        counts[outcome] += 1
+        codes += own
     for what, trouble in choice.unreadable.items():
         say(f"{what}: FAILED: {trouble}")
-        several.counts["not listed"] += 1
-        several.codes.append(exit_code(trouble))
-    _print(args, [_summary(choice, several)])
-    if args.json:
-        found = {
-            "tables": several.tables,
-            "unreadable": {name: str(error) for name, error in choice.unreadable.items()},
-            "summary": dict(several.counts),
-        }
-        print(json.dumps(found))
-    return several.code
+        counts["not listed"] += 1
+        codes.append(exit_code(trouble))
+    unreadable = {name: str(error) for name, error in choice.unreadable.items()}
+    found = {"tables": tables, "unreadable": unreadable, "summary": dict(counts)}
+    parts = ", ".join(f"{number} {what}" for what, number in counts.items())
+    count = count_text(len(choice.targets), "table")
+    answer(args, found, [f"{count}{': ' if parts else ''}{parts}"])
+    return joint_code(codes)
 
 
 def _one_of_several(
@@ -123,32 +111,23 @@ def _one_of_several(
     choice: Choice,
     target: Target,
     work: Callable[[Target], Result],
-    several: _Several,
     *,
     passes_over: bool,
-) -> None:
+) -> tuple[str, Mapping[str, Any], list[int]]:
+    """The outcome in words, more of it as plain data, and the code of what was not passed over."""
     name = choice.shown_name(target)
-    named = {"table": target.full_name, "catalog": target.catalog_name}
     try:
         why = why_left_alone(args, choice, target) if passes_over else None
         if why is not None:
             _print(args, [f"{name}: passed over, {why}"])
-            several.tables.append({**named, "outcome": "passed_over", "why": why})
-            several.counts["passed over"] += 1
-            return
+            return "passed over", {"why": why}, []
         result = _worked(work, target)
     except CompactordError as error:
         outcome = "refused" if isinstance(error, UnsupportedTable) else "failed"
         say(f"{name}: {outcome.upper()}: {error}")
-        several.tables.append({**named, "outcome": outcome, **error_json(error)})
-        several.counts[outcome] += 1
-        several.codes.append(exit_code(error))
-        return
+        return outcome, error_json(error), [exit_code(error)]
     _print(args, result.lines)
-    outcome = "done" if result.code == OK else "failed"
-    several.tables.append({**named, "outcome": outcome, **result.found})
-    several.counts[outcome] += 1
-    several.codes.append(result.code)
+    return "done" if result.code == OK else "failed", result.found, [result.code]
 
 
 def _worked(work: Callable[[Target], Result], target: Target) -> Result:
@@ -161,9 +140,3 @@ def _print(args: argparse.Namespace, lines: Sequence[str]) -> None:
     """Lines for people, who are not those who ask for JSON."""
     for line in () if args.json else lines:
         tell(line)
-
-
-def _summary(choice: Choice, several: _Several) -> str:
-    count = len(choice.targets)
-    parts = ", ".join(f"{number} {what}" for what, number in several.counts.items())
-    return f"{count_text(count, 'table')}{': ' if parts else ''}{parts}"

@@ -13,10 +13,9 @@ from compactord.catalog.open import open_catalog
 from compactord.catalog.registry import CATALOGS, FILESYSTEM, CatalogKinds
 from compactord.catalog.trouble import CatalogTrouble, check_catalogs
 from compactord.clock import Clock
-from compactord.config.catalog_section import CatalogSection
 from compactord.config.choices import UnlockedWriters
 from compactord.config.load import LoadedConfig, load_config
-from compactord.config.model import ServiceConfig
+from compactord.config.model import CatalogSection, ServiceConfig
 from compactord.config.problems import ConfigInvalid, Problem
 from compactord.engine.masters import MASTERS, is_local, is_master, shown_master, what_instead
 from compactord.errors import (
@@ -151,12 +150,6 @@ def check_online(
     catalogs = {name: open_configured(config, name, stores) for name in config.catalogs}
     found = check_catalogs(catalogs, clock, commits=commits)
     return [(each, _problem_of(loaded, catalogs[each.catalog], each)) for each in found]
-
-
-def all_unusable(loaded: LoadedConfig, found: Sequence[tuple[CatalogTrouble, Problem]]) -> bool:
-    """Whether no catalog can be used, and none may heal."""
-    stuck = [trouble for trouble, _ in found if not trouble.may_heal]
-    return len(stuck) == len(loaded.config.catalogs)
 
 
 def _problem_of(loaded: LoadedConfig, catalog: Catalog, trouble: CatalogTrouble) -> Problem:

@@ -13,11 +13,9 @@ from typing import NamedTuple
 
 from compactord.cli.argument_values import amount_of
 from compactord.cli.arguments import MAINTENANCE_KINDS, UNASKED_KINDS
-from compactord.cli.branches import branch_expiry
 from compactord.cli.choice import Target, choose
-from compactord.cli.consumers import consumer_expiry
 from compactord.cli.each_table import Result, note_if_left_alone, over_tables
-from compactord.cli.expire import changelog_expiry, expiry
+from compactord.cli.expire import branch_expiry, changelog_expiry, consumer_expiry, expiry
 from compactord.cli.maintenance import MaintenanceRun, Work, in_turn
 from compactord.cli.orphans import foreign_sweep, ruled_sweep, sweep
 from compactord.cli.partitions import marking, partition_expiry

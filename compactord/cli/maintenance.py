@@ -161,10 +161,5 @@ def orphans_text(orphans: Sequence[Orphan]) -> str:
     return f"{count_text(len(orphans), 'left-over file')} of earlier runs ({size_text(size)})"
 
 
-def orphan_lines(orphans: Sequence[Orphan]) -> list[str]:
-    """One for each, with its path."""
-    return [f"  {each.path}{' (unfinished upload)' if each.upload else ''}" for each in orphans]
-
-
 def orphans_json(orphans: Sequence[Orphan]) -> list[dict[str, Any]]:
     return [{"path": orphan.path, "bytes": orphan.size_bytes} for orphan in orphans]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 from compactord.catalog.access import TableAccess
 from compactord.cli.argument_values import amount_of
@@ -14,7 +13,6 @@ from compactord.cli.each_table import Result
 from compactord.cli.maintenance import (
     MaintenanceRun,
     open_supported,
-    orphan_lines,
     orphans_json,
     orphans_text,
     owner_rule,
@@ -24,12 +22,7 @@ from compactord.cli.running import FAILED, OK
 from compactord.config.reasons import setting_origin
 from compactord.errors import StorageError, TransientStorageError, UnsupportedTable, UsageError
 from compactord.maintenance.foreign_files import remove_found, trash_of
-from compactord.maintenance.orphan_files import (
-    Orphan,
-    OrphanSearch,
-    find_orphans,
-    remove_orphans,
-)
+from compactord.maintenance.orphan_files import Orphan, OrphanSearch, find_orphans, remove_orphans
 from compactord.maintenance.table_files import TableFolders
 from compactord.maintenance.used_names import Incomplete
 from compactord.paimon import paths
@@ -49,14 +42,10 @@ def sweep(run: MaintenanceRun, target: Target) -> Result:
     """Removes the left-over files of one table. Its result lists them as `orphans`."""
     rule = owner_rule(run.clock, run.grace_ms)
     take = find_orphans if run.is_dry else remove_orphans
-    name = run.choice.shown_name(target)
     table, _ = open_supported(target)
     depth = len(table.schema.partition_keys)
     found = take(table.storage, table.ref.location, partition_depth=depth, rule=rule)
-    verb = "would remove" if run.is_dry else "removed"
-    lines = [f"{name}: {verb} {orphans_text(found)}" if found else f"{name}: nothing left over"]
-    if run.is_dry:
-        lines += orphan_lines(found)
+    lines = _lines(run, target, found, orphans_text(found))
     return Result(lines=lines, found={"orphans": orphans_json(found)})
 
 
@@ -79,11 +68,12 @@ def foreign_sweep(run: MaintenanceRun, target: Target) -> Result:
     and where they go. Raises `TransientStorageError` where names in use cannot be known.
     """
     others_grace_ms = amount_of(run.args, "older_than", target.policy.foreign_files_older_than_ms)
-    access, name = target.open(), run.choice.shown_name(target)
+    access = target.open()
     folders, left_alone, storage = _places(run, target, access)
     rule = replace(owner_rule(run.clock, run.grace_ms), others_grace_ms=others_grace_ms)
     trash = _trash(run, target, access, folders)
-    search = OrphanSearch(storage, folders, rule, told_of(name, run.clock))
+    told = told_of(run.choice.shown_name(target), run.clock)
+    search = OrphanSearch(storage, folders, rule, told)
     try:
         found = search.find()
     except Incomplete as why:
@@ -92,28 +82,27 @@ def foreign_sweep(run: MaintenanceRun, target: Target) -> Result:
         found = remove_found(
             storage, folders, search, found, trash=trash, is_stopped=run.stop.is_set
         )
+    size = size_text(sum(orphan.size_bytes for orphan in found))
+    lines = _lines(
+        run, target, found, f"{count_text(len(found), 'file')} that nothing names ({size})"
+    )
+    if run.is_dry:
+        lines += [f"  {folder} (empty folder)" for folder in search.empty_folders]
+    lines += [f"  not looked at: external path {place}" for place in left_alone]
     return Result(
-        lines=list(_lines(run, name, found, search.empty_folders, left_alone)),
+        lines=lines,
         found={"orphans": orphans_json(found), "left_alone": list(left_alone)},
         code=FAILED if run.stop.is_set() else OK,
     )
 
 
-class _Places(NamedTuple):
-    """Where files of a table are looked for, in a store that has them all.
+def _places(
+    run: MaintenanceRun, target: Target, access: TableAccess
+) -> tuple[TableFolders, Sequence[str], Storage]:
+    """Where files of the table are looked for, external paths where they are not, and a store.
 
-    `left_alone` are the external paths where they are not.
-    """
-
-    folders: TableFolders
-    left_alone: Sequence[str]
-    storage: Storage
-
-
-def _places(run: MaintenanceRun, target: Target, access: TableAccess) -> _Places:
-    """Where files of the table are looked for.
-
-    Other tables may have the same external paths, and their files the same folders there.
+    The store has them all. Other tables may have the same external paths, and their files the same
+    folders there.
 
     Raises `UnsupportedTable` for a table that is not compacted for another reason than that.
     """
@@ -146,7 +135,7 @@ def _places(run: MaintenanceRun, target: Target, access: TableAccess) -> _Places
         other_roots=tuple(roots),
         of_others=True,
     )
-    return _Places(folders, left_alone, with_others(access.storage, others))
+    return folders, left_alone, with_others(access.storage, others)
 
 
 def _opened(
@@ -191,19 +180,11 @@ def _store_options(run: MaintenanceRun, target: Target) -> Mapping[str, str]:
     return run.choice.loaded.config.catalogs[target.catalog_name].options
 
 
-def _lines(
-    run: MaintenanceRun,
-    name: str,
-    found: Sequence[Orphan],
-    empty: Sequence[str],
-    left_alone: Sequence[str],
-) -> list[str]:
-    verb = "would remove" if run.is_dry else "removed"
-    size = sum(orphan.size_bytes for orphan in found)
-    what = f"{count_text(len(found), 'file')} that nothing names ({size_text(size)})"
+def _lines(run: MaintenanceRun, target: Target, found: Sequence[Orphan], what: str) -> list[str]:
+    """That `what` was removed, or would be: then each with its path."""
+    name, verb = run.choice.shown_name(target), "would remove" if run.is_dry else "removed"
     lines = [f"{name}: {verb} {what}" if found else f"{name}: nothing left over"]
     if run.is_dry:
-        lines += orphan_lines(found)
-        lines += [f"  {folder} (empty folder)" for folder in empty]
-    lines += [f"  not looked at: external path {place}" for place in left_alone]
+        unfinished = " (unfinished upload)"
+        lines += [f"  {each.path}{unfinished if each.upload else ''}" for each in found]
     return lines

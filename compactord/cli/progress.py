@@ -32,15 +32,27 @@ def told_of(name: str, clock: Clock) -> Callable[[str], None]:
     return told
 
 
-class EventProgress:
-    """Logs every step at INFO, under the names that the service's log has."""
+class CommandProgress:
+    """Logs every step at INFO (`-v`), under the names that the service's log has.
+
+    Without that, one line on a terminal is rewritten as work goes on; elsewhere it is silent.
+    """
+
+    def __init__(self, *, is_logged: bool) -> None:
+        self._stream = sys.stderr
+        self._shown = not is_logged and self._stream is not None and self._stream.isatty()
+        self._planned = self._finished = self._snapshots = 0
+        self._bytes_planned = self._bytes_finished = 0
+        self._waited = False
 
     def starting(self, where: str) -> None:
         """`where` is the Spark master, as it may be shown."""
         _log.info("spark_starting", master=where)
+        self._write(f"starting Spark ({where}) …")
 
     def started(self, *, seconds: float, slots: int) -> None:
         _log.info("spark_started", seconds=round(seconds, 2), slots=slots)
+        self._show()
 
     def planned(self, table: OpenTable, compaction: Compaction) -> None:
         found = report.compaction_json(table, compaction)
@@ -54,6 +66,9 @@ class EventProgress:
             input_records=found["rows"],
             output_level=found["output_level"],
         )
+        self._planned += 1
+        self._bytes_planned += found["bytes"]
+        self._show()
 
     def finished(self, in_flight: InFlight) -> None:
         compaction, done = in_flight.compaction, in_flight.result
@@ -69,64 +84,33 @@ class EventProgress:
             input_records=sum(stats.rows_in for stats in done.stats),
             output_records=sum(stats.rows_out for stats in done.stats),
         )
+        self._finished += 1
+        self._bytes_finished += sum(file.file_size for file in compaction.inputs)
+        self._show()
 
     def committed(self, snapshot_id: int) -> None:
         _log.info("commit_succeeded", snapshot_id=snapshot_id)
-
-    def waiting(self, wait_ms: int) -> None:
-        _log.info("commit_settling", seconds=round(wait_ms / 1000, 1))
-
-    def close(self) -> None:
-        """Nothing is left on the screen."""
-
-
-class TerminalProgress:
-    """One line on a terminal that is rewritten as work goes on; silent elsewhere."""
-
-    def __init__(self) -> None:
-        self._stream = sys.stderr
-        self._shown = self._stream is not None and self._stream.isatty()
-        self._planned = self._finished = self._snapshots = 0
-        self._bytes_planned = self._bytes_finished = 0
-        self._waited = False
-
-    def starting(self, where: str) -> None:
-        """`where` is the Spark master, as it may be shown."""
-        if self._shown:
-            self._stream.write(f"\r\x1b[Kstarting Spark ({where}) …")
-            self._stream.flush()
-
-    def started(self, *, seconds: float, slots: int) -> None:
-        self._show()
-
-    def planned(self, table: OpenTable, compaction: Compaction) -> None:
-        self._planned += 1
-        self._bytes_planned += sum(file.file_size for file in compaction.inputs)
-        self._show()
-
-    def finished(self, in_flight: InFlight) -> None:
-        self._finished += 1
-        self._bytes_finished += sum(file.file_size for file in in_flight.compaction.inputs)
-        self._show()
-
-    def committed(self, snapshot_id: int) -> None:
         self._snapshots += 1
         self._show()
 
     def waiting(self, wait_ms: int) -> None:
+        _log.info("commit_settling", seconds=round(wait_ms / 1000, 1))
         self._waited = True
         self._show(f"; waiting {wait_ms / 1000:.0f} s until writers cannot replace the last one")
 
     def close(self) -> None:
-        if self._shown and (self._planned or self._waited):
-            self._stream.write("\r\x1b[K")
-            self._stream.flush()
+        """Nothing is left on the screen."""
+        if self._planned or self._waited:
+            self._write("")
 
     def _show(self, then: str = "") -> None:
+        self._write(
+            f"{self._finished} of {count_text(self._planned, 'compaction')}, "
+            f"{size_text(self._bytes_finished)} of {size_text(self._bytes_planned)}, "
+            f"{count_text(self._snapshots, 'snapshot')}{then}"
+        )
+
+    def _write(self, line: str) -> None:
         if self._shown:
-            self._stream.write(
-                f"\r\x1b[K{self._finished} of {count_text(self._planned, 'compaction')}, "
-                f"{size_text(self._bytes_finished)} of {size_text(self._bytes_planned)}, "
-                f"{count_text(self._snapshots, 'snapshot')}{then}"
-            )
+            self._stream.write(f"\r\x1b[K{line}")
             self._stream.flush()

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 
 from compactord.catalog.base import Registration
 from compactord.catalog.registry import CATALOGS
 from compactord.cli.choice import catalog_names, load_place, tables_of
 from compactord.cli.loading import open_configured, warn_of_options
-from compactord.cli.running import OK, exit_code, say, tell
+from compactord.cli.running import OK, answer, exit_code, say
 from compactord.config.load import LoadedConfig
 from compactord.errors import CompactordError, UsageError
 from compactord.paimon.table import TableRef
@@ -54,24 +53,16 @@ def _print(args: argparse.Namespace, registration: Registration, tables: list[Ta
     script = list(registration.script(tables))
     if any(printable(statement) != statement for statement in script):
         raise UsageError("a name has characters that cannot be printed as SQL: use --execute")
-    if args.json:
-        print(json.dumps({"tables": [t.full_name for t in tables], "statements": script}))
-        return
-    for statement in script:
-        print(f"{statement};")
+    found = {"tables": [t.full_name for t in tables], "statements": script}
+    answer(args, found, (f"{statement};" for statement in script))
 
 
 def _execute(args: argparse.Namespace, registration: Registration, tables: list[TableRef]) -> None:
     done = registration.add(tables)
-    if args.json:
-        known = [t.full_name for t in tables if t.full_name not in done.tables]
-        found = {"created": list(done.created), "registered": list(done.tables), "known": known}
-        print(json.dumps(found))
-        return
-    for name in done.created:
-        tell(f"created {name}")
-    for name in done.tables:
-        tell(f"registered {name}")
-    before = len(tables) - len(done.tables)
-    total = count_text(len(tables), "table")
-    tell(f"{total}: {len(done.tables)} registered, {before} known before")
+    known = [t.full_name for t in tables if t.full_name not in done.tables]
+    found = {"created": list(done.created), "registered": list(done.tables), "known": known}
+    lines = [f"created {name}" for name in done.created]
+    lines += [f"registered {name}" for name in done.tables]
+    total, before = count_text(len(tables), "table"), len(tables) - len(done.tables)
+    lines.append(f"{total}: {len(done.tables)} registered, {before} known before")
+    answer(args, found, lines)

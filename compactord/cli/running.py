@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from compactord.cli.arguments import error_json
@@ -83,6 +83,15 @@ def run_parsed(args: argparse.Namespace) -> int:
         for line in more:
             say(line)
         return exit_code(error)
+
+
+def answer(args: argparse.Namespace, found: Mapping[str, Any], lines: Iterable[str]) -> None:
+    """Print what a command found: with --json one object, otherwise lines for people."""
+    if args.json:
+        print(json.dumps(found))
+        return
+    for line in lines:
+        tell(line)
 
 
 def tell(line: str) -> None:

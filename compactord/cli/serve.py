@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import tzinfo
 from functools import partial
 
@@ -16,22 +15,19 @@ import structlog
 import tzlocal
 
 from compactord import __version__, ids
-from compactord.catalog.trouble import CatalogTrouble
 from compactord.cli.loading import (
-    all_unusable,
     check_online,
     load_usable,
     open_section,
     warn_of_options,
     without_effect,
 )
-from compactord.cli.running import DENIED, FAILED, OK, USAGE, exit_code, say, tell
+from compactord.cli.running import DENIED, FAILED, OK, USAGE, answer, exit_code, say
 from compactord.clock import Clock, SystemClock
 from compactord.config.load import LoadedConfig
 from compactord.config.problems import ConfigInvalid, Problem
 from compactord.config.show import effective_json, json_schema, show_text
-from compactord.config.warehouse import pairs, refuse_catalog_arguments
-from compactord.engine.base import Engine
+from compactord.config.warehouse import NAMELESS, catalog_keys, refuse_catalog_arguments
 from compactord.engine.spark import start_spark
 from compactord.errors import AccessDenied, UsageError
 from compactord.service import signals
@@ -47,8 +43,6 @@ from compactord.storage.breaker import Breakers
 from compactord.storage.open import STORES, Stores, scheme_of
 from compactord.storage.requests import metered
 
-# The catalog of `--warehouse`.
-ONLY_CATALOG = "warehouse"
 _log = structlog.get_logger()
 
 
@@ -77,7 +71,7 @@ def serve(args: argparse.Namespace, stores: Stores = STORES) -> int:
             zone=config.service.zone,
             stores=stores.wrapped(partial(_metered, metrics, breakers, clock)),
         ),
-        start_engine=partial(_start_engine, loaded),
+        start_engine=partial(start_spark, config.spark.master, config.spark.settings),
         reload=read,
         apply_logs=partial(_configure_logs, instance=instance),
         metrics=metrics,
@@ -92,11 +86,15 @@ def serve(args: argparse.Namespace, stores: Stores = STORES) -> int:
         page=partial(render, daemon, clock=clock),
     )
     http = config.service.http
-    with _http_server(HttpServer(site.answer, host=http.bind, port=http.port)) as server:
+    server = HttpServer(site.answer, host=http.bind, port=http.port)
+    server.start()
+    try:
         host = "localhost" if http.bind in ("0.0.0.0", "::") else http.bind
         _log.info("http_listening", address=f"http://{host}:{server.port}/", bind=http.bind)
         with signals.handled(daemon):
             code = daemon.run()
+    finally:
+        server.stop()
     if daemon.has_stragglers:
         # The interpreter would wait for the threads left.
         sys.stdout.flush()
@@ -125,16 +123,12 @@ def _load(args: argparse.Namespace, stores: Stores = STORES) -> LoadedConfig:
 
 def _only_catalog(args: argparse.Namespace) -> Iterator[str]:
     """The arguments that say what kind of catalog --warehouse is, as values of a configuration."""
+    keys = catalog_keys(args)
+    options = {f"options.{key}": text for key, text in keys.pop("options").items()}
     # A folder's name is no reference and no YAML.
-    found = {"warehouse": args.warehouse.replace("${", "$${")}
-    if args.metastore is not None:
-        found["metastore"] = args.metastore
-    if args.unlocked_writers is not None:
-        found["unlocked_writers"] = args.unlocked_writers
-    for key, text in pairs(args.catalog_option, "--catalog-option").items():
-        found[f"options.{key}"] = text
-    for key, text in found.items():
-        yield f"catalogs.{ONLY_CATALOG}.{key}={json.dumps(text)}"
+    place = {"warehouse": args.warehouse.replace("${", "$${")}
+    for key, text in (place | keys | options).items():
+        yield f"catalogs.{NAMELESS}.{key}={json.dumps(text)}"
 
 
 def _require_catalogs(loaded: LoadedConfig, clock: Clock, stores: Stores) -> None:
@@ -146,7 +140,7 @@ def _require_catalogs(loaded: LoadedConfig, clock: Clock, stores: Stores) -> Non
     warn_of_options(loaded.config, loaded.config.catalogs, stores)
     for trouble, _ in found:
         _log.warning("catalog_unavailable", catalog=trouble.catalog, error=str(trouble.error))
-    if not all_unusable(loaded, found):
+    if sum(not trouble.may_heal for trouble, _ in found) < len(loaded.config.catalogs):
         return
     if all(isinstance(trouble.error, AccessDenied) for trouble, _ in found):
         raise found[0][0].error
@@ -171,19 +165,6 @@ def _metered(
     return metered(storage, metrics.storage_request, clock, store=scheme_of(location))
 
 
-def _start_engine(loaded: LoadedConfig) -> Engine:
-    return start_spark(loaded.config.spark.master, loaded.config.spark.settings)
-
-
-@contextlib.contextmanager
-def _http_server(server: HttpServer) -> Iterator[HttpServer]:
-    server.start()
-    try:
-        yield server
-    finally:
-        server.stop()
-
-
 def check(args: argparse.Namespace) -> int:
     loaded = _load(args)
     found = check_online(loaded, SystemClock()) if args.online else []
@@ -194,25 +175,16 @@ def check(args: argparse.Namespace) -> int:
         for name, options in without_effect(loaded.config, loaded.config.catalogs)
         for option in options
     ]
-    if args.json:
-        problems = [_problem_json(problem) for _, problem in found]
-        answer = {"path": loaded.path, "usable": not found, "problems": problems}
-        print(json.dumps({**answer, "warnings": warnings}))
-    else:
-        for warning in warnings:
-            say(f"compactord: warning: {warning}")
-    if found:
-        return _code_of([trouble for trouble, _ in found])
-    if not args.json:
-        looked = ", and so can its catalogs" if args.online else ""
-        tell(f"{loaded.path}: the configuration can be used{looked}")
-    return OK
-
-
-def _code_of(troubles: Sequence[CatalogTrouble]) -> int:
-    """2 for what the configuration, 77 for what permissions have to mend; 3: it may heal."""
-    codes = {exit_code(trouble.error) for trouble in troubles}
-    return next(code for code in (USAGE, DENIED, FAILED) if code in codes)
+    for warning in () if args.json else warnings:
+        say(f"compactord: warning: {warning}")
+    looked = ", and so can its catalogs" if args.online else ""
+    usable = f"{loaded.path}: the configuration can be used{looked}"
+    problems = [_problem_json(problem) for _, problem in found]
+    told = {"path": loaded.path, "usable": not found, "problems": problems, "warnings": warnings}
+    answer(args, told, [] if found else [usable])
+    # What the configuration, then what permissions have to mend; the rest may heal.
+    codes = {exit_code(trouble.error) for trouble, _ in found}
+    return next((code for code in (USAGE, DENIED, FAILED) if code in codes), OK)
 
 
 def figures_of_error(error: BaseException) -> dict[str, object]:
@@ -228,17 +200,13 @@ def _problem_json(problem: Problem) -> dict[str, object]:
 
 def show(args: argparse.Namespace) -> int:
     loaded = _load(args)
-    if args.json:
-        origins = {key: str(origin) for key, origin in loaded.origins.items()}
-        found = {"path": loaded.path, "values": effective_json(loaded), "origins": origins}
-        print(json.dumps(found))
-        return 0
-    for line in show_text(loaded):
-        tell(line)
-    return 0
+    origins = {key: str(origin) for key, origin in loaded.origins.items()}
+    found = {"path": loaded.path, "values": effective_json(loaded), "origins": origins}
+    answer(args, found, show_text(loaded))
+    return OK
 
 
 def schema(args: argparse.Namespace) -> int:
     del args
     print(json.dumps(json_schema(), indent=2))
-    return 0
+    return OK

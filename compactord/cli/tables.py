@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from compactord.cli.asked import listed_by_service
 from compactord.cli.choice import Choice, Target, choose, side_by_side
-from compactord.cli.running import OK, exit_code, say, tell
+from compactord.cli.running import OK, answer, exit_code, say
 from compactord.cli.table_status import ASK_A_SERVICE, Listed, read_table
 from compactord.clock import SystemClock
 from compactord.errors import CompactordError
@@ -28,20 +27,15 @@ def tables(args: argparse.Namespace) -> int:
         choice = choose(args, all_of_warehouse=True)
         found, unreadable = _read(choice), choice.unreadable
     counts = Counter(each.table.status.value for each in found)
-    if args.json:
-        answer = {
-            "tables": [each.as_json() for each in found],
-            "states": dict(counts),
-            "unreadable": {name: str(error) for name, error in unreadable.items()},
-        }
-        print(json.dumps(answer))
-    else:
-        for line in _text(found):
-            tell(line)
-        states = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
-        tell(f"{count_text(len(found), 'table')}{': ' if states else ''}{states}")
-        if found and args.url is None:
-            tell(ASK_A_SERVICE)
+    told = {
+        "tables": [each.as_json() for each in found],
+        "states": dict(counts),
+        "unreadable": {name: str(error) for name, error in unreadable.items()},
+    }
+    states = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
+    lines = [*_text(found), f"{count_text(len(found), 'table')}{': ' if states else ''}{states}"]
+    lines += [ASK_A_SERVICE] if found and args.url is None else []
+    answer(args, told, lines)
     for what, error in unreadable.items():
         say(f"compactord: {what} cannot be listed: {error}")
     codes = [exit_code(error) for error in unreadable.values()]

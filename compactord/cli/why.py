@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,16 +12,21 @@ from compactord.cli.argument_values import partitions_of, pick_of
 from compactord.cli.asked import why_by_service
 from compactord.cli.choice import Choice, Target, choose
 from compactord.cli.plan import planner_now
-from compactord.cli.running import OK, tell
-from compactord.cli.settings import effective_options, effective_settings
+from compactord.cli.running import OK, answer
 from compactord.cli.table_status import ASK_A_SERVICE, ReadTable, read_table
 from compactord.clock import Clock, SystemClock, iso_text
+from compactord.config.keys import plain
 from compactord.config.policy import matching_rules
 from compactord.config.reasons import shown_key
+from compactord.config.source import scalar_yaml
+from compactord.config.values import duration_text
 from compactord.config.windows import may_start, next_change_ms
 from compactord.errors import FormatError, UsageError
 from compactord.model import WorkKind
 from compactord.paimon.data_file import BucketFiles, BucketId
+from compactord.paimon.options.catalogue import OptionClass, canonical_key, find
+from compactord.paimon.options.table_options import TableOptions
+from compactord.redaction import redacted
 from compactord.service.page.need import freshness_text
 from compactord.service.view import TableStatus
 from compactord.table import report
@@ -29,6 +34,7 @@ from compactord.table.explain import BucketReasons, explain, explain_damage
 from compactord.table.opening import OpenTable
 from compactord.table.pending_inputs import inputs_of
 from compactord.table.planning import PartitionTest
+from compactord.table.report import size_text
 from compactord.table.request import CompactRequest
 from compactord.table.status import measured_stop_trigger
 
@@ -62,11 +68,7 @@ def why(args: argparse.Namespace) -> int:
     choice = choose(args)
     clock = SystemClock(choice.zone)
     findings = _findings(args, choice, choice.targets[0], clock)
-    if args.json:
-        print(json.dumps(_json(choice, findings)))
-        return OK
-    for line in _text(choice, findings):
-        tell(line)
+    answer(args, _json(choice, findings), _text(choice, findings))
     return OK
 
 
@@ -77,11 +79,11 @@ def _findings(args: argparse.Namespace, choice: Choice, target: Target, clock: C
     if found.table is not None and found.state is not None:
         buckets, count = _buckets(args, choice, found, clock)
     rules = matching_rules(choice.loaded.config, *target.name)
-    options = effective_options(choice, target, found.table) if found.table is not None else {}
+    options = _effective_options(choice, target, found.table) if found.table is not None else {}
     return _Findings(
         read=found,
         rules=[shown_key(choice.loaded, f"rules.{index}") for index in rules],
-        settings=effective_settings(choice, target),
+        settings=_effective_settings(choice, target),
         options=options,
         windows=_closed_windows(target, clock),
         poll=_poll_text(found),
@@ -246,3 +248,81 @@ def _bucket_json(table: OpenTable | None, bucket: BucketReasons) -> dict[str, An
         "why": bucket.why,
         "later": bucket.later,
     }
+
+
+# What decides most often, shown although it is only Paimon's default.
+_SHOWN: Mapping[str, Callable[[TableOptions], str]] = {
+    "num-sorted-run.compaction-trigger": lambda o: str(o.compaction.compaction_trigger),
+    "num-sorted-run.stop-trigger": lambda o: str(o.compaction.stop_trigger),
+    "compaction.max-size-amplification-percent": lambda o: str(
+        o.compaction.max_size_amplification_percent
+    ),
+    "compaction.size-ratio": lambda o: str(o.compaction.size_ratio_percent),
+    "compaction.optimization-interval": lambda o: _duration(o.compaction.optimization_interval_ms),
+    "full-compaction.delta-commits": lambda o: str(
+        o.compaction.full_compaction_delta_commits or "not set"
+    ),
+    "compaction.min.file-num": lambda o: str(o.compaction.min_file_num),
+    "target-file-size": lambda o: size_text(o.compaction.target_file_size),
+    "snapshot.num-retained.min": lambda o: str(o.expire.num_retained_min),
+    "snapshot.num-retained.max": lambda o: str(o.expire.num_retained_max),
+    "snapshot.time-retained": lambda o: _duration(o.expire.time_retained_ms),
+    "write-only": lambda o: str(o.write_only).lower(),
+}
+_KEYED_ONLY = (
+    "num-sorted-run.",
+    "compaction.max-size",
+    "compaction.size-ratio",
+    "full-compaction.",
+)
+
+
+def _effective_settings(choice: Choice, target: Target) -> dict[str, tuple[str, str]]:
+    """Each setting's value as it would be written, and which rule or default it came from."""
+    values, found = plain(choice.loaded.config), {}
+    for key, origin in choice.keys_of(target).items():
+        if key.startswith("options."):
+            continue
+        value = redacted(_at(values, origin), key=key)
+        shown = json.dumps(value) if isinstance(value, list | dict) else scalar_yaml(value)
+        found[key] = (choice.loaded.reference(origin) or shown, shown_key(choice.loaded, origin))
+    return found
+
+
+def _effective_options(
+    choice: Choice, target: Target, table: OpenTable
+) -> dict[str, tuple[str, str]]:
+    """The options that concern a compactor: those that decide most, and all that are set."""
+    schema, options, keys = table.schema, table.options, choice.keys_of(target)
+    own = {canonical_key(key) for key in schema.options}
+    texts = {
+        key: shown(options)
+        for key, shown in _SHOWN.items()
+        if schema.primary_keys or not key.startswith(_KEYED_ONLY)
+    }
+    for key, text in sorted(options.raw.items()):
+        name = canonical_key(key)
+        option = find(name)
+        if option is None or option.meaning is not OptionClass.IRRELEVANT:
+            texts.setdefault(name, str(redacted(text, key=name)))
+    found = {}
+    for key, text in texts.items():
+        origin = keys.get(f"options.{key}")
+        if origin is not None:
+            found[key] = (choice.loaded.reference(origin) or text, shown_key(choice.loaded, origin))
+        else:
+            found[key] = (text, "the table" if key in own else "Paimon's default")
+    return found
+
+
+def _at(values: Mapping[str, Any], dotted: str) -> object:
+    """The value under `rules.0.set.priority`."""
+    place: Any = values
+    for part in dotted.split("."):
+        place = place[int(part)] if isinstance(place, list) else place[part]
+    found: object = place
+    return found
+
+
+def _duration(milliseconds: int | None) -> str:
+    return "not set" if milliseconds is None else duration_text(milliseconds)

@@ -26,7 +26,7 @@ from compactord.config.problems import (
     Problem,
     dotted,
 )
-from compactord.config.source import Node, References, YamlReader, put, scalar_yaml
+from compactord.config.source import Node, YamlReader, put, resolve_references, scalar_yaml
 
 NO_FILE = "no file"
 ENVIRONMENT_PREFIX = "COMPACTORD__"
@@ -56,9 +56,9 @@ class LoadedConfig:
 
     path: str  # NO_FILE if there is none
     config: ServiceConfig
-    origins: Mapping[str, Origin] = field(repr=False)
-    references: Mapping[str, str] = field(repr=False)
-    digest: str = field(repr=False)
+    origins: Mapping[str, Origin] = field(default_factory=dict, repr=False)
+    references: Mapping[str, str] = field(default_factory=dict, repr=False)
+    digest: str = field(default="", repr=False)
     late: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def origin(self, key: str) -> Origin:
@@ -73,26 +73,6 @@ class LoadedConfig:
         if key in self.references:
             return self.references[key]
         return "${…}" if any(each.startswith(f"{key}.") for each in self.references) else None
-
-
-def config_of_warehouse(
-    catalog: str,
-    warehouse: str,
-    *,
-    metastore: str = "filesystem",
-    options: Mapping[str, str] | None = None,
-    unlocked_writers: str | None = None,
-) -> LoadedConfig:
-    """The defaults, for a warehouse without a configuration: one catalog of this name."""
-    one: dict[str, object] = {
-        "warehouse": warehouse,
-        "metastore": metastore,
-        "options": dict(options or {}),
-    }
-    if unlocked_writers is not None:
-        one["unlocked_writers"] = unlocked_writers
-    config = ServiceConfig.model_validate({"catalogs": {catalog: one}})
-    return LoadedConfig(path="", config=config, origins={}, references={}, digest="")
 
 
 def load_config(
@@ -114,9 +94,8 @@ def load_config(
     root = root or _no_file()
     _overlay_environment(root, environ, problems)
     _overlay_command_line(root, overrides, problems)
-    references = References(environ, problems, is_late=_is_late)
-    references.resolve(root)
-    for text, value in references.resolved:
+    resolved, late = resolve_references(root, environ, problems, _is_late)
+    for text, value in resolved:
         digest.update(repr((text, value)).encode("utf-8", "surrogatepass"))
     config: ServiceConfig | None = None
     if readable:
@@ -142,11 +121,7 @@ def load_config(
         origins=origins,
         references=referring,
         digest=digest.hexdigest(),
-        late={
-            key: digest
-            for key, digest in references.late.items()
-            if _is_read_once(config, key, kinds)
-        },
+        late={key: each for key, each in late.items() if _is_read_once(config, key, kinds)},
     )
 
 

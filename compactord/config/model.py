@@ -17,12 +17,12 @@ from pydantic import (
     Field,
     StrictInt,
     ValidationError,
+    ValidationInfo,
     model_validator,
 )
 
-from compactord.config.amounts import duration_ms, duration_text, size_bytes
-from compactord.config.catalog_section import CatalogName, CatalogSection
-from compactord.config.choices import LogFormat, LogLevel
+from compactord.catalog.registry import CATALOGS, CatalogKinds
+from compactord.config.choices import LogFormat, LogLevel, UnlockedWriters
 from compactord.config.section import Section, wrong_value
 from compactord.config.table_settings import Rule, TableSettings
 from compactord.config.values import (
@@ -36,7 +36,10 @@ from compactord.config.values import (
     Text,
     ZoneNameOrLocal,
     at_least,
+    duration_ms,
+    duration_text,
     no_entries_if_null,
+    size_bytes,
     zone_named,
 )
 
@@ -45,6 +48,8 @@ LEAST_TASK_MEMORY_BYTES = 32 << 20
 
 _SECOND = at_least(1000, "1 s")
 _EVERYTHING = re.compile(".*", re.ASCII)
+_CATALOG_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
+_SHOWN_OPTIONS = ", ".join(option for kind in CATALOGS.values() for option in kind.shown_options)
 
 
 def _spark_key(key: str) -> str:
@@ -102,6 +107,53 @@ class Spark(Section):
     def settings(self) -> dict[str, str]:
         """All that Spark is told, its application's name included."""
         return {"spark.app.name": self.app_name, **self.conf}
+
+
+def _metastore(value: object, info: ValidationInfo) -> str:
+    """The context of the validation is the registry, if it is another one."""
+    known: CatalogKinds = info.context or CATALOGS
+    if value not in known:
+        names = " or ".join(known)
+        raise ValueError(f"{names}, the metastores that are supported so far")
+    return str(value)
+
+
+def _catalog_name(name: str) -> str:
+    if _CATALOG_NAME.fullmatch(name) is None:
+        raise ValueError("a catalog's name of letters, digits, _ and -")
+    return name
+
+
+CatalogName = Annotated[str, AfterValidator(_catalog_name)]
+# Which there are depends on the metastore: they are checked where catalogs are opened.
+_Options = Annotated[dict[str, ScalarText], BeforeValidator(no_entries_if_null)]
+
+
+class CatalogSection(Section):
+    metastore: Annotated[str, BeforeValidator(_metastore)] = Field(
+        default="filesystem", json_schema_extra={"enum": list(CATALOGS)}
+    )
+    """kind of the catalog"""
+    warehouse: Text
+    """root folder of the warehouse: a path, or a URL such as s3://bucket/wh, gs://,
+    abfss://container@account.dfs.core.windows.net/wh, oss://, hdfs://; the name of a warehouse that
+    the catalog's server knows
+    """
+    options: _Options = Field(
+        default={},
+        description="the catalog's options under Paimon's names, those of the writers: "
+        f"{_SHOWN_OPTIONS}, s3.endpoint, s3.access-key, fs.azure.*, fs.gs.*, "
+        "fs.oss.* and others; secrets as ${env:NAME} or ${file:/path}",
+    )
+    unlocked_writers: UnlockedWriters = UnlockedWriters.REFUSE
+    """for a catalog without a lock on S3, GCS or Azure, where a writer of Java can replace a
+    snapshot of another: refuse: do not serve it; guarded: serve it, and let each snapshot of
+    compactord stand for settle before building on it
+    """
+    settle_ms: Annotated[DurationMs, at_least(1000, "1 s")] = duration_ms("10 s")
+    """with guarded, how long a snapshot has to stand: longer than a writer takes from its last look
+    to the end of its copy
+    """
 
 
 class Discovery(Section):

@@ -17,15 +17,11 @@ def excluded_by_name(loaded: LoadedConfig, database: str, table: str) -> str | N
         return None
     verb = "is" if name == "excluding_tables" else "is only"
     pattern = getattr(loaded.config.discovery, name).pattern
-    return _pattern_text(loaded, f"discovery.{name}", pattern, verb)
+    return pattern_text(loaded, f"discovery.{name}", pattern, verb)
 
 
-def matches_nothing(loaded: LoadedConfig, key: str, pattern: str) -> str:
-    """A pattern that matches no table: `rules.2.match.table (c.yaml:7) is a\\.tmp_.*`."""
-    return _pattern_text(loaded, key, pattern, "is")
-
-
-def _pattern_text(loaded: LoadedConfig, key: str, pattern: str, verb: str) -> str:
+def pattern_text(loaded: LoadedConfig, key: str, pattern: str, verb: str = "is") -> str:
+    """A pattern with its place: `rules.2.match.table (c.yaml:7) is a\\.tmp_.*`."""
     return f"{shown_key(loaded, key)} {verb} {loaded.reference(key) or pattern}"
 
 

@@ -10,6 +10,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import yaml
 
@@ -259,47 +260,36 @@ def put(root: Node, path: Path, value: Node, *, any_case: bool) -> str | None:
     return None
 
 
-class References:
-    """Resolves the references of texts (`compactord/references.py`).
+def resolve_references(
+    root: Node,
+    environ: Mapping[str, str],
+    problems: list[Problem],
+    is_late: Callable[[Path], bool],
+) -> tuple[list[tuple[str, str]], dict[str, str]]:
+    """Resolve the references of all texts below `root`, in place (`compactord/references.py`).
 
-    `resolved` has the references found, in order: the text of each and its value. Texts for which
-    `is_late` says so stay as they were written, once it is known that they can be resolved; `late`
-    has a digest of what they stand for, by dotted key.
+    The references found, in order: the text of each and its value. Texts for which `is_late` says
+    so stay as they were written, once it is known that they can be resolved; of these digests of
+    what they stand for, by dotted key. Values are not searched again.
     """
+    resolved: list[tuple[str, str]] = []
+    late: dict[str, str] = {}
 
-    def __init__(
-        self,
-        environ: Mapping[str, str],
-        problems: list[Problem],
-        *,
-        is_late: Callable[[Path], bool] = lambda _: False,
-    ) -> None:
-        self._environ = environ
-        self._problems = problems
-        self._is_late = is_late
-        self.resolved: list[tuple[str, str]] = []
-        self.late: dict[str, str] = {}
+    def value(node: Node, path: Path, reference: str) -> str:
+        try:
+            found = value_of(reference, environ)
+        except ReferenceMissing as error:
+            problems.append(node.problem(path, error.expected, value=error.reference))
+            return error.reference
+        resolved.append((reference, found))
+        return found
 
-    def resolve(self, root: Node) -> None:
-        """In place, in every text below `root`; values are not searched again."""
-        for path, node in root.walk():
-            if isinstance(node.content, str) and "${" in node.content:
-                node.reference, text = node.content, self._filled(node, path)
-                if self._is_late(path):
-                    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass"))
-                    self.late[dotted(path)] = digest.hexdigest()
-                else:
-                    node.content = text
-
-    def _filled(self, node: Node, path: Path) -> str:
-        def value(reference: str) -> str:
-            try:
-                found = value_of(reference, self._environ)
-            except ReferenceMissing as error:
-                wrong = node.problem(path, error.expected, value=error.reference)
-                self._problems.append(wrong)
-                return error.reference
-            self.resolved.append((reference, found))
-            return found
-
-        return filled(str(node.content), value)
+    for path, node in root.walk():
+        if isinstance(node.content, str) and "${" in node.content:
+            node.reference, text = node.content, filled(node.content, partial(value, node, path))
+            if is_late(path):
+                digest = hashlib.sha256(text.encode("utf-8", "surrogatepass"))
+                late[dotted(path)] = digest.hexdigest()
+            else:
+                node.content = text
+    return resolved, late

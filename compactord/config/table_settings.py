@@ -4,17 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    StrictInt,
-    ValidationError,
-)
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, StrictInt, ValidationError
 from pydantic_core import InitErrorDetails
 
-from compactord.config.amounts import duration_ms
 from compactord.config.choices import MaintenanceRule, Mode
 from compactord.config.section import Section, wrong_value
 from compactord.config.values import (
@@ -26,6 +18,7 @@ from compactord.config.values import (
     TablePattern,
     Text,
     at_least,
+    duration_ms,
     no_entries_if_null,
     scalar_text,
     table_pattern,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from compactord.config.load import LoadedConfig, config_of_warehouse
+from compactord.config.load import LoadedConfig
+from compactord.config.model import ServiceConfig
 from compactord.errors import UsageError
 from compactord.redaction import redact_text
 from compactord.references import ReferenceMissing, resolve
@@ -14,22 +16,29 @@ from compactord.references import ReferenceMissing, resolve
 NAMELESS = "warehouse"
 
 
+def config_of_warehouse(warehouse: str, **keys: object) -> LoadedConfig:
+    """The defaults, for a warehouse without a configuration; `keys` are others of its section."""
+    section = {"warehouse": warehouse, **keys}
+    config = ServiceConfig.model_validate({"catalogs": {NAMELESS: section}})
+    return LoadedConfig(path="", config=config)
+
+
 def warehouse_config(args: argparse.Namespace) -> LoadedConfig:
     """The defaults for the one catalog that the arguments name. Raises `UsageError`."""
     if not args.warehouse:
         raise UsageError("--warehouse is empty")
-    options = pairs(args.catalog_option, "--catalog-option")
-    for key, value in options.items():
+    keys = catalog_keys(args)
+    for key, value in keys["options"].items():
         # Catalogs resolve what stands in their options when they are opened.
         resolved(value, f"--catalog-option {key}")
-    metastore = args.metastore or "filesystem"
-    return config_of_warehouse(
-        NAMELESS,
-        args.warehouse,
-        metastore=metastore,
-        options=options,
-        unlocked_writers=args.unlocked_writers,
-    )
+    return config_of_warehouse(args.warehouse, **keys)
+
+
+def catalog_keys(args: argparse.Namespace) -> dict[str, Any]:
+    """What the arguments say of the catalog of --warehouse: keys of its section."""
+    options = pairs(args.catalog_option, "--catalog-option")
+    given = {"metastore": args.metastore, "unlocked_writers": args.unlocked_writers}
+    return {"options": options} | {key: text for key, text in given.items() if text is not None}
 
 
 def refuse_catalog_arguments(args: argparse.Namespace) -> None:

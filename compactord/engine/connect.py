@@ -37,15 +37,11 @@ class ConnectCarrier:
         try:
             self._check_reachable(start_seconds_max)
             self._session = self._connect(settings)
-            self._capacity = self._check_workers(start_seconds_max)
+            # Task slots when the session began.
+            self.capacity = self._check_workers(start_seconds_max)
         except BaseException:
             self.close()
             raise
-
-    @property
-    def capacity(self) -> int:
-        """Task slots when the session began."""
-        return self._capacity
 
     def run(self, subcompaction: Subcompaction, group: str) -> TaskOutcome:
         # No lease: it is unknown whether the executors of a remote server can reach this machine.

@@ -17,11 +17,11 @@ from typing import Any
 
 from compactord.engine.class_archive import ClassArchive, cache_folder
 from compactord.engine.jre import Java, find_java
-from compactord.engine.jvm import jvm_command, starts_alone
+from compactord.engine.jvm import LEAST, jvm_command, starts_alone, submit_arguments
+from compactord.engine.masters import is_embedded
 from compactord.engine.messages import Messages
 from compactord.engine.scratch import new_scratch
 from compactord.engine.shipping import package_zip
-from compactord.engine.submit import LEAST, submit_arguments
 from compactord.errors import EngineUnavailable, UsageError
 
 _STOP_SECONDS_MAX = 10.0
@@ -68,9 +68,10 @@ class Driver:
         """Raises `EngineUnavailable` when there is no Java, or Spark does not start in time."""
         self.messages = Messages(master, settings)
         self._master = master
-        self.is_embedded = master.startswith("local")
+        self.is_embedded = is_embedded(master)
         self._start_seconds_max = start_seconds_max
         self.scratch = new_scratch()
+        self._log_path = self.scratch / "spark.log"
         # For Unix domain sockets on this machine; None where the temporary folder lies too deep.
         self.socket_folder: Path | None = None
         if self.is_embedded and len(os.fsencode(self.scratch)) <= _SOCKET_FOLDER_BYTES_MAX:
@@ -321,10 +322,6 @@ class Driver:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-
-    @property
-    def _log_path(self) -> Path:
-        return self.scratch / "spark.log"
 
 
 def gateway_errors() -> tuple[type[Exception], ...]:

@@ -17,16 +17,14 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-import selectors
 import socket
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 _TOKEN_BYTES = 16
 _LENGTH_BYTES = 4
-_READ_BYTES = 1 << 16
 _REPORT_BYTES_MAX = 1 << 24
 # For each call on a worker's connection.
 _ANSWER_SECONDS_MAX = 2.0
@@ -69,40 +67,29 @@ def report(connection: socket.socket, names: Sequence[str]) -> bool:
         return False
 
 
-@dataclass(slots=True, eq=False)
-class _Holder:
-    """A connection and the bytes received on it; `token` once it has sent a valid one."""
-
-    connection: socket.socket
-    token: bytes | None = None
-    received: bytearray = field(default_factory=bytearray)
-
-
 class LeaseOffice:
-    """The driver's side: one listening socket and one thread that serves all connections."""
+    """The driver's side: a listening socket, a thread that accepts, and one for each connection."""
 
     def __init__(self, folder: Path | None, *, host: str = "", bind: str = "") -> None:
         """A Unix domain socket in `folder`, or else any free port of the address `bind`.
 
         `host` is the name by which workers reach this machine.
         """
-        address: tuple[str, int] | str
+        self._address: tuple[str, int] | str
         if folder is not None:
             self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            address = str(folder / "leases")
-            self._listener.bind(address)
+            self._address = str(folder / "leases")
+            self._listener.bind(self._address)
+            self._listener.listen()
         else:
             self._listener = socket.create_server((bind, 0))
-            address = (host, self._listener.getsockname()[1])
-        self._address = address
-        self._listener.listen()
-        self._listener.setblocking(False)
+            self._address = (host, self._listener.getsockname()[1])
+        self._is_closed = False
         self._lock = threading.Lock()
-        # By token, while the lease is valid.
-        self._holders: dict[bytes, list[_Holder]] = {}
+        # By token, while the lease is valid: connections, and the names of files.
+        self._holders: dict[bytes, list[socket.socket]] = {}
         self._reported: dict[bytes, set[str]] = {}
-        self._wake, self._awake = socket.socketpair()
-        self._thread = threading.Thread(target=self._serve, name="leases", daemon=True)
+        self._thread = threading.Thread(target=self._accept, name="leases", daemon=True)
         self._thread.start()
 
     def grant(self) -> Lease:
@@ -120,74 +107,43 @@ class LeaseOffice:
         with self._lock:
             holders = self._holders.pop(lease.token, [])
             reported = self._reported.pop(lease.token, set())
-        for holder in holders:
+        for connection in holders:
+            # Some have gone.
             with contextlib.suppress(OSError):
-                holder.connection.shutdown(socket.SHUT_RDWR)
+                connection.shutdown(socket.SHUT_RDWR)
         return reported
 
     def close(self) -> None:
-        self._wake.close()
+        """End all leases."""
+        self._is_closed = True
+        # It wakes the thread, which a mere close would not.
+        self._listener.shutdown(socket.SHUT_RDWR)
         self._thread.join()
+        self._listener.close()
+        for token in list(self._holders):
+            self.end(Lease(address=self._address, token=token))
 
-    def _serve(self) -> None:
-        selector = selectors.DefaultSelector()
-        selector.register(self._listener, selectors.EVENT_READ)
-        selector.register(self._awake, selectors.EVENT_READ)
-        while True:
-            for key, _ in selector.select():
-                if key.fileobj is self._awake:
-                    for registered in list(selector.get_map().values()):
-                        registered.fileobj.close()  # type: ignore[union-attr]
-                    selector.close()
-                    return
-                if key.fileobj is self._listener:
-                    with contextlib.suppress(OSError):
-                        connection, _ = self._listener.accept()
-                        connection.setblocking(False)
-                        selector.register(connection, selectors.EVENT_READ, _Holder(connection))
-                elif not self._hear(key.data):
-                    selector.unregister(key.data.connection)
-                    self._forget(key.data)
+    def _accept(self) -> None:
+        while not self._is_closed:
+            with contextlib.suppress(OSError):
+                connection, _ = self._listener.accept()
+                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
-    def _hear(self, holder: _Holder) -> bool:
-        """Read what a holder sent; False if its connection can be closed."""
-        try:
-            said = holder.connection.recv(_READ_BYTES)
-        except BlockingIOError:
-            return True
-        except OSError:
-            return False
-        holder.received += said
-        if not said or len(holder.received) > _REPORT_BYTES_MAX:
-            return False
-        if holder.token is None and len(holder.received) >= _TOKEN_BYTES:
-            holder.token = bytes(holder.received[:_TOKEN_BYTES])
-            del holder.received[:_TOKEN_BYTES]
+    def _serve(self, connection: socket.socket) -> None:
+        """Take down what a holder reports, until it goes or its lease ends."""
+        with contextlib.suppress(OSError), connection, connection.makefile("rb") as said:
+            connection.settimeout(_ANSWER_SECONDS_MAX)
+            token = said.read(_TOKEN_BYTES)
+            connection.settimeout(None)
             with self._lock:
-                if holder.token not in self._holders:
-                    return False
-                self._holders[holder.token].append(holder)
-        return holder.token is None or self._take_report(holder.token, holder)
-
-    def _take_report(self, token: bytes, holder: _Holder) -> bool:
-        """Record the names once they are complete, and answer."""
-        text = holder.received[_LENGTH_BYTES:]
-        length = int.from_bytes(holder.received[:_LENGTH_BYTES], "big")
-        if len(holder.received) < _LENGTH_BYTES or len(text) < length:
-            return True
-        holder.received.clear()
-        with self._lock:
-            if token not in self._reported:
-                return False
-            self._reported[token].update(text.decode().splitlines())
-        try:
-            holder.connection.send(b"!")
-        except OSError:
-            return False
-        return True
-
-    def _forget(self, holder: _Holder) -> None:
-        with self._lock:
-            if holder.token is not None and holder in self._holders.get(holder.token, []):
-                self._holders[holder.token].remove(holder)
-        holder.connection.close()
+                if token not in self._holders:
+                    return
+                self._holders[token].append(connection)
+            while len(length := said.read(_LENGTH_BYTES)) == _LENGTH_BYTES:
+                size = int.from_bytes(length, "big")
+                text = said.read(size) if size <= _REPORT_BYTES_MAX else b""
+                with self._lock:
+                    if len(text) < size or token not in self._reported:
+                        return
+                    self._reported[token].update(text.decode().splitlines())
+                connection.sendall(b"!")

@@ -54,10 +54,15 @@ def is_local(master: str | None) -> bool:
     return master is None or _LOCAL.fullmatch(master) is not None
 
 
+def is_embedded(master: str | None) -> bool:
+    """Whether merges run on this machine, in this process's own Spark."""
+    return master is None or master.startswith("local")
+
+
 def what_instead(setting: str, master: str | None) -> str | None:
     """What to do instead of setting something that has no effect; None for other settings."""
     instead = _INSTEAD.get(setting)
-    if instead is None and (master is None or master.startswith("local")):
+    if instead is None and is_embedded(master):
         instead = _EMBEDDED_INSTEAD.get(setting)
     return instead
 

@@ -159,33 +159,24 @@ class PooledEngine:
 
     def _carry(self, subcompaction: Subcompaction, generation: int) -> None:
         """Thread entry: puts exactly one outcome, whatever happens."""
+        group = _group(subcompaction.compaction, subcompaction.index)
+        outcome: TaskOutcome = cancelled(subcompaction)
         try:
-            outcome = self._outcome(subcompaction, generation)
+            if not self._is_cancelled(group, generation):
+                outcome = self._carrier.run(subcompaction, group)
         except JobFailed as error:
             outcome = _failure(subcompaction, error)
         except Exception as error:  # noqa: BLE001 - the border: no outcome may be missing
             detail = traceback.format_exc()
             failed = JobFailed(FailureKind.TRANSIENT, type(error).__name__, str(error), detail)
             outcome = _failure(subcompaction, failed)
-        if isinstance(outcome, TaskFailure) and self._is_cancelled(subcompaction, generation):
+        if isinstance(outcome, TaskFailure) and self._is_cancelled(group, generation):
             outcome = cancelled(subcompaction)
         with self._lock:
-            self._cancelled.discard(_group(subcompaction.compaction, subcompaction.index))
+            self._cancelled.discard(group)
         self._outcomes.put(outcome)
 
-    def _outcome(self, subcompaction: Subcompaction, generation: int) -> TaskOutcome:
-        if self._is_cancelled(subcompaction, generation):
-            return cancelled(subcompaction)
-        group = _group(subcompaction.compaction, subcompaction.index)
-        outcome = self._carrier.run(subcompaction, group)
-        assert (outcome.compaction, outcome.index) == (
-            subcompaction.compaction,
-            subcompaction.index,
-        )
-        return outcome
-
-    def _is_cancelled(self, subcompaction: Subcompaction, generation: int) -> bool:
-        group = _group(subcompaction.compaction, subcompaction.index)
+    def _is_cancelled(self, group: str, generation: int) -> bool:
         return generation != self._generation or group in self._cancelled
 
     def _forget(self, job: Future[None]) -> None:

@@ -88,7 +88,10 @@ class ClassicCarrier:
             self._cores_per_task = int(self._driver.context.getConf().get("spark.task.cpus", "1"))
             self._leases = self._open_leases()
             if self._driver.is_embedded:
-                self._warm_up()
+                # A worker for each slot, with its packages imported before the first subcompaction.
+                # An error here would occur again with that, which reports it.
+                with contextlib.suppress(JobFailed):
+                    self._collect(b"", inspect_workers, self.capacity)
             else:
                 self._check_workers(start_seconds_max)
         except BaseException:
@@ -149,12 +152,6 @@ class ClassicCarrier:
         conf = self._driver.context.getConf()
         host = conf.get("spark.driver.host")
         return LeaseOffice(None, host=host, bind=conf.get("spark.driver.bindAddress", host))
-
-    def _warm_up(self) -> None:
-        """Before the first subcompaction, start a worker for each slot and import its packages."""
-        # An error here would occur again with the first subcompaction, which reports it.
-        with contextlib.suppress(JobFailed):
-            self._collect(b"", inspect_workers, self.capacity)
 
     def _check_workers(self, seconds_max: float) -> None:
         """Run one small task in each slot; raises if workers cannot run subcompactions."""

@@ -10,7 +10,7 @@ import structlog
 
 from compactord.clock import Clock
 from compactord.config.model import Limits, ServiceConfig
-from compactord.engine.masters import shown_master
+from compactord.engine.masters import is_embedded, shown_master
 from compactord.errors import UsageError
 from compactord.model import SubcompactionResult, TaskOutcome
 from compactord.service.view import EngineView
@@ -41,10 +41,9 @@ class Capacity:
         self._limits = config.limits
         self.memory_budget_bytes = self._budget_bytes(config.limits)
         self._clock = clock
-        self._is_up = False
         self._was_up = False
         self._restarts = 0
-        # Merges that its cores can run at once.
+        # Merges that its cores can run at once; 0 while it is not up.
         self._cores = 0
         self._peak_rss_bytes = 0
         # Seconds that slots were in use, and the time up to which they are counted.
@@ -66,9 +65,9 @@ class Capacity:
             self.memory_budget_bytes = self._budget_bytes(limits)
 
     def engine_up(self, cores: int) -> None:
-        begins, event = not self._is_up, "spark_restarted" if self._was_up else "spark_started"
+        begins, event = not self._cores, "spark_restarted" if self._was_up else "spark_started"
         self._restarts += begins and self._was_up
-        self._is_up, self._was_up, self._cores, self.error = True, True, cores, ""
+        self._was_up, self._cores, self.error = True, cores, ""
         if begins:
             _log.info(event, slots=self.slots, cores=cores)
 
@@ -76,7 +75,7 @@ class Capacity:
         """The engine is gone, or did not start."""
         if not self._was_up:
             _log.error("spark_unavailable", error=why)
-        self._is_up, self._cores, self.error = False, 0, why
+        self._cores, self.error = 0, why
 
     def subcompaction_ended(self, outcome: TaskOutcome) -> None:
         if isinstance(outcome, SubcompactionResult):
@@ -93,7 +92,7 @@ class Capacity:
         one_merge = self.task_memory_bytes + IDLE_WORKER_BYTES
         budget = self.memory_budget_bytes
         return EngineView(
-            is_up=self._is_up,
+            is_up=self._cores > 0,
             master=shown_master(self._master or "local"),
             restarts=self._restarts,
             error=self.error,
@@ -129,11 +128,6 @@ def memory_budget_bytes(limits: Limits, task_memory_bytes: int, master: str | No
             "for its worker; lower spark.task_memory or raise limits.memory"
         )
     return budget
-
-
-def is_embedded(master: str | None) -> bool:
-    """Whether merges run on this machine, in the daemon's own Spark."""
-    return master is None or master.startswith("local")
 
 
 def slots_for(

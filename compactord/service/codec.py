@@ -14,6 +14,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import functools
+import inspect
 import json
 import math
 import typing
@@ -96,26 +97,17 @@ def _reader(hint: Any) -> _Reader:
     if origin is not None:
         return _Reader(functools.partial(_read_mapping, *arguments), {})
     if dataclasses.is_dataclass(hint) or issubclass(hint, tuple):
-        readers = {name: _reader(each) for name, each in typing.get_type_hints(hint).items()}
-        own = _with_defaults(hint) if dataclasses.is_dataclass(hint) else ()
-        fields = {
-            name: _Reader(reader.read, _UNFIT if name in own else reader.empty)
-            for name, reader in readers.items()
-        }
+        hints, fields = typing.get_type_hints(hint), {}
+        for name, parameter in inspect.signature(hint).parameters.items():
+            reader = _reader(hints[name])
+            has_default = parameter.default is not parameter.empty
+            fields[name] = reader._replace(empty=_UNFIT) if has_default else reader
         read = functools.partial(_read_object, hint, fields)
         return _Reader(read, read({}))
     if issubclass(hint, enum.Enum):
         read = functools.partial(_read_member, hint)
         return _Reader(read, read(""))
     return _Reader(_read_float if hint is float else functools.partial(_read_scalar, hint), hint())
-
-
-def _with_defaults(kind: Any) -> set[str]:
-    return {
-        field.name
-        for field in dataclasses.fields(kind)
-        if (field.default, field.default_factory) != (dataclasses.MISSING, dataclasses.MISSING)
-    }
 
 
 def _read_scalar(kind: type[Any], found: Json) -> Any:

@@ -20,9 +20,8 @@ import structlog
 from compactord import __version__
 from compactord.catalog.base import Catalog
 from compactord.clock import Clock, WallTime
-from compactord.config.catalog_section import CatalogSection
 from compactord.config.load import LoadedConfig
-from compactord.config.model import Recovery, ServiceConfig
+from compactord.config.model import CatalogSection, Recovery, ServiceConfig
 from compactord.engine.base import Engine
 from compactord.errors import CompactordError
 from compactord.ids import Owner
@@ -31,19 +30,19 @@ from compactord.maintenance.registry import maintenance_kinds
 from compactord.model import SubcompactionResult, TableName, TaskOutcome
 from compactord.scheduler.effects import Job, JobOutcome
 from compactord.scheduler.scheduler import Scheduler
-from compactord.service import heartbeats
 from compactord.service.capacity import Capacity
 from compactord.service.discovery import Discovery, Listing
 from compactord.service.engine_host import EngineHost
 from compactord.service.job_runner import JOBS_MAX, JobRunner, thread_pools
 from compactord.service.metrics import Metrics
 from compactord.service.observer import LoggingObserver
+from compactord.service.probes import LOOP_STALE_MS, beat
 from compactord.service.registry import TableRegistry
-from compactord.service.served_tables import ServedTables
 from compactord.service.settings import Settings
 from compactord.service.shutdown import Shutdown
 from compactord.service.silent_stores import SilentStores
 from compactord.service.status_source import Facts, StatusKeeper
+from compactord.service.table_jobs import ServedTables
 from compactord.service.timetable import Timetable
 from compactord.service.view import ServiceView, TableDetail
 from compactord.storage.breaker import Breaker, Breakers
@@ -247,7 +246,7 @@ class Daemon:
         facts.config = self._settings.view
         running, hung = scheduler.engine.running, scheduler.engine.hung
         facts.engine = self._capacity.view(running, hung)
-        heartbeats.beat(facts, scheduler, self._tables, now_ms)
+        beat(facts, scheduler, self._tables, now_ms)
         # Of no catalog it waits for the answer: the tables of the others are to be served.
         facts.is_started = facts.is_started or facts.engine.is_up
         self._view = self._status.update(facts, self._registry.excluded, now_ms)
@@ -329,7 +328,7 @@ class Daemon:
     # -- events: catalogs and configuration
 
     def _scheduler_beat(self) -> None:
-        self._facts.beats["scheduler"] = (self._clock.steady_ms(), heartbeats.LOOP_STALE_MS)
+        self._facts.beats["scheduler"] = (self._clock.steady_ms(), LOOP_STALE_MS)
 
     def _begin_listing(self) -> None:
         if not self._shutdown.is_asked:

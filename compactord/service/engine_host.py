@@ -119,15 +119,13 @@ class EngineHost:
             except Exception as error:  # noqa: BLE001 - the border of the thread
                 _log.error("engine_defect", exc_info=True)
                 why = f"{type(error).__name__}: {error}"
-            self._give_up(why)
+            # It could not be started, or died of an unexpected error.
+            listener = self._listener
+            tell = listener.engine_failed if self._engine is None else listener.engine_down
+            self._engine = None
+            self._post(partial(tell, why))
             self._closing.wait(pause_s)
             pause_s = min(_BACKOFF_MAX_S, 2 * pause_s)
-
-    def _give_up(self, why: str) -> None:
-        """Report that the engine could not be started, or died of an unexpected error."""
-        tell = self._listener.engine_failed if self._engine is None else self._listener.engine_down
-        self._engine = None
-        self._post(partial(tell, why))
 
     def _supervise(self, engine: Engine) -> None:
         """Serve until the engine dies or the host is closed."""

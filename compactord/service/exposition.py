@@ -9,19 +9,12 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterable
-from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 # What stands behind the family's name, labels in braces as a rule, and the value.
 Sample = tuple[str, float]
 # The values of the labels that a family has of its own, and that of the sample.
 Labelled = tuple[tuple[str, ...], float]
-
-
-class FamilyKind(Enum):
-    COUNTER = "counter"
-    GAUGE = "gauge"
-    SUMMARY = "summary"
 
 
 class Family(NamedTuple):
@@ -33,13 +26,13 @@ class Family(NamedTuple):
     name: str
     meaning: str
     labels: tuple[str, ...]
-    kind: FamilyKind
+    kind: Literal["counter", "gauge", "summary"]
 
 
 def family(name: str, meaning: str, *labels: str) -> Family:
     """A gauge, or the counter that its name says it is; without the namespace."""
-    kind = FamilyKind.COUNTER if name.endswith("_total") else FamilyKind.GAUGE
-    return Family(f"compactord_{name}", meaning, labels, kind)
+    is_counter = name.endswith("_total")
+    return Family(f"compactord_{name}", meaning, labels, "counter" if is_counter else "gauge")
 
 
 def reader(name: str, path: str) -> Callable[[Any], float]:
@@ -76,7 +69,7 @@ def write_family(family: Family, samples: Iterable[Sample], *, is_openmetrics: b
     if not lines:
         return ""
     # OpenMetrics names a counter without the suffix that its samples have.
-    if is_openmetrics and family.kind is FamilyKind.COUNTER:
+    if is_openmetrics and family.kind == "counter":
         name = name.removesuffix("_total")
-    head = f"# HELP {name} {family.meaning}\n# TYPE {name} {family.kind.value}\n"
+    head = f"# HELP {name} {family.meaning}\n# TYPE {name} {family.kind}\n"
     return head + "".join(lines)

@@ -221,22 +221,18 @@ class HttpServer:
         """`port` 0 takes a free one: ask `port` after `start`."""
         self._answer = answer
         self._host = host
-        self._port = port
+        self.port = port
         self._slow_clients = _SlowClients(patience or Patience())
         self._sockets: dict[int, Any] = {}
         self._server: Any = None
         self._thread: threading.Thread | None = None
         self._accepts = self._is_open = True
 
-    @property
-    def port(self) -> int:
-        return self._port
-
     def start(self) -> None:
         """Listen and answer. Raises `UsageError` when the address cannot be had."""
         # Bind before waitress makes threads and pipes, which it would leave open if binding failed.
-        listener = _listen(self._host, self._port)
-        self._port = listener.getsockname()[1]
+        listener = _listen(self._host, self.port)
+        self.port = listener.getsockname()[1]
         server = self._server = create_server(
             application(self._answer),
             map=self._sockets,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import platform
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version as installed_version
 
@@ -25,13 +26,13 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 from compactord.config.model import Recovery
 from compactord.maintenance.kind import AnyKind
 from compactord.maintenance.registry import maintenance_kinds
+from compactord.model import TableName
 from compactord.plan.table import TableKind
-from compactord.service.exposition import Family
 from compactord.service.http import accepts
-from compactord.service.own_series import OwnSeries
+from compactord.service.page.need import Need, need_of
 from compactord.service.service_metrics import ServiceMetrics
-from compactord.service.table_metrics import table_families, write_tables
-from compactord.service.view import ServiceView
+from compactord.service.table_metrics import write_tables
+from compactord.service.view import ServiceView, TableStatus, TableView
 from compactord.storage.requests import RequestTotal, StorageOutcome, StorageRequest
 
 MAX_TABLES = 2000
@@ -43,6 +44,7 @@ _NAMESPACE = "compactord"
 _SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
 _BYTES = tuple(float(4**power << 20) for power in range(9))
 _BUCKETS = (1, 4, 16, 64, 256, 1000)
+_OWN_BONUS = 2
 _KINDS = maintenance_kinds(Recovery())
 
 
@@ -222,7 +224,36 @@ class Metrics:
         body = itertools.chain(of_view, [generate(self._counted)])
         return body, OPENMETRICS if is_openmetrics else TEXT
 
-    @property
-    def families(self) -> tuple[Family, ...]:
-        """The families made from the view; the library describes those that are counted here."""
-        return (*self._service.families, *table_families())
+
+class OwnSeries:
+    """Chooses the tables: those that need attention first, then those with the largest backlogs.
+
+    One that has series keeps them until another's backlog is twice as large, so that series do not
+    come and go with every compaction. Any thread may call.
+    """
+
+    def __init__(self, max_tables: int) -> None:
+        self.max_tables = max_tables
+        self._lock = threading.Lock()
+        self._own: frozenset[TableName] = frozenset()
+
+    def choose(self, view: ServiceView) -> tuple[tuple[TableView, ...], int]:
+        """The tables with series, and how many have none.
+
+        Excluded tables take the room that is left, and are not counted.
+        """
+        excluded = [table for table in view.tables if table.status is TableStatus.EXCLUDED]
+        tables = [table for table in view.tables if table.status is not TableStatus.EXCLUDED]
+        with self._lock:
+            own = tables
+            if len(tables) > self.max_tables:
+                own = sorted(tables, key=lambda table: self._rank(table, view.now_ms))
+                own = own[: self.max_tables]
+            self._own = frozenset(table.name for table in own)
+        return (*own, *excluded[: self.max_tables - len(own)]), len(tables) - len(own)
+
+    def _rank(self, table: TableView, now_ms: int) -> tuple[int, int, bool, TableName]:
+        is_own = table.name in self._own
+        weight = table.backlog.size_bytes * (_OWN_BONUS if is_own else 1)
+        # Alerts speak of tables that need attention, also of halted ones, which have no backlog.
+        return min(need_of(table, now_ms), Need.DUE), -weight, not is_own, table.name

@@ -17,9 +17,8 @@ import structlog
 from compactord.catalog.access import TableAccess
 from compactord.clock import Clock, WallTime
 from compactord.commit.changes import LossOutcome
-from compactord.config.load import config_of_warehouse
 from compactord.config.model import Backoff, Limits, Retry
-from compactord.config.warehouse import NAMELESS
+from compactord.config.warehouse import config_of_warehouse
 from compactord.engine.base import Engine
 from compactord.errors import (
     AccessDenied,
@@ -63,7 +62,7 @@ _RETRY = Retry(
     halt_after_consecutive_failures=2**31,
     halt_after_lost_snapshots=2**31,
 )
-_DEFAULTS = config_of_warehouse(NAMELESS, ".").config
+_DEFAULTS = config_of_warehouse(".").config
 # Nothing is left to be done later.
 _POLICY = _DEFAULTS.defaults.model_copy(
     update={"max_backlog_age_ms": _YEAR_MS, "max_concurrent_tasks": 2**31}

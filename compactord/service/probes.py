@@ -2,7 +2,7 @@
 
 Every answer comes from the newest view and its clock (`ServiceView.reading_ms`), which runs on
 when the loop that makes views stops. Stores, catalogs and single tables never fail `livez`: a
-restart repairs none of them.
+restart repairs none of them. The beats say since when each part of the daemon is at the same work.
 """
 
 from __future__ import annotations
@@ -10,11 +10,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from compactord.scheduler.scheduled_table import HUNG_JOB_MS
+from compactord.scheduler.scheduler import Scheduler
+from compactord.service.status_source import Facts
+from compactord.service.table_jobs import ServedTables
 from compactord.service.view import ServiceView
 from compactord.table.cycle import Phase
 
 # A catalog that has not been listed for this long is named.
 CATALOG_REACHABLE_MS = 300_000
+# Before that the engine is started again, which is better than the whole process.
+_SLOTS_STALE_MS = 300_000
+LOOP_STALE_MS = 60_000
 # Their heartbeats are the starts of single jobs.
 _OF_ONE_JOB = frozenset(phase.value for phase in Phase)
 _ALL_HUNG = {
@@ -96,3 +103,24 @@ def _unlisted(view: ServiceView, now_ms: int) -> Iterator[FailedCheck]:
 
 def _engine(view: ServiceView) -> FailedCheck:
     return FailedCheck(check="engine", message=view.engine.error or "the engine is not up")
+
+
+def beat(facts: Facts, scheduler: Scheduler, tables: ServedTables, now_ms: int) -> None:
+    """Write down the beats of the loop, the slots and the jobs: when, and after how long stale."""
+    facts.beats["dispatcher"] = (now_ms, LOOP_STALE_MS)
+    facts.beats["slots"] = (
+        scheduler.engine.all_hung_since_ms(scheduler.slots, now_ms),
+        _SLOTS_STALE_MS,
+    )
+    facts.beats["jobs"] = (scheduler.last_progress_ms(now_ms), HUNG_JOB_MS)
+    for phase in Phase:
+        since_ms = [
+            scheduled.job.since_ms
+            for scheduled in scheduler.tables.values()
+            if scheduled.job is not None and tables.phase(scheduled.name) is phase
+        ]
+        facts.beats[phase.value] = (min(since_ms, default=now_ms), HUNG_JOB_MS)
+        facts.hung_jobs[phase.value] = sum(now_ms - each > HUNG_JOB_MS for each in since_ms)
+    facts.hung_jobs["maintenance"] = sum(
+        each.is_maintenance_hung(now_ms) for each in scheduler.tables.values()
+    )

@@ -116,7 +116,7 @@ class TableRegistry:
         """Note which patterns match no table: their authors mistook a name, or it is gone."""
         served = (each.name for each in self._scheduler.tables.values() if not each.is_leaving)
         found = unmatched_patterns(self._loaded.config, {*served, *self.excluded}, self._listed)
-        texts = {key: reasons.matches_nothing(self._loaded, key, p) for key, p in found.items()}
+        texts = {key: reasons.pattern_text(self._loaded, key, p) for key, p in found.items()}
         for text in texts.values():
             if text not in self.unmatched.values():
                 _log.warning("pattern_matches_nothing", pattern=text)

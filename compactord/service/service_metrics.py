@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from compactord.scheduler.status import PriorityClass
@@ -31,25 +31,17 @@ class ServiceMetrics:
         build = family("build_info", "1; versions in use.", "version", *versions)
         self._metrics = (
             _Metric(build, lambda view: [((view.version, *versions.values()), 1)]),
-            *_METRICS,
+            *METRICS,
             _top_metric(top_buckets),
         )
-
-    @property
-    def families(self) -> tuple[Family, ...]:
-        """All that may be written."""
-        return (_AGGREGATED, *(metric.family for metric in self._metrics))
 
     def write(self, view: ServiceView, *, aggregated: int, is_openmetrics: bool) -> str:
         texts = [write_family(_AGGREGATED, [("", aggregated)], is_openmetrics=is_openmetrics)]
         for metric, read in self._metrics:
-            found = ((_in_braces(metric.labels, values), n) for values, n in read(view))
+            braces = "{%s}" if metric.labels else "%s"
+            found = ((braces % labels_text(metric.labels, values), n) for values, n in read(view))
             texts.append(write_family(metric, found, is_openmetrics=is_openmetrics))
         return "".join(texts)
-
-
-def _in_braces(names: Sequence[str], values: Sequence[str]) -> str:
-    return f"{{{labels_text(names, values)}}}" if names else ""
 
 
 def _value(path: str, meaning: str, name: str = "") -> _Metric:
@@ -66,7 +58,7 @@ def _values(name: str, meaning: str, labels: str, read: _Read) -> _Metric:
 _AGGREGATED = family(
     "metrics_tables_aggregated", "Tables without series of their own, beyond metrics.max_tables."
 )
-_METRICS = (
+METRICS = (
     _value("is_draining", "1 while the service is ending.", "draining"),
     _value("engine.is_up", "1 while the engine answers.", "spark_up"),
     _value("engine.restarts", "Times the engine was started again.", "spark_restarts_total"),

@@ -104,7 +104,10 @@ class StatusKeeper:
             is_started=facts.is_started,
             is_draining=scheduler.is_draining,
             catalogs=_catalogs(facts, wall),
-            config=_config(facts, wall),
+            config=replace(
+                facts.config,
+                last_reload_success_ms=wall.shown(facts.config.last_reload_success_ms),
+            ),
             engine=facts.engine,
             loops=_loops(facts, wall),
             tables=tables,
@@ -152,11 +155,6 @@ def _catalogs(facts: Facts, wall: WallTime) -> tuple[CatalogView, ...]:
         )
         for catalog in facts.catalogs.values()
     )
-
-
-def _config(facts: Facts, wall: WallTime) -> ConfigView:
-    reloaded_ms = wall.shown(facts.config.last_reload_success_ms)
-    return replace(facts.config, last_reload_success_ms=reloaded_ms)
 
 
 def _loops(facts: Facts, wall: WallTime) -> tuple[LoopView, ...]:

@@ -1,30 +1,38 @@
 """Runs jobs on tables: opens each when it is first needed, and answers with what a job came to.
 
-Errors that a user or a store can cause are outcomes; any other exception is raised.
+Errors that a user or a store can cause are outcomes.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
+
+import structlog
+from structlog.contextvars import bound_contextvars
 
 from compactord.catalog.access import TableAccess
 from compactord.clock import Clock
-from compactord.errors import CompactordError
+from compactord.errors import CompactordError, UnsupportedTable
 from compactord.maintenance.kind import Round
 from compactord.model import TableName
 from compactord.paimon.table import TableRef
+from compactord.plan.table import TableKind
 from compactord.scheduler import effects
 from compactord.storage.pacing import DeletePace
+from compactord.storage.requests import ReportsItself, StorageRequest
 from compactord.table.compactor import TableCompactor
-from compactord.table.cycle import Cycle
+from compactord.table.cycle import Cycle, Phase
 from compactord.table.in_flight import Finished
+from compactord.table.info import described_info
 from compactord.table.paced import PacedTable
 from compactord.table.request import CompactRequest
 from compactord.table.subcompactions import WorkerSpec
 
 T = TypeVar("T")
+_log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +45,10 @@ class TableSpec:
 
 
 class TableJobs:
-    """`run` is called by any thread; of a table's own lane one job at a time is."""
+    """`run` is called by any thread; of a table's own lane one job at a time is.
+
+    Exceptions that are no `CompactordError` are raised.
+    """
 
     def __init__(self, *, clock: Clock, worker: WorkerSpec) -> None:
         self.specs: dict[TableName, TableSpec] = {}
@@ -123,3 +134,123 @@ class TableJobs:
             return work()
         except CompactordError as error:
             return error
+
+
+class Defect(CompactordError):
+    """An exception that should not have been possible; its stack is in the log."""
+
+
+class ServedTables(TableJobs):
+    """The daemon's: every job ends with an outcome, and what it logs names its table.
+
+    An exception that is no `CompactordError` is a defect: it is logged with its stack, and the
+    table waits as after any other failure.
+    """
+
+    def __init__(
+        self, *, clock: Clock, worker: WorkerSpec, requested: Callable[[TableKind, int], None]
+    ) -> None:
+        """`requested` is told of requests to stores, with the kind of the table."""
+        super().__init__(clock=clock, worker=worker)
+        self._requested = requested
+        self._requests: dict[TableRef, _Requests] = {}
+        # Tables whose last commit before this process was looked for.
+        self._searched: set[TableName] = set()
+
+    def run(self, job: effects.Job) -> tuple[effects.JobOutcome, float]:
+        with bound_contextvars(**job.name.log_fields):
+            return super().run(job)
+
+    def open(self, name: TableName) -> TableCompactor:
+        try:
+            compactor = super().open(name)
+        finally:
+            opened = self._requests.pop(self.specs[name].ref, None)
+        if opened is not None:
+            opened.is_of(compactor.table.kind)
+        return compactor
+
+    def _access(self, spec: TableSpec) -> TableAccess:
+        requests = self._requests[spec.ref] = _Requests(self._requested)
+        return requests.counted(super()._access(spec))
+
+    def forget(self, name: TableName) -> None:
+        super().forget(name)
+        self._searched.discard(name)
+
+    def phase(self, name: TableName) -> Phase:
+        """The phase of the table's running job."""
+        compactor = self.compactors.get(name)
+        return compactor.phase if compactor is not None else Phase.PLAN
+
+    def _cycle(self, job: effects.CycleJob) -> Cycle:
+        cycle = self._with_info(job.name, super()._cycle(job))
+        return self._with_last_commit(job.name, cycle)
+
+    def _with_info(self, name: TableName, cycle: Cycle) -> Cycle:
+        """What the table is, for people, where no plan tells it.
+
+        A table that has been planned keeps what was known of it, unless it is refused now.
+        """
+        compactor = self.compactors.get(name)
+        is_known = compactor is not None and compactor.seen is not None
+        is_refused = isinstance(cycle.error, UnsupportedTable)
+        if cycle.error is None or (is_known and not is_refused):
+            return cycle
+        spec = self.specs[name]
+        info = self._attempted(lambda: described_info(spec.open(spec.ref), spec.request))
+        return replace(cycle, info=None if isinstance(info, CompactordError) else info)
+
+    def _with_last_commit(self, name: TableName, cycle: Cycle) -> Cycle:
+        """With the table's first plan what an earlier process committed, as its snapshots tell."""
+        if cycle.planned is None or name in self._searched:
+            return cycle
+        self._searched.add(name)
+        found = self._attempted(self.compactors[name].last_commit)
+        return cycle if isinstance(found, CompactordError) else replace(cycle, last_commit=found)
+
+    def _attempted(self, work: Callable[[], T]) -> T | CompactordError:
+        """Its result or error, whatever happens: no job may end without an outcome."""
+        try:
+            return super()._attempted(work)
+        except (MemoryError, OSError) as error:
+            # The machine's failure, no defect: too many open files, no memory.
+            _log.error("job_failed", error=str(error))
+            return Defect(f"{type(error).__name__}: {error}")
+        except Exception as error:  # noqa: BLE001 - the border of the thread
+            _log.error("defect", exc_info=True)
+            return Defect(f"a defect of compactord, see the log: {type(error).__name__}: {error}")
+
+
+class _Requests:
+    """Those for one table, whose kind is known once it is open. Any thread may report.
+
+    `count` gets a kind and how many requests were made.
+    """
+
+    def __init__(self, count: Callable[[TableKind, int], None]) -> None:
+        self._count = count
+        self._kind: TableKind | None = None
+        self._before = 0
+        self._lock = threading.Lock()
+
+    def counted(self, access: TableAccess) -> TableAccess:
+        """The table, in a store that reports. What publishes its snapshots does not."""
+        storage = access.storage
+        if not isinstance(storage, ReportsItself):
+            return access
+        return replace(access, storage=storage.reporting(self._report))
+
+    def is_of(self, kind: TableKind) -> None:
+        """The table is open; requests so far were of this kind."""
+        with self._lock:
+            self._kind, before, self._before = kind, self._before, 0
+        if before:
+            self._count(kind, before)
+
+    def _report(self, request: StorageRequest) -> None:
+        with self._lock:
+            kind = self._kind
+            self._before += kind is None
+        if kind is not None:
+            self._count(kind, 1)

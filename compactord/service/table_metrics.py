@@ -15,7 +15,6 @@ from compactord.model import WorkKind
 from compactord.scheduler.status import Outcome
 from compactord.service.exposition import (
     Family,
-    FamilyKind,
     Labelled,
     Sample,
     family,
@@ -32,7 +31,7 @@ _DURATION = Family(
     "compactord_table_compaction_duration_seconds",
     "Time from start to closed outputs of compactions.",
     _TABLE_LABELS,
-    FamilyKind.SUMMARY,
+    "summary",
 )
 
 
@@ -52,19 +51,14 @@ class _Values(NamedTuple):
     read: Callable[[TableView], Iterable[Labelled]]
 
 
-def table_families() -> tuple[Family, ...]:
-    """All that may be written."""
-    return (*(metric.family for metric in _METRICS), _DURATION)
-
-
 def write_tables(tables: Sequence[TableView], *, is_openmetrics: bool) -> Iterator[str]:
     """Metric by metric."""
     named = [(table, labels_text(_TABLE_LABELS, table.name)) for table in tables]
     concerned = {
         concerns: [pair for pair in named if concerns(pair[0])]
-        for concerns in {metric.concerns for metric in _METRICS}
+        for concerns in {metric.concerns for metric in METRICS}
     }
-    for metric in _METRICS:
+    for metric in METRICS:
         samples = _samples(metric, concerned[metric.concerns])
         yield write_family(metric.family, samples, is_openmetrics=is_openmetrics)
     durations = (
@@ -171,7 +165,7 @@ def _values(
 
 
 _DUE = "Due and not committed, running work included, what is halted or quarantined not: "
-_METRICS: tuple[_Value | _Values, ...] = (
+METRICS: tuple[_Value | _Values, ...] = (
     _values(
         "table_state",
         "1; what is done about the table: active, paused, halted, unsupported, excluded or "

@@ -16,6 +16,7 @@ from apscheduler.triggers.interval import IntervalTrigger
 _SLOT_MS = 500
 _SLOTS_MAX = 60
 
+# Milliseconds: the interval, and the delay of the first call.
 _Group = tuple[int, int]
 _Call = Callable[[], None]
 
@@ -45,7 +46,8 @@ class Timetable:
     def every(self, name: str, interval_ms: int, call: _Call) -> None:
         """Post the event from now on at this interval, which replaces any earlier one."""
         slots = max(1, min(_SLOTS_MAX, interval_ms // _SLOT_MS))
-        group = (interval_ms, crc32(name.encode(errors="surrogatepass")) % slots)
+        slot = crc32(name.encode(errors="surrogatepass")) % slots
+        group = (interval_ms, interval_ms * slot // slots)
         if self._group_of.get(name) == group:
             return
         self.stop_calling(name)
@@ -67,7 +69,7 @@ class Timetable:
             if is_empty:
                 del self._calls[group]
         if is_empty:
-            self._scheduler.remove_job(_job_id(group))
+            self._scheduler.remove_job(str(group))
 
     def clock_jumped(self) -> None:
         """Compute all due times again: by a wall clock that was set they may be hours away."""
@@ -79,16 +81,13 @@ class Timetable:
             self._scheduler.shutdown(wait=True)
 
     def _schedule(self, group: _Group) -> None:
-        interval_ms, slot = group
-        slots = max(1, min(_SLOTS_MAX, interval_ms // _SLOT_MS))
-        delay = timedelta(milliseconds=interval_ms * slot // slots)
-        trigger = IntervalTrigger(
-            seconds=interval_ms / 1000,
-            start_date=datetime.now(timezone.utc) + delay,
-            timezone=timezone.utc,
-        )
+        interval_ms, delay_ms = group
+        start = datetime.now(timezone.utc) + timedelta(milliseconds=delay_ms)
         self._scheduler.add_job(
-            partial(self._call, group), trigger, id=_job_id(group), replace_existing=True
+            partial(self._call, group),
+            IntervalTrigger(seconds=interval_ms / 1000, start_date=start, timezone=timezone.utc),
+            id=str(group),
+            replace_existing=True,
         )
 
     def _call(self, group: _Group) -> None:
@@ -100,7 +99,3 @@ class Timetable:
 def _run(calls: Sequence[_Call]) -> None:
     for call in calls:
         call()
-
-
-def _job_id(group: _Group) -> str:
-    return f"{group[0]}-{group[1]}"

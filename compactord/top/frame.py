@@ -12,8 +12,7 @@ from rich.text import Text
 from compactord.clock import iso_text
 from compactord.redaction import printable
 from compactord.scheduler.status import EndedCompaction, Outcome
-from compactord.service.page.bars import run_state
-from compactord.service.page.figures import more_tables
+from compactord.service.page.figures import more_tables, run_state
 from compactord.service.page.need import Need, freshness_text, is_stale, need_of, why_text
 from compactord.service.view import ActiveCompaction, ServiceView, TableStatus, TableView
 from compactord.table.report import count_text

@@ -19,13 +19,12 @@ from rich.live import Live
 from rich.text import Text
 
 from compactord.errors import UsageError
-from compactord.top.console import console_on
 from compactord.top.frame import frame
-from compactord.top.frame_json import frame_json
-from compactord.top.status import NoAnswer, Rates, Source, TopStatus, rates_between
+from compactord.top.status import NoAnswer, Rates, Source, TopStatus, frame_json, rates_between
 
 # How soon a key or a signal is noticed.
 _STEP_S = 0.1
+_PLAIN_WIDTH = 120
 
 
 def run(
@@ -145,3 +144,26 @@ def _keys() -> Iterator[Callable[[float], bool]]:
         yield quits
     finally:
         termios.tcsetattr(terminal, termios.TCSADRAIN, before)
+
+
+def console_on(stream: IO[str], width: int | None = None) -> Console:
+    """Without colours and of a fixed width (120) where there is no terminal, unless one is given.
+
+    Raises `BrokenPipeError` when its reader has gone, so that the command decides what to do, not
+    rich.
+    """
+    if stream.isatty():
+        return _Console(file=stream, width=width, highlight=False)
+    return _Console(
+        file=stream,
+        width=width or _PLAIN_WIDTH,
+        force_terminal=False,
+        color_system=None,
+        highlight=False,
+    )
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Called while the error is handled; by default it ends the process with 1."""
+        raise

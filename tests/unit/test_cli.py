@@ -19,7 +19,7 @@ from compactord.cli.argument_values import engine_config
 from compactord.cli.command import main
 from compactord.cli.running import run_parsed
 from compactord.clock import SystemClock
-from compactord.config.load import config_of_warehouse
+from compactord.config.warehouse import config_of_warehouse
 from compactord.errors import UsageError
 from compactord.paimon.table import TableRef
 from compactord.paimon.types import AtomicType, DataField, TypeRoot
@@ -401,7 +401,7 @@ def test_engine_arguments_may_refer_to_secrets_that_no_command_line_shows(
         *("--spark-conf", f"spark.secret=${{file:{tmp_path}/key}}"),
         *("--spark-conf", "spark.theirs=$${spark.secret}"),
     ]
-    config = config_of_warehouse("w", "/wh").config
+    config = config_of_warehouse("/wh").config
     found = engine_config(parser.parse_args(given), config)
     assert found.spark.master == "sc://head/;token=s3same"
     assert found.spark.settings == {

@@ -23,9 +23,9 @@ from compactord.catalog.base import Catalog
 from compactord.catalog.filesystem import FilesystemCatalog
 from compactord.catalog.open import open_catalog
 from compactord.cli import arguments as takes
+from compactord.cli.top import top
 from compactord.clock import SystemClock
-from compactord.config.load import config_of_warehouse
-from compactord.config.warehouse import NAMELESS
+from compactord.config.warehouse import config_of_warehouse
 from compactord.errors import AccessDenied, TableNotFound, UsageError
 from compactord.service import api, codec
 from compactord.service.http import HttpServer, PageResponse, Request
@@ -33,7 +33,6 @@ from compactord.service.page.need import Need
 from compactord.service.view import ServiceView, TableStatus
 from compactord.storage.local import LocalStorage
 from compactord.table.status import Backlog
-from compactord.top.command import top
 from compactord.top.daemon import DaemonSource
 from compactord.top.frame import age_cell, frame, size_cell
 from compactord.top.status import NoAnswer, Rates, TopStatus, rates_between, shown_name
@@ -420,7 +419,7 @@ def test_nothing_to_look_at_from_the_start_is_an_error() -> None:
 
 
 def _source(catalog: Catalog) -> WarehouseSource:
-    loaded = config_of_warehouse(NAMELESS, catalog.warehouse)
+    loaded = config_of_warehouse(catalog.warehouse)
     return WarehouseSource(catalog, loaded, clock=SystemClock(), stop=threading.Event())
 
 
@@ -518,14 +517,14 @@ def _arguments(*arguments: str) -> argparse.Namespace:
 def test_the_command_prints_a_frame_of_a_daemon(
     daemon: Daemon, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert top(_arguments("--url", daemon.url, "--once", "--width", "80"), threading.Event()) == 0
+    assert top(_arguments("--url", daemon.url, "--once", "--width", "80")) == 0
     lines = capsys.readouterr().out.splitlines()
     assert line_of(lines, "lake.sales.orders")
     assert max(map(len, lines)) <= 80
 
 
 def test_a_frame_is_printed_as_json(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
-    assert top(_arguments("--url", daemon.url, "--once", "--json"), threading.Event()) == 0
+    assert top(_arguments("--url", daemon.url, "--once", "--json")) == 0
     (line,) = capsys.readouterr().out.splitlines()
     found = json.loads(line)
     by_name = {table["name"]: table for table in found["tables"]}
@@ -547,7 +546,7 @@ def test_a_frame_is_printed_as_json(daemon: Daemon, capsys: pytest.CaptureFixtur
 )
 def test_arguments_that_cannot_be_meant_are_refused(arguments: list[str], expected: str) -> None:
     with pytest.raises(UsageError, match=expected):
-        top(_arguments("--url", "http://daemon:1", *arguments), threading.Event())
+        top(_arguments("--url", "http://daemon:1", *arguments))
 
 
 @pytest.mark.parametrize("arguments", [[], ["--url", "http://h", "--warehouse", "/w"]])
@@ -557,12 +556,12 @@ def test_one_thing_to_look_at_is_wanted(arguments: list[str]) -> None:
 
 
 _LIVE = """
-import argparse, threading
+import argparse
 from compactord.cli import arguments
-from compactord.top.command import top
+from compactord.cli.top import top
 parser = argparse.ArgumentParser()
 arguments.top(parser)
-top(parser.parse_args(), threading.Event())
+top(parser.parse_args())
 """
 
 

@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from urllib.parse import urlencode
 
 from compactord.service.page.figures import count
-from compactord.service.page.grid import Column
-from compactord.service.page.markup import Markup, element
+from compactord.service.page.markup import Column, Markup, element
 from compactord.service.page.need import urgency
 from compactord.service.view import ServiceView, TableStatus, TableView
 
@@ -93,19 +92,16 @@ def ordered(tables: Sequence[TableView], choice: Choice, now_ms: int) -> list[Ta
 
 def sortable(columns: Sequence[Column], choice: Choice) -> list[Column]:
     """The columns with links that sort by them; that of the one in use turns the order round."""
-    return [_sortable(column, choice) for column in columns]
-
-
-def _sortable(column: Column, choice: Choice) -> Column:
-    if column.title not in _SORTS:
-        return column
-    name, _, is_descending = _SORTS[column.title]
-    order = None
-    if name == choice.sort:
-        is_descending = not choice.is_descending
-        order = "descending" if choice.is_descending else "ascending"
-    link = replace(choice, sort=name, is_descending=is_descending).link
-    return column._replace(link=link, order=order)
+    found = []
+    for column in columns:
+        name, _, is_descending = _SORTS[column.title]
+        order = None
+        if name == choice.sort:
+            is_descending = not choice.is_descending
+            order = "descending" if choice.is_descending else "ascending"
+        link = replace(choice, sort=name, is_descending=is_descending).link
+        found.append(column._replace(link=link, order=order))
+    return found
 
 
 def state_links(view: ServiceView, choice: Choice) -> Markup:

@@ -32,14 +32,18 @@ _Position = Callable[[str], float]
 def lsm_svg(bucket: BucketDetail, *, compaction_trigger: int, stop_trigger: int) -> Markup:
     """The drawing. Triggers of 0 mean that the bucket has no sorted runs to count."""
     total = max(bucket.sorted_runs, len(bucket.runs))
-    widths = _size_widths(bucket.runs)
+    largest = max((run.size_bytes for run in bucket.runs), default=0)
+    # Bars begin at zero, and the smallest are still to be seen.
+    widths = [max(_LEAST_W, _SIZE_W * run.size_bytes / max(1, largest)) for run in bucket.runs]
     position = key_positions(bucket.runs)
     marks = {
         slot: kind
         for slot, kind in ((compaction_trigger, "trigger"), (stop_trigger, "stop"))
         if total - len(bucket.runs) < slot <= total + _ROOM_MAX
     }
-    parts: list[Markup] = [*_heads(has_keys=position is not None)]
+    parts = [_text(0, 12, "level", kind="head"), _text(_SIZE_X, 12, "size", kind="head")]
+    if position is not None:
+        parts.append(_text(_KEY_X, 12, "keys", kind="head keys"))
     y = _HEAD
     for slot in range(max([total, *marks]), total - len(bucket.runs), -1):
         if slot == stop_trigger and slot in marks:
@@ -100,19 +104,6 @@ def _keys(runs: Sequence[RunView]) -> set[str]:
 
 def _are_numbers(keys: set[str]) -> bool:
     return all(_NUMBER.fullmatch(key) for key in keys)
-
-
-def _size_widths(runs: Sequence[RunView]) -> list[float]:
-    """Percent of the drawing; bars begin at zero, and the smallest are still to be seen."""
-    largest = max((run.size_bytes for run in runs), default=0)
-    return [max(_LEAST_W, _SIZE_W * run.size_bytes / max(1, largest)) for run in runs]
-
-
-def _heads(*, has_keys: bool) -> Iterator[Markup]:
-    yield _text(0, 12, "level", kind="head")
-    yield _text(_SIZE_X, 12, "size", kind="head")
-    if has_keys:
-        yield _text(_KEY_X, 12, "keys", kind="head keys")
 
 
 def _lane(

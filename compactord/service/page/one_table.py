@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from compactord.model import WorkKind
-from compactord.service.page.bars import band_mark, runs_bar
 from compactord.service.page.figures import (
     age_text,
     attempt,
+    band_mark,
     count,
     moment,
     place,
+    runs_bar,
     size,
     status_mark,
     words,
 )
-from compactord.service.page.grid import columns, facts, grid, section
 from compactord.service.page.lsm import lsm_svg, scale_text
-from compactord.service.page.markup import Markup, element, join
+from compactord.service.page.markup import Markup, columns, element, facts, grid, join, section
 from compactord.service.page.need import Need, freshness_text, is_stale, need_of
 from compactord.service.page.notices import Notice, notice_list, table_notices
 from compactord.service.page.runbooks import runbook_link

@@ -7,29 +7,22 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from compactord.service.page.bars import meter, runs_bar
-from compactord.service.page.choice import (
-    Choice,
-    choice_of,
-    chosen,
-    ordered,
-    sortable,
-    state_links,
-)
+from compactord.service.page.choice import Choice, choice_of, chosen, ordered, sortable, state_links
 from compactord.service.page.figures import (
     age_text,
     count,
+    meter,
     moment,
     more_tables,
     noted,
     nothing,
     place,
+    runs_bar,
     size,
     status_mark,
     table_link,
 )
-from compactord.service.page.grid import columns, facts, grid, section
-from compactord.service.page.markup import Markup, element, join
+from compactord.service.page.markup import Markup, columns, element, facts, grid, join, section
 from compactord.service.page.need import Need, need_of
 from compactord.service.page.notices import Notice, notice_list, service_notices, table_notices
 from compactord.service.page.work import with_work, work_sections

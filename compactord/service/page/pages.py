@@ -47,17 +47,13 @@ def render(
     if path == _ICON_PATH:
         return _response(HTTPStatus.OK, "image/svg+xml", ICON)
     if path == RUNBOOKS or path.startswith(f"{RUNBOOKS}/"):
-        return _runbook(status, path.removeprefix(RUNBOOKS).removeprefix("/"))
+        name = path.removeprefix(RUNBOOKS).removeprefix("/")
+        main = runbook_page(name) if name else runbook_list()
+        title = f"{name or 'Runbooks'} · compactord"
+        return None if main is None else _page(status.view(), title, main)
     if path.startswith(_TABLES):
         return _table_page(status, path.removeprefix(_TABLES), clock)
     return None
-
-
-def _runbook(status: StatusSource, name: str) -> PageResponse | None:
-    main = runbook_page(name) if name else runbook_list()
-    if main is None:
-        return None
-    return _page(status.view(), f"{name or 'Runbooks'} · compactord", main)
 
 
 def _table_page(status: StatusSource, path: str, clock: Clock) -> PageResponse | None:
@@ -67,10 +63,13 @@ def _table_page(status: StatusSource, path: str, clock: Clock) -> PageResponse |
     name = TableName(*parts)
     view, detail = status.view(), status.detail(name)
     if detail is not None:
-        now_ms = view.reading_ms(clock.steady_ms())
-        return _page(
-            view, f"{name} · compactord", one_table(view, detail, now_ms), links=_table_links(name)
+        main = one_table(view, detail, view.reading_ms(clock.steady_ms()))
+        links = (
+            ("This table as JSON", f"/v1{table_path(name)}"),
+            ("Its plan as JSON", "/v1/plan?" + urlencode({"table": str(name)}, errors="replace")),
         )
+        more = _links(links, "More about this table")
+        return _page(view, f"{name} · compactord", main, links=more)
     missing = join(
         element("h1", "No such table"),
         element("p", "The service does not know ", element("bdi", str(name)), "."),
@@ -105,7 +104,7 @@ def _page(
         element(
             "footer",
             links,
-            _service_links(),
+            _links(_SERVICE_LINKS, "More about the service"),
             f"compactord {view.version} on {view.instance}; numbers of {iso_text(view.now_ms)}. "
             "Times are UTC. This page is read-only.",
         ),
@@ -131,22 +130,6 @@ def _header(choice: Choice) -> Markup:
     live = element("p", "Reload for newer numbers", id="live", class_="live")
     brand = element("a", "compactord", href="/", class_="brand")
     return element("header", brand, live, form)
-
-
-def _service_links() -> Markup:
-    """What there is about the whole service."""
-    return _links(_SERVICE_LINKS, "More about the service")
-
-
-def _table_links(name: TableName) -> Markup:
-    """What there is about one table."""
-    return _links(
-        (
-            ("This table as JSON", f"/v1{table_path(name)}"),
-            ("Its plan as JSON", "/v1/plan?" + urlencode({"table": str(name)}, errors="replace")),
-        ),
-        "More about this table",
-    )
 
 
 def _links(links: Iterable[tuple[str, str]], label: str) -> Markup:

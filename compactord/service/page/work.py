@@ -8,13 +8,13 @@ from dataclasses import replace
 from compactord.model import TableName
 from compactord.scheduler.record import Status
 from compactord.scheduler.status import EndedCompaction, Outcome, PriorityClass
-from compactord.service.page.bars import meter
 from compactord.service.page.figures import (
     CLASSES,
     age_text,
     class_mark,
     count,
     kind_text,
+    meter,
     moment,
     noted,
     nothing,
@@ -24,8 +24,7 @@ from compactord.service.page.figures import (
     status_mark,
     table_link,
 )
-from compactord.service.page.grid import columns, grid, section
-from compactord.service.page.markup import Markup, element, join
+from compactord.service.page.markup import Markup, columns, element, grid, join, section
 from compactord.service.view import ActiveCompaction, ServiceView, total_queued
 from compactord.table.report import count_text
 

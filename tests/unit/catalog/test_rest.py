@@ -30,8 +30,8 @@ from compactord.cli.compact import compact
 from compactord.cli.loading import check_online, load_usable, refuse_literal_secrets
 from compactord.clock import SystemClock
 from compactord.commit.changes import BucketChange, Committed
-from compactord.config.load import config_of_warehouse
 from compactord.config.show import show_text
+from compactord.config.warehouse import config_of_warehouse
 from compactord.errors import (
     AccessDenied,
     CatalogDown,
@@ -659,7 +659,7 @@ def test_commands_take_its_tables(
 
 
 def test_the_doctor_says_what_is_wrong_with_it(lake: Lake, server: FakeServer) -> None:
-    clock, config = SystemClock(), config_of_warehouse("p", server.uri).config
+    clock, config = SystemClock(), config_of_warehouse(server.uri).config
 
     def found() -> dict[str, tuple[Verdict, str]]:
         checks = catalog_checks({"p": _catalog(server)}, clock, config)

@@ -13,7 +13,7 @@ import pytest
 from compactord.catalog.check import Check, Verdict
 from compactord.catalog.filesystem import FilesystemCatalog
 from compactord.catalog.probe import probe
-from compactord.cli import checks
+from compactord.cli import doctor
 from compactord.cli.catalog_checks import catalog_checks, poll_check
 from compactord.clock import Clock
 from compactord.config.model import ServiceConfig
@@ -80,10 +80,10 @@ def test_what_is_missing_is_told_with_what_to_do(
 def test_a_master_that_listens_is_reached() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        found = checks.master_check(f"sc://127.0.0.1:{port}/;token=secret")
+        found = doctor.master_check(f"sc://127.0.0.1:{port}/;token=secret")
     assert found is not None
     assert (found.verdict, "secret" in found.found) == (Verdict.OK, False)
-    assert checks.master_check("local[2]") is None
+    assert doctor.master_check("local[2]") is None
 
 
 @pytest.mark.parametrize(
@@ -112,26 +112,26 @@ def _no_zone() -> timezone:
 @pytest.mark.parametrize(
     ("check", "verdict", "text"),
     [
-        (checks.spark_check(None, connect=True), Verdict.FAILED, "pip install pyspark"),
-        (checks.spark_check("4.3.0", connect=False), Verdict.FAILED, "pyspark[connect]"),
-        (checks.spark_check("4.3.0", connect=True), Verdict.OK, "pyspark 4.3.0"),
-        (checks.java_check(_no_java), Verdict.FAILED, "Install one"),
+        (doctor.spark_check(None, connect=True), Verdict.FAILED, "pip install pyspark"),
+        (doctor.spark_check("4.3.0", connect=False), Verdict.FAILED, "pyspark[connect]"),
+        (doctor.spark_check("4.3.0", connect=True), Verdict.OK, "pyspark 4.3.0"),
+        (doctor.java_check(_no_java), Verdict.FAILED, "Install one"),
         (
-            checks.java_check(
+            doctor.java_check(
                 lambda: Java(home=Path("/j"), executable=Path("/j/bin/java"), version=17)
             ),
             Verdict.OK,
             "Java 17, /j",
         ),
-        (checks.cores_check(2, _config()), Verdict.OK, "2 cores"),
-        (checks.cores_check(1, _config()), Verdict.OK, "1 core for"),
-        (checks.cores_check(2, _config(limits={"task_slots": 9})), Verdict.WARNING, "to 2 or less"),
-        (checks.memory_check(_config(limits={"memory": "4 gb"})), Verdict.OK, "room for 6 merges"),
-        (checks.memory_check(_config(limits={"memory": "99 mb"})), Verdict.FAILED, "raise limits"),
-        (checks.scratch_check("/", least_bytes=0), Verdict.OK, "free in /"),
-        (checks.scratch_check("/", least_bytes=1 << 60), Verdict.WARNING, "set TMPDIR"),
-        (checks.zone_check(_no_zone), Verdict.FAILED, "set service.timezone"),
-        (checks.zone_check(lambda: timezone.utc), Verdict.OK, "UTC"),
+        (doctor.cores_check(2, _config()), Verdict.OK, "2 cores"),
+        (doctor.cores_check(1, _config()), Verdict.OK, "1 core for"),
+        (doctor.cores_check(2, _config(limits={"task_slots": 9})), Verdict.WARNING, "to 2 or less"),
+        (doctor.memory_check(_config(limits={"memory": "4 gb"})), Verdict.OK, "room for 6 merges"),
+        (doctor.memory_check(_config(limits={"memory": "99 mb"})), Verdict.FAILED, "raise limits"),
+        (doctor.scratch_check("/", least_bytes=0), Verdict.OK, "free in /"),
+        (doctor.scratch_check("/", least_bytes=1 << 60), Verdict.WARNING, "set TMPDIR"),
+        (doctor.zone_check(_no_zone), Verdict.FAILED, "set service.timezone"),
+        (doctor.zone_check(lambda: timezone.utc), Verdict.OK, "UTC"),
     ],
     # Not what was found: the free space of a disk differs from one process to the next.
     ids=lambda value: value.name if isinstance(value, Check) else "",

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from compactord.config.amounts import duration_ms, duration_text, size_bytes, size_text
-from compactord.config.values import TablePattern
+from compactord.config.values import TablePattern, duration_ms, duration_text, size_bytes, size_text
 
 _pattern: TypeAdapter[re.Pattern[str]] = TypeAdapter(TablePattern)
 

@@ -16,8 +16,8 @@ from compactord.cli.command import _parser
 from compactord.cli.compact import compact
 from compactord.cli.loading import load_usable, open_configured, open_section
 from compactord.clock import SystemClock
-from compactord.config.catalog_section import CatalogSection
 from compactord.config.load import LoadedConfig
+from compactord.config.model import CatalogSection
 from compactord.config.problems import ConfigInvalid
 from compactord.config.show import show_text
 from compactord.errors import TransientStorageError

@@ -17,8 +17,7 @@ _ALLOWED = {
     "catalog/jdbc/kind.py",
     "cli/arguments.py",
     "cli/examples.py",
-    "config/catalog_arguments.py",
-    "config/catalog_section.py",
+    "config/model.py",
     "redaction.py",
 }
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from compactord.engine.submit import submit_arguments
+from compactord.engine.jvm import submit_arguments
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 from compactord.catalog.base import Catalog, TableList
 from compactord.catalog.filesystem import FilesystemCatalog
 from compactord.catalog.open import open_catalog
-from compactord.config.catalog_section import CatalogSection
+from compactord.config.model import CatalogSection
 from compactord.engine.base import Engine
 from compactord.errors import EngineUnavailable
 from compactord.model import Subcompaction, TaskOutcome

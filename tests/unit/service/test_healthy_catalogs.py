@@ -16,7 +16,7 @@ from compactord.catalog.base import Catalog
 from compactord.catalog.filesystem import FilesystemCatalog
 from compactord.catalog.open import open_catalog
 from compactord.clock import SystemClock
-from compactord.config.catalog_section import CatalogSection
+from compactord.config.model import CatalogSection
 from compactord.errors import AccessDenied, ObjectNotFound, StorageError, TransientStorageError
 from compactord.paimon.snapshot import CommitKind, read_snapshot, snapshot_ids
 from compactord.paimon.table import TableRef

@@ -39,8 +39,7 @@ from compactord.scheduler.effects import (
     Submit,
 )
 from compactord.service.job_runner import JobRunner
-from compactord.service.served_tables import ServedTables
-from compactord.service.table_jobs import TableSpec
+from compactord.service.table_jobs import ServedTables, TableSpec
 from compactord.table.backlog import Skip
 from compactord.table.cycle import Cycle, OwnCommit
 from compactord.table.in_flight import InFlight

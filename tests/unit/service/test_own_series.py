@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from compactord.scheduler.status import HaltReason
-from compactord.service.own_series import OwnSeries
+from compactord.service.metrics import OwnSeries
 from compactord.service.view import TableStatus, TableView
 from compactord.table.status import Backlog
 from tests.views import NOW_MS, halt, pattern_excluded_view, service_view, table_view

@@ -15,7 +15,6 @@ from compactord.model import WorkKind
 from compactord.reasons import CompactReason
 from compactord.scheduler.status import HaltReason, PriorityClass
 from compactord.service.http import PageResponse
-from compactord.service.page.bars import run_state
 from compactord.service.page.figures import (
     age_text,
     class_mark,
@@ -23,6 +22,7 @@ from compactord.service.page.figures import (
     kind_text,
     moment,
     reason,
+    run_state,
     size,
 )
 from compactord.service.page.markup import Markup, element, escaped, join

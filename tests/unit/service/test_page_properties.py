@@ -5,8 +5,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compactord.service.page.bars import meter, runs_bar
-from compactord.service.page.figures import age_text, iso_text, moment
+from compactord.service.page.figures import age_text, iso_text, meter, moment, runs_bar
 from compactord.service.page.lsm import key_positions, lsm_svg, scale_text
 from compactord.service.page.markup import element
 from compactord.table.status import BucketDetail, RunView

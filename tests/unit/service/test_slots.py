@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 
 from compactord.config.model import Limits
+from compactord.engine.masters import is_embedded
 from compactord.errors import UsageError
 from compactord.service.capacity import (
     IDLE_WORKER_BYTES,
-    is_embedded,
     memory_budget_bytes,
     slots_for,
 )

@@ -1,0 +1,45 @@
+"""`compactord top`: what its arguments mean."""
+
+from __future__ import annotations
+
+import argparse
+import threading
+
+from compactord.cli.argument_values import amount_of
+from compactord.cli.loading import open_configured
+from compactord.cli.running import OK, stop_on_signals
+from compactord.clock import SystemClock
+from compactord.config.warehouse import NAMELESS, refuse_catalog_arguments, warehouse_config
+from compactord.errors import UsageError
+from compactord.top.daemon import DaemonSource
+from compactord.top.status import Source
+from compactord.top.warehouse import WarehouseSource
+from compactord.top.watch import run
+
+_LEAST_WIDTH = 40
+
+
+def top(args: argparse.Namespace) -> int:
+    """Run it until a signal ends it; the exit code. Raises `UsageError` and `TableNotFound`."""
+    interval_ms = amount_of(args, "interval", 0)
+    if args.width is not None and args.width < _LEAST_WIDTH:
+        raise UsageError(f"--width {args.width}: a frame needs {_LEAST_WIDTH} columns or more")
+    with stop_on_signals() as stop:
+        run(
+            _source(args, stop),
+            interval_s=interval_ms / 1000,
+            once=args.once,
+            stop=stop,
+            width=args.width,
+            as_json=args.json,
+        )
+    return OK
+
+
+def _source(args: argparse.Namespace, stop: threading.Event) -> Source:
+    if args.url is not None:
+        refuse_catalog_arguments(args)
+        return DaemonSource(args.url)
+    loaded = warehouse_config(args)
+    catalog = open_configured(loaded.config, NAMELESS)
+    return WarehouseSource(catalog, loaded, clock=SystemClock(), stop=stop)
