@@ -157,7 +157,7 @@ class Left:
     """What there is: ids, names of tags, data files, and the rows of each partition.
 
     Of done partitions what their marks say; of files that nothing names those that are where they
-    were, and how many whole copies, and others, are in the trash.
+    were, of which there are whole copies in the trash, and how many others there are.
     """
 
     snapshots: tuple[int, ...]
@@ -169,7 +169,7 @@ class Left:
     marks: Mapping[str, bytes]
     consumers: frozenset[str]
     strays: frozenset[str]
-    copies: Mapping[str, int]
+    copies: frozenset[str]
     half_copies: int
 
     @property
@@ -196,11 +196,12 @@ def left(table: TableRef) -> Left:
         rows[opened.partition_text(bucket.partition)] += state.files.summary(bucket).row_count
     folder, trash = Path(table.location), _trash(table)
     moved = [path for path in trash.rglob("*") if path.is_file()]
-    copies = Counter(
-        str(path.relative_to(trash)).removesuffix(".1")
+    # Each sweep has a folder of its own.
+    whole = [
+        "/".join(path.relative_to(trash).parts[1:])
         for path in moved
         if path.read_bytes() == _CONTENT
-    )
+    ]
     return Left(
         snapshots=snapshot_ids(LOCAL, table.root),
         changelogs=changelog_ids(LOCAL, table.root),
@@ -211,8 +212,8 @@ def left(table: TableRef) -> Left:
         marks={path.parent.name: path.read_bytes() for path in folder.glob("*/_SUCCESS")},
         consumers=frozenset(path.name for path in folder.glob("consumer/*")),
         strays=frozenset(name for name in (*_LEFT_OVER, *FOREIGN) if (folder / name).exists()),
-        copies=dict(copies),
-        half_copies=len(moved) - copies.total(),
+        copies=frozenset(whole),
+        half_copies=len(moved) - len(whole),
     )
 
 
@@ -244,5 +245,5 @@ def states(found: Left, expected: Left) -> Iterator[str]:
         yield "foreign"
     if found.half_copies:
         yield "half a copy"
-    if found.strays & found.copies.keys():
+    if found.strays & found.copies:
         yield "two copies"
