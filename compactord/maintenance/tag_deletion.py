@@ -1,8 +1,8 @@
 """Deletes a tag with the files that only it needs.
 
 What goes is decided before the first deletion: the tag's files that no snapshot, other tag,
-long-lived changelog or branch has. Then the tag's file goes first, so that nobody can take its
-snapshot up again, and the rest only if nobody had done so before. What an interruption leaves is
+long-lived changelog or branch has. Then the tag's file goes, so that nobody can take its snapshot
+up again, and the rest only if nobody had done so before. What an interruption leaves is
 named by nothing, so a sweep finds it.
 Agrees with utils/TagManager.java (deleteTag) and operation/TagDeletion.java, which ask the
 neighbours of the tag alone.
@@ -92,11 +92,12 @@ class TagDeletion:
         status = self._storage.status(self._tag.path)
         if status is None or status.changed_ms != self._tag.changed_ms:
             raise TagKept(f"tag {self._tag.name} was changed meanwhile")
+        if self._table.options.maintenance.tags_succeed:
+            # Nobody would look for it without the tag.
+            self._storage.delete(success_path(self._root, self._tag.name))
         self._storage.delete(self._tag.path)
         counts["tags"] += 1
         self._check()
-        if self._table.options.maintenance.tags_succeed:
-            self._storage.delete(success_path(self._root, self._tag.name))
         self._delete("data_files", self.plan.data_files, counts)
         self._check()
         self._delete("metadata", self.plan.metadata, counts)

@@ -184,9 +184,8 @@ class Left:
         )
 
     def is_like(self, other: Left) -> bool:
-        """The same, but that files that told of tags which are gone may be left, or half copies."""
-        some = replace(self, successes=other.successes, half_copies=other.half_copies)
-        return self.successes >= other.successes and some == other
+        """The same, but that half copies may be left."""
+        return replace(self, half_copies=other.half_copies) == other
 
 
 def left(table: TableRef) -> Left:
