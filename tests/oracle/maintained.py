@@ -63,6 +63,8 @@ class MaintainedTable:
 
     def __init__(self, judge: Judge, path: Path, seed: int) -> None:
         self.chance = random.Random(f"maintenance {seed}")
+        # What happens is the same with and without faults.
+        self.faults = random.Random(f"faults {seed}")
         self.judge, self.path = judge, path
         self.steps: list[str] = []
         self.has_key = self.chance.random() < 0.6

@@ -6,20 +6,26 @@ either of them.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import sys
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
+from compactord.errors import CompactordError, TransientStorageError
 from tests.oracle.differential import canonical
 from tests.oracle.judge import Judge
 from tests.oracle.judge_jvm import JudgeError
 from tests.oracle.maintained import MaintainedTable
-from tests.oracle.maintaining import KINDS, branches, files, orphans
+from tests.oracle.maintaining import KINDS, STORAGE, Kind, branches, files, orphans
 from tests.oracle.many_histories import run_histories
+from tests.storages import Fault, FaultyStorage
 
 ROUNDS = 3
+# So many rounds of ours are interrupted, and another one follows.
+INTERRUPTED = 0.3
 
 
 def run_history(judge: Judge, folder: Path, seed: int) -> Counter[str]:
@@ -61,7 +67,14 @@ def _maintain(table: MaintainedTable, name: str) -> Counter[str]:
     for copy in (java, ours):
         _copy(path, copy)
     kind.java(table.judge, java)
-    kind.ours(ours)
+    is_interrupted = table.faults.random() < INTERRUPTED and _goes_on(name, table.options)
+    if is_interrupted:
+        _interrupt(table, kind, ours)
+    kind.ours(ours, STORAGE)
+    if is_interrupted:
+        # A sweep removes them.
+        for each in orphans(table.judge, ours) - orphans(table.judge, path):
+            (ours / each).unlink()
     more = kind.compare(table.judge, path, ours, java)
     has_changed = files(ours) != files(path)
     if has_changed:
@@ -69,7 +82,33 @@ def _maintain(table: MaintainedTable, name: str) -> Counter[str]:
         assert not left, f"left over, and named by nothing: {sorted(left)}"
     shutil.rmtree(path)
     (ours if more else table.chance.choice((java, ours))).rename(path)
-    return Counter({name: has_changed, f"{name}, where we leave more": bool(more)})
+    return Counter(
+        {
+            name: has_changed,
+            f"{name}, where we leave more": bool(more),
+            f"{name}, interrupted": has_changed and is_interrupted,
+        }
+    )
+
+
+def _goes_on(name: str, options: Mapping[str, str]) -> bool:
+    """Whether the next round does all that an interrupted one did not; see docs/limits.md.
+
+    Folders that are empty already stay, and tags that are too many until there is a new one.
+    """
+    key = "tag.num-retained-max" if name == "tags" else "snapshot.clean-empty-directories"
+    return options.get(key, "false") == "false"
+
+
+def _interrupt(table: MaintainedTable, kind: Kind, path: Path) -> None:
+    """A round of ours, of which nothing has an effect from some call on that changes something."""
+    at = table.faults.randint(1, 12)
+    fault = Fault(
+        at=at, error=TransientStorageError, lasts=True, concerns=lambda call: call.is_mutation
+    )
+    table.steps.append(f"interrupted at {at}")
+    with contextlib.suppress(CompactordError):
+        kind.ours(path, FaultyStorage(STORAGE, fault))
 
 
 def _copy(path: Path, copy: Path) -> None:
