@@ -17,8 +17,13 @@ from compactord.maintenance.changelog_expiry import (
     expire_changelogs,
     preview_changelogs,
 )
-from compactord.maintenance.expire import Expired, ExpiryPreview, preview_expiry
-from compactord.maintenance.snapshot_expiry import ExpireSnapshots, expire_table
+from compactord.maintenance.expire import (
+    Expired,
+    ExpiryPreview,
+    expire_snapshots,
+    preview_expiry,
+)
+from compactord.maintenance.snapshot_expiry import ExpireSnapshots
 from compactord.paimon.options.expiry import ExpireOptions
 from compactord.table.opening import OpenTable
 from compactord.table.report import count_text, size_text
@@ -44,7 +49,7 @@ def expiry(run: MaintenanceRun, target: Target) -> Result:
 
     def a_round(table: OpenTable, now_ms: int) -> Expired:
         options = of_a_command(table.options.expire)
-        return expire_table(table, options, now_ms=now_ms, keep_from=None)
+        return expire_snapshots(table, options, now_ms=now_ms, keep_from=None)
 
     return _expired(run, target, ExpireSnapshots.rule, "snapshot", preview, a_round)
 

@@ -16,12 +16,12 @@ from compactord.maintenance.changelog_expiry import expire_changelogs
 from compactord.maintenance.changelogs import changelog_ids
 from compactord.maintenance.consumer_expiry import expire_consumers
 from compactord.maintenance.done_partitions import mark_partitions
+from compactord.maintenance.expire import expire_snapshots
 from compactord.maintenance.finding import Finding
 from compactord.maintenance.foreign_files import remove_found
 from compactord.maintenance.marks import Marks
 from compactord.maintenance.orphan_files import OrphanSearch
 from compactord.maintenance.partition_expiry import expire_partitions
-from compactord.maintenance.snapshot_expiry import expire_table
 from compactord.maintenance.table_files import TableFolders
 from compactord.maintenance.tag_creation import TagProgress
 from compactord.maintenance.tag_writing import create_tags
@@ -125,7 +125,7 @@ def maintain(storage: Storage, table: TableRef, *, clock: Clock | None = None) -
     if is_alone:
         expire_consumers(opened, SystemClock().now_ms() + 2 * DAY_MS)
     # A snapshot expires once its successor is older than now.
-    expire_table(opened, opened.options.expire, now_ms=now_ms + 1, keep_from=None)
+    expire_snapshots(opened, opened.options.expire, now_ms=now_ms + 1, keep_from=None)
     expire_changelogs(opened, now_ms + 1)
     builders.sweep_later(storage, table.location, partition_depth=1)
     if is_alone:
