@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import structlog
 
-from compactord.clock import WallTime
 from compactord.errors import CompactordError
 from compactord.maintenance.changelog_plan import ExpiringChangelogs, plan_changelogs
 from compactord.maintenance.changelogs import (
@@ -33,14 +32,11 @@ from compactord.maintenance.expire_files import ExpirePlan
 from compactord.maintenance.expire_range import ExpireRange, changelog_range
 from compactord.maintenance.expire_reader import MetadataReader
 from compactord.maintenance.kind import (
-    DueTable,
-    MaintenanceRecord,
     OpenedTable,
     Round,
     RuledKind,
     TableValues,
     UnderWay,
-    in_windows,
 )
 from compactord.maintenance.planned_deletion import PlannedDeletion, TableChanged
 from compactord.maintenance.restored import hint_trouble, main_trouble
@@ -182,20 +178,11 @@ class ExpireChangelogs(RuledKind[Expired]):
 
     name = "changelogs"
     rule = "expire_changelogs"
+    after_plans = True
     counters = (
         ("expired_changelogs", "Changelogs that expired after their snapshots."),
         ("expired_changelog_files", "Files deleted with expired changelogs."),
     )
-
-    def is_due(
-        self, table: DueTable, record: MaintenanceRecord, now_ms: int, wall: WallTime
-    ) -> bool:
-        return (
-            record.has_news
-            and table.held_until_ms <= now_ms
-            and self.is_wanted(table, record, now_ms)
-            and in_windows(table, now_ms, wall)
-        )
 
     def run(self, table: OpenedTable, under_way: UnderWay | None) -> Expired:
         why_keep = table.why_keep()

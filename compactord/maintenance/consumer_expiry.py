@@ -12,17 +12,13 @@ from dataclasses import dataclass
 
 import structlog
 
-from compactord.clock import WallTime
 from compactord.errors import CompactordError, FormatError, ObjectNotFound
 from compactord.maintenance.kind import (
-    DueTable,
-    MaintenanceRecord,
     OpenedTable,
     Round,
     RuledKind,
     TableValues,
     UnderWay,
-    in_windows,
 )
 from compactord.paimon import paths
 from compactord.paimon.snapshot import parse_consumer
@@ -101,12 +97,8 @@ class ExpireConsumers(RuledKind[Sequence[IdleConsumer]]):
 
     name = "consumers"
     rule = "expire_consumers"
+    is_free = True
     counters = (("expired_consumers", "Consumers that expired."),)
-
-    def is_due(
-        self, table: DueTable, record: MaintenanceRecord, now_ms: int, wall: WallTime
-    ) -> bool:
-        return self.is_wanted(table, record, now_ms) and in_windows(table, now_ms, wall)
 
     def run(self, table: OpenedTable, under_way: UnderWay | None) -> Sequence[IdleConsumer]:
         return expire_consumers(table.table, table.clock.now_ms())

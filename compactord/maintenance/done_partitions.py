@@ -15,12 +15,10 @@ from datetime import tzinfo
 
 import structlog
 
-from compactord.clock import WallTime, epoch_ms
+from compactord.clock import epoch_ms
 from compactord.errors import CompactordError, FormatError
 from compactord.maintenance.done_marks import DoneMarks, DuePartition
 from compactord.maintenance.kind import (
-    DueTable,
-    MaintenanceRecord,
     OpenedTable,
     Round,
     RuledKind,
@@ -150,12 +148,9 @@ class MarkDone(RuledKind[DonePartitions]):
 
     name = "done"
     rule = "mark_done"
+    is_free = True
+    at_any_time = True
     counters = (("partitions_marked_done", "Partitions that were marked done."),)
-
-    def is_due(
-        self, table: DueTable, record: MaintenanceRecord, now_ms: int, wall: WallTime
-    ) -> bool:
-        return self.is_wanted(table, record, now_ms)
 
     def run(self, table: OpenedTable, under_way: UnderWay | None) -> DonePartitions:
         now_ms = table.clock.now_ms()

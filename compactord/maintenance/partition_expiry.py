@@ -17,19 +17,16 @@ from typing import NamedTuple
 
 import structlog
 
-from compactord.clock import WallTime, epoch_ms, local_ms
+from compactord.clock import epoch_ms, local_ms
 from compactord.commit.changes import CommitOutcome, Committed, Replaced
 from compactord.errors import CompactordError, FormatError
 from compactord.maintenance.kind import (
     ChosenPartitions,
-    DueTable,
-    MaintenanceRecord,
     OpenedTable,
     Round,
     RuledKind,
     TableValues,
     UnderWay,
-    in_windows,
 )
 from compactord.maintenance.partition_entries import ExpiringEntries
 from compactord.paimon.binary_row import decode_row
@@ -247,15 +244,6 @@ class ExpirePartitions(RuledKind[ExpiredPartitions]):
         ("expired_partitions", "Partitions that expired."),
         ("expired_partition_files", "Data files of expired partitions, which snapshots expire."),
     )
-
-    def is_due(
-        self, table: DueTable, record: MaintenanceRecord, now_ms: int, wall: WallTime
-    ) -> bool:
-        return (
-            table.held_until_ms <= now_ms
-            and self.is_wanted(table, record, now_ms)
-            and in_windows(table, now_ms, wall)
-        )
 
     def run(self, table: OpenedTable, under_way: UnderWay | None) -> ExpiredPartitions:
         return expire_partitions(

@@ -6,17 +6,13 @@ from dataclasses import dataclass
 
 import structlog
 
-from compactord.clock import WallTime
 from compactord.errors import CompactordError
 from compactord.maintenance.expire import Expired, expire_snapshots
 from compactord.maintenance.kind import (
-    DueTable,
-    MaintenanceRecord,
     OpenedTable,
     Round,
     RuledKind,
     UnderWay,
-    in_windows,
 )
 
 _log = structlog.get_logger()
@@ -29,17 +25,8 @@ class ExpireSnapshots(RuledKind[Expired]):
     name = "expire"
     rule = "expire_snapshots"
     runs_unasked = True
+    after_plans = True
     duration_metric = ("expire_duration_seconds", "Time of an expiry of a table's snapshots.")
-
-    def is_due(
-        self, table: DueTable, record: MaintenanceRecord, now_ms: int, wall: WallTime
-    ) -> bool:
-        return (
-            record.has_news
-            and table.held_until_ms <= now_ms
-            and self.is_wanted(table, record, now_ms)
-            and in_windows(table, now_ms, wall)
-        )
 
     def run(self, table: OpenedTable, under_way: UnderWay | None) -> Expired:
         why_keep, values = table.why_keep(), table.table

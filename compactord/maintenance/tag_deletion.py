@@ -18,7 +18,12 @@ from compactord.maintenance.expire import Snapshots, other_versions, others_chan
 from compactord.maintenance.expire_files import data_paths, refuse_external, spare_others
 from compactord.maintenance.expire_reader import FileChange, FileKey, MetadataReader
 from compactord.maintenance.kind import TableValues
-from compactord.maintenance.planned_deletion import delete_checked
+from compactord.maintenance.planned_deletion import (
+    KEEPERS_CHANGED,
+    TableChanged,
+    delete_checked,
+    keepers,
+)
 from compactord.maintenance.restored import hint_trouble, main_trouble
 from compactord.paimon import paths
 from compactord.paimon.data_file import EntryKind
@@ -27,7 +32,6 @@ from compactord.paimon.schema import SchemaHistory
 from compactord.paimon.snapshot import (
     CommitKind,
     Snapshot,
-    branch_names,
     hinted_snapshot_id,
     read_changelogs,
     read_snapshot,
@@ -56,28 +60,24 @@ class TagPlan:
     size_bytes: int = 0
 
 
-class TagKept(Exception):
-    """The table is not as it has to be for a tag to go; the text says what is wrong."""
-
-
 class TagDeletion:
     """One tag: what goes with it is decided as this is made; `delete` deletes it.
 
-    Raises what reading raises, `UnsupportedTable` for files outside of the table, and `TagKept`
-    where snapshots may be missing: nothing is deleted then.
+    Raises what reading raises, `UnsupportedTable` for files outside of the table, and
+    `TableChanged` where snapshots may be missing: nothing is deleted then.
     """
 
     def __init__(self, table: TableValues, tag: DueTag, now_ms: int) -> None:
         self._table, self._tag = table, tag
         self._storage, self._root = table.storage, table.ref.root
         hint = hinted_snapshot_id(self._storage, self._root)
-        self._keepers = self._list_keepers()
+        self._keepers = self._other_keepers()
         snapshots = Snapshots(self._storage, self._root)
         trouble = hint_trouble(hint, snapshots.ids)
         trouble = trouble or main_trouble(self._storage, table.ref, now_ms)
         newest = snapshots.get(snapshots.ids[-1]) if snapshots.ids else None
         if trouble is not None or newest is None:
-            raise TagKept(trouble or "its newest snapshot is gone")
+            raise TableChanged(trouble or "its newest snapshot is gone")
         self._first_id, self._newest = snapshots.ids[0], newest
         tags = {n: s for n, s in read_tags(self._storage, self._root).items() if n != tag.name}
         self.plan = self._planned([*snapshots.within(0), *tags.values()])
@@ -85,13 +85,13 @@ class TagDeletion:
     def delete(self, counts: Counter[str]) -> None:
         """Delete the tag and its files; `counts` (by fields of `TagPlan`) are right in any case.
 
-        Raises `TagKept` if the table has changed: what is left is named by nothing, or the tag is
-        still there. Raises `StorageError` if a deletion fails.
+        Raises `TableChanged` if the table has changed: what is left is named by nothing, or the tag
+        is still there. Raises `StorageError` if a deletion fails.
         """
         self._check()
         status = self._storage.status(self._tag.path)
         if status is None or status.changed_ms != self._tag.changed_ms:
-            raise TagKept(f"tag {self._tag.name} was changed meanwhile")
+            raise TableChanged(f"tag {self._tag.name} was changed meanwhile")
         if self._table.options.maintenance.tags_succeed:
             # Nobody would look for it without the tag.
             self._storage.delete(success_path(self._root, self._tag.name))
@@ -109,26 +109,21 @@ class TagDeletion:
         """Whether nothing has come that may need files of the tag's snapshot."""
         ids = snapshot_ids(self._storage, self._root)
         if not ids or ids[0] < self._first_id:
-            raise TagKept("snapshots were rolled back meanwhile")
+            raise TableChanged("snapshots were rolled back meanwhile")
         if not still_stands(self._storage, self._root, self._newest):
-            raise TagKept(f"snapshot {self._newest.id} is gone or was replaced meanwhile")
+            raise TableChanged(f"snapshot {self._newest.id} is gone or was replaced meanwhile")
         for id_ in (id_ for id_ in ids if id_ > self._newest.id):
             # Only these add files again; others add new files.
             if read_snapshot(self._storage, self._root, id_).commit_kind is CommitKind.OVERWRITE:
-                raise TagKept(f"snapshot {id_} was made meanwhile, which may add old files again")
-        if self._list_keepers() != self._keepers:
-            raise TagKept("tags or branches were created or deleted meanwhile")
+                why = f"snapshot {id_} was made meanwhile, which may add old files again"
+                raise TableChanged(why)
+        if self._other_keepers() != self._keepers:
+            raise TableChanged(KEEPERS_CHANGED)
 
-    def _list_keepers(self) -> frozenset[tuple[str, int]]:
-        """All tags but this one by names and modification times, and the branches.
-
-        One that is made anew under this one's name counts.
-        """
-        tags = self._storage.list(paths.tag_folder(self._root))
-        branches = branch_names(self._storage, self._table.ref.location)
-        files = frozenset((s.name, s.changed_ms) for s in tags if not s.is_folder)
+    def _other_keepers(self) -> frozenset[tuple[str, int]]:
+        """All but this tag; one that is made anew under its name counts."""
         own = (self._tag.path.rpartition("/")[2], self._tag.changed_ms)
-        return files.difference([own]).union((b, 0) for b in branches)
+        return keepers(self._storage, self._table.ref) - {own}
 
     def _planned(self, keepers: Sequence[Snapshot]) -> TagPlan:
         snapshot = self._tag.snapshot

@@ -13,19 +13,17 @@ from datetime import datetime, timezone, tzinfo
 
 import structlog
 
-from compactord.clock import WallTime, local_ms
+from compactord.clock import local_ms
 from compactord.errors import CompactordError, FormatError, ObjectNotFound
 from compactord.maintenance.kind import (
-    DueTable,
-    MaintenanceRecord,
     OpenedTable,
     Round,
     RuledKind,
     TableValues,
     UnderWay,
-    in_windows,
 )
-from compactord.maintenance.tag_deletion import DueTag, TagDeletion, TagKept
+from compactord.maintenance.planned_deletion import TableChanged
+from compactord.maintenance.tag_deletion import DueTag, TagDeletion
 from compactord.paimon import paths
 from compactord.paimon.json_text import parse_object
 from compactord.paimon.snapshot import parse_snapshot
@@ -118,7 +116,7 @@ def delete_tags(table: TableValues, tags: Iterable[DueTag], now_ms: int) -> Expi
             finally:
                 if counts["tags"] > len(gone):
                     gone.append(tag.name)
-    except TagKept as kept:
+    except TableChanged as kept:
         why_not = str(kept)
     finally:
         files = {"data_files": counts["data_files"], "metadata": counts["metadata"]}
@@ -138,20 +136,11 @@ class ExpireTags(RuledKind[ExpiredTags]):
 
     name = "tags"
     rule = "expire_tags"
+    after_plans = True
     counters = (
         ("expired_tags", "Tags that expired, or were too many."),
         ("expired_tag_files", "Files deleted with expired tags."),
     )
-
-    def is_due(
-        self, table: DueTable, record: MaintenanceRecord, now_ms: int, wall: WallTime
-    ) -> bool:
-        return (
-            record.has_news
-            and table.held_until_ms <= now_ms
-            and self.is_wanted(table, record, now_ms)
-            and in_windows(table, now_ms, wall)
-        )
 
     def run(self, table: OpenedTable, under_way: UnderWay | None) -> ExpiredTags:
         why_keep = table.why_keep()

@@ -280,16 +280,14 @@ class CreateTags(RuledKind[CreatedTags]):
 
     name = "create_tags"
     rule = "create_tags"
+    at_any_time = True
     counters = (("new_tags", "Tags that were created."),)
 
     def is_due(
         self, table: DueTable, record: MaintenanceRecord, now_ms: int, wall: WallTime
     ) -> bool:
-        return (
-            table.snapshot_id != record.snapshot_id
-            and table.held_until_ms <= now_ms
-            and self.is_wanted(table, record, now_ms)
-        )
+        is_new = table.snapshot_id != record.snapshot_id
+        return is_new and RuledKind.is_due(self, table, record, now_ms, wall)
 
     def run(self, table: OpenedTable, under_way: UnderWay | None) -> CreatedTags:
         why_keep = table.why_keep()

@@ -72,9 +72,11 @@ def _maintain(table: MaintainedTable, name: str) -> Counter[str]:
         _interrupt(table, kind, ours)
     kind.ours(ours, STORAGE)
     if is_interrupted:
-        # A sweep removes them.
+        # A sweep removes what is named by nothing, and the next expiry moves a hint that lags on.
         for each in orphans(table.judge, ours) - orphans(table.judge, path):
             (ours / each).unlink()
+        for hint in java.rglob("EARLIEST"):
+            shutil.copy2(hint, ours / hint.relative_to(java))
     more = kind.compare(table.judge, path, ours, java)
     has_changed = files(ours) != files(path)
     if has_changed:
