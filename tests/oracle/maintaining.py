@@ -150,10 +150,20 @@ def _upkeep_tags(path: Path, storage: Storage) -> None:
     assert gone.why_not is None, gone
 
 
-def _java_expires_consumers(judge: Judge, path: Path) -> None:
-    days = options_of(path)["consumer.expiration-time"].removesuffix(" d")
-    before_ms = now_ms() - int(days) * DAY_MS
-    _ask(judge, "expireConsumers", path, branch="main", before_ms=before_ms)
+def _consumers(of: Callable[[Path], Sequence[str]]) -> Kind:
+    """Those of some branches, one after the other."""
+
+    def by_java(judge: Judge, path: Path) -> None:
+        days = options_of(path)["consumer.expiration-time"].removesuffix(" d")
+        before_ms = now_ms() - int(days) * DAY_MS
+        for branch in of(path):
+            _ask(judge, "expireConsumers", path, branch=branch, before_ms=before_ms)
+
+    def by_us(path: Path, storage: Storage) -> None:
+        for branch in of(path):
+            expire_consumers(opened(path, storage, branch).table, now_ms())
+
+    return Kind(java=by_java, ours=by_us, compare=_same)
 
 
 def _expire_partitions(path: Path, storage: Storage) -> None:
@@ -371,11 +381,8 @@ KINDS: Mapping[str, Kind] = {
     "branches": _of_branches("expireSnapshots", _expire_snapshots),
     "changelogs of branches": _of_branches("expireChangelogs", _expire_changelogs),
     # Not tags of branches: Java's committer to a branch makes and deletes main's (docs/limits.md).
-    "consumers": Kind(
-        java=_java_expires_consumers,
-        ours=lambda path, storage: expire_consumers(opened(path, storage).table, now_ms()),
-        compare=_same,
-    ),
+    "consumers": _consumers(lambda path: ["main"]),
+    "consumers of branches": _consumers(branches),
     "partitions": Kind(
         java=lambda judge, path: _ask(judge, "expirePartitions", path),
         ours=_expire_partitions,

@@ -6,7 +6,6 @@ either of them.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import shutil
 import sys
@@ -24,8 +23,8 @@ from tests.oracle.many_histories import run_histories
 from tests.storages import Fault, FaultyStorage
 
 ROUNDS = 3
-# So many rounds of ours are interrupted, and another one follows.
-INTERRUPTED = 0.3
+# So many rounds of ours may be interrupted, and then another one follows.
+INTERRUPTED = 0.6
 
 
 def run_history(judge: Judge, folder: Path, seed: int) -> Counter[str]:
@@ -67,11 +66,11 @@ def _maintain(table: MaintainedTable, name: str) -> Counter[str]:
     for copy in (java, ours):
         _copy(path, copy)
     kind.java(table.judge, java)
-    is_interrupted = table.faults.random() < INTERRUPTED and _goes_on(name, table.options)
-    if is_interrupted:
-        _interrupt(table, kind, ours)
-    kind.ours(ours, STORAGE)
-    if is_interrupted:
+    may_fail = _goes_on(name, table.options) and table.aside.random() < INTERRUPTED
+    is_interrupted = may_fail and _is_interrupted(table, kind, ours)
+    if is_interrupted or not may_fail:
+        kind.ours(ours, STORAGE)
+    if may_fail:
         # A sweep removes what is named by nothing, and the next expiry moves a hint that lags on.
         for each in orphans(table.judge, ours) - orphans(table.judge, path):
             (ours / each).unlink()
@@ -94,23 +93,34 @@ def _maintain(table: MaintainedTable, name: str) -> Counter[str]:
 
 
 def _goes_on(name: str, options: Mapping[str, str]) -> bool:
-    """Whether the next round does all that an interrupted one did not; see docs/limits.md.
+    """Whether an interrupted round and the next one come to one round of Java's.
 
-    Folders that are empty already stay, and tags that are too many until there is a new one.
+    What a round may do at most counts anew, folders that are empty already stay, and tags that are
+    too many until there is a new one (docs/limits.md).
     """
-    key = "tag.num-retained-max" if name == "tags" else "snapshot.clean-empty-directories"
-    return options.get(key, "false") == "false"
+    match name:
+        case "consumers" | "consumers of branches" | "done" | "orphans":
+            return True
+        case "partitions":
+            return "partition.expiration-max-num" not in options
+        case "tags":
+            return "tag.num-retained-max" not in options
+    is_all = options["snapshot.expire.limit"] == "50"
+    return is_all and options["snapshot.clean-empty-directories"] == "false"
 
 
-def _interrupt(table: MaintainedTable, kind: Kind, path: Path) -> None:
-    """A round of ours, of which nothing has an effect from some call on that changes something."""
-    at = table.faults.randint(1, 12)
+def _is_interrupted(table: MaintainedTable, kind: Kind, path: Path) -> bool:
+    """Whether a round of ours fails of which nothing has an effect from some change on."""
+    at = table.aside.randint(1, 12)
     fault = Fault(
         at=at, error=TransientStorageError, lasts=True, concerns=lambda call: call.is_mutation
     )
-    table.steps.append(f"interrupted at {at}")
-    with contextlib.suppress(CompactordError):
+    try:
         kind.ours(path, FaultyStorage(STORAGE, fault))
+    except CompactordError:
+        table.steps.append(f"interrupted at {at}")
+        return True
+    return False
 
 
 def _copy(path: Path, copy: Path) -> None:
