@@ -1,6 +1,7 @@
 """Removes what a search found in a table's folders, files of others included.
 
-They are deleted, or moved to the same place below a trash folder; folders that are empty go then.
+They are deleted, or moved to the same place below a folder of the trash; folders that are empty go
+then.
 """
 
 from __future__ import annotations

@@ -11,11 +11,11 @@ neighbours of the tag alone.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from compactord.maintenance.expire import Snapshots, other_versions, others_changelogs
-from compactord.maintenance.expire_files import data_paths, refuse_external, spare_others
+from compactord.maintenance.expire_files import Leaves, plan_of, spare_others
 from compactord.maintenance.expire_reader import FileChange, FileKey, MetadataReader
 from compactord.maintenance.kind import TableValues
 from compactord.maintenance.planned_deletion import (
@@ -53,11 +53,10 @@ class DueTag:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TagPlan:
-    """The files that go with a tag, in this order. `size_bytes` is that of the data files."""
+    """The files that go with a tag, in this order."""
 
     data_files: tuple[str, ...] = ()
     metadata: tuple[str, ...] = ()
-    size_bytes: int = 0
 
 
 class TagDeletion:
@@ -129,10 +128,9 @@ class TagDeletion:
         snapshot = self._tag.snapshot
         if any(each.identity == snapshot.identity for each in keepers):
             return TagPlan()
-        location = self._table.ref.location
         others = tuple(other_versions(self._storage, self._table.ref))
         changelogs = (*self._changelogs(), *others_changelogs(self._storage, self._table.ref))
-        reader = MetadataReader(self._storage, location)
+        reader = MetadataReader(self._storage, self._table.ref.location)
         unneeded = _live_files(reader, snapshot)
         reader.look_for(unneeded)
         kept: set[str] = set()
@@ -145,14 +143,13 @@ class TagDeletion:
         for each in changelogs:
             kept |= reader.changelog_named(each)
         spare_others(reader, others, changelogs, unneeded)
-        refuse_external(location, unneeded.values())
-        buckets = {key.bucket for key in unneeded}
-        folders = {bucket: self._table.bucket_folder(bucket) for bucket in buckets}
-        return TagPlan(
-            data_files=data_paths(unneeded.values(), folders),
-            metadata=tuple(_metadata(reader, location, snapshot, kept)),
-            size_bytes=sum(file.size_bytes for file in unneeded.values()),
-        )
+        leaves, folder = Leaves(), self._table.bucket_folder
+        base, delta = snapshot.base_manifest_list, snapshot.delta_manifest_list
+        read = (base, reader.base), (delta, reader.delta)
+        leaves.add(reader, snapshot, read, kept)
+        plan = plan_of(reader, unneeded, {}, leaves, bucket_folder=folder)
+        metadata = tuple(path for _, some in plan.metadata for path in some)
+        return TagPlan(data_files=plan.data_files, metadata=metadata)
 
     def _changelogs(self) -> Iterator[Snapshot]:
         """The long-lived ones of the branch that readers take changes from.
@@ -178,23 +175,6 @@ def _live_files(reader: MetadataReader, snapshot: Snapshot) -> dict[FileKey, Fil
             times[change.key] += 1 if change.kind is EntryKind.ADD else -1
             files[change.key] = change
     return {key: file for key, file in files.items() if times[key] > 0}
-
-
-def _metadata(
-    reader: MetadataReader, location: str, snapshot: Snapshot, kept: Collection[str]
-) -> Iterator[str]:
-    """Paths of what the tag alone names: leaves first, then what names them."""
-    manifests = (*reader.base(snapshot), *reader.delta(snapshot))
-    names = dict.fromkeys(n for each in manifests for n in (each.file_name, *each.extra_files))
-    yield from (paths.manifest_path(location, name) for name in names if name not in kept)
-    indexes = reader.index_files(snapshot).items()
-    yield from (entry.path(location) for name, entry in indexes if name not in kept)
-    if snapshot.statistics is not None and snapshot.statistics not in kept:
-        yield paths.statistics_path(location, snapshot.statistics)
-    lists = (snapshot.base_manifest_list, snapshot.delta_manifest_list, snapshot.index_manifest)
-    for name in lists:
-        if name is not None and name not in kept:
-            yield paths.manifest_path(location, name)
 
 
 def success_path(root: str, name: str) -> str:
