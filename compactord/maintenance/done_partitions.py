@@ -156,7 +156,7 @@ class MarkDone(RuledKind[DonePartitions]):
         now_ms = table.clock.now_ms()
         state = table.newest_state()
         zone = table.clock.time_zone
-        return mark_partitions(table.table, state, table.marks, now_ms=now_ms, zone=zone)
+        return mark_partitions(table.table, state, table.memory.marks, now_ms=now_ms, zone=zone)
 
     def ended(self, result: DonePartitions | CompactordError, seconds: float) -> Round:
         if isinstance(result, CompactordError):

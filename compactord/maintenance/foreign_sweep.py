@@ -117,7 +117,7 @@ class SweepForeign(MaintenanceKind[RemovedFiles]):
         found = search.find()
         if values.storage.capabilities.copies_may_look_old:
             now_ms = table.clock.steady_ms()
-            sightings = table.foreign_sightings
+            sightings = table.memory.foreign_sightings
             found = sightings.aged(found, now_ms=now_ms, grace_ms=self.older_than_ms)
         # However long the search took, something goes.
         end_ms = table.clock.steady_ms() + _DELETIONS_MAX_MS

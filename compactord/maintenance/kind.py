@@ -91,6 +91,20 @@ class TableValues(Protocol):
 ChosenPartitions: TypeAlias = Callable[[TableValues, TableState], Collection[bytes]]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundMemory:
+    """What the rounds of each kind remember of a table, for one of that kind at a time.
+
+    What sweeps have seen, of others' files in `foreign_sightings`; what is known of partitions that
+    are done; how far the creation of tags is.
+    """
+
+    sightings: Sightings = field(default_factory=Sightings)
+    foreign_sightings: Sightings = field(default_factory=Sightings)
+    marks: Marks = field(default_factory=Marks)
+    tag_progress: TagProgress = field(default_factory=TagProgress)
+
+
 class OpenedTable(Protocol):
     """What kinds run on: a table as its compactor has it open. Any thread may ask."""
 
@@ -106,24 +120,7 @@ class OpenedTable(Protocol):
         ...
 
     @property
-    def sightings(self) -> Sightings:
-        """What sweeps of the table have seen; for one sweep at a time."""
-        ...
-
-    @property
-    def foreign_sightings(self) -> Sightings:
-        """The same, of files of others."""
-        ...
-
-    @property
-    def marks(self) -> Marks:
-        """What is known of the table's partitions that are done; for one round at a time."""
-        ...
-
-    @property
-    def tag_progress(self) -> TagProgress:
-        """How far the creation of the table's tags is; for one round at a time."""
-        ...
+    def memory(self) -> RoundMemory: ...
 
     @property
     def is_stopping(self) -> bool:

@@ -64,7 +64,7 @@ class SweepOrphans(MaintenanceKind[int]):
             if not values.storage.capabilities.copies_may_look_old:
                 return found
             now_ms = table.clock.steady_ms()
-            return table.sightings.aged(found, now_ms=now_ms, grace_ms=self.grace_ms)
+            return table.memory.sightings.aged(found, now_ms=now_ms, grace_ms=self.grace_ms)
 
         removed = remove_orphans(
             values.storage, location, partition_depth=depth, rule=rule, among=aged

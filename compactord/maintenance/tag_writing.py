@@ -295,7 +295,7 @@ class CreateTags(RuledKind[CreatedTags]):
             return CreatedTags(why_not=why_keep)
         return create_tags(
             table.table,
-            table.tag_progress,
+            table.memory.tag_progress,
             owner=table.owner,
             now_ms=table.clock.now_ms(),
             zone=table.clock.time_zone,

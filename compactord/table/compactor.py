@@ -17,10 +17,7 @@ from compactord.clock import Clock
 from compactord.commit.changes import CommitOutcome, Committed, NothingCommitted, Replaced
 from compactord.commit.discard import remove_outputs
 from compactord.errors import CommitUnknown, CompactordError, DataFileMissing, ObjectNotFound
-from compactord.maintenance.kind import ChosenPartitions
-from compactord.maintenance.marks import Marks
-from compactord.maintenance.sightings import Sightings
-from compactord.maintenance.tag_creation import TagProgress
+from compactord.maintenance.kind import ChosenPartitions, RoundMemory
 from compactord.model import Compaction, MergeCompaction, TaskFailure
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.deletion_vectors import NO_VECTORS, VectorRef
@@ -59,12 +56,9 @@ class TableCompactor:
         self.clock = clock
         # Whose files are this process's.
         self.owner = worker.owner
-        self.sightings = Sightings()
-        self.foreign_sightings = Sightings()
+        self.memory = RoundMemory()
         # Any thread may set it.
         self.is_stopping = False
-        self.marks = Marks()
-        self.tag_progress = TagProgress()
         self._worker = worker
         self._followed = FollowedTable(
             access,

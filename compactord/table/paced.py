@@ -23,10 +23,7 @@ class PacedTable:
 
     def __init__(self, compactor: TableCompactor, pace: DeletePace) -> None:
         self._compactor, self._pace = compactor, pace
-        self.clock, self.owner = compactor.clock, compactor.owner
-        self.sightings = compactor.sightings
-        self.foreign_sightings = compactor.foreign_sightings
-        self.marks, self.tag_progress = compactor.marks, compactor.tag_progress
+        self.clock, self.owner, self.memory = compactor.clock, compactor.owner, compactor.memory
 
     @property
     def table(self) -> OpenTable:
