@@ -19,6 +19,7 @@ from compactord.storage.parallel import results_of
 
 # Packs of managed blobs (blob/ManagedBlobReferenceFile.java): several data files refer to one.
 _SHARED_SUFFIX = ".managed.blob"
+# What a store tells of a folder in one answer.
 _PAGE = 1_000
 _HINTS = (paths.EARLIEST, paths.LATEST)
 # A folder with these is that of a table.
