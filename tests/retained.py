@@ -107,14 +107,7 @@ def compact(storage: Storage, table: TableRef) -> None:
 
 def expire(storage: Storage, table: TableRef) -> None:
     opened = open_table(table_in_folder(storage, table), {})
-    expire_snapshots(
-        storage,
-        table,
-        bucket_folder=opened.bucket_folder,
-        options=opened.options.expire,
-        now_ms=NOW_MS + 3_600_000,
-        keep_from=None,
-    )
+    expire_snapshots(opened, opened.options.expire, now_ms=NOW_MS + 3_600_000, keep_from=None)
 
 
 def sweep(storage: Storage, table: TableRef) -> None:

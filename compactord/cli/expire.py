@@ -35,8 +35,8 @@ from compactord.maintenance.consumer_expiry import (
     expire_consumers,
     idle_consumers,
 )
-from compactord.maintenance.expire import Expired, ExpiryPreview, preview_expiry
-from compactord.maintenance.snapshot_expiry import ExpireSnapshots, expire_table
+from compactord.maintenance.expire import Expired, ExpiryPreview, expire_snapshots, preview_expiry
+from compactord.maintenance.snapshot_expiry import ExpireSnapshots
 from compactord.paimon import paths
 from compactord.paimon.options.maintenance import ExpireOptions
 from compactord.paimon.snapshot import branch_names
@@ -65,7 +65,7 @@ def expiry(run: MaintenanceRun, target: Target) -> Result:
 
     def a_round(table: OpenTable, now_ms: int) -> Expired:
         options = of_a_command(table.options.expire)
-        return expire_table(table, options, now_ms=now_ms, keep_from=None)
+        return expire_snapshots(table, options, now_ms=now_ms, keep_from=None)
 
     return _expired(run, target, ExpireSnapshots.rule, "snapshot", preview, a_round)
 

@@ -9,8 +9,9 @@ from compactord import ids
 from compactord.cli.choice import Target
 from compactord.cli.each_table import Result
 from compactord.cli.maintenance import MaintenanceRun, because, looked_back, off_by_rule
+from compactord.maintenance.planned_deletion import TableChanged
 from compactord.maintenance.tag_creation import TagProgress
-from compactord.maintenance.tag_deletion import DueTag, TagDeletion, TagKept
+from compactord.maintenance.tag_deletion import DueTag, TagDeletion
 from compactord.maintenance.tag_expiry import ExpiredTags, ExpireTags, due_tags, expire_tags
 from compactord.maintenance.tag_writing import CreatedTags, CreateTags, create_tags, tags_due
 from compactord.table.opening import OpenTable
@@ -97,7 +98,7 @@ def _preview(run: MaintenanceRun, table: OpenTable, *, may_create: bool, may_exp
             names.append(tag.name)
             data_files += plan.data_files
             metadata += [tag.path, *plan.metadata]
-    except TagKept as kept:
+    except TableChanged as kept:
         why_not = str(kept)
     figures = ExpiredTags(
         tags=names,

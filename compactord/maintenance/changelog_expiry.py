@@ -178,6 +178,7 @@ class ExpireChangelogs(RuledKind[Expired]):
 
     name = "changelogs"
     rule = "expire_changelogs"
+    after_plans = True
     counters = (
         ("expired_changelogs", "Changelogs that expired after their snapshots."),
         ("expired_changelog_files", "Files deleted with expired changelogs."),

@@ -97,8 +97,7 @@ class ExpireConsumers(RuledKind[Sequence[IdleConsumer]]):
 
     name = "consumers"
     rule = "expire_consumers"
-    removes_state = False
-    needs_news = False
+    is_free = True
     counters = (("expired_consumers", "Consumers that expired."),)
 
     def run(self, table: OpenedTable, under_way: UnderWay | None) -> Sequence[IdleConsumer]:

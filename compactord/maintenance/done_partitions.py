@@ -26,10 +26,10 @@ from compactord.maintenance.kind import (
     UnderWay,
 )
 from compactord.maintenance.marks import Marks
-from compactord.maintenance.newest_files import newest_files
 from compactord.paimon import paths
 from compactord.paimon.catalog_partitions import PartitionSpec
 from compactord.paimon.partition_time import partition_time_ms
+from compactord.state.newest_files import newest_files
 from compactord.state.table_state import TableState
 
 _log = structlog.get_logger()
@@ -87,15 +87,17 @@ def _due(
         return DonePartitions()
     lookup = table.options.compaction.lookup
     newest = newest_files(state.files, waits=lookup is not None and lookup.readers_wait)
+    seen = {} if state.appended is None else state.appended.created_ms
     for known in (marks.marked_ms, marks.appended_ms):
         for partition in known.keys() - newest.keys():
             del known[partition]
     asked: list[DuePartition] = []
     more = False
     for partition, files in sorted(newest.items()):
-        if files.appended_ms >= 0:
+        appended_ms = max(files.appended_ms, seen.get(partition, -1))
+        if appended_ms >= 0:
             seen_ms = marks.appended_ms.get(partition, -1)
-            marks.appended_ms[partition] = max(seen_ms, epoch_ms(files.appended_ms, zone))
+            marks.appended_ms[partition] = max(seen_ms, epoch_ms(appended_ms, zone))
         if _is_done(marks, partition) or files.waits or files.created_ms < 0:
             continue
         spec = _spec(table, partition)
@@ -146,9 +148,8 @@ class MarkDone(RuledKind[DonePartitions]):
 
     name = "done"
     rule = "mark_done"
-    removes_state = False
-    waits_for_windows = False
-    needs_news = False
+    is_free = True
+    at_any_time = True
     counters = (("partitions_marked_done", "Partitions that were marked done."),)
 
     def run(self, table: OpenedTable, under_way: UnderWay | None) -> DonePartitions:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -34,10 +34,9 @@ from compactord.maintenance.expire_plan import ExpiringHistory, plan_expiry
 from compactord.maintenance.expire_range import ExpireRange, expire_range
 from compactord.maintenance.expire_reader import MetadataReader
 from compactord.maintenance.kind import TableValues
-from compactord.maintenance.planned_deletion import PlannedDeletion, RemoveFolder, TableChanged
+from compactord.maintenance.planned_deletion import PlannedDeletion, TableChanged
 from compactord.maintenance.restored import hint_trouble, main_trouble
 from compactord.paimon import paths
-from compactord.paimon.data_file import BucketId
 from compactord.paimon.options.maintenance import ChangelogRetention, ExpireOptions
 from compactord.paimon.snapshot import (
     Snapshot,
@@ -82,37 +81,28 @@ class Expired:
 
 
 def expire_snapshots(
-    storage: Storage,
-    table: TableRef,
-    *,
-    bucket_folder: Callable[[BucketId], str],
-    options: ExpireOptions,
-    now_ms: int,
-    keep_from: int | None,
-    remove_empty_folder: Callable[[str], bool] | None = None,
+    table: TableValues, options: ExpireOptions, *, now_ms: int, keep_from: int | None
 ) -> Expired:
     """One round: at most `options.limit` snapshots of the branch that `table` is.
 
     `keep_from` is the lowest snapshot that is being read now; it, all later ones and their files
-    are kept. `remove_empty_folder` removes a folder unless something is in it and returns whether
-    it is gone; without it no folder is removed, whatever the options say.
+    are kept.
 
     Raises `FormatError`, `StorageError` or `UnsupportedTable` if any metadata that matters cannot
     be read, and `UsageError` for options that contradict each other: nothing is deleted then.
     Raises `StorageError` if a deletion fails: the next round continues there.
     """
-    found = _due(storage, table, options, now_ms=now_ms, keep_from=keep_from)
+    storage, root = table.storage, table.ref.root
+    found = _due(storage, table.ref, options, now_ms=now_ms, keep_from=keep_from)
     if isinstance(found, Expired):
-        if found.first and not has_earliest_hint(storage, table.root):
-            write_earliest_hint(storage, table.root, found.first)
+        if found.first and not has_earliest_hint(storage, root):
+            write_earliest_hint(storage, root, found.first)
         return found
     wanted, snapshots = found
     counts: Counter[str] = Counter()
     why_not = None
     try:
-        round_ = _Round(storage, table, wanted, snapshots, options.changelogs)
-        cleans = options.clean_empty_directories
-        round_.delete(bucket_folder, counts, remove_empty_folder if cleans else None)
+        _Round(table, wanted, snapshots, options).delete(counts)
     except TableChanged as changed:
         why_not = str(changed)
     more = wanted.more and why_not is None
@@ -137,12 +127,11 @@ def preview_expiry(table: TableValues, options: ExpireOptions, now_ms: int) -> E
         return ExpiryPreview(figures=found)
     wanted, snapshots = found
     try:
-        round_ = _Round(table.storage, table.ref, wanted, snapshots, options.changelogs)
-        plan = round_.plan(table.bucket_folder)
+        round_ = _Round(table, wanted, snapshots, options)
+        return preview_of(wanted, round_.plan(), round_.versions)
     except TableChanged as moved:
         figures = Expired(first=wanted.first, end=wanted.end, why_not=str(moved))
         return ExpiryPreview(figures=figures)
-    return preview_of(wanted, plan, ("snapshots", round_.snapshot_paths))
 
 
 def preview_of(
@@ -225,58 +214,54 @@ class _Round:
 
     def __init__(
         self,
-        storage: Storage,
-        table: TableRef,
+        table: TableValues,
         wanted: ExpireRange,
         snapshots: Snapshots,
-        retention: ChangelogRetention | None,
+        options: ExpireOptions,
     ) -> None:
-        self._storage = storage
-        self._location, self._root = table.location, table.root
+        self._table, self._storage, self._root = table, table.storage, table.ref.root
+        self._cleans, retention = options.clean_empty_directories, options.changelogs
         end = snapshots.get(wanted.end)
         expiring = snapshots.within(wanted.first, wanted.end)
         if end is None or not expiring:
             what = f"snapshot {wanted.end} is gone" if end is None else "they are gone already"
             raise TableChanged(what)
         self._end = end
-        self._deletion = PlannedDeletion(storage, table, self._require_end)
-        changelogs = list(others_changelogs(storage, table))
+        self._deletion = PlannedDeletion(self._storage, table.ref, self._require_end)
+        changelogs = list(others_changelogs(self._storage, table.ref))
         if retention is None or not retention.from_deltas:
-            changelogs += _own_changelogs(storage, table, expiring, retention)
+            changelogs += _own_changelogs(self._storage, self._root, expiring, retention)
         self._history = ExpiringHistory(
             expiring=expiring,
             end=end,
             later=snapshots.within(wanted.end + 1),
-            tags=tuple(read_tags(storage, table.root).values()),
-            others=tuple(other_versions(storage, table)),
+            tags=tuple(read_tags(self._storage, self._root).values()),
+            others=tuple(other_versions(self._storage, table.ref)),
             changelogs=changelogs,
             retention=retention,
         )
 
     @property
-    def snapshot_paths(self) -> tuple[str, ...]:
-        """Those that expire, the oldest first."""
-        return tuple(paths.snapshot_path(self._root, s.id) for s in self._history.expiring)
+    def versions(self) -> tuple[str, tuple[str, ...]]:
+        """The files of those that expire, the oldest first, and their name in the counts."""
+        expiring = self._history.expiring
+        return "snapshots", tuple(paths.snapshot_path(self._root, s.id) for s in expiring)
 
-    def plan(self, bucket_folder: Callable[[BucketId], str]) -> ExpirePlan:
+    def plan(self) -> ExpirePlan:
         """What is deleted; the table is as it was when that was decided."""
-        reader = MetadataReader(self._storage, self._location)
+        reader = MetadataReader(self._storage, self._table.ref.location)
+        folder = self._table.bucket_folder
         return self._deletion.planned(
-            lambda: plan_expiry(reader, self._history, bucket_folder=bucket_folder)
+            lambda: plan_expiry(reader, self._history, bucket_folder=folder)
         )
 
-    def delete(
-        self,
-        bucket_folder: Callable[[BucketId], str],
-        counts: Counter[str],
-        remove_empty_folder: RemoveFolder | None,
-    ) -> None:
+    def delete(self, counts: Counter[str]) -> None:
         """Delete the files; `counts` (by fields of `Expired`) are right even after an error."""
-        plan = self.plan(bucket_folder)
+        plan = self.plan()
         if self._history.retention is not None:
             self._keep_changelogs()
-        versions = "snapshots", self.snapshot_paths
-        self._deletion.run(plan, versions, counts, remove_empty_folder)
+        remove = self._storage.remove_empty_folder if self._cleans else None
+        self._deletion.run(plan, self.versions, counts, remove)
         try:
             write_earliest_hint(self._storage, self._root, self._end.id)
         except StorageError as error:
@@ -298,7 +283,7 @@ class _Round:
 
 def _own_changelogs(
     storage: Storage,
-    table: TableRef,
+    root: str,
     expiring: Sequence[Snapshot],
     retention: ChangelogRetention | None,
 ) -> Iterator[Snapshot]:
@@ -307,7 +292,7 @@ def _own_changelogs(
     Where changelogs are kept, their own files are not deleted, so only those without any matter.
     """
     known = {snapshot.identity for snapshot in expiring}
-    for changelog in read_changelogs(storage, table.root):
+    for changelog in read_changelogs(storage, root):
         is_expiring = retention is not None and changelog.identity in known
         has_own = retention is not None and changelog.changelog_manifest_list is not None
         if not is_expiring and not has_own:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 
 from compactord.errors import UnsupportedTable
-from compactord.maintenance.expire_reader import FileChange, FileKey, MetadataReader
+from compactord.maintenance.expire_reader import FileChange, FileKey, MetadataReader, ReadList
 from compactord.paimon import paths
 from compactord.paimon.data_file import BucketId, EntryKind
 from compactord.paimon.manifest.manifest_files import ManifestFile
@@ -20,8 +20,8 @@ _CLOCKS_DIFFER_MS = 48 * 3_600_000
 class ExpirePlan:
     """Paths to delete, in this order: a list after the manifests that it names.
 
-    `bucket_folders` are those that lose files. `manifests` include the extra files of each.
-    `size_bytes` counts data files, changelog files and manifests.
+    `bucket_folders` are those that lose files. Extra files follow the data file or manifest that
+    has them. `size_bytes` counts data files, changelog files and manifests.
     """
 
     data_files: tuple[str, ...]
@@ -71,6 +71,26 @@ class Leaves:
         if name not in kept:
             self.lists[name] = None
 
+    def add(
+        self,
+        reader: MetadataReader,
+        snapshot: Snapshot,
+        lists: Iterable[tuple[str, ReadList]],
+        kept: Collection[str],
+    ) -> None:
+        """Add what a snapshot leads to, by these of its lists; what is gone names nothing."""
+        for name, read in lists:
+            self.add_list(name, reader.if_there(read, snapshot), kept)
+        if snapshot.index_manifest is not None and snapshot.index_manifest not in kept:
+            self.lists[snapshot.index_manifest] = None
+        self.index_files.update(
+            (name, entry.path(reader.location))
+            for name, entry in reader.index_files(snapshot, missing_ok=True).items()
+            if name not in kept
+        )
+        if snapshot.statistics is not None and snapshot.statistics not in kept:
+            self.statistics[snapshot.statistics] = None
+
 
 def plan_of(
     reader: MetadataReader,
@@ -83,10 +103,19 @@ def plan_of(
     """The plan that deletes these files. Raises `UnsupportedTable` for files outside the table."""
     location = reader.location
     files = (*data.values(), *changelog.values())
-    refuse_external(location, files)
+    for file in files:
+        if file.external_path is not None:
+            name = file.key.file_name
+            raise UnsupportedTable(
+                location, [f"file {name} is outside the table, at {file.external_path}"]
+            )
     folders = {key.bucket: bucket_folder(key.bucket) for key in (*data, *changelog)}
     return ExpirePlan(
-        data_files=data_paths(data.values(), folders),
+        data_files=tuple(
+            paths.join(folders[file.key.bucket], name)
+            for file in data.values()
+            for name in (file.key.file_name, *file.extra_files)
+        ),
         changelog_files=tuple(paths.join(folders[key.bucket], key.file_name) for key in changelog),
         bucket_folders=tuple(folders.values()),
         manifests=tuple(paths.manifest_path(location, name) for name in leaves.manifests),
@@ -184,22 +213,3 @@ def added_changelog_files(
 def _changelog_files(reader: MetadataReader, snapshot: Snapshot) -> Iterator[FileChange]:
     for manifest in reader.if_there(reader.changelog, snapshot):
         yield from (c for c in reader.changes_if_there(manifest) if c.kind is EntryKind.ADD)
-
-
-def refuse_external(location: str, files: Iterable[FileChange]) -> None:
-    """Raises `UnsupportedTable` for files that are not in the table's own folders."""
-    for file in files:
-        if file.external_path is not None:
-            name = file.key.file_name
-            raise UnsupportedTable(
-                location, [f"file {name} is outside the table, at {file.external_path}"]
-            )
-
-
-def data_paths(files: Iterable[FileChange], folders: Mapping[BucketId, str]) -> tuple[str, ...]:
-    """The data files, each followed by its extra files, in the folders of their buckets."""
-    return tuple(
-        paths.join(folders[file.key.bucket], name)
-        for file in files
-        for name in (file.key.file_name, *file.extra_files)
-    )

@@ -183,17 +183,8 @@ def _unneeded_metadata(
     # Read at once where that is faster, and again below from memory.
     deque(reader.bases_if_there(history.expiring), maxlen=0)
     for snapshot in history.expiring:
-        for name, read in _unneeded_lists(reader, snapshot, history.retention):
-            leaves.add_list(name, reader.if_there(read, snapshot), kept)
-        if snapshot.index_manifest is not None and snapshot.index_manifest not in kept:
-            leaves.lists[snapshot.index_manifest] = None
-        leaves.index_files.update(
-            (name, entry.path(reader.location))
-            for name, entry in reader.index_files(snapshot, missing_ok=True).items()
-            if name not in kept
-        )
-        if snapshot.statistics is not None and snapshot.statistics not in kept:
-            leaves.statistics[snapshot.statistics] = None
+        lists = _unneeded_lists(reader, snapshot, history.retention)
+        leaves.add(reader, snapshot, lists, kept)
     return leaves
 
 

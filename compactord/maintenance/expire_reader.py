@@ -32,9 +32,17 @@ from compactord.storage.absence import Absences
 from compactord.storage.base import Storage
 from compactord.storage.parallel import results_of
 
-# Beside those of columns.
+# Each index of these kinds, and of a column, is the one file that the index manifest names.
 _KNOWN_INDEXES = {HASH_INDEX, INDEX_TYPE}
 ReadList = Callable[[Snapshot], tuple[ManifestFile, ...]]
+
+
+def refuse_unknown_indexes(location: str, entries: Iterable[IndexEntry]) -> None:
+    """Raises `UnsupportedTable` for kinds of indexes whose files may be anywhere."""
+    unknown = {each.index_type for each in entries if not each.is_global} - _KNOWN_INDEXES
+    if unknown:
+        kinds = ", ".join(sorted(unknown))
+        raise UnsupportedTable(location, [f"it has index files of type {kinds}"])
 
 
 class FileKey(NamedTuple):
@@ -161,19 +169,13 @@ class MetadataReader:
     def index_files(
         self, snapshot: Snapshot, *, missing_ok: bool = False
     ) -> Mapping[str, IndexEntry]:
-        """The snapshot's index files by name.
-
-        Raises `UnsupportedTable` for kinds of indexes whose files may be anywhere.
-        """
+        """The snapshot's index files by name. Raises as `refuse_unknown_indexes`."""
         if snapshot.index_manifest is None:
             return {}
         entries: tuple[IndexEntry, ...] = ()
         with self._absences.suppressed() if missing_ok else contextlib.nullcontext():
             entries = self._index(snapshot.index_manifest)
-        unknown = {each.index_type for each in entries if not each.is_global} - _KNOWN_INDEXES
-        if unknown:
-            kinds = ", ".join(sorted(unknown))
-            raise UnsupportedTable(self.location, [f"it has index files of type {kinds}"])
+        refuse_unknown_indexes(self.location, entries)
         return {entry.file_name: entry for entry in entries}
 
     def index_names(self, snapshot: Snapshot, *, missing_ok: bool = False) -> set[str]:

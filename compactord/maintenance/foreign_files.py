@@ -1,16 +1,17 @@
 """Removes what a search found in a table's folders, files of others included.
 
-They are deleted, or moved to the same place below a trash folder; folders that are empty go then.
+They are deleted, or moved to the same place below a folder of the trash; folders that are empty go
+then.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import structlog
 
+from compactord import ids
 from compactord.errors import UsageError
 from compactord.maintenance.orphan_files import Orphan, OrphanSearch
 from compactord.maintenance.table_files import TableFolders, remove_folders
@@ -32,10 +33,13 @@ def remove_found(
 ) -> Sequence[Orphan]:
     """Remove the files that `search` found, and folders that are empty; returns those files.
 
-    `trash` is a folder of the same store. Ends early once `is_stopped`. Raises what
-    `OrphanSearch.removed` raises: some are gone then, which are logged.
+    `trash` is a folder of the same store, in which this call makes one of its own. Ends early once
+    `is_stopped`. Raises what `OrphanSearch.removed` raises: some are gone then, which are logged.
     """
-    delete = None if trash is None else partial(_move, storage, folders, trash)
+    delete = None
+    if trash is not None:
+        trash = paths.join(trash, ids.random_uuid())
+        delete = partial(_move, storage, folders, trash)
     removed: list[Orphan] = []
     try:
         for orphan in search.removed(found, delete, is_stopped):
@@ -76,30 +80,15 @@ def trash_path(folders: TableFolders, trash: str, path: str) -> str:
 
 
 def _move(storage: Storage, folders: TableFolders, trash: str, orphan: Orphan) -> None:
-    """Copy the file unless a copy is there, then delete it.
+    """Copy the file, then delete it.
 
-    Another process may do the same: nothing in the trash is replaced, and what is no whole copy,
-    of an interrupted one perhaps, keeps its name.
+    A copy of another sweep is not relied upon: where that fails, it removes its copy, however
+    whole it looked.
     """
-    target = trash_path(folders, trash, orphan.path)
-    for number in itertools.count(1):
-        found = storage.status(target)
-        if found is None or _is_copy(storage, orphan, target, found.size_bytes):
-            break
-        target = f"{trash_path(folders, trash, orphan.path)}.{number}"
-    if found is None:
-        with storage.open_output(target) as stream:
-            for data in _parts(storage, orphan.path, orphan.size_bytes):
-                stream.write(data)
+    with storage.open_output(trash_path(folders, trash, orphan.path)) as stream:
+        for data in _parts(storage, orphan.path, orphan.size_bytes):
+            stream.write(data)
     storage.delete(orphan.path)
-
-
-def _is_copy(storage: Storage, orphan: Orphan, target: str, size_bytes: int) -> bool:
-    """Whether all bytes are the same: another file may have had the name, and the length."""
-    if size_bytes != orphan.size_bytes:
-        return False
-    ours, theirs = (_parts(storage, path, size_bytes) for path in (orphan.path, target))
-    return all(mine == other for mine, other in zip(ours, theirs, strict=True))
 
 
 def _parts(storage: Storage, path: str, size_bytes: int) -> Iterator[bytes]:

@@ -226,36 +226,30 @@ class MaintenanceKind(ABC, Generic[T]):
 class RuledKind(MaintenanceKind[T]):
     """A kind that a rule may have off, by its key `rule`; due every `interval_ms` at most.
 
-    Unless it `runs_unasked` a table's options have to ask for it, which may say how often. What
-    `removes_state` waits until our newest snapshot certainly stands, what `waits_for_windows`
-    until those of expiry open, and what `needs_news` for a plan after the last round.
+    Unless it `runs_unasked` a table's options have to ask for it, which may say how often.
+    `after_plans`: due only after a plan. `is_free`: also while our newest snapshot may be replaced.
+    `at_any_time`: also outside of the windows of expiry.
     """
 
     rule: ClassVar[str]
     runs_unasked: ClassVar[bool] = False
-    removes_state: ClassVar[bool] = True
-    waits_for_windows: ClassVar[bool] = True
-    needs_news: ClassVar[bool] = True
+    after_plans: ClassVar[bool] = False
+    is_free: ClassVar[bool] = False
+    at_any_time: ClassVar[bool] = False
 
     interval_ms: int
 
     def is_due(
         self, table: DueTable, record: MaintenanceRecord, now_ms: int, wall: WallTime
     ) -> bool:
-        return (
-            (record.has_news or not self.needs_news)
-            and (table.held_until_ms <= now_ms or not self.removes_state)
-            and self.is_wanted(table, record, now_ms)
-            and (not self.waits_for_windows or in_windows(table, now_ms, wall))
-        )
-
-    def is_wanted(self, table: DueTable, record: MaintenanceRecord, now_ms: int) -> bool:
-        """Whether options and the rule want another round, and the last one is long ago. Pure."""
         own_ms = 0 if self.runs_unasked else table.asked_maintenance.get(self.name)
         return (
             own_ms is not None
             and getattr(table.policy, self.rule) is MaintenanceRule.FROM_TABLE
             and now_ms - record.ended_ms >= max(self.interval_ms, own_ms)
+            and (record.has_news or not self.after_plans)
+            and (self.is_free or table.held_until_ms <= now_ms)
+            and (self.at_any_time or in_windows(table, now_ms, wall))
         )
 
 

@@ -28,13 +28,13 @@ from compactord.maintenance.kind import (
     TableValues,
     UnderWay,
 )
-from compactord.maintenance.newest_files import newest_files
 from compactord.maintenance.partition_entries import ExpiringEntries
 from compactord.paimon.binary_row import decode_row
 from compactord.paimon.java_text import to_string
 from compactord.paimon.options.maintenance import PartitionExpiryOptions
 from compactord.paimon.partition_time import partition_time_ms
 from compactord.state.live_files import LiveFiles
+from compactord.state.newest_files import newest_files
 from compactord.state.table_state import TableState
 
 _log = structlog.get_logger()
@@ -240,7 +240,6 @@ class ExpirePartitions(RuledKind[ExpiredPartitions]):
 
     name = "partitions"
     rule = "expire_partitions"
-    needs_news = False
     counters = (
         ("expired_partitions", "Partitions that expired."),
         ("expired_partition_files", "Data files of expired partitions, which snapshots expire."),

@@ -19,6 +19,7 @@ from compactord.storage.parallel import done_with
 _CHECK_INTERVAL = 100
 # Removes a folder unless something is in it; returns whether it is gone.
 RemoveFolder = Callable[[str], bool]
+KEEPERS_CHANGED = "tags or branches were created or deleted meanwhile"
 
 
 class TableChanged(Exception):
@@ -33,15 +34,15 @@ class PlannedDeletion:
 
     def __init__(self, storage: Storage, table: TableRef, require_end: Callable[[], None]) -> None:
         self._storage = storage
-        self._location, self._root = table.location, table.root
+        self._table = table
         self._require_end = require_end
-        self._keepers = self._list_keepers()
+        self._keepers = keepers(storage, table)
 
     def check(self) -> None:
         """Raises `TableChanged` if the plan may be wrong by now, and what reading raises."""
         self._require_end()
-        if self._list_keepers() != self._keepers:
-            raise TableChanged("tags or branches were created or deleted meanwhile")
+        if keepers(self._storage, self._table) != self._keepers:
+            raise TableChanged(KEEPERS_CHANGED)
 
     def planned(self, plan: Callable[[], ExpirePlan]) -> ExpirePlan:
         """What `plan` returns; the table was as it is now all the time. Raises as `check`."""
@@ -69,7 +70,7 @@ class PlannedDeletion:
         for kind, unneeded in plan.files:
             self._delete(kind, unneeded, counts)
         if remove_empty_folder is not None:
-            remove_folders([self._location], plan.bucket_folders, remove_empty_folder)
+            remove_folders([self._table.location], plan.bucket_folders, remove_empty_folder)
         self.check()
         for kind, unneeded in plan.metadata:
             self._delete(kind, unneeded, counts)
@@ -86,11 +87,12 @@ class PlannedDeletion:
     def _delete(self, kind: str, unneeded: Sequence[str], counts: Counter[str]) -> None:
         delete_checked(self._storage, kind, unneeded, counts, self.check)
 
-    def _list_keepers(self) -> frozenset[tuple[str, int]]:
-        """Tags by names and modification times, as one may be put on another snapshot; branches."""
-        tags = self._storage.list(paths.tag_folder(self._root))
-        branches = branch_names(self._storage, self._location)
-        return frozenset((s.name, s.changed_ms) for s in tags).union((b, 0) for b in branches)
+
+def keepers(storage: Storage, table: TableRef) -> frozenset[tuple[str, int]]:
+    """Tags by names and modification times, as one may be put on another snapshot; branches."""
+    tags = storage.list(paths.tag_folder(table.root))
+    files = frozenset((s.name, s.changed_ms) for s in tags if not s.is_folder)
+    return files.union((branch, 0) for branch in branch_names(storage, table.location))
 
 
 def delete_checked(

@@ -12,27 +12,10 @@ from compactord.maintenance.kind import (
     OpenedTable,
     Round,
     RuledKind,
-    TableValues,
     UnderWay,
 )
-from compactord.paimon.options.maintenance import ExpireOptions
 
 _log = structlog.get_logger()
-
-
-def expire_table(
-    table: TableValues, options: ExpireOptions, *, now_ms: int, keep_from: int | None
-) -> Expired:
-    """One round by these options; see `expire_snapshots`, also for what it raises."""
-    return expire_snapshots(
-        table.storage,
-        table.ref,
-        bucket_folder=table.bucket_folder,
-        options=options,
-        now_ms=now_ms,
-        keep_from=keep_from,
-        remove_empty_folder=table.storage.remove_empty_folder,
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +25,7 @@ class ExpireSnapshots(RuledKind[Expired]):
     name = "expire"
     rule = "expire_snapshots"
     runs_unasked = True
+    after_plans = True
     duration_metric = ("expire_duration_seconds", "Time of an expiry of a table's snapshots.")
 
     def run(self, table: OpenedTable, under_way: UnderWay | None) -> Expired:
@@ -50,7 +34,7 @@ class ExpireSnapshots(RuledKind[Expired]):
             return Expired(why_not=why_keep)
         keep_from = under_way.reads_from if under_way is not None else None
         options, now_ms = values.options.expire, table.clock.now_ms()
-        return expire_table(values, options, now_ms=now_ms, keep_from=keep_from)
+        return expire_snapshots(values, options, now_ms=now_ms, keep_from=keep_from)
 
     def ended(self, result: Expired | CompactordError, seconds: float) -> Round:
         if isinstance(result, CompactordError):

@@ -8,15 +8,19 @@ links lead to, and partition folders and external paths in which a table lies.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 
 from compactord.paimon import paths
 from compactord.paimon.snapshot import branch_names
 from compactord.storage.base import ObjectStatus, Storage
+from compactord.storage.parallel import results_of
 
 # Packs of managed blobs (blob/ManagedBlobReferenceFile.java): several data files refer to one.
 _SHARED_SUFFIX = ".managed.blob"
+# What a store tells of a folder in one answer.
+_PAGE = 1_000
 _HINTS = (paths.EARLIEST, paths.LATEST)
 # A folder with these is that of a table.
 _OF_TABLES = ("schema", "snapshot")
@@ -58,7 +62,6 @@ class FileListing:
         self._storage = storage
         self._folders = folders
         self._is_wanted = is_wanted
-        self._found = 0
 
     def files(self) -> Iterator[tuple[str, ObjectStatus]]:
         """Each with its folder. No snapshot, changelog or hint, and nothing that files share."""
@@ -70,11 +73,16 @@ class FileListing:
                 if not status.is_folder and not is_kept:
                     yield folder, status
         for root in self._folders.data_roots:
-            for folder in self._buckets(root, self._folders.partition_depth):
-                for status in self._list(folder):
+            inner: dict[str, ObjectStatus] = {}
+            filled: set[str] = set()
+            for folder, listed in self._begun(self._list, self._buckets(root, inner)):
+                for status in listed:
                     if not status.is_folder and not status.name.endswith(_SHARED_SUFFIX):
-                        self._found += 1
+                        filled.add(folder)
                         yield folder, status
+            if self._is_wanted is None:
+                filled.update(each for path in tuple(filled) for each in _above(path, root))
+                self.empty += [item for item in reversed(inner.items()) if item[0] not in filled]
 
     def _list(self, folder: str) -> Iterator[ObjectStatus]:
         self.folders.add(folder)
@@ -96,24 +104,40 @@ class FileListing:
             if not of_others:
                 yield paths.tag_folder(root), paths.TAG_PREFIX
 
-    def _buckets(self, folder: str, depth: int) -> Iterator[str]:
-        """All bucket folders that are `depth` folders below this one."""
-        listed: Iterable[ObjectStatus] = self._storage.list(folder)
-        if folder != self._folders.location:
-            listed = list(listed)
-            if _is_of_table(listed):
-                return
-        for status in listed:
-            is_inner = "=" in status.name if depth else status.name.startswith(paths.BUCKET_PREFIX)
-            if not status.is_folder or status.is_link or not is_inner:
-                continue
-            path, found = paths.join(folder, status.name), self._found
-            if depth:
-                yield from self._buckets(path, depth - 1)
-            else:
-                yield path
-            if self._is_wanted is None and self._found == found:
-                self.empty.append((path, status))
+    def _buckets(self, root: str, inner: dict[str, ObjectStatus]) -> Sequence[str]:
+        """All bucket folders below a root. `inner` gets them, after those of partitions."""
+        level = [root]
+        for depth in range(self._folders.partition_depth, -1, -1):
+            above, level = level, []
+            for folder, listed in self._begun(self._storage.list, above):
+                if folder != self._folders.location:
+                    listed = list(listed)
+                    if _is_of_table(listed):
+                        continue
+                for status in listed:
+                    name = status.name
+                    is_inner = "=" in name if depth else name.startswith(paths.BUCKET_PREFIX)
+                    if status.is_folder and not status.is_link and is_inner:
+                        level.append(paths.join(folder, name))
+                        inner[level[-1]] = status
+        return level
+
+    def _begun(
+        self, listing: Callable[[str], Iterator[ObjectStatus]], folders: Sequence[str]
+    ) -> Iterator[tuple[str, Iterable[ObjectStatus]]]:
+        """Listings of which a page has been read, of several ahead where that is a request."""
+
+        def begun(folder: str) -> tuple[str, Iterable[ObjectStatus]]:
+            listed = listing(folder)
+            return folder, chain(list(islice(listed, _PAGE)), listed)
+
+        yield from results_of(self._storage, begun, folders)
+
+
+def _above(path: str, root: str) -> Iterator[str]:
+    while path != root:
+        path = path.rpartition("/")[0]
+        yield path
 
 
 def outer_table(storage: Storage, location: str) -> str | None:

@@ -1,8 +1,8 @@
 """Deletes a tag with the files that only it needs.
 
 What goes is decided before the first deletion: the tag's files that no snapshot, other tag,
-long-lived changelog or branch has. Then the tag's file goes first, so that nobody can take its
-snapshot up again, and the rest only if nobody had done so before. What an interruption leaves is
+long-lived changelog or branch has. Then the tag's file goes, so that nobody can take its snapshot
+up again, and the rest only if nobody had done so before. What an interruption leaves is
 named by nothing, so a sweep finds it.
 Agrees with utils/TagManager.java (deleteTag) and operation/TagDeletion.java, which ask the
 neighbours of the tag alone.
@@ -11,14 +11,19 @@ neighbours of the tag alone.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from compactord.maintenance.expire import Snapshots, other_versions, others_changelogs
-from compactord.maintenance.expire_files import data_paths, refuse_external, spare_others
+from compactord.maintenance.expire_files import Leaves, plan_of, spare_others
 from compactord.maintenance.expire_reader import FileChange, FileKey, MetadataReader
 from compactord.maintenance.kind import TableValues
-from compactord.maintenance.planned_deletion import delete_checked
+from compactord.maintenance.planned_deletion import (
+    KEEPERS_CHANGED,
+    TableChanged,
+    delete_checked,
+    keepers,
+)
 from compactord.maintenance.restored import hint_trouble, main_trouble
 from compactord.paimon import paths
 from compactord.paimon.data_file import EntryKind
@@ -27,7 +32,6 @@ from compactord.paimon.schema import SchemaHistory
 from compactord.paimon.snapshot import (
     CommitKind,
     Snapshot,
-    branch_names,
     hinted_snapshot_id,
     read_changelogs,
     read_snapshot,
@@ -49,35 +53,30 @@ class DueTag:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TagPlan:
-    """The files that go with a tag, in this order. `size_bytes` is that of the data files."""
+    """The files that go with a tag, in this order."""
 
     data_files: tuple[str, ...] = ()
     metadata: tuple[str, ...] = ()
-    size_bytes: int = 0
-
-
-class TagKept(Exception):
-    """The table is not as it has to be for a tag to go; the text says what is wrong."""
 
 
 class TagDeletion:
     """One tag: what goes with it is decided as this is made; `delete` deletes it.
 
-    Raises what reading raises, `UnsupportedTable` for files outside of the table, and `TagKept`
-    where snapshots may be missing: nothing is deleted then.
+    Raises what reading raises, `UnsupportedTable` for files outside of the table, and
+    `TableChanged` where snapshots may be missing: nothing is deleted then.
     """
 
     def __init__(self, table: TableValues, tag: DueTag, now_ms: int) -> None:
         self._table, self._tag = table, tag
         self._storage, self._root = table.storage, table.ref.root
         hint = hinted_snapshot_id(self._storage, self._root)
-        self._keepers = self._list_keepers()
+        self._keepers = self._other_keepers()
         snapshots = Snapshots(self._storage, self._root)
         trouble = hint_trouble(hint, snapshots.ids)
         trouble = trouble or main_trouble(self._storage, table.ref, now_ms)
         newest = snapshots.get(snapshots.ids[-1]) if snapshots.ids else None
         if trouble is not None or newest is None:
-            raise TagKept(trouble or "its newest snapshot is gone")
+            raise TableChanged(trouble or "its newest snapshot is gone")
         self._first_id, self._newest = snapshots.ids[0], newest
         tags = {n: s for n, s in read_tags(self._storage, self._root).items() if n != tag.name}
         self.plan = self._planned([*snapshots.within(0), *tags.values()])
@@ -85,18 +84,19 @@ class TagDeletion:
     def delete(self, counts: Counter[str]) -> None:
         """Delete the tag and its files; `counts` (by fields of `TagPlan`) are right in any case.
 
-        Raises `TagKept` if the table has changed: what is left is named by nothing, or the tag is
-        still there. Raises `StorageError` if a deletion fails.
+        Raises `TableChanged` if the table has changed: what is left is named by nothing, or the tag
+        is still there. Raises `StorageError` if a deletion fails.
         """
         self._check()
         status = self._storage.status(self._tag.path)
         if status is None or status.changed_ms != self._tag.changed_ms:
-            raise TagKept(f"tag {self._tag.name} was changed meanwhile")
+            raise TableChanged(f"tag {self._tag.name} was changed meanwhile")
+        if self._table.options.maintenance.tags_succeed:
+            # Nobody would look for it without the tag.
+            self._storage.delete(success_path(self._root, self._tag.name))
         self._storage.delete(self._tag.path)
         counts["tags"] += 1
         self._check()
-        if self._table.options.maintenance.tags_succeed:
-            self._storage.delete(success_path(self._root, self._tag.name))
         self._delete("data_files", self.plan.data_files, counts)
         self._check()
         self._delete("metadata", self.plan.metadata, counts)
@@ -108,35 +108,29 @@ class TagDeletion:
         """Whether nothing has come that may need files of the tag's snapshot."""
         ids = snapshot_ids(self._storage, self._root)
         if not ids or ids[0] < self._first_id:
-            raise TagKept("snapshots were rolled back meanwhile")
+            raise TableChanged("snapshots were rolled back meanwhile")
         if not still_stands(self._storage, self._root, self._newest):
-            raise TagKept(f"snapshot {self._newest.id} is gone or was replaced meanwhile")
+            raise TableChanged(f"snapshot {self._newest.id} is gone or was replaced meanwhile")
         for id_ in (id_ for id_ in ids if id_ > self._newest.id):
             # Only these add files again; others add new files.
             if read_snapshot(self._storage, self._root, id_).commit_kind is CommitKind.OVERWRITE:
-                raise TagKept(f"snapshot {id_} was made meanwhile, which may add old files again")
-        if self._list_keepers() != self._keepers:
-            raise TagKept("tags or branches were created or deleted meanwhile")
+                why = f"snapshot {id_} was made meanwhile, which may add old files again"
+                raise TableChanged(why)
+        if self._other_keepers() != self._keepers:
+            raise TableChanged(KEEPERS_CHANGED)
 
-    def _list_keepers(self) -> frozenset[tuple[str, int]]:
-        """All tags but this one by names and modification times, and the branches.
-
-        One that is made anew under this one's name counts.
-        """
-        tags = self._storage.list(paths.tag_folder(self._root))
-        branches = branch_names(self._storage, self._table.ref.location)
-        files = frozenset((s.name, s.changed_ms) for s in tags if not s.is_folder)
+    def _other_keepers(self) -> frozenset[tuple[str, int]]:
+        """All but this tag; one that is made anew under its name counts."""
         own = (self._tag.path.rpartition("/")[2], self._tag.changed_ms)
-        return files.difference([own]).union((b, 0) for b in branches)
+        return keepers(self._storage, self._table.ref) - {own}
 
     def _planned(self, keepers: Sequence[Snapshot]) -> TagPlan:
         snapshot = self._tag.snapshot
         if any(each.identity == snapshot.identity for each in keepers):
             return TagPlan()
-        location = self._table.ref.location
         others = tuple(other_versions(self._storage, self._table.ref))
         changelogs = (*self._changelogs(), *others_changelogs(self._storage, self._table.ref))
-        reader = MetadataReader(self._storage, location)
+        reader = MetadataReader(self._storage, self._table.ref.location)
         unneeded = _live_files(reader, snapshot)
         reader.look_for(unneeded)
         kept: set[str] = set()
@@ -149,14 +143,13 @@ class TagDeletion:
         for each in changelogs:
             kept |= reader.changelog_named(each)
         spare_others(reader, others, changelogs, unneeded)
-        refuse_external(location, unneeded.values())
-        buckets = {key.bucket for key in unneeded}
-        folders = {bucket: self._table.bucket_folder(bucket) for bucket in buckets}
-        return TagPlan(
-            data_files=data_paths(unneeded.values(), folders),
-            metadata=tuple(_metadata(reader, location, snapshot, kept)),
-            size_bytes=sum(file.size_bytes for file in unneeded.values()),
-        )
+        leaves, folder = Leaves(), self._table.bucket_folder
+        base, delta = snapshot.base_manifest_list, snapshot.delta_manifest_list
+        read = (base, reader.base), (delta, reader.delta)
+        leaves.add(reader, snapshot, read, kept)
+        plan = plan_of(reader, unneeded, {}, leaves, bucket_folder=folder)
+        metadata = tuple(path for _, some in plan.metadata for path in some)
+        return TagPlan(data_files=plan.data_files, metadata=metadata)
 
     def _changelogs(self) -> Iterator[Snapshot]:
         """The long-lived ones of the branch that readers take changes from.
@@ -182,23 +175,6 @@ def _live_files(reader: MetadataReader, snapshot: Snapshot) -> dict[FileKey, Fil
             times[change.key] += 1 if change.kind is EntryKind.ADD else -1
             files[change.key] = change
     return {key: file for key, file in files.items() if times[key] > 0}
-
-
-def _metadata(
-    reader: MetadataReader, location: str, snapshot: Snapshot, kept: Collection[str]
-) -> Iterator[str]:
-    """Paths of what the tag alone names: leaves first, then what names them."""
-    manifests = (*reader.base(snapshot), *reader.delta(snapshot))
-    names = dict.fromkeys(n for each in manifests for n in (each.file_name, *each.extra_files))
-    yield from (paths.manifest_path(location, name) for name in names if name not in kept)
-    indexes = reader.index_files(snapshot).items()
-    yield from (entry.path(location) for name, entry in indexes if name not in kept)
-    if snapshot.statistics is not None and snapshot.statistics not in kept:
-        yield paths.statistics_path(location, snapshot.statistics)
-    lists = (snapshot.base_manifest_list, snapshot.delta_manifest_list, snapshot.index_manifest)
-    for name in lists:
-        if name is not None and name not in kept:
-            yield paths.manifest_path(location, name)
 
 
 def success_path(root: str, name: str) -> str:

@@ -22,7 +22,8 @@ from compactord.maintenance.kind import (
     TableValues,
     UnderWay,
 )
-from compactord.maintenance.tag_deletion import DueTag, TagDeletion, TagKept
+from compactord.maintenance.planned_deletion import TableChanged
+from compactord.maintenance.tag_deletion import DueTag, TagDeletion
 from compactord.paimon import paths
 from compactord.paimon.json_text import parse_object
 from compactord.paimon.snapshot import parse_snapshot
@@ -115,7 +116,7 @@ def delete_tags(table: TableValues, tags: Iterable[DueTag], now_ms: int) -> Expi
             finally:
                 if counts["tags"] > len(gone):
                     gone.append(tag.name)
-    except TagKept as kept:
+    except TableChanged as kept:
         why_not = str(kept)
     finally:
         files = {"data_files": counts["data_files"], "metadata": counts["metadata"]}
@@ -135,6 +136,7 @@ class ExpireTags(RuledKind[ExpiredTags]):
 
     name = "tags"
     rule = "expire_tags"
+    after_plans = True
     counters = (
         ("expired_tags", "Tags that expired, or were too many."),
         ("expired_tag_files", "Files deleted with expired tags."),

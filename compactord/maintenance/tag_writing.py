@@ -280,15 +280,14 @@ class CreateTags(RuledKind[CreatedTags]):
 
     name = "create_tags"
     rule = "create_tags"
-    waits_for_windows = False
-    needs_news = False
+    at_any_time = True
     counters = (("new_tags", "Tags that were created."),)
 
     def is_due(
         self, table: DueTable, record: MaintenanceRecord, now_ms: int, wall: WallTime
     ) -> bool:
-        has_more = table.snapshot_id != record.snapshot_id
-        return has_more and RuledKind.is_due(self, table, record, now_ms, wall)
+        is_new = table.snapshot_id != record.snapshot_id
+        return is_new and RuledKind.is_due(self, table, record, now_ms, wall)
 
     def run(self, table: OpenedTable, under_way: UnderWay | None) -> CreatedTags:
         why_keep = table.why_keep()

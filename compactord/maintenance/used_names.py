@@ -22,18 +22,14 @@ from compactord.errors import (
     TransientStorageError,
     UnsupportedTable,
 )
+from compactord.maintenance.expire_reader import refuse_unknown_indexes
 from compactord.maintenance.restored import is_restored, why_incomplete
 from compactord.paimon import paths
 from compactord.paimon.avro.columns import Ints
-from compactord.paimon.deletion_vectors import INDEX_TYPE
 from compactord.paimon.json_text import parse_object
 from compactord.paimon.manifest.entry_columns import EntryColumns, read_entry_columns
 from compactord.paimon.manifest.foreign import unknown_columns
-from compactord.paimon.manifest.index_manifest import (
-    HASH_INDEX,
-    read_entries_but_hash,
-    read_index_entries,
-)
+from compactord.paimon.manifest.index_manifest import read_entries_but_hash, read_index_entries
 from compactord.paimon.manifest.manifest_files import ManifestFile, read_entries, read_manifest_list
 from compactord.paimon.manifest.schemas import MANIFEST, plain_of
 from compactord.paimon.snapshot import (
@@ -49,8 +45,6 @@ from compactord.storage.base import ObjectStatus, Storage
 _LISTINGS_MAX = 10
 # Entries of a manifest that are in memory as objects at once.
 _AT_ONCE = 4096
-# Each index of these kinds, and of a column, is the one file that the index manifest names.
-_KNOWN_INDEXES = {HASH_INDEX, INDEX_TYPE}
 # Columns of release 2.1 that name no files.
 _NAME_NO_FILES = {"_TOTAL_BUCKETS", "_FILE._WRITE_COLS_SEQUENCES"}
 
@@ -217,10 +211,8 @@ class UsedNames:
     def _note_index_files(self, name: str) -> None:
         read = read_index_entries if self._of_others else read_entries_but_hash
         entries = read(self._storage, self._location, name)
-        unknown = {each.index_type for each in entries if not each.is_global} - _KNOWN_INDEXES
-        if self._of_others and unknown:
-            kinds = ", ".join(sorted(unknown))
-            raise UnsupportedTable(self._location, [f"it has index files of type {kinds}"])
+        if self._of_others:
+            refuse_unknown_indexes(self._location, entries)
         self._note(entry.file_name for entry in entries)
         self._seen.add(name)
 

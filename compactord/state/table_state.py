@@ -41,6 +41,7 @@ from compactord.state.later_snapshots import (
 )
 from compactord.state.live_files import LiveFiles, UnknownFile
 from compactord.state.load_files import load_live_files, no_files
+from compactord.state.newest_files import AppendedFiles
 from compactord.state.rewrites import Rewrites, is_our_removal, may_rewrite
 from compactord.state.waiting_rows import WaitingRows
 from compactord.storage.base import Storage
@@ -56,7 +57,7 @@ _LOOKED_BACK, _LOOKED_BACK_MAX = 50, 500
 class TableState:
     """A table at one snapshot (None: it has none yet). Immutable.
 
-    `rewrites` None: not read (`with_rewrites`).
+    `rewrites` None: not read (`with_rewrites`). `appended` None: it is not asked for.
     `waiting` None: no rows wait for readers, or it is not asked for (`with_waiting_rows`).
     """
 
@@ -66,6 +67,7 @@ class TableState:
     indexes: IndexFiles = NO_INDEXES
     rewrites: Rewrites | None = None
     waiting: WaitingRows | None = None
+    appended: AppendedFiles | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,10 +99,9 @@ def load_newest(storage: Storage, table: TableRef) -> Refreshed:
     for attempt in range(_LOAD_ATTEMPTS):
         try:
             snapshot = newest_by_hint(storage, table.root)
-            if snapshot is None:
-                newest_id = latest_snapshot_id(storage, table.root)
-                if newest_id is not None:
-                    snapshot = read_snapshot(storage, table.root, newest_id)
+            last_id = None if snapshot else latest_snapshot_id(storage, table.root)
+            if last_id is not None:
+                snapshot = read_snapshot(storage, table.root, last_id)
             return load_at(storage, table, snapshot)
         except ObjectNotFound:
             if attempt == _LOAD_ATTEMPTS - 1:
@@ -302,7 +303,8 @@ def _applied(state: TableState, snapshot: Snapshot, delta: Sequence[ManifestEntr
     if rewrites is not None and may_rewrite(snapshot):
         deleted = {entry.partition for entry in delta if entry.kind is EntryKind.DELETE}
         rewrites = rewrites.with_later(snapshot, deleted) if deleted else rewrites
-    return replace(state, snapshot=snapshot, files=files, rewrites=rewrites, waiting=waiting)
+    grown = replace(state, snapshot=snapshot, files=files, rewrites=rewrites, waiting=waiting)
+    return replace(grown, appended=state.appended and state.appended.after(delta))
 
 
 def _with_indexes(storage: Storage, state: TableState, before: Snapshot) -> TableState:
@@ -328,7 +330,9 @@ def _reloaded(
     lost: Snapshot | None = None,
     load: Callable[[], Refreshed] | None = None,
 ) -> Refreshed:
-    newest = replace(load() if load else load_newest(storage, state.table), lost=lost)
+    loaded = load() if load else load_newest(storage, state.table)
+    appended = state.appended and state.appended.besides(loaded.state.files)
+    newest = replace(loaded, state=replace(loaded.state, appended=appended), lost=lost)
     if state.rewrites is None:
         return newest
     known, after_id = state.rewrites, state.snapshot.id if state.snapshot else 0

@@ -170,7 +170,10 @@ class Storage(Protocol):
         return found is not None and found.is_folder
 
     def list(self, folder: str) -> Iterator[ObjectStatus]:
-        """Direct children in no particular order; nothing when the folder does not exist."""
+        """Direct children in no particular order; nothing when the folder does not exist.
+
+        One thread may begin with them and another one go on.
+        """
 
     def list_some(self, folder: str, is_wanted: Callable[[str], bool]) -> Iterator[ObjectStatus]:
         """As `list`, those whose names are wanted: a file system asks for no other's status."""

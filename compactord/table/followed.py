@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
@@ -28,6 +29,7 @@ from compactord.paimon.deletion_vectors import NO_VECTORS, VectorRef
 from compactord.paimon.schema import TableSchema
 from compactord.paimon.snapshot import SnapshotIdentity
 from compactord.state.follower import Drift, Follower
+from compactord.state.newest_files import AppendedFiles
 from compactord.state.table_state import TableState
 from compactord.storage.parallel import ahead
 from compactord.table.lost_commits import LookBack, LostCommits
@@ -151,7 +153,7 @@ class FollowedTable:
         is_new = self._take_in()
         self._state = remember_rewrites(
             self.table,
-            with_waiting_rows(self.table, self.state, self._clock),
+            with_waiting_rows(self.table, self._noting_appended(), self._clock),
             quiet_for_ms=self.request.quiet_for_ms,
             now_ms=self._clock.now_ms(),
         )
@@ -284,6 +286,13 @@ class FollowedTable:
         self._checked = (self.request, self.table.schema.id, _identity(self._state))
         self._replaced_before = self._follower.replaced_snapshots
         return True
+
+    def _noting_appended(self) -> TableState:
+        """The state; where partitions are marked done, it notes what writers add to each."""
+        state, is_asked = self.state, self.table.options.maintenance.mark_done is not None
+        if is_asked is (state.appended is not None):
+            return state
+        return replace(state, appended=AppendedFiles().besides(state.files) if is_asked else None)
 
     def _opened(self, known: OpenTable | None = None) -> OpenTable:
         return open_table(

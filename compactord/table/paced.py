@@ -23,8 +23,7 @@ class PacedTable:
 
     def __init__(self, compactor: TableCompactor, pace: DeletePace) -> None:
         self._compactor, self._pace = compactor, pace
-        self.clock, self.owner = compactor.clock, compactor.owner
-        self.memory = compactor.memory
+        self.clock, self.owner, self.memory = compactor.clock, compactor.owner, compactor.memory
 
     @property
     def table(self) -> OpenTable:

@@ -25,8 +25,7 @@ from typing import Any
 
 from compactord.catalog.access import table_in_folder
 from compactord.cli.expire import of_a_command
-from compactord.maintenance.expire import Expired
-from compactord.maintenance.snapshot_expiry import expire_table
+from compactord.maintenance.expire import Expired, expire_snapshots
 from compactord.storage.local import LocalStorage
 from compactord.table.opening import open_table
 from tests.bench.bench_scan import peak_rss_mib
@@ -60,7 +59,7 @@ def expire(path: Path, options: Mapping[str, str]) -> tuple[Measured, int, int]:
     of_rounds = of_a_command(table.options.expire)
     rounds, expired, done = 0, 0, Expired(more=True)
     while done.more:
-        done = expire_table(table, of_rounds, now_ms=int(time.time() * 1000), keep_from=None)
+        done = expire_snapshots(table, of_rounds, now_ms=int(time.time() * 1000), keep_from=None)
         assert done.why_not is None, done.why_not
         rounds, expired = rounds + 1, expired + done.snapshots
     measured = Measured(wall_s=time.perf_counter() - wall_s, cpu_s=time.process_time() - cpu_s)

@@ -396,12 +396,9 @@ class History:
     def _expire_all_but(self, keep: int, *, limit: int) -> None:
         """What a write under way may ask for stays, too."""
         self._say("expire, keeping", keep)
-        table = self._ref()
         expired = expire_snapshots(
-            STORAGE,
-            table,
-            bucket_folder=open_table(table_in_folder(STORAGE, table), {}).bucket_folder,
-            options=ExpireOptions(
+            open_table(table_in_folder(STORAGE, self._ref()), {}),
+            ExpireOptions(
                 num_retained_min=keep,
                 num_retained_max=keep,
                 time_retained_ms=0,
@@ -410,7 +407,6 @@ class History:
             ),
             now_ms=SystemClock().now_ms(),
             keep_from=None if self.prepared is None else self.prepared.since,
-            remove_empty_folder=STORAGE.remove_empty_folder,
         )
         assert expired.why_not is None, expired.why_not
         self.table.check_rows(self.chance)

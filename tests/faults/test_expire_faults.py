@@ -53,14 +53,7 @@ def _read(call: Call) -> bool:
 
 def _expire(storage: Storage) -> Expired:
     table = open_table(table_in_folder(storage, TABLE), OPTIONS)
-    return expire_snapshots(
-        storage,
-        TABLE,
-        bucket_folder=table.bucket_folder,
-        options=table.options.expire,
-        now_ms=NOW_MS + 3_600_000,
-        keep_from=None,
-    )
+    return expire_snapshots(table, table.options.expire, now_ms=NOW_MS + 3_600_000, keep_from=None)
 
 
 @pytest.fixture(scope="module")

@@ -91,7 +91,7 @@ def test_maintenance_that_is_killed_loses_nothing_and_the_next_round_ends_it(
         assert not upkeep.lacking(table, expected.versions), killed.name
         assert expected.rows.items() <= found.rows.items(), killed.name
         assert found.marks.items() <= expected.marks.items(), killed.name
-        assert found.strays | found.copies.keys() >= {*upkeep.FOREIGN}, killed.name
+        assert found.strays | found.copies >= {*upkeep.FOREIGN}, killed.name
         upkeep.maintain(LOCAL, table)
         if not upkeep.left(table).is_like(expected):
             # What waits for the next tag or commit: surplus tags, and snapshots behind a hint.

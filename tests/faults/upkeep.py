@@ -16,12 +16,12 @@ from compactord.maintenance.changelog_expiry import expire_changelogs
 from compactord.maintenance.changelogs import changelog_ids
 from compactord.maintenance.consumer_expiry import expire_consumers
 from compactord.maintenance.done_partitions import mark_partitions
+from compactord.maintenance.expire import expire_snapshots
 from compactord.maintenance.finding import Finding
 from compactord.maintenance.foreign_files import remove_found
 from compactord.maintenance.marks import Marks
 from compactord.maintenance.orphan_files import OrphanSearch
 from compactord.maintenance.partition_expiry import expire_partitions
-from compactord.maintenance.snapshot_expiry import expire_table
 from compactord.maintenance.table_files import TableFolders
 from compactord.maintenance.tag_creation import TagProgress
 from compactord.maintenance.tag_writing import create_tags
@@ -125,7 +125,7 @@ def maintain(storage: Storage, table: TableRef, *, clock: Clock | None = None) -
     if is_alone:
         expire_consumers(opened, SystemClock().now_ms() + 2 * DAY_MS)
     # A snapshot expires once its successor is older than now.
-    expire_table(opened, opened.options.expire, now_ms=now_ms + 1, keep_from=None)
+    expire_snapshots(opened, opened.options.expire, now_ms=now_ms + 1, keep_from=None)
     expire_changelogs(opened, now_ms + 1)
     builders.sweep_later(storage, table.location, partition_depth=1)
     if is_alone:
@@ -157,7 +157,7 @@ class Left:
     """What there is: ids, names of tags, data files, and the rows of each partition.
 
     Of done partitions what their marks say; of files that nothing names those that are where they
-    were, and how many whole copies, and others, are in the trash.
+    were, of which there are whole copies in the trash, and how many others there are.
     """
 
     snapshots: tuple[int, ...]
@@ -169,7 +169,7 @@ class Left:
     marks: Mapping[str, bytes]
     consumers: frozenset[str]
     strays: frozenset[str]
-    copies: Mapping[str, int]
+    copies: frozenset[str]
     half_copies: int
 
     @property
@@ -184,9 +184,8 @@ class Left:
         )
 
     def is_like(self, other: Left) -> bool:
-        """The same, but that files that told of tags which are gone may be left, or half copies."""
-        some = replace(self, successes=other.successes, half_copies=other.half_copies)
-        return self.successes >= other.successes and some == other
+        """The same, but that half copies may be left."""
+        return replace(self, half_copies=other.half_copies) == other
 
 
 def left(table: TableRef) -> Left:
@@ -196,11 +195,12 @@ def left(table: TableRef) -> Left:
         rows[opened.partition_text(bucket.partition)] += state.files.summary(bucket).row_count
     folder, trash = Path(table.location), _trash(table)
     moved = [path for path in trash.rglob("*") if path.is_file()]
-    copies = Counter(
-        str(path.relative_to(trash)).removesuffix(".1")
+    # Each sweep has a folder of its own.
+    whole = [
+        "/".join(path.relative_to(trash).parts[1:])
         for path in moved
         if path.read_bytes() == _CONTENT
-    )
+    ]
     return Left(
         snapshots=snapshot_ids(LOCAL, table.root),
         changelogs=changelog_ids(LOCAL, table.root),
@@ -211,8 +211,8 @@ def left(table: TableRef) -> Left:
         marks={path.parent.name: path.read_bytes() for path in folder.glob("*/_SUCCESS")},
         consumers=frozenset(path.name for path in folder.glob("consumer/*")),
         strays=frozenset(name for name in (*_LEFT_OVER, *FOREIGN) if (folder / name).exists()),
-        copies=dict(copies),
-        half_copies=len(moved) - copies.total(),
+        copies=frozenset(whole),
+        half_copies=len(moved) - len(whole),
     )
 
 
@@ -244,5 +244,5 @@ def states(found: Left, expected: Left) -> Iterator[str]:
         yield "foreign"
     if found.half_copies:
         yield "half a copy"
-    if found.strays & found.copies.keys():
+    if found.strays & found.copies:
         yield "two copies"

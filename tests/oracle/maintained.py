@@ -10,15 +10,19 @@ import json
 import os
 import random
 import uuid
+from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
+from compactord.paimon import paths
+from compactord.paimon.snapshot import snapshot_ids
 from tests.oracle.differential import compact
 from tests.oracle.judge import Judge
 from tests.oracle.judge_jvm import JudgeError, Row
 from tests.oracle.maintaining import (
     DAY_MS,
     HOUR_MS,
+    STORAGE,
     branches,
     modify,
     now_ms,
@@ -63,6 +67,8 @@ class MaintainedTable:
 
     def __init__(self, judge: Judge, path: Path, seed: int) -> None:
         self.chance = random.Random(f"maintenance {seed}")
+        # What else happens is the same with and without what comes from it.
+        self.aside = random.Random(f"aside {seed}")
         self.judge, self.path = judge, path
         self.steps: list[str] = []
         self.has_key = self.chance.random() < 0.6
@@ -98,6 +104,7 @@ class MaintainedTable:
         kinds += ["done"] if "partition.idle-time-to-done" in options else []
         if branches(self.path):
             kinds += ["branches", "branches", "changelogs of branches"]
+            kinds += ["consumers of branches"] if "consumer.expiration-time" in options else []
         return kinds
 
     def events(self, count: int) -> None:
@@ -186,13 +193,15 @@ class MaintainedTable:
                 _replace(file, found)
 
     def _consumer(self) -> str:
-        name, ids = self.chance.choice("abc"), self.judge.snapshots(self.path)
-        next_ = self.chance.randint(ids[0], ids[-1] + 1)
-        arguments = {"path": str(self.path), "branch": "main", "name": name, "next": next_}
+        return self._move_consumer("main", self.judge.snapshots(self.path), self.chance)
+
+    def _move_consumer(self, branch: str, ids: Sequence[int], chance: random.Random) -> str:
+        name, next_ = chance.choice("abc"), chance.randint(ids[0], ids[-1] + 1)
+        arguments = {"path": str(self.path), "branch": branch, "name": name, "next": next_}
         self.judge.jvm.call("Upkeep", "moveConsumer", arguments)
-        days = self.chance.choice((0, 2, 10))
-        modify(self.path / "consumer" / f"consumer-{name}", days * DAY_MS)
-        return f"{name} at {next_}, {days} days ago"
+        days, root = chance.choice((0, 2, 10)), paths.branch_root(str(self.path), branch)
+        modify(Path(root, "consumer", f"consumer-{name}"), days * DAY_MS)
+        return f"{name} of {branch} at {next_}, {days} days ago"
 
     def _branch(self) -> str | None:
         if len(branches(self.path)) == 2:
@@ -208,9 +217,14 @@ class MaintainedTable:
             modify(file, 2 * DAY_MS)
         return f"{name} of {id_}"
 
-    def _branch_write(self) -> None:
+    def _branch_write(self) -> str | None:
+        moved = []
         for name in branches(self.path):
             self.judge.write(self.path, self._rows()[:1], options={"branch": name})
+            if self.aside.random() < 0.3:
+                ids = snapshot_ids(STORAGE, paths.branch_root(str(self.path), name))
+                moved.append(self._move_consumer(name, ids, self.aside))
+        return ", ".join(moved) or None
 
     def _branch_compaction(self) -> None:
         for name in branches(self.path):

@@ -22,17 +22,17 @@ from compactord.clock import SystemClock
 from compactord.maintenance.changelog_expiry import expire_changelogs
 from compactord.maintenance.consumer_expiry import expire_consumers
 from compactord.maintenance.done_partitions import mark_partitions
+from compactord.maintenance.expire import expire_snapshots
 from compactord.maintenance.foreign_files import remove_found
 from compactord.maintenance.marks import Marks
 from compactord.maintenance.orphan_files import OrphanSearch, OwnerRule
 from compactord.maintenance.partition_expiry import expire_partitions
-from compactord.maintenance.snapshot_expiry import expire_table
 from compactord.maintenance.table_files import TableFolders
 from compactord.maintenance.tag_creation import TagProgress
 from compactord.maintenance.tag_expiry import expire_tags
 from compactord.maintenance.tag_writing import create_tags
 from compactord.paimon.table import TableRef, branch_of
-from compactord.storage.base import ObjectStatus
+from compactord.storage.base import ObjectStatus, Storage
 from compactord.storage.local import LocalStorage
 from compactord.table.followed import FollowedTable
 from compactord.table.request import CompactRequest
@@ -82,7 +82,7 @@ class Kind:
     """
 
     java: Callable[[Judge, Path], object]
-    ours: Callable[[Path], object]
+    ours: Callable[[Path, Storage], object]
     compare: Callable[[Judge, Path, Path, Path], Collection[str]]
 
 
@@ -111,11 +111,11 @@ def branches(path: Path) -> list[str]:
     return sorted(each.name[7:] for each in (path / "branch").glob("branch-*"))
 
 
-def opened(path: Path, branch: str = "main") -> FollowedTable:
+def opened(path: Path, storage: Storage = STORAGE, branch: str = "main") -> FollowedTable:
     """The table as the service has it before it maintains anything."""
     ref = branch_of(TableRef(database="db", name=path.name, location=str(path)), branch)
     followed = FollowedTable(
-        table_in_folder(STORAGE, ref),
+        table_in_folder(storage, ref),
         CompactRequest(),
         clock=SystemClock(timezone.utc),
         owner=ids.this_process(),
@@ -130,19 +130,19 @@ def _ask(judge: Judge, method: str, path: Path, **arguments: Any) -> Any:
     return judge.jvm.call("Upkeep", method, {"path": str(path), **arguments})
 
 
-def _expire_snapshots(path: Path, branch: str = "main") -> None:
-    table = opened(path, branch).table
-    done = expire_table(table, table.options.expire, now_ms=now_ms(), keep_from=None)
+def _expire_snapshots(path: Path, storage: Storage, branch: str = "main") -> None:
+    table = opened(path, storage, branch).table
+    done = expire_snapshots(table, table.options.expire, now_ms=now_ms(), keep_from=None)
     assert done.why_not is None, done
 
 
-def _expire_changelogs(path: Path, branch: str = "main") -> None:
-    done = expire_changelogs(opened(path, branch).table, now_ms())
+def _expire_changelogs(path: Path, storage: Storage, branch: str = "main") -> None:
+    done = expire_changelogs(opened(path, storage, branch).table, now_ms())
     assert done.why_not is None, done
 
 
-def _upkeep_tags(path: Path) -> None:
-    table, zone = opened(path).table, timezone.utc
+def _upkeep_tags(path: Path, storage: Storage) -> None:
+    table, zone = opened(path, storage).table, timezone.utc
     owner = ids.this_process()
     made = create_tags(table, TagProgress(), owner=owner, now_ms=now_ms(), zone=zone)
     assert made.why_not is None, made
@@ -150,14 +150,24 @@ def _upkeep_tags(path: Path) -> None:
     assert gone.why_not is None, gone
 
 
-def _java_expires_consumers(judge: Judge, path: Path) -> None:
-    days = options_of(path)["consumer.expiration-time"].removesuffix(" d")
-    before_ms = now_ms() - int(days) * DAY_MS
-    _ask(judge, "expireConsumers", path, branch="main", before_ms=before_ms)
+def _consumers(of: Callable[[Path], Sequence[str]]) -> Kind:
+    """Those of some branches, one after the other."""
+
+    def by_java(judge: Judge, path: Path) -> None:
+        days = options_of(path)["consumer.expiration-time"].removesuffix(" d")
+        before_ms = now_ms() - int(days) * DAY_MS
+        for branch in of(path):
+            _ask(judge, "expireConsumers", path, branch=branch, before_ms=before_ms)
+
+    def by_us(path: Path, storage: Storage) -> None:
+        for branch in of(path):
+            expire_consumers(opened(path, storage, branch).table, now_ms())
+
+    return Kind(java=by_java, ours=by_us, compare=_same)
 
 
-def _expire_partitions(path: Path) -> None:
-    followed = opened(path)
+def _expire_partitions(path: Path, storage: Storage) -> None:
+    followed = opened(path, storage)
     done = expire_partitions(
         followed.table,
         followed.state,
@@ -168,8 +178,8 @@ def _expire_partitions(path: Path) -> None:
     assert done.why_not is None, done
 
 
-def _mark_done(path: Path) -> None:
-    followed = opened(path)
+def _mark_done(path: Path, storage: Storage) -> None:
+    followed = opened(path, storage)
     mark_partitions(followed.table, followed.state, Marks(), now_ms=now_ms(), zone=timezone.utc)
 
 
@@ -205,9 +215,9 @@ def _day_ms(day: str) -> float:
         return float("inf")
 
 
-def _sweep(path: Path) -> None:
+def _sweep(path: Path, storage: Storage) -> None:
     _age_folders(path)
-    table = opened(path).table
+    table = opened(path, storage).table
     folders = TableFolders(
         location=str(path), partition_depth=len(table.schema.partition_keys), of_others=True
     )
@@ -218,8 +228,8 @@ def _sweep(path: Path) -> None:
         grace_ms=DAY_MS,
         others_grace_ms=DAY_MS,
     )
-    search = OrphanSearch(STORAGE, folders, rule)
-    remove_found(STORAGE, folders, search, search.find())
+    search = OrphanSearch(storage, folders, rule)
+    remove_found(storage, folders, search, search.find())
 
 
 def _java_sweeps(judge: Judge, path: Path) -> None:
@@ -343,21 +353,21 @@ def _same_marks(judge: Judge, before: Path, ours: Path, java: Path) -> Collectio
     return ()
 
 
-def _of_branches(java: str, ours: Callable[[Path, str], None]) -> Kind:
+def _of_branches(java: str, ours: Callable[[Path, Storage, str], None]) -> Kind:
     """Of all branches but main, one after the other."""
 
     def by_java(judge: Judge, path: Path) -> None:
         for branch in branches(path):
             _ask(judge, java, path, options={"branch": branch})
 
-    def by_us(path: Path) -> None:
+    def by_us(path: Path, storage: Storage) -> None:
         for branch in branches(path):
-            ours(path, branch)
+            ours(path, storage, branch)
 
     return Kind(java=by_java, ours=by_us, compare=_same_folders_too)
 
 
-def _of_main(java: str, ours: Callable[[Path], object]) -> Kind:
+def _of_main(java: str, ours: Callable[[Path, Storage], object]) -> Kind:
     return Kind(
         java=lambda judge, path: _ask(judge, java, path), ours=ours, compare=_same_folders_too
     )
@@ -371,11 +381,8 @@ KINDS: Mapping[str, Kind] = {
     "branches": _of_branches("expireSnapshots", _expire_snapshots),
     "changelogs of branches": _of_branches("expireChangelogs", _expire_changelogs),
     # Not tags of branches: Java's committer to a branch makes and deletes main's (docs/limits.md).
-    "consumers": Kind(
-        java=_java_expires_consumers,
-        ours=lambda path: expire_consumers(opened(path).table, now_ms()),
-        compare=_same,
-    ),
+    "consumers": _consumers(lambda path: ["main"]),
+    "consumers of branches": _consumers(branches),
     "partitions": Kind(
         java=lambda judge, path: _ask(judge, "expirePartitions", path),
         ours=_expire_partitions,

@@ -10,16 +10,21 @@ import json
 import shutil
 import sys
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
+from compactord.errors import CompactordError, TransientStorageError
 from tests.oracle.differential import canonical
 from tests.oracle.judge import Judge
 from tests.oracle.judge_jvm import JudgeError
 from tests.oracle.maintained import MaintainedTable
-from tests.oracle.maintaining import KINDS, branches, files, orphans
+from tests.oracle.maintaining import KINDS, STORAGE, Kind, branches, files, orphans
 from tests.oracle.many_histories import run_histories
+from tests.storages import Fault, FaultyStorage
 
 ROUNDS = 3
+# So many rounds of ours may be interrupted, and then another one follows.
+INTERRUPTED = 0.6
 
 
 def run_history(judge: Judge, folder: Path, seed: int) -> Counter[str]:
@@ -61,7 +66,16 @@ def _maintain(table: MaintainedTable, name: str) -> Counter[str]:
     for copy in (java, ours):
         _copy(path, copy)
     kind.java(table.judge, java)
-    kind.ours(ours)
+    may_fail = _goes_on(name, table.options) and table.aside.random() < INTERRUPTED
+    is_interrupted = may_fail and _is_interrupted(table, kind, ours)
+    if is_interrupted or not may_fail:
+        kind.ours(ours, STORAGE)
+    if may_fail:
+        # A sweep removes what is named by nothing, and the next expiry moves a hint that lags on.
+        for each in orphans(table.judge, ours) - orphans(table.judge, path):
+            (ours / each).unlink()
+        for hint in java.rglob("EARLIEST"):
+            shutil.copy2(hint, ours / hint.relative_to(java))
     more = kind.compare(table.judge, path, ours, java)
     has_changed = files(ours) != files(path)
     if has_changed:
@@ -69,7 +83,44 @@ def _maintain(table: MaintainedTable, name: str) -> Counter[str]:
         assert not left, f"left over, and named by nothing: {sorted(left)}"
     shutil.rmtree(path)
     (ours if more else table.chance.choice((java, ours))).rename(path)
-    return Counter({name: has_changed, f"{name}, where we leave more": bool(more)})
+    return Counter(
+        {
+            name: has_changed,
+            f"{name}, where we leave more": bool(more),
+            f"{name}, interrupted": has_changed and is_interrupted,
+        }
+    )
+
+
+def _goes_on(name: str, options: Mapping[str, str]) -> bool:
+    """Whether an interrupted round and the next one come to one round of Java's.
+
+    What a round may do at most counts anew, folders that are empty already stay, and tags that are
+    too many until there is a new one (docs/limits.md).
+    """
+    match name:
+        case "consumers" | "consumers of branches" | "done" | "orphans":
+            return True
+        case "partitions":
+            return "partition.expiration-max-num" not in options
+        case "tags":
+            return "tag.num-retained-max" not in options
+    is_all = options["snapshot.expire.limit"] == "50"
+    return is_all and options["snapshot.clean-empty-directories"] == "false"
+
+
+def _is_interrupted(table: MaintainedTable, kind: Kind, path: Path) -> bool:
+    """Whether a round of ours fails of which nothing has an effect from some change on."""
+    at = table.aside.randint(1, 12)
+    fault = Fault(
+        at=at, error=TransientStorageError, lasts=True, concerns=lambda call: call.is_mutation
+    )
+    try:
+        kind.ours(path, FaultyStorage(STORAGE, fault))
+    except CompactordError:
+        table.steps.append(f"interrupted at {at}")
+        return True
+    return False
 
 
 def _copy(path: Path, copy: Path) -> None:

@@ -73,14 +73,7 @@ class Branched:
         catalog = FilesystemCatalog(LOCAL, str(self.path.parent.parent))
         ref = catalog.find_table(f"db.{self.path.name}$branch_{branch}")
         table = open_table(catalog.open(ref), NEWEST_ONLY)
-        done = expire_snapshots(
-            LOCAL,
-            ref,
-            bucket_folder=table.bucket_folder,
-            options=table.options.expire,
-            now_ms=LATER_MS,
-            keep_from=None,
-        )
+        done = expire_snapshots(table, table.options.expire, now_ms=LATER_MS, keep_from=None)
         assert done.why_not is None
         self.check(f"{branch} expired")
         return done

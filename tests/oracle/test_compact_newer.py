@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from compactord.catalog.access import table_in_folder
 from compactord.maintenance.expire import expire_snapshots
-from compactord.paimon import paths
 from compactord.paimon.avro.codecs import codec_of
 from compactord.paimon.avro.container import open_container
 from compactord.paimon.data_file import EntryKind
@@ -17,6 +17,7 @@ from compactord.paimon.table import TableRef
 from compactord.plan.table import Strategy
 from compactord.state.table_state import data_manifests, delta_entries
 from compactord.storage.local import LocalStorage
+from compactord.table.opening import open_table
 from tests.containers import encode_container, records_of
 from tests.oracle.differential import LiveTable, assert_exact_sizes, compact
 from tests.oracle.judge import Judge
@@ -131,10 +132,8 @@ def test_java_reads_what_is_carried(judge: Judge, tmp_path: Path) -> None:
     table.check()
     table.write([[2, 3, "later"], [0, 3, "later"]])
     expire_snapshots(
-        STORAGE,
-        ref,
-        bucket_folder=lambda bucket: _bucket_folder(table, bucket.partition),
-        options=ExpireOptions(
+        open_table(table_in_folder(STORAGE, ref), {}),
+        ExpireOptions(
             num_retained_min=1,
             num_retained_max=2**31 - 1,
             time_retained_ms=0,
@@ -148,8 +147,3 @@ def test_java_reads_what_is_carried(judge: Judge, tmp_path: Path) -> None:
     table.check()
     table.java_settle(full=True)
     table.check()
-
-
-def _bucket_folder(table: LiveTable, partition: bytes) -> str:
-    number = int.from_bytes(partition[12:16], "little")
-    return paths.bucket_folder(str(table.path), f"p={number}", 0)

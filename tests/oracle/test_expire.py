@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-import os
 import shutil
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -81,20 +80,11 @@ def expire(path: Path, *, storage: Storage = LOCAL, **options: str) -> Expired:
     schema = latest_schema(LOCAL, ref.location)
     table = describe_table(table_in_folder(LOCAL, ref), schema, options)
     return expire_snapshots(
-        storage,
-        ref,
-        bucket_folder=table.bucket_folder,
-        options=table.options.expire,
+        replace(table, access=table_in_folder(storage, ref)),
+        table.options.expire,
         now_ms=int(time.time() * 1000),
         keep_from=None,
-        remove_empty_folder=remove_empty_folder,
     )
-
-
-def remove_empty_folder(path: str) -> bool:
-    with contextlib.suppress(OSError):
-        os.rmdir(path)
-    return not os.path.exists(path)
 
 
 def everything(judge: Judge, path: Path) -> dict[str, list[str]]:

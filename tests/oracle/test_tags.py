@@ -25,7 +25,7 @@ from compactord.table.opening import open_table
 from tests.oracle.differential import canonical
 from tests.oracle.judge import Judge
 from tests.oracle.maintained import QUIET
-from tests.oracle.maintaining import KINDS
+from tests.oracle.maintaining import KINDS, STORAGE
 from tests.oracle.test_expire import NOW, everything
 
 LOCAL = LocalStorage()
@@ -110,10 +110,10 @@ def test_files_stay_for_a_changelog_that_readers_take_from_them(
     judge.compact(ours, full=True, options=QUIET)
     told = judge.changes(ours)
     judge.alter_options(ours, {**NOW, "changelog.num-retained.min": "9"})
-    KINDS["snapshots"].ours(ours)
+    KINDS["snapshots"].ours(ours, STORAGE)
     judge.alter_options(ours, {"changelog-producer": then})
     shutil.copytree(ours, java)
-    KINDS["tags"].ours(ours)
+    KINDS["tags"].ours(ours, STORAGE)
     KINDS["tags"].java(judge, java)
     assert not list((ours / "tag").glob("tag-*"))
     assert len(_files(ours) - _files(java)) == kept

@@ -132,6 +132,10 @@ def test_a_folder_may_have_more_objects_than_a_page(store: Subject) -> None:
     found = listed(store, f"{store.folder}/many")
     assert {name for name, is_folder in found.items() if not is_folder} == names
     assert sum(found.values()) == 30
+    listing = store.storage.list(f"{store.folder}/many")
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(next, listing).result()
+    assert {first.name, *(status.name for status in listing)} == found.keys()
     # A listing that is given up leaves nothing behind.
     assert isinstance(next(iter(store.storage.list(f"{store.folder}/many"))), ObjectStatus)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from compactord.catalog.access import table_in_folder
 from compactord.errors import AccessDenied, StorageError, TransientStorageError
 from compactord.maintenance.expire import Expired, expire_snapshots
 from compactord.paimon import paths
@@ -20,6 +21,7 @@ from compactord.paimon.snapshot import (
 )
 from compactord.state.table_state import data_manifests, delta_manifests
 from compactord.storage.base import Storage
+from compactord.table.opening import open_table
 from tests.lineage import TABLE, Lineage
 from tests.storages import Call
 
@@ -52,11 +54,12 @@ def expire(
     **options: object,
 ) -> Expired:
     changed = {"num_retained_min": keep, **options}
+    opened = open_table(table_in_folder(table.storage, TABLE), {})
+    if storage is not None:
+        opened = replace(opened, access=table_in_folder(storage, TABLE))
     return expire_snapshots(
-        storage or table.storage,
-        TABLE,
-        bucket_folder=lambda bucket: paths.bucket_folder(HOME, "", bucket.bucket),
-        options=replace(ALL_BUT_ONE, **changed),  # type: ignore[arg-type]
+        opened,
+        replace(ALL_BUT_ONE, **changed),  # type: ignore[arg-type]
         now_ms=LATER_MS,
         keep_from=keep_from,
     )

@@ -21,10 +21,9 @@ from compactord.maintenance.changelog_expiry import (
     preview_changelogs,
 )
 from compactord.maintenance.changelogs import changelog_ids
-from compactord.maintenance.expire import Expired
+from compactord.maintenance.expire import Expired, expire_snapshots
 from compactord.maintenance.expire_range import changelog_range
 from compactord.maintenance.kind import MaintenanceRecord
-from compactord.maintenance.snapshot_expiry import expire_table
 from compactord.paimon import paths
 from compactord.paimon.data_file import DataFile, EntryKind, FileSource
 from compactord.paimon.manifest.manifest_files import read_entries, read_manifest_list
@@ -90,7 +89,7 @@ def _expire(
     table: Lineage, keep: int, storage: Storage | None = None, **options: str
 ) -> tuple[Expired, Expired]:
     opened = _opened(storage or table.storage, keep, **options)
-    snapshots = expire_table(opened, opened.options.expire, now_ms=LATER_MS, keep_from=None)
+    snapshots = expire_snapshots(opened, opened.options.expire, now_ms=LATER_MS, keep_from=None)
     return snapshots, expire_changelogs(opened, LATER_MS)
 
 
@@ -170,7 +169,7 @@ def test_with_a_producer_readers_need_its_files_alone() -> None:
 def test_a_changelog_of_another_producer_s_time_keeps_what_its_readers_need() -> None:
     table, names = _table()
     opened = _opened(table.storage)
-    expire_table(opened, opened.options.expire, now_ms=LATER_MS, keep_from=3)
+    expire_snapshots(opened, opened.options.expire, now_ms=LATER_MS, keep_from=3)
     assert changelog_ids(table.storage, HOME) == (1, 2)
     snapshots, _ = _expire(table, 100, **PRODUCER)
     assert snapshots.snapshots == 2
@@ -219,7 +218,7 @@ def test_what_others_need_stays(keeper: str) -> None:
     elif place is not None:
         table.storage.write_new(place, data)
     opened = _opened(table.storage, 3 if keeper == "overwrite" else 2)
-    expire_table(opened, opened.options.expire, now_ms=LATER_MS, keep_from=5)
+    expire_snapshots(opened, opened.options.expire, now_ms=LATER_MS, keep_from=5)
     assert expire_changelogs(opened, LATER_MS).changelogs == 3
     left = _left(table, names)
     assert "b" in left

@@ -6,7 +6,7 @@ import contextlib
 import datetime
 import itertools
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 from structlog.testing import capture_logs
@@ -18,6 +18,7 @@ from compactord.errors import CompactordError, StorageError
 from compactord.maintenance.done_partitions import MarkDone, due_partitions, mark_partitions
 from compactord.maintenance.kind import MaintenanceRecord
 from compactord.maintenance.marks import Marks
+from compactord.paimon import paths
 from compactord.paimon.table import TableRef
 from compactord.plan.table import Strategy
 from compactord.state.table_state import load_state
@@ -29,7 +30,7 @@ from tests.storages import Call, Fault, FaultyStorage, MemoryStorage, RecordingS
 from tests.unit.maintenance.days import HOME, table_of_days, write_days
 from tests.unit.maintenance.due_table import Due
 from tests.unit.maintenance.expiring import FAULTS
-from tests.unit.table.compacting import compactor_of
+from tests.unit.table.compacting import ALL, compactor_of
 
 HOUR_MS = 3_600_000
 # `NOW_MS` is 2023-11-14 22:13:20 UTC.
@@ -129,6 +130,32 @@ def test_rows_that_come_later_have_it_marked_again_and_its_first_mark_stays() ->
     compact(copy, table, strategy=Strategy.FULL)
     assert not _mark(copy, table, LATER_MS), "for others it is as if no row had come"
     assert _mark(copy, table, LATER_MS, marks) == {f"dt={OLD}": (first_ms, LATER_MS)}
+
+
+@pytest.mark.parametrize("expired", [(), (1, 2), (1,)])
+def test_late_rows_that_were_compacted_between_two_rounds_have_it_marked_again(
+    expired: Sequence[int],
+) -> None:
+    """By whoever has followed the table, which was read as a whole after or before the rows."""
+    storage, table = _table(ASKS, OLD)
+    compactor = compactor_of(storage, table)
+    compactor.clock.sleep(2 * HOUR_MS // 1000)
+    compactor.cycle((), ALL)
+    assert len(MarkDone(interval_ms=1).run(compactor, None).due) == 1
+    compactor.clock.sleep(HOUR_MS // 1000)
+    late_ms = compactor.clock.now_ms()
+    write_days(storage, table, late_ms, OLD)
+    if len(expired) == 1:
+        storage.delete(paths.snapshot_path(HOME, 1))
+    if expired:
+        compactor.cycle((), ALL)
+    compact(storage, table, strategy=Strategy.FULL)
+    for each in expired:
+        storage.delete(paths.snapshot_path(HOME, each))
+    compactor.clock.sleep((LATER_MS - late_ms) // 1000)
+    assert len(MarkDone(interval_ms=1).run(compactor, None).due) == 1
+    assert _times(storage, f"dt={OLD}")[1] > late_ms
+    assert not MarkDone(interval_ms=1).run(compactor, None).due
 
 
 def test_a_compaction_does_not_have_it_marked_again() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import threading
 import tracemalloc
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -21,6 +22,7 @@ from compactord.errors import (
 )
 from compactord.ids import Liveness, Owner
 from compactord.maintenance.orphan_files import OwnerRule, remove_orphans
+from compactord.maintenance.table_files import FileListing, TableFolders
 from compactord.paimon import paths
 from compactord.paimon.snapshot import (
     CommitKind,
@@ -31,6 +33,7 @@ from compactord.paimon.snapshot import (
 )
 from compactord.state.table_state import delta_manifests
 from compactord.storage.base import ObjectStatus, UnfinishedUpload
+from compactord.storage.parallel import AT_ONCE
 from tests.builders import DAY_MS, FIRST, NOW_MS, SECOND, data_outputs
 from tests.deletions import Deletions
 from tests.lineage import APPENDED, KEYED, TABLE, Lineage
@@ -668,3 +671,22 @@ def test_of_many_old_files_those_go_that_nothing_names() -> None:
         table.storage.changed_ms[path] = 0
     assert left <= (removed := _remove(table))
     assert not published & {path.rsplit("/", 1)[1] for path in removed}
+
+
+class _TogetherAlone(MemoryStorage):
+    """Lists folders of partitions and buckets only where several are asked for at once."""
+
+    together = threading.Barrier(AT_ONCE)
+
+    def list(self, folder: str) -> Iterator[ObjectStatus]:
+        if "/dt=" in folder:
+            self.together.wait(60)
+        return super().list(folder)
+
+
+def test_folders_are_listed_several_at_once_where_each_is_a_request() -> None:
+    names = {f"{HOME}/dt={number}/bucket-0/data-{number}" for number in range(2 * AT_ONCE)}
+    listing = FileListing(
+        _TogetherAlone(dict.fromkeys(names, b"")), TableFolders(location=HOME, partition_depth=1)
+    )
+    assert {f"{folder}/{status.name}" for folder, status in listing.files()} == names

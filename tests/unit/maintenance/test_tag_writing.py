@@ -205,7 +205,10 @@ def test_whatever_call_fails_the_next_round_goes_on(
         _create(template, asks, progress=progress if at % 2 else None)
         found = _tags(template)
         assert found.keys() >= set(NAMES[-2:])
-        assert {_success(name) for name in found} <= template.storage.objects.keys()
+        # A surplus one may wait for the next tag to go.
+        successes = {path for path in template.storage.objects if "success" in path}
+        assert successes <= {_success(name) for name in found}
+        assert {_success(name) for name in NAMES[-2:]} <= successes
         check(template)
         if not faulty.failed:
             return

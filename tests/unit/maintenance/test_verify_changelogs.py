@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from compactord.catalog.access import table_in_folder
-from compactord.maintenance.snapshot_expiry import expire_table
+from compactord.maintenance.expire import expire_snapshots
 from compactord.paimon import paths
 from compactord.paimon.manifest.manifest_files import read_entries, read_manifest_list
 from compactord.paimon.snapshot import read_changelogs
@@ -35,7 +35,7 @@ def _expired(folder: Path, producer: str) -> TableRef:
     builders.compact(LOCAL, table)
     opened = open_table(table_in_folder(LOCAL, table), {})
     later_ms = NOW_MS + 3_600_000
-    done = expire_table(opened, opened.options.expire, now_ms=later_ms, keep_from=None)
+    done = expire_snapshots(opened, opened.options.expire, now_ms=later_ms, keep_from=None)
     assert (done.snapshots, done.why_not) == (5, None)
     return table
 

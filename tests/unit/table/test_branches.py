@@ -31,14 +31,7 @@ LATER_MS = NOW_MS + 2 * DAY_MS
 
 def _expire(storage: Storage, table: TableRef) -> Expired:
     opened = open_table(table_in_folder(storage, table), NEWEST_ONLY)
-    return expire_snapshots(
-        storage,
-        table,
-        bucket_folder=opened.bucket_folder,
-        options=opened.options.expire,
-        now_ms=LATER_MS,
-        keep_from=None,
-    )
+    return expire_snapshots(opened, opened.options.expire, now_ms=LATER_MS, keep_from=None)
 
 
 def _table(storage: Storage) -> tuple[TableRef, TableRef]:

@@ -1,18 +1,19 @@
-"""When the newest files of each partition were created."""
+"""When the newest files of each partition were created, by local wall clock."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from compactord.paimon.data_file import BucketId, FileSource
+from compactord.paimon.data_file import BucketId, EntryKind, FileSource, ManifestEntry
 from compactord.state.live_files import LiveFiles
 
 
 @dataclass(frozen=True, slots=True)
 class NewestFiles:
-    """When those of a partition were created, by local wall clock, -1: none is known.
+    """When those of a partition were created, -1: none is known.
 
     `waits`: readers do not see all its rows yet.
     """
@@ -51,3 +52,29 @@ def newest_files(files: LiveFiles, *, waits: bool) -> dict[bytes, NewestFiles]:
             known.waits or newest.waits,
         )
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class AppendedFiles:
+    """When the newest file was created that was seen of a writer in each partition.
+
+    A compaction may have replaced it since.
+    """
+
+    created_ms: Mapping[bytes, int] = field(default_factory=dict)
+
+    def besides(self, files: LiveFiles) -> AppendedFiles:
+        """With those that are live. O(files), on columns."""
+        found = dict(self.created_ms)
+        for partition, newest in newest_files(files, waits=False).items():
+            found[partition] = max(newest.appended_ms, found.get(partition, -1))
+        return AppendedFiles(found)
+
+    def after(self, delta: Sequence[ManifestEntry]) -> AppendedFiles:
+        """With those that a snapshot adds."""
+        found = dict(self.created_ms)
+        for entry in delta:
+            file = entry.file
+            if entry.kind is EntryKind.ADD and file.file_source is not FileSource.COMPACT:
+                found[entry.partition] = max(file.created_ms, found.get(entry.partition, -1))
+        return AppendedFiles(found)
