@@ -343,7 +343,7 @@ def _plan_bucketed(
             bucket=bucket.bucket,
             total_buckets=bucket.total_buckets,
             reason=reason,
-            files=files,
+            inputs=files,
             ordered=True,
         )
         for files in picks

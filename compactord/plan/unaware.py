@@ -63,7 +63,7 @@ class PackedCompactions(Sequence[AppendCompaction]):
             bucket=self.files.bucket,
             total_buckets=self.files.total_buckets,
             reason=one.reason,
-            files=self.files.read(one.start, one.stop),
+            inputs=self.files.read(one.start, one.stop),
             ordered=False,
         )
 

@@ -31,6 +31,7 @@ from compactord.state.follower import Drift, Follower
 from compactord.state.table_state import TableState
 from compactord.storage.parallel import ahead
 from compactord.table.lost_commits import LookBack, LostCommits
+from compactord.table.lost_inputs import files_read
 from compactord.table.opening import OpenTable, open_table, refuse_live_state
 from compactord.table.planning import remember_rewrites, with_waiting_rows
 from compactord.table.request import CompactRequest
@@ -251,8 +252,7 @@ class FollowedTable:
         the bucket when it was planned. Takes in the newest snapshot; raises what reading raises.
         """
         state, bucket = self._newest(), compaction.bucket
-        reads = (*compaction.inputs, *getattr(compaction, "looked_up", ()))
-        names = {file.file_name for file in reads}
+        names = {file.file_name for file in files_read(compaction)}
         live = {file.file_name for file in state.files.files_in(bucket)}
         now = state.indexes.vectors(bucket)
         return not live.issuperset(names) or any(

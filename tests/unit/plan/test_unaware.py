@@ -42,7 +42,7 @@ def pack(files: list[DataFile], **changed: object) -> tuple[list[list[str]], lis
         final=final,
     )
     waiting = packed.files.read(len(packed.files) - left, len(packed.files))
-    return [names(one.files) for one in packed], names(waiting)
+    return [names(one.inputs) for one in packed], names(waiting)
 
 
 def test_files_without_creation_time_have_waited() -> None:
@@ -55,7 +55,7 @@ def test_settled_files_are_no_candidates() -> None:
     assert pack(SMALL[:5], final={"f3"}) == ([], ["f0", "f1", "f2", "f4"])
     files = FilesBySize.of(bucket_of(SMALL[:3]))
     picks = pack_unaware_full(files, append_options(), final={"f1"})
-    assert [names(pick.files) for pick in picks] == [["f0", "f2"]]
+    assert [names(pick.inputs) for pick in picks] == [["f0", "f2"]]
 
 
 def test_bins_that_would_leave_as_many_small_files_are_not_picked() -> None:
@@ -129,7 +129,7 @@ def plainly(files: Sequence[DataFile], request: PlanRequest) -> list[Compaction]
             bucket=BUCKET,
             total_buckets=1,
             reason=CompactReason.DELTA_COMMITS if is_due else reason,
-            files=inputs,
+            inputs=inputs,
             ordered=False,
         )
         for inputs, reason in picks
