@@ -19,10 +19,10 @@ from compactord.formats.parquet.structs import Chunk, ColumnIndex
 from compactord.formats.parquet.thrift import Kind
 from compactord.model import InputFile
 from compactord.paimon.arrow import value_schema
-from compactord.paimon.roaring import numbers_of
 from compactord.rewrite.reader import Input, InputReader
 from compactord.storage.base import Storage
 from compactord.storage.local import LocalStorage
+from tests.deletions import numbers_in
 from tests.storages import RangeLog, RequestCounter
 from tests.unit.formats.parquet.keyed_files import (
     KEYS,
@@ -95,7 +95,7 @@ def found_rows(
         assert reader.found.rows == len(numbers)
     table = pa.Table.from_batches(rows, layout.row_schema)
     plain = table.cast(layout_of(key, ()).row_schema).combine_chunks()
-    positions = [row for each in reader.marks() for row in numbers_of(each.positions).tolist()]
+    positions = [row for each in reader.marks() for row in numbers_in(each.positions)]
     return numbers, plain, positions, reader.found.size_bytes
 
 
