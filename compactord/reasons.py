@@ -16,6 +16,7 @@ class CompactReason(enum.Enum):
     RUN_COUNT = "file_num"
     FORCED_LEVEL_0 = "force_l0"
     DELTA_COMMITS = "delta_commits"
+    FRESHNESS_LAG = "freshness_lag"
     LOOKUP_BEGINS = "lookup_begins"
     FULL = "full"
     FORCED_REWRITE = "force_rewrite"
@@ -28,5 +29,12 @@ class CompactReason(enum.Enum):
     @property
     def is_full(self) -> bool:
         """Whether the compaction is a full one, for compaction.optimization-interval."""
-        others = (CompactReason.FULL, CompactReason.DELTA_COMMITS, CompactReason.SIZE_AMPLIFICATION)
-        return self in others or self.name.startswith("EARLY_FULL")
+        return self in _FULL or self.name.startswith("EARLY_FULL")
+
+
+_FULL = (
+    CompactReason.FULL,
+    CompactReason.DELTA_COMMITS,
+    CompactReason.FRESHNESS_LAG,
+    CompactReason.SIZE_AMPLIFICATION,
+)

@@ -22,6 +22,7 @@ from compactord.table.planning import (
     plan_context,
     plan_state,
     remember_rewrites,
+    with_waiting_rows,
 )
 from compactord.table.request import CompactRequest
 
@@ -43,9 +44,12 @@ def plan(args: argparse.Namespace, clock: Clock | None = None) -> int:
 def planner_now(
     table: OpenTable, state: TableState, request: CompactRequest, clock: Clock
 ) -> StatePlanner:
-    """Plans the state with its rewrites now; nobody remembers anything of earlier plans."""
+    """Plans the state with its rewrites and waiting rows; nothing of earlier plans is known."""
     state = remember_rewrites(
-        table, state, quiet_for_ms=request.quiet_for_ms, now_ms=clock.now_ms()
+        table,
+        with_waiting_rows(table, state, clock),
+        quiet_for_ms=request.quiet_for_ms,
+        now_ms=clock.now_ms(),
     )
     return StatePlanner(table, state, plan_context(request, state, clock, zone=clock.time_zone))
 

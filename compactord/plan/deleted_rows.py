@@ -26,13 +26,13 @@ def pack_deleted(
     options: CompactionOptions,
     *,
     is_full: bool,
-    reason: CompactReason,
 ) -> PackedCompactions:
     """Files that have vectors, in bins of at least twice the target size, smallest index first.
 
     Those that are small, or of whose rows more than `compaction.delete-ratio-threshold` or an
     unknown number are deleted; all if it `is_full`.
     """
+    reason = CompactReason.APPEND_FULL if is_full else CompactReason.DELETED_ROWS
     having = files.only(vectors.keys())
     found = having.read(0, len(having))
     by_index: dict[str, list[int]] = defaultdict(list)

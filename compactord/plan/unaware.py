@@ -125,7 +125,6 @@ def pack_unaware_full(
     files: FilesBySize,
     options: CompactionOptions,
     *,
-    reason: CompactReason = CompactReason.APPEND_FULL,
     final: Set[str] = frozenset(),
 ) -> PackedCompactions:
     """Every file of one partition below the target size, in bins as `pack_unaware` fills them.
@@ -141,7 +140,9 @@ def pack_unaware_full(
     candidates = files.take(below & ~is_full_output).without(final)
     filled = _filled(candidates, options)
     bounds = (*filled.bounds, filled.rest)
-    bins = tuple(Bin(start, stop, reason) for start, stop in bounds if stop - start > 1)
+    bins = tuple(
+        Bin(start, stop, CompactReason.APPEND_FULL) for start, stop in bounds if stop - start > 1
+    )
     return PackedCompactions(candidates, bins)
 
 

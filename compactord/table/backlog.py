@@ -1,8 +1,8 @@
 """What is due in a table, and the table's numbers, updated bucket by bucket.
 
 Only buckets whose files changed are planned again, and those that became due by time: small files
-have waited long enough, or a partition is no longer skipped after a rewrite. Sums over all buckets
-are computed on columns.
+have waited long enough, or rows for readers, or a partition is no longer skipped after a rewrite.
+Sums over all buckets are computed on columns.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class TableBacklog:
     def __init__(self, *, stop_trigger: int) -> None:
         self._stop_trigger = stop_trigger
         self._pending: dict[BucketId, PendingCompaction] = {}
-        # When buckets with small append files, or in skipped partitions, become due.
+        # When buckets with files or rows that wait, or in skipped partitions, become due.
         self._recheck_ms: dict[BucketId, int] = {}
         # Buckets that would be due if their partition were not skipped.
         self._rests: dict[BucketId, Rest] = {}
@@ -301,10 +301,14 @@ class TableBacklog:
             due_ms = _created_ms(created, 1, planner.request) + wait_ms
             later_ms = context.steady_ms + _REPLAN_MS
             self._recheck_ms[bucket] = due_ms if due_ms > context.steady_ms else later_ms
-        elif isinstance(found, BucketFiles) and (wait_ms := _level_0_wait_ms(planner)) is not None:
+        elif isinstance(found, BucketFiles) and len(found):
             times = [file.created_ms for file in found.files if file.level == 0]
-            if times:
-                self._recheck_ms[bucket] = _created_ms(times, 0, planner.request) + wait_ms
+            level_0_ms, late_ms = _level_0_wait_ms(planner), planner.late_from_ms(bucket)
+            from_ms = [] if late_ms is None else [late_ms]
+            if times and level_0_ms is not None:
+                from_ms.append(_created_ms(times, 0, planner.request) + level_0_ms)
+            if from_ms:
+                self._recheck_ms[bucket] = min(from_ms)
 
     def _due(
         self, planner: StatePlanner, found: PlannedFiles, plan: BucketPlan

@@ -22,6 +22,7 @@ _REASONS = {
     CompactReason.RUN_COUNT: "more sorted runs than the compaction trigger allows",
     CompactReason.FORCED_LEVEL_0: "the table's options, or readers, require an empty level 0",
     CompactReason.DELTA_COMMITS: "the table allows no more commits since the last full compaction",
+    CompactReason.FRESHNESS_LAG: "readers have waited for its rows for half of max_freshness_lag",
     CompactReason.LOOKUP_BEGINS: "levels above 0 are from before the table looked keys up, or "
     "marked rows as deleted",
     CompactReason.FULL: "a full compaction was requested",
