@@ -18,6 +18,9 @@ from compactord.model import InputFile
 from compactord.storage.fetching import Fetcher, FileEnd
 from compactord.storage.ranges import GAP_BYTES, Check, Extent, Peek, RangedFile, Unchecked
 
+# Page indexes of more bytes are not fetched.
+_MOST_INDEX_BYTES = 16 << 20
+
 
 def extents(footer: Footer, groups: Iterable[int], names: Iterable[str]) -> list[Extent]:
     """The column chunks of these row groups and row columns; none of groups without rows."""
@@ -28,6 +31,22 @@ def extents(footer: Footer, groups: Iterable[int], names: Iterable[str]) -> list
         if footer.arrow.row_group(group).num_rows
         for leaf in leaves
     ]
+
+
+def with_indexes(fetcher: Fetcher, file: InputFile, footer: Footer, end: FileEnd) -> FileEnd:
+    """The end of the file from its first page index on: `end`, or more that is fetched now."""
+    starts = [
+        chunk[at].value
+        for group in range(len(footer.groups))
+        for leaf in range(footer.arrow.num_columns)
+        for at in (Chunk.COLUMN_INDEX_AT, Chunk.OFFSET_INDEX_AT)
+        if at in (chunk := footer.chunk(group, leaf))
+    ]
+    size = file.size_bytes - min(starts, default=file.size_bytes)
+    start = file.size_bytes - size
+    if end.read(start, size) is None and 0 < size <= _MOST_INDEX_BYTES:
+        return FileEnd(start, fetcher.range(file, start, size).result())
+    return end
 
 
 def ranged_file(

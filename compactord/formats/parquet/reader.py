@@ -36,7 +36,7 @@ from compactord.formats.parquet.open_groups import OpenGroups
 from compactord.formats.parquet.page_headers import Pages
 from compactord.formats.parquet.page_runs import GroupPages, read_runs
 from compactord.formats.parquet.pages import open_pages_bytes
-from compactord.formats.parquet.ranged import extents, ranged_file
+from compactord.formats.parquet.ranged import extents, ranged_file, with_indexes
 from compactord.formats.parquet.row_groups import groups_in_range, row_groups
 from compactord.formats.parquet.whole_file import WholeFile
 from compactord.formats.parquet.whole_groups import BUFFER_BYTES, arrow_file, read_groups
@@ -231,6 +231,7 @@ class ParquetInput(OpenFile):
         groups = _groups(footer, row_range)
         paged: list[GroupPages] = []
         if by_index and row_range is not None and is_flat(footer, schema):
+            end = with_indexes(self.fetcher, self.file, footer, end)
             paged = indexed_pages(footer, groups, schema, row_range, end)
         ranged = ranged_file(
             self.fetcher,
