@@ -18,8 +18,8 @@ from compactord.table import report
 from compactord.table.opening import OpenTable, open_table, refuse_live_state
 from compactord.table.planning import (
     PartitionTest,
+    PlanContext,
     StatePlanner,
-    plan_context,
     plan_state,
     remember_rewrites,
     with_waiting_rows,
@@ -51,7 +51,7 @@ def planner_now(
         quiet_for_ms=request.quiet_for_ms,
         now_ms=clock.now_ms(),
     )
-    return StatePlanner(table, state, plan_context(request, state, clock, zone=clock.time_zone))
+    return StatePlanner(table, state, PlanContext.now(request, clock, clock.time_zone))
 
 
 def _planned(

@@ -42,7 +42,7 @@ class SnapshotPublisher(Protocol):
         """How long a snapshot of ours has to stand before we build on it; 0: not at all.
 
         More than the longest time between a writer's look and the end of its copy, where nothing
-        excludes writers (`state/guard.py`).
+        excludes writers (`state/build_delay.py`).
         """
         ...
 

@@ -6,7 +6,6 @@ import datetime
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
-from types import MappingProxyType
 
 from compactord.clock import Clock, age_text, local_ms
 from compactord.errors import FormatError, UsageError
@@ -26,7 +25,7 @@ from compactord.plan.table import (
     plan_bucket,
 )
 from compactord.state.files_by_size import FilesBySize
-from compactord.state.rewrites import Rest, Rewrite
+from compactord.state.rewrites import Rewrite, Rewrites
 from compactord.state.table_state import TableState, with_rewrites
 from compactord.state.waiting_rows import WaitingRows
 from compactord.table.delta_commits import delta_commits_due
@@ -40,9 +39,8 @@ from compactord.table.request import LAG_SERVED_FIRST, CompactRequest
 class PlanContext:
     """What a round of planning depends on besides table and state.
 
-    `last_full_ms` (steady times) and `final` are what this run remembers of its own work. `resting`
-    partitions are skipped at `now_ms`. `now_ms` and `steady_ms` are the same moment by the two
-    clocks.
+    `last_full_ms` (steady times) and `final` are what this run remembers of its own work. `now_ms`
+    and `steady_ms` are the same moment by the two clocks. `zone` is that of the workers.
     """
 
     request: CompactRequest
@@ -51,31 +49,12 @@ class PlanContext:
     zone: datetime.tzinfo
     last_full_ms: Mapping[BucketId, int] = field(default_factory=dict)
     final: Set[str] = frozenset()
-    resting: Mapping[bytes, Rest] = field(default_factory=dict)
 
-
-def plan_context(
-    request: CompactRequest,
-    state: TableState,
-    clock: Clock,
-    *,
-    zone: datetime.tzinfo,
-    last_full_ms: Mapping[BucketId, int] = MappingProxyType({}),
-    final: Set[str] = frozenset(),
-) -> PlanContext:
-    """The context of a plan of `state` that is made now; `zone` is that of the workers."""
-    now_ms = clock.now_ms()
-    return PlanContext(
-        request=request,
-        now_ms=now_ms,
-        steady_ms=clock.steady_ms(),
-        zone=zone,
-        last_full_ms=last_full_ms,
-        final=final,
-        resting=state.rewrites.resting(quiet_for_ms=request.quiet_for_ms, now_ms=now_ms)
-        if state.rewrites is not None
-        else {},
-    )
+    @classmethod
+    def now(cls, request: CompactRequest, clock: Clock, zone: datetime.tzinfo) -> PlanContext:
+        """Of a plan that is made now, by somebody who remembers nothing."""
+        now_ms, steady_ms = clock.now_ms(), clock.steady_ms()
+        return cls(request=request, now_ms=now_ms, steady_ms=steady_ms, zone=zone)
 
 
 class StatePlanner:
@@ -92,7 +71,7 @@ class StatePlanner:
         # A partition may have very many buckets.
         self._texts: dict[bytes, str] = {}
         self._with_folder: set[bytes] = set()
-        self.delta_commits_due = delta_commits_due(table, state)
+        rewrites = state.rewrites or Rewrites()
         self.request = PlanRequest(
             kind=table.kind,
             options=table.options.compaction,
@@ -102,11 +81,11 @@ class StatePlanner:
             now_local_ms=local_ms(context.now_ms, context.zone),
             steady_ms=context.steady_ms,
             append_wait_ms=request.append_wait_ms,
-            delta_commits_due=self.delta_commits_due,
+            delta_commits_due=delta_commits_due(table, state),
             is_late=self._is_late,
             last_full_ms=context.last_full_ms,
             final=context.final,
-            resting=context.resting,
+            resting=rewrites.resting(quiet_for_ms=request.quiet_for_ms, now_ms=context.now_ms),
             vectors_of=state.indexes.vectors,
             partial_schemas=table.partial_schemas,
             unmarked_schemas=table.unmarked_schemas,
@@ -127,7 +106,7 @@ class StatePlanner:
         )
         worth = worth_a_look(request.strategy)
         may_be_late = self.context.request.max_freshness_lag_ms and request.options.full_changelog
-        if self.delta_commits_due or may_be_late:
+        if request.delta_commits_due or may_be_late:
             worth |= worth_a_look(Strategy.FULL)
         found = summaries.index.take(worth).bucket_ids()
         return sorted(filter(self.wants, found))
