@@ -162,12 +162,8 @@ class AppendCompaction:
     bucket: BucketId
     total_buckets: int
     reason: CompactReason
-    files: tuple[DataFile, ...]
+    inputs: tuple[DataFile, ...]
     ordered: bool  # sequence ranges of several outputs are disjoint and ascending
-
-    @property
-    def inputs(self) -> tuple[DataFile, ...]:
-        return self.files
 
 
 Compaction = MergeCompaction | AppendCompaction

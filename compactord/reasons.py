@@ -33,6 +33,10 @@ class CompactReason(enum.Enum):
         "delta_commits",
         "the table allows no more commits since the last full compaction",
     )
+    FRESHNESS_LAG = (
+        "freshness_lag",
+        "readers have waited for its rows for half of max_freshness_lag",
+    )
     LOOKUP_BEGINS = (
         "lookup_begins",
         "levels above 0 are from before the table looked keys up, or marked rows as deleted",
@@ -54,5 +58,6 @@ class CompactReason(enum.Enum):
             CompactReason.EARLY_FULL_INCREMENTAL_SIZE,
             CompactReason.SIZE_AMPLIFICATION,
             CompactReason.DELTA_COMMITS,
+            CompactReason.FRESHNESS_LAG,
             CompactReason.FULL,
         )

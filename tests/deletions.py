@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -17,19 +18,17 @@ from compactord.paimon.data_file import BucketId, DataFile
 from compactord.paimon.deletion_vectors import (
     INDEX_TYPE,
     VERSION,
-    DeletionVector,
+    DeletedRows,
     VectorKind,
-    VectorRef,
     encode_vector,
-    read_stored,
-    vector_of,
+    read_deleted_rows,
 )
 from compactord.paimon.manifest.index_manifest import (
     VectorRange,
     VectorsFile,
     with_vectors_files,
 )
-from compactord.paimon.roaring import bitmap_of
+from compactord.paimon.roaring import ascending, bitmap_of_parts
 from compactord.paimon.snapshot import (
     CommitKind,
     Snapshot,
@@ -48,17 +47,31 @@ ENABLED = {"deletion-vectors.enabled": "true"}
 Rows = Mapping[str, Sequence[int]]
 
 
-def read_vector(storage: Storage, ref: VectorRef, rows: int) -> DeletionVector:
-    """As a commit reads it."""
-    return vector_of(read_stored(storage, ref), ref, rows)
+def bitmap_of(positions: Iterable[int]) -> bytes:
+    """The bitmap of these numbers."""
+    parts = itertools.groupby(sorted(positions), lambda number: number >> 16)
+    return bitmap_of_parts(
+        (upper, np.array([number & 0xFFFF for number in numbers], np.uint16))
+        for upper, numbers in parts
+    )
+
+
+def numbers_in(bitmap: bytes) -> list[int]:
+    """The numbers of a bitmap."""
+    return [upper << 16 | int(number) for upper, part in ascending(bitmap) for number in part]
+
+
+def rows_deleted(positions: Iterable[int]) -> DeletedRows:
+    """These rows, of a file that ends with the last of them."""
+    rows = np.array(sorted(positions), np.int64)
+    deleted = DeletedRows.none_of(int(rows[-1]) + 1 if len(rows) else 0)
+    deleted.add(rows)
+    return deleted
 
 
 def marks(rows: Rows) -> tuple[Marks, ...]:
     """Marks of these positions by data file."""
-    return tuple(
-        Marks(name, bitmap_of(np.array(sorted(positions), np.uint32)))
-        for name, positions in rows.items()
-    )
+    return tuple(Marks(name, bitmap_of(positions)) for name, positions in rows.items())
 
 
 def write_vectors_file(
@@ -72,9 +85,8 @@ def write_vectors_file(
     """An index file that no snapshot has yet."""
     data, vectors = VERSION, []
     for data_file, positions in rows.items():
-        vector = DeletionVector(kind, np.array(sorted(positions), np.int64))
-        stored, length = encode_vector(vector)
-        vectors.append(VectorRange(data_file, len(data), length, len(vector.positions)))
+        stored, length = encode_vector(kind, rows_deleted(positions))
+        vectors.append(VectorRange(data_file, len(data), length, len(set(positions))))
         data += stored
     storage.write_new(paths.index_path(table.location, name), data)
     return VectorsFile(bucket, name, len(data), tuple(vectors))
@@ -117,7 +129,7 @@ class Deletions(Lineage):
             assert status is not None, f"{entry.file_name} does not exist"
             assert (status.size_bytes, entry.row_count) == (entry.file_size, len(entry.vectors))
         return {
-            name: read_vector(self.storage, ref, len(self.rows[name])).positions.tolist()
+            name: numbers_in(read_deleted_rows(self.storage, ref, len(self.rows[name])).bitmap())
             for name, ref in indexes.vectors(bucket_id(bucket)).items()
         }
 

@@ -14,6 +14,7 @@ from compactord.commit.removal import Removal
 from compactord.ids import Owner
 from compactord.paimon.data_file import BucketId
 from compactord.state.follower import Follower
+from compactord.state.published import PublishedSnapshots
 from compactord.state.table_state import TableState
 from compactord.storage.base import Storage
 from compactord.table.lost_commits import LookBack, LostCommits
@@ -40,11 +41,11 @@ class Process:
         self.storage = storage or table.storage
         clock = clock or VirtualClock()
         publisher = StorePublisher(self.storage, settle_ms=settle_ms)
-        self.lost_commits = LostCommits(self.storage, publisher, TABLE, clock)
+        published = PublishedSnapshots(self.storage, TABLE.root)
         self.follower = Follower(
             table_in_folder(self.storage, TABLE),
             user=commit_user(owner, None),
-            looked_back=self.lost_commits.published,
+            looked_back=published,
         )
         self.committer = Committer(
             storage=self.storage,
@@ -54,6 +55,7 @@ class Process:
             owner=owner,
             jitter=random.Random(0),
         )
+        self.lost_commits = LostCommits(self.storage, TABLE, clock, self.committer, published)
 
     def commit(self, change: BucketChange | Removal) -> CommitOutcome:
         changes = change if isinstance(change, Removal) else [change]
@@ -84,8 +86,6 @@ class Process:
         opened = open_table(table_in_folder(self.table.storage, TABLE), {})
         self.lost_commits.look_back(
             LookBack(state=state, table=opened, busy=busy, may_commit=may_commit),
-            follower=self.follower,
-            committer=self.committer,
             writer_delay_ms=DELAY_MS,
             interval_ms=interval_ms,
         )

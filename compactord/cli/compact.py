@@ -57,6 +57,7 @@ def request_of(args: argparse.Namespace, choice: Choice, target: Target) -> Comp
         overrides=table_overrides(args, target),
         partitions=partitions_of(args),
         append_wait_ms=amount_of(args, "append_wait", wait_ms),
+        max_freshness_lag_ms=policy.max_freshness_lag_ms,
         quiet_for_ms=amount_of(args, "quiet_for", policy.quiet_for_ms),
         pick=pick_of(args) or policy.pick,
         stop_trigger_fallback=choice.loaded.config.alerts.stop_trigger_fallback,

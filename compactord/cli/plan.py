@@ -28,10 +28,11 @@ from compactord.table.opening import (
 )
 from compactord.table.planning import (
     PartitionTest,
+    PlanContext,
     StatePlanner,
-    plan_context,
     plan_state,
     remember_rewrites,
+    with_waiting_rows,
 )
 from compactord.table.request import CompactRequest
 
@@ -53,11 +54,14 @@ def plan(args: argparse.Namespace, clock: Clock | None = None) -> int:
 def planner_now(
     table: OpenTable, state: TableState, request: CompactRequest, clock: Clock
 ) -> StatePlanner:
-    """Plans the state with its rewrites now; nobody remembers anything of earlier plans."""
+    """Plans the state with its rewrites and waiting rows; nothing of earlier plans is known."""
     state = remember_rewrites(
-        table, state, quiet_for_ms=request.quiet_for_ms, now_ms=clock.now_ms()
+        table,
+        with_waiting_rows(table, state, clock),
+        quiet_for_ms=request.quiet_for_ms,
+        now_ms=clock.now_ms(),
     )
-    return StatePlanner(table, state, plan_context(request, state, clock, zone=clock.time_zone))
+    return StatePlanner(table, state, PlanContext.now(request, clock, clock.time_zone))
 
 
 def _planned(

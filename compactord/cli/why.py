@@ -102,6 +102,7 @@ def _buckets(
     assert state is not None, "it was read"
     request = CompactRequest(
         append_wait_ms=policy.append_wait_ms if choice.is_configured else None,
+        max_freshness_lag_ms=policy.max_freshness_lag_ms,
         quiet_for_ms=policy.quiet_for_ms,
         pick=pick_of(args) or policy.pick,
     )

@@ -15,14 +15,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
-import numpy as np
-
 from compactord.commit.attempt import CommitSettings
 from compactord.commit.changes import BucketChange, Conflict, DroppedChange
 from compactord.commit.index_files import read_index_file
 from compactord.errors import CommitUnknown, FormatError, ObjectNotFound
 from compactord.paimon.data_file import DataFile
-from compactord.paimon.deletion_vectors import VectorRef, decode_vector, stored_in
+from compactord.paimon.deletion_vectors import VectorRef, bitmap_in, stored_in
 from compactord.state.index_files import IndexFiles
 from compactord.state.table_state import TableState
 from compactord.storage.base import Storage
@@ -164,13 +162,9 @@ def _delete_the_same(
     """
     if None not in (old.cardinality, new.cardinality) and old.cardinality != new.cardinality:
         return False
-    stored = stored_in(read_new(new.path), new)
-    vector = decode_vector(stored, new.path)
+    now = bitmap_in(stored_in(read_new(new.path), new), new.path)
     try:
-        before = stored_in(read_old(old.path), old)
-        return before == stored or np.array_equal(
-            decode_vector(before, old.path).positions, vector.positions
-        )
+        return bitmap_in(stored_in(read_old(old.path), old), old.path) == now
     except (ObjectNotFound, FormatError):
         # Nobody can tell any more; its snapshot has expired, perhaps.
         return False

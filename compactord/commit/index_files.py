@@ -18,9 +18,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
 from compactord.commit.changes import BucketChange, Conflict, DroppedChange
 from compactord.commit.metadata import MetadataFiles
 from compactord.errors import FormatError, ObjectNotFound
@@ -28,13 +25,13 @@ from compactord.paimon.data_file import BucketId, DataFile
 from compactord.paimon.deletion_vectors import (
     INDEX_TYPE,
     VERSION,
-    DeletionVector,
+    DeletedRows,
     VectorKind,
     VectorRef,
+    deleted_rows_in,
     encode_vector,
+    kind_of,
     stored_in,
-    united,
-    vector_of,
 )
 from compactord.paimon.manifest.index_manifest import (
     VectorRange,
@@ -42,13 +39,11 @@ from compactord.paimon.manifest.index_manifest import (
     read_index_entries,
 )
 from compactord.paimon.options.table_options import VectorOptions
-from compactord.paimon.roaring import numbers_of
+from compactord.paimon.roaring import last_of
 from compactord.paimon.snapshot import still_stands
 from compactord.state.table_state import TableState
 from compactord.storage.base import Storage
 from compactord.storage.parallel import results_of
-
-_Positions = npt.NDArray[np.int64]
 
 
 @dataclass(slots=True)
@@ -62,13 +57,6 @@ class NextIndex:
     changes: list[BucketChange]
     dropped: list[DroppedChange] = field(default_factory=list)
     written: list[str] = field(default_factory=list)
-
-
-class _Marking(NamedTuple):
-    """A change, and the rows that it marks, as `_marks` returns them."""
-
-    change: BucketChange
-    marks: Mapping[str, _Positions]
 
 
 class _Piece(NamedTuple):
@@ -106,15 +94,15 @@ def next_index(
     index = NextIndex(manifest, list(changes))
     if options is None:
         return index
-    of_bucket: dict[BucketId, list[_Marking]] = defaultdict(list)
+    of_bucket: dict[BucketId, list[BucketChange]] = defaultdict(list)
     for change in changes:
         if change.before and (change.marks or state.indexes.of(change.bucket)):
-            of_bucket[change.bucket].append(_Marking(change, _marks(change)))
-    groups: list[tuple[BucketId, list[_Marking]]] = []
+            of_bucket[change.bucket].append(change)
+    groups: list[tuple[BucketId, list[BucketChange]]] = []
     for bucket, here in of_bucket.items():
         unfit = list(_unfit_marks(state, bucket, here))
         index.dropped += unfit
-        fit = [each for each in here if all(each.change is not d.change for d in unfit)]
+        fit = [each for each in here if all(each is not drop.change for drop in unfit)]
         groups += [(bucket, fit)] if fit else []
     without: set[str] = set()
     added: list[VectorsFile] = []
@@ -122,9 +110,7 @@ def next_index(
     for (bucket, here), found in zip(groups, replacements, strict=True):
         if isinstance(found, str):
             kind = Conflict.BUCKET_DAMAGED
-            index.dropped += (
-                DroppedChange(change=each.change, conflict=kind, why=found) for each in here
-            )
+            index.dropped += (DroppedChange(change=each, conflict=kind, why=found) for each in here)
         elif found is not None:
             without |= found.names
             added += (_written(files, bucket, pieces) for pieces in found.files)
@@ -180,55 +166,42 @@ def _without_files(state: TableState, change: BucketChange) -> Iterator[str]:
 
 
 def _unfit_marks(
-    state: TableState, bucket: BucketId, markings: Sequence[_Marking]
+    state: TableState, bucket: BucketId, changes: Sequence[BucketChange]
 ) -> Iterator[DroppedChange]:
-    marked = {name for _, marks in markings for name in marks}
+    marked = {mark.file_name for change in changes for mark in change.marks}
     if not marked:
         return
-    live = state.files.named(bucket, marked - _removed(markings))
-    for change, marks in markings:
-        for name, positions in marks.items():
+    live = state.files.named(bucket, marked - _removed(changes))
+    for change in changes:
+        for name, bitmap in change.marks:
             kind, why = Conflict.FILE_REMOVED, f"{name}, in which rows were marked, is gone"
             if name in live:
-                rows = live[name].row_count
-                if positions[-1] < rows:
+                rows, last = live[name].row_count, last_of(bitmap)
+                if last < rows:
                     continue
                 kind = Conflict.OTHER
-                why = f"row {positions[-1]} of {name} was marked, which has {rows} rows"
+                why = f"row {last} of {name} was marked, which has {rows} rows"
             yield DroppedChange(change=change, conflict=kind, why=why)
             break
 
 
-def _removed(markings: Iterable[_Marking]) -> frozenset[str]:
-    return frozenset().union(*(change.removed for change, _ in markings))
-
-
-def _marks(change: BucketChange) -> dict[str, _Positions]:
-    """The rows that the change marks: ascending positions, at least one, by data file."""
-    decoded = (
-        (mark.file_name, numbers_of(mark.positions).astype(np.int64)) for mark in change.marks
-    )
-    return _all_of((name, positions) for name, positions in decoded if len(positions))
-
-
-def _all_of(marks: Iterable[tuple[str, _Positions]]) -> dict[str, _Positions]:
-    """The positions of each data file, which several parts of a change may have marked."""
-    found: dict[str, _Positions] = {}
-    for name, positions in marks:
-        found[name] = united(found[name], positions) if name in found else positions
-    return found
+def _removed(changes: Iterable[BucketChange]) -> frozenset[str]:
+    return frozenset().union(*(change.removed for change in changes))
 
 
 def _replacement(
     storage: Storage,
     state: TableState,
     options: VectorOptions,
-    of_bucket: tuple[BucketId, Sequence[_Marking]],
+    of_bucket: tuple[BucketId, Sequence[BucketChange]],
 ) -> _Replacement | str | None:
     """None: no vector changes. A text: what is damaged."""
-    bucket, markings = of_bucket
-    marks = _all_of(item for each in markings for item in each.marks.items())
-    removed = _removed(markings)
+    bucket, changes = of_bucket
+    # Several parts of a change may have marked rows of one file.
+    marks: dict[str, list[bytes]] = defaultdict(list)
+    for mark in (mark for change in changes for mark in change.marks):
+        marks[mark.file_name].append(mark.positions)
+    removed = _removed(changes)
     entries = [each for each in state.indexes.of(bucket) if each.index_type == INDEX_TYPE]
     if options.target_size is not None:
         touched = removed | marks.keys()
@@ -256,23 +229,28 @@ def _pieces(
     contents: Mapping[str, bytes],
     kept: Mapping[str, VectorRef],
     live: Mapping[str, DataFile],
-    marks: Mapping[str, _Positions],
+    marks: Mapping[str, Sequence[bytes]],
     kind: VectorKind,
 ) -> tuple[list[_Piece], bool]:
     """The vectors to be written, and whether a mark is new; `contents` are index files by path."""
     pieces, has_grown = [], False
-    for name, ref in kept.items():
-        stored, length = stored_in(contents[ref.path], ref), ref.length
-        vector = vector_of(stored, ref, live[name].row_count)
-        grown = vector.with_marks(marks[name]) if name in marks else vector
-        if len(grown.positions) > len(vector.positions):
+    for name in dict.fromkeys((*kept, *marks)):
+        ref, rows = kept.get(name), live[name].row_count
+        if ref is None:
+            stored, length, its_kind, deleted = b"", 0, kind, DeletedRows.none_of(rows)
+        else:
+            stored, length = stored_in(contents[ref.path], ref), ref.length
+            its_kind, deleted = kind_of(stored), deleted_rows_in(stored, ref, rows)
+        before = deleted.count()
+        for bitmap in marks.get(name, ()):
+            deleted.add_bitmap(bitmap)
+        count = deleted.count()
+        if count > before:
             has_grown = True
-            stored, length = encode_vector(grown)
-        pieces.append(_Piece(name, stored, length, len(grown.positions)))
-    for name in marks.keys() - kept.keys():
-        has_grown = True
-        stored, length = encode_vector(DeletionVector(kind, marks[name]))
-        pieces.append(_Piece(name, stored, length, len(marks[name])))
+            stored, length = encode_vector(its_kind, deleted)
+        # A mark of no rows makes no vector.
+        if stored:
+            pieces.append(_Piece(name, stored, length, count))
     return pieces, has_grown
 
 

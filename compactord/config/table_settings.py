@@ -82,7 +82,8 @@ class TableSettings(Section):
     """how long work may wait before it gets priority"""
     max_freshness_lag_ms: Annotated[DurationMs, _SECOND] | None = None
     """how long rows may wait for the compaction before which readers do not see them; from half of
-    it on the table is served first; null: not bounded
+    it on that is due, whatever full-compaction.delta-commits says, and the table is served first;
+    null: not bounded
     """
     max_concurrent_tasks: Annotated[StrictInt, Field(ge=1), Digits] = 4
     """task slots that one table may hold"""

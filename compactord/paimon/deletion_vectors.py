@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from compactord.errors import FormatError, StorageError
-from compactord.paimon.roaring import FULL, ascending, bitmap_of, bitmap_of_parts, numbers_of
+from compactord.paimon.roaring import FULL, ascending, bitmap_of_parts
 from compactord.storage.base import Storage
 
 INDEX_TYPE = "DELETION_VECTORS"
@@ -29,6 +29,8 @@ VERSION = b"\x01"
 _SIZE_BYTES = _MAGIC_BYTES = _CHECKSUM_BYTES = 4
 _MAGIC_32 = struct.pack(">i", 1581511376)
 _MAGIC_64 = struct.pack("<i", 1681511377)
+# How many bits of each byte are set.
+_ONES = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(axis=1, dtype=np.uint8)
 
 
 class VectorKind(enum.Enum):
@@ -54,18 +56,6 @@ NO_VECTORS: Mapping[str, VectorRef] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class DeletionVector:
-    """Ascending, distinct positions."""
-
-    kind: VectorKind
-    positions: npt.NDArray[np.int64]
-
-    def with_marks(self, positions: npt.NDArray[np.int64]) -> DeletionVector:
-        """With more positions, ascending; its kind stays."""
-        return DeletionVector(self.kind, united(self.positions, positions))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class DeletedRows:
     """Which rows of a data file do not count: a bit for each row, the lowest of a byte first."""
 
@@ -79,6 +69,26 @@ class DeletedRows:
     def add(self, positions: npt.NDArray[np.int64]) -> None:
         """Delete these rows, too."""
         np.bitwise_or.at(self.bits, positions >> 3, (1 << (positions & 7)).astype(np.uint8))
+
+    def add_bitmap(self, bitmap: bytes | memoryview) -> tuple[int, int]:
+        """Delete the rows of a bitmap of 32 bits, too: how many it has, and the last; -1: none.
+
+        Positions for which there are no bits are left out. Raises ValueError for other bytes.
+        """
+        count, last = 0, -1
+        for upper, numbers in ascending(bitmap):
+            first = upper * FULL
+            if len(numbers) and (last := first + int(numbers[-1])) < 8 * len(self.bits):
+                bits = self.bits[first // 8 :][: FULL // 8]
+                deleted = np.zeros(8 * len(bits), np.uint8)
+                deleted[numbers] = 1
+                bits |= np.packbits(deleted, bitorder="little")
+            count += len(numbers)
+        return count, last
+
+    def count(self) -> int:
+        """How many rows do not count."""
+        return int(_ONES[self.bits].sum(dtype=np.int64))
 
     def keeps(self, first: int, count: int) -> npt.NDArray[np.bool_]:
         """Which rows count, of so many from the position `first` on."""
@@ -104,54 +114,28 @@ class DeletedRows:
         )
 
 
-def united(left: npt.NDArray[np.int64], right: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """The positions of both, ascending and distinct, as each has them."""
-    # Two sorted stretches are merged; numpy's own union takes twenty times as long.
-    both = np.sort(np.concatenate([left, right]), kind="stable")
-    return both[np.append(True, both[1:] != both[:-1])] if len(both) else both
-
-
 def read_deleted_rows(storage: Storage, ref: VectorRef, rows: int) -> DeletedRows:
-    """What the vector of a data file that has `rows` deletes.
+    """As `deleted_rows_in`; raises what reading raises, too."""
+    return deleted_rows_in(read_stored(storage, ref), ref, rows)
 
-    In memory are a bit for each row and the vector as it is stored, which takes about as much at
-    most. Raises as `vector_of`, and what reading raises.
+
+def deleted_rows_in(stored: bytes, ref: VectorRef, rows: int) -> DeletedRows:
+    """What the vector, as `read_stored` has read it, deletes of a data file that has `rows`.
+
+    In memory are a bit for each row and the numbers of one container. Raises `FormatError` for
+    damage, a cardinality that is not the vector's, and positions that the file does not have.
     """
-    deleted_rows, count, last = DeletedRows.none_of(rows), 0, -1
-    _, bitmap = _checked(read_stored(storage, ref), ref.path)
+    deleted = DeletedRows.none_of(rows)
+    bitmap = _checked(stored, ref.path)
     with _reading(ref.path):
-        for upper, numbers in ascending(bitmap):
-            first = upper * FULL
-            if len(numbers) and (last := first + int(numbers[-1])) < rows:
-                deleted = np.zeros(min(FULL, rows - first), np.uint8)
-                deleted[numbers] = 1
-                packed = np.packbits(deleted, bitorder="little")
-                deleted_rows.bits[first // 8 :][: len(packed)] = packed
-            count += len(numbers)
-    _check_fits(ref, count, last, rows)
-    return deleted_rows
-
-
-def vector_of(stored: bytes, ref: VectorRef, rows: int) -> DeletionVector:
-    """The vector that `read_stored` has read, of a data file that has `rows`.
-
-    Raises `FormatError` for damage, a cardinality that is not the vector's, and positions that the
-    file does not have.
-    """
-    vector = decode_vector(stored, ref.path)
-    positions = vector.positions
-    _check_fits(ref, len(positions), int(positions[-1]) if len(positions) else -1, rows)
-    return vector
-
-
-def _check_fits(ref: VectorRef, count: int, last: int, rows: int) -> None:
-    """`count`: how many rows are deleted, up to the position `last`; -1: none."""
+        count, last = deleted.add_bitmap(bitmap)
     if ref.cardinality is not None and count != ref.cardinality:
         why = f"a vector at {ref.offset} deletes {count} rows, its entry says"
         raise FormatError(ref.path, f"{why} {ref.cardinality}")
     if last >= rows:
         why = f"a vector at {ref.offset} deletes row {last} of a file that has {rows}"
         raise FormatError(ref.path, why)
+    return deleted
 
 
 def read_stored(storage: Storage, ref: VectorRef) -> bytes:
@@ -206,15 +190,23 @@ def _whole(data: bytes, ref: VectorRef) -> bytes:
     return data[:whole]
 
 
-def decode_vector(stored: bytes, path: str) -> DeletionVector:
-    """What `read_stored` has read. Raises `FormatError` for damage."""
-    kind, bitmap = _checked(stored, path)
+def kind_of(stored: bytes) -> VectorKind:
+    """The kind of a vector that is whole."""
+    return VectorKind.BITS_64 if _is_64(stored) else VectorKind.BITS_32
+
+
+def bitmap_in(stored: bytes, path: str) -> bytes:
+    """What `read_stored` has read as a bitmap: of the same rows it has the same bytes.
+
+    Raises `FormatError` for damage.
+    """
+    bitmap = _checked(stored, path)
     with _reading(path):
-        return DeletionVector(kind, numbers_of(bitmap).astype(np.int64))
+        return bitmap_of_parts(ascending(bitmap))
 
 
-def _checked(stored: bytes, path: str) -> tuple[VectorKind, memoryview]:
-    """A vector's kind and its bitmap of 32 bits. Raises `FormatError` for damage."""
+def _checked(stored: bytes, path: str) -> memoryview:
+    """A vector's bitmap of 32 bits. Raises `FormatError` for damage."""
     body = memoryview(stored)[_SIZE_BYTES:-_CHECKSUM_BYTES]
     magic, bitmap = body[:_MAGIC_BYTES], body[_MAGIC_BYTES:]
     if magic not in (_MAGIC_32, _MAGIC_64):
@@ -222,9 +214,9 @@ def _checked(stored: bytes, path: str) -> tuple[VectorKind, memoryview]:
     if struct.pack(">I", zlib.crc32(body)) != stored[-_CHECKSUM_BYTES:]:
         raise FormatError(path, "the checksum of a vector does not hold")
     if magic == _MAGIC_32:
-        return VectorKind.BITS_32, bitmap
+        return bitmap
     with _reading(path):
-        return VectorKind.BITS_64, _bitmap_in_64(bitmap)
+        return _bitmap_in_64(bitmap)
 
 
 @contextlib.contextmanager
@@ -235,31 +227,26 @@ def _reading(path: str) -> Iterator[None]:
         raise FormatError(path, f"a vector cannot be read: {error}") from error
 
 
-def encode_vector(vector: DeletionVector) -> tuple[bytes, int]:
+def encode_vector(kind: VectorKind, deleted: DeletedRows) -> tuple[bytes, int]:
     """As it is stored, and its `VectorRef.length`. Raises `ValueError` for positions of 2^31."""
-    positions = vector.positions
-    if vector.kind is VectorKind.BITS_32:
-        if len(positions) and positions[-1] >= 1 << 31:
-            raise ValueError(f"position {positions[-1]} is too large for a vector of 32 bits")
-        body = _MAGIC_32 + bitmap_of(positions.astype(np.uint32))
+    if kind is VectorKind.BITS_32:
+        if deleted.bits[1 << 28 :].any():
+            raise ValueError("row 2^31 is too large for a vector of 32 bits")
+        body = _MAGIC_32 + deleted.bitmap()
+    elif deleted.bits.any():
+        body = _MAGIC_64 + struct.pack("<qi", 1, 0) + deleted.bitmap()
     else:
-        body = _MAGIC_64 + _bitmap_64(positions)
+        body = _MAGIC_64 + struct.pack("<q", 0)
     stored = struct.pack(">i", len(body)) + body + struct.pack(">I", zlib.crc32(body))
-    return stored, len(body) if vector.kind is VectorKind.BITS_32 else len(stored)
+    return stored, len(body) if kind is VectorKind.BITS_32 else len(stored)
 
 
 def _bitmap_in_64(data: memoryview) -> memoryview:
     """Of bitmaps for upper halves from 0 on; no data file has rows for a second one."""
     (count,) = struct.unpack_from("<q", data)
     if not count:
-        return memoryview(bitmap_of(np.empty(0, np.uint32)))
+        return memoryview(bitmap_of_parts(()))
     (upper,) = struct.unpack_from("<i", data, 8)
     if count != 1 or upper:
         raise ValueError(f"it has {count} bitmaps, the first one for {upper}, rather than one")
     return data[12:]
-
-
-def _bitmap_64(positions: npt.NDArray[np.int64]) -> bytes:
-    if not len(positions):
-        return struct.pack("<q", 0)
-    return struct.pack("<qi", 1, 0) + bitmap_of(positions.astype(np.uint32))

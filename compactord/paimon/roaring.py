@@ -193,16 +193,11 @@ def serialised(containers: dict[int, Container]) -> bytes:
     return head + b"".join(bodies)
 
 
-def bitmap_of(numbers: npt.NDArray[np.uint32]) -> bytes:
-    """The bitmap of ascending, distinct numbers, as Java's that they were added to."""
-    parts = np.split(numbers, np.flatnonzero(np.diff(numbers >> 16)) + 1)
-    return bitmap_of_parts(
-        (int(part[0]) >> 16, part.astype(np.uint16)) for part in parts if len(part)
-    )
-
-
 def bitmap_of_parts(parts: Iterable[tuple[int, Words]]) -> bytes:
-    """As `bitmap_of`, from what `ascending` yields; parts may be empty."""
+    """The bitmap of what `ascending` yields, as Java's that its numbers were added to.
+
+    Parts may be empty.
+    """
     containers = {}
     for upper, numbers in parts:
         if len(numbers):
@@ -225,9 +220,9 @@ def ascending(data: bytes | memoryview) -> Iterator[tuple[int, Words]]:
         before = upper
 
 
-def numbers_of(data: bytes | memoryview) -> npt.NDArray[np.uint32]:
-    """The numbers of a bitmap, ascending. Raises as `ascending`."""
-    found = [
-        numbers.astype(np.uint32) | np.uint32(upper << 16) for upper, numbers in ascending(data)
-    ]
-    return np.concatenate([np.empty(0, np.uint32), *found])
+def last_of(data: bytes) -> int:
+    """The largest number of a bitmap, -1 for none. Raises as `ascending`."""
+    return max(
+        (upper * FULL + int(numbers[-1]) for upper, numbers in ascending(data) if len(numbers)),
+        default=-1,
+    )

@@ -73,6 +73,11 @@ class Strategy(enum.Enum):
     FULL = "full"
 
 
+def never_late(bucket: BucketId) -> bool:
+    """Where nothing bounds how long rows wait."""
+    return False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRequest:
     """All that planning depends on besides the files.
@@ -80,9 +85,11 @@ class PlanRequest:
     `pick` is the rule of minor picks from runs. `now_local_ms` is local wall-clock as if it were
     UTC, the clock of creation times and off-peak hours. `append_wait_ms` is how long a few small
     files of a table without buckets may wait (None: for ever). `delta_commits_due` are buckets
-    whose full compaction is due under MINOR, too. `last_full_ms` holds full compactions that the
-    caller remembers, on a clock of its own that shows `steady_ms` now. `final` names files made by
-    the running command, whatever their size. `resting` are partitions that are skipped for now.
+    of a table with a primary key whose full compaction is due under MINOR, too. `is_late` tells
+    that rows have waited so long for what makes them visible that it is due. `last_full_ms` holds
+    full compactions that the caller remembers, on a clock of its own that shows `steady_ms` now.
+    `final` names files made by the running command, whatever their size. `resting` are partitions
+    that are skipped for now.
     `is_expired` tells by statistics that a file has expired records. `vectors_of` are the deletion
     vectors of a bucket, by data file. `partial_schemas`: files that have one of these may hold a
     part of the states of their keys. `unmarked_schemas`: what they replace may be unmarked.
@@ -97,6 +104,7 @@ class PlanRequest:
     steady_ms: int
     append_wait_ms: int | None
     delta_commits_due: Set[BucketId] = frozenset()
+    is_late: Callable[[BucketId], bool] = never_late
     last_full_ms: Mapping[BucketId, int] = field(default_factory=dict)
     final: Set[str] = frozenset()
     resting: Mapping[bytes, Rest] = field(default_factory=dict)
@@ -173,11 +181,15 @@ def _plan_awake(
             return _plan_bucketed(bucket, request, vectors)
 
 
-def _effective_strategy(bucket: PlannedFiles, request: PlanRequest) -> tuple[Strategy, bool]:
-    """The bucket's strategy, and whether delta commits alone are why it is full."""
-    if request.strategy is Strategy.MINOR and bucket.bucket in request.delta_commits_due:
-        return Strategy.FULL, True
-    return request.strategy, False
+def _why_full(bucket: BucketId, request: PlanRequest) -> CompactReason | None:
+    """Why a bucket of a table with a primary key is compacted fully; None: it is not."""
+    if request.strategy is Strategy.FULL:
+        return CompactReason.FULL
+    if bucket in request.delta_commits_due:
+        return CompactReason.DELTA_COMMITS
+    if request.options.full_changelog and request.is_late(bucket):
+        return CompactReason.FRESHNESS_LAG
+    return None
 
 
 def _plan_merge(
@@ -187,7 +199,7 @@ def _plan_merge(
     runs = bucket_runs(bucket.files, request.key_of)
     highest = runs[-1].level if runs else -1
     num_levels = level_count(highest, options.num_levels)
-    strategy, is_due = _effective_strategy(bucket, request)
+    why_full = _why_full(bucket.bucket, request)
     pick: Pick | None
     has_parts = lookup is not None and holds_parts(
         runs, request.partial_schemas, is_one_record=lookup.is_one_record
@@ -197,7 +209,7 @@ def _plan_merge(
         lookup = None if has_parts else lookup
         above = [run for run in runs if run.level > 0]
         pick = pick_runs(above, num_levels - 1, CompactReason.LOOKUP_BEGINS)
-    elif strategy is Strategy.FULL:
+    elif why_full is not None:
         pick = pick_full(
             runs,
             num_levels,
@@ -205,13 +217,13 @@ def _plan_merge(
             final=request.final,
             is_expired=request.is_expired,
             with_deleted=vectors.keys(),
-            reason=CompactReason.DELTA_COMMITS if is_due else CompactReason.FULL,
+            reason=why_full,
         )
     elif len(runs) == 1 and runs[0].level == num_levels - 1:
         # When size amplification is below zero or overflows, Java picks such a run again for ever.
         pick = None
     else:
-        if _has_waited(runs, request):
+        if _has_waited(runs, request) or request.is_late(bucket.bucket):
             options = replace(options, force_up_level_0=True)
         pick = pick_universal(
             runs,
@@ -302,16 +314,13 @@ def _last_full_ms(bucket: BucketFiles, request: PlanRequest) -> int | None:
 def _plan_unaware(
     files: FilesBySize, request: PlanRequest, vectors: Mapping[str, VectorRef]
 ) -> BucketPlan:
-    strategy, is_due = _effective_strategy(files, request)
-    is_full, options = strategy is Strategy.FULL, request.options
-    full_reason = CompactReason.DELTA_COMMITS if is_due else CompactReason.APPEND_FULL
+    is_full, options = request.strategy is Strategy.FULL, request.options
     deleted = None
     if vectors:
-        reason = full_reason if is_full else CompactReason.DELETED_ROWS
-        deleted = pack_deleted(files, vectors, options, is_full=is_full, reason=reason)
+        deleted = pack_deleted(files, vectors, options, is_full=is_full)
         files = files.without(vectors.keys())
     if is_full:
-        packed = pack_unaware_full(files, options, reason=full_reason, final=request.final)
+        packed = pack_unaware_full(files, options, final=request.final)
         packed = deleted.followed_by(packed) if deleted else packed
         return BucketPlan(bucket=files.bucket, compactions=packed)
     packed, waiting = pack_unaware(
@@ -334,10 +343,9 @@ def _plan_unaware(
 def _plan_bucketed(
     bucket: BucketFiles, request: PlanRequest, vectors: Mapping[str, VectorRef]
 ) -> BucketPlan:
-    strategy, is_due = _effective_strategy(bucket, request)
     options, final = request.options, request.final
-    if strategy is Strategy.FULL:
-        reason = CompactReason.DELTA_COMMITS if is_due else CompactReason.APPEND_FULL
+    if request.strategy is Strategy.FULL:
+        reason = CompactReason.APPEND_FULL
         deleted = vectors.keys()
         picks = pick_bucketed_full(bucket.files, options, final=final, with_deleted=deleted)
     else:
@@ -348,7 +356,7 @@ def _plan_bucketed(
             bucket=bucket.bucket,
             total_buckets=bucket.total_buckets,
             reason=reason,
-            files=files,
+            inputs=files,
             ordered=True,
         )
         for files in picks

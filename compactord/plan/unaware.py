@@ -69,7 +69,7 @@ class PackedCompactions(Sequence[AppendCompaction]):
             bucket=self.files.bucket,
             total_buckets=self.files.total_buckets,
             reason=one.reason,
-            files=self.files.read(one.start, one.stop),
+            inputs=self.files.read(one.start, one.stop),
             ordered=False,
         )
 
@@ -131,7 +131,6 @@ def pack_unaware_full(
     files: FilesBySize,
     options: CompactionOptions,
     *,
-    reason: CompactReason = CompactReason.APPEND_FULL,
     final: Set[str] = frozenset(),
 ) -> PackedCompactions:
     """Every file of one partition below the target size, in bins as `pack_unaware` fills them.
@@ -147,7 +146,9 @@ def pack_unaware_full(
     candidates = files.take(below & ~is_full_output).without(final)
     filled = _filled(candidates, options)
     bounds = (*filled.bounds, filled.rest)
-    bins = tuple(Bin(start, stop, reason) for start, stop in bounds if stop - start > 1)
+    bins = tuple(
+        Bin(start, stop, CompactReason.APPEND_FULL) for start, stop in bounds if stop - start > 1
+    )
     return PackedCompactions(candidates, bins)
 
 
@@ -209,13 +210,13 @@ def pack_deleted(
     options: CompactionOptions,
     *,
     is_full: bool,
-    reason: CompactReason,
 ) -> PackedCompactions:
     """Files that have vectors, in bins of at least twice the target size, smallest index first.
 
     Those that are small, or of whose rows more than `compaction.delete-ratio-threshold` or an
     unknown number are deleted; all if it `is_full`.
     """
+    reason = CompactReason.APPEND_FULL if is_full else CompactReason.DELETED_ROWS
     having = files.only(vectors.keys())
     found = having.read(0, len(having))
     by_index: dict[str, list[int]] = defaultdict(list)

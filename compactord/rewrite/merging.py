@@ -92,7 +92,7 @@ def _section_rows(
     runs = [_file_run(run, decoding, sizes, keeps_levels=keeps_levels) for run in ordered]
     # More would not be in memory at once.
     for run in ordered[: sizes.fan_in]:
-        run[0].stored.expect()
+        run[0].expect()
     last = _Pass(order=order, function=function)
     # A result of some records does not say what its key was before.
     merges_again = function.merges_again and not keeps_levels
@@ -186,7 +186,7 @@ def _file_run(
     def read() -> Rows:
         for place, each in enumerate(inputs):
             for following in inputs[place + 1 : place + 2]:
-                following.stored.expect()
+                following.expect()
             for batch in each.batches(sizes.batch_rows, sizes.held_bytes):
                 yield _with_level(batch, each.file.level) if keeps_levels else batch
 

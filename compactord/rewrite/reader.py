@@ -6,6 +6,7 @@ import contextlib
 import datetime
 import posixpath
 from collections.abc import Generator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias, TypeVar
@@ -20,12 +21,12 @@ from compactord.formats.layout import Layout
 from compactord.formats.registry import FORMATS, Formats, format_named
 from compactord.kernels.keys import Found
 from compactord.model import ConcatSpec, InputFile, Marks, MergeSpec
-from compactord.paimon.deletion_vectors import DeletedRows, read_deleted_rows
+from compactord.paimon.deletion_vectors import DeletedRows, deleted_rows_in, read_stored
 from compactord.paimon.types import SEQUENCE_NUMBER, DataField
 from compactord.rewrite.evolution import Evolution, evolution
 from compactord.rewrite.expiry import Expiry
 from compactord.storage.base import Storage
-from compactord.storage.fetching import Fetcher
+from compactord.storage.fetching import SMALL_FILE, Fetcher
 
 T = TypeVar("T")
 
@@ -143,6 +144,7 @@ class Input:
         self.file = file
         self.stored = opened(reader.storage, reader.fetcher, file)
         self._reader = reader
+        self._vector: Future[bytes] | None = None
 
     @property
     def evolution(self) -> Evolution | None:
@@ -160,16 +162,27 @@ class Input:
         """The first key column in the reader's layout."""
         return self._reader.layout.key_fields[0]
 
+    def expect(self) -> None:
+        """Begin to fetch the file's end, and its vector unless that is large."""
+        self.stored.expect()
+        ref, fetcher = self.file.vector, self._reader.fetcher
+        if ref is None or self._vector is not None or ref.length > SMALL_FILE:
+            return
+        if fetcher.is_needed:
+            self._vector = fetcher.submit(read_stored, self._reader.storage, ref)
+
     def deleted_rows(self) -> DeletedRows | None:
         """Which of the file's rows are deleted; None: none of them.
 
         They are read in each call, so that no more of them are in memory than files are open.
-        Raises as `read_deleted_rows`.
+        Raises as `deleted_rows_in` and what reading raises.
         """
         ref = self.file.vector
         if ref is None:
             return None
-        return read_deleted_rows(self._reader.storage, ref, self.file.row_count)
+        fetched, self._vector = self._vector, None
+        stored = fetched.result() if fetched else read_stored(self._reader.storage, ref)
+        return deleted_rows_in(stored, ref, self.file.row_count)
 
     def row_groups(self, column: DataField | None = None) -> Sequence[RowGroup]:
         """The parts that can be read separately, with the bounds of a key column."""

@@ -201,7 +201,7 @@ def _concatenated(inputs: Sequence[Input], decoding: Decoding, sizes: Budget) ->
     def read() -> Emitted:
         for place, each in enumerate(inputs):
             for soon in inputs[place : place + _EXPECTED_FILES]:
-                soon.stored.expect()
+                soon.expect()
             for batch in each.batches(sizes.batch_rows, sizes.held_bytes):
                 yield DATA, batch
 

@@ -71,7 +71,10 @@ class Accounting:
                 continue
             scheduled.tell(events.Conflicted(name=scheduled.name, conflict=drop.conflict))
             if record.pending.bucket not in damaged:
+                cause = cycle.causes.get(number)
                 damage = Failure(message=drop.why, error=FormatError.__name__)
+                if isinstance(cause, DataFileMissing):
+                    damage = Failure.of(cause)
                 quarantine(record, damage, self.retry, now_ms)
         for number in settled.replaced:
             why = "another writer's snapshot took the place of ours"

@@ -16,12 +16,11 @@ from dataclasses import dataclass
 from compactord.config.policy import TablePolicy
 from compactord.scheduler.status import PriorityClass
 from compactord.table.backlog import PendingCompaction
+from compactord.table.request import LAG_SERVED_FIRST
 
 # Work that waits longer than this multiple of its table's limit is in the most urgent class.
 _OVERDUE = 2
 _ORDER = {each: place for place, each in enumerate(PriorityClass)}
-# Rows that wait for so much of their table's limit are served before all other work.
-LAG_SERVED_FIRST = 0.5
 # Subcompactions with at least so much input are large: they never get the last slot.
 LARGE_BYTES = 256 << 20
 

@@ -227,6 +227,7 @@ def _request(policy: TablePolicy, config: ServiceConfig) -> CompactRequest:
     return CompactRequest(
         overrides=policy.options,
         append_wait_ms=policy.append_wait_ms,
+        max_freshness_lag_ms=policy.max_freshness_lag_ms,
         quiet_for_ms=policy.quiet_for_ms,
         pick=policy.pick,
         writer_delay_ms=config.recovery.writer_delay_ms,

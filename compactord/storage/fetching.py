@@ -105,7 +105,7 @@ class Fetcher:
     def expect(self, file: KnownFile) -> None:
         """Begin to fetch the file's end unless that was done; a local store is not asked."""
         if self.is_needed and file.path not in self._ends:
-            self._ends[file.path] = self._submit(self._fetched_end, file)
+            self._ends[file.path] = self.submit(self._fetched_end, file)
 
     def expect_whole(self, files: Sequence[KnownFile]) -> None:
         """Begin to fetch all bytes of files; a local store is not asked."""
@@ -147,7 +147,13 @@ class Fetcher:
 
     def range(self, file: KnownFile, start: int, size: int) -> Future[bytes]:
         """Begin to fetch some bytes."""
-        return self._submit(self._storage.read_range, file.path, start, size)
+        return self.submit(self._storage.read_range, file.path, start, size)
+
+    def submit(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Begin a call that fetches something."""
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(_THREADS, "fetch")
+        return self._pool.submit(call, *args, **kwargs)
 
     @contextlib.contextmanager
     def opened(self, file: KnownFile) -> Iterator[pa.NativeFile]:
@@ -192,11 +198,6 @@ class Fetcher:
             return FileEnd(0, data)
         start = file.size_bytes - END_BYTES
         return FileEnd(start, self._storage.read_range(file.path, start, END_BYTES))
-
-    def _submit(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(_THREADS, "fetch")
-        return self._pool.submit(call, *args, **kwargs)
 
 
 def end_bytes(file: KnownFile) -> int:

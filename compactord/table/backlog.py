@@ -1,8 +1,8 @@
 """What is due in a table, and the table's numbers, updated bucket by bucket.
 
 Only buckets whose files changed are planned again, and those that became due by time: small files
-have waited long enough, or a partition is no longer skipped after a rewrite. Sums over all buckets
-are computed on columns.
+have waited long enough, or rows for readers, or a partition is no longer skipped after a rewrite.
+Sums over all buckets are computed on columns.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class TableBacklog:
     def __init__(self, *, stop_trigger: int) -> None:
         self._stop_trigger = stop_trigger
         self._pending: dict[BucketId, PendingCompaction] = {}
-        # When buckets with small append files, or in skipped partitions, become due.
+        # When buckets with files or rows that wait, or in skipped partitions, become due.
         self._recheck_ms: dict[BucketId, int] = {}
         # Buckets that would be due if their partition were not skipped.
         self._rests: dict[BucketId, Rest] = {}
@@ -130,7 +130,6 @@ class TableBacklog:
         # Of the last update.
         self._planner: StatePlanner | None = None
         self._summaries: BucketSummaries | None = None
-        self._delta_commits_due: Set[BucketId] = frozenset()
         self._small_files = 0
         self._times: FileTimes | None = None
         self._complete_ms = 0
@@ -150,11 +149,13 @@ class TableBacklog:
         small = options.small_file_size
         # With keys every file is to be compacted until it was.
         compacted_below = _NEVER_LARGE if is_keyed else small
-        before = self._planner.state if self._planner is not None else None
-        is_stale = self._is_stale(options, context.steady_ms)
-        if is_stale or planner.delta_commits_due != self._delta_commits_due:
-            changed = None
-        if changed is None or before is None:
+        before, due = self._planner, planner.request.delta_commits_due
+        if (
+            changed is None
+            or before is None
+            or self._is_stale(options, context.steady_ms)
+            or before.request.delta_commits_due != due
+        ):
             buckets: Iterable[BucketId] = planner.candidates()
             for found in self._found:
                 found.clear()
@@ -166,7 +167,7 @@ class TableBacklog:
             self._times = FileTimes.of(state.files, small=compacted_below)
         else:
             self._small_files += state.files.count_smaller(small, changed)
-            self._small_files -= before.files.count_smaller(small, changed)
+            self._small_files -= before.state.files.count_smaller(small, changed)
             assert self._summaries is not None, "made with the state"
             assert self._times is not None, "made with the state"
             now = {bucket: state.files.summary(bucket) for bucket in changed}
@@ -174,12 +175,11 @@ class TableBacklog:
             self._times = self._times.updated(state.files, changed, small=compacted_below)
             waited = {b for b, at in self._recheck_ms.items() if at <= context.steady_ms}
             # After a rewrite of any bucket the whole partition is skipped.
-            resting = {b for b in self._pending if b.partition in context.resting}
+            resting = {b for b in self._pending if b.partition in planner.request.resting}
             buckets = filter(planner.wants, changed | waited | resting)
         for bucket in buckets:
             self._plan_anew(planner, bucket, busy.get(bucket, frozenset()))
         self._planner = planner
-        self._delta_commits_due = planner.delta_commits_due
 
     def is_time(self, steady_ms: int, options: CompactionOptions) -> bool:
         """Whether a plan may differ although no file has changed."""
@@ -301,10 +301,14 @@ class TableBacklog:
             due_ms = _created_ms(created, 1, planner.request) + wait_ms
             later_ms = context.steady_ms + _REPLAN_MS
             self._recheck_ms[bucket] = due_ms if due_ms > context.steady_ms else later_ms
-        elif isinstance(found, BucketFiles) and (wait_ms := _level_0_wait_ms(planner)) is not None:
+        elif isinstance(found, BucketFiles) and len(found):
             times = [file.created_ms for file in found.files if file.level == 0]
-            if times:
-                self._recheck_ms[bucket] = _created_ms(times, 0, planner.request) + wait_ms
+            level_0_ms, late_ms = _level_0_wait_ms(planner), planner.late_from_ms(bucket)
+            from_ms = [] if late_ms is None else [late_ms]
+            if times and level_0_ms is not None:
+                from_ms.append(_created_ms(times, 0, planner.request) + level_0_ms)
+            if from_ms:
+                self._recheck_ms[bucket] = min(from_ms)
 
     def _due(
         self, planner: StatePlanner, found: PlannedFiles, plan: BucketPlan

@@ -15,7 +15,7 @@ import structlog
 
 from compactord.catalog.access import TableAccess
 from compactord.clock import Clock
-from compactord.commit.changes import CommitOutcome, Committed, NothingCommitted, Replaced
+from compactord.commit.changes import CommitOutcome, Committed, Conflict, NothingCommitted, Replaced
 from compactord.commit.discard import remove_outputs
 from compactord.errors import CommitUnknown, CompactordError, DataFileMissing, ObjectNotFound
 from compactord.maintenance.kind import ChosenPartitions
@@ -130,7 +130,9 @@ class TableCompactor:
             if not followed.wait_ms():
                 has_published = settled is not None and settled.snapshot_id is not None
                 planned = self._planner.plan(skip, is_fresh=has_published and followed.is_own)
-            causes = self._causes(failed)
+            drops = settled.dropped if settled else ()
+            damaged = {n for n, drop in drops if drop.conflict is Conflict.BUCKET_DAMAGED}
+            causes = self._causes(failed, [each for each in ended if each.number in damaged])
             if settled is None and not followed.wait_ms() and self._planner.is_idle(skip):
                 start_s = self.clock.monotonic_s()
                 settled, merge_error = self._merged_manifests()
@@ -186,7 +188,8 @@ class TableCompactor:
             except ObjectNotFound as error:
                 if self._are_inputs_replaced(number, compaction, str(error)):
                     return InputsReplaced(why=str(error))
-                raise missing_input(self.table, compaction) or error from error
+                newest = self._followed.state
+                raise missing_input(self.table, compaction, newest) or error from error
             # Nothing else than a merge depends on its neighbours.
             is_merge = isinstance(compaction, MergeCompaction)
             in_flight = InFlight(
@@ -286,19 +289,22 @@ class TableCompactor:
                 return Settled(dropped=dropped, replaced=replaced)
 
     def _causes(
-        self, failed: Sequence[tuple[InFlight, TaskFailure]]
+        self, failed: Sequence[tuple[InFlight, TaskFailure]], dropped: Sequence[InFlight]
     ) -> dict[int, InputsReplaced | DataFileMissing | None]:
-        """As `Cycle.causes`."""
+        """As `Cycle.causes`; the commit `dropped` some as those of a damaged bucket."""
+        not_found = ObjectNotFound.__name__
+        asked = [
+            (each, why.message, each.vectors) for each, why in failed if why.error == not_found
+        ]
+        asked += [(each, "dropped by the commit", NO_VECTORS) for each in dropped]
         causes: dict[int, InputsReplaced | DataFileMissing | None] = {}
-        for each, failure in failed:
-            if failure.error != ObjectNotFound.__name__:
-                continue
-            why = failure.message
-            is_replaced = self._are_inputs_replaced(each.number, each.compaction, why, each.vectors)
+        for each, why, vectors in asked:
+            is_replaced = self._are_inputs_replaced(each.number, each.compaction, why, vectors)
             if is_replaced:
                 causes[each.number] = InputsReplaced(why=why)
             elif is_replaced is not None:
-                causes[each.number] = missing_input(self.table, each.compaction, each.vectors)
+                state = self._followed.state
+                causes[each.number] = missing_input(self.table, each.compaction, state)
         return causes
 
     def _are_inputs_replaced(

@@ -98,6 +98,8 @@ def _why_picked(found: BucketFiles, compaction: Compaction, request: PlanRequest
                 f"{options.full_compaction_delta_commits} commits or more since its last full "
                 "compaction (full-compaction.delta-commits)"
             )
+        case CompactReason.FRESHNESS_LAG:
+            return "readers have waited for its rows for half of max_freshness_lag or longer"
         case CompactReason.APPEND_SMALL_FILES:
             return (
                 f"{_small_text(files, options)}: enough for a file of the target size, or "

@@ -30,9 +30,11 @@ from compactord.paimon.schema import TableSchema
 from compactord.paimon.snapshot import SnapshotIdentity
 from compactord.state.follower import Drift, Follower
 from compactord.state.newest_files import AppendedFiles
+from compactord.state.published import PublishedSnapshots
 from compactord.state.table_state import TableState
 from compactord.storage.parallel import ahead
 from compactord.table.lost_commits import LookBack, LostCommits
+from compactord.table.lost_inputs import files_read
 from compactord.table.opening import OpenTable, open_table, refuse_live_state
 from compactord.table.planning import remember_rewrites, with_waiting_rows
 from compactord.table.request import CompactRequest
@@ -66,12 +68,12 @@ class FollowedTable:
         self._access = access
         self._clock = clock
         self.table = self._opened()
-        self._lost_commits = LostCommits(storage, publisher, access.ref, clock)
-        self._follower = Follower(
-            access,
-            user=commit_user(owner, self.table.options.commit.user_prefix),
-            looked_back=self._lost_commits.published,
+        # Where no writer can replace what was published, nobody looks back at it.
+        published = (
+            None if publisher.excludes_writers else PublishedSnapshots(storage, access.ref.root)
         )
+        user = commit_user(owner, self.table.options.commit.user_prefix)
+        self._follower = Follower(access, user=user, looked_back=published)
         self._committer = Committer(
             storage=storage,
             publisher=publisher,
@@ -79,6 +81,7 @@ class FollowedTable:
             clock=clock,
             owner=owner,
         )
+        self._lost_commits = LostCommits(storage, access.ref, clock, self._committer, published)
         self._made_ms = access.made_ms()
         self._state: TableState | None = None
         self._is_first = True
@@ -171,8 +174,6 @@ class FollowedTable:
         known, interval_ms = self.state, self.request.look_interval_ms
         self._state = self._lost_commits.look_back(
             LookBack(state=known, table=self.table, busy=busy, may_commit=may_commit),
-            follower=self._follower,
-            committer=self._committer,
             writer_delay_ms=self.request.writer_delay_ms,
             interval_ms=max(interval_ms, _CONFIRMED_MS) if is_fresh else interval_ms,
         )
@@ -253,8 +254,7 @@ class FollowedTable:
         the bucket when it was planned. Takes in the newest snapshot; raises what reading raises.
         """
         state, bucket = self._newest(), compaction.bucket
-        reads = (*compaction.inputs, *getattr(compaction, "looked_up", ()))
-        names = {file.file_name for file in reads}
+        names = {file.file_name for file in files_read(compaction)}
         live = {file.file_name for file in state.files.files_in(bucket)}
         now = state.indexes.vectors(bucket)
         return not live.issuperset(names) or any(

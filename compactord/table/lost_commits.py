@@ -14,7 +14,6 @@ import structlog
 from compactord.clock import Clock, iso_text
 from compactord.commit.changes import Committed, LossOutcome, LostCommit, NothingCommitted
 from compactord.commit.committer import Committer
-from compactord.commit.publish import SnapshotPublisher
 from compactord.commit.recommit import (
     LostChanges,
     Recommit,
@@ -37,7 +36,7 @@ from compactord.paimon.support import moves_keys
 from compactord.paimon.table import TableRef
 from compactord.plan.table import TableKind
 from compactord.state.ancestry import Ancestry, Contained, late_candidates
-from compactord.state.follower import Follower, lost_text
+from compactord.state.follower import lost_text
 from compactord.state.published import PublishedSnapshots
 from compactord.state.table_state import TableState
 from compactord.storage.base import Storage
@@ -61,18 +60,25 @@ class LookBack:
 
 
 class LostCommits:
-    """Of one table, for one session."""
+    """Of one table, for one session; what `committer` publishes is `published`.
+
+    `published` None: writers cannot replace a snapshot, and nobody looks back.
+    """
 
     def __init__(
-        self, storage: Storage, publisher: SnapshotPublisher, table: TableRef, clock: Clock
+        self,
+        storage: Storage,
+        table: TableRef,
+        clock: Clock,
+        committer: Committer,
+        published: PublishedSnapshots | None,
     ) -> None:
         self._storage = storage
         self._table = table
         self._clock = clock
-        # None where writers cannot replace a snapshot.
-        self.published = (
-            None if publisher.excludes_writers else PublishedSnapshots(storage, table.root)
-        )
+        self._committer = committer
+        self._follower = committer.follower
+        self._published = published
         # What was found, until somebody takes it.
         self.found: list[LostCommit] = []
         self._is_first = True
@@ -84,9 +90,9 @@ class LostCommits:
 
     def why_keep(self) -> str | None:
         """Why no snapshot may expire now, or None. Raises what listing and reading raise."""
-        if self.published is None:
+        if self._published is None:
             return None
-        if self._is_first or self._pending or self.published.replaced(self._clock.steady_ms()):
+        if self._is_first or self._pending or self._published.replaced(self._clock.steady_ms()):
             return "another writer replaced a snapshot, and it is not yet known what that lost"
         return None
 
@@ -94,34 +100,26 @@ class LostCommits:
         """The table was recreated: forget everything."""
         self._pending.clear()
         self._healed.clear()
-        if self.published is not None:
-            self.published.clear()
+        if self._published is not None:
+            self._published.clear()
 
-    def look_back(
-        self,
-        at: LookBack,
-        *,
-        follower: Follower,
-        committer: Committer,
-        writer_delay_ms: int,
-        interval_ms: int,
-    ) -> TableState:
+    def look_back(self, at: LookBack, *, writer_delay_ms: int, interval_ms: int) -> TableState:
         """Look back if `interval_ms` have passed since the last time; returns the newest state.
 
         Raises `CommitUnknown`; after other errors the next look back tries again.
         """
-        now_ms = self._clock.steady_ms()
+        now_ms, follower = self._clock.steady_ms(), self._follower
         is_asked = self._is_first or follower.suspects or follower.delay.is_unread
         is_due = is_asked or now_ms >= self._looked_back_ms + interval_ms
-        if self.published is None or not is_due:
+        if self._published is None or not is_due:
             return at.state
         if at.state.snapshot is None:
             self._is_first = False
             return at.state
         self._looked_back_ms = now_ms
-        self.published.forget_before(now_ms - writer_delay_ms)
+        self._published.forget_before(now_ms - writer_delay_ms)
         try:
-            state = self._looked_back(at, at.state.snapshot, self.published, follower, committer)
+            state = self._looked_back(at, at.state.snapshot, self._published)
         except CommitUnknown:
             raise
         except CompactordError as error:
@@ -131,14 +129,9 @@ class LostCommits:
         return state
 
     def _looked_back(
-        self,
-        at: LookBack,
-        newest: Snapshot,
-        published: PublishedSnapshots,
-        follower: Follower,
-        committer: Committer,
+        self, at: LookBack, newest: Snapshot, published: PublishedSnapshots
     ) -> TableState:
-        ancestry = Ancestry(self._storage, self._table)
+        ancestry, follower = Ancestry(self._storage, self._table), self._follower
         known, replaced = published.known(), published.replaced(self._clock.steady_ms())
         rolled_back = {each.id for each in follower.suspects if published.was_rolled_back(each)}
         for pair in replaced:
@@ -164,10 +157,10 @@ class LostCommits:
         self._pending = {key: each.snapshot for key, each in lost.items()}
         self._is_first = False
         gone = {key: each for key, each in known.items() if key in lost and key not in said}
-        self._report_replaced(follower, gone, lost, rolled_back)
+        self._report_replaced(gone, lost, rolled_back)
         state = at.state
         for key in sorted(lost):
-            state = self._decided(at, state, lost, key, known, committer)
+            state = self._decided(at, state, lost, key, known)
             if key not in self._pending:
                 published.decided(lost[key].snapshot)
         return state
@@ -196,7 +189,7 @@ class LostCommits:
 
         One whose metadata cannot be read is among them if it took the place of a known one.
         """
-        known = self.published.known() if self.published is not None else {}
+        known = self._published.known() if self._published is not None else {}
         lost: dict[int, Lost] = {}
         for key in sorted(candidates, reverse=True):
             above = self._above(ancestry, key, newest, lost)
@@ -234,12 +227,12 @@ class LostCommits:
 
     def _report_replaced(
         self,
-        follower: Follower,
         gone: Mapping[int, Snapshot],
         lost: Mapping[int, Lost],
         rolled_back: Collection[int],
     ) -> None:
         """Say which of ours are `gone`. What writers lost with them is reported by itself."""
+        follower = self._follower
         suspects, follower.suspects = follower.suspects, []
         for ours in suspects:
             if ours.id not in lost:
@@ -257,7 +250,6 @@ class LostCommits:
         lost: Mapping[int, Lost],
         key: int,
         known: Mapping[int, Snapshot],
-        committer: Committer,
     ) -> TableState:
         """Commit it again, or say why not; it stays pending if neither is possible now."""
         each = lost[key]
@@ -267,7 +259,7 @@ class LostCommits:
             del self._pending[key]
             return state
         entries = changes.entries if isinstance(changes, LostChanges) else self._entries(each)
-        if not at.may_commit or committer.follower.delay.wait_ms():
+        if not at.may_commit or self._follower.delay.wait_ms():
             _log.warning("writer_commit_pending", **_named(each.snapshot))
             return state
 
@@ -282,7 +274,7 @@ class LostCommits:
         again_id: int | None = None
         why = why_not(state)
         if why is None:
-            outcome, state = committer.commit(
+            outcome, state = self._committer.commit(
                 state,
                 bucket_changes(entries),
                 at.table.commit_settings,

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Mapping
 
 import structlog
 
 from compactord.errors import CompactordError, DataFileMissing
 from compactord.maintenance.expire_reader import FileKey
 from compactord.maintenance.rollback import newest_without
-from compactord.model import Compaction
+from compactord.model import Compaction, MergeCompaction
 from compactord.paimon import paths
-from compactord.paimon.deletion_vectors import NO_VECTORS, VectorRef
+from compactord.paimon.data_file import DataFile
+from compactord.state.table_state import TableState
 from compactord.storage.parallel import results_of
 from compactord.table.opening import OpenTable
 from compactord.table.report import count_text
@@ -20,21 +20,28 @@ from compactord.table.report import count_text
 _log = structlog.get_logger()
 
 
-def missing_input(
-    table: OpenTable, compaction: Compaction, vectors: Mapping[str, VectorRef] = NO_VECTORS
-) -> DataFileMissing | None:
-    """The first file that it reads and that does not exist, with what could be rolled back to.
+def files_read(compaction: Compaction) -> tuple[DataFile, ...]:
+    """All that a compaction reads: its inputs, then those in which it looks rows up, by name."""
+    if not isinstance(compaction, MergeCompaction):
+        return compaction.inputs
+    above = sorted(compaction.looked_up, key=lambda file: file.file_name)
+    return (*compaction.inputs, *above)
 
-    For files that are live in the newest snapshot, where one was not found: each is asked for, then
-    those of their deletion vectors. None when all exist, or the store does not answer.
+
+def missing_input(
+    table: OpenTable, compaction: Compaction, state: TableState
+) -> DataFileMissing | None:
+    """The first file that it needs and that does not exist, with what could be rolled back to.
+
+    For files that are live in the newest snapshot, where one was not found: each that it reads is
+    asked for, then those with deletion vectors of its bucket's files in `state`, which its commit
+    reads. None when all exist, or the store does not answer.
     """
     folder = table.bucket_folder(compaction.bucket)
-    above = sorted(getattr(compaction, "looked_up", ()), key=lambda file: file.file_name)
-    reads = (*compaction.inputs, *above)
-    data_files = [paths.join(folder, file.file_name) for file in reads]
-    names = (file.file_name for file in reads)
-    index_files = dict.fromkeys(vectors[name].path for name in names if name in vectors)
-    asked = [*data_files, *index_files]
+    vectors = state.indexes.vectors(compaction.bucket)
+    live = state.files.named(compaction.bucket, vectors.keys())
+    index_files = dict.fromkeys(vectors[name].path for name in live)
+    asked = [*(paths.join(folder, f.file_name) for f in files_read(compaction)), *index_files]
     try:
         found = zip(asked, results_of(table.storage, table.storage.status, asked), strict=True)
         gone = [path for path, status in found if status is None]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from dataclasses import replace
 from functools import partial
 
 from compactord.clock import Clock
@@ -21,7 +22,7 @@ from compactord.table.followed import FollowedTable
 from compactord.table.in_flight import InFlight
 from compactord.table.info import table_info
 from compactord.table.own_work import OwnWork
-from compactord.table.planning import StatePlanner, plan_context, snapshot_count
+from compactord.table.planning import PlanContext, StatePlanner, snapshot_count
 from compactord.table.status import measured_stop_trigger
 
 # How many buckets of each table are candidates for those with the most runs.
@@ -151,11 +152,8 @@ class TablePlanner:
             changed = None
         if changed is None:
             self._backlog = TableBacklog(stop_trigger=self._stop_trigger)
-        context = plan_context(
-            self._followed.request,
-            state,
-            self._clock,
-            zone=self._zone,
+        context = replace(
+            PlanContext.now(self._followed.request, self._clock, self._zone),
             last_full_ms=self._own_work.last_full_ms,
             final=self._own_work.final,
         )

@@ -1,4 +1,4 @@
-"""Planning over a table's state: which buckets are planned, and what is due by snapshots."""
+"""Planning over a table's state: which buckets are planned, and what is due by time."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ import datetime
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
-from types import MappingProxyType
 
 from compactord.clock import Clock, age_text, local_ms
-from compactord.errors import FormatError, ObjectNotFound, UsageError
+from compactord.errors import FormatError, UsageError
 from compactord.paimon.binary_row import Value, decode_row, encode_row
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.paths import format_of
-from compactord.paimon.snapshot import CommitKind, read_snapshot
 from compactord.paimon.type_texts import type_text
 from compactord.paimon.types import DataField
 from compactord.plan.candidates import candidates
@@ -27,22 +25,22 @@ from compactord.plan.table import (
     plan_bucket,
 )
 from compactord.state.files_by_size import FilesBySize
-from compactord.state.rewrites import Rest, Rewrite
-from compactord.state.table_state import TableState, delta_entries, with_rewrites
+from compactord.state.rewrites import Rewrite, Rewrites
+from compactord.state.table_state import TableState, with_rewrites
 from compactord.state.waiting_rows import WaitingRows
+from compactord.table.delta_commits import delta_commits_due
 from compactord.table.expired_files import expired_files
 from compactord.table.opening import OpenTable, refuse_formats
 from compactord.table.partition_texts import is_blank, partition_value
-from compactord.table.request import CompactRequest
+from compactord.table.request import LAG_SERVED_FIRST, CompactRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanContext:
     """What a round of planning depends on besides table and state.
 
-    `last_full_ms` (steady times) and `final` are what this run remembers of its own work. `resting`
-    partitions are skipped at `now_ms`. `now_ms` and `steady_ms` are the same moment by the two
-    clocks.
+    `last_full_ms` (steady times) and `final` are what this run remembers of its own work. `now_ms`
+    and `steady_ms` are the same moment by the two clocks. `zone` is that of the workers.
     """
 
     request: CompactRequest
@@ -51,31 +49,12 @@ class PlanContext:
     zone: datetime.tzinfo
     last_full_ms: Mapping[BucketId, int] = field(default_factory=dict)
     final: Set[str] = frozenset()
-    resting: Mapping[bytes, Rest] = field(default_factory=dict)
 
-
-def plan_context(
-    request: CompactRequest,
-    state: TableState,
-    clock: Clock,
-    *,
-    zone: datetime.tzinfo,
-    last_full_ms: Mapping[BucketId, int] = MappingProxyType({}),
-    final: Set[str] = frozenset(),
-) -> PlanContext:
-    """The context of a plan of `state` that is made now; `zone` is that of the workers."""
-    now_ms = clock.now_ms()
-    return PlanContext(
-        request=request,
-        now_ms=now_ms,
-        steady_ms=clock.steady_ms(),
-        zone=zone,
-        last_full_ms=last_full_ms,
-        final=final,
-        resting=state.rewrites.resting(quiet_for_ms=request.quiet_for_ms, now_ms=now_ms)
-        if state.rewrites is not None
-        else {},
-    )
+    @classmethod
+    def now(cls, request: CompactRequest, clock: Clock, zone: datetime.tzinfo) -> PlanContext:
+        """Of a plan that is made now, by somebody who remembers nothing."""
+        now_ms, steady_ms = clock.now_ms(), clock.steady_ms()
+        return cls(request=request, now_ms=now_ms, steady_ms=steady_ms, zone=zone)
 
 
 class StatePlanner:
@@ -92,7 +71,7 @@ class StatePlanner:
         # A partition may have very many buckets.
         self._texts: dict[bytes, str] = {}
         self._with_folder: set[bytes] = set()
-        self.delta_commits_due = delta_commits_due(table, state)
+        rewrites = state.rewrites or Rewrites()
         self.request = PlanRequest(
             kind=table.kind,
             options=table.options.compaction,
@@ -102,10 +81,11 @@ class StatePlanner:
             now_local_ms=local_ms(context.now_ms, context.zone),
             steady_ms=context.steady_ms,
             append_wait_ms=request.append_wait_ms,
-            delta_commits_due=self.delta_commits_due,
+            delta_commits_due=delta_commits_due(table, state),
+            is_late=self._is_late,
             last_full_ms=context.last_full_ms,
             final=context.final,
-            resting=context.resting,
+            resting=rewrites.resting(quiet_for_ms=request.quiet_for_ms, now_ms=context.now_ms),
             vectors_of=state.indexes.vectors,
             partial_schemas=table.partial_schemas,
             unmarked_schemas=table.unmarked_schemas,
@@ -125,7 +105,8 @@ class StatePlanner:
             lookup_begins=not older.isdisjoint(self.state.files.schema_ids),
         )
         worth = worth_a_look(request.strategy)
-        if self.delta_commits_due:
+        may_be_late = self.context.request.max_freshness_lag_ms and request.options.full_changelog
+        if request.delta_commits_due or may_be_late:
             worth |= worth_a_look(Strategy.FULL)
         found = summaries.index.take(worth).bucket_ids()
         return sorted(filter(self.wants, found))
@@ -185,6 +166,18 @@ class StatePlanner:
         if not since_ms:
             return 0
         return min(since_ms - self._lead_ms, self.request.steady_ms)
+
+    def late_from_ms(self, bucket: BucketId) -> int | None:
+        """From when on its rows have waited for too long, in steady time; None: never."""
+        lag_ms, waiting = self.context.request.max_freshness_lag_ms, self.state.waiting
+        if lag_ms is None or waiting is None:
+            return None
+        since_ms = self.waiting_since_ms(bucket, waiting.level)
+        return since_ms + int(lag_ms * LAG_SERVED_FIRST) if since_ms else None
+
+    def _is_late(self, bucket: BucketId) -> bool:
+        from_ms = self.late_from_ms(bucket)
+        return from_ms is not None and from_ms <= self.context.steady_ms
 
     def plan(self, bucket: BucketId) -> BucketPlan:
         """The bucket's plan; of a damaged one, why it has none. Raises other errors of `files`."""
@@ -352,41 +345,3 @@ def with_waiting_rows(table: OpenTable, state: TableState, clock: Clock) -> Tabl
 def rest_text(rewrite: Rewrite, age_ms: int) -> str:
     """Why a partition is skipped, for people: it was rewritten so long ago."""
     return f"skipped: rewritten {age_text(age_ms)} ago by {rewrite.commit_user}"
-
-
-def delta_commits_due(table: OpenTable, state: TableState) -> frozenset[BucketId]:
-    """Buckets whose full compaction is due by `full-compaction.delta-commits` = N.
-
-    Walks back from the newest snapshot until N APPEND snapshots lie behind. Buckets that a COMPACT
-    snapshot on this way took to the highest level (or emptied it) are not due, all others are;
-    planning then finds out which of them have anything to do. Where snapshots have expired before
-    N were counted, all N count as seen: rather too early than never. Reads the delta manifests of
-    the COMPACT snapshots on the way.
-    """
-    interval = table.options.compaction.full_compaction_delta_commits
-    if interval is None or state.snapshot is None or table.kind is not TableKind.PRIMARY_KEY:
-        return frozenset()
-    max_level = table.options.compaction.num_levels - 1
-    final: set[BucketId] = set()
-    appends = 0
-    storage, snapshot = table.storage, state.snapshot
-    while appends < interval:
-        try:
-            if snapshot.commit_kind is CommitKind.APPEND:
-                appends += 1
-            elif snapshot.commit_kind is CommitKind.COMPACT:
-                for entry in delta_entries(storage, table.ref.location, snapshot):
-                    if entry.file.level >= max_level:
-                        final.add(entry.bucket_id)
-            if appends == interval:
-                break
-            if snapshot.id == 1:
-                return frozenset()
-            snapshot = read_snapshot(storage, table.ref.root, snapshot.id - 1)
-        except ObjectNotFound:
-            break
-    live = frozenset(state.files.bucket_ids())
-    if interval == 1:
-        # Another commit may have come while the compaction ran.
-        final = {each for each in final & live if not state.files.summary(each).level0_count}
-    return live - final

@@ -162,7 +162,7 @@ def action_text(compaction: Compaction) -> str:
                 most = size_text(sum(file.file_size for file in above))
                 text += f", look up in {count_text(len(above), 'file')} above (at most {most})"
             return text
-        case AppendCompaction(files=files):
+        case AppendCompaction(inputs=files):
             return f"{text}rewrite {count_text(len(files), 'file')} ({size})"
 
 

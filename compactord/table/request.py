@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from compactord.model import PickRule
 from compactord.plan.table import Strategy
 
+# Rows that have waited for so much of `max_freshness_lag` are served before all other work, and
+# what they wait for is due, whatever else would have to happen first.
+LAG_SERVED_FIRST = 0.5
 # How long a writer may wait between its check of an id and its rename (`recovery.writer_delay`).
 WRITER_DELAY_MS = 600_000
 
@@ -18,6 +21,7 @@ class CompactRequest:
 
     Each of `partitions` names some partition columns, and their values as texts; a text that is the
     table's `partition.default-name` means null or blank text, as in folders.
+    `max_freshness_lag_ms`: how long rows may wait for what makes them visible; None: for ever.
     `overrides` are table options over the table's own. Partitions of append tables that were
     rewritten less than `quiet_for_ms` ago are skipped. Snapshots of ours are looked back at for
     `writer_delay_ms`, every `look_interval_ms`. Where the table sets no stop trigger, its runs are
@@ -29,6 +33,7 @@ class CompactRequest:
     overrides: Mapping[str, str] = field(default_factory=dict)
     partitions: tuple[Mapping[str, str], ...] = ()
     append_wait_ms: int | None = None
+    max_freshness_lag_ms: int | None = None
     quiet_for_ms: int = 0
     writer_delay_ms: int = WRITER_DELAY_MS
     look_interval_ms: int = 60_000

@@ -81,7 +81,7 @@ def subcompactions(
                 whole = _merge_spec(table, action, inputs, write)
                 if whole is not None:
                     sources += _cut(table, whole, free_slots, inputs)
-        case AppendCompaction(files=files, ordered=ordered):
+        case AppendCompaction(inputs=files, ordered=ordered):
             sources = [
                 ConcatSpec(
                     files=tuple(inputs.file(file) for file in files),

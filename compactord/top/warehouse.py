@@ -21,7 +21,7 @@ from compactord.state.table_state import TableState
 from compactord.storage.base import Storage
 from compactord.table.backlog import TableBacklog
 from compactord.table.opening import OpenTable, describe_table, refuse_live_state
-from compactord.table.planning import StatePlanner, plan_context, with_waiting_rows
+from compactord.table.planning import PlanContext, StatePlanner, with_waiting_rows
 from compactord.table.request import CompactRequest
 from compactord.top.status import NoAnswer, SeenCompaction, TopStatus
 
@@ -122,7 +122,7 @@ class _WatchedTable:
         state = self._state = with_waiting_rows(table, state, self._clock)
         # The table's own triggers, as `compactord plan` does.
         clock = self._clock
-        context = plan_context(CompactRequest(), state, clock, zone=clock.time_zone)
+        context = PlanContext.now(CompactRequest(), clock, clock.time_zone)
         if self._backlog is None:
             self._backlog = TableBacklog(stop_trigger=table.options.compaction.stop_trigger)
         self._backlog.update(StatePlanner(table, state, context), refreshed.changed, {})

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from compactord.catalog.access import table_in_folder
@@ -15,13 +14,13 @@ from compactord.commit.publish import StorePublisher
 from compactord.model import DATA, Marks, Output
 from compactord.paimon import paths
 from compactord.paimon.data_file import DataFile
-from compactord.paimon.roaring import bitmap_of
 from compactord.paimon.table import TableRef
 from compactord.state.follower import Follower
 from compactord.state.table_state import load_state
 from compactord.storage.local import LocalStorage
 from compactord.table.opening import open_table
 from tests.builders import FIRST, VirtualClock
+from tests.deletions import bitmap_of
 from tests.oracle.differential import LiveTable
 from tests.oracle.judge import Judge
 
@@ -71,9 +70,7 @@ def test_java_goes_on_with_index_files_of_ours(
         outputs=(Output(DATA, copied),),
         files_above=frozenset(),
         vectors={a.file_name: state.indexes.vectors(bucket_id)[a.file_name]},
-        marks=tuple(
-            Marks(file.file_name, bitmap_of(np.array([5, 7], np.uint32))) for file in (b, d)
-        ),
+        marks=tuple(Marks(file.file_name, bitmap_of([5, 7])) for file in (b, d)),
     )
     committer = Committer(
         storage=STORAGE,

@@ -359,7 +359,7 @@ def test_packing_without_buckets(judge: Judge, seed: int) -> None:
     for case in cases:
         files = FilesBySize.of(bucket_of(files_of(case)))
         packed, _ = pack_unaware(files, options_of_append(case), now_local_ms=0, wait_ms=0)
-        ours.append([names(one.files) for one in packed])
+        ours.append([names(one.inputs) for one in packed])
     assert_same(seed, cases, ours, judge.algorithms.pack_append(cases))
     assert any(len(picks) > 1 for picks in ours)
 
@@ -380,7 +380,7 @@ def test_packing_of_what_has_waited_is_that_of_java_after_six_rounds(
             continue
         files = FilesBySize.of(bucket_of(files_of(case)))
         packed, _ = pack_unaware(files, options_of_append(case), now_local_ms=1, wait_ms=0)
-        ours.append([sorted(names(one.files)) for one in packed])
+        ours.append([sorted(names(one.inputs)) for one in packed])
         java.append([sorted(group) for group in last])
     assert len(ours) > 20
     assert_same(seed, ours, ours, java)

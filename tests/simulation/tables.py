@@ -242,7 +242,7 @@ class SimTable:
                 bucket=BucketId(b"", bucket),
                 total_buckets=len(self.buckets),
                 reason=CompactReason.SIZE_RATIO,
-                files=(),
+                inputs=(),
                 ordered=False,
             ),
             [subcompaction_of(number, part) for part in range(count)],

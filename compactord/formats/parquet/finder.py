@@ -133,9 +133,7 @@ class ParquetFinder(Finder):
 
     def _in_group(self, keys: pa.RecordBatch, rows: int) -> Iterator[Hits]:
         group = self._group = self._group or self._opened_group(rows)
-        if group.bounds:
-            firsts = BatchKeys(keys, self._names[:1])
-            ranges = ranges_with(firsts, group.bounds, self._key_pages(group), group.row)
+        for ranges in self._ranges(group, keys):
             try:
                 if self._reads_all(group, ranges):
                     yield from self._streamed(group, keys, ranges[0][0])
@@ -143,10 +141,23 @@ class ParquetFinder(Finder):
                     yield from self._selected(group, keys, ranges)
                 return
             except SkippedError:
-                # Nothing was found yet: the bounds are wrong.
+                # Nothing was found yet.
                 group.leave()
-                group.bounds = ()
+        # There are no bounds, or they are wrong.
+        group.bounds = ()
         yield from self._streamed(group, keys, group.row)
+
+    def _ranges(self, group: _Group, keys: pa.RecordBatch) -> Iterator[RowRanges]:
+        """The rows to read; more of them where those leave a doubt about a key; none: all."""
+        if not group.bounds:
+            return
+        pages = self._key_pages(group)
+        firsts = BatchKeys(keys, self._names[:1])
+        ranges = ranges_with(firsts, group.bounds, pages, group.row)
+        yield ranges
+        if len(self._names) > 1:
+            # Bounds tell the first column: the next page may show that a key is not in between.
+            yield pages.with_neighbours(ranges, group.row)
 
     def _opened_group(self, rows: int) -> _Group:
         opened, name = self._opened, self._names[0]

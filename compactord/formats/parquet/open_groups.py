@@ -19,9 +19,8 @@ from compactord.formats.parquet.conversion import check_indices, converted
 from compactord.formats.parquet.group_pages import is_flat, pages_by_index
 from compactord.formats.parquet.headers import check_headers
 from compactord.formats.parquet.page_runs import ColumnPages, GroupPages, read_runs
-from compactord.formats.parquet.pages import MOST_INDEX_BYTES, Pages
-from compactord.formats.parquet.ranged import extents, ranged_file
-from compactord.formats.parquet.structs import Chunk
+from compactord.formats.parquet.pages import Pages
+from compactord.formats.parquet.ranged import extents, ranged_file, with_indexes
 from compactord.formats.parquet.whole import arrow_file, read_groups
 from compactord.model import InputFile
 from compactord.storage.fetching import Fetcher, FileEnd
@@ -49,7 +48,7 @@ class OpenGroups:
         self._stream: pa.NativeFile | None = None
         self._end = FileEnd(file.size_bytes, b"")
         if fetcher.is_ranged(file):
-            self._end = self._indexes()
+            self._end = with_indexes(fetcher, file, footer, fetcher.end(file))
         else:
             self._stream = self._opened.enter_context(fetcher.opened(file))
         fetcher.release(file)
@@ -141,19 +140,3 @@ class OpenGroups:
                     self.read_bytes += ranged.fetched_bytes
             if ranged is not None:
                 ranged.finish(group)
-
-    def _indexes(self) -> FileEnd:
-        """The end of the file from its first page index on."""
-        file, found = self.file, self._fetcher.end(self.file)
-        starts = [
-            chunk[at].value
-            for group in range(len(self.footer.groups))
-            for leaf in range(self.footer.arrow.num_columns)
-            for at in (Chunk.COLUMN_INDEX_AT, Chunk.OFFSET_INDEX_AT)
-            if at in (chunk := self.footer.chunk(group, leaf))
-        ]
-        size = file.size_bytes - min(starts, default=file.size_bytes)
-        if found.read(file.size_bytes - size, size) is None and 0 < size <= MOST_INDEX_BYTES:
-            start = file.size_bytes - size
-            return FileEnd(start, self._fetcher.range(file, start, size).result())
-        return found

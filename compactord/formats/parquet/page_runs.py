@@ -76,6 +76,16 @@ class ColumnPages(NamedTuple):
             found.append((first, last))
         return found
 
+    def with_neighbours(self, ranges: RowRanges, from_row: int) -> list[tuple[int, int]]:
+        """The rows from `from_row` on of the pages with these, and of those beside them."""
+        end = len(self.rows) - 1
+        wider = [
+            (self.rows[max(0, first - 1)], self.rows[min(end, last + 1)])
+            for first, last in self.spans(ranges)
+        ]
+        spans = self.spans(wider)
+        return [(max(self.rows[first], from_row), self.rows[last]) for first, last in spans]
+
     def has_all(self, ranges: RowRanges) -> bool:
         """Whether all pages have one of these rows."""
         return self.spans(ranges) == [(0, len(self.rows) - 1)]

@@ -32,7 +32,7 @@ from compactord.formats.parquet.headers import check_headers, read_leaves
 from compactord.formats.parquet.open_groups import OpenGroups
 from compactord.formats.parquet.page_runs import GroupPages, read_runs
 from compactord.formats.parquet.pages import Pages, open_pages_bytes
-from compactord.formats.parquet.ranged import extents, ranged_file
+from compactord.formats.parquet.ranged import extents, ranged_file, with_indexes
 from compactord.formats.parquet.statistics import ReadIndex, groups_in_range, row_groups
 from compactord.formats.parquet.whole import BUFFER_BYTES, WholeFile, arrow_file, read_groups
 from compactord.paimon.arrow import FIELD_ID
@@ -226,6 +226,7 @@ class ParquetInput(OpenFile):
         groups = _groups(footer, row_range)
         paged: list[GroupPages] = []
         if by_index and row_range is not None and is_flat(footer, schema):
+            end = with_indexes(self.fetcher, self.file, footer, end)
             paged = indexed_pages(footer, groups, schema, row_range, end)
         ranged = ranged_file(
             self.fetcher,

@@ -16,11 +16,11 @@ from compactord.commit.changes import (
 )
 from compactord.paimon import paths
 from compactord.paimon.data_file import DataFile
-from compactord.paimon.deletion_vectors import VectorKind
+from compactord.paimon.deletion_vectors import VectorKind, kind_of, read_stored
 from compactord.paimon.manifest.index_manifest import read_index_entries
 from compactord.storage.base import Storage
 from tests.builders import FIRST
-from tests.deletions import LOCATION, Deletions, marks, read_vector
+from tests.deletions import LOCATION, Deletions, marks
 from tests.lineage import APPENDED, DYNAMIC, KEYED, Kind, bucket_id
 from tests.storages import RequestCounter
 
@@ -136,8 +136,8 @@ def test_marks_are_added_in_the_kind_of_the_vector(
     assert len(table.index_files()) == 1
     vectors = table.state().indexes.vectors(bucket_id(0))
     for each in found or ():
-        read = read_vector(table.storage, vectors[names[each]], 10)
-        assert read.kind is (kind if each == "a" else VectorKind.BITS_32)
+        stored = read_stored(table.storage, vectors[names[each]])
+        assert kind_of(stored) is (kind if each == "a" else VectorKind.BITS_32)
     _leftovers(table)
 
 

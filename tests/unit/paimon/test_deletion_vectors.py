@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 import tracemalloc
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 import numpy as np
@@ -16,20 +16,27 @@ from hypothesis import strategies as st
 from compactord.errors import FormatError, ObjectNotFound, TransientStorageError
 from compactord.paimon.deletion_vectors import (
     VERSION,
-    DeletionVector,
+    DeletedRows,
     VectorKind,
     VectorRef,
-    decode_vector,
+    bitmap_in,
+    deleted_rows_in,
     encode_vector,
+    kind_of,
     read_deleted_rows,
-    read_stored,
+    stored_in,
 )
-from compactord.paimon.roaring import bitmap_of, numbers_of
-from tests.deletions import read_vector
+from compactord.storage.base import Storage
+from tests.deletions import bitmap_of, numbers_in, rows_deleted
 from tests.storages import Fault, FaultyStorage, MemoryStorage
 
-# As a commit and as a worker read them.
-READS = (read_vector, read_deleted_rows)
+
+def read_by_commit(storage: Storage, ref: VectorRef, rows: int) -> DeletedRows:
+    """From the whole index file, where a worker reads the vector alone."""
+    return deleted_rows_in(stored_in(storage.read(ref.path), ref), ref, rows)
+
+
+READS = (read_by_commit, read_deleted_rows)
 BITS_32, BITS_64 = VectorKind.BITS_32, VectorKind.BITS_64
 PATH = "/w/index/index-1"
 FEW = [1, 2, 3, 100, 70_000]
@@ -43,19 +50,15 @@ STORED = [
 ]
 
 
-def vector(kind: VectorKind, positions: object) -> DeletionVector:
-    return DeletionVector(kind, np.array(positions, np.int64))
-
-
-def stored(*vectors: DeletionVector) -> tuple[MemoryStorage, list[VectorRef]]:
+def stored(
+    *vectors: tuple[VectorKind, Collection[int]],
+) -> tuple[MemoryStorage, list[VectorRef]]:
     """An index file of these vectors."""
     content, refs = VERSION, []
-    for each in vectors:
-        data, length = encode_vector(each)
+    for kind, positions in vectors:
+        data, length = encode_vector(kind, rows_deleted(positions))
         refs.append(
-            VectorRef(
-                path=PATH, offset=len(content), length=length, cardinality=len(each.positions)
-            )
+            VectorRef(path=PATH, offset=len(content), length=length, cardinality=len(positions))
         )
         content += data
     return MemoryStorage({PATH: content}), refs
@@ -64,50 +67,48 @@ def stored(*vectors: DeletionVector) -> tuple[MemoryStorage, list[VectorRef]]:
 @pytest.mark.parametrize(("kind", "positions", "text"), STORED)
 def test_bytes_are_those_of_java(kind, positions, text):
     whole = bytes.fromhex(text)
-    data, length = encode_vector(vector(kind, positions))
+    data, length = encode_vector(kind, rows_deleted(positions))
     assert data == whole
     assert length == (len(whole) - 8 if kind is BITS_32 else len(whole))
-    found = decode_vector(whole, PATH)
-    assert (found.kind, found.positions.tolist()) == (kind, list(positions))
+    assert kind_of(whole) is kind
+    assert numbers_in(bitmap_in(whole, PATH)) == list(positions)
 
 
 @given(st.lists(st.tuples(st.sampled_from(VectorKind), st.sets(st.integers(0, 300_000)))))
 def test_each_vector_of_a_file_is_read_where_it_is(drawn):
-    vectors = [vector(kind, sorted(positions)) for kind, positions in drawn]
-    storage, refs = stored(*vectors)
-    for ref, each in zip(refs, vectors, strict=True):
-        for cardinality in (ref.cardinality, None):
-            found = read_vector(storage, replace(ref, cardinality=cardinality), 300_001)
-            assert found.kind is each.kind
-            assert found.positions.tolist() == each.positions.tolist()
-            kept = read_deleted_rows(storage, ref, 300_001).keeps(0, 300_001)
-            assert np.flatnonzero(~kept).tolist() == each.positions.tolist()
-            bitmap = read_deleted_rows(storage, ref, 300_001).bitmap()
-            assert bitmap == bitmap_of(each.positions.astype(np.uint32))
-        assert read_stored(storage, ref) == encode_vector(each)[0]
+    storage, refs = stored(*drawn)
+    for ref, (kind, positions) in zip(refs, drawn, strict=True):
+        bitmap = bitmap_of(positions)
+        for read in READS:
+            for cardinality in (ref.cardinality, None):
+                found = read(storage, replace(ref, cardinality=cardinality), 300_001)
+                kept = found.keeps(0, 300_001)
+                assert np.flatnonzero(~kept).tolist() == sorted(positions)
+                assert (found.count(), found.bitmap()) == (len(positions), bitmap)
+        assert kind_of(stored_in(storage.read(PATH), ref)) is kind
+        assert bitmap_in(stored_in(storage.read(PATH), ref), PATH) == bitmap
 
 
 @given(
     st.sets(st.integers(0, 40)), st.integers(0, 30), st.integers(0, 20), st.sets(st.integers(0, 50))
 )
 def test_rows_count_that_are_not_deleted(deleted, first, count, marks):
-    storage, (ref,) = stored(vector(BITS_32, sorted(deleted)))
+    storage, (ref,) = stored((BITS_32, deleted))
     found = read_deleted_rows(storage, ref, 51)
     kept = found.keeps(first, count).tolist()
     assert kept == [row not in deleted for row in range(first, first + count)]
     asked = np.array(list(marks), np.int64)
     assert found.deletes(asked).tolist() == [row in deleted for row in marks]
-    marked = vector(BITS_32, sorted(deleted)).with_marks(asked)
-    assert marked.positions.tolist() == sorted(deleted | marks)
+    again = read_deleted_rows(storage, ref, 51)
+    assert again.add_bitmap(bitmap_of(marks)) == (len(marks), max(marks, default=-1))
     found.add(asked)
-    assert numbers_of(found.bitmap()).tolist() == sorted(deleted | marks)
+    for each in (found, again):
+        assert numbers_in(each.bitmap()) == sorted(deleted | marks)
 
 
 def test_a_vector_of_32_bits_has_no_rows_from_2_to_the_31st_on():
-    data, _ = encode_vector(vector(BITS_64, [1 << 31]))
-    assert decode_vector(data, PATH).positions.tolist() == [1 << 31]
     with pytest.raises(ValueError, match="too large"):
-        encode_vector(vector(BITS_32, [1 << 31]))
+        encode_vector(BITS_32, rows_deleted([1 << 31]))
 
 
 def framed(body: bytes) -> bytes:
@@ -147,6 +148,8 @@ DAMAGE: dict[str, tuple[Damage, str]] = {
         lambda data, ref: (data, replace(ref, offset=ref.offset - 1)),
         _EITHER,
     ),
+    "an offset in the version": (lambda data, ref: (data, replace(ref, offset=0)), "at 0"),
+    "an offset beyond the end": (lambda data, ref: (data, replace(ref, offset=999)), "ends within"),
     "fewer rows": (lambda data, ref: (data, replace(ref, cardinality=4)), "deletes 5 rows, its"),
     "more rows": (lambda data, ref: (data, replace(ref, cardinality=6)), "deletes 5 rows, its"),
     "bitmaps for two upper halves": (
@@ -176,7 +179,7 @@ DAMAGE: dict[str, tuple[Damage, str]] = {
 @pytest.mark.parametrize("read", READS)
 def test_damage_names_the_index_file(read, kind, how):
     spoil, why = DAMAGE[how]
-    storage, (_, ref) = stored(vector(BITS_32, [7]), vector(kind, FEW))
+    storage, (_, ref) = stored((BITS_32, [7]), (kind, FEW))
     content = storage.read(PATH)
     data, spoilt = spoil(content[ref.offset :], ref)
     storage.overwrite(PATH, content[: ref.offset] + data)
@@ -188,7 +191,7 @@ def test_damage_names_the_index_file(read, kind, how):
 @pytest.mark.parametrize("kind", VectorKind)
 @pytest.mark.parametrize("read", READS)
 def test_a_flipped_bit_is_found(read, kind):
-    storage, (ref,) = stored(vector(kind, FEW))
+    storage, (ref,) = stored((kind, FEW))
     content = storage.read(PATH)
     for place in range(8 * ref.offset, 8 * len(content)):
         flipped = bytearray(content)
@@ -201,15 +204,14 @@ def test_a_flipped_bit_is_found(read, kind):
 @pytest.mark.parametrize("rows", [70_000, 3, 0])
 @pytest.mark.parametrize("read", READS)
 def test_a_row_that_the_file_lacks_is_damage(read, rows):
-    storage, (ref,) = stored(vector(BITS_32, FEW))
-    assert len(read_vector(storage, ref, 70_001).positions) == len(FEW)
+    storage, (ref,) = stored((BITS_32, FEW))
+    assert read(storage, ref, 70_001).count() == len(FEW)
     with pytest.raises(FormatError, match=f"row 70000 of a file that has {rows}"):
         read(storage, ref, rows)
 
 
 def test_deleted_rows_take_a_bit_for_each_row_while_they_are_read():
-    every_other = vector(BITS_64, range(0, 8_000_000, 2))
-    storage, (ref,) = stored(every_other)
+    storage, (ref,) = stored((BITS_64, range(0, 8_000_000, 2)))
     tracemalloc.start()
     try:
         found = read_deleted_rows(storage, ref, 8_000_000)
@@ -222,7 +224,7 @@ def test_deleted_rows_take_a_bit_for_each_row_while_they_are_read():
 
 
 def test_a_store_that_fails_is_not_damage():
-    storage, (ref,) = stored(vector(BITS_32, FEW))
+    storage, (ref,) = stored((BITS_32, FEW))
     failing = FaultyStorage(
         storage,
         Fault(at=1, error=TransientStorageError, concerns=lambda call: call.method == "read_range"),

@@ -39,7 +39,7 @@ class PaperBucket:
         for file in compaction.inputs:
             assert self.files.pop(file.file_name) == file, "an input that is not live"
         match compaction:
-            case AppendCompaction(files=files):
+            case AppendCompaction(inputs=files):
                 self._rewritten(files)
                 after = self._outputs(files, 0, now_ms)
             case MergeCompaction(output_level=level):

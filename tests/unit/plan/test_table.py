@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from compactord.errors import FormatError
-from compactord.model import AppendCompaction, MergeCompaction
+from compactord.model import MergeCompaction
 from compactord.paimon.data_file import BucketId
 from compactord.plan.table import Strategy, TableKind, plan_bucket
 from compactord.reasons import CompactReason
@@ -45,11 +47,26 @@ def test_quiet_buckets_have_no_decision() -> None:
     assert [plan.bucket.bucket for plan in plan_buckets(buckets, plan_request())] == [1, 2]
 
 
-def test_due_buckets_are_compacted_in_full_and_others_are_not() -> None:
+@pytest.mark.parametrize(
+    ("how", "reason"),
+    [
+        (lambda due: {"delta_commits_due": frozenset({due})}, CompactReason.DELTA_COMMITS),
+        (
+            lambda due: {
+                "is_late": frozenset({due}).__contains__,
+                "options": compaction_options(full_changelog=True),
+            },
+            CompactReason.FRESHNESS_LAG,
+        ),
+    ],
+)
+def test_due_buckets_are_compacted_in_full_and_others_are_not(
+    how: Callable[[BucketId], dict[str, Any]], reason: CompactReason
+) -> None:
     due = BucketId(b"p", 1)
     buckets = [bucket_of(OVERLAPPING[:2], due), bucket_of(OVERLAPPING[:2], BucketId(b"p", 2))]
-    (decision,) = decisions(buckets, plan_request(delta_commits_due=frozenset({due})))
-    assert (decision.bucket, decision.reason) == (due, CompactReason.DELTA_COMMITS)
+    (decision,) = decisions(buckets, plan_request(**how(due)))
+    assert (decision.bucket, decision.reason, decision.reason.is_full) == (due, reason, True)
     assert isinstance(decision, MergeCompaction)
     assert decision.output_level == 5
 
@@ -58,15 +75,6 @@ def test_under_full_a_due_bucket_is_just_full() -> None:
     request = plan_request(strategy=Strategy.FULL, delta_commits_due=frozenset({BUCKET}))
     (decision,) = decisions([bucket_of(OVERLAPPING)], request)
     assert decision.reason is CompactReason.FULL
-
-
-def test_due_append_buckets_get_the_full_pick_of_their_kind() -> None:
-    due = frozenset({BUCKET})
-    for kind in (TableKind.APPEND_UNAWARE, TableKind.APPEND_BUCKETED):
-        (decision,) = decisions([bucket_of(SMALL[:3])], plan_request(kind, delta_commits_due=due))
-        assert isinstance(decision, AppendCompaction)
-        assert decision.reason is CompactReason.DELTA_COMMITS
-        assert decision.ordered is (kind is TableKind.APPEND_BUCKETED)
 
 
 def test_a_remembered_full_compaction_counts_when_it_is_later_than_the_files_say() -> None:

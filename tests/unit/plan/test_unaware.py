@@ -13,7 +13,6 @@ from compactord.paimon.avro.columns import Ints
 from compactord.paimon.data_file import BucketFiles, DataFile, FileSource
 from compactord.plan.table import PlanRequest, Strategy, TableKind, plan_bucket
 from compactord.plan.unaware import pack_unaware, pack_unaware_full
-from compactord.reasons import CompactReason
 from compactord.state.files_by_size import FilesBySize, SizeColumns, names_of
 from tests.unit.plan.builders import (
     BUCKET,
@@ -42,7 +41,7 @@ def pack(files: list[DataFile], **changed: object) -> tuple[list[list[str]], lis
         final=final,
     )
     waiting = packed.files.read(len(packed.files) - left, len(packed.files))
-    return [names(one.files) for one in packed], names(waiting)
+    return [names(one.inputs) for one in packed], names(waiting)
 
 
 def test_files_without_creation_time_have_waited() -> None:
@@ -55,7 +54,7 @@ def test_settled_files_are_no_candidates() -> None:
     assert pack(SMALL[:5], final={"f3"}) == ([], ["f0", "f1", "f2", "f4"])
     files = FilesBySize.of(bucket_of(SMALL[:3]))
     picks = pack_unaware_full(files, append_options(), final={"f1"})
-    assert [names(pick.files) for pick in picks] == [["f0", "f2"]]
+    assert [names(pick.inputs) for pick in picks] == [["f0", "f2"]]
 
 
 def test_bins_that_would_leave_as_many_small_files_are_not_picked() -> None:
@@ -113,7 +112,7 @@ def settled_of(files: Sequence[DataFile]) -> st.SearchStrategy[frozenset[str]]:
 def plainly(files: Sequence[DataFile], request: PlanRequest) -> list[Compaction]:
     """What the plain packing decides, as the planner tells it."""
     options, final = request.options, request.final
-    if request.strategy is Strategy.FULL or request.delta_commits_due:
+    if request.strategy is Strategy.FULL:
         picks = plain_pack_full(files, options, final=final)
     else:
         picks, _ = plain_pack(
@@ -123,13 +122,12 @@ def plainly(files: Sequence[DataFile], request: PlanRequest) -> list[Compaction]
             wait_ms=request.append_wait_ms,
             final=final,
         )
-    is_due = bool(request.delta_commits_due) and request.strategy is not Strategy.FULL
     return [
         AppendCompaction(
             bucket=BUCKET,
             total_buckets=1,
-            reason=CompactReason.DELTA_COMMITS if is_due else reason,
-            files=inputs,
+            reason=reason,
+            inputs=inputs,
             ordered=False,
         )
         for inputs, reason in picks
@@ -148,7 +146,7 @@ def test_columns_are_packed_as_files_one_by_one_are(
     )
     plan = plan_bucket(FilesBySize.of(bucket_of(files)), request)
     assert list(plan.compactions) == plainly(files, request)
-    if not (request.strategy is Strategy.FULL or request.delta_commits_due):
+    if request.strategy is not Strategy.FULL:
         _, waiting = plain_pack(
             files,
             request.options,

@@ -7,7 +7,6 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -32,7 +31,6 @@ from compactord.model import (
 from compactord.paimon.arrow import file_fields, file_schema, value_schema
 from compactord.paimon.deletion_vectors import (
     VERSION,
-    DeletionVector,
     VectorKind,
     VectorRef,
     encode_vector,
@@ -44,6 +42,7 @@ from compactord.paimon.types import DataField, is_system_column
 from compactord.paimon.wide_timestamps import WIDE_TIMESTAMP
 from compactord.storage.base import Storage
 from compactord.storage.local import LocalStorage
+from tests.deletions import rows_deleted
 
 # As a table without options has it.
 USUAL = ParquetEncoding(
@@ -133,7 +132,7 @@ def without_rows(
     file: InputFile, deleted: Collection[int], kind: VectorKind = VectorKind.BITS_32
 ) -> InputFile:
     """The file with a vector that deletes these rows, in an index file beside it."""
-    data, length = encode_vector(DeletionVector(kind, np.array(sorted(deleted), np.int64)))
+    data, length = encode_vector(kind, rows_deleted(deleted))
     path = f"{file.path}.index"
     Path(path).write_bytes(VERSION + data)
     ref = VectorRef(path=path, offset=len(VERSION), length=length, cardinality=len(deleted))

@@ -12,6 +12,7 @@ import pytest
 from compactord.errors import StorageError, TransientStorageError
 from compactord.model import InputFile, Subcompaction
 from compactord.rewrite.subcompaction import rewrite
+from compactord.storage.base import Storage
 from compactord.storage.local import LocalStorage
 from tests.storages import Fault, FaultyStorage, RequestCounter
 from tests.unit.rewrite.builders import (
@@ -21,6 +22,7 @@ from tests.unit.rewrite.builders import (
     files_left,
     merge_subcompaction,
     output_rows,
+    without_rows,
     write_append,
     write_run,
 )
@@ -69,6 +71,40 @@ def test_small_files_are_one_request_each(tmp_path: Path, keeps_encoding: bool) 
     )
     assert output_rows(subcompaction, rewrite(subcompaction)) == rows * 20
     assert requests(counter) == {"read": 20, "close_output": 1}
+
+
+class FourAtOnce(RequestCounter):
+    """Lets ranges be read in fours."""
+
+    def __init__(self, inner: Storage) -> None:
+        super().__init__(inner)
+        self.others = threading.Barrier(4, timeout=20)
+
+    def read_range(self, path: str, start: int, size: int) -> bytes:
+        self.others.wait()
+        return super().read_range(path, start, size)
+
+
+@pytest.mark.parametrize("merges", [True, False])
+def test_vectors_are_read_at_once(tmp_path: Path, *, merges: bool) -> None:
+    rows = [{"k": number, "v": f"text {number}", SEQUENCE: number} for number in range(4_000)]
+    names = [f"{number}.parquet" for number in range(8)]
+    if merges:
+        files = [write_run(tmp_path / name, KEY_VALUE, ["k"], rows) for name in names]
+    else:
+        plain = [{"k": each["k"], "v": each["v"]} for each in rows]
+        files = [write_append(tmp_path / name, KEY_VALUE, plain) for name in names]
+    files = [without_rows(file, range(3_000)) for file in files]
+
+    counter = FourAtOnce(LocalStorage())
+    if merges:
+        runs = [[file] for file in files]
+        subcompaction = merge_subcompaction(tmp_path, KEY_VALUE, ["k"], runs, storage=counter)
+    else:
+        subcompaction = concat_subcompaction(tmp_path, KEY_VALUE, files, storage=counter)
+    result = rewrite(subcompaction)
+    assert sum(file.row_count for file in result.after) == (1_000 if merges else 8_000)
+    assert requests(counter) == {"read": 8, "read_range": 8, "close_output": 1}
 
 
 def failing(subcompaction: Subcompaction) -> None:

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -19,12 +18,12 @@ from compactord.formats.registry import FORMATS
 from compactord.model import InputFile, Marks
 from compactord.paimon.arrow import value_schema
 from compactord.paimon.deletion_vectors import VectorKind
-from compactord.paimon.roaring import bitmap_of, numbers_of
 from compactord.paimon.types import DataField
 from compactord.rewrite.expiry import Expiry
 from compactord.rewrite.reader import Input, InputReader
 from compactord.storage.base import Storage
 from compactord.storage.local import LocalStorage
+from tests.deletions import bitmap_of, numbers_in
 from tests.storages import RequestCounter
 from tests.unit.formats.arrow_files import ARROW, as_arrow
 from tests.unit.rewrite.builders import fields, without_rows, write_run
@@ -153,8 +152,8 @@ def test_marked_are_all_rows_that_are_not_deleted(
                     assert bool(found.rows) == (finds_values and len(found.places) > 0)
             rows = [key // 2 for batch in batches for key in batch if key >= 0 and not key % 2]
             marked = [row for row in rows if row < file.row_count and row not in deleted]
-            [marks] = reader.marks() if marked else [Marks("a", bitmap_of(np.empty(0, np.uint32)))]
-            assert numbers_of(marks.positions).tolist() == marked
+            [marks] = reader.marks() if marked else [Marks("a", bitmap_of(()))]
+            assert numbers_in(marks.positions) == marked
             assert not marked or marks.file_name == posixpath.basename(file.path)
             expired = range(2_000, 4_000) if finds_values else ()
             assert places == [2 * row for row in marked if 2 * row not in expired]

@@ -24,11 +24,11 @@ from compactord.model import (
 )
 from compactord.paimon.merge_rules import ChangelogRule
 from compactord.paimon.options.table_options import RecordExpire
-from compactord.paimon.roaring import numbers_of
 from compactord.rewrite.split import cut_ranges
 from compactord.rewrite.subcompaction import rewrite
 from compactord.storage.base import Storage
 from compactord.storage.local import LocalStorage
+from tests.deletions import numbers_in
 from tests.storages import RequestCounter
 from tests.unit.formats.arrow_files import ARROW, as_arrow
 from tests.unit.rewrite.builders import (
@@ -218,7 +218,7 @@ def positions(results: Sequence[SubcompactionResult]) -> dict[str, list[int]]:
     """By file; those of several parts."""
     found: dict[str, list[int]] = {}
     for name, bitmap in itertools.chain(*(result.marks for result in results)):
-        found.setdefault(name, []).extend(numbers_of(bitmap).tolist())
+        found.setdefault(name, []).extend(numbers_in(bitmap))
     return found
 
 

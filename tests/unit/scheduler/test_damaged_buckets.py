@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 
 from compactord.commit.changes import Conflict
+from compactord.errors import DataFileMissing
 from compactord.model import FailureKind
 from compactord.paimon.data_file import BucketId
 from compactord.scheduler.effects import CycleJob, MaintenanceJob, Submit
-from compactord.scheduler.status import Outcome
+from compactord.scheduler.status import HaltReason, Outcome
 from compactord.table.backlog import DamagedBucket
 from tests.unit.scheduler.test_scheduler import NAME, Stage, is_sweep, only
 
@@ -111,9 +112,16 @@ def test_a_failure_of_the_bucket_before_does_not_hide_the_damage() -> None:
     assert stage.quarantined == {failed: ("two files overlap", 0)}
 
 
-@pytest.mark.parametrize("is_planned", [False, True])
+@pytest.mark.parametrize(
+    ("is_planned", "lost", "message"),
+    [
+        (False, None, "a key is junk"),
+        (True, None, "two files overlap"),
+        (False, DataFileMissing("/t/index/index-1", "it is gone"), "it is gone: /t/index/index-1"),
+    ],
+)
 def test_a_result_that_its_damaged_bucket_makes_void_quarantines_the_bucket_at_once(
-    is_planned: bool,
+    message: str, lost: DataFileMissing | None, *, is_planned: bool
 ) -> None:
     stage = Stage(halt_after_consecutive_failures=1)
     table = stage.add()
@@ -130,10 +138,11 @@ def test_a_result_that_its_damaged_bucket_makes_void_quarantines_the_bucket_at_o
     bucket = ended.compaction.bucket
     named = (replace(DAMAGED, bucket=bucket),) if is_planned else ()
     planned = replace(cycle.planned, damaged=named)
-    stage.job_ends(replace(cycle, settled=settled, planned=planned))
+    stage.job_ends(replace(cycle, settled=settled, planned=planned, causes={number: lost}))
     scheduled = stage.scheduler.tables[NAME]
     known = scheduled.quarantined[bucket]
-    assert known.message == ("two files overlap" if is_planned else "a key is junk")
+    assert known.message == message
+    assert (known.halt is HaltReason.DATA_FILE_MISSING) == (lost is not None)
     assert known.is_damaged is is_planned
     assert known.until_ms == 0 if is_planned else known.until_ms > stage.now
     assert stage.observer.events.count("BucketQuarantined") == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,7 +23,7 @@ from compactord.table.cycle import Planned
 from compactord.table.in_flight import InFlight
 from compactord.table.opening import OpenTable, open_table
 from compactord.table.planner import TOP_MAX
-from compactord.table.planning import PlanContext, StatePlanner, plan_context, without_busy
+from compactord.table.planning import PlanContext, StatePlanner, without_busy
 from compactord.table.request import CompactRequest
 from compactord.table.status import measured_stop_trigger
 from compactord_demo.writer import WriteOnlyWriter
@@ -75,9 +76,8 @@ class History:
         assert self.compactor.seen is not None
         seen = self.compactor.seen
         table, state, request = seen.table, seen.state, seen.request
-        context = plan_context(
-            CompactRequest(append_wait_ms=WAIT_MS), state, self.clock, zone=self.clock.time_zone
-        )
+        asked = CompactRequest(append_wait_ms=WAIT_MS)
+        context = PlanContext.now(asked, self.clock, self.clock.time_zone)
         busy = _busy(self.in_flight).get(bucket, set())
         found = without_busy(StatePlanner(table, state, context).files(bucket), busy)
         return next(iter(plan_bucket(found, request).compactions), None) if len(found) else None
@@ -104,11 +104,9 @@ class History:
         assert seen is not None
         table = open_table(table_in_folder(self.storage, self.table), {})
         state = load_state(self.storage, self.table)
-        context = plan_context(
-            CompactRequest(append_wait_ms=WAIT_MS),
-            state,
-            self.clock,
-            zone=self.clock.time_zone,
+        asked = CompactRequest(append_wait_ms=WAIT_MS)
+        context = replace(
+            PlanContext.now(asked, self.clock, self.clock.time_zone),
             last_full_ms=seen.request.last_full_ms,
             final=seen.request.final,
         )

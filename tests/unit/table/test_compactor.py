@@ -292,8 +292,12 @@ def test_a_live_file_that_is_gone_is_named_with_the_newest_snapshot_without_it(
     )
 
 
-@pytest.mark.parametrize("is_index", [True, False], ids=["index file", "file above"])
-def test_so_is_any_other_file_that_a_compaction_reads(*, is_index: bool) -> None:
+@pytest.mark.parametrize(
+    ("is_index", "is_merged"),
+    [(True, False), (False, False), (True, True)],
+    ids=["index file", "file above", "index file at the commit"],
+)
+def test_so_is_any_other_file_that_a_compaction_reads(*, is_index: bool, is_merged: bool) -> None:
     storage = MemoryStorage()
     table = keyed_table(storage, WHERE, buckets=1, options={"deletion-vectors.enabled": "true"})
     target = writer(storage, table)
@@ -310,9 +314,12 @@ def test_so_is_any_other_file_that_a_compaction_reads(*, is_index: bool) -> None
     lost = paths.join(paths.bucket_folder(WHERE, "", 0), above.file_name)
     if is_index:
         lost = dispatched.vectors[above.file_name].path
+    if is_merged:
+        outcome_of(dispatched)
     storage.delete(lost)
     error = compactor.cycle([outcome_of(dispatched)], ALL).causes[1]
     assert isinstance(error, DataFileMissing)
+    assert leftovers(storage, table, [FIRST]) == set()
     # The first snapshot has it on level 0.
     what, version = "data file", "no version is without it"
     if is_index:

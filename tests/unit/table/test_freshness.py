@@ -13,6 +13,7 @@ from compactord.model import WorkKind
 from compactord.paimon import paths
 from compactord.paimon.data_file import EMPTY_ROW, BucketId, DataFile, EntryKind, FileSource
 from compactord.plan.table import Strategy
+from compactord.reasons import CompactReason
 from compactord.state.load_files import no_files
 from compactord.state.table_state import TableState, load_state
 from compactord.state.waiting_rows import WaitingRows
@@ -60,6 +61,44 @@ def test_rows_wait_from_their_snapshot_on_until_a_full_compaction_has_told_them(
     assert meanwhile.shape.waiting_since_ms == first.time_ms, "until it is published"
     told = _planned(compactor.cycle([outcome_of(in_flight)], ALL).planned)
     assert told.shape.waiting_since_ms == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({**FULL, "full-compaction.delta-commits": "9"}, CompactReason.FRESHNESS_LAG),
+        (
+            {
+                "changelog-producer": "lookup",
+                "lookup-compact": "gentle",
+                "lookup-compact.max-interval": "1000",
+            },
+            CompactReason.FORCED_LEVEL_0,
+        ),
+    ],
+    ids=["full compactions", "lookups"],
+)
+def test_what_rows_wait_for_is_due_from_half_of_the_lag_on(
+    options: dict[str, str], reason: CompactReason
+) -> None:
+    storage, clock = MemoryStorage(), VirtualClock()
+    table = keyed_table(storage, WHERE, buckets=1, options=options)
+    fill_keyed(writer(storage, table), commits=2)
+    created_ms = min(each.created_ms for each in load_state(storage, table).files.files_in(BUCKET))
+    clock.sleep((created_ms - clock.now_ms()) / 1000)
+    compactor = compactor_of(storage, table, clock=clock, max_freshness_lag_ms=60_000)
+    unbounded = compactor_of(storage, table, clock=clock)
+    assert _planned(compactor.cycle((), ALL).planned).offered == ()
+    clock.sleep(29)
+    assert compactor.cycle((), ALL).planned is None
+    clock.sleep(1)
+    (pending,) = _planned(compactor.cycle((), ALL).planned).offered
+    assert (pending.reason, pending.is_forced) == (reason, True)
+    assert _planned(unbounded.cycle((), ALL).planned).offered == ()
+    in_flight = compactor.dispatch(pending.bucket, number=1, free_slots=1)
+    assert isinstance(in_flight, InFlight)
+    told = _planned(compactor.cycle([outcome_of(in_flight)], ALL).planned)
+    assert (told.shape.waiting_since_ms, told.offered) == (0, ())
 
 
 def test_rows_wait_on_after_a_rollback_to_a_snapshot_of_ours() -> None:

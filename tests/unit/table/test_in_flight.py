@@ -41,7 +41,7 @@ APPEND = AppendCompaction(
     bucket=bucket_id(0),
     total_buckets=-1,
     reason=CompactReason.APPEND_SMALL_FILES,
-    files=(A, B),
+    inputs=(A, B),
     ordered=False,
 )
 

@@ -15,7 +15,7 @@ from compactord.plan.table import Strategy
 from compactord.state.table_state import load_state
 from compactord.storage.base import Storage
 from compactord.table.opening import describe_table, open_table
-from compactord.table.planning import StatePlanner, plan_context, plan_state
+from compactord.table.planning import PlanContext, StatePlanner, plan_state
 from compactord.table.report import action_text, bucket_shapes, damage_notes
 from compactord.table.request import CompactRequest
 from tests import builders
@@ -227,12 +227,8 @@ def test_a_plan_says_where_rows_are_looked_up():
         writer.write(rows_of([(key, 1) for key in range(keys)]))
         access = table_in_folder(storage, table)
         opened = open_table(access, {})
-        context = plan_context(
-            CompactRequest(),
-            state := load_state(storage, table),
-            VirtualClock(),
-            zone=datetime.timezone.utc,
-        )
+        context = PlanContext.now(CompactRequest(), VirtualClock(), datetime.timezone.utc)
+        state = load_state(storage, table)
         [plan] = plan_state(StatePlanner(opened, state, context))
         text = action_text(plan.compactions[0])
         assert ("look up in 1 file above (at most " in text) == (keys == 10)

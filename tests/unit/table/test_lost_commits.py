@@ -8,13 +8,15 @@ from dataclasses import replace
 
 import pytest
 
+from compactord.catalog.access import TableAccess
 from compactord.commit.changes import Committed, LossOutcome, LostCommit
 from compactord.commit.publish import StorePublisher
 from compactord.commit.removal import Removal
 from compactord.paimon import paths
 from compactord.paimon.data_file import DataFile
 from compactord.paimon.snapshot import CommitKind, Snapshot, read_snapshot, snapshot_ids
-from compactord.table.lost_commits import LostCommits
+from compactord.table.followed import FollowedTable
+from compactord.table.request import CompactRequest
 from tests.builders import FIRST, SECOND, VirtualClock
 from tests.late import DELAY_MS, Process
 from tests.lineage import TABLE, Lineage, bucket_id
@@ -559,7 +561,11 @@ def test_where_writers_are_excluded_nobody_looks_back() -> None:
 
     table = Lineage()
     storage = RecordingStorage(table.storage)
-    lost_commits = LostCommits(storage, Exclusive(storage), TABLE, VirtualClock())
-    assert lost_commits.published is None
-    assert lost_commits.why_keep() is None
+    table.append(1)
+    access = TableAccess(ref=TABLE, storage=storage, publisher=Exclusive(storage))
+    followed = FollowedTable(access, CompactRequest(), clock=VirtualClock(), owner=FIRST)
+    followed.refresh()
+    storage.log.clear()
+    followed.look_back(busy=(), may_commit=True)
+    assert followed.why_keep() is None
     assert storage.log == []

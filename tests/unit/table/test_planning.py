@@ -13,12 +13,12 @@ from compactord.paimon.table import TableRef
 from compactord.paimon.types import AtomicType, DataField, TypeRoot
 from compactord.plan.table import Strategy
 from compactord.state.table_state import load_state
+from compactord.table.delta_commits import delta_commits_due
 from compactord.table.opening import open_table
 from compactord.table.planning import (
     PartitionTest,
     PlanContext,
     StatePlanner,
-    delta_commits_due,
     plan_state,
 )
 from compactord.table.request import CompactRequest

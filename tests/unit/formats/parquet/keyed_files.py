@@ -56,6 +56,7 @@ KEYS: dict[str, tuple[tuple[str, ...], Any]] = {
     "float": (("DOUBLE NOT NULL",), lambda n: (n - 2_000.5,)),
     "date": (("DATE NOT NULL",), lambda n: (n - 2_000,)),
     "two columns": (("STRING NOT NULL", "INT NOT NULL"), lambda n: (f"k{n // 700}", n % 700)),
+    "pairs": (("INT NOT NULL", "INT NOT NULL"), lambda n: (n // 2, n % 2)),
     "a column of one value": (("INT NOT NULL", "INT NOT NULL"), lambda n: (7, n)),
 }
 

@@ -19,10 +19,10 @@ from compactord.formats.parquet.structs import Chunk, ColumnIndex
 from compactord.formats.parquet.thrift import Kind
 from compactord.model import InputFile
 from compactord.paimon.arrow import value_schema
-from compactord.paimon.roaring import numbers_of
 from compactord.rewrite.reader import Input, InputReader
 from compactord.storage.base import Storage
 from compactord.storage.local import LocalStorage
+from tests.deletions import numbers_in
 from tests.storages import RangeLog, RequestCounter
 from tests.unit.formats.parquet.keyed_files import (
     KEYS,
@@ -95,7 +95,7 @@ def found_rows(
         assert reader.found.rows == len(numbers)
     table = pa.Table.from_batches(rows, layout.row_schema)
     plain = table.cast(layout_of(key, ()).row_schema).combine_chunks()
-    positions = [row for each in reader.marks() for row in numbers_of(each.positions).tolist()]
+    positions = [row for each in reader.marks() for row in numbers_in(each.positions)]
     return numbers, plain, positions, reader.found.size_bytes
 
 
@@ -172,27 +172,29 @@ BETWEEN = [
 
 @pytest.mark.parametrize("is_remote", [False, True])
 @pytest.mark.parametrize(
-    ("numbers", "size", "share"),
+    ("key", "numbers", "size", "share"),
     [
-        (CLUSTERS, 1_000, 0.25),
-        (CLUSTERS, 40, 0.25),
-        ([17], 1, 0.1),
-        (BETWEEN, 1, 0.1),
+        ("number", CLUSTERS, 1_000, 0.25),
+        ("number", CLUSTERS, 40, 0.25),
+        ("number", [17], 1, 0.1),
+        ("number", BETWEEN, 1, 0.1),
+        # The bounds of pages tell the first of its columns.
+        ("pairs", BETWEEN, 1, 0.1),
         # Key columns alone are read.
-        (MISSING, 1_000, 0.1),
-        ([ROWS + n for n in range(100)], 10, 0.0),
-        (range(ROWS), 100, 1.2),
+        ("number", MISSING, 1_000, 0.1),
+        ("number", [ROWS + n for n in range(100)], 10, 0.0),
+        ("number", range(ROWS), 100, 1.2),
     ],
 )
 def test_few_bytes_are_read(
-    tmp_path: Path, numbers: Sequence[int], size: int, share: float, is_remote: bool
+    tmp_path: Path, key: str, numbers: Sequence[int], size: int, share: float, is_remote: bool
 ) -> None:
-    file = write(tmp_path / "a.parquet", "number", NUMBERS)
+    file = write(tmp_path / "a.parquet", key, NUMBERS)
     log = RangeLog(LocalStorage())
     batches = [numbers[start : start + size] for start in range(0, len(numbers), size)]
     # Less than what is read through between two ranges.
     most = share * file.size_bytes + (600_000 if is_remote and share else 0)
-    assert check(file, batches, storage=log if is_remote else None) <= most
+    assert check(file, batches, key=key, storage=log if is_remote else None) <= most
 
 
 def test_pages_of_one_batch_are_asked_for_together(tmp_path: Path) -> None:

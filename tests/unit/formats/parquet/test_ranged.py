@@ -167,6 +167,15 @@ def test_the_end_of_a_key_range_ends_the_reading(tmp_path: Path) -> None:
     assert sum(size for _, size in log.spans) < file.size_bytes / 4
 
 
+def test_a_page_index_far_from_the_end_is_fetched_for_a_key_range(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.parquet", 100_000, max_rows_per_page=50)
+    log = RangeLog(LocalStorage())
+    rows_of(file, log, 1 << 20, between(60_000, 70_000))
+    index_bytes = max(size for start, size in log.spans if start + size == file.size_bytes)
+    assert index_bytes > 2 * END_BYTES
+    assert sum(size for _, size in log.spans) - index_bytes < file.size_bytes / 3
+
+
 def test_without_a_page_index_headers_behind_a_key_range_are_read(tmp_path: Path) -> None:
     file = write(tmp_path / "a.parquet", 40_000, write_page_index=False)
     log = RangeLog(LocalStorage())
