@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from compactord.cli.argument_values import overrides_of, partitions_of
+from compactord.cli.argument_values import check_overrides, partitions_of
 from compactord.cli.choice import Target, choose
 from compactord.cli.each_table import Result, over_tables, table_overrides
 from compactord.clock import Clock, SystemClock
@@ -19,7 +19,7 @@ def inspect(args: argparse.Namespace) -> int:
     """Run the command; the exit code."""
     if args.worst is not None and args.worst < 1:
         raise UsageError(f"--worst {args.worst}: expected 1 or more")
-    overrides_of(args)
+    check_overrides(args)
     partitions_of(args)
     clock = SystemClock()
     choice = choose(args)

@@ -26,6 +26,7 @@ from compactord.errors import (
     UnsafeStore,
     UsageError,
 )
+from compactord.formats.registry import FORMATS, Formats
 from compactord.redaction import is_secret_option, redact_value
 from compactord.references import has_reference
 from compactord.storage.open import STORES, Stores
@@ -42,13 +43,17 @@ def load_usable(
     overrides: Sequence[str],
     stores: Stores = STORES,
     kinds: CatalogKinds = CATALOGS,
+    formats: Formats = FORMATS,
 ) -> LoadedConfig:
     """The configuration of file (None: there is none), environment and `overrides` (`key=value`).
 
-    `kinds` are those of catalogs. Raises `ConfigInvalid` with all problems, those of values with
-    which nothing can be done included. Opens stores and asks them nothing.
+    `kinds` are those of catalogs, `formats` of data files. Raises `ConfigInvalid` with all
+    problems, those of values with which nothing can be done included. Opens stores and asks them
+    nothing.
     """
-    loaded = load_config(path, environ=os.environ, overrides=overrides, kinds=kinds)
+    loaded = load_config(
+        path, environ=os.environ, overrides=overrides, kinds=kinds, formats=formats
+    )
     if found := list(_unusable(loaded, stores, kinds)):
         raise ConfigInvalid(found, digest=loaded.digest)
     return loaded

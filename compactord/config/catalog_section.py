@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from typing import Annotated
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
+from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, ValidationInfo
 
-from compactord.catalog.registry import CATALOGS, CatalogKinds
+from compactord.catalog.registry import CATALOGS
 from compactord.config.amounts import duration_ms
 from compactord.config.choices import UnlockedWriters
+from compactord.config.registries import Registries, registries_of
 from compactord.config.section import Section
 from compactord.config.values import DurationMs, ScalarText, Text, at_least, no_entries_if_null
 
@@ -18,8 +19,7 @@ _SHOWN_OPTIONS = ", ".join(option for kind in CATALOGS.values() for option in ki
 
 
 def _metastore(value: object, info: ValidationInfo) -> str:
-    """The context of the validation is the registry, if it is another one."""
-    known: CatalogKinds = info.context or CATALOGS
+    known = registries_of(info).kinds
     if value not in known:
         names = " or ".join(known)
         raise ValueError(f"{names}, the metastores that are supported so far")
@@ -63,8 +63,13 @@ class CatalogSection(Section):
     to the end of its copy
     """
 
+    _names_warehouse: bool = PrivateAttr(default=False)
+
+    def model_post_init(self, context: Registries | None) -> None:
+        """The context is that of the validation."""
+        self._names_warehouse = (context or Registries()).kinds[self.metastore].names_warehouse
+
     @property
     def location(self) -> str | None:
         """Of the warehouse; None where it is a name that the catalog's service knows."""
-        kind = CATALOGS.get(self.metastore)
-        return None if kind is not None and kind.names_warehouse else self.warehouse
+        return None if self._names_warehouse else self.warehouse

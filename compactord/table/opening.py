@@ -252,9 +252,9 @@ def _judged(
     new_files = table_formats(schema, options, overrides, formats)
     reasons = [*reasons_to_refuse(schema, options)]
     if schema.version <= CURRENT_VERSION:
-        engine = options.merge_engine.value
-        if schema.primary_keys and engine not in functions:
-            reasons.append(f"option merge-engine={engine} is not supported")
+        if options.merge_engine not in functions:
+            known = ", ".join(functions)
+            reasons.append(f"option merge-engine={options.merge_engine}: expected one of {known}")
         reasons += new_files.refusals
     return _Judged(options, new_files, tuple(reasons))
 
