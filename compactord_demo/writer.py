@@ -184,7 +184,7 @@ class WriteOnlyWriter:
         if table.kind is TableKind.PRIMARY_KEY:
             source = MergeSpec(
                 sections=(),
-                merge_engine=table.options.merge_engine.value,
+                merge_engine=table.options.merge_engine,
                 rules=table.options.merge_rules,
                 key_columns=keys,
                 sequence_fields=(),

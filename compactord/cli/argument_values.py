@@ -15,6 +15,7 @@ from compactord.config.values import duration_ms, orphan_grace_ms, size_bytes
 from compactord.config.warehouse import pairs, resolved
 from compactord.engine.masters import check_spark
 from compactord.errors import UsageError
+from compactord.formats.registry import FORMATS, Formats, options_of
 from compactord.model import PickRule
 from compactord.paimon.options.catalogue import check_override
 from compactord.plan.table import Strategy
@@ -87,11 +88,14 @@ def strategy_of(args: argparse.Namespace) -> Strategy:
 
 
 def overrides_of(args: argparse.Namespace) -> Mapping[str, str]:
-    """Options of the table, by key as it was given."""
-    overrides = pairs(args.option, "--option")
-    for key, value in overrides.items():
-        check_override(key, value)
-    return overrides
+    """Options of the table, by key as it was given; `check_overrides` says whether they may be."""
+    return pairs(args.option, "--option")
+
+
+def check_overrides(args: argparse.Namespace, formats: Formats = FORMATS) -> None:
+    """Raises `UsageError` for options that no run can set; `formats` are those of data files."""
+    for key, value in overrides_of(args).items():
+        check_override(key, value, options_of(formats))
 
 
 def partitions_of(args: argparse.Namespace) -> tuple[Mapping[str, str], ...]:

@@ -25,6 +25,7 @@ from compactord.config.policy import TablePolicy, policy_for, setting_keys
 from compactord.config.values import table_pattern
 from compactord.config.warehouse import refuse_catalog_arguments, warehouse_config
 from compactord.errors import CompactordError, TableNotFound, UsageError
+from compactord.formats.registry import FORMATS, Formats
 from compactord.model import TableName
 from compactord.paimon.table import TableRef
 from compactord.service.discovery import branches_of
@@ -104,13 +105,15 @@ def choose(
     all_of_warehouse: bool = False,
     stores: Stores = STORES,
     kinds: CatalogKinds = CATALOGS,
+    formats: Formats = FORMATS,
 ) -> Choice:
     """The tables that the arguments name; without `all_of_warehouse` a warehouse alone is none.
 
-    `kinds` are those of catalogs. Raises `UsageError` for arguments that contradict each other,
-    `ConfigInvalid` for the configuration, `TableNotFound` for what does not exist.
+    `kinds` are those of catalogs, `formats` of data files. Raises `UsageError` for arguments that
+    contradict each other, `ConfigInvalid` for the configuration, `TableNotFound` for what does not
+    exist.
     """
-    loaded = load_place(args, stores, kinds)
+    loaded = load_place(args, stores, kinds, formats)
     is_single = args.table is not None
     is_choice = is_single or args.database is not None or args.tables is not None
     if args.config is None and not is_choice and not all_of_warehouse:
@@ -163,12 +166,15 @@ def side_by_side(call: Callable[[T], R], each: Sequence[T]) -> list[R]:
 
 
 def load_place(
-    args: argparse.Namespace, stores: Stores = STORES, kinds: CatalogKinds = CATALOGS
+    args: argparse.Namespace,
+    stores: Stores = STORES,
+    kinds: CatalogKinds = CATALOGS,
+    formats: Formats = FORMATS,
 ) -> LoadedConfig:
     """The configuration that `--config` or `--warehouse` names. Raises as `choose`."""
     if args.config is not None:
         refuse_catalog_arguments(args)
-        return load_usable(args.config, args.config_overrides, stores, kinds)
+        return load_usable(args.config, args.config_overrides, stores, kinds, formats)
     if args.catalog is not None or args.config_overrides:
         raise UsageError("--catalog and --set need --config")
     return warehouse_config(args)

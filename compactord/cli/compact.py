@@ -13,8 +13,8 @@ from compactord import ids
 from compactord.catalog.registry import CATALOGS, CatalogKinds
 from compactord.cli.argument_values import (
     amount_of,
+    check_overrides,
     engine_config,
-    overrides_of,
     partitions_of,
     pick_of,
     strategy_of,
@@ -31,6 +31,8 @@ from compactord.engine.base import Engine
 from compactord.engine.masters import shown_master
 from compactord.engine.spark import start_spark
 from compactord.errors import AccessDenied, CompactordError
+from compactord.formats.registry import FORMATS, Formats
+from compactord.kernels.functions.registry import MERGE_FUNCTIONS, MergeFunctions
 from compactord.maintenance.orphan_sweep import REMOVED, SweepOrphans
 from compactord.service.one_shot import OneShot
 from compactord.storage.open import STORES, Stores
@@ -64,10 +66,10 @@ def request_of(args: argparse.Namespace, choice: Choice, target: Target) -> Comp
     )
 
 
-def check_arguments(args: argparse.Namespace) -> None:
+def check_arguments(args: argparse.Namespace, formats: Formats = FORMATS) -> None:
     """Raises `UsageError` for arguments that no table could make right."""
     strategy_of(args)
-    overrides_of(args)
+    check_overrides(args, formats)
     partitions_of(args)
     amount_of(args, "append_wait", None)
     amount_of(args, "quiet_for", 0)
@@ -79,13 +81,19 @@ def compact(
     *,
     stores: Stores = STORES,
     kinds: CatalogKinds = CATALOGS,
+    formats: Formats = FORMATS,
+    functions: MergeFunctions = MERGE_FUNCTIONS,
     start_engine: StartEngine = start_spark,
 ) -> int:
-    """Run the command; the exit code. `kinds` are those of catalogs."""
-    check_arguments(args)
-    choice = choose(args, stores=stores, kinds=kinds)
+    """Run the command; the exit code.
+
+    `kinds` are those of catalogs, `formats` and `functions` what tables may ask for: workers look
+    them up in registries of their own.
+    """
+    check_arguments(args, formats)
+    choice = choose(args, stores=stores, kinds=kinds, formats=formats)
     config = engine_config(args, choice.loaded.config)
-    refuse_literal_secrets(config, config.spark.master)
+    refuse_literal_secrets(config, config.spark.master, stores)
     note_if_left_alone(args, choice, "it is compacted")
     with contextlib.ExitStack() as closing:
         stop = closing.enter_context(stop_on_signals())
@@ -96,6 +104,8 @@ def compact(
             owner=ids.this_process(),
             memory_bytes=config.spark.task_memory_bytes,
             zone=clock.time_zone,
+            formats=formats,
+            functions=functions,
         )
 
         def work(target: Target) -> Result:

@@ -10,7 +10,7 @@ import structlog
 
 from compactord.catalog.base import Catalog
 from compactord.catalog.open import open_catalog
-from compactord.catalog.registry import CATALOGS, FILESYSTEM, CatalogKinds
+from compactord.catalog.registry import CATALOGS, CatalogKinds
 from compactord.catalog.trouble import CatalogTrouble, check_catalogs
 from compactord.clock import Clock
 from compactord.config.choices import UnlockedWriters
@@ -25,6 +25,7 @@ from compactord.errors import (
     UnsafeStore,
     UsageError,
 )
+from compactord.formats.registry import FORMATS, Formats
 from compactord.redaction import is_secret_option, redact_value
 from compactord.references import has_reference
 from compactord.storage.open import STORES, Stores
@@ -41,13 +42,17 @@ def load_usable(
     overrides: Sequence[str],
     stores: Stores = STORES,
     kinds: CatalogKinds = CATALOGS,
+    formats: Formats = FORMATS,
 ) -> LoadedConfig:
     """The configuration of file (None: there is none), environment and `overrides` (`key=value`).
 
-    `kinds` are those of catalogs. Raises `ConfigInvalid` with all problems, those of values with
-    which nothing can be done included. Opens stores and asks them nothing.
+    `kinds` are those of catalogs, `formats` of data files. Raises `ConfigInvalid` with all
+    problems, those of values with which nothing can be done included. Opens stores and asks them
+    nothing.
     """
-    loaded = load_config(path, environ=os.environ, overrides=overrides, kinds=kinds)
+    loaded = load_config(
+        path, environ=os.environ, overrides=overrides, kinds=kinds, formats=formats
+    )
     if found := list(_unusable(loaded, stores, kinds)):
         raise ConfigInvalid(found, digest=loaded.digest)
     return loaded
@@ -94,8 +99,7 @@ def refuse_literal_secrets(
 
 def _location(catalog: CatalogSection, stores: Stores) -> str | None:
     """See `CatalogKind.location_of`."""
-    kind = CATALOGS.get(catalog.metastore, FILESYSTEM)
-    return kind.location_of(catalog.warehouse, catalog.options, stores)
+    return catalog.kind.location_of(catalog.warehouse, catalog.options, stores)
 
 
 def _literal_secrets(catalog: CatalogSection, stores: Stores) -> Sequence[str]:

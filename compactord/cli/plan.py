@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from compactord.cli.argument_values import engine_config, overrides_of, partitions_of
+from compactord.cli.argument_values import check_overrides, engine_config, partitions_of
 from compactord.cli.choice import Choice, Target, choose
 from compactord.cli.compact import check_arguments, request_of
 from compactord.cli.each_table import Result, over_tables, table_overrides
@@ -117,7 +117,7 @@ def inspect(args: argparse.Namespace) -> int:
     """Run the command; the exit code. Raises `UsageError` for arguments."""
     if args.worst is not None and args.worst < 1:
         raise UsageError(f"--worst {args.worst}: expected 1 or more")
-    overrides_of(args)
+    check_overrides(args)
     partitions_of(args)
     clock = SystemClock()
     choice = choose(args)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from compactord.catalog.base import Registration
-from compactord.catalog.registry import CATALOGS
+from compactord.catalog.registry import CATALOGS, CatalogKinds
 from compactord.cli.choice import catalog_names, load_place, tables_of
 from compactord.cli.loading import open_configured, warn_of_options
 from compactord.cli.running import OK, answer, exit_code, say
@@ -13,12 +13,15 @@ from compactord.config.load import LoadedConfig
 from compactord.errors import CompactordError, UsageError
 from compactord.paimon.table import TableRef
 from compactord.redaction import printable
+from compactord.storage.open import STORES, Stores
 from compactord.table.report import count_text
 
 
-def register(args: argparse.Namespace) -> int:
-    """Run the command; the exit code."""
-    registration = _registration(args, load_place(args))
+def register(
+    args: argparse.Namespace, *, stores: Stores = STORES, kinds: CatalogKinds = CATALOGS
+) -> int:
+    """Run the command; the exit code. `kinds` are those of catalogs."""
+    registration = _registration(args, load_place(args, stores, kinds), stores, kinds)
     unreadable: dict[str, CompactordError] = {}
     tables = list(tables_of(args, registration.files, unreadable))
     if args.execute:
@@ -30,22 +33,24 @@ def register(args: argparse.Namespace) -> int:
     return max((exit_code(error) for error in unreadable.values()), default=OK)
 
 
-def _registration(args: argparse.Namespace, loaded: LoadedConfig) -> Registration:
+def _registration(
+    args: argparse.Namespace, loaded: LoadedConfig, stores: Stores, kinds: CatalogKinds
+) -> Registration:
     """Of the one catalog that is meant, whose tables have to be registered."""
     opened = {
-        name: open_configured(loaded.config, name).registration()
+        name: open_configured(loaded.config, name, stores, kinds).registration()
         for name in catalog_names(args, loaded, is_single=False)
     }
     found = {name: registration for name, registration in opened.items() if registration}
     if not found:
-        kinds = [name for name, kind in CATALOGS.items() if "register" in kind.examples]
+        able = [name for name, kind in kinds.items() if "register" in kind.examples]
         raise UsageError(
-            f"tables are registered in a catalog of metastore {' or '.join(kinds)}: give "
-            f"--metastore {kinds[0]}, or one by --catalog"
+            f"tables are registered in a catalog of metastore {' or '.join(able)}: give "
+            f"--metastore {able[0]}, or one by --catalog"
         )
     if len(found) > 1:
         raise UsageError(f"give one of these catalogs by --catalog: {', '.join(found)}")
-    warn_of_options(loaded.config, found)
+    warn_of_options(loaded.config, found, stores)
     return next(iter(found.values()))
 
 

@@ -26,7 +26,9 @@ from compactord.config.problems import (
     Problem,
     dotted,
 )
+from compactord.config.registries import Registries
 from compactord.config.source import Node, YamlReader, put, resolve_references, scalar_yaml
+from compactord.formats.registry import FORMATS, Formats
 
 NO_FILE = "no file"
 ENVIRONMENT_PREFIX = "COMPACTORD__"
@@ -81,11 +83,12 @@ def load_config(
     environ: Mapping[str, str],
     overrides: Sequence[str] = (),
     kinds: CatalogKinds = CATALOGS,
+    formats: Formats = FORMATS,
 ) -> LoadedConfig:
     """Read and check; `overrides` are texts `key=value`. Without a path there is no file.
 
-    `kinds` are those of catalogs. Raises `ConfigInvalid` with all problems; environment variables
-    come from `environ` alone.
+    `kinds` are those of catalogs, `formats` those of data files. Raises `ConfigInvalid` with all
+    problems; environment variables come from `environ` alone.
     """
     problems: list[Problem] = []
     content, root = (b"", _no_file()) if path is None else _read_file(path, problems)
@@ -101,7 +104,8 @@ def load_config(
     if readable:
         reported = {problem.key for problem in problems}
         try:
-            config = ServiceConfig.model_validate(root.plain(), context=kinds)
+            known = Registries(kinds=kinds, formats=formats)
+            config = ServiceConfig.model_validate(root.plain(), context=known)
         except ValidationError as error:
             found = _problems_of(error, root)
             problems.extend(problem for problem in found if problem.key not in reported)

@@ -15,14 +15,17 @@ from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
+    PrivateAttr,
     StrictInt,
     ValidationError,
     ValidationInfo,
     model_validator,
 )
 
-from compactord.catalog.registry import CATALOGS, CatalogKinds
+from compactord.catalog.kind import CatalogKind
+from compactord.catalog.registry import CATALOGS
 from compactord.config.choices import LogFormat, LogLevel, UnlockedWriters
+from compactord.config.registries import Registries, registries_of
 from compactord.config.section import Section, wrong_value
 from compactord.config.table_settings import Rule, TableSettings
 from compactord.config.values import (
@@ -110,8 +113,7 @@ class Spark(Section):
 
 
 def _metastore(value: object, info: ValidationInfo) -> str:
-    """The context of the validation is the registry, if it is another one."""
-    known: CatalogKinds = info.context or CATALOGS
+    known = registries_of(info).kinds
     if value not in known:
         names = " or ".join(known)
         raise ValueError(f"{names}, the metastores that are supported so far")
@@ -154,6 +156,16 @@ class CatalogSection(Section):
     """with guarded, how long a snapshot has to stand: longer than a writer takes from its last look
     to the end of its copy
     """
+
+    _kind: CatalogKind = PrivateAttr()
+
+    def model_post_init(self, context: Registries | None) -> None:
+        """The context is that of the validation."""
+        self._kind = (context or Registries()).kinds[self.metastore]
+
+    @property
+    def kind(self) -> CatalogKind:
+        return self._kind
 
 
 class Discovery(Section):

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, StrictInt, ValidationError
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictInt,
+    ValidationError,
+    ValidationInfo,
+)
 from pydantic_core import InitErrorDetails
 
 from compactord.config.choices import MaintenanceRule, Mode
+from compactord.config.registries import registries_of
 from compactord.config.section import Section, wrong_value
 from compactord.config.values import (
     Digits,
@@ -25,6 +34,7 @@ from compactord.config.values import (
 )
 from compactord.config.windows import Window
 from compactord.errors import UsageError
+from compactord.formats.registry import options_of
 from compactord.model import PickRule
 from compactord.paimon.options.catalogue import canonical_key, check_override
 from compactord.paimon.paths import MAIN_BRANCH
@@ -32,13 +42,14 @@ from compactord.paimon.paths import MAIN_BRANCH
 _SECOND = at_least(1000, "1 s")
 
 
-def _table_options(options: dict[str, str]) -> dict[str, str]:
+def _table_options(options: dict[str, str], info: ValidationInfo) -> dict[str, str]:
     """Options under the keys as written; every wrong one is reported at its own place."""
     wrong: list[InitErrorDetails] = []
     names: dict[str, str] = {}
+    formats = options_of(registries_of(info).formats)
     for key, value in options.items():
         try:
-            check_override(key, value)
+            check_override(key, value, formats)
             first = names.setdefault(canonical_key(key), key)
             if first != key:
                 raise UsageError(f"{first} is another name of the same option")

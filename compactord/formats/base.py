@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
@@ -186,8 +186,9 @@ class FileFormat:
     `copier` gets what `writer` gets; None if rows of the format must be decoded.
 
     `codecs` are the compressions that can be written, by Paimon's names. New files follow
-    `options`; `refused` are beginnings of options that a table may not have unless they are false,
-    each with the reason. `holds`: whether the format has a column type.
+    `options`, by their keys; each is read as a run may set it, and raises ValueError that says what
+    was expected. `refused` are beginnings of options that a table may not have unless they are
+    false, each with the reason. `holds`: whether the format has a column type.
     """
 
     name: str
@@ -197,7 +198,7 @@ class FileFormat:
     encoding: Callable[[OptionTexts, str], Encoding]
     codecs: tuple[str, ...]
     copier: Callable[[Layout, Any, Sequence[str]], Copier] | None = None
-    options: tuple[str, ...] = ()
+    options: Mapping[str, Callable[[str], object]] = field(default_factory=dict)
     refused: tuple[tuple[str, str], ...] = ()
     holds: Callable[[DataType], bool] = _holds_all
 

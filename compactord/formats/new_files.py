@@ -9,6 +9,7 @@ from compactord.formats.base import FileFormat
 from compactord.formats.registry import Formats
 from compactord.model import Encoding
 from compactord.paimon import paths
+from compactord.paimon.options.catalogue import format_of
 from compactord.paimon.options.table_options import TableOptions
 from compactord.paimon.options.texts import OptionTexts
 from compactord.paimon.schema import TableSchema
@@ -97,6 +98,9 @@ def table_formats(
     reasons += [why for key, why in texts.unreadable.items() if key not in options.unreadable]
     for each in used.values():
         reasons += _refusals(each, schema, texts.merged)
+    for key in sorted(texts.merged):
+        if "encrypt" in key.lower() and format_of(key) not in formats:
+            reasons.append(f"option {key}: encrypted files are neither read nor written")
     return TableFormats(
         usual=usual,
         changelogs=changelogs,
@@ -123,7 +127,7 @@ def _refusals(
 def _warnings(used: Collection[FileFormat], texts: Mapping[str, str]) -> Iterator[str]:
     for each in used:
         for key, text in sorted(texts.items()):
-            if key.lower().startswith(f"{each.name}.") and key not in each.options:
+            if format_of(key) == each.name and key not in each.options:
                 yield f"option {key}={text}: not applied to new files"
 
 

@@ -8,10 +8,16 @@ from typing import TypeAlias
 from compactord.errors import TaskError
 from compactord.formats.base import FileFormat
 from compactord.formats.parquet.format import PARQUET
+from compactord.paimon.options.catalogue import FormatOptions
 
 Formats: TypeAlias = Mapping[str, FileFormat]
 
 FORMATS: Formats = {each.name: each for each in (PARQUET,)}
+
+
+def options_of(formats: Formats) -> FormatOptions:
+    """What a run may say of the options of formats."""
+    return {name: each.options for name, each in formats.items()}
 
 
 def format_named(name: str, formats: Formats) -> FileFormat:

@@ -13,10 +13,15 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from compactord.paimon.merge_checks import merge_reasons
-from compactord.paimon.options.catalogue import belongs_to_a_format, canonical_key, find
+from compactord.paimon.options.catalogue import canonical_key, find, format_of
 from compactord.paimon.options.maintenance import NONE_EXPIRES, NONE_MARKED
 from compactord.paimon.options.rules import value_reasons
-from compactord.paimon.options.table_options import ChangelogProducer, MergeEngine, TableOptions
+from compactord.paimon.options.table_options import (
+    DEDUPLICATE,
+    FIRST_ROW,
+    ChangelogProducer,
+    TableOptions,
+)
 from compactord.paimon.options.tag_options import TAG_PARTITIONS
 from compactord.paimon.schema import CURRENT_VERSION, TableSchema
 from compactord.paimon.type_texts import type_text
@@ -182,7 +187,7 @@ def warnings(
     texts = _canonical(options.raw)
     found = [*unserved_maintenance(options), *_asked_for(texts, _UNSERVED)]
     unknown = sorted(
-        key for key in options.raw if find(key) is None and key.partition(".")[0] not in formats
+        key for key in options.raw if find(key) is None and format_of(key) not in formats
     )
     if unknown:
         found.append(f"unknown options in schema {schema.id}: {', '.join(unknown)}")
@@ -222,7 +227,7 @@ def _kind_reasons(schema: TableSchema, options: TableOptions) -> Iterator[str]:
     if schema.primary_keys:
         if not schema.key_fields:
             yield "all columns of its primary key are partition columns"
-        yield from merge_reasons(schema, options.raw, options.merge_engine.value)
+        yield from merge_reasons(schema, options.raw, options.merge_engine)
         yield from _changelog_reasons(options)
     elif options.changelog_producer is not ChangelogProducer.NONE:
         producer = options.changelog_producer.value
@@ -243,13 +248,11 @@ def _changelog_reasons(options: TableOptions) -> Iterator[str]:
     if told_by is ChangelogProducer.LOOKUP and options.compaction.full_compaction_delta_commits:
         yield f"{producer} with full-compaction.delta-commits, which it cannot have"
     forced = _canonical(options.raw).get("force-lookup", "").strip().lower() == "true"
-    is_newest_whole = (
-        options.merge_engine is MergeEngine.DEDUPLICATE and not options.sequence_fields
-    )
+    is_newest_whole = options.merge_engine == DEDUPLICATE and not options.sequence_fields
     if forced and options.compaction.full_changelog and not is_newest_whole:
         # Java makes no whole states then, and reads as if there were (PrimaryKeyFileStoreTable).
         yield f"{producer} with force-lookup=true: readers would lose what is on higher levels"
-    if options.merge_engine is MergeEngine.FIRST_ROW:
+    if options.merge_engine == FIRST_ROW:
         if told_by in (ChangelogProducer.INPUT, ChangelogProducer.FULL_COMPACTION):
             yield f"{producer} with merge-engine=first-row, which can have lookup or none"
         if options.sequence_fields:
@@ -267,8 +270,8 @@ def _vector_reasons(options: TableOptions) -> Iterator[str]:
             f"option changelog-producer={producer.value} {enabled}, "
             "which can have none, input or lookup"
         )
-    if engine is MergeEngine.FIRST_ROW:
-        yield f"option merge-engine={engine.value} {enabled}, which it cannot have"
+    if engine == FIRST_ROW:
+        yield f"option merge-engine={engine} {enabled}, which it cannot have"
 
 
 def _column_reasons(schema: TableSchema) -> Iterator[str]:
@@ -366,8 +369,6 @@ def _pattern_reasons(texts: Mapping[str, str]) -> Iterator[str]:
             yield f"option {key}={text}: {_INDEXES}"
         elif lower.endswith(".map.storage-layout") and text.strip().lower() != "default":
             yield f"option {key}={text}: maps are stored as several columns"
-        elif "encrypt" in lower and not belongs_to_a_format(key):
-            yield f"option {key}: encrypted files are neither read nor written"
 
 
 def _manifest_reasons(options: TableOptions) -> Iterator[str]:

@@ -18,7 +18,6 @@ from compactord.formats.keyrange import row_range
 from compactord.formats.layout import Layout, append_layout, keyed_layout
 from compactord.formats.registry import FORMATS, Formats, format_named
 from compactord.kernels.functions.base import MergeFunction, Needs
-from compactord.kernels.functions.first_row import FIRST_ROW
 from compactord.kernels.functions.registry import (
     LAST_RECORD,
     MERGE_FUNCTIONS,
@@ -290,7 +289,7 @@ class _Rewriting:
             min(sizes.batch_rows for sizes in budgets),
             min(sizes.held_bytes for sizes in budgets),
             # That a row has expired does not make a later one the first.
-            expires=source.merge_engine != FIRST_ROW,
+            expires=function.needs is not Needs.FIRST,
             ignores_deletes=ignores,
             marks=source.marks,
             # Where deletes are ignored, keys do not tell what counts.

@@ -26,7 +26,7 @@ def table_info(
     return TableInfo(
         kind=table.kind.value,
         bucket_mode=_bucket_mode(table),
-        merge_engine=options.merge_engine.value if has_runs else "none",
+        merge_engine=options.merge_engine if has_runs else "none",
         changelog_producer=options.changelog_producer.value,
         write_only=options.write_only,
         compaction_trigger=trigger,

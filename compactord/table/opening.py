@@ -254,10 +254,10 @@ def _judged(
     new_files = table_formats(schema, options, overrides, formats)
     reasons = [*reasons_to_refuse(schema, options)]
     if schema.version <= CURRENT_VERSION:
-        engine = options.merge_engine.value
+        if options.merge_engine not in functions:
+            known = ", ".join(functions)
+            reasons.append(f"option merge-engine={options.merge_engine}: expected one of {known}")
         if schema.primary_keys:
-            if engine not in functions:
-                reasons.append(f"option merge-engine={engine} is not supported")
             reasons += rule_reasons(schema, options.merge_rules, options.raw)
         reasons += new_files.refusals
     return _Judged(options, new_files, tuple(reasons))

@@ -120,7 +120,7 @@ def compaction_json(table: OpenTable, compaction: Compaction) -> dict[str, Any]:
     }
     match compaction:
         case MergeCompaction():
-            found["merge_engine"] = table.options.merge_engine.value
+            found["merge_engine"] = table.options.merge_engine
             found["output_level"] = compaction.output_level
             found["drop_deletes"] = compaction.drop_deletes
             found["upgrades"] = [file.file_name for file in compaction.upgraded]
@@ -142,8 +142,8 @@ def compaction_text(table: OpenTable, compaction: Compaction) -> str:
     """One planned compaction in one line; a merge engine is named unless it is the usual one."""
     place = place_text(table, compaction.bucket.partition, compaction.bucket.bucket)
     engine = table.options.merge_engine
-    is_usual = table.key_of is None or engine is USUAL_MERGE_ENGINE
-    return f"{place}: {action_text(compaction)}" + ("" if is_usual else f", {engine.value}")
+    is_usual = table.key_of is None or engine == USUAL_MERGE_ENGINE
+    return f"{place}: {action_text(compaction)}" + ("" if is_usual else f", {engine}")
 
 
 def action_text(compaction: Compaction) -> str:
@@ -281,7 +281,7 @@ def inspect_json(
         "table": table.ref.full_name,
         "location": table.ref.location,
         "kind": table.kind.value,
-        "merge_engine": table.options.merge_engine.value if table.key_of is not None else None,
+        "merge_engine": table.options.merge_engine if table.key_of is not None else None,
         "snapshot": state.snapshot.id if state.snapshot else None,
         "schema": table.schema.id,
         "supported": not reasons,
@@ -299,7 +299,7 @@ def inspect_text(
     yield f"{table.ref.full_name}  ({table.ref.location})"
     snapshot = state.snapshot
     newest = f"snapshot {snapshot.id} ({snapshot.commit_kind.value})" if snapshot else "no snapshot"
-    engine = f", {table.options.merge_engine.value}" if table.key_of is not None else ""
+    engine = f", {table.options.merge_engine}" if table.key_of is not None else ""
     yield f"{table.kind.value} table{engine}, schema {table.schema.id}, {newest}"
     if reasons:
         yield "NOT SUPPORTED, not compacted:"

@@ -123,7 +123,7 @@ def _merge_spec(
             tuple(tuple(inputs.file(file) for file in run.files) for run in section.runs)
             for section in sections
         ),
-        merge_engine=table.options.merge_engine.value,
+        merge_engine=table.options.merge_engine,
         rules=table.options.merge_rules,
         key_columns=tuple(field.name for field in table.schema.key_fields),
         sequence_fields=table.options.sequence_fields,

@@ -131,7 +131,7 @@ def rewritten(path: Path, before: Sequence[Mapping[str, Any]], level: int) -> li
         in_file = file_fields(schema.fields, key, thin=options.files.thin_mode)
         source = MergeSpec(
             sections=(tuple((file,) for file in files),),
-            merge_engine=options.merge_engine.value,
+            merge_engine=options.merge_engine,
             rules=NO_RULES,
             key_columns=key,
             sequence_fields=(),

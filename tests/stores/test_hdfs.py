@@ -381,7 +381,8 @@ def test_a_table_is_compacted_while_the_second_name_node_takes_over(
     writer = builders.writer(storage, table)
     rows = builders.fill_keyed(writer, commits=6)
     (tmp_path / "hdfs-site.xml").unlink()
-    options = {f"hadoop.{key}": text for key, text in vars(storage.spec)["settings"]}
+    assert isinstance(storage.spec, HdfsSpec)
+    options = {f"hadoop.{key}": text for key, text in storage.spec.settings}
     with storage.open_output(f"{path}/half") as stream:
         stream.write(b"before ")
         cluster.fail_over()

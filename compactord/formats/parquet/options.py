@@ -6,6 +6,7 @@ shapes pages is not needed for a right file.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from compactord.errors import TaskError
@@ -30,7 +31,14 @@ _ZSTD_LEVEL = "parquet.compression.codec.zstd.level"
 _ENCRYPTED = "encrypted files are neither read nor written"
 _MIB = 1 << 20
 
-HONOURED = (_BLOCK_SIZE, _PAGE_SIZE, _DICTIONARY, _COMPRESSION, _ZSTD_LEVEL)
+# Those that new files follow, each as a run may set it.
+HONOURED: Mapping[str, Callable[[str], object]] = {
+    _BLOCK_SIZE: option_values.positive(option_values.long),
+    _PAGE_SIZE: option_values.positive(option_values.integer),
+    _DICTIONARY: option_values.boolean,
+    _COMPRESSION: option_values.codec,
+    _ZSTD_LEVEL: option_values.integer_within(*option_values.ZSTD_LEVELS),
+}
 # Beginnings of refused options, each with the reason.
 REFUSED = (
     ("parquet.bloom.filter.enabled", "new files would have no bloom filters"),

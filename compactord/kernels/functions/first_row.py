@@ -11,8 +11,6 @@ from compactord.errors import TaskError
 from compactord.kernels.functions.base import Needs, OrderedRecords
 from compactord.kernels.kinds import VALUE_KIND, is_retract, is_retract_kind
 
-FIRST_ROW = "first-row"
-
 
 class FirstRow:
     """The `MergeFunction` of the merge engine `first-row`; raises `TaskError` for deletes."""

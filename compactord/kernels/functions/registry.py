@@ -9,7 +9,7 @@ from compactord.errors import TaskError
 from compactord.kernels.aggregators.registry import missing_package
 from compactord.kernels.functions.aggregation import Aggregation
 from compactord.kernels.functions.base import MergeFunction
-from compactord.kernels.functions.first_row import FIRST_ROW, FirstRow
+from compactord.kernels.functions.first_row import FirstRow
 from compactord.kernels.functions.partial_update import PartialUpdate
 from compactord.kernels.functions.unchanged import DEDUPLICATE
 from compactord.paimon.merge_rules import MergeRules
@@ -24,7 +24,7 @@ MERGE_FUNCTIONS: MergeFunctions = {
     LAST_RECORD: lambda _: DEDUPLICATE,
     "partial-update": PartialUpdate,
     "aggregation": Aggregation,
-    FIRST_ROW: lambda _: FirstRow(),
+    "first-row": lambda _: FirstRow(),
 }
 
 

@@ -16,7 +16,7 @@ import enum
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from compactord.errors import UsageError
 from compactord.paimon.options import values as option_values
@@ -109,7 +109,7 @@ snapshot.clean-empty-directories Boolean b snapshot.expire.clean-empty-directori
 continuous.discovery-interval Duration a
 scan.max-splits-per-task Integer c
 scan.bucket Integer c
-merge-engine enum(deduplicate,partial-update,aggregation,first-row) a*
+merge-engine String a*
 ignore-delete Boolean a* first-row.ignore-delete deduplicate.ignore-delete partial-update.ignore-delete
 ignore-update-before Boolean c
 sort-engine enum(min-heap,loser-tree) a
@@ -260,7 +260,6 @@ tag.automatic-completion Boolean b
 tag.batch.customized-name String b
 scan.plan-auto-tag-for-read.time-retained Duration b
 snapshot.watermark-idle-timeout Duration c
-parquet.enable.dictionary Boolean a
 sink.watermark-time-zone String b
 sink.process-time-zone String b
 local-merge-buffer-size MemorySize c
@@ -376,8 +375,9 @@ pk-full-text.index.columns String d
 pk-clustering-override Boolean d*
 """
 
-# Of the formats of data files that Paimon has.
-_FORMAT_OPTION = r"(?i:parquet|orc|avro)\..+"
+# The options of each format of data files that new files follow, by its name: the key of each, and
+# how what a run says is read.
+FormatOptions: TypeAlias = Mapping[str, Mapping[str, Callable[[str], object]]]
 
 # Keys that are built from other names; the first match counts.
 _PATTERNS = (
@@ -391,7 +391,8 @@ _PATTERNS = (
     (r"fields\..+\.stats-mode", "String", "a"),
     (r"fields\..+\.map\.(storage-layout|shared-shredding\..+)", "String", "d"),
     (r"file-index\..+\..+", "String", "a"),
-    (_FORMAT_OPTION, "String", "a"),
+    # Manifests are Avro files, whatever data files are.
+    (r"(?i:avro)\..+", "String", "a"),
     (r"metadata\.iceberg\.storage", "String", "d"),
     (r"metadata\.iceberg\..+", "String", "c"),
     (r"blob-descriptor\..+", "String", "c"),
@@ -429,9 +430,6 @@ _BOUNDED: Mapping[str, Callable[[str], object]] = {
     "data-file.prefix": option_values.name_part,
     "changelog-file.prefix": option_values.name_part,
     "file.compression.zstd-level": option_values.integer_within(*option_values.ZSTD_LEVELS),
-    "parquet.compression.codec.zstd.level": option_values.integer_within(
-        *option_values.ZSTD_LEVELS
-    ),
     "num-levels": option_values.integer_within(2, LEVELS_MAX),
     "num-sorted-run.compaction-trigger": option_values.integer_within(1, 2**31 - 1),
 }
@@ -475,23 +473,30 @@ def canonical_key(key: str) -> str:
     return key if option is None else option.key
 
 
-def belongs_to_a_format(key: str) -> bool:
-    """Whether the key is one of a format of data files, which says itself what it means."""
-    return re.fullmatch(_FORMAT_OPTION, key) is not None
+def format_of(key: str) -> str:
+    """The name of the format whose option the key is, if there is a format of that name."""
+    name, _, rest = key.partition(".")
+    return name.lower() if rest else ""
 
 
-def check_override(key: str, value: str) -> None:
-    """Whether a run may set this option for itself; `UsageError` says what is wrong."""
-    option = find(key)
-    if option is None:
+def check_override(key: str, value: str, formats: FormatOptions) -> None:
+    """Whether a run may set this option for itself; `UsageError` says what is wrong.
+
+    `formats` are those of data files that there are.
+    """
+    option, of_format = find(key), formats.get(format_of(key))
+    if option is None and of_format is None:
         near = difflib.get_close_matches(key, [*OPTIONS, *_FORMER], n=3)
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
         raise UsageError(f"unknown option {key!r}{hint}")
-    if option.is_stored or _MERGE_RULE.fullmatch(option.key):
+    if option is not None and (option.is_stored or _MERGE_RULE.fullmatch(option.key)):
         raise UsageError(f"option {key!r} belongs to the table: it cannot be set for one run")
     try:
-        reader_of(option)(value)
-        _BOUNDED.get(option.key, str)(value)
+        if option is not None:
+            reader_of(option)(value)
+            _BOUNDED.get(option.key, str)(value)
+        elif of_format is not None:
+            of_format.get(key, str)(value)
     except ValueError as error:
         raise UsageError(f"option {key}={value!r}: expected {error}") from error
 

@@ -25,6 +25,11 @@ from compactord.paimon.options.merge import merge_rules
 from compactord.paimon.options.texts import OptionTexts
 from compactord.paimon.schema import TableSchema
 
+# The merge engines that other options of a table depend on; which there are a registry says.
+FIRST_ROW, DEDUPLICATE = "first-row", "deduplicate"
+# Of tables which name none.
+USUAL_MERGE_ENGINE = DEDUPLICATE
+
 
 class SortOrder(enum.Enum):
     ASCENDING = "ascending"
@@ -36,17 +41,6 @@ class ChangelogProducer(enum.Enum):
     INPUT = "input"
     FULL_COMPACTION = "full-compaction"
     LOOKUP = "lookup"
-
-
-class MergeEngine(enum.Enum):
-    DEDUPLICATE = "deduplicate"
-    PARTIAL_UPDATE = "partial-update"
-    AGGREGATION = "aggregation"
-    FIRST_ROW = "first-row"
-
-
-# Of tables which name none.
-USUAL_MERGE_ENGINE = MergeEngine.DEDUPLICATE
 
 
 class SequenceInit(enum.Enum):
@@ -160,7 +154,7 @@ class TableOptions:
 
     bucket: int
     bucket_key: tuple[str, ...]
-    merge_engine: MergeEngine
+    merge_engine: str
     merge_rules: MergeRules
     changelog_producer: ChangelogProducer
     sequence_fields: tuple[str, ...]
@@ -198,7 +192,7 @@ def parse_options(schema: TableSchema, overrides: Mapping[str, str] | None = Non
     texts = OptionTexts(schema.options, overrides or {})
     trigger = texts.read("num-sorted-run.compaction-trigger", 5)
     bucket = texts.read("bucket", -1)
-    engine = texts.read("merge-engine", USUAL_MERGE_ENGINE)
+    engine = texts.read("merge-engine", USUAL_MERGE_ENGINE).lower()
     sequence_fields = texts.maybe("sequence.field", _sequence_fields(schema)) or ()
     producer = texts.read("changelog-producer", ChangelogProducer.NONE)
     expire = expire_options(texts, has_producer=producer is not ChangelogProducer.NONE)
@@ -209,7 +203,7 @@ def parse_options(schema: TableSchema, overrides: Mapping[str, str] | None = Non
         bucket=bucket,
         bucket_key=_bucket_key(texts, schema),
         merge_engine=engine,
-        merge_rules=merge_rules(schema, texts, engine.value, sequence_fields),
+        merge_rules=merge_rules(schema, texts, engine, sequence_fields),
         changelog_producer=producer,
         sequence_fields=sequence_fields,
         sequence_order=texts.read("sequence.field.sort-order", SortOrder.ASCENDING),
@@ -228,8 +222,8 @@ def parse_options(schema: TableSchema, overrides: Mapping[str, str] | None = Non
                 texts,
                 trigger=trigger,
                 tells=producer is ChangelogProducer.LOOKUP,
-                is_first_row=engine is MergeEngine.FIRST_ROW,
-                is_newest=engine is MergeEngine.DEDUPLICATE,
+                is_first_row=engine == FIRST_ROW,
+                is_newest=engine == DEDUPLICATE,
                 orders=bool(sequence_fields),
                 has_vectors=has_key and vectors is not None,
             ),

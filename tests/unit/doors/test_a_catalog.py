@@ -12,11 +12,9 @@ import pytest
 from compactord.catalog.base import Catalog
 from compactord.catalog.registry import CATALOGS
 from compactord.cli.catalog_checks import catalog_checks
-from compactord.cli.command import _parser
-from compactord.cli.compact import compact
 from compactord.cli.loading import load_usable, open_configured, open_section
 from compactord.clock import SystemClock
-from compactord.config.load import LoadedConfig
+from compactord.config.load import LoadedConfig, load_config
 from compactord.config.model import CatalogSection
 from compactord.config.problems import ConfigInvalid
 from compactord.config.show import show_text
@@ -33,6 +31,7 @@ from tests.builders import FIRST, VirtualClock
 from tests.inline_engine import InlineEngine
 from tests.storages import Call, HookedStorage, MemoryStorage
 from tests.unit.cli.warehouses import configuration
+from tests.unit.doors.command import run_compact
 from tests.unit.doors.pointer_catalog import POINTERS, Server, servers
 
 # The line of the registry.
@@ -98,9 +97,12 @@ class Lake:
         return load_usable(self.config(folder, options), (), self.known, KINDS)
 
     def config(self, folder: Path, options: str = "") -> str:
+        return configuration(folder, self.section(options))
+
+    def section(self, options: str = "") -> str:
         given = options or f"{{pointers.server: s, pointers.pin: {_PIN}}}"
         section = f"{{metastore: pointers, warehouse: 'mem://one/wh', options: {given}}}"
-        return configuration(folder, f"catalogs: {{p: {section}}}")
+        return f"catalogs: {{p: {section}}}"
 
     def catalog(self, loaded: LoadedConfig) -> Catalog:
         return open_configured(loaded.config, "p", self.known, KINDS)
@@ -112,8 +114,7 @@ def lake() -> Lake:
 
 
 def _compact(lake: Lake, folder: Path, *arguments: str) -> int:
-    args = _parser().parse_args(["compact", "--config", lake.config(folder), *arguments])
-    return compact(args, stores=lake.known, kinds=KINDS, start_engine=lambda *_: InlineEngine())
+    return run_compact(folder, lake.section(), *arguments, stores=lake.known, kinds=KINDS)
 
 
 def test_compact_takes_its_tables_from_it_and_publishes_through_it(
@@ -160,6 +161,14 @@ def test_its_options_are_taken_and_others_refused_in_its_words(lake: Lake, tmp_p
         ConfigInvalid, match="expected filesystem or jdbc or hive or rest, the metastores"
     ):
         load_usable(lake.config(tmp_path), (), lake.known)
+
+
+def test_its_warehouse_may_be_a_name(lake: Lake, tmp_path: Path) -> None:
+    for named, location in ((False, "mem://one/wh"), (True, None)):
+        kinds = {**CATALOGS, POINTERS.name: replace(POINTERS, names_warehouse=named)}
+        section = load_config(lake.config(tmp_path), environ={}, kinds=kinds).config.catalogs["p"]
+        found = section.kind.location_of(section.warehouse, section.options, lake.known)
+        assert found == location
 
 
 def test_its_secrets_are_shown_nowhere_and_read_again(

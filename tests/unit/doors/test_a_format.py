@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from compactord.catalog.access import table_in_folder
+from compactord.config.problems import ConfigInvalid
 from compactord.errors import UnsupportedTable, UsageError
 from compactord.formats.registry import FORMATS
+from compactord.paimon.snapshot import snapshot_ids
 from compactord.paimon.table import TableRef
 from compactord.paimon.type_texts import parse_type
 from compactord.paimon.types import DataField
 from compactord.plan.table import Strategy
 from compactord.state.table_state import load_state
+from compactord.storage.base import Storage
 from compactord.table.opening import OpenTable, describe_table, open_table
 from compactord_demo.writer import create_table
 from tests import builders
 from tests.builders import FIRST
 from tests.storages import MemoryStorage
+from tests.unit.cli.warehouses import LOCAL
+from tests.unit.doors.command import run_compact
 from tests.unit.formats.arrow_files import ARROW
 
 # The line of the registry.
 BOTH = {**FORMATS, ARROW.name: ARROW}
+LAKE = "catalogs: {lake: {warehouse: WH}}"
 LOCATION = "/w/db.db/t"
 
 
@@ -43,30 +50,45 @@ def described(options: Mapping[str, str]) -> OpenTable:
     return describe_table(access, access.newest_schema(), {}, formats=BOTH)
 
 
-def ends(storage: MemoryStorage, table: TableRef) -> set[str]:
+def ends(storage: Storage, table: TableRef) -> set[str]:
     """How names of live files end."""
     live = builders.live_paths(storage, table, load_state(storage, table))
     return {path.rpartition("/")[2].partition(".")[2] for path in live}
 
 
-def test_a_table_is_compacted_into_files_of_its_format() -> None:
-    storage, table, rows = filled(
-        {
-            "file.format": "Arrow",
-            "file.compression": "lz4",
-            "file.suffix.include.compression": "true",
-            "arrow.note": "as asked",
-        }
-    )
-    totals = builders.compact(storage, table, formats=BOTH)
-    assert (totals.snapshots, totals.compactions, totals.failures) == ([7], 2, [])
-    assert ends(storage, table) == {"lz4.arrow"}
-    assert builders.read_keyed(storage, table) == rows
-    for path in builders.live_paths(storage, table, load_state(storage, table)):
-        with pa.ipc.open_file(storage.read(path)) as stored:
+def test_a_table_is_compacted_into_files_of_its_format(tmp_path: Path) -> None:
+    table = builders.keyed_table(LOCAL, f"{tmp_path}/wh/db.db/t")
+    rows = builders.fill_keyed(builders.writer(LOCAL, table), commits=6)
+    of_the_table = {"file.format": "Arrow", "file.suffix.include.compression": "true"}
+    builders.set_options(LOCAL, table, {**of_the_table, "file.compression": "lz4"})
+    config = f"{LAKE}\ndefaults: {{options: {{arrow.note: as asked}}}}"
+    assert run_compact(tmp_path, config, formats=BOTH) == 0
+    assert snapshot_ids(LOCAL, table.root) == (*range(1, 8),)
+    assert ends(LOCAL, table) == {"lz4.arrow"}
+    assert builders.read_keyed(LOCAL, table) == rows
+    for path in builders.live_paths(LOCAL, table, load_state(LOCAL, table)):
+        with pa.ipc.open_file(LOCAL.read(path)) as stored:
             assert stored.schema.metadata == {b"note": b"as asked"}
-    builders.check_chain(storage, table)
-    assert builders.leftovers(storage, table, [FIRST]) == set()
+    builders.check_chain(LOCAL, table)
+    assert builders.leftovers(LOCAL, table, [FIRST]) == set()
+
+
+def test_a_run_may_ask_for_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = builders.keyed_table(LOCAL, f"{tmp_path}/wh/db.db/t")
+    rows = builders.fill_keyed(builders.writer(LOCAL, table), commits=6)
+    asked = ("--option", "file.format=arrow", "--option")
+    with pytest.raises(UsageError, match=r"option arrow\.batch-size='0': expected a number above"):
+        run_compact(tmp_path, LAKE, *asked, "arrow.batch-size=0", formats=BOTH)
+    config = f"{LAKE}\ndefaults: {{options: {{arrow.batch-size: many}}}}"
+    with pytest.raises(ConfigInvalid, match=r"arrow\.batch-size is many: expected a size"):
+        run_compact(tmp_path, config, formats=BOTH)
+    with pytest.raises(UsageError, match=r"unknown option 'arrow\.batch-size'"):
+        run_compact(tmp_path, LAKE, *asked, "arrow.batch-size=1 mb")
+    assert run_compact(tmp_path, LAKE, *asked, "arrow.bloom.x=on", formats=BOTH) == 2
+    assert "arrow.bloom.x=on: new files would have no bloom filters" in capsys.readouterr().err
+    assert run_compact(tmp_path, LAKE, *asked, "arrow.batch-size=1 mb", formats=BOTH) == 0
+    assert ends(LOCAL, table) == {"arrow"}
+    assert builders.read_keyed(LOCAL, table) == rows
 
 
 def test_files_of_several_formats_are_merged_into_that_of_their_level() -> None:
@@ -78,19 +100,6 @@ def test_files_of_several_formats_are_merged_into_that_of_their_level() -> None:
     builders.compact(storage, table, formats=BOTH, strategy=Strategy.FULL, overrides=forced)
     assert ends(storage, table) == {"parquet"}
     assert builders.read_keyed(storage, table) == rows
-
-
-def test_a_run_may_ask_for_it() -> None:
-    storage, table, rows = filled({})
-    builders.compact(storage, table, formats=BOTH, overrides={"file.format": "arrow"})
-    assert ends(storage, table) == {"arrow"}
-    assert builders.read_keyed(storage, table) == rows
-    with pytest.raises(UsageError, match=r"option arrow\.batch-size='0' of this run: expected"):
-        open_table(
-            table_in_folder(storage, table),
-            {"file.format": "arrow", "arrow.batch-size": "0"},
-            formats=BOTH,
-        )
 
 
 def test_tables_without_keys_have_one_format_on_all_levels() -> None:

@@ -1,36 +1,38 @@
-"""A merge engine that the registry lacks: a class, and a line."""
+"""A merge engine that the product lacks: a class, and a line."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from compactord.errors import UnsupportedTable
 from compactord.kernels.functions.registry import MERGE_FUNCTIONS
-from compactord.plan.table import Strategy
 from tests import builders
 from tests.builders import DELETE, INSERT, kinds_of, rows_of
-from tests.storages import MemoryStorage
+from tests.unit.cli.warehouses import LOCAL
+from tests.unit.doors.command import run_compact
 from tests.unit.kernels.merge_functions import FirstRow
 
-# The registry without it, and with its line.
-OTHERS = {name: of for name, of in MERGE_FUNCTIONS.items() if name != "first-row"}
-FUNCTIONS = {**OTHERS, "first-row": lambda _: FirstRow()}
-ENGINE = {"merge-engine": "first-row"}
+# The line of the registry.
+FUNCTIONS = {**MERGE_FUNCTIONS, "oldest": lambda _: FirstRow()}
+CONFIG = "catalogs: {lake: {warehouse: WH}}"
 
 
 @pytest.mark.parametrize("ignores", [False, True])
-def test_a_table_is_compacted_by_its_engine(ignores: bool) -> None:
-    storage = MemoryStorage()
-    table = builders.keyed_table(storage, "/w/db.db/t")
-    writer = builders.writer(storage, table)
+def test_a_table_is_compacted_by_its_engine(
+    ignores: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = builders.keyed_table(LOCAL, f"{tmp_path}/wh/db.db/t")
+    writer = builders.writer(LOCAL, table)
     writer.write(rows_of([(key, 0) for key in range(8)]), kinds=kinds_of([INSERT, DELETE] * 4))
     for commit in range(1, 4):
         writer.write(rows_of([(key, commit) for key in range(8 + commit)]))
-    builders.set_options(storage, table, {**ENGINE, "ignore-delete": str(ignores).lower()})
-    with pytest.raises(UnsupportedTable, match="option merge-engine=first-row is not supported"):
-        builders.compact(storage, table, functions=OTHERS)
-    builders.compact(storage, table, strategy=Strategy.FULL, functions=FUNCTIONS)
+    options = {"merge-engine": "Oldest", "ignore-delete": str(ignores).lower()}
+    builders.set_options(LOCAL, table, options)
+    assert run_compact(tmp_path, CONFIG, "--strategy", "full") == 3
+    assert "option merge-engine=oldest: expected one of deduplicate, par" in capsys.readouterr().err
+    assert run_compact(tmp_path, CONFIG, "--strategy", "full", functions=FUNCTIONS) == 0
     deleted = dict.fromkeys(range(1, 8, 2), 1) if ignores else {}
     expected = dict.fromkeys(range(0, 8, 2), 0) | deleted | {8: 1, 9: 2, 10: 3}
-    assert builders.read_keyed(storage, table) == expected
-    builders.check_chain(storage, table)
+    assert builders.read_keyed(LOCAL, table) == expected
+    builders.check_chain(LOCAL, table)

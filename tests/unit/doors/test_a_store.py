@@ -13,25 +13,27 @@ import structlog.testing
 
 from compactord.catalog.base import Catalog
 from compactord.catalog.open import open_catalog
+from compactord.cli.command import _parser
 from compactord.cli.loading import (
     load_usable,
     open_configured,
-    refuse_literal_secrets,
     warn_of_options,
 )
+from compactord.cli.register import register
 from compactord.config.problems import ConfigInvalid
 from compactord.config.show import show_text
 from compactord.errors import CatalogOptionInvalid, UnsupportedTable, UsageError
 from compactord.model import Subcompaction
 from compactord.paimon.table import TableRef
 from compactord.storage.base import Storage
-from compactord.storage.open import STORES, scheme_of
+from compactord.storage.open import STORES, Stores, scheme_of
 from compactord.storage.requests import StorageOp, StorageRequest, metered
 from tests import builders
 from tests.builders import FIRST, VirtualClock
 from tests.inline_engine import InlineEngine
 from tests.unit.cli.warehouses import configuration
 from tests.unit.doors import mem_store
+from tests.unit.doors.command import run_compact
 from tests.unit.doors.mem_store import KEY, MEM
 
 # The line of the registry.
@@ -62,6 +64,16 @@ def filled() -> tuple[Catalog, dict[int, int], Counter[StorageOp]]:
     """A warehouse with a table that is due, the table's rows, and what its driver asked for."""
     mem_store.buckets.clear()
     asked: Counter[StorageOp] = Counter()
+    catalog = open_catalog("mem://lake/wh", _counting(asked), options=_OPTIONS, is_guarded=True)
+    table = builders.keyed_table(catalog.warehouse_storage, f"{catalog.warehouse}/db.db/t")
+    rows = builders.fill_keyed(builders.writer(catalog.warehouse_storage, table), commits=6)
+    catalog.check_commits()
+    asked.clear()
+    return catalog, rows, asked
+
+
+def _counting(asked: Counter[StorageOp]) -> Stores:
+    """The stores, whose requests are counted."""
 
     def report(request: StorageRequest) -> None:
         assert request.store == "mem"
@@ -70,36 +82,30 @@ def filled() -> tuple[Catalog, dict[int, int], Counter[StorageOp]]:
     def counted(storage: Storage, location: str) -> Storage:
         return metered(storage, report, VirtualClock(), store=scheme_of(location))
 
-    catalog = open_catalog(
-        "mem://lake/wh", _OURS.wrapped(counted), options=_OPTIONS, is_guarded=True
-    )
-    table = builders.keyed_table(catalog.warehouse_storage, f"{catalog.warehouse}/db.db/t")
-    rows = builders.fill_keyed(builders.writer(catalog.warehouse_storage, table), commits=6)
-    catalog.check_commits()
-    asked.clear()
-    return catalog, rows, asked
+    return _OURS.wrapped(counted)
 
 
 def test_a_table_of_a_store_of_another_scheme_is_compacted(
-    filled: tuple[Catalog, dict[int, int], Counter[StorageOp]],
+    filled: tuple[Catalog, dict[int, int], Counter[StorageOp]], tmp_path: Path
 ) -> None:
     catalog, rows, asked = filled
     table = catalog.find_table("db.t")
     sent: list[bytes] = []
-    totals = builders.compact(
-        catalog.warehouse_storage,
-        table,
-        publisher=catalog.open(table).publisher,
+    options = f"{{mem.key: {KEY}, mem.exclusive: '1'}}"
+    code = run_compact(
+        tmp_path,
+        f"catalogs: {{lake: {{warehouse: 'mem://lake/wh', options: {options}}}}}",
+        stores=_counting(asked),
         start_engine=lambda: Away(sent.append),
     )
-    assert (totals.snapshots, totals.compactions, totals.failures) == ([7], 2, [])
+    assert (code, len(sent)) == (0, 2)
     assert builders.read_keyed(catalog.warehouse_storage, table) == rows
     builders.check_chain(catalog.warehouse_storage, table)
     assert builders.leftovers(catalog.warehouse_storage, table, [FIRST]) == set()
     assert table.location == "/wh/db.db/t"
     assert not any(KEY.encode() in payload for payload in sent)
-    # What workers write, their driver does not ask for: it publishes.
-    assert asked[StorageOp.PUT_IF_ABSENT] == 1
+    # What workers write, their driver does not ask for: it publishes, after a proof in two calls.
+    assert asked[StorageOp.PUT_IF_ABSENT] == 3
 
 
 def test_a_worker_opens_the_store_by_what_it_finds_itself(
@@ -148,7 +154,23 @@ def test_a_configuration_has_its_options_and_hides_its_secrets(
         }
     ]
     with pytest.raises(CatalogOptionInvalid, match=r"mem\.key"):
-        refuse_literal_secrets(loaded.config, "spark://elsewhere:7077", _OURS)
+        run_compact(tmp_path, text, "--master", "spark://elsewhere:7077", stores=_OURS)
+
+
+def test_its_tables_are_registered_and_options_without_effect_named(
+    filled: tuple[Catalog, dict[int, int], Counter[StorageOp]],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "c.db").touch()
+    options = f"{{uri: 'jdbc:sqlite:{tmp_path}/c.db', mem.key: {KEY}, mem.exclusve: '1'}}"
+    section = f"{{metastore: jdbc, warehouse: 'mem://lake/wh', options: {options}}}"
+    config = configuration(tmp_path, f"catalogs: {{lake: {section}}}")
+    args = _parser().parse_args(["catalog", "register", "--config", config])
+    with structlog.testing.capture_logs() as logs:
+        assert register(args, stores=_OURS) == 0
+    assert "VALUES ('jdbc', 'db', 't'" in capsys.readouterr().out
+    assert [log["options"] for log in logs] == [("mem.exclusve (did you mean mem.exclusive?)",)]
 
 
 def test_what_the_store_refuses_is_an_error_of_the_configuration(tmp_path: Path) -> None:

@@ -135,7 +135,7 @@ ARROW = FileFormat(
     writer=ArrowWriter,
     encoding=_encoding,
     codecs=tuple(_CODECS),
-    options=("arrow.batch-size", "arrow.note"),
+    options={"arrow.batch-size": positive(memory_size), "arrow.note": str},
     refused=(("arrow.bloom", "new files would have no bloom filters"),),
     holds=_holds,
 )

@@ -12,7 +12,6 @@ from compactord.paimon.deletion_vectors import VectorKind
 from compactord.paimon.options.table_options import (
     ChangelogProducer,
     CompactionOptions,
-    MergeEngine,
     SequenceInit,
     SortOrder,
     TableOptions,
@@ -48,7 +47,7 @@ def options(
 def test_defaults_are_paimons() -> None:
     found = options()
     assert (found.bucket, found.bucket_key) == (-1, ("k",))
-    assert found.merge_engine is MergeEngine.DEDUPLICATE
+    assert found.merge_engine == "deduplicate"
     assert found.changelog_producer is ChangelogProducer.NONE
     assert (found.sequence_fields, found.sequence_order) == ((), SortOrder.ASCENDING)
     assert (found.ignore_delete, found.write_only) == (False, False)
@@ -190,7 +189,6 @@ def test_lists_are_split_as_java_splits_them() -> None:
         ("file.format.per.level", "zero:avro"),
         ("commit.timeout", "soon"),
         ("write-only", "yes"),
-        ("merge-engine", "newest"),
         ("compaction.small-file-ratio", "half"),
         ("metadata.stats-mode", "truncate(0)"),
         ("fields.v.stats-mode", "some"),

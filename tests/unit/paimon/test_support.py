@@ -193,7 +193,7 @@ def test_supported_tables_have_no_reason(schema: TableSchema) -> None:
         ({"row-tracking.enabled": " false "}, "row-tracking.enabled= false "),
         ({"query-auth.enabled": ""}, "query-auth.enabled="),
         ({"branch": "MAIN"}, "branch=MAIN"),
-        ({"merge-engine": "foo"}, "merge-engine='foo': expected one of deduplicate"),
+        ({"merge-engine": "foo"}, "merge-engine=foo: expected one of deduplicate"),
         ({"changelog-producer": "foo"}, "changelog-producer='foo': expected one of none"),
         ({"bucket": "abc"}, "bucket='abc': expected a whole number"),
         ({"num-levels": "six"}, "num-levels='six': expected a whole number"),

@@ -45,18 +45,18 @@ def test_the_same_options_of_a_table_are_a_refusal(key, value):
 
 def test_a_table_whose_options_cannot_be_read_can_still_be_looked_at():
     storage = MemoryStorage()
-    table = keyed_table(storage, LOCATION, options={"merge-engine": "foo", "bucket": "abc"})
+    table = keyed_table(storage, LOCATION, options={"changelog-producer": "foo", "bucket": "abc"})
     with pytest.raises(UnsupportedTable) as caught:
         open_table(table_in_folder(storage, table), {})
     assert [reason.partition(":")[0] for reason in caught.value.reasons] == [
         "option bucket='abc'",
-        "option merge-engine='foo'",
+        "option changelog-producer='foo'",
     ]
     schema = latest_schema(storage, LOCATION)
     opened = describe_table(table_in_folder(storage, table), schema, {})
     assert opened.options.unreadable.keys() == {
         "bucket",
-        "merge-engine",
+        "changelog-producer",
     }
 
 

@@ -1,0 +1,23 @@
+"""What a configuration may name without being changed itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pydantic import ValidationInfo
+
+from compactord.catalog.registry import CATALOGS, CatalogKinds
+from compactord.formats.registry import FORMATS, Formats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registries:
+    """Kinds of catalogs, and formats of data files."""
+
+    kinds: CatalogKinds = field(default_factory=lambda: CATALOGS)
+    formats: Formats = field(default_factory=lambda: FORMATS)
+
+
+def registries_of(info: ValidationInfo) -> Registries:
+    """Those that are the context of a validation; the product's own without one."""
+    return info.context or Registries()
