@@ -113,6 +113,15 @@ class CompactionOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ManifestRules:
+    """When manifests are merged: sizes in bytes, the least number of small manifests to merge."""
+
+    target_size: int
+    full_threshold: int
+    min_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CommitOptions:
     """Commit loop and manifests. Sizes in bytes, durations in milliseconds."""
 
@@ -121,9 +130,7 @@ class CommitOptions:
     min_retry_wait_ms: int
     max_retry_wait_ms: int
     user_prefix: str | None
-    manifest_target_size: int
-    manifest_full_threshold: int
-    manifest_merge_min_count: int
+    manifests: ManifestRules
     manifest_compression: str
     manifest_compression_level: int
     delete_file_drop_stats: bool
@@ -310,13 +317,13 @@ def _commit(texts: OptionTexts, vectors: VectorOptions | None) -> CommitOptions:
         min_retry_wait_ms=texts.read("commit.min-retry-wait", duration, 10),
         max_retry_wait_ms=texts.read("commit.max-retry-wait", duration, 10_000),
         user_prefix=texts.maybe("commit.user-prefix", str),
-        manifest_target_size=texts.read(
-            "manifest.target-file-size", option_values.positive(size), 8 * _MIB
+        manifests=ManifestRules(
+            target_size=texts.read(
+                "manifest.target-file-size", option_values.positive(size), 8 * _MIB
+            ),
+            full_threshold=texts.read("manifest.full-compaction-threshold-size", size, 16 * _MIB),
+            min_count=texts.read("manifest.merge-min-count", integer, 30),
         ),
-        manifest_full_threshold=texts.read(
-            "manifest.full-compaction-threshold-size", size, 16 * _MIB
-        ),
-        manifest_merge_min_count=texts.read("manifest.merge-min-count", integer, 30),
         # `avro.codec` rules every Avro file of a table, and manifests are Avro files.
         manifest_compression=texts.read(
             "avro.codec", str, texts.read("manifest.compression", str, "zstd")
