@@ -166,8 +166,12 @@ class Input:
         return self._reader.layout.key_fields[0]
 
     def expect(self) -> None:
-        """Begin to fetch the file's end, and its vector unless that is large."""
+        """Begin to fetch the file's end and its vector."""
         self.stored.expect()
+        self._expect_vector()
+
+    def _expect_vector(self) -> None:
+        """Begin to fetch the file's vector unless it is large."""
         ref, fetcher = self.file.vector, self._reader.fetcher
         if ref is None or self._vector is not None or ref.length > SMALL_FILE:
             return
@@ -235,6 +239,7 @@ class Input:
         `marks`: all rows with these keys are marked. `finds_values` False: no more than the keys is
         read, and what is found comes without its rows.
         """
+        self._expect_vector()
         reader = self._reader
         layout = self.layout if finds_values else self.layout.of_keys
         return InputFinder(
