@@ -221,7 +221,7 @@ class WriteOnlyWriter:
             location,
             unique_name=self._owner.unique_name(),
             codec=codec_of(options.manifest_compression, options.manifest_compression_level),
-            manifest_target_size=options.manifest_target_size,
+            manifest_target_size=options.manifests.target_size,
             partition_types=[field.type for field in self._table.schema.partition_fields],
         )
         total_buckets = self._table.options.bucket

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import structlog
@@ -15,7 +16,7 @@ import structlog
 from compactord.commit.changes import BucketChange
 from compactord.commit.index_files import NextIndex
 from compactord.commit.listed import listed_entries
-from compactord.commit.manifest_merge import ManifestMerge, MergeRules, is_due, merge_manifests
+from compactord.commit.manifest_merge import ManifestMerge, merge_manifests
 from compactord.commit.metadata import MetadataFiles
 from compactord.errors import CommitError, FormatError, ObjectNotFound, TableNotFound
 from compactord.paimon import paths
@@ -153,7 +154,13 @@ def _base_manifests(
     """
     if merge is None:
         try:
-            merge = _merge(storage, location, manifests, settings, files)
+            merge = merge_manifests(
+                manifests,
+                settings.options.manifests,
+                read=partial(read_entries, storage, location),
+                write=files.write_manifests,
+                may_contain=partial(_may_contain, types=settings.partition_types),
+            )
         except FormatError as error:
             # An entry whose partition cannot be read belongs to one bucket. The commit needs none.
             files.take_back(keep=keep)
@@ -166,36 +173,6 @@ def _base_manifests(
     # The winner of the last race has merged manifests itself, so ours does not fit any more.
     files.take_back(only=[manifest.file_name for manifest in merge.written])
     return manifests, _NOT_MERGED
-
-
-def is_merge_due(manifests: Sequence[ManifestFile], options: CommitOptions) -> bool:
-    """Whether a commit on top of these manifests would merge some of them."""
-    return is_due(manifests, _rules(options))
-
-
-def _rules(options: CommitOptions) -> MergeRules:
-    return MergeRules(
-        target_size=options.manifest_target_size,
-        full_threshold=options.manifest_full_threshold,
-        min_count=options.manifest_merge_min_count,
-    )
-
-
-def _merge(
-    storage: Storage,
-    location: str,
-    manifests: Sequence[ManifestFile],
-    settings: CommitSettings,
-    files: MetadataFiles,
-) -> ManifestMerge:
-    types = settings.partition_types
-    return merge_manifests(
-        manifests,
-        _rules(settings.options),
-        read=lambda manifest: read_entries(storage, location, manifest),
-        write=files.write_manifests,
-        may_contain=lambda manifest, partitions: _may_contain(manifest, partitions, types),
-    )
 
 
 def _may_contain(

@@ -30,7 +30,7 @@ import structlog
 
 from compactord.clock import Clock
 from compactord.commit.added_files import AddedFilesCheck
-from compactord.commit.attempt import CommitSettings, Stamp, is_merge_due, prepare
+from compactord.commit.attempt import CommitSettings, Stamp, prepare
 from compactord.commit.changes import (
     BucketChange,
     CommitOutcome,
@@ -39,6 +39,7 @@ from compactord.commit.changes import (
     Replaced,
 )
 from compactord.commit.listed import listed_entries
+from compactord.commit.manifest_merge import is_merge_due
 from compactord.commit.metadata import MetadataFiles
 from compactord.commit.outcome import Publication
 from compactord.commit.pending import Pending
@@ -197,7 +198,7 @@ class Committer:
         """The next snapshot, with its metadata written; None when there is nothing to publish."""
         again, settings = pending.again, pending.settings
         index = pending.index_on(self._storage, state, manifests, files, self._added_files)
-        is_due = pending.merges_only and is_merge_due(manifests, settings.options)
+        is_due = pending.merges_only and is_merge_due(manifests, settings.options.manifests)
         if not (pending.changes or is_due):
             return None
         snapshot, pending.merge = prepare(
@@ -283,7 +284,7 @@ class Committer:
             state.table.location,
             unique_name=self._metadata_name,
             codec=codec_of(options.manifest_compression, options.manifest_compression_level),
-            manifest_target_size=options.manifest_target_size,
+            manifest_target_size=options.manifests.target_size,
             partition_types=settings.partition_types,
             numbers=self._metadata_numbers,
         )

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from compactord.paimon.data_file import EntryKind, FileIdentity, ManifestEntry
 from compactord.paimon.manifest.manifest_files import ManifestFile
+from compactord.paimon.options.table_options import ManifestRules
 
 Read = Callable[[ManifestFile], Sequence[ManifestEntry]]
 Write = Callable[[Iterable[ManifestEntry]], Sequence[ManifestFile]]
@@ -38,18 +39,9 @@ class ManifestMerge:
         return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MergeRules:
-    """`manifest.*` options: sizes in bytes, the least number of small manifests to merge."""
-
-    target_size: int
-    full_threshold: int
-    min_count: int
-
-
 def merge_manifests(
     manifests: Sequence[ManifestFile],
-    rules: MergeRules,
+    rules: ManifestRules,
     *,
     read: Read,
     write: Write,
@@ -72,7 +64,7 @@ def merge_manifests(
     )
 
 
-def is_due(manifests: Sequence[ManifestFile], rules: MergeRules) -> bool:
+def is_merge_due(manifests: Sequence[ManifestFile], rules: ManifestRules) -> bool:
     """Whether at least two of these manifests would be merged."""
     changing = [manifest for manifest in manifests if _must_change(manifest, rules)]
     if len(changing) > 1 and _total_size(changing) >= rules.full_threshold:
@@ -80,7 +72,7 @@ def is_due(manifests: Sequence[ManifestFile], rules: MergeRules) -> bool:
     return any(len(group) > 1 for group in _neighbours(manifests, rules))
 
 
-def _must_change(manifest: ManifestFile, rules: MergeRules) -> bool:
+def _must_change(manifest: ManifestFile, rules: ManifestRules) -> bool:
     return manifest.num_deleted_files > 0 or manifest.file_size < rules.target_size
 
 
@@ -90,7 +82,7 @@ def _total_size(manifests: Iterable[ManifestFile]) -> int:
 
 def _merge_fully(
     manifests: Sequence[ManifestFile],
-    rules: MergeRules,
+    rules: ManifestRules,
     *,
     read: Read,
     write: Write,
@@ -137,7 +129,7 @@ def _merge_fully(
 
 
 def _merge_neighbours(
-    manifests: Sequence[ManifestFile], rules: MergeRules, *, read: Read, write: Write
+    manifests: Sequence[ManifestFile], rules: ManifestRules, *, read: Read, write: Write
 ) -> list[ManifestFile]:
     """Merge neighbours that add up to the target size, and the rest if there are enough."""
     after: list[ManifestFile] = []
@@ -150,7 +142,7 @@ def _merge_neighbours(
 
 
 def _neighbours(
-    manifests: Sequence[ManifestFile], rules: MergeRules
+    manifests: Sequence[ManifestFile], rules: ManifestRules
 ) -> Iterator[list[ManifestFile]]:
     """All manifests in order, in groups to be merged; a manifest that is kept is a group of one."""
     waiting: list[ManifestFile] = []

@@ -21,7 +21,12 @@ from compactord.formats.layout import Layout
 from compactord.formats.registry import FORMATS, Formats, format_named
 from compactord.kernels.keys import Found
 from compactord.model import ConcatSpec, InputFile, Marks, MergeSpec
-from compactord.paimon.deletion_vectors import DeletedRows, deleted_rows_in, read_stored
+from compactord.paimon.deletion_vectors import (
+    DeletedRows,
+    deleted_rows_in,
+    read_deleted_rows,
+    read_stored,
+)
 from compactord.paimon.types import SEQUENCE_NUMBER, DataField
 from compactord.rewrite.evolution import Evolution, evolution
 from compactord.rewrite.expiry import Expiry
@@ -163,8 +168,12 @@ class Input:
         return self._reader.layout.key_fields[0]
 
     def expect(self) -> None:
-        """Begin to fetch the file's end, and its vector unless that is large."""
+        """Begin to fetch the file's end and its vector."""
         self.stored.expect()
+        self._expect_vector()
+
+    def _expect_vector(self) -> None:
+        """Begin to fetch the file's vector unless it is large."""
         ref, fetcher = self.file.vector, self._reader.fetcher
         if ref is None or self._vector is not None or ref.length > SMALL_FILE:
             return
@@ -175,14 +184,15 @@ class Input:
         """Which of the file's rows are deleted; None: none of them.
 
         They are read in each call, so that no more of them are in memory than files are open.
-        Raises as `deleted_rows_in` and what reading raises.
+        Raises as `read_deleted_rows`.
         """
-        ref = self.file.vector
+        ref, rows = self.file.vector, self.file.row_count
         if ref is None:
             return None
         fetched, self._vector = self._vector, None
-        stored = fetched.result() if fetched else read_stored(self._reader.storage, ref)
-        return deleted_rows_in(stored, ref, self.file.row_count)
+        if fetched is None:
+            return read_deleted_rows(self._reader.storage, ref, rows)
+        return deleted_rows_in(fetched.result(), ref, rows)
 
     def row_groups(self, column: DataField | None = None) -> Sequence[RowGroup]:
         """The parts that can be read separately, with the bounds of a key column."""
@@ -231,6 +241,7 @@ class Input:
         `marks`: all rows with these keys are marked. `finds_values` False: no more than the keys is
         read, and what is found comes without its rows.
         """
+        self._expect_vector()
         reader = self._reader
         layout = self.layout if finds_values else self.layout.of_keys
         return InputFinder(

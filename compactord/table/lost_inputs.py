@@ -35,14 +35,15 @@ def missing_input(
 
     For files that are live in the newest snapshot, where one was not found: each that it reads is
     asked for, then those with deletion vectors of its bucket's files in `state`, which its commit
-    reads. None when all exist, or the store does not answer.
+    reads. None when all exist, the store does not answer, or the bucket's entries are damaged.
     """
     folder = table.bucket_folder(compaction.bucket)
-    vectors = state.indexes.vectors(compaction.bucket)
-    live = state.files.named(compaction.bucket, vectors.keys())
-    index_files = dict.fromkeys(vectors[name].path for name in live)
-    asked = [*(paths.join(folder, f.file_name) for f in files_read(compaction)), *index_files]
+    data_files = [paths.join(folder, file.file_name) for file in files_read(compaction)]
     try:
+        vectors = state.indexes.vectors(compaction.bucket)
+        live = state.files.named(compaction.bucket, vectors.keys())
+        index_files = dict.fromkeys(vectors[name].path for name in live)
+        asked = [*data_files, *index_files]
         found = zip(asked, results_of(table.storage, table.storage.status, asked), strict=True)
         gone = [path for path, status in found if status is None]
         named = [posixpath.basename(path) for path in gone]

@@ -123,6 +123,15 @@ class VectorOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ManifestRules:
+    """When manifests are merged: sizes in bytes, the least number of small manifests to merge."""
+
+    target_size: int
+    full_threshold: int
+    min_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CommitOptions:
     """Commit loop and manifests. Sizes in bytes, durations in milliseconds."""
 
@@ -131,9 +140,7 @@ class CommitOptions:
     min_retry_wait_ms: int
     max_retry_wait_ms: int
     user_prefix: str | None
-    manifest_target_size: int
-    manifest_full_threshold: int
-    manifest_merge_min_count: int
+    manifests: ManifestRules
     manifest_compression: str
     manifest_compression_level: int
     delete_file_drop_stats: bool
@@ -303,9 +310,11 @@ def _commit(texts: OptionTexts, vectors: VectorOptions | None) -> CommitOptions:
         min_retry_wait_ms=texts.read("commit.min-retry-wait", 10),
         max_retry_wait_ms=texts.read("commit.max-retry-wait", 10_000),
         user_prefix=texts.maybe("commit.user-prefix"),
-        manifest_target_size=texts.read("manifest.target-file-size", 8 * _MIB, _POSITIVE_SIZE),
-        manifest_full_threshold=texts.read("manifest.full-compaction-threshold-size", 16 * _MIB),
-        manifest_merge_min_count=texts.read("manifest.merge-min-count", 30),
+        manifests=ManifestRules(
+            target_size=texts.read("manifest.target-file-size", 8 * _MIB, _POSITIVE_SIZE),
+            full_threshold=texts.read("manifest.full-compaction-threshold-size", 16 * _MIB),
+            min_count=texts.read("manifest.merge-min-count", 30),
+        ),
         # `avro.codec` rules every Avro file of a table, and manifests are Avro files.
         manifest_compression=texts.read("avro.codec", texts.read("manifest.compression", "zstd")),
         manifest_compression_level=texts.read(

@@ -39,7 +39,7 @@ def _files(table: Lineage, settings: CommitSettings) -> MetadataFiles:
         TABLE.location,
         unique_name=FIRST.unique_name(),
         codec=codec_of("zstd", 1),
-        manifest_target_size=settings.options.manifest_target_size,
+        manifest_target_size=settings.options.manifests.target_size,
         partition_types=(),
     )
 

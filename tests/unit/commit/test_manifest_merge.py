@@ -6,13 +6,14 @@ import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from compactord.commit.manifest_merge import ManifestMerge, MergeRules, merge_manifests
+from compactord.commit.manifest_merge import ManifestMerge, merge_manifests
 from compactord.paimon.data_file import EMPTY_STATS, EntryKind, ManifestEntry
 from compactord.paimon.manifest.manifest_files import ManifestFile
+from compactord.paimon.options.table_options import ManifestRules
 from tests.unit.paimon.table_builder import data_file, deleted, entry
 
 MB = 1 << 20
-RULES = MergeRules(target_size=8 * MB, full_threshold=16 * MB, min_count=30)
+RULES = ManifestRules(target_size=8 * MB, full_threshold=16 * MB, min_count=30)
 
 
 @dataclass
@@ -51,7 +52,11 @@ class Manifests:
         return made
 
     def merge(
-        self, manifests: Sequence[ManifestFile], rules: MergeRules = RULES, *, all_may: bool = True
+        self,
+        manifests: Sequence[ManifestFile],
+        rules: ManifestRules = RULES,
+        *,
+        all_may: bool = True,
     ) -> ManifestMerge:
         return merge_manifests(
             manifests,

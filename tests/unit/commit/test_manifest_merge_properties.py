@@ -3,9 +3,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compactord.commit.manifest_merge import MergeRules, merge_manifests
+from compactord.commit.manifest_merge import merge_manifests
 from compactord.paimon.data_file import EntryKind, ManifestEntry
 from compactord.paimon.manifest.manifest_files import ManifestFile
+from compactord.paimon.options.table_options import ManifestRules
 from tests.unit.commit.test_manifest_merge import Manifests
 from tests.unit.paimon.table_builder import data_file, deleted, entry
 
@@ -35,7 +36,7 @@ def histories(draw: st.DrawFn) -> tuple[Manifests, list[ManifestFile]]:
 
 
 rules = st.builds(
-    MergeRules,
+    ManifestRules,
     target_size=st.integers(1, 40),
     full_threshold=st.integers(0, 60),
     min_count=st.integers(1, 12),
@@ -53,7 +54,7 @@ def _live(store: Manifests, manifests: tuple[ManifestFile, ...] | list[ManifestF
 
 @given(histories(), rules)
 def test_merging_changes_what_is_written_and_never_what_is_live(
-    history: tuple[Manifests, list[ManifestFile]], merge_rules: MergeRules
+    history: tuple[Manifests, list[ManifestFile]], merge_rules: ManifestRules
 ) -> None:
     store, manifests = history
 
@@ -75,7 +76,7 @@ def test_merging_changes_what_is_written_and_never_what_is_live(
 @given(histories(), rules, st.frozensets(st.integers(0, 12)))
 def test_what_is_live_does_not_rest_on_statistics(
     history: tuple[Manifests, list[ManifestFile]],
-    merge_rules: MergeRules,
+    merge_rules: ManifestRules,
     ruled_out: frozenset[int],
 ) -> None:
     store, manifests = history
@@ -93,7 +94,10 @@ def test_what_is_live_does_not_rest_on_statistics(
 
 @given(histories(), rules, st.integers(0, 3), st.integers(0, 3))
 def test_a_merge_applied_to_a_later_list_says_the_same(
-    history: tuple[Manifests, list[ManifestFile]], merge_rules: MergeRules, ahead: int, behind: int
+    history: tuple[Manifests, list[ManifestFile]],
+    merge_rules: ManifestRules,
+    ahead: int,
+    behind: int,
 ) -> None:
     store, manifests = history
     more = [store.add([entry(data_file(f"more-{n}"))]) for n in range(ahead + behind)]

@@ -12,6 +12,7 @@ from compactord.paimon.deletion_vectors import VectorKind
 from compactord.paimon.options.table_options import (
     ChangelogProducer,
     CompactionOptions,
+    ManifestRules,
     SequenceInit,
     SortOrder,
     TableOptions,
@@ -71,8 +72,8 @@ def test_defaults_are_paimons() -> None:
     commit = found.commit
     assert (commit.timeout_ms, commit.max_retries) == (None, 10)
     assert (commit.min_retry_wait_ms, commit.max_retry_wait_ms) == (10, 10_000)
-    assert (commit.manifest_target_size, commit.manifest_full_threshold) == (8 * MIB, 16 * MIB)
-    assert (commit.manifest_merge_min_count, commit.manifest_compression) == (30, "zstd")
+    rules = ManifestRules(target_size=8 * MIB, full_threshold=16 * MIB, min_count=30)
+    assert (commit.manifests, commit.manifest_compression) == (rules, "zstd")
     assert commit.sequence_init is SequenceInit.SCAN
     files = found.files
     assert (files.data_file_prefix, files.compression, files.format) == ("data-", "zstd", "parquet")

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import threading
 from collections import Counter
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from compactord.errors import StorageError, TransientStorageError
+from compactord.formats.layout import keyed_layout
 from compactord.model import InputFile, Subcompaction
+from compactord.rewrite.reader import Input, InputReader
 from compactord.rewrite.subcompaction import rewrite
 from compactord.storage.base import Storage
 from compactord.storage.local import LocalStorage
@@ -105,6 +109,32 @@ def test_vectors_are_read_at_once(tmp_path: Path, *, merges: bool) -> None:
     result = rewrite(subcompaction)
     assert sum(file.row_count for file in result.after) == (1_000 if merges else 8_000)
     assert requests(counter) == {"read": 8, "read_range": 8, "close_output": 1}
+
+
+class VectorFirst(RequestCounter):
+    """Lets pages be read once a vector is."""
+
+    def __init__(self, inner: Storage) -> None:
+        super().__init__(inner)
+        self.begun, self.paths = threading.Event(), set[str]()
+
+    def read_range(self, path: str, start: int, size: int) -> bytes:
+        if path.endswith(".index"):
+            self.begun.set()
+        elif path in self.paths:
+            assert self.begun.wait(20), "the vector is read after the pages"
+        self.paths.add(path)
+        return super().read_range(path, start, size)
+
+
+def test_a_vector_is_read_while_keys_are_looked_up(tmp_path: Path) -> None:
+    [[file], *_] = large_runs(tmp_path)
+    layout = keyed_layout(KEY_VALUE, ["k"], thin=False)
+    with contextlib.closing(InputReader(VectorFirst(LocalStorage()), layout)) as reader:
+        finder = Input(reader, without_rows(file, range(7_500))).finder(1_000)
+        with contextlib.closing(finder):
+            found = finder.find(pa.record_batch([pa.array(range(30_000), pa.int64())], names=["k"]))
+    assert len(found.places) == 7_500
 
 
 def failing(subcompaction: Subcompaction) -> None:
