@@ -26,6 +26,7 @@ from compactord.errors import (
     UnsupportedTable,
     UsageError,
 )
+from compactord.model import TableName
 from compactord.paimon.options.lookup import DISCOVERY_INTERVAL_MS
 from compactord.paimon.table import TableRef
 from compactord.storage.base import Storage
@@ -101,7 +102,7 @@ def poll_check(catalog: str, tables: Iterable[TableRef], config: ServiceConfig) 
     """How many requests polls take while nothing changes, and how many fewer they could take."""
     now, longer = 0.0, 0.0
     for table in tables:
-        policy = policy_for(config, catalog, table.database, table.name)
+        policy = policy_for(config, TableName(catalog, table.database, table.name))
         interval_ms = policy.discovery_interval_ms or DISCOVERY_INTERVAL_MS
         quiet_ms = max(interval_ms, policy.max_quiet_interval_ms or 0)
         now += _POLL_REQUESTS * 1000 / quiet_ms

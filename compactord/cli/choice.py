@@ -85,12 +85,12 @@ class Choice:
 
     def keys_of(self, target: Target) -> Mapping[str, str]:
         """The key of the configuration that decides each setting of the table (`setting_keys`)."""
-        return setting_keys(self.loaded.config, *target.name)
+        return setting_keys(self.loaded.config, target.name)
 
     def left_alone(self, target: Target, *, write_only: bool) -> tuple[TableStatus, str] | None:
         """Why the service does not work on a table that it could; None: it does."""
-        catalog, ref, policy = target.catalog_name, target.ref, target.policy
-        return left_alone(self.loaded, catalog, ref, policy, write_only=write_only)
+        name, branch = target.name, target.ref.branch
+        return left_alone(self.loaded, name, branch, target.policy, write_only=write_only)
 
 
 def choose(
@@ -128,7 +128,7 @@ def choose(
             unreadable[f"catalog {name}"] = error
             continue
         for ref in found:
-            policy = policy_for(loaded.config, name, ref.database, ref.name)
+            policy = policy_for(loaded.config, TableName(name, ref.database, ref.name))
             targets.append(Target(catalog_name=name, catalog=catalog, ref=ref, policy=policy))
     if not targets and is_choice and not unreadable:
         what = f"database {args.database}" if args.database else f"--tables {args.tables}"

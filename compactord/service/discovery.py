@@ -14,7 +14,7 @@ from compactord.clock import Clock
 from compactord.config import reasons
 from compactord.config.load import LoadedConfig
 from compactord.config.model import ServiceConfig
-from compactord.config.policy import is_included, policy_for
+from compactord.config.policy import excluding_key, policy_for
 from compactord.errors import CompactordError
 from compactord.model import TableName
 from compactord.paimon.snapshot import branch_names
@@ -132,7 +132,7 @@ def list_catalog(
     silent: dict[str, CompactordError] = dict(listed.unreadable)
     for ref in _with_branches(listed.tables, config.config, name, catalog, silent):
         table = TableName(name, ref.database, ref.name)
-        why = reasons.excluded(config, name, ref)
+        why = reasons.excluded(config, table, ref.branch)
         if why is None:
             found[table] = ref
         else:
@@ -176,9 +176,9 @@ def branches_of(
     None of a table that patterns exclude. `name` is the catalog's. Raises what `Catalog.open` and
     listing raise.
     """
-    policy = policy_for(config, name, ref.database, ref.name)
-    is_asked = policy.asks_for_branches and is_included(config.discovery, ref.database, ref.name)
-    if not is_asked:
+    table = TableName(name, ref.database, ref.name)
+    policy = policy_for(config, table)
+    if not policy.asks_for_branches or excluding_key(config.discovery, table) is not None:
         return ()
     found = branch_names(catalog.open(ref).storage, ref.location)
     # With a $ it could not be told from a system table.

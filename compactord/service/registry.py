@@ -171,9 +171,9 @@ class TableRegistry:
         scheduled.is_excluded = policy.only_write_only and info is not None and not info.write_only
         event, why = "", ""
         if scheduled.is_excluded:
-            event, why = "table_excluded", reasons.not_write_only(self._loaded, *name)
+            event, why = "table_excluded", reasons.not_write_only(self._loaded, name)
         elif policy.mode is Mode.PAUSED:
-            event, why = "table_paused", reasons.paused(self._loaded, *name)
+            event, why = "table_paused", reasons.paused(self._loaded, name)
         if why == scheduled.left_alone:
             return
         scheduled.left_alone = why
@@ -195,7 +195,7 @@ class TableRegistry:
         self._judge_patterns()
 
     def _policy(self, name: TableName) -> TablePolicy:
-        return policy_for(self._loaded.config, name.catalog, name.database, name.table)
+        return policy_for(self._loaded.config, name)
 
     def _set_interval(self, scheduled: ScheduledTable) -> None:
         """Set how often a table is polled: as configured, else as its own options say.
