@@ -76,7 +76,7 @@ class TableRegistry:
                 self._replaced.add(name)
                 self._leave(name)
                 continue
-            policy = self._policy(name)
+            policy = policy_for(self._loaded.config, name)
             if name not in tables:
                 _log.info("table_added", **name.log_fields, location=ref.location)
             self._scheduler.add(name, ref, policy, self._clock.steady_ms())
@@ -186,16 +186,13 @@ class TableRegistry:
         """Put another configuration into effect."""
         self._loaded = loaded
         for name, scheduled in self._scheduler.tables.items():
-            policy = self._policy(name)
+            policy = policy_for(self._loaded.config, name)
             self._scheduler.set_policy(name, policy)
             request = _request(policy, loaded.config)
             self._specs[name] = replace(self._specs[name], request=request)
             self._judge(scheduled)
             self._poll_due(name)
         self._judge_patterns()
-
-    def _policy(self, name: TableName) -> TablePolicy:
-        return policy_for(self._loaded.config, name)
 
     def _set_interval(self, scheduled: ScheduledTable) -> None:
         """Set how often a table is polled: as configured, else as its own options say.
