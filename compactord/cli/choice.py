@@ -31,10 +31,6 @@ from compactord.service.view import TableStatus
 from compactord.storage.open import STORES, Stores
 
 
-def _unchanged(access: TableAccess) -> TableAccess:
-    return access
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
     """A table with the settings that hold for it; it is opened within `around`."""
@@ -43,7 +39,7 @@ class Target:
     catalog: Catalog
     ref: TableRef
     policy: TablePolicy
-    around: Callable[[TableAccess], TableAccess] = _unchanged
+    around: Callable[[TableAccess], TableAccess] = lambda access: access
 
     @property
     def name(self) -> TableName:
