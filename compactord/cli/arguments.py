@@ -56,19 +56,9 @@ class Parser(argparse.ArgumentParser):
 AddArguments = Callable[[argparse.ArgumentParser], object]
 _Group = argparse.ArgumentParser | argparse._ArgumentGroup
 # Kinds of maintenance, as people name them, in the order in which they run.
-MAINTENANCE_KINDS = (
-    "tags",
-    "consumers",
-    "partitions",
-    "snapshots",
-    "changelogs",
-    "branches",
-    "done",
-    "orphans",
-    "foreign",
-)
+UNASKED_KINDS = ("tags", "consumers", "partitions", "snapshots", "changelogs", "branches", "done")
 # The last two only if they are asked for.
-UNASKED_KINDS = MAINTENANCE_KINDS[:-2]
+MAINTENANCE_KINDS = (*UNASKED_KINDS, "orphans", "foreign")
 # Where serve looks for its configuration.
 _DEFAULT_PATH = "/etc/compactord/compactord.yaml"
 

@@ -26,6 +26,7 @@ from compactord.errors import (
     UnsupportedTable,
     UsageError,
 )
+from compactord.model import TableName
 from compactord.paimon.options.lookup import DISCOVERY_INTERVAL_MS
 from compactord.paimon.options.table_options import TableOptions, parse_options
 from compactord.paimon.table import TableRef
@@ -107,7 +108,7 @@ def poll_check(
     """
     now, longer = 0.0, 0.0
     for table, options in tables.items():
-        policy = policy_for(config, catalog, table.database, table.name)
+        policy = policy_for(config, TableName(catalog, table.database, table.name))
         own_ms = options.discovery_interval_ms if options else DISCOVERY_INTERVAL_MS
         interval_ms = policy.discovery_interval_ms or own_ms
         # Tables whose readers wait for compactions are polled as often, however quiet they are.

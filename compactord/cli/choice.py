@@ -37,10 +37,6 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-def _unchanged(access: TableAccess) -> TableAccess:
-    return access
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
     """A table with the settings that hold for it; it is opened within `around`."""
@@ -49,7 +45,7 @@ class Target:
     catalog: Catalog
     ref: TableRef
     policy: TablePolicy
-    around: Callable[[TableAccess], TableAccess] = _unchanged
+    around: Callable[[TableAccess], TableAccess] = lambda access: access
 
     @property
     def name(self) -> TableName:
@@ -91,12 +87,12 @@ class Choice:
 
     def keys_of(self, target: Target) -> Mapping[str, str]:
         """The key of the configuration that decides each setting of the table (`setting_keys`)."""
-        return setting_keys(self.loaded.config, *target.name)
+        return setting_keys(self.loaded.config, target.name)
 
     def left_alone(self, target: Target, *, write_only: bool) -> tuple[TableStatus, str] | None:
         """Why the service does not work on a table that it could; None: it does."""
-        catalog, ref, policy = target.catalog_name, target.ref, target.policy
-        return left_alone(self.loaded, catalog, ref, policy, write_only=write_only)
+        name, branch = target.name, target.ref.branch
+        return left_alone(self.loaded, name, branch, target.policy, write_only=write_only)
 
 
 def choose(
@@ -140,7 +136,7 @@ def choose(
     for name, (found, errors) in zip(catalogs, side_by_side(listed, list(catalogs)), strict=True):
         unreadable |= errors
         for ref in found:
-            policy = policy_for(loaded.config, name, ref.database, ref.name)
+            policy = policy_for(loaded.config, TableName(name, ref.database, ref.name))
             targets.append(
                 Target(catalog_name=name, catalog=catalogs[name], ref=ref, policy=policy)
             )

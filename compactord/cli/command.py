@@ -16,7 +16,7 @@ from compactord.cli.running import run
 
 
 class _Command(NamedTuple):
-    """A command by its words. It is the function of `module` that is called like the last one.
+    """A command by its words: the function called like the last one of `module`, of this package.
 
     `has_figures`: the module's `figures_of_error` says what `--json` prints beside an error.
     """
@@ -29,44 +29,25 @@ class _Command(NamedTuple):
 
 _PLAN_ARGUMENTS = (takes.choice, takes.option, takes.plan, takes.engine)
 _COMMANDS = (
-    _Command("compact", "compactord.cli.compact", _PLAN_ARGUMENTS, has_figures=True),
-    _Command("plan", "compactord.cli.plan", _PLAN_ARGUMENTS),
+    _Command("compact", "compact", _PLAN_ARGUMENTS, has_figures=True),
+    _Command("plan", "plan", _PLAN_ARGUMENTS),
+    _Command("inspect", "plan", (takes.choice, takes.option, takes.partition, takes.worst)),
+    _Command("tables", "tables", (takes.listing,)),
     _Command(
-        "inspect",
-        "compactord.cli.plan",
-        (takes.choice, takes.option, takes.partition, takes.worst),
+        "why", "why", (takes.one_table, takes.bucket, takes.partition, takes.worst, takes.pick)
     ),
-    _Command("tables", "compactord.cli.tables", (takes.listing,)),
-    _Command(
-        "why",
-        "compactord.cli.why",
-        (takes.one_table, takes.bucket, takes.partition, takes.worst, takes.pick),
-    ),
-    _Command(
-        "maintain",
-        "compactord.cli.maintain",
-        (takes.choice, takes.only, takes.dry_run, takes.grace),
-    ),
-    _Command("expire", "compactord.cli.maintain", (takes.choice, takes.dry_run)),
-    _Command(
-        "orphans",
-        "compactord.cli.maintain",
-        (takes.choice, takes.dry_run, takes.grace, takes.foreign),
-    ),
-    _Command("verify", "compactord.cli.verify", (takes.choice, takes.verify)),
-    _Command("doctor", "compactord.cli.doctor", (takes.doctor, takes.as_json)),
-    _Command("serve", "compactord.cli.serve", (takes.serve,)),
-    _Command(
-        "config check",
-        "compactord.cli.serve",
-        (takes.serve, takes.as_json, takes.online),
-        has_figures=True,
-    ),
-    _Command("config show", "compactord.cli.serve", (takes.serve, takes.as_json), has_figures=True),
-    _Command("config schema", "compactord.cli.serve"),
-    _Command("top", "compactord.cli.top", (takes.top,)),
-    _Command("catalog register", "compactord.cli.register", (takes.choice, takes.execute)),
-    _Command("completion", "compactord.cli.command", (takes.shell,)),
+    _Command("maintain", "maintain", (takes.choice, takes.only, takes.dry_run, takes.grace)),
+    _Command("expire", "maintain", (takes.choice, takes.dry_run)),
+    _Command("orphans", "maintain", (takes.choice, takes.dry_run, takes.grace, takes.foreign)),
+    _Command("verify", "verify", (takes.choice, takes.verify)),
+    _Command("doctor", "doctor", (takes.doctor, takes.as_json)),
+    _Command("serve", "serve", (takes.serve,)),
+    _Command("config check", "serve", (takes.serve, takes.as_json, takes.online), has_figures=True),
+    _Command("config show", "serve", (takes.serve, takes.as_json), has_figures=True),
+    _Command("config schema", "serve"),
+    _Command("top", "top", (takes.top,)),
+    _Command("catalog register", "register", (takes.choice, takes.execute)),
+    _Command("completion", "command", (takes.shell,)),
 )
 
 
@@ -114,7 +95,9 @@ def _add_parser(place: Any, name: str, words: str) -> argparse.ArgumentParser:
 
 
 def _run(module: str, name: str, given: object) -> Any:
-    function: Callable[[Any], Any] = getattr(importlib.import_module(module), name)
+    function: Callable[[Any], Any] = getattr(
+        importlib.import_module(f"compactord.cli.{module}"), name
+    )
     return function(given)
 
 

@@ -189,10 +189,6 @@ def _branches(run: MaintenanceRun, target: Target) -> Iterator[Target]:
         return
     chosen = {each.name for each in run.choice.targets}
     for name in branch_names(target.open().storage, ref.location):
-        branch = branch_of(ref, name)
-        policy = policy_for(
-            run.choice.loaded.config, target.catalog_name, ref.database, branch.name
-        )
-        found = replace(target, ref=branch, policy=policy)
-        if found.name not in chosen:
-            yield found
+        branch = replace(target, ref=branch_of(ref, name))
+        if branch.name not in chosen:
+            yield replace(branch, policy=policy_for(run.choice.loaded.config, branch.name))

@@ -9,7 +9,6 @@ import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
 
 from compactord.cli.argument_values import amount_of
 from compactord.cli.arguments import MAINTENANCE_KINDS, UNASKED_KINDS
@@ -26,24 +25,16 @@ from compactord.errors import UsageError
 from compactord.storage.pacing import DeletePace
 from compactord.table.paced import paced
 
-
-class _Kind(NamedTuple):
-    """`note` says in a sentence what is done in a table that is named."""
-
-    work: Work
-    note: str
-
-
-_KINDS: Mapping[str, _Kind] = {
-    "tags": _Kind(tags_upkeep, "tags are created and expire"),
-    "consumers": _Kind(consumer_expiry, "consumers expire"),
-    "partitions": _Kind(partition_expiry, "partitions expire"),
-    "snapshots": _Kind(expiry, "snapshots expire"),
-    "changelogs": _Kind(changelog_expiry, "changelogs expire"),
-    "branches": _Kind(branch_expiry, "snapshots of its branches expire"),
-    "done": _Kind(marking, "partitions are marked done"),
-    "orphans": _Kind(sweep, "left-over files are looked for"),
-    "foreign": _Kind(ruled_sweep, "files that nothing names are looked for"),
+_KINDS: Mapping[str, Work] = {
+    "tags": tags_upkeep,
+    "consumers": consumer_expiry,
+    "partitions": partition_expiry,
+    "snapshots": expiry,
+    "changelogs": changelog_expiry,
+    "branches": branch_expiry,
+    "done": marking,
+    "orphans": sweep,
+    "foreign": ruled_sweep,
 }
 
 
@@ -56,18 +47,15 @@ def maintain(args: argparse.Namespace, clock: Clock | None = None) -> int:
 
 def expire(args: argparse.Namespace) -> int:
     """Run the command; the exit code."""
-    kind = _KINDS["snapshots"]
-    return _over(args, kind.note, kind.work)
+    return _over(args, "snapshots expire", expiry)
 
 
 def orphans(args: argparse.Namespace, clock: Clock | None = None) -> int:
     """Run the command; the exit code, or `UsageError`. `clock` None: the machine's."""
-    kind = _KINDS["orphans"]
-    if args.foreign:
-        return _over(args, kind.note, foreign_sweep, clock)
-    if args.older_than or args.trash or args.external_paths:
+    if not args.foreign and (args.older_than or args.trash or args.external_paths):
         raise UsageError("--older-than, --trash and --external-paths need --foreign")
-    return _over(args, kind.note, kind.work, clock)
+    work = foreign_sweep if args.foreign else sweep
+    return _over(args, "left-over files are looked for", work, clock)
 
 
 def _over(args: argparse.Namespace, note: str, work: Work, clock: Clock | None = None) -> int:
@@ -92,6 +80,6 @@ def _over(args: argparse.Namespace, note: str, work: Work, clock: Clock | None =
 def _of_kinds(names: Sequence[str], run: MaintenanceRun, target: Target) -> Result:
     """All of these kinds: a kind that fails does not keep the others from their turn."""
     shown = run.choice.shown_name(target)
-    works = ((name, f"{shown}: {name}", partial(_KINDS[name].work, run, target)) for name in names)
+    works = ((name, f"{shown}: {name}", partial(_KINDS[name], run, target)) for name in names)
     lines, kinds, code = in_turn(run, works, raises_refusal=True)
     return Result(lines=lines, found={"kinds": kinds}, code=code)

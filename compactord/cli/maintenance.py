@@ -102,7 +102,7 @@ def off_by_rule(run: MaintenanceRun, target: Target, key: str) -> str | None:
     """That the rule `key` has a kind off in this table; None: it has not."""
     if getattr(target.policy, key) is not MaintenanceRule.OFF:
         return None
-    return f"{setting_origin(run.choice.loaded, *target.name, key)} is off"
+    return f"{setting_origin(run.choice.loaded, target.name, key)} is off"
 
 
 def open_supported(target: Target) -> tuple[OpenTable, TableState]:

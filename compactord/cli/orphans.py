@@ -55,7 +55,7 @@ def ruled_sweep(run: MaintenanceRun, target: Target) -> Result:
         silent = {"older_than": None, "trash": None, "external_paths": False}
         args = argparse.Namespace(**vars(run.args), **silent)
         return foreign_sweep(replace(run, args=args), target)
-    key = setting_origin(run.choice.loaded, *target.name, "remove_foreign_files")
+    key = setting_origin(run.choice.loaded, target.name, "remove_foreign_files")
     line = f"{run.choice.shown_name(target)}: {key} is false"
     return Result(lines=[line], found={"orphans": [], "left_alone": []})
 

@@ -87,7 +87,6 @@ def serve(args: argparse.Namespace, stores: Stores = STORES) -> int:
     )
     http = config.service.http
     server = HttpServer(site.answer, host=http.bind, port=http.port)
-    server.start()
     try:
         host = "localhost" if http.bind in ("0.0.0.0", "::") else http.bind
         _log.info("http_listening", address=f"http://{host}:{server.port}/", bind=http.bind)

@@ -78,7 +78,7 @@ def _findings(args: argparse.Namespace, choice: Choice, target: Target, clock: C
     count = 0
     if found.table is not None and found.state is not None:
         buckets, count = _buckets(args, choice, found, clock)
-    rules = matching_rules(choice.loaded.config, *target.name)
+    rules = matching_rules(choice.loaded.config, target.name)
     options = _effective_options(choice, target, found.table) if found.table is not None else {}
     return _Findings(
         read=found,

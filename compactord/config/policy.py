@@ -10,6 +10,7 @@ from compactord.config.keys import keys_of, leaves
 from compactord.config.model import Discovery, ServiceConfig
 from compactord.config.problems import dotted
 from compactord.config.table_settings import Rule, TableSettings
+from compactord.model import TableName
 from compactord.paimon.options.catalogue import canonical_key
 from compactord.paimon.table import BRANCH_MARK
 
@@ -22,11 +23,11 @@ _COLD = frozenset({"service", "spark", "catalogs"})
 TablePolicy: TypeAlias = TableSettings
 
 
-def policy_for(config: ServiceConfig, catalog: str, database: str, table: str) -> TablePolicy:
+def policy_for(config: ServiceConfig, table: TableName) -> TablePolicy:
     """Rules apply from top to bottom; for each key, and each option, the last one counts."""
     settings: dict[str, Any] = {}
     options = _options(config.defaults)
-    for index in matching_rules(config, catalog, database, table):
+    for index in matching_rules(config, table):
         given = config.rules[index].settings
         settings |= {name: getattr(given, name) for name in given.model_fields_set}
         options |= _options(given)
@@ -38,9 +39,7 @@ def _options(settings: TableSettings) -> dict[str, str]:
     return {canonical_key(key): value for key, value in settings.options.items()}
 
 
-def setting_keys(
-    config: ServiceConfig, catalog: str, database: str, table: str
-) -> Mapping[str, str]:
+def setting_keys(config: ServiceConfig, table: TableName) -> Mapping[str, str]:
     """Which key of the configuration decides each setting of a table, as `policy_for` does.
 
     From the setting's key (`priority`; `options.` and the option's present name) to the dotted one
@@ -48,7 +47,7 @@ def setting_keys(
     """
     found = {key: f"defaults.{key}" for key in keys_of(TableSettings) if key != "options"}
     found.update(_option_keys("defaults", config.defaults))
-    for index in matching_rules(config, catalog, database, table):
+    for index in matching_rules(config, table):
         settings = config.rules[index].settings
         fields = TableSettings.model_fields
         written = (fields[name].alias or name for name in settings.model_fields_set)
@@ -57,26 +56,20 @@ def setting_keys(
     return found
 
 
-def matching_rules(
-    config: ServiceConfig, catalog: str, database: str, table: str
-) -> tuple[int, ...]:
+def matching_rules(config: ServiceConfig, table: TableName) -> tuple[int, ...]:
     """The indexes of the rules that concern a table, from top to bottom."""
-    return tuple(
-        index
-        for index, rule in enumerate(config.rules)
-        if _concerns(rule, catalog, f"{database}.{table}")
-    )
+    return tuple(index for index, rule in enumerate(config.rules) if _concerns(rule, table))
 
 
-def _concerns(rule: Rule, catalog: str, full_name: str) -> bool:
+def _concerns(rule: Rule, table: TableName) -> bool:
     pattern = rule.match.table
-    return rule.match.catalog in (None, catalog) and (
-        pattern is None or _matches(pattern, full_name)
-    )
+    is_there = rule.match.catalog in (None, table.catalog)
+    return is_there and (pattern is None or _matches(pattern, table))
 
 
-def _matches(pattern: re.Pattern[str], full_name: str) -> bool:
-    """Whether it matches the whole name; of a branch, that or the table's."""
+def _matches(pattern: re.Pattern[str], table: TableName) -> bool:
+    """Whether it matches the whole of database.table; of a branch, that or the table's."""
+    full_name = f"{table.database}.{table.table}"
     names = (full_name, full_name.partition(BRANCH_MARK)[0])
     return any(map(pattern.fullmatch, names))
 
@@ -85,32 +78,26 @@ def _option_keys(section: str, settings: TableSettings) -> dict[str, str]:
     return {f"options.{canonical_key(k)}": f"{section}.options.{k}" for k in settings.options}
 
 
-def is_included(discovery: Discovery, database: str, table: str) -> bool:
-    """Whether a table or branch is compacted; names as in the catalog."""
-    return excluding_key(discovery, database, table) is None
-
-
-def excluding_key(discovery: Discovery, database: str, table: str) -> str | None:
-    """The key of `discovery` that excludes a table by its name; None: none does.
+def excluding_key(discovery: Discovery, table: TableName) -> str | None:
+    """The key of `discovery` that excludes a table or branch by its name; None: none does.
 
     Whole names must match; excluding overrides (flink/utils/MultiTablesCompactorUtil.java).
     """
-    full_name = f"{database}.{table}"
     excluding = discovery.excluding_tables
-    if excluding is not None and _matches(excluding, full_name):
+    if excluding is not None and _matches(excluding, table):
         return "excluding_tables"
-    if discovery.including_databases.fullmatch(database) is None:
+    if discovery.including_databases.fullmatch(table.database) is None:
         return "including_databases"
-    return None if _matches(discovery.including_tables, full_name) else "including_tables"
+    return None if _matches(discovery.including_tables, table) else "including_tables"
 
 
 def unmatched_patterns(
-    config: ServiceConfig, tables: Collection[tuple[str, str, str]], listed: Collection[str]
+    config: ServiceConfig, tables: Collection[TableName], listed: Collection[str]
 ) -> Mapping[str, str]:
     """The patterns, by their dotted keys, that match none of the tables.
 
-    `tables` are catalog, database and table of each, `listed` the catalogs of which they are all: a
-    pattern that concerns others is not judged, nor one that matches an empty name, such as `.*`.
+    `listed` are the catalogs of which they are all: a pattern that concerns others is not judged,
+    nor one that matches an empty name, such as `.*`.
     """
     found: dict[str, str] = {}
     if config.catalogs.keys() <= set(listed):
@@ -127,7 +114,7 @@ def unmatched_patterns(
         pattern = rule.match.table
         if pattern is None or pattern.fullmatch("") or not concerned <= set(listed):
             continue
-        if not any(_concerns(rule, catalog, f"{d}.{t}") for catalog, d, t in tables):
+        if not any(_concerns(rule, table) for table in tables):
             found[f"rules.{index}.match.table"] = pattern.pattern
     return found
 

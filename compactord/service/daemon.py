@@ -33,7 +33,7 @@ from compactord.scheduler.scheduler import Scheduler
 from compactord.service.capacity import Capacity
 from compactord.service.discovery import Discovery, Listing
 from compactord.service.engine_host import EngineHost
-from compactord.service.job_runner import JOBS_MAX, JobRunner, thread_pools
+from compactord.service.job_runner import JOBS_MAX, MAINTENANCE_THREADS, JobRunner
 from compactord.service.metrics import Metrics
 from compactord.service.observer import LoggingObserver
 from compactord.service.probes import LOOP_STALE_MS, beat
@@ -93,7 +93,7 @@ class Daemon:
         # Opened once: a catalog that cannot be opened ends the start.
         catalogs = {name: open_catalog(catalog) for name, catalog in config.catalogs.items()}
         self._discovery = Discovery(
-            catalogs,
+            catalogs=catalogs,
             loaded=lambda: self._settings.loaded,
             post=lambda listing: self._events.put(partial(self._listed, listing)),
             clock=clock,
@@ -108,8 +108,9 @@ class Daemon:
         self._tables = ServedTables(clock=clock, worker=worker, requested=metrics.table_requests)
         self._tables.pace.per_second = config.limits.max_deletes_per_second
         self._runner = JobRunner(
-            self._tables,
-            thread_pools(),
+            tables=self._tables,
+            jobs=ThreadPoolExecutor(JOBS_MAX, thread_name_prefix="table"),
+            maintenance=ThreadPoolExecutor(MAINTENANCE_THREADS, thread_name_prefix="maintenance"),
             engine=lambda: self._engine,
             restart=self._engine.restart,
             ended=lambda *ended: self._events.put(partial(self._job_ended, *ended)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import structlog
 
@@ -14,7 +14,7 @@ from compactord.clock import Clock
 from compactord.config import reasons
 from compactord.config.load import LoadedConfig
 from compactord.config.model import ServiceConfig
-from compactord.config.policy import is_included, policy_for
+from compactord.config.policy import excluding_key, policy_for
 from compactord.errors import CompactordError
 from compactord.model import TableName
 from compactord.paimon.snapshot import branch_names
@@ -53,6 +53,7 @@ class _UnderWay:
     told_ms: int
 
 
+@dataclass(slots=True, kw_only=True)
 class Discovery:
     """Lists each catalog in a thread of its own, so that one that is silent delays no other.
 
@@ -60,27 +61,19 @@ class Discovery:
     `ended` has to follow. `loaded` may be called by any thread. Times are steady.
     """
 
-    def __init__(
-        self,
-        catalogs: Mapping[str, Catalog],
-        *,
-        loaded: Callable[[], LoadedConfig],
-        post: Callable[[Listing], None],
-        clock: Clock,
-    ) -> None:
-        self._catalogs = catalogs
-        self._loaded = loaded
-        self._post = post
-        self._clock = clock
-        self._under_way: dict[str, _UnderWay] = {}
+    catalogs: Mapping[str, Catalog]
+    loaded: Callable[[], LoadedConfig]
+    post: Callable[[Listing], None]
+    clock: Clock
+    _under_way: dict[str, _UnderWay] = field(default_factory=dict, init=False)
 
     def begin(self, *names: str) -> None:
         """List these catalogs, without names all, as far as their last listings have ended."""
-        now_ms = self._clock.steady_ms()
-        for name in names or self._catalogs:
+        now_ms = self.clock.steady_ms()
+        for name in names or self.catalogs:
             if name in self._under_way:
                 continue
-            catalog = self._catalogs[name]
+            catalog = self.catalogs[name]
             # Nothing waits for it at the end of the process: a listing changes nothing.
             thread = threading.Thread(
                 target=self._list, args=(name, catalog), name=f"listing-{name}", daemon=True
@@ -101,14 +94,14 @@ class Discovery:
 
     def close(self, seconds_max: float) -> bool:
         """Whether all listings have ended in time."""
-        deadline_s = self._clock.monotonic_s() + seconds_max
+        deadline_s = self.clock.monotonic_s() + seconds_max
         threads = [listing.thread for listing in self._under_way.values()]
         for thread in threads:
-            thread.join(max(0.0, deadline_s - self._clock.monotonic_s()))
+            thread.join(max(0.0, deadline_s - self.clock.monotonic_s()))
         return not any(thread.is_alive() for thread in threads)
 
     def _list(self, name: str, catalog: Catalog) -> None:
-        self._post(list_catalog(name, catalog, self._loaded, self._clock))
+        self.post(list_catalog(name, catalog, self.loaded, self.clock))
 
 
 def list_catalog(
@@ -132,7 +125,7 @@ def list_catalog(
     silent: dict[str, CompactordError] = dict(listed.unreadable)
     for ref in _with_branches(listed.tables, config.config, name, catalog, silent):
         table = TableName(name, ref.database, ref.name)
-        why = reasons.excluded(config, name, ref)
+        why = reasons.excluded(config, table, ref.branch)
         if why is None:
             found[table] = ref
         else:
@@ -176,9 +169,9 @@ def branches_of(
     None of a table that patterns exclude. `name` is the catalog's. Raises what `Catalog.open` and
     listing raise.
     """
-    policy = policy_for(config, name, ref.database, ref.name)
-    is_asked = policy.asks_for_branches and is_included(config.discovery, ref.database, ref.name)
-    if not is_asked:
+    table = TableName(name, ref.database, ref.name)
+    policy = policy_for(config, table)
+    if not policy.asks_for_branches or excluding_key(config.discovery, table) is not None:
         return ()
     found = branch_names(catalog.open(ref).storage, ref.location)
     # With a $ it could not be told from a system table.

@@ -213,28 +213,23 @@ class _SlowClients:
 
 
 class HttpServer:
-    """A server in threads of its own. `start` and `stop` are called once each, by one thread."""
+    """A server at `port`, in threads of its own. Once `stop` has been called it is of no use."""
 
     def __init__(
         self, answer: Answer, *, host: str, port: int, patience: Patience | None = None
     ) -> None:
-        """`port` 0 takes a free one: ask `port` after `start`."""
-        self._answer = answer
-        self._host = host
-        self.port = port
+        """Listen and answer; `port` 0 takes a free one.
+
+        Raises `UsageError` when the address cannot be had.
+        """
         self._slow_clients = _SlowClients(patience or Patience())
         self._sockets: dict[int, Any] = {}
-        self._server: Any = None
-        self._thread: threading.Thread | None = None
         self._accepts = self._is_open = True
-
-    def start(self) -> None:
-        """Listen and answer. Raises `UsageError` when the address cannot be had."""
         # Bind before waitress makes threads and pipes, which it would leave open if binding failed.
-        listener = _listen(self._host, self.port)
+        listener = _listen(host, port)
         self.port = listener.getsockname()[1]
-        server = self._server = create_server(
-            application(self._answer),
+        self._server: Any = create_server(
+            application(answer),
             map=self._sockets,
             sockets=[listener],
             threads=THREADS,
@@ -248,12 +243,12 @@ class HttpServer:
             log_socket_errors=False,
             channel_timeout=_NEVER_S,
         )
-        self._thread = threading.Thread(target=self._run, args=(server,), name="http", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="http", daemon=True)
         self._thread.start()
 
-    def _run(self, server: Any) -> None:
+    def _run(self) -> None:
         """The loop to which all sockets belong."""
-        next_check_s = 0.0
+        server, next_check_s = self._server, 0.0
         while self._is_open:
             # select() fails for descriptors above 1023, and an engine holds many.
             wasyncore.loop(timeout=_CHECK_S, use_poll=True, map=self._sockets, count=1)
@@ -269,18 +264,16 @@ class HttpServer:
 
     def stop(self) -> None:
         """Finish requests in progress, for at most `_STOP_S`; then close and end all threads."""
-        server, thread = self._server, self._thread
-        if server is None or thread is None:
+        if not self._accepts:
             return
-        self._server = None
         self._accepts = False
-        server.pull_trigger()
-        server.task_dispatcher.shutdown(timeout=_STOP_S)
+        self._server.pull_trigger()
+        self._server.task_dispatcher.shutdown(timeout=_STOP_S)
         self._is_open = False
-        server.pull_trigger()
-        thread.join(_STOP_S)
+        self._server.pull_trigger()
+        self._thread.join(_STOP_S)
         # The pipe that wakes the loop is closed last: nobody may write to a reused descriptor.
-        server.trigger.close()
+        self._server.trigger.close()
 
 
 def _close_listener(server: Any) -> None:

@@ -7,7 +7,8 @@ caller's own thread (`OwnThread`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Executor, Future, wait
+from dataclasses import dataclass, field
 from typing import Any
 
 from compactord.engine.base import Engine
@@ -20,7 +21,7 @@ from compactord.service.table_jobs import TableJobs
 # is three requests: a thousand tables are polled in ten seconds at 50 ms a request.
 JOBS_MAX = 16
 # As many rounds of maintenance as the scheduler begins at once.
-_MAINTENANCE_THREADS = 2
+MAINTENANCE_THREADS = 2
 
 
 class OwnThread(Executor):
@@ -32,6 +33,7 @@ class OwnThread(Executor):
         return future
 
 
+@dataclass(slots=True, kw_only=True)
 class JobRunner:
     """`run` is called by the loop alone; `ended` is called by the thread in which a job has ended.
 
@@ -39,43 +41,35 @@ class JobRunner:
     Maintenance has an executor of its own: it may be slow, and never takes the threads of cycles.
     """
 
-    def __init__(
-        self,
-        tables: TableJobs,
-        executors: tuple[Executor, Executor],
-        *,
-        engine: Callable[[], Engine | EngineHost],
-        restart: Callable[[str], None],
-        ended: Callable[[effects.Job, effects.JobOutcome, float], None],
-    ) -> None:
-        self._tables = tables
-        self._engine = engine
-        self._restart = restart
-        self._ended = ended
-        self._jobs, self._maintenance = executors
-        self._under_way: set[Future[None]] = set()
+    tables: TableJobs
+    jobs: Executor
+    maintenance: Executor
+    engine: Callable[[], Engine | EngineHost]
+    restart: Callable[[str], None]
+    ended: Callable[[effects.Job, effects.JobOutcome, float], None]
+    _under_way: set[Future[None]] = field(default_factory=set, init=False)
 
     def run(self, effect: effects.Effect) -> None:
         """Begin the effect."""
         match effect:
             case effects.Submit(subcompaction=subcompaction):
-                self._engine().submit(subcompaction)
+                self.engine().submit(subcompaction)
             case effects.Cancel(subcompaction=subcompaction):
-                self._engine().cancel_one(subcompaction.compaction, subcompaction.index)
+                self.engine().cancel_one(subcompaction.compaction, subcompaction.index)
             case effects.RestartEngine(why=why):
-                self._restart(why)
+                self.restart(why)
             case effects.RemoveOutputs(subcompaction=subcompaction, result=result):
-                self._begin(self._maintenance, discard, subcompaction, file_names(result))
+                self._begin(self.maintenance, discard, subcompaction, file_names(result))
             case effects.MaintenanceJob():
-                self._begin(self._maintenance, self._run, effect)
+                self._begin(self.maintenance, self._run, effect)
             case effects.Job():
-                self._begin(self._jobs, self._run, effect)
+                self._begin(self.jobs, self._run, effect)
             case effects.Forget(name=name):
-                self._tables.forget(name)
+                self.tables.forget(name)
 
     def close(self, seconds_max: float) -> bool:
         """Begin nothing more; whether all running jobs have ended in time."""
-        for pool in (self._jobs, self._maintenance):
+        for pool in (self.jobs, self.maintenance):
             pool.shutdown(wait=False, cancel_futures=True)
         return not wait(list(self._under_way), seconds_max).not_done
 
@@ -85,10 +79,4 @@ class JobRunner:
         future.add_done_callback(self._under_way.discard)
 
     def _run(self, job: effects.Job) -> None:
-        self._ended(job, *self._tables.run(job))
-
-
-def thread_pools() -> tuple[Executor, Executor]:
-    """The daemon's: for the jobs of the tables' own lanes, and for maintenance."""
-    own = ThreadPoolExecutor(JOBS_MAX, thread_name_prefix="table")
-    return own, ThreadPoolExecutor(_MAINTENANCE_THREADS, thread_name_prefix="maintenance")
+        self.ended(job, *self.tables.run(job))

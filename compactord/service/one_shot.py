@@ -105,8 +105,9 @@ class OneShot:
         self._compactor = tables.open(self._name)
         own = OwnThread()
         self._runner = JobRunner(
-            tables,
-            (own, own),
+            tables=tables,
+            jobs=own,
+            maintenance=own,
             engine=self._running_engine,
             restart=self._engine_hangs,
             ended=self._job_ended,

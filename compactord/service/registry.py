@@ -76,7 +76,7 @@ class TableRegistry:
                 self._replaced.add(name)
                 self._leave(name)
                 continue
-            policy = self._policy(name)
+            policy = policy_for(self._loaded.config, name)
             if name not in tables:
                 _log.info("table_added", **name.log_fields, location=ref.location)
             self._scheduler.add(name, ref, policy, self._clock.steady_ms())
@@ -171,9 +171,9 @@ class TableRegistry:
         scheduled.is_excluded = policy.only_write_only and info is not None and not info.write_only
         event, why = "", ""
         if scheduled.is_excluded:
-            event, why = "table_excluded", reasons.not_write_only(self._loaded, *name)
+            event, why = "table_excluded", reasons.not_write_only(self._loaded, name)
         elif policy.mode is Mode.PAUSED:
-            event, why = "table_paused", reasons.paused(self._loaded, *name)
+            event, why = "table_paused", reasons.paused(self._loaded, name)
         if why == scheduled.left_alone:
             return
         scheduled.left_alone = why
@@ -186,16 +186,13 @@ class TableRegistry:
         """Put another configuration into effect."""
         self._loaded = loaded
         for name, scheduled in self._scheduler.tables.items():
-            policy = self._policy(name)
+            policy = policy_for(self._loaded.config, name)
             self._scheduler.set_policy(name, policy)
             request = _request(policy, loaded.config)
             self._specs[name] = replace(self._specs[name], request=request)
             self._judge(scheduled)
             self._poll_due(name)
         self._judge_patterns()
-
-    def _policy(self, name: TableName) -> TablePolicy:
-        return policy_for(self._loaded.config, name.catalog, name.database, name.table)
 
     def _set_interval(self, scheduled: ScheduledTable) -> None:
         """Set how often a table is polled: as configured, else as its own options say.

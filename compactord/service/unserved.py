@@ -22,17 +22,16 @@ from compactord.table.status import TableInfo
 
 
 def left_alone(
-    loaded: LoadedConfig, catalog: str, ref: TableRef, policy: TablePolicy, *, write_only: bool
+    loaded: LoadedConfig, name: TableName, branch: str, policy: TablePolicy, *, write_only: bool
 ) -> tuple[TableStatus, str] | None:
     """Why the service does not work on a table that it could; None: it does."""
-    excluded = reasons.excluded(loaded, catalog, ref)
+    excluded = reasons.excluded(loaded, name, branch)
     if excluded is not None:
         return TableStatus.EXCLUDED, excluded
-    name = TableName(catalog, ref.database, ref.name)
     if policy.only_write_only and not write_only:
-        return TableStatus.EXCLUDED, reasons.not_write_only(loaded, *name)
+        return TableStatus.EXCLUDED, reasons.not_write_only(loaded, name)
     if policy.mode is Mode.PAUSED:
-        return TableStatus.PAUSED, reasons.paused(loaded, *name)
+        return TableStatus.PAUSED, reasons.paused(loaded, name)
     return None
 
 

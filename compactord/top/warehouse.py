@@ -78,7 +78,7 @@ class _WatchedTable:
         # A warehouse without a configuration has no name.
         self._name = TableName("", ref.database, ref.name)
         self._loaded = loaded
-        self._policy = policy_for(loaded.config, NAMELESS, ref.database, ref.name)
+        self._policy = policy_for(loaded.config, self._name._replace(catalog=NAMELESS))
         self._clock = clock
         self._table: OpenTable | None = None
         self._state: TableState | None = None
@@ -97,7 +97,8 @@ class _WatchedTable:
         table = self._table
         # Of a table that cannot be read nobody knows whether it is write-only.
         write_only = table is None or table.options.write_only
-        alone = left_alone(self._loaded, NAMELESS, self._ref, self._policy, write_only=write_only)
+        name, branch = self._name._replace(catalog=NAMELESS), self._ref.branch
+        alone = left_alone(self._loaded, name, branch, self._policy, write_only=write_only)
         if found is None:
             found = unread_view(self._name, self._ref, table, self._loaded)
             found = replace(found, error=error)

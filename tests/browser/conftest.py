@@ -36,7 +36,6 @@ def served() -> Iterator[Served]:
         return page or PageResponse(status=404, content_type="text/plain", body=b"nothing")
 
     server = HttpServer(answer, host=HOST, port=0)
-    server.start()
     found.port = server.port
     yield found
     server.stop()

@@ -134,6 +134,9 @@ def test_every_module_of_the_product_is_used_by_something() -> None:
         if path.is_relative_to(ROOT / "compactord"):
             # Workers import their task by name, when the first subcompaction arrives.
             used.update(re.findall(r'"(compactord(?:\.\w+)+)"', text))
+            # And what carries out a command, when it is run.
+            carried = re.findall(r'_Command\(\s*"[\w ]+", "(\w+)"', text)
+            used.update(f"compactord.cli.{name}" for name in carried)
     modules = {
         _module(path)
         for path in _sources()

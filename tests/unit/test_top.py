@@ -80,7 +80,6 @@ class Daemon:
 @pytest.fixture
 def daemon() -> Iterator[Daemon]:
     found = Daemon(busy_night().view())
-    found.server.start()
     yield found
     found.server.stop()
 

@@ -107,19 +107,15 @@ def sortable(columns: Sequence[Column], choice: Choice) -> list[Column]:
 def state_links(view: ServiceView, choice: Choice) -> Markup:
     """A link for each state that a table has, with how many have it."""
     counts = Counter(table.status for table in view.tables)
-    items = [_state_link(None, "all", len(view.tables), choice)]
-    items += [
-        _state_link(status, status.value, counts[status], choice)
-        for status in TableStatus
-        if counts[status] or choice.state is status
-    ]
-    return element("nav", *items, class_="states", aria_label="Tables by state")
-
-
-def _state_link(status: TableStatus | None, word: str, number: int, choice: Choice) -> Markup:
-    return element(
-        "a",
-        f"{word} {count(number)}",
-        href=replace(choice, state=status).link,
-        aria_current="true" if choice.state is status else None,
+    shown: list[tuple[TableStatus | None, str, int]] = [(None, "all", len(view.tables))]
+    shown += [(s, s.value, counts[s]) for s in TableStatus if counts[s] or choice.state is s]
+    items = (
+        element(
+            "a",
+            f"{word} {count(number)}",
+            href=replace(choice, state=status).link,
+            aria_current="true" if choice.state is status else None,
+        )
+        for status, word, number in shown
     )
+    return element("nav", *items, class_="states", aria_label="Tables by state")

@@ -42,7 +42,6 @@ p{margin:.4em 0}
 small,.quiet{color:var(--quiet)}
 .nowrap{white-space:nowrap}
 abbr{text-decoration:underline dotted;text-underline-offset:2px;cursor:help}
-code{font:.92em ui-monospace,SFMono-Regular,Menlo,Consolas,monospace}
 .mark{display:inline-block;padding:.05em .55em;border-radius:1em;font-size:.88em;font-weight:600;
 white-space:nowrap;color:var(--plain-ink);background:var(--plain-ground)}
 .mark.active,.mark.committed,.mark.up,.mark.idle,.mark.well,.mark.empty{color:var(--ok-ink);

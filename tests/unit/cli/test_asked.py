@@ -84,7 +84,6 @@ class Service:
 @pytest.fixture
 def service() -> Iterator[Service]:
     found = Service(*TABLES)
-    found.server.start()
     yield found
     found.server.stop()
 
@@ -142,7 +141,6 @@ def test_why_top_and_the_page_say_how_long_rows_wait_for_readers(
         earliest_uncompacted_file_ms=NOW_MS - 8 * MINUTE,
     )
     service = Service(replace(calm, info=info, shape=shape))
-    service.server.start()
     try:
         said_by = [
             said(capsys, "why", "d.fresh", "--url", service.url),
@@ -191,7 +189,6 @@ def test_why_says_what_the_service_knows(capsys: pytest.CaptureFixture[str]) -> 
     service = Service(orders)
     detail = replace(busy_detail(orders), view=orders)
     service.status.details[orders.name] = detail
-    service.server.start()
     try:
         text = said(capsys, "why", "sales.orders", "--url", service.url, "--worst", "1")
         found = answered(capsys, "why", "sales.orders", "--url", service.url)
@@ -241,7 +238,6 @@ def test_arguments_choose_among_the_tables_of_the_service(
 def test_a_table_of_two_catalogs_needs_the_catalog(capsys: pytest.CaptureFixture[str]) -> None:
     other = table_view("d.t")
     service = Service(other, replace(other, name=other.name._replace(catalog="pond")))
-    service.server.start()
     try:
         assert "in several catalogs (lake, pond)" in said(
             capsys, "why", "d.t", "--url", service.url, code=2

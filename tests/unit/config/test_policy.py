@@ -8,11 +8,18 @@ from compactord.config.choices import MaintenanceRule, Mode
 from compactord.config.model import Discovery, ServiceConfig
 from compactord.config.policy import (
     cold_differences,
-    is_included,
+    excluding_key,
     policy_for,
     unmatched_patterns,
 )
-from compactord.model import PickRule
+from compactord.model import PickRule, TableName
+
+_TABLE = TableName("lake", "d", "t")
+
+
+def _named(table: str) -> TableName:
+    return _TABLE._replace(table=table)
+
 
 _B = "$branch_b"
 _B1 = f"{_B}1"
@@ -23,7 +30,7 @@ def _config(**sections: Any) -> ServiceConfig:
 
 
 def test_without_rules_the_defaults_hold() -> None:
-    policy = policy_for(_config(), "lake", "d", "t")
+    policy = policy_for(_config(), _TABLE)
     assert policy.mode is Mode.AUTO
     assert policy.priority == 50
     assert policy.max_backlog_age_ms == 30 * 60_000
@@ -44,7 +51,7 @@ def test_later_rules_win_key_by_key() -> None:
             {"match": {}, "set": {"pick": 2.0}},
         ],
     )
-    policy = policy_for(config, "lake", "d", "t")
+    policy = policy_for(config, _TABLE)
     assert (policy.priority, policy.mode, policy.max_concurrent_tasks) == (30, Mode.PAUSED, 7)
     assert policy.quiet_for_ms == 15 * 60_000
     assert policy.pick is PickRule.RELEASE_2_0
@@ -55,13 +62,13 @@ def test_a_rule_can_set_a_default_back() -> None:
         defaults={"priority": 10, "append_wait": None},
         rules=[{"match": {}, "set": {"priority": 50, "append_wait": "30 min"}}],
     )
-    policy = policy_for(config, "lake", "d", "t")
+    policy = policy_for(config, _TABLE)
     assert (policy.priority, policy.append_wait_ms) == (50, 1_800_000)
 
 
 def test_a_rule_can_set_null() -> None:
     config = _config(rules=[{"match": {}, "set": {"append_wait": None}}])
-    assert policy_for(config, "lake", "d", "t").append_wait_ms is None
+    assert policy_for(config, _TABLE).append_wait_ms is None
 
 
 def test_windows_of_a_rule_replace_those_before() -> None:
@@ -69,7 +76,7 @@ def test_windows_of_a_rule_replace_those_before() -> None:
         defaults={"windows": [{"days": "sat"}, {"days": "sun"}]},
         rules=[{"match": {}, "set": {"windows": [{"days": "mon"}]}}],
     )
-    assert [w.days for w in policy_for(config, "lake", "d", "t").windows] == [(0,)]
+    assert [w.days for w in policy_for(config, _TABLE).windows] == [(0,)]
 
 
 def test_options_are_merged_one_by_one_under_any_of_their_names() -> None:
@@ -80,7 +87,7 @@ def test_options_are_merged_one_by_one_under_any_of_their_names() -> None:
             {"match": {}, "set": {"options": {"write.compaction-skip": False}}},
         ],
     )
-    assert policy_for(config, "lake", "d", "t").options == {
+    assert policy_for(config, _TABLE).options == {
         "num-levels": "6",
         "write-only": "false",
         "target-file-size": "1 gb",
@@ -107,7 +114,7 @@ def test_a_rule_needs_the_exact_catalog_and_the_whole_name(
     match: dict[str, str], matches: bool
 ) -> None:
     config = _config(rules=[{"match": match, "set": {"priority": 99}}])
-    assert (policy_for(config, "lake", "d", "t").priority == 99) is matches
+    assert (policy_for(config, _TABLE).priority == 99) is matches
 
 
 @pytest.mark.parametrize(
@@ -128,7 +135,7 @@ def test_a_rule_needs_the_exact_catalog_and_the_whole_name(
 def test_a_table_is_included_by_both_patterns_unless_excluded(
     discovery: dict[str, str], included: bool
 ) -> None:
-    assert is_included(Discovery.model_validate(discovery), "d", "t") is included
+    assert (excluding_key(Discovery.model_validate(discovery), _TABLE) is None) is included
 
 
 def test_cold_keys_are_told_from_hot_ones() -> None:
@@ -161,7 +168,7 @@ def test_cold_keys_are_told_from_hot_ones() -> None:
     assert cold_differences(new, new) == ()
 
 
-_TABLES = [("lake", "a", "x"), ("lake", "b", "tmp_1"), ("sea", "a", "y")]
+_TABLES = [TableName("lake", "a", "x"), TableName("lake", "b", "tmp_1"), TableName("sea", "a", "y")]
 
 
 @pytest.mark.parametrize(
@@ -207,16 +214,16 @@ def test_rules_of_a_table_hold_for_its_branches_and_may_be_of_one() -> None:
             {"match": {"table": r"d\.t\$branch_b2"}, "set": {"mode": "paused"}},
         ],
     )
-    main, *branches = (policy_for(config, "lake", "d", f"t{b}") for b in ("", _B1, f"{_B}2"))
+    main, *branches = (policy_for(config, _named(f"t{b}")) for b in ("", _B1, f"{_B}2"))
     assert main.asks_for_branches
     assert [main.takes(branch) for branch in ("main", "b1", "b", "xb")] == [True, True, True, False]
     assert [each.priority for each in (main, *branches)] == [10, 10, 10]
     assert [each.mode for each in (main, *branches)] == [Mode.AUTO, Mode.AUTO, Mode.PAUSED]
-    other = policy_for(config, "lake", "d", "other")
+    other = policy_for(config, _named("other"))
     assert not other.asks_for_branches
     assert [other.takes("main"), other.takes("mainly"), other.takes("b1")] == [True, False, False]
-    assert is_included(config.discovery, "d", f"t{_B1}")
-    assert not is_included(config.discovery, "d", "t$branch_old")
+    assert excluding_key(config.discovery, _named(f"t{_B1}")) is None
+    assert excluding_key(config.discovery, _named("t$branch_old")) is not None
     only = Discovery.model_validate({"including_tables": r"d\.t"})
-    assert is_included(only, "d", f"t{_B1}")
-    assert not is_included(only, "d", f"x{_B1}")
+    assert excluding_key(only, _named(f"t{_B1}")) is None
+    assert excluding_key(only, _named(f"x{_B1}")) is not None

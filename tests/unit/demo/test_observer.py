@@ -46,7 +46,6 @@ def _view(now_ms: int = 1_000, runs: int = 4, **changes: Any) -> ServiceView:
 def daemon() -> Iterator[Daemon]:
     found = Daemon()
     server = HttpServer(found.answer, host="127.0.0.1", port=0)
-    server.start()
     found.url = f"http://127.0.0.1:{server.port}"
     yield found
     server.stop()

@@ -24,7 +24,6 @@ def serving(answer: Answer, patience: Patience | None = None) -> Iterator[HttpSe
     """A server on a free port; afterwards no thread of it may be left."""
     before = set(threading.enumerate())
     server = HttpServer(answer, host="127.0.0.1", port=0, patience=patience)
-    server.start()
     try:
         yield server
     finally:

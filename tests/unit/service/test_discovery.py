@@ -105,7 +105,7 @@ def test_a_catalog_that_is_silent_is_told_of_each_minute_and_delays_no_other() -
     listings: queue.SimpleQueue[Listing] = queue.SimpleQueue()
     clock = VirtualClock()
     discovery = Discovery(
-        {"silent": _catalog(silent), "good": _catalog(_warehouse("a.x"))},
+        catalogs={"silent": _catalog(silent), "good": _catalog(_warehouse("a.x"))},
         loaded=_loaded,
         post=listings.put,
         clock=clock,

@@ -305,10 +305,8 @@ def test_more_connections_than_fit_do_not_keep_others_out_for_long() -> None:
 
 
 def test_a_port_in_use_is_named_with_what_to_do(server: HttpServer) -> None:
-    second = HttpServer(echo, host="127.0.0.1", port=server.port)
     with pytest.raises(UsageError, match=rf"127\.0\.0\.1:{server.port} .*in use.*service\.http\."):
-        second.start()
-    second.stop()
+        HttpServer(echo, host="127.0.0.1", port=server.port)
 
 
 @pytest.mark.parametrize(
@@ -316,7 +314,7 @@ def test_a_port_in_use_is_named_with_what_to_do(server: HttpServer) -> None:
 )
 def test_an_address_that_cannot_be_had_is_a_usage_error(host: str, port: int) -> None:
     with pytest.raises(UsageError, match="cannot serve HTTP at"):
-        HttpServer(echo, host=host, port=port).start()
+        HttpServer(echo, host=host, port=port)
 
 
 def test_a_port_is_free_again_at_once_after_a_stop() -> None:
@@ -324,7 +322,6 @@ def test_a_port_is_free_again_at_once_after_a_stop() -> None:
         port = first.port
         assert get(first, "/a").status == 200
     again = HttpServer(echo, host="127.0.0.1", port=port)
-    again.start()
     try:
         assert get(again, "/a").status == 200
     finally:

@@ -77,8 +77,9 @@ class Harness:
         worker = WorkerSpec(owner=FIRST, memory_bytes=64 << 20, zone=clock.time_zone)
         self.tables = ServedTables(clock=clock, worker=worker, requested=lambda kind, count: None)
         self.runner = JobRunner(
-            self.tables,
-            (ThreadPoolExecutor(2), ThreadPoolExecutor(2)),
+            tables=self.tables,
+            jobs=ThreadPoolExecutor(2),
+            maintenance=ThreadPoolExecutor(2),
             engine=lambda: self,
             restart=self.restarts.append,
             ended=lambda job, outcome, seconds: self.outcomes.put(outcome),
