@@ -24,7 +24,7 @@ SNAPSHOT_ORDERING = "sequence.snapshot-ordering"
 def merge_reasons(schema: TableSchema, raw: Mapping[str, str], engine: str) -> Iterator[str]:
     """Why the merge engine `engine` cannot have the options `raw`; nothing when it can."""
     texts = OptionTexts(raw, {})
-    yield from _sequence_field_reasons(schema, texts)
+    yield from _sequence_field_reasons(texts)
     yield from _snapshot_ordering_reasons(texts)
     if engine == "partial-update":
         yield from _group_reasons(schema, texts)
@@ -32,7 +32,7 @@ def merge_reasons(schema: TableSchema, raw: Mapping[str, str], engine: str) -> I
         yield from _ungrouped_reasons(schema, texts)
 
 
-def _sequence_field_reasons(schema: TableSchema, texts: OptionTexts) -> Iterator[str]:
+def _sequence_field_reasons(texts: OptionTexts) -> Iterator[str]:
     found = texts.text("sequence.field")
     names = [name.strip() for name in found[1].split(",")] if found else []
     for name in dict.fromkeys(names):
