@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from compactord.errors import CatalogOptionInvalid, UsageError
-from compactord.storage.objects.options import Given, OptionNames, StoreService, given
-from compactord.storage.objects.spec import object_store
+from compactord.storage.objects.spec import Given, OptionNames, StoreService, given, object_store
 
 _OAUTH = "account.oauth2."
 _NAMES = OptionNames(

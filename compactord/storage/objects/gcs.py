@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from compactord.errors import CatalogOptionInvalid
-from compactord.storage.objects.options import Given, OptionNames, StoreService, given
-from compactord.storage.objects.spec import object_store
+from compactord.storage.objects.spec import Given, OptionNames, StoreService, given, object_store
 
 _KEY_FILE = "give the path of a JSON key as fs.gs.auth.service.account.json.keyfile"
 _TOKENS = "access tokens of a class of one's own are not supported"

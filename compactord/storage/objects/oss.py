@@ -10,8 +10,14 @@ from urllib.parse import urlsplit
 
 from compactord.errors import CatalogOptionInvalid
 from compactord.storage.base import Capabilities
-from compactord.storage.objects.options import Given, OptionNames, StoreService, given, is_address
-from compactord.storage.objects.spec import object_store
+from compactord.storage.objects.spec import (
+    Given,
+    OptionNames,
+    StoreService,
+    given,
+    is_address,
+    object_store,
+)
 
 _PREFIX = "fs.oss."
 ENDPOINT = f"{_PREFIX}endpoint"

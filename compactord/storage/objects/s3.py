@@ -10,8 +10,14 @@ from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit
 
 from compactord.errors import CatalogOptionInvalid
-from compactord.storage.objects.options import Given, OptionNames, StoreService, given, is_address
-from compactord.storage.objects.spec import object_store
+from compactord.storage.objects.spec import (
+    Given,
+    OptionNames,
+    StoreService,
+    given,
+    is_address,
+    object_store,
+)
 
 _KEY_STORE = "give keys as ${file:/path} or ${env:NAME}"
 _NAMES = OptionNames(

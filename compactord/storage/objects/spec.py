@@ -1,19 +1,181 @@
-"""Locations in object stores: which bucket, opened how, as a value, and the path in it."""
+"""Locations in object stores: which bucket, opened how, as a value, and the path in it.
+
+Options have the names that Hadoop's clients and Paimon's FileIOs give them.
+"""
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from compactord.errors import StorageError, UsageError
-from compactord.references import handed_over
-from compactord.storage.base import Capabilities, Located, Store
-from compactord.storage.objects.options import OptionNames, StoreService
+from compactord.errors import CatalogOptionInvalid, StorageError, UsageError
+from compactord.references import ReferenceMissing, handed_over, resolve
+from compactord.storage.base import HADOOP, Capabilities, Located, Store
 
 if TYPE_CHECKING:
     from compactord.storage.objects.store import ObjectStorage
+
+# For options `proxy.…` of any store: ignored, they would send requests another way.
+_PROXY = "compactord takes proxies from HTTPS_PROXY and NO_PROXY in the environment"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptionNames:
+    """The names of one kind of store, each without its prefix.
+
+    `prefixes` all mean the same; `aliases` are other names of one that is read. `refused` would
+    change what is read or written, or who asks; each with what to do instead.
+    """
+
+    prefixes: Sequence[str]
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    refused: Mapping[str, str]
+
+
+class Given:
+    """The options of one store that a catalog has, by their names without a prefix.
+
+    Each with its key and value as they were written, several times if it has several keys. It
+    remembers what it was asked for: any other has no effect. Whatever reads a value raises
+    `CatalogOptionInvalid` for one without a meaning, and for two that differ.
+    """
+
+    def __init__(self, names: OptionNames, found: Mapping[str, Sequence[tuple[str, str]]]) -> None:
+        self._names = names
+        self._found = found
+        self._asked: set[str] = set()
+        # Names that `secret` was asked for, with the keys of their options.
+        self.secrets: dict[str, str] = {}
+
+    def __contains__(self, name: str) -> bool:
+        self._asked.add(name)
+        given = self._found.get(name, ())
+        for key, text in given[1:]:
+            if text != given[0][1]:
+                raise CatalogOptionInvalid(key, f"the value of {given[0][0]}, which means the same")
+        return bool(given)
+
+    def unknown(self) -> Sequence[str]:
+        """The keys of options without an effect."""
+        left = (given for name, given in self._found.items() if name not in self._asked)
+        return [key for given in left for key, _ in given]
+
+    def known(self) -> Sequence[str]:
+        """The keys of options that may have one, given or not, with all prefixes and aliases."""
+        names = (*self._asked, *self._names.aliases)
+        return [f"{prefix}{name}" for prefix in self._names.prefixes for name in names]
+
+    def key(self, name: str) -> str:
+        """The option's key as it was written."""
+        return self._found[name][0][0]
+
+    def text(self, name: str) -> str:
+        """The value, references resolved; empty where it is not given."""
+        if name not in self:
+            return ""
+        key, text = self._found[name][0]
+        try:
+            return resolve(text).strip()
+        except ReferenceMissing as error:
+            raise CatalogOptionInvalid(key, error.expected) from None
+
+    def flag(self, name: str, default: bool) -> bool:
+        text = self.text(name).lower()
+        if text in ("", "true", "false"):
+            return default if text == "" else text == "true"
+        raise CatalogOptionInvalid(self.key(name), "true or false")
+
+    def secret(self, name: str, target: str, into: dict[str, str]) -> None:
+        """Put the value, references as they were written, under `target`."""
+        if name in self:
+            self.secrets[target], into[target] = self._found[name][0]
+
+    def pair(
+        self, prefix: str, targets: Mapping[str, str], token: tuple[str, str], into: dict[str, str]
+    ) -> None:
+        """Put two keys that need each other under their targets, with the token of a session.
+
+        `prefix` is that of a missing key in the error.
+        """
+        names = tuple(targets)
+        for name, other in (names, names[::-1]):
+            if name in self and other not in self:
+                raise CatalogOptionInvalid(self.key(name), f"{prefix}{other} beside it")
+        for name, target in targets.items():
+            self.secret(name, target, into)
+        if names[0] in self:
+            self.secret(*token, into)
+
+    def plain(self, name: str, target: str, into: dict[str, str]) -> None:
+        """Put the value under `target`, if there is one."""
+        text = self.text(name)
+        if text:
+            into[target] = text
+
+    def choice(self, name: str, choices: Mapping[str, str], expected: str) -> str:
+        """The meaning of a value that is one of a few, in any case; empty where it is not given."""
+        text = self.text(name)
+        if not text:
+            return ""
+        if text.lower() not in choices:
+            raise CatalogOptionInvalid(self.key(name), expected)
+        return choices[text.lower()]
+
+
+def given(
+    options: Mapping[str, str],
+    names: OptionNames,
+    *,
+    narrowed: Callable[[str], tuple[str, bool] | None] = lambda name: (name, False),
+) -> Given:
+    """What a store makes of its own options.
+
+    `narrowed` gives the plain name of one that may hold for a part of the store alone, and whether
+    it does: such an option comes before one for everything; None: it is for another part. Raises
+    `CatalogOptionInvalid` for what is refused.
+    """
+    wide: dict[str, list[tuple[str, str]]] = {}
+    narrow: dict[str, list[tuple[str, str]]] = {}
+    for key, text in options.items():
+        bare = key.removeprefix(HADOOP)
+        prefix = next(each for each in names.prefixes if bare.startswith(each))
+        found = narrowed(bare[len(prefix) :])
+        if found is None:
+            continue
+        name, is_narrow = found
+        name = names.aliases.get(name, name)
+        instead = _PROXY if name.startswith("proxy.") else names.refused.get(name)
+        if instead is not None:
+            raise CatalogOptionInvalid(key, f"no such option: {instead}")
+        (narrow if is_narrow else wide).setdefault(name, []).append((key, text))
+    return Given(names, {**wide, **narrow})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreService:
+    """How opendal opens a store that was `given` options.
+
+    `options` are those of the service, `environment` are variables that it reads from the process.
+    Both may hold `${…}`, which the process that opens the store resolves.
+    """
+
+    service: str
+    given: Given
+    options: Mapping[str, str] = field(repr=False)
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+def is_address(host: str) -> bool:
+    """Whether no name of a bucket can stand before the host's."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return host == "localhost"
+    return True
+
 
 # What the extra `stores` names: compactord itself is in no package index.
 INSTALL_STORES = "pip install 'botocore>=1.35,<2' 'fsspec>=2024.12,<2027' 'opendal>=0.47.12,<0.48'"
