@@ -27,6 +27,7 @@ from compactord.paimon.schema import TableSchema
 from compactord.paimon.types import RowType
 
 _DEFAULT_AGGREGATION = "default-aggregate-function"
+SNAPSHOT_ORDERING = "sequence.snapshot-ordering"
 
 
 def value_reasons(
@@ -74,9 +75,6 @@ def _field_reasons(key: str, schema: TableSchema) -> Iterator[str]:
             yield f"option {key}: the table has no column {name}"
     if len(rest) > 2 and len(names) == 1 and isinstance(columns.get(names[0]), RowType):
         yield f"option {key}: options of fields inside a ROW are not supported"
-
-
-SNAPSHOT_ORDERING = "sequence.snapshot-ordering"
 
 
 def merge_reasons(schema: TableSchema, raw: Mapping[str, str], engine: str) -> Iterator[str]:

@@ -51,6 +51,10 @@ from compactord.storage.fetching import Fetcher, FileEnd
 
 # Bytes that nobody needs between two ranges are fetched rather than asking twice.
 _GAP_BYTES = 256 << 10
+# Keys that are looked up together, so that what follows is read as suits what was found.
+_KEYS_AT_ONCE = 64 << 10
+# Reading single pages takes more time for each byte than reading all.
+_MOST_SHARE = 0.5
 
 
 class OpenGroups:
@@ -180,12 +184,6 @@ class OpenGroups:
             start = file.size_bytes - size
             return FileEnd(start, self._fetcher.range(file, start, size).result())
         return found
-
-
-# Keys that are looked up together, so that what follows is read as suits what was found.
-_KEYS_AT_ONCE = 64 << 10
-# Reading single pages takes more time for each byte than reading all.
-_MOST_SHARE = 0.5
 
 
 class _Group:

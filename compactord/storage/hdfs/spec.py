@@ -42,6 +42,14 @@ _ADDRESS = "dfs.namenode.rpc-address"
 # Where a name node listens whose port nobody names.
 _PORT = 8020
 
+if TYPE_CHECKING:
+    from compactord.storage.hdfs.store import HdfsStorage
+
+# What the extra `hdfs` names: compactord itself is in no package index.
+INSTALL_HDFS = "pip install 'hdfs-native>=0.14.7,<0.15'"
+# Of a call without an answer.
+ANSWER_S = 30.0
+
 
 def site_properties(path: Path, option: str) -> Mapping[str, str]:
     """The properties of a file of Hadoop's; whoever writes it is trusted like the options.
@@ -135,15 +143,6 @@ def _resolved(key: str, text: str) -> str:
         return resolve(text).strip()
     except ReferenceMissing as error:
         raise CatalogOptionInvalid(key, error.expected) from None
-
-
-if TYPE_CHECKING:
-    from compactord.storage.hdfs.store import HdfsStorage
-
-# What the extra `hdfs` names: compactord itself is in no package index.
-INSTALL_HDFS = "pip install 'hdfs-native>=0.14.7,<0.15'"
-# Of a call without an answer.
-ANSWER_S = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

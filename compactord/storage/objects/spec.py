@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 
 # For options `proxy.…` of any store: ignored, they would send requests another way.
 _PROXY = "compactord takes proxies from HTTPS_PROXY and NO_PROXY in the environment"
+# What the extra `stores` names: compactord itself is in no package index.
+INSTALL_STORES = "pip install 'botocore>=1.35,<2' 'fsspec>=2024.12,<2027' 'opendal>=0.47.12,<0.48'"
+# Of one request without an answer, or without progress.
+TIMEOUT_S = 30.0
+OBJECTS = Capabilities()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,13 +180,6 @@ def is_address(host: str) -> bool:
     except ValueError:
         return host == "localhost"
     return True
-
-
-# What the extra `stores` names: compactord itself is in no package index.
-INSTALL_STORES = "pip install 'botocore>=1.35,<2' 'fsspec>=2024.12,<2027' 'opendal>=0.47.12,<0.48'"
-# Of one request without an answer, or without progress.
-TIMEOUT_S = 30.0
-OBJECTS = Capabilities()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
