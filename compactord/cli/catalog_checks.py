@@ -138,7 +138,7 @@ def _table_checks(name: str, catalog: Catalog, config: ServiceConfig) -> Iterato
     for ref in listed.tables:
         try:
             access = catalog.open(ref)
-            overrides = policy_for(config, name, ref.database, ref.name).options
+            overrides = policy_for(config, TableName(name, ref.database, ref.name)).options
             options[ref] = parse_options(access.newest_schema(), overrides)
             open_for.update(_folders(access))
         except UnsupportedTable as error:

@@ -28,8 +28,7 @@ from compactord.kernels.gather import MAX_CONCAT_BYTES, concat_column, fits, han
 from compactord.kernels.grouping import Groups, group_rows, key_numbers, last_rows
 from compactord.kernels.kinds import SEQUENCE_NUMBER, VALUE_KIND, is_retract
 from compactord.kernels.lookup import Candidates, Find, looked_up
-from compactord.kernels.order import MergeOrder
-from compactord.kernels.records import Records
+from compactord.kernels.order import MergeOrder, Records
 from compactord.kernels.ties import MergeTree
 from compactord.kernels.window import Window, windows
 

@@ -23,6 +23,9 @@ Words: TypeAlias = npt.NDArray[np.uint16]
 ARRAY_MAX = 4096
 BITS_BYTES = 8192
 FULL = 1 << 16
+_COOKIE_WITHOUT_RUNS, _COOKIE = 12346, 12347
+# With runs, bitmaps of fewer containers have no offsets.
+_OFFSETS_FROM = 4
 
 
 class Kind(enum.Enum):
@@ -119,11 +122,6 @@ def _optimised_kind(kind: Kind, numbers: Words) -> Kind:
 
 def _run_count(numbers: Words) -> int:
     return int(np.count_nonzero(np.diff(numbers.astype(np.int64)) != 1)) + 1
-
-
-_COOKIE_WITHOUT_RUNS, _COOKIE = 12346, 12347
-# With runs, bitmaps of fewer containers have no offsets.
-_OFFSETS_FROM = 4
 
 
 def parsed(data: bytes) -> dict[int, Container]:

@@ -12,10 +12,9 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from compactord.paimon.merge_checks import merge_reasons
+from compactord.paimon.option_checks import merge_reasons, value_reasons
 from compactord.paimon.options.catalogue import canonical_key, find, format_of
 from compactord.paimon.options.maintenance import NONE_EXPIRES, NONE_MARKED
-from compactord.paimon.options.rules import value_reasons
 from compactord.paimon.options.table_options import (
     DEDUPLICATE,
     FIRST_ROW,

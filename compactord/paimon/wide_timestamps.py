@@ -18,6 +18,8 @@ import pyarrow as pa
 
 WIDE_TIMESTAMP = pa.decimal128(27, 28)
 NANOS_PER_MS = 1_000_000
+# Of the units in which timestamps of fewer digits are stored: how many make a millisecond.
+PER_MS = {"ms": 1, "us": 1000, "ns": NANOS_PER_MS}
 
 # 999,999 takes 20 bits.
 _NANO_BITS = 20
@@ -39,9 +41,16 @@ def from_parts(millis: _Int64s, nanos: _Int64s, nulls: _Bools) -> pa.Array:
 
 
 def parts_of(array: pa.Array) -> tuple[_Int64s, _Int64s]:
-    """Milliseconds and nanoseconds of a column of `WIDE_TIMESTAMP`; undefined where it is null."""
+    """Milliseconds and nanoseconds of timestamps of any type; undefined where they are null."""
     if len(array) == 0:
         return np.empty(0, np.int64), np.empty(0, np.int64)
+    if array.type != WIDE_TIMESTAMP:
+        ticks = np.frombuffer(array.buffers()[1], np.int64, len(array), 8 * array.offset)
+        if array.type.unit == "s":
+            return ticks * 1000, np.zeros_like(ticks)
+        per_ms = PER_MS[array.type.unit]
+        millis, rest = np.divmod(ticks, per_ms)
+        return millis, rest * (NANOS_PER_MS // per_ms)
     halves = np.frombuffer(array.buffers()[1], np.int64, 2 * len(array), 16 * array.offset)
     low, high = halves[0::2], halves[1::2]
     millis = (high << (64 - _NANO_BITS)) | (low.view(np.uint64) >> _NANO_BITS).view(np.int64)

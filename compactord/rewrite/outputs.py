@@ -28,6 +28,8 @@ from compactord.paimon.stats import ColumnBounds, build_stats
 from compactord.paimon.types import SEQUENCE_NUMBER, VALUE_KIND
 from compactord.storage.base import Storage
 
+Opened = TypeVar("Opened", bound=OutputFile)
+
 
 class FileFacts:
     """Collects a file's first and last key and its retracts from its row groups."""
@@ -146,9 +148,6 @@ def _data_file(
         value_stats_columns=stats_columns,
         **more,
     )
-
-
-Opened = TypeVar("Opened", bound=OutputFile)
 
 
 class Outputs:

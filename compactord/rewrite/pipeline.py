@@ -13,6 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 T = TypeVar("T")
+S = TypeVar("S", bound="_OneThread")
 
 # For inputs below this many bytes, threads cost more than they save.
 MIN_BYTES = 8 << 20
@@ -30,21 +31,26 @@ def usable_cores() -> int:
     return os.cpu_count() or 1
 
 
-class Decoding:
+class _OneThread:
+    """A thread that ends with the context; none if not `threaded`."""
+
+    def __init__(self, *, threaded: bool) -> None:
+        self._pool = ThreadPoolExecutor(1, type(self).__name__.lower()) if threaded else None
+
+    def __enter__(self: S) -> S:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """What was not waited for is cancelled, or its error is ignored."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+class Decoding(_OneThread):
     """Computes the next item of iterators before it is needed, all in one thread.
 
     In addition to the item in use, one item per iterator is in memory.
     """
-
-    def __init__(self, *, threaded: bool) -> None:
-        self._pool = ThreadPoolExecutor(1, "decode") if threaded else None
-
-    def __enter__(self) -> Decoding:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)
 
     def ahead(self, items: Generator[T, None, None]) -> Generator[T, None, None]:
         """Yield the same items. Errors of `items` are raised to the consumer."""
@@ -66,20 +72,10 @@ class Decoding:
             items.close()
 
 
-class Encoding:
+class Encoding(_OneThread):
     """Runs one job at a time in a second thread; if not `threaded`, in the caller's."""
 
-    def __init__(self, *, threaded: bool) -> None:
-        self._pool = ThreadPoolExecutor(1, "encode") if threaded else None
-        self._running: Future[None] | None = None
-
-    def __enter__(self) -> Encoding:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """End the thread. The error of a job for which `wait` was not called is ignored."""
-        if self._pool is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)
+    _running: Future[None] | None = None
 
     def submit(self, job: Callable[[], None]) -> None:
         """Start a job after the previous one. Raises the previous job's error."""

@@ -22,6 +22,9 @@ from compactord.storage.base import (
     UnfinishedUpload,
 )
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 
 class StorageOp(enum.Enum):
     """Requests as object stores name them."""
@@ -107,10 +110,6 @@ class RequestTally:
     def totals(self) -> tuple[RequestTotal, ...]:
         with self._lock:
             return tuple(self._totals.values())
-
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 
 @runtime_checkable

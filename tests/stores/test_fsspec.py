@@ -25,8 +25,14 @@ from compactord.references import LateValues
 from compactord.storage.attempts import RetryPolicy
 from compactord.storage.base import Creation
 from compactord.storage.breaker import Breaker
-from compactord.storage.fsspec.creation_race import RACERS, Create, prove_create_if_absent
-from compactord.storage.fsspec.opened import Opened, connected, named_errors
+from compactord.storage.fsspec.opened import (
+    RACERS,
+    Create,
+    Opened,
+    connected,
+    named_errors,
+    prove_create_if_absent,
+)
 from compactord.storage.fsspec.store import FsspecStorage
 from compactord.storage.open import STORES
 from tests.builders import VirtualClock

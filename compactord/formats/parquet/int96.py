@@ -15,9 +15,10 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from compactord.kernels.columns import Bools, Int64s, fixed_values
+from compactord.kernels.columns import Bools, Int64s
 from compactord.paimon.wide_timestamps import (
     NANOS_PER_MS,
+    PER_MS,
     WIDE_TIMESTAMP,
     from_parts,
     parts_of,
@@ -28,8 +29,6 @@ INT96 = pa.binary(WIDTH)
 _MS_PER_DAY = 86_400_000
 _JULIAN_EPOCH = 2_440_588
 _RAW = np.dtype([("nanos", "<i8"), ("day", "<i4")])
-# Of the units in which timestamps of fewer digits are stored: how many make a millisecond.
-_PER_MS = {"ms": 1, "us": 1000, "ns": NANOS_PER_MS}
 
 
 def _nulls(column: pa.Array) -> Bools:
@@ -51,23 +50,9 @@ def _parts(column: pa.Array) -> tuple[Int64s, Int64s]:
     return millis, nanos
 
 
-def _from_int96(column: pa.Array) -> pa.Array:
-    return from_parts(*_parts(column), _nulls(column))
-
-
-def _from_ticks(column: pa.Array) -> pa.Array:
-    """A timestamp in 64 bits of any unit as `WIDE_TIMESTAMP`."""
-    ticks = fixed_values(column, np.int64)
-    if column.type.unit == "s":
-        return from_parts(ticks * 1000, np.zeros_like(ticks), _nulls(column))
-    per_ms = _PER_MS[column.type.unit]
-    millis, rest = np.divmod(ticks, per_ms)
-    return from_parts(millis, rest * (NANOS_PER_MS // per_ms), _nulls(column))
-
-
 def _to_ticks(column: pa.Array, wanted: pa.TimestampType) -> pa.Array:
     """INT96 as milliseconds or microseconds. Raises `ArrowInvalid` for what they cannot hold."""
-    per_ms = _PER_MS[wanted.unit]
+    per_ms = PER_MS[wanted.unit]
     nulls = _nulls(column)
     millis, nanos = _parts(column)
     units, rest = np.divmod(nanos, NANOS_PER_MS // per_ms)
@@ -98,8 +83,10 @@ def convert(column: pa.Array, wanted: pa.DataType) -> pa.Array:
     found = column.type
     if wanted == WIDE_TIMESTAMP:
         if found == INT96:
-            return _from_int96(column)
-        return _from_ticks(column) if pa.types.is_timestamp(found) else column
+            return from_parts(*_parts(column), _nulls(column))
+        if not pa.types.is_timestamp(found):
+            return column
+        return from_parts(*parts_of(column), _nulls(column))
     if found == INT96 and pa.types.is_timestamp(wanted):
         return _to_ticks(column, wanted)
     if found == WIDE_TIMESTAMP and wanted == INT96:

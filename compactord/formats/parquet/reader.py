@@ -26,10 +26,9 @@ from compactord.formats.layout import Layout
 from compactord.formats.parquet import NAME
 from compactord.formats.parquet.checked_footer import Footer, read_footer
 from compactord.formats.parquet.conversion import check_convertible, check_indices, converted
-from compactord.formats.parquet.finder import ParquetFinder
+from compactord.formats.parquet.finder import OpenGroups, ParquetFinder
 from compactord.formats.parquet.group_pages import checked_pages, indexed_pages, is_flat
 from compactord.formats.parquet.headers import check_headers, read_leaves
-from compactord.formats.parquet.open_groups import OpenGroups
 from compactord.formats.parquet.page_runs import GroupPages, read_runs
 from compactord.formats.parquet.pages import Pages, open_pages_bytes
 from compactord.formats.parquet.ranged import extents, ranged_file, with_indexes

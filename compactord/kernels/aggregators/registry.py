@@ -13,7 +13,6 @@ from compactord.errors import TaskError
 from compactord.kernels.aggregators.base import Accumulator, Values
 from compactord.kernels.aggregators.bitmaps import RoaringBitmap32, RoaringBitmap64
 from compactord.kernels.aggregators.collections import Collect, MergeMap, MergeMapWithKeyTime
-from compactord.kernels.aggregators.extremes import Max, Min
 from compactord.kernels.aggregators.nested import NestedPartialUpdate, NestedUpdate
 from compactord.kernels.aggregators.numbers import BoolAnd, BoolOr, Product, Sum
 from compactord.kernels.aggregators.selecting import (
@@ -21,6 +20,8 @@ from compactord.kernels.aggregators.selecting import (
     FirstValue,
     LastNonNullValue,
     LastValue,
+    Max,
+    Min,
     PrimaryKey,
 )
 from compactord.kernels.aggregators.sketches import HllSketch, ThetaSketch

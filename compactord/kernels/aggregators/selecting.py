@@ -1,15 +1,26 @@
 """Aggregators that choose one of a key's values.
 
-Sources: in aggregate/, FieldLastValueAgg.java, FieldLastNonNullValueAgg.java,
-FieldFirstValueAgg.java, FieldFirstNonNullValueAgg.java, FieldPrimaryKeyAgg.java.
+Sources: aggregate/Field{LastValue,LastNonNullValue,FirstValue,FirstNonNullValue,PrimaryKey,Max,
+Min}Agg.java.
 """
 
 from __future__ import annotations
 
-import numpy as np
+from functools import cached_property
 
-from compactord.kernels.aggregators.base import Accumulator, Values
-from compactord.kernels.columns import Bools, Int64s
+import numpy as np
+import pyarrow as pa
+
+from compactord.kernels.aggregators.base import Accumulator, RuleViolation, Values
+from compactord.kernels.codes import word_ranks
+from compactord.kernels.columns import (
+    Bools,
+    Int64s,
+    dense_ranks,
+    dictionary_ranks,
+    integer_words,
+    is_text,
+)
 from compactord.paimon.merge_rules import ColumnRule
 
 
@@ -100,3 +111,49 @@ class FirstNonNullValue(FirstValue):
 
     def _counts(self, rows: Int64s) -> Bools:
         return (rows >= 0) & self._values.valid[rows]
+
+
+class Max(_Selecting):
+    """Keeps the first of equal values, and the value that is not null.
+
+    Values are ordered as utils/InternalRowUtils.java compares them: as keys are.
+    """
+
+    _sign = 1
+
+    @cached_property
+    def _order(self) -> Int64s | None:
+        """A number per row in the order of the values; None: values cannot be compared."""
+        column, used = self._values.column, self._values.used
+        type_ = column.type
+        if pa.types.is_nested(type_) or pa.types.is_boolean(type_):
+            return None
+        if pa.types.is_dictionary(type_):
+            numbers = dictionary_ranks(column)
+        elif not is_text(type_) and len(words := integer_words(column)) == 1:
+            numbers = words[0]
+        else:
+            numbers = np.zeros(len(column), np.int64)
+            chosen = column.take(pa.array(used))
+            numbers[used] = (
+                dense_ranks(chosen) if is_text(type_) else word_ranks(integer_words(chosen))
+            )
+        return numbers if self._sign > 0 else ~numbers
+
+    def add(self, slots: Int64s, rows: Int64s) -> None:
+        is_null = self._is_null(slots)
+        is_compared = ~is_null & self._values.valid[rows]
+        if self._order is None:
+            if is_compared.any():
+                row = int(rows[is_compared][0])
+                raise RuleViolation(row, f"values of type {self._values.column.type} have no order")
+            takes = is_null
+        else:
+            takes = is_null | (is_compared & (self._order[rows] > self._order[self._rows[slots]]))
+        self._rows[slots[takes]] = rows[takes]
+
+
+class Min(Max):
+    """As `Max`, in the opposite order."""
+
+    _sign = -1

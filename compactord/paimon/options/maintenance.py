@@ -18,6 +18,20 @@ from compactord.paimon.schema import TableSchema
 
 _T = TypeVar("_T")
 _INT_MAX = 2**31 - 1
+# Ways to mark a partition done: by a file, by an entry in its catalog, by an event there.
+SUCCESS_FILE, DONE_PARTITION, MARK_EVENT = "success-file", "done-partition", "mark-event"
+_IN_CATALOG = frozenset({DONE_PARTITION, MARK_EVENT})
+_IDLE, _INTERVAL = "partition.idle-time-to-done", "partition.time-interval"
+_ACTION, _MODE = "partition.mark-done-action", "partition.mark-done-action.mode"
+_PATTERN, _FORMATTER = "partition.timestamp-pattern", "partition.timestamp-formatter"
+# Partitions have entries of their own in a catalog that knows them.
+CATALOG_PARTITIONS = "metastore.partitioned-table"
+NONE_EXPIRES, NONE_MARKED = "partitions are not expired", "partitions are not marked done"
+EXPIRATION_TIME = "partition.expiration-time"
+_STRATEGY, _MAX_NUM = "partition.expiration-strategy", "partition.expiration-max-num"
+_BATCH_SIZE = "partition.expiration-batch-size"
+_VALUES_TIME, _UPDATE_TIME = "values-time", "update-time"
+_CHECK_INTERVAL_MS, _MOST = 3_600_000, 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,22 +92,6 @@ def expire_options(texts: OptionTexts, *, has_producer: bool) -> ExpireOptions:
         clean_empty_directories=texts.read("snapshot.clean-empty-directories", False),
         changelogs=changelogs if outlive else None,
     )
-
-
-# Ways to mark a partition done: by a file, by an entry in its catalog, by an event there.
-SUCCESS_FILE, DONE_PARTITION, MARK_EVENT = "success-file", "done-partition", "mark-event"
-_IN_CATALOG = frozenset({DONE_PARTITION, MARK_EVENT})
-_IDLE, _INTERVAL = "partition.idle-time-to-done", "partition.time-interval"
-_ACTION, _MODE = "partition.mark-done-action", "partition.mark-done-action.mode"
-_PATTERN, _FORMATTER = "partition.timestamp-pattern", "partition.timestamp-formatter"
-# Partitions have entries of their own in a catalog that knows them.
-CATALOG_PARTITIONS = "metastore.partitioned-table"
-NONE_EXPIRES, NONE_MARKED = "partitions are not expired", "partitions are not marked done"
-EXPIRATION_TIME = "partition.expiration-time"
-_STRATEGY, _MAX_NUM = "partition.expiration-strategy", "partition.expiration-max-num"
-_BATCH_SIZE = "partition.expiration-batch-size"
-_VALUES_TIME, _UPDATE_TIME = "values-time", "update-time"
-_CHECK_INTERVAL_MS, _MOST = 3_600_000, 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

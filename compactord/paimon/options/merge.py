@@ -35,7 +35,7 @@ def merge_rules(
 ) -> MergeRules:
     """The rules of the merge engine `engine`; none for engines that have none.
 
-    What contradicts itself is read as it stands: `merge_checks` says why such a table is refused.
+    What contradicts itself is read as it stands: `option_checks` says why such a table is refused.
     """
     if engine == "partial-update":
         return _partial_update(schema, texts)

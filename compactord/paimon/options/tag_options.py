@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone, tzinfo
-from typing import TypeVar
 
 from compactord.paimon.options import values as option_values
 from compactord.paimon.options.texts import OptionTexts
@@ -19,6 +18,13 @@ _MS = timedelta(milliseconds=1)
 LENGTH_MAX_MS = 100 * 366 * 86_400_000
 # Of four digits, also a period earlier or later.
 _YEARS = range(1200, 9800)
+# Each tag has a partition in the catalog.
+TAG_PARTITIONS = "metastore.tag-to-partition"
+_MODE = "tag.automatic-creation"
+_DURATION, _DELAY = "tag.creation-period-duration", "tag.creation-delay"
+_HOUR_MS = 3_600_000
+_DAYS = {"with_dashes": "%Y-%m-%d"}
+_HOURS = {"with_dashes": "%Y-%m-%d %H", "without_dashes": "%Y%m%d %H"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,16 +69,6 @@ def has_name(time_ms: int) -> bool:
         return (_EPOCH + timedelta(milliseconds=time_ms)).year in _YEARS
     except OverflowError:
         return False
-
-
-_T = TypeVar("_T")
-# Each tag has a partition in the catalog.
-TAG_PARTITIONS = "metastore.tag-to-partition"
-_MODE = "tag.automatic-creation"
-_DURATION, _DELAY = "tag.creation-period-duration", "tag.creation-delay"
-_HOUR_MS = 3_600_000
-_DAYS = {"with_dashes": "%Y-%m-%d"}
-_HOURS = {"with_dashes": "%Y-%m-%d %H", "without_dashes": "%Y%m%d %H"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -52,14 +52,7 @@ class Moments:
 
 def moments_of(array: pa.Array) -> Moments:
     """The timestamps of an array of any precision."""
-    nulls = nulls_of(array)
-    if array.type == WIDE_TIMESTAMP:
-        return Moments(*parts_of(array), nulls)
-    ticks = numbers_of(array)
-    if array.type.unit == "ms":
-        return Moments(ticks, np.zeros_like(ticks), nulls)
-    millis, micros = np.divmod(ticks, _MICROS_PER_MILLI)
-    return Moments(millis, micros * (_NANOS_PER_MILLI // _MICROS_PER_MILLI), nulls)
+    return Moments(*parts_of(array), nulls_of(array))
 
 
 def stored(moments: Moments, target: AtomicType) -> pa.Array:

@@ -1,7 +1,7 @@
 """Stores of other schemes, through what fsspec knows. To be chosen for a catalog, never a default.
 
 fsspec leaves open whether an implementation creates a name only once, so each store has to prove it
-in a race before the first snapshot is published (`compactord/storage/fsspec/creation_race.py`).
+in a race before the first snapshot is published (`prove_create_if_absent`).
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ from compactord.storage.base import (
     whole_range,
 )
 from compactord.storage.breaker import Breaker
-from compactord.storage.fsspec.creation_race import prove_create_if_absent
 from compactord.storage.fsspec.opened import (
     ANSWER_SECONDS_MAX,
     Opened,
     connected,
     named_errors,
+    prove_create_if_absent,
     require_exclusive_creation,
 )
 from compactord.storage.ranges import ranged_input

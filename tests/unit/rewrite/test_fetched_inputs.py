@@ -142,7 +142,7 @@ def failing(subcompaction: Subcompaction) -> None:
         rewrite(subcompaction, threaded=True)
     assert files_left(subcompaction) == []
     names = [thread.name for thread in threading.enumerate()]
-    assert not [name for name in names if name.startswith(("fetch", "decode", "encode"))]
+    assert not [name for name in names if name.startswith(("fetch", "decoding", "encoding"))]
 
 
 @pytest.mark.parametrize("at", [1, RUNS, RUNS + 1, 2 * RUNS])
