@@ -88,17 +88,16 @@ def _due(
     lookup = table.options.compaction.lookup
     newest = newest_files(state.files, waits=lookup is not None and lookup.readers_wait)
     seen = {} if state.appended is None else state.appended.created_ms
-    for known in (marks.marked_ms, marks.appended_ms):
-        for partition in known.keys() - newest.keys():
-            del known[partition]
+    for gone in marks.marked_ms.keys() - newest.keys():
+        del marks.marked_ms[gone]
+    appended: dict[bytes, int] = {}
     asked: list[DuePartition] = []
     more = False
     for partition, files in sorted(newest.items()):
         appended_ms = max(files.appended_ms, seen.get(partition, -1))
-        if appended_ms >= 0:
-            seen_ms = marks.appended_ms.get(partition, -1)
-            marks.appended_ms[partition] = max(seen_ms, epoch_ms(appended_ms, zone))
-        if _is_done(marks, partition) or files.waits or files.created_ms < 0:
+        appended[partition] = epoch_ms(appended_ms, zone) if appended_ms >= 0 else -1
+        is_done = marks.marked_ms.get(partition, -1) > appended[partition]
+        if is_done or files.waits or files.created_ms < 0:
             continue
         spec = _spec(table, partition)
         if not _has_passed(table, spec, epoch_ms(files.created_ms, zone), ways.now_ms, zone):
@@ -111,7 +110,7 @@ def _due(
     for each, marked_ms in zip(asked, ways.made_ms(asked), strict=True):
         if marked_ms is not None:
             marks.marked_ms[each.partition] = marked_ms
-        if marked_ms is None or not _is_done(marks, each.partition):
+        if marked_ms is None or marked_ms <= appended[each.partition]:
             due.append(each)
     return DonePartitions(due=due, more=more)
 
@@ -127,11 +126,6 @@ def _has_passed(
         return False
     end_ms = epoch_ms(start_ms, zone) + options.interval_ms
     return now_ms - max(end_ms, created_ms) > options.idle_ms
-
-
-def _is_done(marks: Marks, partition: bytes) -> bool:
-    marked_ms = marks.marked_ms.get(partition)
-    return marked_ms is not None and marked_ms > marks.appended_ms.get(partition, -1)
 
 
 def _spec(table: TableValues, partition: bytes) -> PartitionSpec:

@@ -85,6 +85,7 @@ class FollowedTable:
         self._made_ms = access.made_ms()
         self._state: TableState | None = None
         self._is_first = True
+        self._appended = AppendedFiles()
         # Snapshots that seemed to be replaced because the table had been made anew.
         self._excused = 0
         self._replaced_before = 0
@@ -289,10 +290,12 @@ class FollowedTable:
 
     def _noting_appended(self) -> TableState:
         """The state; where partitions are marked done, it notes what writers add to each."""
-        state, is_asked = self.state, self.table.options.maintenance.mark_done is not None
-        if is_asked is (state.appended is not None):
+        state = self.state
+        if self.table.options.maintenance.mark_done is None:
             return state
-        return replace(state, appended=AppendedFiles().besides(state.files) if is_asked else None)
+        # None: it was read anew, perhaps after an error.
+        self._appended = state.appended or self._appended.besides(state.files)
+        return replace(state, appended=self._appended)
 
     def _opened(self, known: OpenTable | None = None) -> OpenTable:
         return open_table(
@@ -311,7 +314,7 @@ class FollowedTable:
             self._follower.forgive_suspects()
             self._lost_commits.forget()
             self._excused += self._follower.replaced_snapshots - self._replaced_before
-            self._state = self._follower.loaded()
+            self._state, self._appended = self._follower.loaded(), AppendedFiles()
 
     def _has_other_schema(self, known: TableSchema) -> bool:
         """Whether there is a later schema; now and then, whether the known one is still the same.

@@ -117,24 +117,18 @@ def test_a_clock_that_is_an_hour_off_has_it_marked_late_and_once() -> None:
 def test_rows_that_come_later_have_it_marked_again_and_its_first_mark_stays() -> None:
     storage, table = _table(ASKS, OLD)
     first_ms = NOW_MS + 2 * HOUR_MS
-    marks = Marks()
-    assert _mark(storage, table, first_ms, marks) == {f"dt={OLD}": (first_ms, first_ms)}
+    assert _mark(storage, table, first_ms) == {f"dt={OLD}": (first_ms, first_ms)}
     late_ms = first_ms + 5 * HOUR_MS
     write_days(storage, table, late_ms, OLD)
     assert not _mark(storage, table, late_ms + HOUR_MS)
     again_ms = late_ms + HOUR_MS + 1
-    copy = storage.copy()
     assert _mark(storage, table, again_ms) == {f"dt={OLD}": (first_ms, again_ms)}
-    # Who saw the rows' file remembers it once a compaction has replaced it.
-    assert not _mark(copy, table, late_ms, marks)
-    compact(copy, table, strategy=Strategy.FULL)
-    assert not _mark(copy, table, LATER_MS), "for others it is as if no row had come"
-    assert _mark(copy, table, LATER_MS, marks) == {f"dt={OLD}": (first_ms, LATER_MS)}
 
 
 @pytest.mark.parametrize("expired", [(), (1, 2), (1,)])
+@pytest.mark.parametrize("forgets", [False, True])
 def test_late_rows_that_were_compacted_between_two_rounds_have_it_marked_again(
-    expired: Sequence[int],
+    expired: Sequence[int], forgets: bool
 ) -> None:
     """By whoever has followed the table, which was read as a whole after or before the rows."""
     storage, table = _table(ASKS, OLD)
@@ -152,6 +146,12 @@ def test_late_rows_that_were_compacted_between_two_rounds_have_it_marked_again(
     compact(storage, table, strategy=Strategy.FULL)
     for each in expired:
         storage.delete(paths.snapshot_path(HOME, each))
+    if forgets:
+        compactor.cycle((), ALL)
+        # As after a commit of which nobody knows whether it succeeded.
+        compactor._followed.forget_state()
+        compactor._planner.forget()
+        compactor.cycle((), ALL)
     compactor.clock.sleep((LATER_MS - late_ms) // 1000)
     assert len(MarkDone(interval_ms=1).run(compactor, None).due) == 1
     assert _times(storage, f"dt={OLD}")[1] > late_ms
