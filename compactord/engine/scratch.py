@@ -6,6 +6,7 @@ owner is proved dead: same user, same host and process-id namespace, no such pro
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import os
 import re
@@ -17,8 +18,10 @@ from compactord import ids
 from compactord.errors import EngineUnavailable
 
 _PREFIX = "compactord-spark-"
-# Host, start and process id. Short, because sockets are in these folders.
-_NAME = re.compile(_PREFIX + r"([0-9a-f]{6})([0-9a-f]{7})([0-9a-f]{6})\.[0-9]+")
+# Short, because sockets are in these folders: 14 characters for host, start and process id.
+_NAME = re.compile(_PREFIX + r"([A-Za-z0-9_-]{14})\.[0-9]+")
+_HOST_BITS, _START_BITS, _PID_BITS, _SPARE_BITS = 24, 28, 22, 6
+_MARK_BYTES = (_HOST_BITS + _START_BITS + _PID_BITS + _SPARE_BITS) // 8
 _FOLDERS_MAX = 1000
 
 
@@ -58,12 +61,18 @@ def _remove_abandoned(parent: Path) -> None:
 
 
 def _mark(owner: ids.Owner) -> str:
-    return f"{owner.host:06x}{owner.start_ticks:07x}{owner.pid:06x}"
+    number = owner.host << _START_BITS | owner.start_ticks
+    number = (number << _PID_BITS | owner.pid) << _SPARE_BITS
+    return base64.urlsafe_b64encode(number.to_bytes(_MARK_BYTES, "big")).decode().rstrip("=")
 
 
 def _owner_of(name: str) -> ids.Owner | None:
     found = _NAME.fullmatch(name)
     if found is None:
         return None
-    host, start_ticks, pid = (int(part, 16) for part in found.groups())
-    return ids.Owner(host=host, start_ticks=start_ticks, pid=pid)
+    number = int.from_bytes(base64.urlsafe_b64decode(found[1] + "=="), "big") >> _SPARE_BITS
+    return ids.Owner(
+        host=number >> _PID_BITS + _START_BITS,
+        start_ticks=(number >> _PID_BITS) % (1 << _START_BITS),
+        pid=number % (1 << _PID_BITS),
+    )
