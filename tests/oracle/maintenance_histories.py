@@ -111,7 +111,7 @@ def _goes_on(name: str, options: Mapping[str, str]) -> bool:
 
 def _is_interrupted(table: MaintainedTable, kind: Kind, path: Path) -> bool:
     """Whether a round of ours fails of which nothing has an effect from some change on."""
-    at = table.aside.randint(1, 12)
+    at = table.aside.choice((1, 2, 3, 5, 8))
     fault = Fault(
         at=at, error=TransientStorageError, lasts=True, concerns=lambda call: call.is_mutation
     )
