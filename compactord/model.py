@@ -382,7 +382,7 @@ class FailureKind(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskFailure:
+class SubcompactionFailure:
     """A subcompaction that did not succeed; it left no file behind unless its worker died."""
 
     compaction: int
@@ -393,4 +393,4 @@ class TaskFailure:
     traceback: str = ""
 
 
-TaskOutcome = SubcompactionResult | TaskFailure
+SubcompactionOutcome = SubcompactionResult | SubcompactionFailure

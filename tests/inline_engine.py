@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from compactord.engine.base import cancelled
 from compactord.engine.worker import run_subcompaction
-from compactord.model import Subcompaction, TaskOutcome
+from compactord.model import Subcompaction, SubcompactionOutcome
 
 
 class InlineEngine:
@@ -15,15 +15,17 @@ class InlineEngine:
 
     capacity = 1
 
-    def __init__(self, run: Callable[[Subcompaction], TaskOutcome] = run_subcompaction) -> None:
+    def __init__(
+        self, run: Callable[[Subcompaction], SubcompactionOutcome] = run_subcompaction
+    ) -> None:
         self._run = run
         self._waiting: deque[Subcompaction] = deque()
-        self._finished: deque[TaskOutcome] = deque()
+        self._finished: deque[SubcompactionOutcome] = deque()
 
     def submit(self, subcompaction: Subcompaction) -> None:
         self._waiting.append(subcompaction)
 
-    def next_outcome(self, timeout_s: float | None) -> TaskOutcome | None:
+    def next_outcome(self, timeout_s: float | None) -> SubcompactionOutcome | None:
         """As the protocol, except that a subcompaction that has started is always finished."""
         if self._finished:
             return self._finished.popleft()

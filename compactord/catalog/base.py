@@ -139,7 +139,7 @@ class Catalog(Protocol):
         del error
         return ""
 
-    def guarded(self, breakers: Breakers) -> Sequence[Breaker]:
+    def behind(self, breakers: Breakers) -> Sequence[Breaker]:
         """Let breakers refuse calls to the catalog's own server, where it has one.
 
         Returns those that its tables wait for, that of its warehouse's store among them.

@@ -31,7 +31,7 @@ class CatalogTrouble:
     """Why a catalog cannot be used now.
 
     `advice` says what to do about an error of the catalog's own service; empty: it is one of the
-    warehouse's store. `may_heal`: it may be otherwise in a minute, without anybody changing
+    warehouse's store. `may_pass`: it may be otherwise in a minute, without anybody changing
     anything here.
     """
 
@@ -41,7 +41,7 @@ class CatalogTrouble:
     advice: str
 
     @property
-    def may_heal(self) -> bool:
+    def may_pass(self) -> bool:
         return not isinstance(self.error, _LASTING)
 
 

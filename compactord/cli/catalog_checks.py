@@ -92,7 +92,7 @@ def _advice(catalog: Catalog, trouble: CatalogTrouble) -> str:
             return "correct the path, or let a writer create the first table"
         case UsageError():
             return "choose one of the two; both are in docs/operations.md"
-        case _ if not trouble.may_heal:
+        case _ if not trouble.may_pass:
             return _mend(error, is_url=is_url)
         case _ if is_url:
             return "correct the endpoint, open the way to it, or wait for it"

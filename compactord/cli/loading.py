@@ -160,7 +160,7 @@ def _problem_of(loaded: LoadedConfig, catalog: Catalog, trouble: CatalogTrouble)
     name = trouble.catalog
     section = loaded.config.catalogs[name]
     if trouble.advice:
-        wait = "; serve would wait for it" if trouble.may_heal else ""
+        wait = "; serve would wait for it" if trouble.may_pass else ""
         expected = f"a catalog that can be opened ({trouble.error}){wait}"
         key = f"catalogs.{name}.options.uri"
         return problem_at(loaded, key, section.options.get("uri", ""), expected)
@@ -174,7 +174,7 @@ def _problem_of(loaded: LoadedConfig, catalog: Catalog, trouble: CatalogTrouble)
             expected = f"a store that exists ({error})"
         case UsageError() | UnsafeStore() as error:
             expected = f"a warehouse whose snapshots are safe ({error})"
-        case error if trouble.may_heal:
+        case error if trouble.may_pass:
             expected = f"a warehouse that answers ({error}); serve would wait for it"
         case error:
             expected = f"a folder that this user may read ({error})"

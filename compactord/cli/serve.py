@@ -139,7 +139,7 @@ def _require_catalogs(loaded: LoadedConfig, clock: Clock, stores: Stores) -> Non
     warn_of_options(loaded.config, loaded.config.catalogs, stores)
     for trouble, _ in found:
         _log.warning("catalog_unavailable", catalog=trouble.catalog, error=str(trouble.error))
-    if sum(not trouble.may_heal for trouble, _ in found) < len(loaded.config.catalogs):
+    if sum(not trouble.may_pass for trouble, _ in found) < len(loaded.config.catalogs):
         return
     if all(isinstance(trouble.error, AccessDenied) for trouble, _ in found):
         raise found[0][0].error
@@ -160,7 +160,7 @@ def _configure_logs(loaded: LoadedConfig, *, instance: str) -> None:
 def _metered(
     metrics: Metrics, breakers: Breakers, clock: Clock, storage: Storage, location: str
 ) -> Storage:
-    storage = breakers.guarded(storage, "/".join(location.split("/")[:3]))
+    storage = breakers.behind(storage, "/".join(location.split("/")[:3]))
     return metered(storage, metrics.storage_request, clock, store=scheme_of(location))
 
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from compactord.model import FailureKind, Subcompaction, TaskFailure, TaskOutcome
+from compactord.model import FailureKind, Subcompaction, SubcompactionFailure, SubcompactionOutcome
 
 
 class Engine(Protocol):
     """Runs subcompactions. One thread takes the outcomes; any thread may call all other methods.
 
     Every submitted subcompaction has exactly one outcome, unless `close` comes first. The outcome
-    of one whose worker died, or that was cancelled, is a `TaskFailure` of kind LOST.
+    of one whose worker died, or that was cancelled, is a `SubcompactionFailure` of kind LOST.
     """
 
     @property
@@ -30,7 +30,7 @@ class Engine(Protocol):
         """
         ...
 
-    def next_outcome(self, timeout_s: float | None) -> TaskOutcome | None:
+    def next_outcome(self, timeout_s: float | None) -> SubcompactionOutcome | None:
         """The outcome of the subcompaction that finished first; waits at most `timeout_s` seconds.
 
         A `timeout_s` of None waits without a bound. The answer is None when time is up, or at once
@@ -66,9 +66,9 @@ class Engine(Protocol):
     def __exit__(self, *_: object) -> None: ...
 
 
-def cancelled(subcompaction: Subcompaction) -> TaskFailure:
+def cancelled(subcompaction: Subcompaction) -> SubcompactionFailure:
     """The outcome of a subcompaction that `cancel` or `cancel_one` stopped."""
-    return TaskFailure(
+    return SubcompactionFailure(
         compaction=subcompaction.compaction,
         index=subcompaction.index,
         kind=FailureKind.LOST,

@@ -19,7 +19,7 @@ from compactord.engine.scratch import new_scratch
 from compactord.engine.shipping import check_workers, package_zip
 from compactord.engine.worker import Assignment, run_batches
 from compactord.errors import EngineUnavailable
-from compactord.model import FailureKind, Subcompaction, TaskOutcome
+from compactord.model import FailureKind, Subcompaction, SubcompactionOutcome
 
 # Rows enough for a partition in each task slot.
 _CHECK_ROWS = 100_000
@@ -43,7 +43,7 @@ class ConnectCarrier:
             self.close()
             raise
 
-    def run(self, subcompaction: Subcompaction, group: str) -> TaskOutcome:
+    def run(self, subcompaction: Subcompaction, group: str) -> SubcompactionOutcome:
         # No lease: it is unknown whether the executors of a remote server can reach this machine.
         payload = pickle.dumps(Assignment(subcompaction=subcompaction, lease=None))
         self._session.addTag(group)
@@ -53,7 +53,7 @@ class ConnectCarrier:
         finally:
             # Tags belong to the thread, which carries other subcompactions afterwards.
             self._session.removeTag(group)
-        outcome: TaskOutcome = pickle.loads(answers[0])
+        outcome: SubcompactionOutcome = pickle.loads(answers[0])
         return outcome
 
     def cancel(self, group: str) -> None:

@@ -17,7 +17,7 @@ from typing import Protocol
 from compactord.clock import Clock, SystemClock
 from compactord.engine.base import cancelled
 from compactord.errors import CompactordError, EngineUnavailable
-from compactord.model import FailureKind, Subcompaction, TaskFailure, TaskOutcome
+from compactord.model import FailureKind, Subcompaction, SubcompactionFailure, SubcompactionOutcome
 
 # A thread only waits, so this bounds the subcompactions in flight on a large cluster, not the work.
 JOBS_MAX = 256
@@ -42,7 +42,7 @@ class Carrier(Protocol):
     @property
     def capacity(self) -> int: ...
 
-    def run(self, subcompaction: Subcompaction, group: str) -> TaskOutcome:
+    def run(self, subcompaction: Subcompaction, group: str) -> SubcompactionOutcome:
         """The worker's outcome. Raises `JobFailed` when there is none.
 
         `group` names the job for `cancel`; no two jobs of one time share it.
@@ -71,7 +71,7 @@ class PooledEngine:
         self._carrier = carrier
         self._clock = clock or SystemClock()
         self._threads = ThreadPoolExecutor(max_workers=JOBS_MAX, thread_name_prefix="subcompaction")
-        self._outcomes: queue.SimpleQueue[TaskOutcome] = queue.SimpleQueue()
+        self._outcomes: queue.SimpleQueue[SubcompactionOutcome] = queue.SimpleQueue()
         self._lock = threading.Lock()
         # Jobs that have not ended, with their groups.
         self._running: dict[Future[None], str] = {}
@@ -96,7 +96,7 @@ class PooledEngine:
             self._running[job] = _group(subcompaction.compaction, subcompaction.index)
         job.add_done_callback(self._forget)
 
-    def next_outcome(self, timeout_s: float | None) -> TaskOutcome | None:
+    def next_outcome(self, timeout_s: float | None) -> SubcompactionOutcome | None:
         if self._undelivered == 0:
             return None
         start = self._clock.monotonic_s()
@@ -160,7 +160,7 @@ class PooledEngine:
     def _carry(self, subcompaction: Subcompaction, generation: int) -> None:
         """Thread entry: puts exactly one outcome, whatever happens."""
         group = _group(subcompaction.compaction, subcompaction.index)
-        outcome: TaskOutcome = cancelled(subcompaction)
+        outcome: SubcompactionOutcome = cancelled(subcompaction)
         try:
             if not self._is_cancelled(group, generation):
                 outcome = self._carrier.run(subcompaction, group)
@@ -170,7 +170,7 @@ class PooledEngine:
             detail = traceback.format_exc()
             failed = JobFailed(FailureKind.TRANSIENT, type(error).__name__, str(error), detail)
             outcome = _failure(subcompaction, failed)
-        if isinstance(outcome, TaskFailure) and self._is_cancelled(group, generation):
+        if isinstance(outcome, SubcompactionFailure) and self._is_cancelled(group, generation):
             outcome = cancelled(subcompaction)
         with self._lock:
             self._cancelled.discard(group)
@@ -189,8 +189,8 @@ def _group(compaction: int, index: int) -> str:
     return f"compactord-{compaction}-{index}"
 
 
-def _failure(subcompaction: Subcompaction, error: JobFailed) -> TaskFailure:
-    return TaskFailure(
+def _failure(subcompaction: Subcompaction, error: JobFailed) -> SubcompactionFailure:
+    return SubcompactionFailure(
         compaction=subcompaction.compaction,
         index=subcompaction.index,
         kind=error.kind,

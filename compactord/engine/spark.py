@@ -26,7 +26,7 @@ from compactord.engine.pool import Carrier, JobFailed, PooledEngine
 from compactord.engine.shipping import check_workers
 from compactord.engine.worker import Assignment, discard, file_names, run_payloads
 from compactord.errors import EngineUnavailable
-from compactord.model import FailureKind, Subcompaction, TaskOutcome
+from compactord.model import FailureKind, Subcompaction, SubcompactionOutcome
 from compactord.rewrite.pipeline import usable_cores
 
 START_SECONDS_MAX = 120.0
@@ -106,10 +106,10 @@ class ClassicCarrier:
         except gateway_errors():
             return 1
 
-    def run(self, subcompaction: Subcompaction, group: str) -> TaskOutcome:
+    def run(self, subcompaction: Subcompaction, group: str) -> SubcompactionOutcome:
         assert self._leases is not None, "the engine is in use"
         lease = self._leases.grant()
-        outcome: TaskOutcome | None = None
+        outcome: SubcompactionOutcome | None = None
         try:
             self._name_job(group)
             payload = pickle.dumps(Assignment(subcompaction=subcompaction, lease=lease))

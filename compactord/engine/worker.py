@@ -22,7 +22,7 @@ from typing import Any
 from compactord.engine.inspection import rewrite_module
 from compactord.engine.lease import Lease, hold, report
 from compactord.errors import StorageError
-from compactord.model import Subcompaction, SubcompactionResult, TaskOutcome
+from compactord.model import Subcompaction, SubcompactionOutcome, SubcompactionResult
 
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
@@ -35,9 +35,9 @@ class Assignment:
     lease: Lease | None
 
 
-def run_subcompaction(subcompaction: Subcompaction) -> TaskOutcome:
+def run_subcompaction(subcompaction: Subcompaction) -> SubcompactionOutcome:
     """`run_subcompaction` of the rewrite package, imported when the first subcompaction arrives."""
-    outcome: TaskOutcome = rewrite_module().run_subcompaction(subcompaction)
+    outcome: SubcompactionOutcome = rewrite_module().run_subcompaction(subcompaction)
     return outcome
 
 
@@ -48,7 +48,7 @@ def run_assignment(payload: bytes) -> bytes:
     the worker process: its answer is no longer needed.
     """
     assignment: Assignment = pickle.loads(payload)
-    outcome: TaskOutcome | None = None
+    outcome: SubcompactionOutcome | None = None
     stop = StopWatch(assignment.lease)
     try:
         with stop:
@@ -76,7 +76,7 @@ def run_batches(batches: Iterator[Any]) -> Iterator[Any]:
         yield pa.RecordBatch.from_arrays([outcome], ["outcome"])
 
 
-def file_names(outcome: TaskOutcome | None) -> list[str]:
+def file_names(outcome: SubcompactionOutcome | None) -> list[str]:
     """Names of the files that an attempt at a subcompaction has left behind."""
     if isinstance(outcome, SubcompactionResult):
         return [output.file.file_name for output in outcome.outputs]

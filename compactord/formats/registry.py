@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from compactord.errors import TaskError
+from compactord.errors import SubcompactionError
 from compactord.formats.base import FileFormat
 from compactord.formats.parquet.format import PARQUET
 from compactord.paimon.options.catalogue import FormatOptions
@@ -21,7 +21,7 @@ def options_of(formats: Formats) -> FormatOptions:
 
 
 def format_named(name: str, formats: Formats) -> FileFormat:
-    """The format `name`. Raises `TaskError` when it is not supported."""
+    """The format `name`. Raises `SubcompactionError` when it is not supported."""
     if name not in formats:
-        raise TaskError(f"files of format {name} are not supported")
+        raise SubcompactionError(f"files of format {name} are not supported")
     return formats[name]

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from compactord.errors import TaskError
+from compactord.errors import SubcompactionError
 from compactord.kernels.codes import Codes, equal_rows, pack, sorted_rows
 from compactord.kernels.columns import Bools, Int64s, UInt64s
 
@@ -48,7 +48,7 @@ def group_rows(columns: list[pa.Array], run_count: int) -> Groups:
     """Sort and group the rows of key columns, most significant column first.
 
     The columns are equally long, not empty and without nulls. Their rows must be `run_count` runs
-    of ascending keys, one after the other; the sort relies on it. Raises `TaskError` if the codes
+    of ascending keys, one after the other; the sort relies on it. `SubcompactionError` if the codes
     show that there are more runs.
     """
     return _groups(_codes(columns, run_count))
@@ -88,7 +88,9 @@ def _codes(columns: list[pa.Array], run_count: int) -> Codes:
     codes = pack(columns)
     descents = np.count_nonzero(codes.values[1:] < codes.values[:-1])
     if descents >= run_count:
-        raise TaskError(f"{run_count} sorted runs were expected, but keys descend {descents} times")
+        raise SubcompactionError(
+            f"{run_count} sorted runs were expected, but keys descend {descents} times"
+        )
     return codes
 
 

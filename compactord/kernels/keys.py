@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from compactord.errors import TaskError
+from compactord.errors import SubcompactionError
 from compactord.kernels.codes import pack
 from compactord.kernels.columns import (
     Bools,
@@ -118,7 +118,7 @@ def ascends(columns: list[pa.Array]) -> bool:
         return rises
     try:
         numbers = key_numbers(columns, 1)
-    except TaskError:
+    except SubcompactionError:
         return False
     return bool((numbers[1:] > numbers[:-1]).all())
 

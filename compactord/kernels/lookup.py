@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from compactord.errors import TaskError
+from compactord.errors import SubcompactionError
 from compactord.kernels.changelog import FIRST, MERGED, NEW, SAME, MergedKeys, keys_with_before
 from compactord.kernels.columns import Bools, Int64s, stretch_starts
 from compactord.kernels.functions.base import MergeFunction, Needs, OrderedRecords
@@ -38,7 +38,7 @@ class Candidates:
     Row numbers (`rows`) count the records of all `parts`; `starts` are the places in them where
     keys begin, `levels` (int16) those of the records at all places. `columns` as `OrderedRecords`
     has them, with keys, sequence fields, sequence numbers and kinds. `ignores_deletes`: a retract
-    is no state, as if it were not there. Raises `TaskError` for a key twice on one level.
+    is no state, as if it were not there. Raises `SubcompactionError` for a key twice on one level.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Candidates:
         self.state = np.full(len(starts), -1, np.int64)
         self.state[self.keys[counts]] = rows[counts]
         if np.count_nonzero(self.state >= 0) < np.count_nonzero(counts):
-            raise TaskError("a key has two records on one level above 0")
+            raise SubcompactionError("a key has two records on one level above 0")
         self._is_shadowed = above & ~counts
 
     def drop_shadowed(self) -> None:

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from compactord.errors import TaskError
+from compactord.errors import SubcompactionError
 from compactord.kernels.changelog import MERGED, NEW, SAME, MergedKeys, keys_with_before
 from compactord.kernels.columns import Bools, Int64s, fixed_values
 from compactord.kernels.functions.base import MergeFunction, Needs, OrderedRecords
@@ -74,8 +74,8 @@ def merge_runs(
     With `levels` batches have a column `LEVEL` besides, as their last, which results lack, and each
     key comes with what it was before.
 
-    Raises `TaskError` when a run is not sorted, a key is null, or has two records of a level above
-    0 that count.
+    Raises `SubcompactionError` when a run is not sorted, a key is null, or has two records of a
+    level above 0 that count.
     """
     merge = _Merge(order, function, len(runs), keys_repeat=keys_repeat)
     for window in windows(
@@ -265,7 +265,7 @@ def _before(key_of_row: Int64s, is_before: Bools) -> tuple[npt.NDArray[np.int8],
     rows = np.full(len(counts), -1, np.int64)
     rows[owners] = places
     if np.count_nonzero(rows >= 0) < len(places):
-        raise TaskError("a key has two records on the highest level")
+        raise SubcompactionError("a key has two records on the highest level")
     fates = np.where(counts > 1, MERGED, SAME).astype(np.int8)
     fates[rows < 0] = NEW
     return fates, rows

@@ -24,7 +24,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from compactord.errors import TaskError
+from compactord.errors import SubcompactionError
 from compactord.kernels.columns import RowSizes
 from compactord.kernels.keys import BatchKeys, Key
 
@@ -44,7 +44,7 @@ def windows(
 
     `keys_repeat`: a run may have several rows of a key, one after the other.
 
-    Raises `TaskError` when a run's batches are not in key order or a key is null.
+    Raises `SubcompactionError` when a run's batches are not in key order or a key is null.
     """
     assert window_rows > 0, f"window_rows must be positive, not {window_rows}"
     assert window_bytes > 0, f"window_bytes must be positive, not {window_bytes}"
@@ -139,7 +139,7 @@ class _RunBuffer:
     def read(self) -> None:
         """Buffer one more piece, or set `is_exhausted` if there is none.
 
-        Raises `TaskError` for a run that is not sorted by its key, or has a null in it.
+        Raises `SubcompactionError` for a run that is not sorted by its key, or has a null in it.
         """
         found = next(self.batches, None)
         if found is None:
@@ -149,10 +149,10 @@ class _RunBuffer:
         for name in self.key_columns:
             nulls = batch.column(name).null_count
             if nulls:
-                raise TaskError(f"run {self.index}: key column {name} holds {nulls} nulls")
+                raise SubcompactionError(f"run {self.index}: key column {name} holds {nulls} nulls")
         piece = _Piece(batch, size_bytes, self.key_columns)
         if piece.last_key < piece.first_key or self._is_behind(piece.first_key):
-            raise TaskError(
+            raise SubcompactionError(
                 f"run {self.index} is not sorted by its key: after {self.last_read} came a "
                 f"batch from {piece.first_key} to {piece.last_key}"
             )

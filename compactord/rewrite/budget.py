@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from compactord.errors import TaskError
+from compactord.errors import SubcompactionError
 
 # Speed hardly changes within these ranges, memory does (tests/bench/bench_rewrite.py).
 MAX_WINDOW_ROWS = 128 << 10
@@ -90,12 +90,12 @@ class Load:
 
 
 def budget(memory_bytes: int, load: Load) -> Budget:
-    """The sizes for one section. Raises `TaskError` when two runs do not fit into the memory."""
+    """The sizes for one section. `SubcompactionError`: two runs do not fit into the memory."""
     row = max(load.row_bytes, _MIN_ROW_BYTES)
     fan_in = min(load.runs, MAX_RUNS)
     while _needed(load, fan_in, row, 0.0) > memory_bytes:
         if fan_in <= min(2, load.runs):
-            raise TaskError(
+            raise SubcompactionError(
                 f"a merge of {load.runs} runs with rows of {row:.0f} bytes needs at least"
                 f" {_needed(load, fan_in, row, 0.0):,} bytes of memory and has {memory_bytes:,}:"
                 " raise --memory (spark.task_memory)"

@@ -21,7 +21,7 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from compactord.errors import TaskError
+from compactord.errors import SubcompactionError
 from compactord.kernels.changelog import MergedKeys, changelog_rows
 from compactord.kernels.functions.base import MergeFunction
 from compactord.kernels.functions.unchanged import EVERY_RECORD
@@ -64,17 +64,17 @@ def merged_rows(
 
     `find` looks up what lies above, where records of level 0 need it.
 
-    Raises `TaskError` for values that the table's rules forbid, or that a column cannot hold; it
-    says which files were merged.
+    Raises `SubcompactionError` for values that the table's rules forbid, or that a column cannot
+    hold; it says which files were merged.
     """
     for section, sizes in zip(sections, budgets, strict=True):
         try:
             yield from _section_rows(source, section, function, decoding, sizes, find)
-        except TaskError as error:
+        except SubcompactionError as error:
             names = [posixpath.basename(each.file.path) for run in section for each in run]
             others = f" and {len(names) - _NAMED_FILES} more" if len(names) > _NAMED_FILES else ""
             named = f"{', '.join(names[:_NAMED_FILES])}{others}"
-            raise TaskError(f"{error} (merging {named})") from error
+            raise SubcompactionError(f"{error} (merging {named})") from error
 
 
 def _section_rows(
@@ -100,7 +100,7 @@ def _section_rows(
         if len(runs) > sizes.fan_in:
             if ignore_delete and not source.drop_deletes and merges_again:
                 # A key's only retract is kept, two are dropped: equal after a partial merge.
-                raise TaskError(
+                raise SubcompactionError(
                     f"{len(runs)} runs with ignore-delete cannot be merged {sizes.fan_in} at"
                     " a time: raise --memory (spark.task_memory)"
                 )
@@ -134,7 +134,7 @@ def _kept(batch: pa.RecordBatch, source: MergeSpec) -> pa.RecordBatch:
 
 
 def _refuse_nulls(rows: pa.RecordBatch, key_columns: Sequence[str]) -> None:
-    """Raises `TaskError` for a null in a NOT NULL column.
+    """Raises `SubcompactionError` for a null in a NOT NULL column.
 
     A rule may have put it there, or a file that was written before the column was NOT NULL.
     """
@@ -142,7 +142,7 @@ def _refuse_nulls(rows: pa.RecordBatch, key_columns: Sequence[str]) -> None:
         if not field.nullable and column.null_count:
             place = column.is_null().index(True).as_py()
             key = key_text({name: rows.column(name)[place] for name in key_columns})
-            raise TaskError(
+            raise SubcompactionError(
                 f"key {key}, column {field.name}: the merged row has null in a NOT NULL column"
             )
 

@@ -141,7 +141,7 @@ class InputReader:
 class Input:
     """An opened file of a subcompaction. `stored` is the file as its format reads it.
 
-    Raises `TaskError` for an unsupported format.
+    Raises `SubcompactionError` for an unsupported format.
     """
 
     def __init__(self, reader: InputReader, file: InputFile) -> None:

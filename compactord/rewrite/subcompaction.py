@@ -32,9 +32,9 @@ from compactord.model import (
     MergeSpec,
     RewriteStats,
     Subcompaction,
+    SubcompactionFailure,
+    SubcompactionOutcome,
     SubcompactionResult,
-    TaskFailure,
-    TaskOutcome,
     WriteSpec,
     data_files,
 )
@@ -66,8 +66,8 @@ def run_subcompaction(
     threaded: bool | None = None,
     formats: Formats = FORMATS,
     functions: MergeFunctions = MERGE_FUNCTIONS,
-) -> TaskOutcome:
-    """Call `rewrite` and convert its exceptions to a `TaskFailure`; the entry point of a worker.
+) -> SubcompactionOutcome:
+    """Call `rewrite`; its exceptions become a `SubcompactionFailure`. The entry point of a worker.
 
     Exceptions that end the process (KeyboardInterrupt, SystemExit) are raised after the
     subcompaction's files have been removed.
@@ -75,7 +75,7 @@ def run_subcompaction(
     try:
         return rewrite(subcompaction, threaded=threaded, formats=formats, functions=functions)
     except Exception as error:  # noqa: BLE001 - a worker answers, whatever happens
-        return TaskFailure(
+        return SubcompactionFailure(
             compaction=subcompaction.compaction,
             index=subcompaction.index,
             kind=failure_kind(error),
@@ -112,9 +112,9 @@ def rewrite(
     `budget` defines the use of memory. `formats` are the file formats that files may have,
     `functions` the merge functions that a subcompaction may name.
 
-    Raises `FormatError` for inputs that do not match the manifests and the schema, `TaskError` when
-    the subcompaction's memory does not suffice, and `StorageError`. After an error every created
-    file is removed.
+    Raises `FormatError` for inputs that do not match the manifests and the schema,
+    `SubcompactionError` when its memory does not suffice, and `StorageError`. After an error every
+    created file is removed.
     """
     source = subcompaction.source
     if isinstance(source, MergeSpec) and source.keeps_inputs and source.changelog is None:

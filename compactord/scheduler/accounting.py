@@ -14,7 +14,7 @@ from compactord.commit.changes import Conflict, LossOutcome
 from compactord.config.model import Retry
 from compactord.errors import CompactordError, DataFileMissing, FormatError, ObjectNotFound
 from compactord.maintenance.kind import Round
-from compactord.model import MergeCompaction, TaskFailure
+from compactord.model import MergeCompaction, SubcompactionFailure
 from compactord.redaction import redact_text
 from compactord.scheduler import events
 from compactord.scheduler.effects import MaintenanceJob
@@ -118,7 +118,7 @@ class Accounting:
         self._end_halt(scheduled, HaltEnd.COMMIT)
 
     def _inputs_gone(
-        self, record: CompactionRecord, failed: TaskFailure, cycle: Cycle, now_ms: int
+        self, record: CompactionRecord, failed: SubcompactionFailure, cycle: Cycle, now_ms: int
     ) -> None:
         """Inputs could not be found: others replaced and expired them, or they are lost.
 
@@ -305,7 +305,7 @@ class Accounting:
         )
 
 
-def is_undecided(failure: TaskFailure | None) -> TypeGuard[TaskFailure]:
+def is_undecided(failure: SubcompactionFailure | None) -> TypeGuard[SubcompactionFailure]:
     """Whether the next cycle must find out the cause: other writers, or the table itself."""
     return failure is not None and failure.error == ObjectNotFound.__name__
 

@@ -7,7 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from compactord.model import FailureKind, SubcompactionResult, TaskFailure, TaskOutcome
+from compactord.model import (
+    FailureKind,
+    SubcompactionFailure,
+    SubcompactionOutcome,
+    SubcompactionResult,
+)
 from compactord.scheduler.accounting import Accounting, is_undecided
 from compactord.scheduler.cycles import Cycles
 from compactord.scheduler.effects import Cancel, RemoveOutputs, RestartEngine
@@ -34,7 +39,7 @@ class Compactions:
         late, self._late = self._late, []
         return late
 
-    def subcompaction_ended(self, outcome: TaskOutcome, now_ms: int) -> None:
+    def subcompaction_ended(self, outcome: SubcompactionOutcome, now_ms: int) -> None:
         """It has succeeded or failed; of a compaction that has ended only files are removed."""
         submitted = self._slots.engine.ended((outcome.compaction, outcome.index))
         if submitted is None:
@@ -112,7 +117,7 @@ class Compactions:
         record.finished(now_ms)
         self._cycles.want(record.table)
 
-    def _failed(self, record: CompactionRecord, failure: TaskFailure, now_ms: int) -> None:
+    def _failed(self, record: CompactionRecord, failure: SubcompactionFailure, now_ms: int) -> None:
         is_stopped = self._cycles.is_draining and failure.kind is FailureKind.LOST
         outcome = Outcome.CANCELLED if is_stopped else Outcome.FAILED
         self._accounting.ended(record, outcome, failure.message, now_ms)
@@ -121,5 +126,7 @@ class Compactions:
             self._accounting.bucket_failed(record, failed, now_ms)
 
 
-def _lost(why: str) -> TaskFailure:
-    return TaskFailure(compaction=0, index=0, kind=FailureKind.LOST, error="Cancelled", message=why)
+def _lost(why: str) -> SubcompactionFailure:
+    return SubcompactionFailure(
+        compaction=0, index=0, kind=FailureKind.LOST, error="Cancelled", message=why
+    )

@@ -10,7 +10,7 @@ import enum
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from compactord.model import FailureKind, TaskFailure
+from compactord.model import FailureKind, SubcompactionFailure
 from compactord.scheduler.status import Outcome, PriorityClass
 from compactord.table.backlog import PendingCompaction
 from compactord.table.in_flight import Finished, InFlight
@@ -18,7 +18,7 @@ from compactord.table.in_flight import Finished, InFlight
 if TYPE_CHECKING:
     from compactord.scheduler.scheduled_table import ScheduledTable
 
-# What `TaskFailure.error` says of a subcompaction whose time limit has passed.
+# What `SubcompactionFailure.error` says of a subcompaction whose time limit has passed.
 TIMED_OUT = "TimeLimitPassed"
 
 
@@ -74,10 +74,10 @@ class CompactionRecord:
         return self.dispatched
 
     @property
-    def failure(self) -> TaskFailure | None:
+    def failure(self) -> SubcompactionFailure | None:
         """Why it failed for good."""
         result = self.in_flight.result
-        return result if isinstance(result, TaskFailure) else None
+        return result if isinstance(result, SubcompactionFailure) else None
 
     @property
     def finished_result(self) -> Finished | None:
@@ -107,7 +107,7 @@ class CompactionRecord:
         where = f"bucket {self.pending.bucket.bucket}" + (f" of {partition}" if partition else "")
         part = f"subcompaction {index + 1} of {len(self.in_flight.subcompactions)}"
         self.in_flight.give_up(
-            TaskFailure(
+            SubcompactionFailure(
                 compaction=self.number,
                 index=index,
                 kind=FailureKind.POISON,

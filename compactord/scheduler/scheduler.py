@@ -19,7 +19,7 @@ from compactord.config.model import Limits, Retry
 from compactord.config.policy import TablePolicy
 from compactord.errors import CompactordError
 from compactord.maintenance.kind import AnyKind, Round
-from compactord.model import TableName, TaskOutcome, WorkKind
+from compactord.model import SubcompactionOutcome, TableName, WorkKind
 from compactord.paimon.table import TableRef
 from compactord.reasons import CompactReason
 from compactord.scheduler import effects
@@ -272,7 +272,7 @@ class Scheduler:
                 why = "stopped before it could be committed"
                 self.accounting.ended(record, Outcome.CANCELLED, why, now_ms)
 
-    def subcompaction_ended(self, outcome: TaskOutcome, now_ms: int) -> None:
+    def subcompaction_ended(self, outcome: SubcompactionOutcome, now_ms: int) -> None:
         """It has succeeded or failed; of a compaction that has ended only files are removed."""
         self._compactions.subcompaction_ended(outcome, now_ms)
 

@@ -12,7 +12,7 @@ from compactord.clock import Clock
 from compactord.config.model import Limits, ServiceConfig
 from compactord.engine.masters import is_embedded, shown_master
 from compactord.errors import UsageError
-from compactord.model import SubcompactionResult, TaskOutcome
+from compactord.model import SubcompactionOutcome, SubcompactionResult
 from compactord.service.view import EngineView
 
 _log = structlog.get_logger()
@@ -77,7 +77,7 @@ class Capacity:
             _log.error("spark_unavailable", error=why)
         self._cores, self.error = 0, why
 
-    def subcompaction_ended(self, outcome: TaskOutcome) -> None:
+    def subcompaction_ended(self, outcome: SubcompactionOutcome) -> None:
         if isinstance(outcome, SubcompactionResult):
             self._peak_rss_bytes = max(self._peak_rss_bytes, outcome.stats.peak_rss_bytes)
 

@@ -27,7 +27,7 @@ from compactord.errors import CompactordError
 from compactord.ids import Owner
 from compactord.maintenance.kind import AnyKind
 from compactord.maintenance.registry import maintenance_kinds
-from compactord.model import SubcompactionResult, TableName, TaskOutcome
+from compactord.model import SubcompactionOutcome, SubcompactionResult, TableName
 from compactord.scheduler.effects import Job, JobOutcome
 from compactord.scheduler.scheduler import Scheduler
 from compactord.service.capacity import Capacity
@@ -101,8 +101,8 @@ class Daemon:
         self._capacity = Capacity(config, clock)
         self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._scheduler = self._make_scheduler(config, zone)
-        guards = self._guards(catalogs, breakers)
-        self._silent_stores = SilentStores(guards, self._scheduler)
+        of_catalogs = self._breakers(catalogs, breakers)
+        self._silent_stores = SilentStores(of_catalogs, self._scheduler)
         self._engine = EngineHost(start_engine, self, post=self._events.put)
         worker = WorkerSpec(owner=owner, memory_bytes=self._capacity.task_memory_bytes, zone=zone)
         self._tables = ServedTables(clock=clock, worker=worker, requested=metrics.table_requests)
@@ -140,13 +140,13 @@ class Daemon:
             kinds=self._kinds(config.recovery),
         )
 
-    def _guards(
+    def _breakers(
         self, catalogs: Mapping[str, Catalog], breakers: Breakers
     ) -> Mapping[str, Sequence[Breaker]]:
         """The breakers that each catalog's tables wait for; that of its server counts requests."""
         counted = self._metrics.catalog_request
         return {
-            name: catalog.guarded(breakers.reporting(partial(counted, name)))
+            name: catalog.behind(breakers.reporting(partial(counted, name)))
             for name, catalog in catalogs.items()
         }
 
@@ -303,7 +303,7 @@ class Daemon:
         if isinstance(outcome, Cycle) and (outcome.info is not None or outcome.error is None):
             self._registry.polled(self._scheduler.tables[job.name])
 
-    def subcompaction_ended(self, outcome: TaskOutcome) -> None:
+    def subcompaction_ended(self, outcome: SubcompactionOutcome) -> None:
         self._capacity.count_busy(self._scheduler.engine.running)
         self._capacity.subcompaction_ended(outcome)
         if isinstance(outcome, SubcompactionResult):

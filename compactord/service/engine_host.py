@@ -15,7 +15,7 @@ import structlog
 
 from compactord.engine.base import Engine
 from compactord.errors import CompactordError, EngineUnavailable
-from compactord.model import FailureKind, Subcompaction, TaskFailure, TaskOutcome
+from compactord.model import FailureKind, Subcompaction, SubcompactionFailure, SubcompactionOutcome
 
 _log = structlog.get_logger()
 _WATCH_S = 2.0
@@ -37,7 +37,7 @@ class Listener(Protocol):
         """The engine could not be started; the host tries again."""
         ...
 
-    def subcompaction_ended(self, outcome: TaskOutcome) -> None: ...
+    def subcompaction_ended(self, outcome: SubcompactionOutcome) -> None: ...
 
 
 class EngineHost:
@@ -172,7 +172,9 @@ class EngineHost:
                     return
                 if outcome is None:
                     continue
-                is_lost = isinstance(outcome, TaskFailure) and outcome.kind is FailureKind.LOST
+                is_lost = (
+                    isinstance(outcome, SubcompactionFailure) and outcome.kind is FailureKind.LOST
+                )
                 if is_lost and engine.why_gone() is not None:
                     # The engine died, no subcompaction failed: `engine_down` reports all as lost.
                     self._gone.set()

@@ -27,7 +27,7 @@ from compactord.errors import (
     TransientStorageError,
 )
 from compactord.maintenance.kind import AnyKind
-from compactord.model import TableName, TaskOutcome
+from compactord.model import SubcompactionOutcome, TableName
 from compactord.scheduler import effects
 from compactord.scheduler.counts import Counts
 from compactord.scheduler.events import BucketQuarantined, Committed, Event, SnapshotLost
@@ -326,7 +326,7 @@ class OneShot:
         self._scheduler.poll_now(self._name, self._clock.steady_ms())
         return True
 
-    def _take_in(self, outcome: TaskOutcome) -> None:
+    def _take_in(self, outcome: SubcompactionOutcome) -> None:
         self._scheduler.subcompaction_ended(outcome, self._clock.steady_ms())
         record = self._table.compactions.get(outcome.compaction)
         if record is None or record.status is not Status.FINISHED:

@@ -132,10 +132,10 @@ class Breaker:
 
 
 @runtime_checkable
-class Guardable(Protocol):
+class BehindBreaker(Protocol):
     """A store each of whose attempts may be refused, and is told of."""
 
-    def guarded(self, breaker: Breaker) -> Storage:
+    def behind(self, breaker: Breaker) -> Storage:
         """The same store, behind the breaker."""
 
 
@@ -153,15 +153,15 @@ class Breakers:
         found._known, found._report = self._known, report
         return found
 
-    def guarded(self, storage: Storage, store: str) -> Storage:
+    def behind(self, storage: Storage, store: str) -> Storage:
         """The store behind its breaker; `store` is its name for people. File systems have none."""
-        if not isinstance(storage, Guardable):
+        if not isinstance(storage, BehindBreaker):
             return storage
         breaker = self._known.setdefault(storage.spec, Breaker(f"store {store}", self._now_ms))
-        return storage.guarded(breaker)
+        return storage.behind(breaker)
 
     def of(self, storage: Storage | None) -> Breaker | None:
-        """The breaker of a store that was `guarded`."""
+        """The breaker of a store that is `behind` one."""
         return self._known.get(storage.spec) if storage is not None else None
 
     def of_server(self, address: str) -> Breaker:

@@ -33,7 +33,7 @@ from compactord.table.status import Backlog, RestingPartition, TableShape
 
 # How many of a table's most urgent buckets are offered at once; the others are counted.
 OFFERED_MAX = 64
-# How many of a table's damaged buckets are told of at once; the others follow when some are healed.
+# How many of a table's damaged buckets are told of at once; others follow when these are mended.
 _DAMAGED_MAX = 1_000
 # Decisions are kept from the poll until they begin while they have no more files than this, over
 # all buckets of a table; what is not kept is decided when it begins.

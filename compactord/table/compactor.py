@@ -19,7 +19,7 @@ from compactord.commit.changes import CommitOutcome, Committed, Conflict, Nothin
 from compactord.commit.discard import remove_outputs
 from compactord.errors import CommitUnknown, CompactordError, DataFileMissing, ObjectNotFound
 from compactord.maintenance.kind import ChosenPartitions
-from compactord.model import Compaction, MergeCompaction, TaskFailure
+from compactord.model import Compaction, MergeCompaction, SubcompactionFailure
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.deletion_vectors import NO_VECTORS, VectorRef
 from compactord.state.published import last_commit
@@ -114,7 +114,9 @@ class TableCompactor:
     def _cycle(self, ended: Sequence[InFlight], skip: Skip) -> Cycle:
         followed = self._followed
         finished = [(each, each.result) for each in ended if isinstance(each.result, Finished)]
-        failed = [(each, each.result) for each in ended if isinstance(each.result, TaskFailure)]
+        failed = [
+            (each, each.result) for each in ended if isinstance(each.result, SubcompactionFailure)
+        ]
         settled, planned, error, merge_error = None, None, None, None
         in_commit, start_s, commit_seconds = bool(finished), self.clock.monotonic_s(), 0.0
         causes: dict[int, InputsReplaced | DataFileMissing | None] = {}
@@ -289,7 +291,7 @@ class TableCompactor:
                 return Settled(dropped=dropped, replaced=replaced)
 
     def _causes(
-        self, failed: Sequence[tuple[InFlight, TaskFailure]], dropped: Sequence[InFlight]
+        self, failed: Sequence[tuple[InFlight, SubcompactionFailure]], dropped: Sequence[InFlight]
     ) -> dict[int, InputsReplaced | DataFileMissing | None]:
         """As `Cycle.causes`; the commit `dropped` some as those of a damaged bucket."""
         not_found = ObjectNotFound.__name__

@@ -18,10 +18,10 @@ from compactord.model import (
     Output,
     RewriteStats,
     Subcompaction,
+    SubcompactionFailure,
+    SubcompactionOutcome,
     SubcompactionResult,
     TableName,
-    TaskFailure,
-    TaskOutcome,
 )
 from compactord.paimon.data_file import DataFile
 from compactord.paimon.deletion_vectors import NO_VECTORS, VectorRef
@@ -67,12 +67,12 @@ class InFlight:
         self.partition = partition
         self.waiting = deque(subcompactions)
         # What it came to, a failure for good; None while outcomes are outstanding.
-        self.result: Finished | TaskFailure | None = None
+        self.result: Finished | SubcompactionFailure | None = None
         self._files_above = frozenset(f.file_name for f in neighbours if f.level >= level)
         self.vectors = vectors
         self._results: dict[int, SubcompactionResult] = {}
         self._attempts: Counter[int] = Counter()
-        self._failure: TaskFailure | None = None
+        self._failure: SubcompactionFailure | None = None
         self._outstanding = len(subcompactions)
 
     @property
@@ -85,7 +85,7 @@ class InFlight:
         """The new files of what has succeeded: they must go unless they are published."""
         return tuple(output for each in self._results.values() for output in each.outputs)
 
-    def ended(self) -> Finished | TaskFailure | None:
+    def ended(self) -> Finished | SubcompactionFailure | None:
         """`result`, found now if nothing is outstanding any more.
 
         One without subcompactions, which only moves files to another level, has finished at once.
@@ -95,8 +95,8 @@ class InFlight:
         return self.result
 
     def arrived(
-        self, outcome: TaskOutcome, table: TableName, *, attempts_max: int
-    ) -> Finished | TaskFailure | None:
+        self, outcome: SubcompactionOutcome, table: TableName, *, attempts_max: int
+    ) -> Finished | SubcompactionFailure | None:
         """Take in an outcome of the `table`; the answer is as that of `ended`.
 
         A subcompaction that fails in a way that may pass waits again, up to `attempts_max` attempts
@@ -106,7 +106,7 @@ class InFlight:
             case SubcompactionResult(index=index):
                 self._results[index] = outcome
                 self._outstanding -= 1
-            case TaskFailure(index=index, kind=kind):
+            case SubcompactionFailure(index=index, kind=kind):
                 self._attempts[index] += 1
                 may_pass = kind is not FailureKind.POISON and self._attempts[index] < attempts_max
                 if may_pass and self._failure is None:
@@ -124,12 +124,12 @@ class InFlight:
                 self.waiting.clear()
         return self.ended()
 
-    def give_up(self, failure: TaskFailure) -> None:
+    def give_up(self, failure: SubcompactionFailure) -> None:
         """End the compaction; later outcomes must not be passed to `arrived`."""
         self.waiting.clear()
         self.result = failure
 
-    def _miscounted(self) -> TaskFailure | None:
+    def _miscounted(self) -> SubcompactionFailure | None:
         """Each row of the inputs must have been read by exactly one of several subcompactions.
 
         One that reads a range of keys passes over row groups by their bounds, which no checksum
@@ -144,7 +144,7 @@ class InFlight:
         read = sum(each.stats.rows_in for each in self._results.values())
         if read == rows:
             return None
-        return TaskFailure(
+        return SubcompactionFailure(
             compaction=self.number,
             index=0,
             kind=FailureKind.POISON,

@@ -86,7 +86,7 @@ class LostCommits:
         # Lost, and not decided yet.
         self._pending: dict[int, Snapshot] = {}
         # Lost snapshots by the id of the snapshot that has their changes again.
-        self._healed: dict[int, Snapshot] = {}
+        self._recommitted: dict[int, Snapshot] = {}
 
     def why_keep(self) -> str | None:
         """Why no snapshot may expire now, or None. Raises what listing and reading raise."""
@@ -99,7 +99,7 @@ class LostCommits:
     def forget(self) -> None:
         """The table was recreated: forget everything."""
         self._pending.clear()
-        self._healed.clear()
+        self._recommitted.clear()
         if self._published is not None:
             self._published.clear()
 
@@ -135,13 +135,13 @@ class LostCommits:
         known, replaced = published.known(), published.replaced(self._clock.steady_ms())
         rolled_back = {each.id for each in follower.suspects if published.was_rolled_back(each)}
         for pair in replaced:
-            original = self._healed.pop(pair.known.id, None)
+            original = self._recommitted.pop(pair.known.id, None)
             if original is not None:
                 self._pending[original.id] = original
                 why = lost_text(pair.known, pair.found)
                 unsafe = not published.was_rolled_back(pair.known)
                 follower.report_lost(why, is_replaced=unsafe, ours=pair.known)
-        self._healed = {key: each for key, each in self._healed.items() if key in known}
+        self._recommitted = {key: each for key, each in self._recommitted.items() if key in known}
         said = frozenset(self._pending)
         candidates = {**self._still_pending(), **{pair.found.id: pair.found for pair in replaced}}
         lost = self._lost(ancestry, newest, candidates)
@@ -283,7 +283,7 @@ class LostCommits:
             match outcome:
                 case Committed():
                     again_id = outcome.snapshot_id
-                    self._healed[again_id] = each.snapshot
+                    self._recommitted[again_id] = each.snapshot
                 case NothingCommitted(dropped=dropped):
                     why = dropped[0].why
                     changes = changes_since(self._storage, state, lost, key, known)

@@ -11,20 +11,20 @@ from compactord.paimon.data_file import BucketId, DataFile
 from compactord.reasons import CompactReason
 
 # Live files that we made and that are not to be picked again; the oldest are forgotten beyond this.
-_SETTLED_MAX = 100_000
+_FINAL_MAX = 100_000
 
 
 class OwnWork:
     """Its mappings change with each `published`; a plan is made of them as they are then."""
 
     def __init__(self) -> None:
-        self._settled: OrderedDict[str, BucketId] = OrderedDict()
+        self._final: OrderedDict[str, BucketId] = OrderedDict()
         self._last_full_ms: OrderedDict[BucketId, int] = OrderedDict()
 
     @property
     def final(self) -> Set[str]:
         """Names of live files of ours that are not rewritten again for their own sake."""
-        return self._settled.keys()
+        return self._final.keys()
 
     @property
     def last_full_ms(self) -> Mapping[BucketId, int]:
@@ -45,11 +45,11 @@ class OwnWork:
         more than none.
         """
         for name in change.removed:
-            self._settled.pop(name, None)
+            self._final.pop(name, None)
         for name in final_files(compaction, change.after):
-            self._settled[name] = compaction.bucket
-        while len(self._settled) > _SETTLED_MAX:
-            self._settled.popitem(last=False)
+            self._final[name] = compaction.bucket
+        while len(self._final) > _FINAL_MAX:
+            self._final.popitem(last=False)
         if not compaction.reason.is_full:
             return
         known = self._last_full_ms
@@ -62,8 +62,8 @@ class OwnWork:
         """Buckets that have no files any more."""
         for bucket in gone:
             self._last_full_ms.pop(bucket, None)
-        for name in [name for name, bucket in self._settled.items() if bucket in gone]:
-            del self._settled[name]
+        for name in [name for name, bucket in self._final.items() if bucket in gone]:
+            del self._final[name]
 
 
 def final_files(compaction: Compaction, after: Sequence[DataFile]) -> frozenset[str]:

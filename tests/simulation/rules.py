@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from compactord.config.choices import Mode
 from compactord.config.windows import may_start
 from compactord.maintenance.snapshot_expiry import ExpireSnapshots
-from compactord.model import FailureKind, TableName, TaskFailure
+from compactord.model import FailureKind, SubcompactionFailure, TableName
 from compactord.paimon.data_file import BucketId
 from compactord.scheduler.at_engine import time_limit_ms
 from compactord.scheduler.effects import (
@@ -244,7 +244,7 @@ class Rules:
             still_run = any(n == number for n, _ in self._world.running)
             assert not still_run or number in self._cancelled, "its subcompactions still run"
             failed_ms = self._doomed.get(number)
-            if isinstance(each.result, TaskFailure) and failed_ms is not None:
+            if isinstance(each.result, SubcompactionFailure) and failed_ms is not None:
                 self.failed(name, self.bucket_of[number], failed_ms)
 
     # -- answers

@@ -27,9 +27,9 @@ from compactord.model import (
     Output,
     RewriteStats,
     Subcompaction,
+    SubcompactionFailure,
     SubcompactionResult,
     TableName,
-    TaskFailure,
 )
 from compactord.paimon.data_file import DataFile
 from compactord.paimon.table import TableRef
@@ -433,7 +433,7 @@ class World:
 
     def _fail(self, key: tuple[int, int], kind: FailureKind) -> None:
         number, index = key
-        failure = TaskFailure(
+        failure = SubcompactionFailure(
             compaction=number,
             index=index,
             kind=kind,

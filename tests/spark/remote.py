@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from compactord.engine.pool import PooledEngine
 from compactord.engine.spark import ClassicCarrier, start_spark
-from compactord.model import Subcompaction, TaskOutcome
+from compactord.model import Subcompaction, SubcompactionOutcome
 
 Answer = TypeVar("Answer")
 
@@ -38,8 +38,8 @@ class RemoteEngine:
     def submit(self, subcompaction: Subcompaction) -> None:
         self._call(("submit", subcompaction))
 
-    def next_outcome(self, timeout_s: float | None) -> TaskOutcome | None:
-        outcome: TaskOutcome | None = self._call(("next_outcome", timeout_s))
+    def next_outcome(self, timeout_s: float | None) -> SubcompactionOutcome | None:
+        outcome: SubcompactionOutcome | None = self._call(("next_outcome", timeout_s))
         return outcome
 
     def cancel(self) -> None:

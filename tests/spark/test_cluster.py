@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from compactord.errors import EngineUnavailable
-from compactord.model import FailureKind, SubcompactionResult, TaskFailure
+from compactord.model import FailureKind, SubcompactionFailure, SubcompactionResult
 from tests.spark.cluster import EXECUTOR, JVM, Cluster, doubles_zip, free_port, worker_python
 from tests.spark.remote import RemoteEngine, descendants, process_texts, settings_of_driver
 from tests.spark.subcompactions import (
@@ -123,7 +123,7 @@ def test_cancelled_subcompactions_leave_no_file_on_a_cluster(
         engine.cancel()
         eventually(lambda: not outputs(tmp_path), "the workers remove their files")
     outcomes = [engine.next_outcome(PATIENCE_SECONDS) for _ in range(2)]
-    assert {o.kind for o in outcomes if isinstance(o, TaskFailure)} == {FailureKind.LOST}
+    assert {o.kind for o in outcomes if isinstance(o, SubcompactionFailure)} == {FailureKind.LOST}
 
 
 def test_of_speculative_twins_one_file_stays(cluster: Cluster, tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_without_any_executor_a_subcompaction_is_lost_and_nothing_hangs(tmp_path
                 for pid in pids:
                     os.kill(pid, signal.SIGKILL)
             outcome = engine.next_outcome(PATIENCE_SECONDS)
-            assert isinstance(outcome, TaskFailure)
+            assert isinstance(outcome, SubcompactionFailure)
             assert outcome.kind is FailureKind.LOST
             eventually(lambda: not outputs(tmp_path), "the worker removes its file")
 

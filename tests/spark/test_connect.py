@@ -15,7 +15,7 @@ import pytest
 
 from compactord.engine.jre import find_java
 from compactord.errors import EngineUnavailable
-from compactord.model import FailureKind, SubcompactionResult, TaskFailure
+from compactord.model import FailureKind, SubcompactionFailure, SubcompactionResult
 from tests.spark.cluster import SPARK_HOME, doubles_zip, free_port, is_listening, worker_python
 from tests.spark.remote import RemoteEngine, descendants
 from tests.spark.subcompactions import (
@@ -86,7 +86,7 @@ def test_subcompactions_travel_through_connect(engine: RemoteEngine, tmp_path: P
 def test_a_killed_worker_is_a_lost_subcompaction(engine: RemoteEngine, tmp_path: Path) -> None:
     engine.submit(append_subcompaction(tmp_path, 0, DyingStorage()))
     outcome = engine.next_outcome(PATIENCE_SECONDS)
-    assert isinstance(outcome, TaskFailure)
+    assert isinstance(outcome, SubcompactionFailure)
     assert outcome.kind is FailureKind.LOST
     assert "at org.apache" not in outcome.message
 
@@ -97,7 +97,7 @@ def test_cancelled_subcompactions_are_lost(engine: RemoteEngine, tmp_path: Path)
     with waiting(gate, 1):
         engine.cancel()
         outcome = engine.next_outcome(PATIENCE_SECONDS)
-    assert isinstance(outcome, TaskFailure)
+    assert isinstance(outcome, SubcompactionFailure)
     assert (outcome.kind, outcome.error) == (FailureKind.LOST, "Cancelled")
     engine.submit(append_subcompaction(tmp_path, 1))
     assert isinstance(engine.next_outcome(PATIENCE_SECONDS), SubcompactionResult)
@@ -111,7 +111,7 @@ def test_one_of_several_is_cancelled(engine: RemoteEngine, tmp_path: Path) -> No
     with waiting(gate, 2):
         engine.cancel_one(7, 1)
         lost = engine.next_outcome(PATIENCE_SECONDS)
-    assert isinstance(lost, TaskFailure)
+    assert isinstance(lost, SubcompactionFailure)
     assert (lost.index, lost.kind, lost.error) == (1, FailureKind.LOST, "Cancelled")
     other = engine.next_outcome(PATIENCE_SECONDS)
     assert isinstance(other, SubcompactionResult)

@@ -13,9 +13,9 @@ from compactord.model import (
     ConcatSpec,
     FailureKind,
     Subcompaction,
+    SubcompactionFailure,
+    SubcompactionOutcome,
     SubcompactionResult,
-    TaskFailure,
-    TaskOutcome,
 )
 from tests.inline_engine import InlineEngine
 from tests.spark.subcompactions import (
@@ -32,16 +32,16 @@ from tests.spark.subcompactions import (
 )
 
 
-def _outcome(engine: PooledEngine, subcompaction: Subcompaction) -> TaskOutcome:
+def _outcome(engine: PooledEngine, subcompaction: Subcompaction) -> SubcompactionOutcome:
     engine.submit(subcompaction)
     outcome = engine.next_outcome(PATIENCE_SECONDS)
     assert outcome is not None
     return outcome
 
 
-def _failure(engine: PooledEngine, subcompaction: Subcompaction) -> TaskFailure:
+def _failure(engine: PooledEngine, subcompaction: Subcompaction) -> SubcompactionFailure:
     outcome = _outcome(engine, subcompaction)
-    assert isinstance(outcome, TaskFailure), outcome
+    assert isinstance(outcome, SubcompactionFailure), outcome
     return outcome
 
 
@@ -125,7 +125,7 @@ def test_cancelled_subcompactions_are_lost_and_leave_no_file(
         spark_engine.cancel()
         outcomes = [spark_engine.next_outcome(PATIENCE_SECONDS) for _ in subcompactions]
         eventually(lambda: not outputs(tmp_path), "the workers remove their files")
-    assert {o.kind for o in outcomes if isinstance(o, TaskFailure)} == {FailureKind.LOST}
+    assert {o.kind for o in outcomes if isinstance(o, SubcompactionFailure)} == {FailureKind.LOST}
     assert len(outcomes) == 4
     assert isinstance(
         _outcome(spark_engine, append_subcompaction(tmp_path, 9)), SubcompactionResult
@@ -143,7 +143,7 @@ def test_a_worker_that_never_answers_is_killed_alone_and_its_slot_is_free_again(
         eventually(pid.exists, "the worker hangs")
         spark_engine.cancel_one(hung.compaction, hung.index)
         lost = spark_engine.next_outcome(PATIENCE_SECONDS)
-        assert isinstance(lost, TaskFailure)
+        assert isinstance(lost, SubcompactionFailure)
         assert (lost.index, lost.kind, lost.error) == (1, FailureKind.LOST, "Cancelled")
         worker = Path("/proc", pid.read_text())
         eventually(lambda: not worker.exists(), "Spark kills the worker")

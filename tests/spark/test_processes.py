@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from compactord.errors import EngineUnavailable
-from compactord.model import FailureKind, SubcompactionResult, TaskFailure
+from compactord.model import FailureKind, SubcompactionFailure, SubcompactionResult
 from tests.conftest import REPOSITORY
 from tests.spark.remote import RemoteEngine, find_process, is_alive
 from tests.spark.subcompactions import (
@@ -82,7 +82,7 @@ def test_an_engine_whose_jvm_died_is_unavailable(engine: RemoteEngine, tmp_path:
             find_process("org.apache.spark.api.python.PythonGatewayServer", engine.children()), 9
         )
         outcome = engine.next_outcome(PATIENCE_SECONDS)
-        assert isinstance(outcome, TaskFailure)
+        assert isinstance(outcome, SubcompactionFailure)
         assert outcome.kind is FailureKind.LOST
         assert "driver process is gone" in outcome.message
         eventually(lambda: not outputs(tmp_path), "the worker removes its file")

@@ -6,7 +6,7 @@ import pickle
 from collections import Counter
 
 from compactord.catalog.filesystem import FilesystemCatalog
-from compactord.model import Subcompaction, SubcompactionResult, TaskOutcome
+from compactord.model import Subcompaction, SubcompactionOutcome, SubcompactionResult
 from compactord.storage.open import STORES
 from tests import builders
 from tests.builders import FIRST
@@ -24,7 +24,7 @@ class Away(InlineEngine):
     def submit(self, subcompaction: Subcompaction) -> None:
         super().submit(pickle.loads(pickle.dumps(subcompaction)))
 
-    def next_outcome(self, timeout_s: float | None) -> TaskOutcome | None:
+    def next_outcome(self, timeout_s: float | None) -> SubcompactionOutcome | None:
         outcome = super().next_outcome(timeout_s)
         if isinstance(outcome, SubcompactionResult):
             for total in pickle.loads(pickle.dumps(outcome)).stats.requests:

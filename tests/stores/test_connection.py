@@ -272,7 +272,7 @@ def test_a_request_with_another_key_is_an_attempt_that_a_breaker_lets_through(
 ) -> None:
     breaker, there = _Asked("s3://", locked.clock.steady_ms), f"{locked.path}/there"
     policy = RetryPolicy(clock=locked.clock, attempts_max=attempts_max)
-    storage = ObjectStorage(locked.storage.spec, policy).guarded(breaker)
+    storage = ObjectStorage(locked.storage.spec, policy).behind(breaker)
     locked.accepted = "second"
     locked.key.write_text("second")
     if attempts_max == 1:

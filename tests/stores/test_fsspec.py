@@ -175,7 +175,7 @@ def test_a_store_that_cannot_be_opened_with_another_key_says_nothing_of_its_obje
 ) -> None:
     """It is tried again a minute later; whoever shares the store has the new key then."""
     locked = _Locked(tmp_path)
-    guarded = locked.storage.guarded(Breaker("keyed://", locked.clock.steady_ms))
+    guarded = locked.storage.behind(Breaker("keyed://", locked.clock.steady_ms))
     locked.key.write_text("second")
     locked.accepted.write_text("")
     with pytest.raises(TransientStorageError, match=r"connect failed .*no such object"):

@@ -265,7 +265,7 @@ def test_a_name_node_that_hangs_is_an_error_in_time_and_goes_on_later(
             assert time.monotonic() - began_s < 30
         # Ten times as fast, so that its patience ends.
         breaker = Breaker("hdfs", lambda: int(time.monotonic() * 10_000))
-        guarded = storage.guarded(breaker)
+        guarded = storage.behind(breaker)
         for _ in range(FAILURES_MAX):
             with pytest.raises(TransientStorageError):
                 guarded.status(path)

@@ -112,7 +112,7 @@ class HiveCatalog(Catalog):
         )
         return replace(publishing.access(ref), entries=partitions, events=partitions)
 
-    def guarded(self, breakers: Breakers) -> Sequence[Breaker]:
+    def behind(self, breakers: Breakers) -> Sequence[Breaker]:
         """See `Catalog`; without a lock its tables that are known do without the metastore."""
         self._client.breaker = breakers.of_server(self._client.shown)
         self._store_breaker = breakers.of(self.warehouse_storage)

@@ -90,9 +90,9 @@ class JdbcCatalog(Catalog):
             return "correct jdbc.user and jdbc.password, or let them in (docs/operations.md)"
         return "correct uri, jdbc.user, jdbc.password or lock.enabled, or repair the database"
 
-    def guarded(self, breakers: Breakers) -> Sequence[Breaker]:
+    def behind(self, breakers: Breakers) -> Sequence[Breaker]:
         """See `Catalog`; without a lock its tables that are known do without the database."""
-        found = super().guarded(breakers)
+        found = super().behind(breakers)
         self._database.breaker = breakers.of_server(self._database.address.shown)
         return found if self._lock is None else (*found, self._database.breaker)
 

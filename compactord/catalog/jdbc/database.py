@@ -106,7 +106,7 @@ class Database:
         weakref.finalize(self, self._engine.dispose)
 
     def rows(self, sql: str, **values: object) -> Sequence[tuple[Any, ...]]:
-        return self._guarded(
+        return self._behind(
             lambda connection: [
                 tuple(row) for row in connection.execute(sqlalchemy.text(sql), values)
             ]
@@ -114,13 +114,13 @@ class Database:
 
     def execute(self, sql: str, **values: object) -> int:
         """The number of rows that were changed. Raises `Duplicate` for a key that is there."""
-        return self._guarded(_changing(sql, values))
+        return self._behind(_changing(sql, values))
 
-    def execute_unguarded(self, sql: str, **values: object) -> int:
+    def execute_at_once(self, sql: str, **values: object) -> int:
         """As `execute`, whatever the breaker says."""
-        return self._guarded(_changing(sql, values), is_always_made=True)
+        return self._behind(_changing(sql, values), is_always_made=True)
 
-    def _guarded(
+    def _behind(
         self, ask: Callable[[sqlalchemy.Connection], T], *, is_always_made: bool = False
     ) -> T:
         if self.breaker is None:

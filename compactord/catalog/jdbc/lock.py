@@ -206,7 +206,7 @@ class HeldJdbcLock:
         start_s, pause_ms = clock.monotonic_s(), _FIRST_SLEEP_MS
         for attempt in itertools.count(1):
             try:
-                removed = self._lock.database.execute_unguarded(
+                removed = self._lock.database.execute_at_once(
                     f"DELETE FROM {_LOCKS} WHERE lock_id = :lock_id "
                     f"AND expire_time_seconds = :expire AND {self._lock.made_sql} = :made",
                     lock_id=self._lock_id,

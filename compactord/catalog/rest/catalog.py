@@ -145,7 +145,7 @@ class RestCatalog(Catalog):
         )
         return spec.opened(place.locate, self._client.breaker)
 
-    def guarded(self, breakers: Breakers) -> Sequence[Breaker]:
+    def behind(self, breakers: Breakers) -> Sequence[Breaker]:
         """See `Catalog`."""
         self._client.breaker = breakers.of_server(self._client.uri)
         return (self._client.breaker,)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from compactord.errors import TaskError
+from compactord.errors import SubcompactionError
 from compactord.paimon.options import values as option_values
 from compactord.paimon.options.texts import OptionTexts
 
@@ -63,9 +63,11 @@ class ParquetEncoding:
 
 
 def codec_of(compression: str) -> str:
-    """Arrow's name of a codec of Paimon. Raises `TaskError` for one that we cannot write."""
+    """Arrow's name of a codec of Paimon; `SubcompactionError` for one that we cannot write."""
     if compression not in CODECS:
-        raise TaskError(f"Parquet files cannot be written with compression {compression!r}")
+        raise SubcompactionError(
+            f"Parquet files cannot be written with compression {compression!r}"
+        )
     return CODECS[compression]
 
 

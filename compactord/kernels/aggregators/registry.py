@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from importlib.util import find_spec
 
-from compactord.errors import TaskError
+from compactord.errors import SubcompactionError
 from compactord.kernels.aggregators.base import Accumulator, Values
 from compactord.kernels.aggregators.bitmaps import RoaringBitmap32, RoaringBitmap64
 from compactord.kernels.aggregators.collections import Collect, MergeMap, MergeMapWithKeyTime
@@ -47,9 +47,9 @@ _Check = Callable[[DataType, ColumnRule], str]
 
 
 def accumulator(values: Values, rule: ColumnRule) -> Accumulator:
-    """An accumulator without values. Raises `TaskError` for an unknown aggregator."""
+    """An accumulator without values. Raises `SubcompactionError` for an unknown aggregator."""
     if rule.aggregator not in AGGREGATORS:
-        raise TaskError(f"aggregate function {rule.aggregator} is not supported")
+        raise SubcompactionError(f"aggregate function {rule.aggregator} is not supported")
     made, _ = AGGREGATORS[rule.aggregator]
     return made(values, rule)
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from compactord.errors import TaskError
+from compactord.errors import SubcompactionError
 from compactord.kernels.aggregators.base import RuleViolation, Values
 from compactord.kernels.aggregators.registry import accumulator
 from compactord.kernels.columns import Bools, Int64s
@@ -59,7 +59,8 @@ def folded(
     """A result column, the steps folded as `rule` says.
 
     `adds_null` False: adding a null to a NOT NULL column is an error, even if a later value
-    replaces it. Raises `TaskError` that names key and column for values that the rule forbids.
+    replaces it. Raises `SubcompactionError` that names key and column for values that the rule
+    forbids.
     """
     column = keyed.column(name)
     values = Values(column, keyed.used, keyed.slots)
@@ -80,7 +81,9 @@ def folded(
                     # Else as aggregate/FieldIgnoreRetractAgg.java.
                     state.retract(slots, rows)
     except RuleViolation as error:
-        raise TaskError(f"key {keyed.key_text(error.row)}, column {name}: {error}") from error
+        raise SubcompactionError(
+            f"key {keyed.key_text(error.row)}, column {name}: {error}"
+        ) from error
     found = state.result()
     if isinstance(found, np.ndarray):
         return keyed.selected(column, found)

@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from compactord.errors import TaskError
+from compactord.errors import SubcompactionError
 from compactord.kernels.codes import word_ranks
 from compactord.kernels.columns import Bools, Int64s
 from compactord.kernels.functions.base import Needs, OrderedRecords
@@ -169,7 +169,9 @@ class _Fold:
     def _refuse(self, retracts: Int64s) -> None:
         rules = self._rules
         if not (rules.ignore_delete or rules.remove_on_delete or rules.groups):
-            raise TaskError(f"key {self._keyed.key_text(int(retracts[0]))}: {_NO_RETRACTS}")
+            raise SubcompactionError(
+                f"key {self._keyed.key_text(int(retracts[0]))}: {_NO_RETRACTS}"
+            )
 
     def _removes(self, slots: Int64s, rows: Int64s, kinds: Int64s) -> Bools:
         """The records that remove the whole row."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
-from compactord.errors import TaskError
+from compactord.errors import SubcompactionError
 from compactord.kernels.aggregators.registry import missing_package
 from compactord.kernels.functions.aggregation import Aggregation
 from compactord.kernels.functions.base import MergeFunction
@@ -31,12 +31,15 @@ MERGE_FUNCTIONS: MergeFunctions = {
 def function_named(name: str, rules: MergeRules, functions: MergeFunctions) -> MergeFunction:
     """The function of the merge engine `name`.
 
-    Raises `TaskError` when there is none, or when this process lacks a package for an aggregator.
+    Raises `SubcompactionError` when there is none, or when this process lacks a package for an
+    aggregator.
     """
     if name not in functions:
-        raise TaskError(f"merge engine {name} is not supported")
+        raise SubcompactionError(f"merge engine {name} is not supported")
     for rule in rules.columns:
         why = missing_package(rule.aggregator)
         if why:
-            raise TaskError(f"column {rule.column}: aggregate function {rule.aggregator} {why}")
+            raise SubcompactionError(
+                f"column {rule.column}: aggregate function {rule.aggregator} {why}"
+            )
     return functions[name](rules)

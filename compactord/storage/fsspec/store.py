@@ -130,7 +130,7 @@ class FsspecStorage(Storage):
         # Of one store, so that another one that hangs keeps nobody waiting.
         self._proving = threading.Lock()
 
-    def guarded(self, breaker: Breaker) -> FsspecStorage:
+    def behind(self, breaker: Breaker) -> FsspecStorage:
         """The same store, whose attempts the breaker may refuse and is told of."""
         return FsspecStorage(self._spec, self._opened, self._policy, self._answer_seconds, breaker)
 

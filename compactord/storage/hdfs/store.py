@@ -67,7 +67,7 @@ class HdfsStorage(Storage):
         self._attempts = TimedAttempts(breaker, named_errors)
         client_of(spec)
 
-    def guarded(self, breaker: Breaker) -> HdfsStorage:
+    def behind(self, breaker: Breaker) -> HdfsStorage:
         """The same store, whose attempts the breaker may refuse and is told of."""
         return HdfsStorage(self._spec, self._policy, breaker)
 

@@ -119,7 +119,7 @@ class Calls:
                 return result
             except LIBRARY_ERRORS as error:
                 failure, raised = failure_of(error), storage_error(error, path, action)
-            is_over = not self.may_heal(failure, connection) or is_last
+            is_over = not self.may_pass(failure, connection) or is_last
             meter.report(failure, is_repeated=not is_over)
             if is_over:
                 raise raised
@@ -139,14 +139,14 @@ class Calls:
         except CompactordError as error:
             raise TransientStorageError(path, f"connect failed ({error})") from error
 
-    def may_heal(self, failure: Failure, connection: Connection) -> bool:
+    def may_pass(self, failure: Failure, connection: Connection) -> bool:
         """Whether another attempt may succeed; with credentials that are read again if need be."""
         if failure is Failure.EXPIRED:
             forget(self.spec, connection)
         if failure is Failure.DENIED:
             now_s = self.policy.clock.monotonic_s()
             return has_other_keys(self.spec, connection, now_s)
-        return failure.may_heal
+        return failure.may_pass
 
     def meter(self, op: StorageOp) -> Meter:
         return Meter(self.spec.scheme, op, self.report, self.policy.clock.monotonic_s, self.breaker)
@@ -171,6 +171,6 @@ class Calls:
             failure, raised = failure_of(error), storage_error(error, path, action)
             meter.report(failure)
             is_about_keys = failure in (Failure.EXPIRED, Failure.DENIED)
-            if is_about_keys and self.may_heal(failure, connection):
+            if is_about_keys and self.may_pass(failure, connection):
                 raised = OtherKeys(path, raised.message)
             raise raised from None

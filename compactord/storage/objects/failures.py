@@ -59,7 +59,7 @@ class Failure(enum.Enum):
     FATAL = "fatal"
 
     @property
-    def may_heal(self) -> bool:
+    def may_pass(self) -> bool:
         """Whether another attempt may succeed."""
         return self in _MAY_HEAL
 

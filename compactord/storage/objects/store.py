@@ -86,7 +86,7 @@ class ObjectStorage(Storage):
         told = both(self._calls.report, report)
         return ObjectStorage(self._spec, self._calls.policy, told, self._calls.breaker)
 
-    def guarded(self, breaker: Breaker) -> ObjectStorage:
+    def behind(self, breaker: Breaker) -> ObjectStorage:
         """The same store, whose attempts the breaker may refuse and is told of."""
         return ObjectStorage(self._spec, self._calls.policy, self._calls.report, breaker)
 
@@ -282,7 +282,7 @@ class ObjectStorage(Storage):
                 return Creation.CREATED
             except LIBRARY_ERRORS as error:
                 failure, raised = failure_of(error), storage_error(error, path, action)
-            is_over = not self._calls.may_heal(failure, connection) or is_last
+            is_over = not self._calls.may_pass(failure, connection) or is_last
             meter.report(failure, is_repeated=not is_over)
             if failure is Failure.EXISTS and not is_pending:
                 return Creation.EXISTS
@@ -290,7 +290,7 @@ class ObjectStorage(Storage):
                 there = read_back(self, path, raised)
                 if there is not None:
                     return Creation.CREATED if there == data else Creation.EXISTS
-            is_pending = is_pending or (failure.may_heal and not failure.had_no_effect)
+            is_pending = is_pending or (failure.may_pass and not failure.had_no_effect)
             if is_over and is_pending:
                 raise TransientStorageError(path, f"{raised.message}; it may appear yet")
             if is_over:

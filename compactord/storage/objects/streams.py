@@ -20,10 +20,10 @@ class Upload(io.RawIOBase):
     `drop` lets the upload go unfinished.
     """
 
-    def __init__(self, file: File, guarded: Callable[[Callable[[], object]], None]) -> None:
+    def __init__(self, file: File, attempted: Callable[[Callable[[], object]], None]) -> None:
         super().__init__()
         self._file: File | None = file
-        self._guarded = guarded
+        self._attempted = attempted
         self._pending = bytearray()
         self.size_bytes = 0
 
@@ -42,10 +42,10 @@ class Upload(io.RawIOBase):
         return len(view)
 
     def publish(self) -> None:
-        """Raises what `guarded` makes of the library's error; the upload may be whole then."""
+        """Raises what `attempted` makes of the library's error; the upload may be whole then."""
         self._hand_over()
         assert self._file is not None, "an upload is published once"
-        self._guarded(self._file.close)
+        self._attempted(self._file.close)
         self._file = None
 
     def drop(self) -> None:
@@ -57,4 +57,4 @@ class Upload(io.RawIOBase):
         assert file is not None, "the upload has not ended"
         self._pending.clear()
         if data:
-            self._guarded(lambda: file.write(data))
+            self._attempted(lambda: file.write(data))

@@ -384,4 +384,4 @@ def test_a_check_online_asks_the_metastore(stack: ExitStack, tmp_path: Path) -> 
     assert check_online(loaded, SystemClock()) == []
     metastore.is_gone = True
     ((trouble, problem),) = check_online(loaded, SystemClock())
-    assert (problem.key, trouble.may_heal) == ("catalogs.h.options.uri", True)
+    assert (problem.key, trouble.may_pass) == ("catalogs.h.options.uri", True)

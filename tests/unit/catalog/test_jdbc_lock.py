@@ -60,7 +60,7 @@ class LosingDatabase(Database):
             self._lose()
         return super().execute(sql, **values)
 
-    def execute_unguarded(self, sql: str, **values: object) -> int:
+    def execute_at_once(self, sql: str, **values: object) -> int:
         return self.execute(sql, **values)
 
     def _lose(self) -> None:

@@ -690,7 +690,7 @@ def test_its_place_in_a_configuration(server: FakeServer, tmp_path: Path) -> Non
     server.token = "another"
     ((trouble, problem),) = check_online(loaded, SystemClock())
     assert problem.key == "catalogs.p.options.uri"
-    assert not trouble.may_heal
+    assert not trouble.may_pass
     with pytest.raises(CatalogOptionInvalid, match=r"s3\.secret-key"):
         refuse_literal_secrets(loaded.config, "spark://elsewhere:7077")
     refuse_literal_secrets(loaded.config, "local[2]")

@@ -86,7 +86,7 @@ def test_the_lock_of_a_jdbc_catalog_is_on_by_default_in_an_object_store(tmp_path
 def test_a_refused_catalog_says_what_to_do_and_does_not_heal() -> None:
     catalog = open_catalog("s3://lake/wh", options={"s3.region": "r"})
     (trouble,) = check_catalogs({"lake": catalog}, VirtualClock())
-    assert (trouble.may_heal, exit_code(trouble.error)) == (False, 2)
+    assert (trouble.may_pass, exit_code(trouble.error)) == (False, 2)
     for use in (catalog.check_commits, catalog.list_tables, lambda: catalog.find_table("d.t")):
         with pytest.raises(UsageError, match=r"metastore jdbc .* guarded .*operations\.md"):
             use()
@@ -96,7 +96,7 @@ def test_a_store_that_replaces_is_found_out_before_anything_is_published() -> No
     storage = Replacing({"/wh/d.db/x": b""})
     assert check_catalogs({"lake": _stored(storage)}, VirtualClock()) == ()
     (trouble,) = check_catalogs({"lake": _stored(storage)}, VirtualClock(), commits=True)
-    assert (type(trouble.error), trouble.may_heal) == (UnsafeStore, False)
+    assert (type(trouble.error), trouble.may_pass) == (UnsafeStore, False)
     assert exit_code(trouble.error) == 2
     assert list(storage.objects) == ["/wh/d.db/x"]
 

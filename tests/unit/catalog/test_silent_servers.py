@@ -119,7 +119,7 @@ def test_a_server_that_does_not_answer_is_asked_no_more(
     with running(tmp_path) as server:
         catalog = server.catalog
         reported: list[bool] = []
-        (breaker,) = catalog.guarded(Breakers(clock.steady_ms).reporting(reported.append))
+        (breaker,) = catalog.behind(Breakers(clock.steady_ms).reporting(reported.append))
         with contextlib.suppress(AccessDenied):
             catalog.check_access()
         assert reported
@@ -175,7 +175,7 @@ def test_a_lock_is_given_back_to_a_server_that_is_asked_nothing_else(
         catalog = open_catalog(str(tmp_path), metastore=kind, options=options)
         reported: list[bool] = []
         breakers = Breakers(VirtualClock().steady_ms).reporting(reported.append)
-        (breaker,) = catalog.guarded(breakers)
+        (breaker,) = catalog.behind(breakers)
         ref = TableRef(database="db", name="t", location=f"{tmp_path}/db.db/t")
         publisher = catalog.open(ref).publisher
         assert isinstance(publisher, LockedPublisher)
@@ -197,7 +197,7 @@ class _Guarded(WatchedStorage):
     def spec(self) -> Any:
         return self.inner.spec
 
-    def guarded(self, breaker: Breaker) -> Storage:
+    def behind(self, breaker: Breaker) -> Storage:
         found = _Guarded(self.inner)
         found.breaker = breaker
         return found
@@ -216,11 +216,11 @@ def test_a_listing_of_a_metastore_probes_the_store_of_its_warehouse() -> None:
         return Located(spec=storage, path=location)
 
     mem = Store(schemes=("mem",), locate=locate)
-    stores = replace(STORES, known=(*STORES.known, mem)).wrapped(breakers.guarded)
+    stores = replace(STORES, known=(*STORES.known, mem)).wrapped(breakers.behind)
     with metastore.running(metastore.Metastore()) as uri:
         options = {"uri": uri, "lock.enabled": "false"}
         catalog = open_catalog("mem://b/wh", stores, metastore="hive", options=options)
-        (breaker,) = catalog.guarded(breakers)
+        (breaker,) = catalog.behind(breakers)
         _open(breaker)
         catalog.list_tables()
         assert breaker.open_since_ms, "not yet"

@@ -22,7 +22,7 @@ def _catalog(before: object = None) -> FilesystemCatalog:
 
 
 @pytest.mark.parametrize(
-    ("error", "may_heal"),
+    ("error", "may_pass"),
     [
         (TransientStorageError("/w", "stale handle"), True),
         (StorageError("/w", "an odd answer"), True),
@@ -31,12 +31,12 @@ def _catalog(before: object = None) -> FilesystemCatalog:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_only_what_may_pass_by_itself_may_heal(error: Exception, may_heal: bool) -> None:
+def test_only_what_may_pass_by_itself_may_heal(error: Exception, may_pass: bool) -> None:
     def fail(call: Call) -> None:
         raise error
 
     (trouble,) = check_catalogs({"good": _catalog(), "bad": _catalog(fail)}, SystemClock())
-    assert (trouble.catalog, trouble.error, trouble.may_heal) == ("bad", error, may_heal)
+    assert (trouble.catalog, trouble.error, trouble.may_pass) == ("bad", error, may_pass)
 
 
 def test_a_folder_that_is_not_there_is_trouble_and_one_that_is_empty_is_none() -> None:
@@ -59,7 +59,7 @@ def test_a_store_that_hangs_is_not_waited_for_and_may_heal() -> None:
             each.catalog: each for each in check_catalogs(catalogs, SystemClock(), seconds_max=0.2)
         }
         freed.set()
-    assert {name: each.may_heal for name, each in found.items()} == {"slow": True, "hive": True}
+    assert {name: each.may_pass for name, each in found.items()} == {"slow": True, "hive": True}
     assert str(found["slow"].error) == "no answer within 0 s: /w"
     # Its warehouse was not asked.
     assert str(found["hive"].error) == f"no answer within 0 s: {uri}"

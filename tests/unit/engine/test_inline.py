@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from compactord.model import FailureKind, SubcompactionResult, TaskFailure
+from compactord.model import FailureKind, SubcompactionFailure, SubcompactionResult
 from tests.inline_engine import InlineEngine
 from tests.spark.subcompactions import append_subcompaction, outputs
 
@@ -23,7 +23,7 @@ def test_one_that_waits_is_cancelled(tmp_path: Path) -> None:
         engine.cancel_one(7, 2)
         engine.cancel_one(7, 3)
         lost, done = engine.next_outcome(None), engine.next_outcome(None)
-        assert isinstance(lost, TaskFailure)
+        assert isinstance(lost, SubcompactionFailure)
         assert (lost.index, lost.kind) == (2, FailureKind.LOST)
         assert isinstance(done, SubcompactionResult)
         assert engine.next_outcome(None) is None
@@ -34,7 +34,7 @@ def test_cancelled_subcompactions_are_lost_and_never_run(tmp_path: Path) -> None
         engine.submit(append_subcompaction(tmp_path))
         engine.cancel()
         outcome = engine.next_outcome(None)
-        assert isinstance(outcome, TaskFailure)
+        assert isinstance(outcome, SubcompactionFailure)
         assert outcome.kind is FailureKind.LOST
         assert engine.next_outcome(None) is None
     assert outputs(tmp_path) == []

@@ -13,13 +13,13 @@ from compactord.errors import EngineUnavailable
 from compactord.model import (
     FailureKind,
     Subcompaction,
+    SubcompactionFailure,
+    SubcompactionOutcome,
     SubcompactionResult,
-    TaskFailure,
-    TaskOutcome,
 )
 from tests.spark.subcompactions import append_subcompaction
 
-Run = Callable[[Subcompaction], TaskOutcome]
+Run = Callable[[Subcompaction], SubcompactionOutcome]
 SECONDS = 180.0
 
 
@@ -38,7 +38,7 @@ class ThreadCarrier:
         self.groups: list[str] = []
         self.closed = 0
 
-    def run(self, subcompaction: Subcompaction, group: str) -> TaskOutcome:
+    def run(self, subcompaction: Subcompaction, group: str) -> SubcompactionOutcome:
         return self.run_one(subcompaction)
 
     def cancel(self, group: str) -> None:
@@ -68,7 +68,7 @@ def engine(carrier: ThreadCarrier) -> Iterator[PooledEngine]:
 
 
 def _fail_when_cancelled(carrier: ThreadCarrier) -> Run:
-    def run(subcompaction: Subcompaction) -> TaskOutcome:
+    def run(subcompaction: Subcompaction) -> SubcompactionOutcome:
         assert carrier.cancelled.wait(SECONDS)
         raise JobFailed(FailureKind.LOST, "JobCancelled", "job 3 was cancelled")
 
@@ -88,7 +88,7 @@ def test_the_subcompaction_that_finished_first_comes_first(
 ) -> None:
     release = threading.Event()
 
-    def run(subcompaction: Subcompaction) -> TaskOutcome:
+    def run(subcompaction: Subcompaction) -> SubcompactionOutcome:
         if subcompaction.index == 0:
             release.wait(SECONDS)
         return run_subcompaction(subcompaction)
@@ -105,12 +105,12 @@ def test_the_subcompaction_that_finished_first_comes_first(
 def test_a_failed_job_is_its_subcompaction_s_outcome(
     engine: PooledEngine, carrier: ThreadCarrier, tmp_path: Path
 ) -> None:
-    def run(subcompaction: Subcompaction) -> TaskOutcome:
+    def run(subcompaction: Subcompaction) -> SubcompactionOutcome:
         raise JobFailed(FailureKind.LOST, "ExecutorLost", "executor 4 is gone", "a long text")
 
     carrier.run_one = run
     engine.submit(append_subcompaction(tmp_path, 3))
-    assert engine.next_outcome(SECONDS) == TaskFailure(
+    assert engine.next_outcome(SECONDS) == SubcompactionFailure(
         compaction=7,
         index=3,
         kind=FailureKind.LOST,
@@ -123,13 +123,13 @@ def test_a_failed_job_is_its_subcompaction_s_outcome(
 def test_an_unforeseen_error_is_a_transient_failure(
     engine: PooledEngine, carrier: ThreadCarrier, tmp_path: Path
 ) -> None:
-    def run(subcompaction: Subcompaction) -> TaskOutcome:
+    def run(subcompaction: Subcompaction) -> SubcompactionOutcome:
         raise pickle.UnpicklingError("not a pickle")
 
     carrier.run_one = run
     engine.submit(append_subcompaction(tmp_path))
     outcome = engine.next_outcome(SECONDS)
-    assert isinstance(outcome, TaskFailure)
+    assert isinstance(outcome, SubcompactionFailure)
     assert (outcome.kind, outcome.error) == (FailureKind.TRANSIENT, "UnpicklingError")
 
 
@@ -152,7 +152,7 @@ def test_cancelled_subcompactions_are_lost_whether_they_had_begun_or_not(
         engine.submit(append_subcompaction(tmp_path, number))
     engine.cancel()
     outcomes = [engine.next_outcome(SECONDS) for _ in range(3)]
-    assert {(o.kind, o.error) for o in outcomes if isinstance(o, TaskFailure)} == {
+    assert {(o.kind, o.error) for o in outcomes if isinstance(o, SubcompactionFailure)} == {
         (FailureKind.LOST, "Cancelled")
     }
     carrier.run_one = run_subcompaction
@@ -169,7 +169,7 @@ def test_one_is_cancelled_and_the_others_go_on(
     assert engine.next_outcome(0.01) is None
     engine.cancel_one(7, 1)
     lost = engine.next_outcome(SECONDS)
-    assert isinstance(lost, TaskFailure)
+    assert isinstance(lost, SubcompactionFailure)
     assert (lost.index, lost.kind, lost.error) == (1, FailureKind.LOST, "Cancelled")
     assert carrier.groups == ["compactord-7-1"]
     carrier.run_one = run_subcompaction
@@ -185,7 +185,7 @@ def test_cancelling_one_does_not_wait_for_an_engine_that_hangs(
     with carrier.hangs:
         engine.cancel_one(7, 1)
         assert engine.next_outcome(0.1) is None
-    assert isinstance(engine.next_outcome(SECONDS), TaskFailure)
+    assert isinstance(engine.next_outcome(SECONDS), SubcompactionFailure)
 
 
 def test_a_result_that_was_there_before_the_cancel_is_kept(
@@ -193,7 +193,7 @@ def test_a_result_that_was_there_before_the_cancel_is_kept(
 ) -> None:
     finished = threading.Event()
 
-    def run(subcompaction: Subcompaction) -> TaskOutcome:
+    def run(subcompaction: Subcompaction) -> SubcompactionOutcome:
         finished.set()
         return run_subcompaction(subcompaction)
 

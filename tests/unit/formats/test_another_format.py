@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from compactord.errors import FormatError, TaskError
+from compactord.errors import FormatError, SubcompactionError
 from compactord.formats.registry import FORMATS
 from compactord.model import InputFile, MergeSpec, Subcompaction, SubcompactionResult
 from compactord.rewrite.split import cut_ranges
@@ -178,5 +178,5 @@ def test_a_file_with_fewer_rows_than_recorded_is_refused_and_nothing_stays(tmp_p
 
 def test_a_format_that_there_is_not_is_an_error(tmp_path):
     file = as_arrow(write_append(tmp_path / "in.parquet", fields(a="INT"), [{"a": 1}]))
-    with pytest.raises(TaskError, match="files of format arrow are not supported"):
+    with pytest.raises(SubcompactionError, match="files of format arrow are not supported"):
         rewrite(concat_subcompaction(tmp_path, fields(a="INT"), [file]))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compactord.errors import TaskError
+from compactord.errors import SubcompactionError
 from compactord.kernels.changelog import changelog_rows
 from compactord.kernels.functions.unchanged import DEDUPLICATE, EVERY_RECORD
 from compactord.kernels.merge import LEVEL, Levels, merge_runs
@@ -189,7 +189,7 @@ def test_values_are_equal_where_java_finds_them_equal(type_, before, after, chan
 
 def test_two_records_on_the_highest_level_are_an_error():
     runs = [[Row(number, 0, 1, "a", None, TOP)] for number in range(2)]
-    with pytest.raises(TaskError, match="two records on the highest level"):
+    with pytest.raises(SubcompactionError, match="two records on the highest level"):
         _changelog(
             runs,
             ChangelogRule(compared=None),

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compactord.errors import TaskError
+from compactord.errors import SubcompactionError
 from compactord.kernels.functions.registry import MERGE_FUNCTIONS, function_named
 from compactord.kernels.functions.unchanged import EVERY_RECORD
 from compactord.kernels.order import MergeOrder
@@ -127,17 +127,19 @@ def test_runs_that_hold_every_record_are_still_to_be_in_order():
     run = [Record((2,), 0), Record((2,), 1), Record((1,), 2)]
     found = model.batches_of(run, [pa.int64()], cuts=[2])
     how = {"window_rows": 9, "window_bytes": 1 << 20, "keys_repeat": True}
-    with pytest.raises(TaskError, match="not sorted"):
+    with pytest.raises(SubcompactionError, match="not sorted"):
         list(merged_rows([iter(found)], MergeOrder(key_columns=("k0",)), EVERY_RECORD, **how))
 
 
 def test_a_name_that_nobody_registered_is_an_error():
-    with pytest.raises(TaskError, match="merge engine sum is not supported"):
+    with pytest.raises(SubcompactionError, match="merge engine sum is not supported"):
         function_named("sum", NO_RULES, MERGE_FUNCTIONS)
 
 
 def test_a_package_that_a_worker_lacks_is_named_before_it_reads(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasketches", None)
     rules = MergeRules(columns=(ColumnRule(column="v", aggregator="hll_sketch"),))
-    with pytest.raises(TaskError, match=r"column v: .* hll_sketch needs the package datasketches"):
+    with pytest.raises(
+        SubcompactionError, match=r"column v: .* hll_sketch needs the package datasketches"
+    ):
         function_named("aggregation", rules, MERGE_FUNCTIONS)

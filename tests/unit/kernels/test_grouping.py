@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from compactord.errors import TaskError
+from compactord.errors import SubcompactionError
 from compactord.kernels.codes import pack
 from compactord.kernels.grouping import collide_often, group_rows, key_numbers, last_rows
 from tests.unit.kernels import model
@@ -127,7 +127,7 @@ def test_the_way_of_sorting_suits_the_keys(shape: str) -> None:
 
 
 def test_a_run_that_is_not_sorted_is_an_error() -> None:
-    with pytest.raises(TaskError, match="keys descend 2 times"):
+    with pytest.raises(SubcompactionError, match="keys descend 2 times"):
         group_rows([pa.array([1, 3, 2, 4, 1, 5])], 2)
 
 
@@ -141,7 +141,7 @@ def test_last_rows_and_key_numbers_of_numbers(spread):
 
 
 def test_last_rows_of_unsorted_runs_are_an_error():
-    with pytest.raises(TaskError, match="sorted runs were expected"):
+    with pytest.raises(SubcompactionError, match="sorted runs were expected"):
         last_rows([pa.array([3, 1, 2, 0])], 1)
 
 

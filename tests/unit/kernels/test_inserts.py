@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compactord.errors import TaskError
+from compactord.errors import SubcompactionError
 from compactord.kernels.functions.registry import MERGE_FUNCTIONS, function_named
 from compactord.kernels.order import MergeOrder
 from compactord.paimon.merge_rules import ColumnRule, MergeRules
@@ -127,7 +127,7 @@ def merged(case: dict[str, Any], *, disjoint: bool) -> pa.Table | str:
     )
     try:
         batches = list(found)
-    except TaskError as error:
+    except SubcompactionError as error:
         return str(error)
     for batch in batches:
         batch.validate()

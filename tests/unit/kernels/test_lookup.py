@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compactord.errors import TaskError
+from compactord.errors import SubcompactionError
 from compactord.kernels.changelog import changelog_rows
 from compactord.kernels.functions.aggregation import Aggregation
 from compactord.kernels.functions.base import MergeFunction
@@ -226,5 +226,5 @@ def test_merges_are_those_of_the_definition(history, window_rows, passes):
     ],
 )
 def test_what_cannot_be_is_an_error(engine: str, runs: Any, why: str) -> None:
-    with pytest.raises(TaskError, match=why):
+    with pytest.raises(SubcompactionError, match=why):
         _looked_up(engine, runs, [], ignore_delete=False, window_rows=10, passes=0)

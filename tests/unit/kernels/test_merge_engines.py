@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from compactord.errors import TaskError
+from compactord.errors import SubcompactionError
 from compactord.kernels.functions.registry import MERGE_FUNCTIONS, function_named
 from compactord.kernels.order import MergeOrder
 from compactord.paimon.merge_rules import ColumnRule, MergeRules, NullKeys, SequenceGroup
@@ -207,7 +207,7 @@ def test_a_sequence_of_two_words_is_compared_in_full() -> None:
 
 def test_a_delete_without_an_option_is_an_error_that_names_the_key() -> None:
     records = [("+I", (1, 2, 3, 4)), ("-D", (1, 2, 3, 4))]
-    with pytest.raises(TaskError, match=r"key k=7: a partial update cannot take deletes"):
+    with pytest.raises(SubcompactionError, match=r"key k=7: a partial update cannot take deletes"):
         merged("partial-update", NONE, FOUR, *records, by_run=True)
 
 
@@ -417,5 +417,5 @@ def test_what_java_refuses_is_an_error_that_names_key_and_column(
     rules: MergeRules, type_: pa.DataType, cells: list[tuple[str, Any]], message: str, by_run: bool
 ) -> None:
     records = [(kind, (v,)) for kind, v in cells]
-    with pytest.raises(TaskError, match=f"key k=7, column v: .*{message}"):
+    with pytest.raises(SubcompactionError, match=f"key k=7, column v: .*{message}"):
         merged("aggregation", rules, {"v": type_}, *records, by_run=by_run)

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from compactord.errors import TaskError
+from compactord.errors import SubcompactionError
 from compactord.kernels.aggregators.base import Values
 from compactord.kernels.aggregators.sketches import HllSketch, ThetaSketch
 from compactord.paimon.merge_rules import ColumnRule
@@ -115,7 +115,9 @@ def test_sketches_in_a_merge(aggregator: str) -> None:
     assert kept == ("+I", 1, (data,))
     same = merged("aggregation", rule(aggregator), types, ("+I", (data,)), ("+I", (data,)))
     assert same == ("+I", 1, (both,))
-    with pytest.raises(TaskError, match=f"key k=7, column v: .*{aggregator} cannot take back"):
+    with pytest.raises(
+        SubcompactionError, match=f"key k=7, column v: .*{aggregator} cannot take back"
+    ):
         merged("aggregation", rule(aggregator), types, ("+I", (data,)), ("-U", (data,)))
-    with pytest.raises(TaskError, match=r"key k=7, column v: not an? .* sketch"):
+    with pytest.raises(SubcompactionError, match=r"key k=7, column v: not an? .* sketch"):
         merged("aggregation", rule(aggregator), types, ("+I", (data,)), ("+I", (b"\1" * 20,)))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compactord.errors import TaskError
+from compactord.errors import SubcompactionError
 from compactord.kernels.window import windows
 
 WIDE = 1 << 40
@@ -114,13 +114,13 @@ def test_bytes_close_a_window_before_rows_do() -> None:
 )
 def test_a_run_out_of_order_is_an_error(batches: list[list[int]], found: str) -> None:
     run = iter([batch(keys) for keys in batches])
-    with pytest.raises(TaskError, match=f"run 0 is {found}"):
+    with pytest.raises(SubcompactionError, match=f"run 0 is {found}"):
         list(windows([run], ["k"], window_rows=10, window_bytes=WIDE))
 
 
 def test_a_null_key_is_an_error() -> None:
     keys = pa.RecordBatch.from_pydict({"k": pa.array([1, None], pa.int64())})
-    with pytest.raises(TaskError, match="key column k holds 1 nulls"):
+    with pytest.raises(SubcompactionError, match="key column k holds 1 nulls"):
         list(windows([iter([keys])], ["k"], window_rows=10, window_bytes=WIDE))
 
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from compactord.errors import TaskError
+from compactord.errors import SubcompactionError
 from compactord.kernels.functions.registry import MERGE_FUNCTIONS
 from compactord.model import Subcompaction
 from compactord.paimon.merge_rules import NO_RULES
@@ -79,7 +79,7 @@ def expected(
 
 def least_memory(subcompaction: Subcompaction) -> int:
     """In which two of the subcompaction's runs can be merged at once, and not three."""
-    with pytest.raises(TaskError, match="needs at least") as raised:
+    with pytest.raises(SubcompactionError, match="needs at least") as raised:
         rewrite(replace(subcompaction, memory_bytes=1), functions=FUNCTIONS)
     found = re.search(r"at least ([\d,]+) bytes", str(raised.value))
     assert found is not None
@@ -202,6 +202,6 @@ def test_an_engine_without_a_function_is_an_error_and_leaves_nothing(tmp_path):
     subcompaction = merge_subcompaction(
         tmp_path, COLUMNS, ["k"], written(tmp_path, tables), merge_engine="sum"
     )
-    with pytest.raises(TaskError, match="merge engine sum is not supported"):
+    with pytest.raises(SubcompactionError, match="merge engine sum is not supported"):
         rewrite(subcompaction)
     assert files_left(subcompaction) == []

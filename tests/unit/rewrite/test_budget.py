@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from compactord.errors import TaskError
+from compactord.errors import SubcompactionError
 from compactord.rewrite.budget import MAX_GROUP_ROWS, MAX_WINDOW_ROWS, Load, budget
 
 LOAD = Load(
@@ -61,7 +61,7 @@ def test_small_files_do_not_count_as_large_readers():
 
 
 def test_too_little_for_two_runs_is_an_error_that_names_the_need():
-    with pytest.raises(TaskError, match=r"10 runs .* needs at least [\d,]+ bytes"):
+    with pytest.raises(SubcompactionError, match=r"10 runs .* needs at least [\d,]+ bytes"):
         budget(1 << 20, LOAD)
 
 

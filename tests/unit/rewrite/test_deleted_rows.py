@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compactord.formats.registry import FORMATS
-from compactord.model import FailureKind, InputFile, MergeSpec, Subcompaction, TaskFailure
+from compactord.model import FailureKind, InputFile, MergeSpec, Subcompaction, SubcompactionFailure
 from compactord.paimon.deletion_vectors import VectorKind
 from compactord.paimon.options.table_options import RecordExpire
 from compactord.rewrite.split import cut_ranges
@@ -282,7 +282,7 @@ def test_a_vector_that_is_not_what_it_should_be_fails_and_leaves_nothing(tmp_pat
     spoilt = spoil(without_rows(old, {1}))
     subcompaction = made(tmp_path, spoilt, [new])
     outcome = run_subcompaction(subcompaction)
-    assert isinstance(outcome, TaskFailure)
+    assert isinstance(outcome, SubcompactionFailure)
     assert outcome.kind is kind, outcome.message
     assert f"{old.path}.index" in outcome.message
     assert files_left(subcompaction) == []

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from compactord.errors import FormatError, TaskError
+from compactord.errors import FormatError, SubcompactionError
 from compactord.model import InputFile, KeyRange, MergeSpec, Subcompaction
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.type_texts import parse_type
@@ -168,10 +168,10 @@ def test_null_in_a_column_that_has_become_not_null_fails_unless_a_newer_row_repl
     both = replace(merge_subcompaction(tmp_path, new, ["k"], files), older_schemas=(old,))
     assert [row["v"] for row in output_rows(both, rewrite(both))] == [5, 2]
     alone = replace(merge_subcompaction(tmp_path, new, ["k"], files[:1]), older_schemas=(old,))
-    with pytest.raises(TaskError, match=r"key k=1, column v: .* NOT NULL .*old\.parquet"):
+    with pytest.raises(SubcompactionError, match=r"key k=1, column v: .* NOT NULL .*old\.parquet"):
         rewrite(alone)
     partial = replace(both, source=replace(both.source, merge_engine="partial-update"))
-    with pytest.raises(TaskError, match=r"key k=1, column v: a null in a NOT NULL column"):
+    with pytest.raises(SubcompactionError, match=r"key k=1, column v: a null in a NOT NULL column"):
         rewrite(partial)
 
 

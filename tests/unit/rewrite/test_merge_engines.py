@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compactord.errors import TaskError
+from compactord.errors import SubcompactionError
 from compactord.model import FailureKind, KeyRange, Subcompaction
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.merge_rules import ColumnRule, MergeRules, SequenceGroup
@@ -140,7 +140,7 @@ def test_a_value_that_the_rules_forbid_fails_for_good_and_leaves_nothing(tmp_pat
     ]
     subcompaction = subcompaction_of(tmp_path, "aggregation", tables)
     message = "key k=p, column n: int64 overflow: 9223372036854775807 and 1"
-    with pytest.raises(TaskError, match=message) as raised:
+    with pytest.raises(SubcompactionError, match=message) as raised:
         rewrite(subcompaction)
     assert failure_kind(raised.value) is FailureKind.POISON
     assert files_left(subcompaction) == []
@@ -175,7 +175,9 @@ def test_an_error_shows_a_key_of_nine_digits_as_a_time(tmp_path):
     subcompaction = merge_subcompaction(
         tmp_path, columns, ["k"], written, merge_engine="aggregation", rules=rules
     )
-    with pytest.raises(TaskError, match=r"key k=9999-12-31T23:59:59\.000000001, column v: int8"):
+    with pytest.raises(
+        SubcompactionError, match=r"key k=9999-12-31T23:59:59\.000000001, column v: int8"
+    ):
         rewrite(subcompaction)
 
 
@@ -200,5 +202,5 @@ def test_a_null_that_a_rule_puts_into_a_required_column_is_an_error(tmp_path):
         "key k=p, column v: the merged row has null in a NOT NULL column"
         r" \(merging 0.parquet, 1.parquet\)"
     )
-    with pytest.raises(TaskError, match=message):
+    with pytest.raises(SubcompactionError, match=message):
         rewrite(subcompaction)

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from compactord.errors import FormatError, StoreFull, TaskError
+from compactord.errors import FormatError, StoreFull, SubcompactionError
 from compactord.ids import owner_of, this_process
-from compactord.model import FailureKind, KeyRange, TaskFailure
+from compactord.model import FailureKind, KeyRange, SubcompactionFailure
 from compactord.paimon.arrow import file_schema, value_schema
 from compactord.paimon.binary_row import decode_row, encode_row
 from compactord.paimon.data_file import EMPTY_ROW, EMPTY_STATS, FileSource
@@ -403,7 +403,7 @@ def test_ignored_deletes_that_stay_alone_are_not_merged_in_passes(tmp_path):
         if drops:
             assert rewrite(subcompaction).after == ()
         else:
-            with pytest.raises(TaskError, match="ignore-delete cannot be merged"):
+            with pytest.raises(SubcompactionError, match="ignore-delete cannot be merged"):
                 rewrite(subcompaction)
 
 
@@ -451,7 +451,7 @@ def test_large_pages_need_memory_and_small_ones_do_not(tmp_path, rows_per_page, 
     if fits:
         assert rewrite(subcompaction).stats.rows_out == 2 * rows
     else:
-        with pytest.raises(TaskError, match="raise --memory"):
+        with pytest.raises(SubcompactionError, match="raise --memory"):
             rewrite(subcompaction)
 
 
@@ -460,7 +460,7 @@ def test_a_subcompaction_that_cannot_run_in_its_memory_says_how_much_it_needs(tm
         tmp_path, KEY_VALUE, ["k"], two_runs(tmp_path), memory_bytes=1000
     )
     outcome = run_subcompaction(subcompaction)
-    assert isinstance(outcome, TaskFailure)
+    assert isinstance(outcome, SubcompactionFailure)
     assert outcome.kind is FailureKind.POISON
     assert "needs at least" in outcome.message
     assert files_left(subcompaction) == []

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from compactord.errors import FormatError, ObjectNotFound, StoreFull, TaskError
-from compactord.model import ChangelogSpec, FailureKind, SubcompactionResult, TaskFailure
+from compactord.errors import FormatError, ObjectNotFound, StoreFull, SubcompactionError
+from compactord.model import ChangelogSpec, FailureKind, SubcompactionFailure, SubcompactionResult
 from compactord.paimon.merge_rules import ChangelogRule
 from compactord.rewrite.subcompaction import failure_kind, rewrite, run_subcompaction
 from compactord.storage.local import LocalStorage
@@ -29,7 +29,7 @@ def test_a_truncated_input_is_poison_that_names_the_file(tmp_path):
     file = write_run(tmp_path / "a.parquet", KEY_VALUE, ["k"], [row(1, "a", 0)])
     Path(file.path).write_bytes(Path(file.path).read_bytes()[:-30])
     outcome = run_subcompaction(merge_subcompaction(tmp_path, KEY_VALUE, ["k"], [[file]]))
-    assert isinstance(outcome, TaskFailure)
+    assert isinstance(outcome, SubcompactionFailure)
     assert (outcome.kind, outcome.error) == (FailureKind.POISON, "FormatError")
     assert file.path in outcome.message
     assert (outcome.compaction, outcome.index) == (7, 2)
@@ -40,7 +40,7 @@ def test_garbage_of_the_right_size_is_poison(tmp_path):
     file = write_run(tmp_path / "a.parquet", KEY_VALUE, ["k"], [row(1, "a", 0)])
     Path(file.path).write_bytes(b"\x00" * file.size_bytes)
     outcome = run_subcompaction(merge_subcompaction(tmp_path, KEY_VALUE, ["k"], [[file]]))
-    assert isinstance(outcome, TaskFailure)
+    assert isinstance(outcome, SubcompactionFailure)
     assert (outcome.kind, outcome.error) == (FailureKind.POISON, "FormatError")
 
 
@@ -54,7 +54,7 @@ def test_a_missing_input_is_transient(tmp_path):
     file = write_run(tmp_path / "a.parquet", KEY_VALUE, ["k"], [row(1, "a", 0)])
     Path(file.path).unlink()
     outcome = run_subcompaction(merge_subcompaction(tmp_path, KEY_VALUE, ["k"], [[file]]))
-    assert isinstance(outcome, TaskFailure)
+    assert isinstance(outcome, SubcompactionFailure)
     assert (outcome.kind, outcome.error) == (FailureKind.TRANSIENT, "ObjectNotFound")
 
 
@@ -85,7 +85,7 @@ def test_a_broken_page_far_into_the_input_leaves_nothing_behind(tmp_path, thread
         tmp_path, KEY_VALUE, ["k"], [[file]], target_file_size=file.size_bytes // 5
     )
     outcome = run_subcompaction(subcompaction, threaded=threaded)
-    assert isinstance(outcome, TaskFailure)
+    assert isinstance(outcome, SubcompactionFailure)
     assert (outcome.kind, outcome.error) == (FailureKind.POISON, "FormatError")
     assert files_left(subcompaction) == []
 
@@ -94,7 +94,7 @@ def test_an_unsorted_input_is_refused(tmp_path):
     file = write_run(tmp_path / "a.parquet", KEY_VALUE, ["k"], [row(5, "a", 0), row(1, "b", 1)])
     subcompaction = merge_subcompaction(tmp_path, KEY_VALUE, ["k"], [[file]])
     outcome = run_subcompaction(subcompaction)
-    assert isinstance(outcome, TaskFailure)
+    assert isinstance(outcome, SubcompactionFailure)
     assert outcome.kind is FailureKind.POISON
     assert files_left(subcompaction) == []
 
@@ -149,7 +149,7 @@ def test_a_file_above_that_is_not_what_it_should_be_fails_what_looks_rows_up_in_
     above = (tuple(replace(file, level=5) for file in files),)
     source = replace(subcompaction.source, looks_up=True, above=above, changelog=told)
     outcome = run_subcompaction(replace(subcompaction, source=source))
-    assert isinstance(outcome, TaskFailure)
+    assert isinstance(outcome, SubcompactionFailure)
     assert said in outcome.message
     assert files_left(subcompaction) == []
 
@@ -222,7 +222,7 @@ def test_a_failed_write_leaves_nothing_behind(tmp_path, error, good_files, good_
             run_subcompaction(subcompaction, threaded=threaded)
     else:
         outcome = run_subcompaction(subcompaction, threaded=threaded)
-        assert isinstance(outcome, TaskFailure)
+        assert isinstance(outcome, SubcompactionFailure)
         assert (outcome.kind, outcome.error) == (FailureKind.TRANSIENT, "StoreFull")
     assert files_left(subcompaction) == []
 
@@ -251,7 +251,7 @@ def test_a_name_that_is_taken_is_left_alone(tmp_path):
     uuid = taken[len("data-") : -len("-0.parquet")]
     again = replace(subcompaction, owner=_FixedOwner(uuid))
     outcome = run_subcompaction(again)
-    assert isinstance(outcome, TaskFailure)
+    assert isinstance(outcome, SubcompactionFailure)
     assert files_left(subcompaction) == [taken]
 
 
@@ -265,7 +265,7 @@ class _FixedOwner:
 
 def test_failures_are_poison_unless_a_store_or_the_machine_failed():
     assert failure_kind(FormatError("p", "m")) is FailureKind.POISON
-    assert failure_kind(TaskError("m")) is FailureKind.POISON
+    assert failure_kind(SubcompactionError("m")) is FailureKind.POISON
     assert failure_kind(AssertionError()) is FailureKind.POISON
     assert failure_kind(ObjectNotFound("p", "m")) is FailureKind.TRANSIENT
     assert failure_kind(StoreFull("p", "m")) is FailureKind.TRANSIENT

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from compactord.config.model import Limits
-from compactord.model import SubcompactionResult, TableName, TaskFailure
+from compactord.model import SubcompactionFailure, SubcompactionResult, TableName
 from compactord.scheduler.at_engine import (
     PAUSE_MS,
     RESTART_ALONE_MS,
@@ -156,7 +156,7 @@ def test_a_hung_subcompaction_ends_its_compaction_at_once() -> None:
     scheduled = stage.scheduler.tables[NAME]
     assert cancel == Cancel(subcompaction=submit.subcompaction)
     assert isinstance(cycle, CycleJob)
-    assert [type(each.result) for each in cycle.ended] == [TaskFailure]
+    assert [type(each.result) for each in cycle.ended] == [SubcompactionFailure]
     assert stage.outcomes() == {Outcome.FAILED: 1}
     assert scheduled.failures == 1
     assert list(scheduled.quarantined) == [cycle.ended[0].compaction.bucket]

@@ -18,7 +18,13 @@ from compactord.errors import StorageError
 from compactord.maintenance.kind import AnyKind, Round
 from compactord.maintenance.orphan_sweep import SweepOrphans
 from compactord.maintenance.snapshot_expiry import ExpireSnapshots
-from compactord.model import FailureKind, RewriteStats, SubcompactionResult, TableName, TaskFailure
+from compactord.model import (
+    FailureKind,
+    RewriteStats,
+    SubcompactionFailure,
+    SubcompactionResult,
+    TableName,
+)
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.table import TableRef
 from compactord.scheduler.effects import (
@@ -177,7 +183,7 @@ class Stage:
             done = SubcompactionResult(compaction=number, index=index, outputs=(), stats=STATS)
             self.scheduler.subcompaction_ended(done, self.now)
             return
-        failure = TaskFailure(
+        failure = SubcompactionFailure(
             compaction=number,
             index=index,
             kind=kind,
@@ -280,7 +286,7 @@ def test_when_one_subcompaction_fails_for_good_the_others_are_not_begun() -> Non
     stage.ends(submits[1])
     cycle = only(stage.decide())
     assert isinstance(cycle, CycleJob)
-    assert [type(each.result) for each in cycle.ended] == [TaskFailure]
+    assert [type(each.result) for each in cycle.ended] == [SubcompactionFailure]
     assert stage.outcomes() == {Outcome.FAILED: 1}
     assert stage.scheduler.engine.running == 0
 

@@ -19,7 +19,7 @@ from compactord.catalog.open import open_catalog
 from compactord.config.model import CatalogSection
 from compactord.engine.base import Engine
 from compactord.errors import EngineUnavailable
-from compactord.model import Subcompaction, TaskOutcome
+from compactord.model import Subcompaction, SubcompactionOutcome
 from compactord.paimon.table import TableRef
 from compactord.service import probes
 from compactord.service.daemon import Daemon
@@ -215,7 +215,7 @@ def _store(folder: Path, breakers: Breakers) -> Iterator[tuple[Catalog, _Silence
     files = _Sometimes(skip_instance_cache=True)
     spec, root = fsspec_at(f"exclusive://{folder}/wh", {})
     storage = FsspecStorage(spec, Opened(files), RetryPolicy(clock=VirtualClock()))
-    guarded = breakers.guarded(storage, spec.root)
+    guarded = breakers.behind(storage, spec.root)
     yield FilesystemCatalog(guarded, root), partial(setattr, files, "is_silent")
 
 
@@ -319,7 +319,7 @@ class _Frozen(InlineEngine):
     def submit(self, subcompaction: Subcompaction) -> None:
         self.has_work.set()
 
-    def next_outcome(self, timeout_s: float | None) -> TaskOutcome | None:
+    def next_outcome(self, timeout_s: float | None) -> SubcompactionOutcome | None:
         time.sleep(0.02)
         return None
 

@@ -12,9 +12,9 @@ from compactord.model import (
     FailureKind,
     RewriteStats,
     Subcompaction,
+    SubcompactionFailure,
+    SubcompactionOutcome,
     SubcompactionResult,
-    TaskFailure,
-    TaskOutcome,
 )
 from compactord.service.engine_host import EngineHost
 
@@ -34,8 +34,8 @@ def result(number: int) -> SubcompactionResult:
     return SubcompactionResult(compaction=1, index=number, outputs=(), stats=STATS)
 
 
-def lost(number: int) -> TaskFailure:
-    return TaskFailure(
+def lost(number: int) -> SubcompactionFailure:
+    return SubcompactionFailure(
         compaction=1, index=number, kind=FailureKind.LOST, error="E", message="", traceback=""
     )
 
@@ -46,7 +46,7 @@ class FakeEngine:
     def __init__(self, capacity: int = 2) -> None:
         self.capacity = capacity
         self.submitted: queue.SimpleQueue[int] = queue.SimpleQueue()
-        self.outcomes: queue.SimpleQueue[TaskOutcome | Exception] = queue.SimpleQueue()
+        self.outcomes: queue.SimpleQueue[SubcompactionOutcome | Exception] = queue.SimpleQueue()
         self.gone: str | None = None
         self.refuses = False
         self.watch_error: Exception | None = None
@@ -59,7 +59,7 @@ class FakeEngine:
             raise EngineUnavailable(self.gone or "no more")
         self.submitted.put(subcompaction.index)
 
-    def next_outcome(self, timeout_s: float | None) -> TaskOutcome | None:
+    def next_outcome(self, timeout_s: float | None) -> SubcompactionOutcome | None:
         try:
             found = self.outcomes.get(timeout=timeout_s)
         except queue.Empty:
@@ -109,7 +109,7 @@ class Heard:
     def engine_failed(self, why: str) -> None:
         self._told.put(("failed", why))
 
-    def subcompaction_ended(self, outcome: TaskOutcome) -> None:
+    def subcompaction_ended(self, outcome: SubcompactionOutcome) -> None:
         self._told.put(("subcompaction", outcome.index))
 
     def next(self) -> tuple[str, object]:

@@ -88,12 +88,12 @@ def test_a_store_has_one_breaker_whoever_opens_it_and_file_systems_have_none(
     breakers = Breakers(VirtualClock().steady_ms)
     spec, _ = fsspec_at(f"exclusive://{tmp_path}", {"fsspec.mark": "one"})
     other, _ = fsspec_at(f"exclusive://{tmp_path}", {"fsspec.mark": "other"})
-    found = [breakers.of(breakers.guarded(each.open(), each.root)) for each in (spec, spec, other)]
+    found = [breakers.of(breakers.behind(each.open(), each.root)) for each in (spec, spec, other)]
     assert found[0] is not None
     assert found[0] is found[1]
     assert found[0] is not found[2]
     local = LocalStorage()
-    assert breakers.guarded(local, "file") is local
+    assert breakers.behind(local, "file") is local
     assert breakers.of(local) is None
 
 
@@ -148,7 +148,7 @@ def _object_store(endpoint: str, timeout_s: float) -> tuple[VirtualClock, Breake
     )
     clock = VirtualClock()
     breaker = Breaker(STORE, clock.steady_ms)
-    return clock, breaker, ObjectStorage(spec, RetryPolicy(clock=clock)).guarded(breaker)
+    return clock, breaker, ObjectStorage(spec, RetryPolicy(clock=clock)).behind(breaker)
 
 
 class _Failing(Exclusive):
@@ -164,7 +164,7 @@ def test_a_store_of_fsspec_that_is_silent_is_asked_no_more(tmp_path: Path) -> No
     clock, files = VirtualClock(), _Failing(skip_instance_cache=True)
     spec, root = fsspec_at(f"exclusive://{tmp_path}", {})
     breaker = Breaker(root, clock.steady_ms)
-    storage = FsspecStorage(spec, Opened(files), RetryPolicy(clock=clock)).guarded(breaker)
+    storage = FsspecStorage(spec, Opened(files), RetryPolicy(clock=clock)).behind(breaker)
     for _ in range(4):
         with pytest.raises(TransientStorageError):
             storage.read(f"{root}/x")

@@ -183,7 +183,7 @@ def test_where_no_object_is_needed_not_found_is_the_bucket(action: str) -> None:
 
 
 def test_only_what_may_heal_is_tried_again_and_only_refusals_had_no_effect() -> None:
-    assert {each for each in Failure if each.may_heal} == {
+    assert {each for each in Failure if each.may_pass} == {
         *(Failure.THROTTLED, Failure.EXPIRED, Failure.TRANSIENT, Failure.NO_CREDENTIALS)
     }
     assert {each for each in Failure if not each.had_no_effect} == {

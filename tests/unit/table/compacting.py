@@ -13,7 +13,7 @@ from compactord.errors import CompactordError
 from compactord.maintenance.expire import Expired
 from compactord.maintenance.kind import UnderWay
 from compactord.maintenance.snapshot_expiry import ExpireSnapshots
-from compactord.model import FailureKind, Subcompaction, TableName, TaskFailure
+from compactord.model import FailureKind, Subcompaction, SubcompactionFailure, TableName
 from compactord.paimon.table import TableRef
 from compactord.plan.table import Strategy
 from compactord.storage.base import Storage
@@ -70,8 +70,8 @@ def outcome_of(in_flight: InFlight, *, failed: bool = False) -> InFlight:
     return in_flight
 
 
-def _poisoned(subcompaction: Subcompaction) -> TaskFailure:
-    return TaskFailure(
+def _poisoned(subcompaction: Subcompaction) -> SubcompactionFailure:
+    return SubcompactionFailure(
         compaction=subcompaction.compaction,
         index=subcompaction.index,
         kind=FailureKind.POISON,

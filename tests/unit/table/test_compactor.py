@@ -15,7 +15,7 @@ from compactord.errors import (
     UnsupportedTable,
 )
 from compactord.maintenance.expire import Expired
-from compactord.model import MergeCompaction, TaskFailure
+from compactord.model import MergeCompaction, SubcompactionFailure
 from compactord.paimon import paths
 from compactord.paimon.snapshot import snapshot_ids
 from compactord.paimon.table import TableRef
@@ -236,7 +236,7 @@ def test_inputs_that_are_gone_are_blamed_on_writers_only_if_they_were_replaced(
     for file in dispatched.compaction.inputs:
         storage.delete(paths.join(folder, file.file_name))
     ended = outcome_of(dispatched)
-    assert isinstance(ended.result, TaskFailure)
+    assert isinstance(ended.result, SubcompactionFailure)
     assert ended.result.error == "ObjectNotFound"
     cycle = compactor.cycle([ended], ALL)
     assert isinstance(cycle.causes[1], InputsReplaced) == is_replaced

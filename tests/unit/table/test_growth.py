@@ -13,8 +13,8 @@ from compactord.model import (
     FailureKind,
     RewriteStats,
     Subcompaction,
+    SubcompactionFailure,
     SubcompactionResult,
-    TaskFailure,
 )
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.data_file import BucketId, DataFile
@@ -148,7 +148,7 @@ class Years(Stage):
     def end(self, subcompaction: Subcompaction, *, fails: bool = False) -> None:
         number = subcompaction.compaction
         if fails:
-            failure = TaskFailure(
+            failure = SubcompactionFailure(
                 compaction=number,
                 index=subcompaction.index,
                 kind=FailureKind.POISON,

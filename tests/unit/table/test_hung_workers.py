@@ -10,7 +10,7 @@ from compactord.engine.base import cancelled
 from compactord.engine.worker import run_subcompaction
 from compactord.errors import EngineUnavailable
 from compactord.ids import owner_of
-from compactord.model import Subcompaction, TaskOutcome
+from compactord.model import Subcompaction, SubcompactionOutcome
 from compactord.paimon.table import TableRef
 from tests import builders
 from tests.builders import VirtualClock
@@ -27,7 +27,7 @@ class HangingEngine(InlineEngine):
     """
 
     def __init__(
-        self, clock: VirtualClock, answer: Callable[[Subcompaction], TaskOutcome] | None
+        self, clock: VirtualClock, answer: Callable[[Subcompaction], SubcompactionOutcome] | None
     ) -> None:
         super().__init__()
         self.clock = clock
@@ -42,7 +42,7 @@ class HangingEngine(InlineEngine):
         else:
             super().submit(subcompaction)
 
-    def next_outcome(self, timeout_s: float | None) -> TaskOutcome | None:
+    def next_outcome(self, timeout_s: float | None) -> SubcompactionOutcome | None:
         outcome = super().next_outcome(timeout_s)
         if outcome is None:
             self.clock.sleep(timeout_s or 0.01)
@@ -70,7 +70,7 @@ def _files(storage: MemoryStorage, table: TableRef) -> int:
 
 @pytest.mark.parametrize("answer", [cancelled, run_subcompaction], ids=["killed", "just finished"])
 def test_its_bucket_fails_the_others_are_compacted_and_none_of_its_files_stays(
-    answer: Callable[[Subcompaction], TaskOutcome],
+    answer: Callable[[Subcompaction], SubcompactionOutcome],
 ) -> None:
     storage, table, expected = _table(2)
     clock, before = VirtualClock(), _files(storage, table)
@@ -102,7 +102,7 @@ def test_a_run_whose_only_core_is_lost_says_so() -> None:
     class OneCore(HangingEngine):
         """What is submitted after the hung one waits behind it."""
 
-        def next_outcome(self, timeout_s: float | None) -> TaskOutcome | None:
+        def next_outcome(self, timeout_s: float | None) -> SubcompactionOutcome | None:
             self.clock.sleep(timeout_s or 0.01)
             return None
 

@@ -10,9 +10,9 @@ from compactord.model import (
     MergeCompaction,
     RewriteStats,
     Subcompaction,
+    SubcompactionFailure,
+    SubcompactionOutcome,
     SubcompactionResult,
-    TaskFailure,
-    TaskOutcome,
     Upgrade,
 )
 from compactord.paimon.data_file import DataFile
@@ -50,8 +50,12 @@ def _result(index: int, *after: DataFile) -> SubcompactionResult:
     return SubcompactionResult(compaction=1, index=index, outputs=data_outputs(*after), stats=STATS)
 
 
-def _failure(index: int, kind: FailureKind = FailureKind.TRANSIENT, text: str = "") -> TaskFailure:
-    return TaskFailure(compaction=1, index=index, kind=kind, error="E", message=text, traceback="")
+def _failure(
+    index: int, kind: FailureKind = FailureKind.TRANSIENT, text: str = ""
+) -> SubcompactionFailure:
+    return SubcompactionFailure(
+        compaction=1, index=index, kind=kind, error="E", message=text, traceback=""
+    )
 
 
 def _in_flight(count: int) -> tuple[InFlight, list[Subcompaction]]:
@@ -63,7 +67,9 @@ def _in_flight(count: int) -> tuple[InFlight, list[Subcompaction]]:
     return in_flight, flown
 
 
-def _arrived(in_flight: InFlight, outcome: TaskOutcome) -> Finished | TaskFailure | None:
+def _arrived(
+    in_flight: InFlight, outcome: SubcompactionOutcome
+) -> Finished | SubcompactionFailure | None:
     return in_flight.arrived(outcome, NAME, attempts_max=3)
 
 
@@ -99,7 +105,7 @@ def test_what_may_succeed_is_tried_again_so_often(kind: FailureKind) -> None:
         assert _arrived(in_flight, _failure(0, kind)) is None
         assert in_flight.waiting.popleft() is flown
     failed = _arrived(in_flight, _failure(0, kind, "third"))
-    assert isinstance(failed, TaskFailure)
+    assert isinstance(failed, SubcompactionFailure)
     assert failed.message == "third"
 
 
@@ -124,7 +130,7 @@ def test_subcompactions_must_have_read_each_row_once(paths: tuple[str, ...], row
     if rows == 2:
         assert isinstance(found, Finished)
         return
-    assert isinstance(found, TaskFailure)
+    assert isinstance(found, SubcompactionFailure)
     assert found.kind is FailureKind.POISON
     assert f"read 2 rows, its files have {rows}" in found.message
     assert in_flight.outputs == data_outputs(x, y)
@@ -132,7 +138,7 @@ def test_subcompactions_must_have_read_each_row_once(paths: tuple[str, ...], row
 
 def test_poison_is_not_tried_again() -> None:
     in_flight, _ = _in_flight(1)
-    assert isinstance(_arrived(in_flight, _failure(0, FailureKind.POISON)), TaskFailure)
+    assert isinstance(_arrived(in_flight, _failure(0, FailureKind.POISON)), SubcompactionFailure)
 
 
 def test_a_failure_waits_for_the_others_and_names_what_they_finished() -> None:
@@ -142,7 +148,7 @@ def test_a_failure_waits_for_the_others_and_names_what_they_finished() -> None:
     assert _arrived(in_flight, _result(1, x)) is None
     # After the first failure nothing is tried again.
     failed = _arrived(in_flight, _failure(2, FailureKind.TRANSIENT, "second"))
-    assert isinstance(failed, TaskFailure)
+    assert isinstance(failed, SubcompactionFailure)
     assert (failed.message, in_flight.outputs) == ("first", data_outputs(x))
 
 
@@ -150,7 +156,7 @@ def test_after_a_failure_those_that_wait_are_not_begun() -> None:
     flown = [subcompaction_of(1, number) for number in range(3)]
     in_flight = InFlight(1, APPEND, flown, neighbours=[])
     in_flight.waiting.popleft()
-    assert isinstance(_arrived(in_flight, _failure(0, FailureKind.POISON)), TaskFailure)
+    assert isinstance(_arrived(in_flight, _failure(0, FailureKind.POISON)), SubcompactionFailure)
     assert not in_flight.waiting
 
 

@@ -16,7 +16,7 @@ from compactord.errors import (
     TransientStorageError,
 )
 from compactord.maintenance.orphan_sweep import SweepOrphans
-from compactord.model import FailureKind, Subcompaction, TaskFailure, TaskOutcome
+from compactord.model import FailureKind, Subcompaction, SubcompactionFailure, SubcompactionOutcome
 from compactord.paimon import paths
 from compactord.paimon.avro.codecs import codec_of
 from compactord.paimon.manifest.manifest_files import encode_manifest_list
@@ -150,8 +150,8 @@ class _OnlyBucket0(InlineEngine):
             self._finished.append(_failed(subcompaction, FailureKind.POISON))
 
 
-def _failed(subcompaction: Subcompaction, kind: FailureKind) -> TaskFailure:
-    return TaskFailure(
+def _failed(subcompaction: Subcompaction, kind: FailureKind) -> SubcompactionFailure:
+    return SubcompactionFailure(
         compaction=subcompaction.compaction,
         index=subcompaction.index,
         kind=kind,
@@ -176,7 +176,7 @@ class _Flaky(InlineEngine):
         super().__init__()
         self._seen: set[int] = set()
 
-    def next_outcome(self, timeout_s: float | None) -> TaskOutcome | None:
+    def next_outcome(self, timeout_s: float | None) -> SubcompactionOutcome | None:
         if self._waiting and self._waiting[0].compaction not in self._seen:
             subcompaction = self._waiting.popleft()
             self._seen.add(subcompaction.compaction)
@@ -254,7 +254,7 @@ class _OneByOne(InlineEngine):
 
     capacity = 4
 
-    def next_outcome(self, timeout_s: float | None) -> TaskOutcome | None:
+    def next_outcome(self, timeout_s: float | None) -> SubcompactionOutcome | None:
         return super().next_outcome(timeout_s) if timeout_s else None
 
 

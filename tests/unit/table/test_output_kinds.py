@@ -14,9 +14,9 @@ from compactord.model import (
     FailureKind,
     Output,
     Subcompaction,
+    SubcompactionFailure,
+    SubcompactionOutcome,
     SubcompactionResult,
-    TaskFailure,
-    TaskOutcome,
 )
 from compactord.table.compactor import TableCompactor
 from compactord.table.in_flight import Finished, InFlight
@@ -53,7 +53,7 @@ class Case:
         (only,) = self.dispatch.subcompactions
         return only
 
-    def settled(self, *outcomes: TaskOutcome) -> InFlight:
+    def settled(self, *outcomes: SubcompactionOutcome) -> InFlight:
         """What comes of the compaction when its subcompactions have these outcomes."""
         in_flight = InFlight(
             self.dispatch.number,
@@ -90,7 +90,7 @@ def case() -> Case:
 def test_a_subcompaction_that_succeeded_beside_one_that_failed_leaves_no_file_of_any_kind(
     case: Case,
 ):
-    failure = TaskFailure(
+    failure = SubcompactionFailure(
         compaction=0, index=1, kind=FailureKind.POISON, error="E", message="", traceback=""
     )
     failed = case.settled(_with_audit(case.subcompaction), failure)

@@ -14,7 +14,7 @@ import pytest
 from compactord.errors import StoreFull, TransientStorageError
 from compactord.formats.parquet import thrift
 from compactord.formats.parquet.assembly import footer_of
-from compactord.model import FailureKind, InputFile, Subcompaction, TaskFailure
+from compactord.model import FailureKind, InputFile, Subcompaction, SubcompactionFailure
 from compactord.paimon.types import DataField
 from compactord.rewrite.subcompaction import run_subcompaction
 from compactord.storage.local import LocalStorage
@@ -68,7 +68,7 @@ def copied_subcompaction(
         folder, columns, files, keeps_encoding=True, compression=codec
     )
     result = run_subcompaction(subcompaction)
-    assert not isinstance(result, TaskFailure)
+    assert not isinstance(result, SubcompactionFailure)
     assert all(is_copied(subcompaction, result, field.name) for field in columns)
     rows = bits(rows_of(subcompaction, result))
     shutil.rmtree(subcompaction.write.folder)
@@ -79,7 +79,7 @@ def copied_subcompaction(
 
 
 def assert_refused(subcompaction: Subcompaction, outcome: Any, path: Path | str) -> None:
-    assert isinstance(outcome, TaskFailure)
+    assert isinstance(outcome, SubcompactionFailure)
     assert (outcome.kind, outcome.error) == (FailureKind.POISON, "FormatError")
     assert str(path) in outcome.message
     assert files_left(subcompaction) == []
@@ -107,7 +107,7 @@ def test_no_bit_of_a_header_that_changed_gets_into_an_output(tmp_path, name, cod
         for place in range(start, body):
             for bit in range(8):
                 outcome = whole.run_with(place, 1 << bit)
-                if isinstance(outcome, TaskFailure):
+                if isinstance(outcome, SubcompactionFailure):
                     assert_refused(whole.subcompaction, outcome, whole.victim)
                     refused += 1
                     continue
@@ -132,7 +132,7 @@ def test_a_header_without_one_of_its_fields_is_refused(tmp_path, field):
     whole.victim.write_bytes(whole.content[:start] + encoded + whole.content[body:])
     outcome = run_subcompaction(whole.subcompaction)
     if field == 4:
-        assert not isinstance(outcome, TaskFailure)
+        assert not isinstance(outcome, SubcompactionFailure)
     else:
         assert_refused(whole.subcompaction, outcome, whole.victim)
 
@@ -149,7 +149,7 @@ def test_a_page_whose_levels_nobody_might_read_is_not_copied(tmp_path, levels, e
     assert len(changed) == body - start
     whole.victim.write_bytes(whole.content[:start] + changed + whole.content[body:])
     outcome = run_subcompaction(whole.subcompaction)
-    if isinstance(outcome, TaskFailure):
+    if isinstance(outcome, SubcompactionFailure):
         assert_refused(whole.subcompaction, outcome, whole.victim)
     else:
         # Repetition levels of a column that is not nested take no bytes, and may be BIT_PACKED.
@@ -235,7 +235,7 @@ def assert_copied_with_index_at(whole: Copied, index: int, place: int | None) ->
     files[1] = with_footer(whole.victim, footer, files[1].row_count)
     subcompaction = with_inputs(whole.subcompaction, files)
     outcome = run_subcompaction(subcompaction)
-    assert not isinstance(outcome, TaskFailure)
+    assert not isinstance(outcome, SubcompactionFailure)
     assert all(is_copied(subcompaction, outcome, name) for name in whole.names)
     assert bits(rows_of(subcompaction, outcome)).equals(whole.rows)
     assert_healthy(output_paths(subcompaction, outcome)[0])
@@ -271,10 +271,10 @@ def test_nothing_is_left_whichever_call_of_the_store_fails(tmp_path, threaded, a
         outcome = run_subcompaction(replace(subcompaction, storage=storage), threaded=threaded)
         if not storage.failed:
             break
-        assert isinstance(outcome, TaskFailure), storage.failed
+        assert isinstance(outcome, SubcompactionFailure), storage.failed
         assert (outcome.kind, outcome.error) == (FailureKind.TRANSIENT, "TransientStorageError")
         assert files_left(subcompaction) == [], storage.failed
-    assert not isinstance(outcome, TaskFailure)
+    assert not isinstance(outcome, SubcompactionFailure)
     # Each input is opened, each output opened, closed and looked at.
     assert calls > len(subcompaction.source.files) + 3 * len(outcome.after)
     assert len(outcome.after) == 2
@@ -292,7 +292,7 @@ def test_nothing_is_left_whichever_write_fails(tmp_path, error, threaded, good_f
         except KeyboardInterrupt:
             assert isinstance(error, KeyboardInterrupt)
         else:
-            if not isinstance(outcome, TaskFailure):
+            if not isinstance(outcome, SubcompactionFailure):
                 break
             assert (outcome.kind, outcome.error) == (FailureKind.TRANSIENT, "StoreFull")
         assert files_left(subcompaction) == []
