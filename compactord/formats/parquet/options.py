@@ -87,5 +87,5 @@ def encoding_of(texts: OptionTexts, compression: str) -> ParquetEncoding:
         compression_level=zstd_level if codec == "zstd" else None,
         group_bytes=texts.read("file.block-size", block_bytes, positive(option_values.memory_size)),
         page_bytes=texts.read(_PAGE_SIZE, _MIB, positive(option_values.integer)),
-        dictionary=texts.read(_DICTIONARY, True),
+        dictionary=texts.read(_DICTIONARY, True, option_values.boolean),
     )
