@@ -24,7 +24,7 @@
     ├── CommitError
     │   ├── CommitGaveUp          retries or time used up; the table is unchanged
     │   └── CommitUnknown         unknown whether the snapshot was created; nothing is deleted
-    └── SubcompactionError                 a merge failed for good; its files are removed
+    └── SubcompactionError        a merge failed for good; its files are removed
 
 Retry is decided by type and never by message text. Programmer errors are assertions and are not
 caught. A message says which table or object, what was expected, what was found, what to do.

@@ -28,6 +28,8 @@ _LENGTH_BYTES = 4
 _REPORT_BYTES_MAX = 1 << 24
 # For each call on a worker's connection.
 _ANSWER_SECONDS_MAX = 2.0
+# Who connects sends its token at once; a packet may be lost on the way.
+_TOKEN_SECONDS_MAX = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +134,7 @@ class LeaseOffice:
     def _serve(self, connection: socket.socket) -> None:
         """Take down what a holder reports, until it goes or its lease ends."""
         with contextlib.suppress(OSError), connection, connection.makefile("rb") as said:
-            connection.settimeout(_ANSWER_SECONDS_MAX)
+            connection.settimeout(_TOKEN_SECONDS_MAX)
             token = said.read(_TOKEN_BYTES)
             connection.settimeout(None)
             with self._lock:

@@ -94,7 +94,11 @@ def _due(
     asked: list[DuePartition] = []
     more = False
     for partition, files in sorted(newest.items()):
-        appended_ms = max(files.appended_ms, seen.get(partition, -1))
+        seen_ms = seen.get(partition, -1)
+        if epoch_ms(seen_ms, zone) > ways.now_ms:
+            # A clock that is ahead: no mark would be newer until then.
+            seen_ms = -1
+        appended_ms = max(files.appended_ms, seen_ms)
         appended[partition] = epoch_ms(appended_ms, zone) if appended_ms >= 0 else -1
         is_done = marks.marked_ms.get(partition, -1) > appended[partition]
         if is_done or files.waits or files.created_ms < 0:

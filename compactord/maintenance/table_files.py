@@ -72,15 +72,17 @@ class FileListing:
                 )
                 if not status.is_folder and not is_kept:
                     yield folder, status
+        finds_empty = self._is_wanted is None and self._storage.capabilities.has_folders
         for root in self._folders.data_roots:
-            inner: dict[str, ObjectStatus] = {}
+            inner: dict[str, ObjectStatus] | None = {} if finds_empty else None
             filled: set[str] = set()
             for folder, listed in self._begun(self._list, self._buckets(root, inner)):
                 for status in listed:
                     if not status.is_folder and not status.name.endswith(_SHARED_SUFFIX):
-                        filled.add(folder)
+                        if finds_empty:
+                            filled.add(folder)
                         yield folder, status
-            if self._is_wanted is None:
+            if inner is not None:
                 filled.update(each for path in tuple(filled) for each in _above(path, root))
                 self.empty += [item for item in reversed(inner.items()) if item[0] not in filled]
 
@@ -104,7 +106,7 @@ class FileListing:
             if not of_others:
                 yield paths.tag_folder(root), paths.TAG_PREFIX
 
-    def _buckets(self, root: str, inner: dict[str, ObjectStatus]) -> Sequence[str]:
+    def _buckets(self, root: str, inner: dict[str, ObjectStatus] | None) -> Sequence[str]:
         """All bucket folders below a root. `inner` gets them, after those of partitions."""
         level = [root]
         for depth in range(self._folders.partition_depth, -1, -1):
@@ -119,7 +121,8 @@ class FileListing:
                     is_inner = "=" in name if depth else name.startswith(paths.BUCKET_PREFIX)
                     if status.is_folder and not status.is_link and is_inner:
                         level.append(paths.join(folder, name))
-                        inner[level[-1]] = status
+                        if inner is not None:
+                            inner[level[-1]] = status
         return level
 
     def _begun(

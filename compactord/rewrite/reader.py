@@ -194,6 +194,10 @@ class Input:
             return read_deleted_rows(self._reader.storage, ref, rows)
         return deleted_rows_in(fetched.result(), ref, rows)
 
+    def drop_vector(self) -> None:
+        """The fetched vector is not needed any more."""
+        self._vector = None
+
     def row_groups(self, column: DataField | None = None) -> Sequence[RowGroup]:
         """The parts that can be read separately, with the bounds of a key column."""
         if self.evolution is not None and column is not None:
@@ -342,6 +346,7 @@ class InputFinder:
     def close(self) -> None:
         """Read nothing more. Raises `FormatError` if what was read turns out to be damaged."""
         self.stored.close()
+        self.source.drop_vector()
         self._count_bytes()
 
     @cached_property

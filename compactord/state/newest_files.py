@@ -70,6 +70,11 @@ class AppendedFiles:
             found[partition] = max(newest.appended_ms, found.get(partition, -1))
         return AppendedFiles(found)
 
+    def without_gone(self, files: LiveFiles) -> AppendedFiles:
+        """Without the partitions that have no live file. O(buckets)."""
+        live = {bucket.partition for bucket in files.bucket_ids()}
+        return AppendedFiles({each: ms for each, ms in self.created_ms.items() if each in live})
+
     def after(self, delta: Sequence[ManifestEntry]) -> AppendedFiles:
         """With those that a snapshot adds."""
         found = dict(self.created_ms)

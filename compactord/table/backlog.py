@@ -286,6 +286,10 @@ class TableBacklog:
             self._recheck_ms[bucket] = context.steady_ms + left_ms
         elif plan.compactions:
             pending = self._pending[bucket] = self._due(planner, found, plan)
+            late_ms = planner.late_from_ms(bucket)
+            if late_ms is not None and late_ms > context.steady_ms and not pending.waiting_since_ms:
+                # What is planned now does not make its rows visible; then they are due.
+                self._recheck_ms[bucket] = late_ms
             objects = 1 if isinstance(found, BucketFiles) else _PACKED
             files = -(-pending.files // objects)
             if self._kept_files + files <= _KEPT_FILES_MAX:

@@ -42,6 +42,8 @@ from compactord.table.request import CompactRequest
 _log = structlog.get_logger()
 # How often a quiet table is asked for the schema that is known, in place of the next one.
 _KNOWN_SCHEMA_MS = 60_000
+# So many partitions may be remembered, whether or not they are live.
+_APPENDED_MAX = 1_000
 # A plan on what was confirmed just now needs no look back if the last one was so short a time ago.
 _CONFIRMED_MS = 1_000
 
@@ -86,6 +88,8 @@ class FollowedTable:
         self._state: TableState | None = None
         self._is_first = True
         self._appended = AppendedFiles()
+        # More partitions are looked through for those that are gone.
+        self._appended_max = _APPENDED_MAX
         # Snapshots that seemed to be replaced because the table had been made anew.
         self._excused = 0
         self._replaced_before = 0
@@ -295,6 +299,9 @@ class FollowedTable:
             return state
         # None: it was read anew, perhaps after an error.
         self._appended = state.appended or self._appended.besides(state.files)
+        if len(self._appended.created_ms) > self._appended_max:
+            self._appended = self._appended.without_gone(state.files)
+            self._appended_max = max(_APPENDED_MAX, 2 * len(self._appended.created_ms))
         return replace(state, appended=self._appended)
 
     def _opened(self, known: OpenTable | None = None) -> OpenTable:

@@ -38,7 +38,7 @@ from compactord.formats.parquet.group_pages import (
 )
 from compactord.formats.parquet.headers import check_headers, read_leaves
 from compactord.formats.parquet.page_runs import ColumnPages, GroupPages, RowRanges, read_runs
-from compactord.formats.parquet.pages import Pages
+from compactord.formats.parquet.pages import MOST_INDEX_BYTES, Pages
 from compactord.formats.parquet.ranged import extents, ranged_file, with_indexes
 from compactord.formats.parquet.statistics import row_groups
 from compactord.formats.parquet.whole import arrow_file, read_groups
@@ -75,7 +75,9 @@ class OpenGroups:
         self._stream: pa.NativeFile | None = None
         self._end = FileEnd(file.size_bytes, b"")
         if fetcher.is_ranged(file):
-            self._end = with_indexes(fetcher, file, footer, fetcher.end(file))
+            self._end = with_indexes(
+                fetcher, file, footer, fetcher.end(file), most_bytes=MOST_INDEX_BYTES
+            )
         else:
             self._stream = self._opened.enter_context(fetcher.opened(file))
         fetcher.release(file)

@@ -11,7 +11,7 @@ from compactord.formats.parquet.assembly import Location
 from compactord.formats.parquet.checked_footer import Footer
 from compactord.formats.parquet.headers import ChunkCheck, extent, read_leaves
 from compactord.formats.parquet.page_runs import GroupPages
-from compactord.formats.parquet.pages import MOST_INDEX_BYTES, Pages, page_locations
+from compactord.formats.parquet.pages import Pages, page_locations
 from compactord.formats.parquet.structs import Chunk
 from compactord.model import InputFile
 from compactord.storage.fetching import Fetcher, FileEnd
@@ -29,8 +29,13 @@ def extents(footer: Footer, groups: Iterable[int], names: Iterable[str]) -> list
     ]
 
 
-def with_indexes(fetcher: Fetcher, file: InputFile, footer: Footer, end: FileEnd) -> FileEnd:
-    """The end of the file from its first page index on: `end`, or more that is fetched now."""
+def with_indexes(
+    fetcher: Fetcher, file: InputFile, footer: Footer, end: FileEnd, *, most_bytes: int
+) -> FileEnd:
+    """The end of the file from its first page index on: `end`, or more that is fetched now.
+
+    What has more than `most_bytes` is not fetched.
+    """
     starts = [
         chunk[at].value
         for group in range(len(footer.groups))
@@ -40,7 +45,7 @@ def with_indexes(fetcher: Fetcher, file: InputFile, footer: Footer, end: FileEnd
     ]
     size = file.size_bytes - min(starts, default=file.size_bytes)
     start = file.size_bytes - size
-    if end.read(start, size) is None and 0 < size <= MOST_INDEX_BYTES:
+    if end.read(start, size) is None and 0 < size <= most_bytes:
         return FileEnd(start, fetcher.range(file, start, size).result())
     return end
 

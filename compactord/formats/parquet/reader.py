@@ -40,6 +40,8 @@ from compactord.storage.fetching import check_size, end_bytes
 from compactord.storage.ranges import RangedFile, held_limits
 
 _NANOSECONDS = pa.timestamp("ns")
+# Page indexes of more bytes are not fetched for a range of keys: many files are open at once.
+_INDEX_BYTES_MAX = 1 << 20
 
 # A file of an object store whose ranges are fetched, and its row groups if they are read by pages.
 _Fetched: TypeAlias = tuple[RangedFile, Sequence[GroupPages]]
@@ -225,7 +227,8 @@ class ParquetInput(OpenFile):
         groups = _groups(footer, row_range)
         paged: list[GroupPages] = []
         if by_index and row_range is not None and is_flat(footer, schema):
-            end = with_indexes(self.fetcher, self.file, footer, end)
+            most = _INDEX_BYTES_MAX
+            end = with_indexes(self.fetcher, self.file, footer, end, most_bytes=most)
             paged = indexed_pages(footer, groups, schema, row_range, end)
         ranged = ranged_file(
             self.fetcher,

@@ -12,7 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from compactord.catalog.access import table_in_folder
-from compactord.clock import WallTime
+from compactord.clock import SystemClock, WallTime
 from compactord.config.choices import MaintenanceRule
 from compactord.errors import CompactordError, StorageError
 from compactord.maintenance.done_partitions import MarkDone, due_partitions, mark_partitions
@@ -21,11 +21,12 @@ from compactord.maintenance.marks import Marks
 from compactord.paimon import paths
 from compactord.paimon.table import TableRef
 from compactord.plan.table import Strategy
+from compactord.state.newest_files import AppendedFiles
 from compactord.state.table_state import load_state
 from compactord.storage.base import Storage
 from compactord.table.compactor import TableCompactor
 from compactord.table.opening import open_table
-from tests.builders import NOW_MS, compact, make_branch
+from tests.builders import NOW_MS, VirtualClock, compact, make_branch
 from tests.storages import Call, Fault, FaultyStorage, MemoryStorage, RecordingStorage
 from tests.unit.maintenance.days import HOME, table_of_days, write_days
 from tests.unit.maintenance.due_table import Due
@@ -156,6 +157,31 @@ def test_late_rows_that_were_compacted_between_two_rounds_have_it_marked_again(
     assert len(MarkDone(interval_ms=1).run(compactor, None).due) == 1
     assert _times(storage, f"dt={OLD}")[1] > late_ms
     assert not MarkDone(interval_ms=1).run(compactor, None).due
+
+
+def test_late_rows_of_a_clock_that_is_ahead_have_it_marked_once_their_time_has_come() -> None:
+    """Compacted since, their file holds nobody up, and no mark is newer until then."""
+    storage, table = table_of_days(ASKS)
+    # What a compaction writes is dated by this machine.
+    now_ms = SystemClock().now_ms()
+    for _ in range(2):
+        write_days(storage, table, now_ms + 8 * HOUR_MS - 1, OLD)
+    compactor = compactor_of(storage, table, clock=VirtualClock(now_ms))
+    compactor.cycle((), ALL)
+    compact(storage, table, strategy=Strategy.FULL)
+    marked = []
+    for _ in range(12):
+        compactor.clock.sleep(HOUR_MS // 1000)
+        compactor.cycle((), ALL)
+        marked.append(len(MarkDone(interval_ms=1).run(compactor, None).due))
+    assert marked == [0, 1, *[0] * 5, 1, *[0] * 4]
+
+
+def test_partitions_that_are_gone_are_forgotten() -> None:
+    storage, table = _table(ASKS, OLD)
+    known = AppendedFiles({b"gone": 1}).besides(load_state(storage, table).files)
+    assert len(known.created_ms) == 2
+    assert b"gone" not in known.without_gone(load_state(storage, table).files).created_ms
 
 
 def test_a_compaction_does_not_have_it_marked_again() -> None:

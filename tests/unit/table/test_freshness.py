@@ -101,6 +101,28 @@ def test_what_rows_wait_for_is_due_from_half_of_the_lag_on(
     assert (told.shape.waiting_since_ms, told.offered) == (0, ())
 
 
+def test_what_was_planned_before_rows_were_late_is_planned_again() -> None:
+    """A merge that leaves the highest level alone, as nothing was late, tells no changes."""
+    storage, clock = MemoryStorage(), VirtualClock()
+    options = {**FULL, "full-compaction.delta-commits": "99", "num-levels": "6"}
+    table = keyed_table(storage, WHERE, buckets=1, options=options)
+    target = writer(storage, table)
+    fill_keyed(target, commits=1, keys=60_000)
+    compact(storage, table, strategy=Strategy.FULL)
+    fill_keyed(target, commits=5)
+    files = load_state(storage, table).files.files_in(BUCKET)
+    created_ms = min(each.created_ms for each in files if each.level == 0)
+    clock.sleep((created_ms - clock.now_ms()) / 1000)
+    compactor = compactor_of(storage, table, clock=clock, max_freshness_lag_ms=60_000)
+    (pending,) = _planned(compactor.cycle((), ALL).planned).offered
+    assert (pending.reason, pending.is_forced) == (CompactReason.RUN_COUNT, False)
+    clock.sleep(30)
+    (pending,) = _planned(compactor.cycle((), ALL).planned).offered
+    assert (pending.reason, pending.is_forced) == (CompactReason.FRESHNESS_LAG, True)
+    clock.sleep(30)
+    assert compactor.cycle((), ALL).planned is None, "it is planned once"
+
+
 def test_rows_wait_on_after_a_rollback_to_a_snapshot_of_ours() -> None:
     storage = MemoryStorage()
     table = keyed_table(storage, WHERE, buckets=3, options=FULL)
