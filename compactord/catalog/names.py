@@ -35,19 +35,24 @@ def parse_name(name: str, list_tables: Callable[[], TableList]) -> tuple[str, st
     if "$" not in branch and dot and all(map(is_file_name, (database, table, branch))):
         return database, table, branch
     # Servers have tables of any name, and folders such with a $.
-    for known in _known_tables(list_tables):
-        if known.full_name == name:
-            return known.database, known.name, MAIN_BRANCH
+    known = _known_tables(list_tables)
+    for table_ref in known:
+        if table_ref.full_name == name:
+            return table_ref.database, table_ref.name, MAIN_BRANCH
     if "$" in branch:
         raise UsageError(f"table {name!r} is a system table, which has no files of its own")
-    hint = nearest_names(name, list_tables)
+    hint = _nearest(name, known)
     forms = "database.table or database.table$branch_name"
     raise UsageError(f"table {name!r} is not of the form {forms}{hint}")
 
 
 def nearest_names(name: str, list_tables: Callable[[], TableList]) -> str:
     """The tables whose names are most like this one, as a question; empty if there is none."""
-    known = [table.full_name for table in _known_tables(list_tables)]
+    return _nearest(name, _known_tables(list_tables))
+
+
+def _nearest(name: str, tables: Sequence[TableRef]) -> str:
+    known = [table.full_name for table in tables]
     # Upper case is the usual slip, and folders are told apart by it.
     lower = {full.lower(): full for full in known}
     near = difflib.get_close_matches(name.lower(), lower, n=3)

@@ -74,12 +74,13 @@ class FileListing:
                     yield folder, status
         finds_empty = self._is_wanted is None and self._storage.capabilities.has_folders
         for root in self._folders.data_roots:
+            # Folders are remembered only where empty ones can be removed.
             inner: dict[str, ObjectStatus] | None = {} if finds_empty else None
             filled: set[str] = set()
             for folder, listed in self._begun(self._list, self._buckets(root, inner)):
                 for status in listed:
                     if not status.is_folder and not status.name.endswith(_SHARED_SUFFIX):
-                        if finds_empty:
+                        if inner is not None:
                             filled.add(folder)
                         yield folder, status
             if inner is not None:
