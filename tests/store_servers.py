@@ -62,7 +62,9 @@ def free_port() -> int:
 def moto() -> Iterator[StoreServer]:
     """S3 as moto has it; any credentials will do."""
     port = free_port()
-    with _running(tool_path("moto"), "-H", "127.0.0.1", "-p", str(port), port=port):
+    packages = {"PYTHONPATH": str(tool_path("moto").parent / "packages")}
+    command = (sys.executable, Path(__file__).parent / "tools" / "moto_server.py", str(port))
+    with _running(*command, port=port, environment=packages):
         request(port, "PUT", f"/{BUCKET}", expected=200)
         yield s3(port)
 
