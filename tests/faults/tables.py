@@ -20,7 +20,7 @@ class Kind:
     """`levels` are those of the files after a compaction.
 
     `is_told`: of each change, by changelogs. `is_merged`: no key is twice in what readers see who
-    merge no levels. `step`: of faults that others have met already a smaller sample.
+    merge no levels. `step`: a smaller sample of faults, which other kinds or runs meet.
     """
 
     levels: list[int]
@@ -31,10 +31,10 @@ class Kind:
 
 # What is looked up on level 5 stays there.
 KINDS: Mapping[str, Kind] = {
-    "full-compaction": Kind(levels=[5], is_told=True),
-    "vectors": Kind(levels=[4, 5], is_told=True),
+    "full-compaction": Kind(levels=[5], is_told=True, step=2),
+    "vectors": Kind(levels=[4, 5], is_told=True, step=3),
     "lookup": Kind(levels=[4, 5], is_told=True, is_merged=False, step=6),
-    "dynamic": Kind(levels=[5]),
+    "dynamic": Kind(levels=[5], step=2),
     "append": Kind(levels=[0, 0], step=6),
     "unaware": Kind(levels=[0, 0], step=4),
 }

@@ -102,7 +102,7 @@ def _check_readable(storage: MemoryStorage, end: int, count: int, what: str) -> 
 
 # At last how many calls there are from one that fails to the next: kinds of errors hardly differ.
 CASES = [
-    (TransientStorageError, _anything, False, False, 1),
+    (TransientStorageError, _anything, False, False, 2),
     (TransientStorageError, _anything, False, True, 3),
     (ObjectNotFound, _read, False, False, 1),
     (AccessDenied, _anything, False, False, 3),

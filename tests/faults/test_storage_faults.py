@@ -138,10 +138,10 @@ def test_a_failing_call_loses_nothing_and_the_next_run_heals(
 def test_what_arrives_between_any_two_steps_is_neither_lost_nor_told_twice(
     template: tuple[Path, Given], tmp_path: Path, *, is_compacted: bool
 ) -> None:
-    """Before every third step, from one of the first three on, by chance."""
+    """Before every sixth step, from one of the first six on, by chance."""
     location, given = template
     expected = {key: row for key, row in given.rows.items() if key != 3} | {5: -5, 2000: -1}
-    for at in itertools.count(random.randint(1, 3), 3):
+    for at in itertools.count(random.randint(1, 6), 6):
         table = _copy(location, tmp_path / "t")
 
         def arrive(call: Call, at: int = at, table: TableRef = table) -> None:
@@ -176,13 +176,14 @@ def _levels(table: TableRef) -> list[int]:
 def test_removing_leftovers_may_fail_at_any_call_and_never_removes_what_is_named(
     template: tuple[Path, Given], tmp_path: Path, kind: type[StorageError]
 ) -> None:
+    """Every second call, from one of the first two on, by chance."""
     location, given = template
     left = _copy(location, tmp_path / "left")
     # Published files of the dead process and files that it never published.
     builders.compact(LOCAL, left, owner=FIRST)
     stray = f"data-{FIRST.unique_name()}-0.parquet"
     LOCAL.write_new(f"{left.location}/bucket-0/{stray}", b"half a file")
-    for at in itertools.count(1):
+    for at in itertools.count(random.randint(1, 2), 2):
         table = _copy(Path(left.location), tmp_path / "t")
         # Uploads that cannot be listed are left: files are swept all the same.
         fault = Fault(at=at, error=kind, concerns=lambda call: call.method != "unfinished_uploads")
