@@ -29,7 +29,6 @@ from compactord.paimon import paths
 from compactord.paimon.options.catalogue import canonical_key
 from compactord.storage.base import Storage
 from compactord.storage.elsewhere import with_others
-from compactord.table.opening import describe_table
 from compactord.table.report import count_text, size_text
 
 _PATH_DIRECTORY = "data-file.path-directory"
@@ -109,7 +108,8 @@ def _places(
     schema = access.newest_schema()
     texts = {canonical_key(key): text for key, text in schema.options.items()}
     usual = {key: text for key, text in texts.items() if key not in _PLACES}
-    table = describe_table(access, replace(schema, options=usual), target.policy.options)
+    as_usual = replace(schema, options=usual)
+    table = target.registries.describe(access, as_usual, target.policy.options)
     if table.refusals:
         raise UnsupportedTable(target.full_name, table.refusals)
     location = target.ref.location
@@ -146,7 +146,7 @@ def _opened(
     if path is not None:
         return access.storage, path
     try:
-        storage, path = run.stores.open(place, _store_options(run, target))
+        storage, path = target.registries.stores.open(place, _store_options(run, target))
     except (UsageError, StorageError):
         return None
     # As the table's own: its deletions wait for their turn.
@@ -170,7 +170,7 @@ def _in_same_store(
 ) -> str | None:
     """The path of a location in the table's store, None if it is in another one."""
     try:
-        found = run.stores.located(place, _store_options(run, target))
+        found = target.registries.stores.located(place, _store_options(run, target))
     except UsageError:
         return None
     return found.path.rstrip("/") if found.spec == access.storage.spec else None

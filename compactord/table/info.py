@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from compactord.catalog.access import TableAccess
 from compactord.errors import CompactordError
+from compactord.formats.registry import Formats
+from compactord.kernels.functions.registry import MergeFunctions
 from compactord.plan.table import TableKind
 from compactord.state.rewrites import Rewrite
 from compactord.table.opening import OpenTable, describe_table
@@ -38,10 +40,13 @@ def table_info(
     )
 
 
-def described_info(access: TableAccess, request: CompactRequest) -> TableInfo | None:
+def described_info(
+    access: TableAccess, request: CompactRequest, *, formats: Formats, functions: MergeFunctions
+) -> TableInfo | None:
     """The same of a table that may be refused; None where its schema cannot be read."""
     try:
-        table = describe_table(access, access.newest_schema(), request.overrides)
+        schema, overrides = access.newest_schema(), request.overrides
+        table = describe_table(access, schema, overrides, formats=formats, functions=functions)
     except CompactordError:
         return None
     return table_info(table, stop_trigger_fallback=request.stop_trigger_fallback)

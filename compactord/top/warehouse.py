@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from compactord.catalog.access import TableAccess
 from compactord.catalog.base import Catalog
 from compactord.clock import Clock
 from compactord.config.load import LoadedConfig
@@ -13,6 +15,7 @@ from compactord.config.policy import policy_for
 from compactord.config.warehouse import NAMELESS
 from compactord.errors import CompactordError, ObjectNotFound, UnsupportedTable
 from compactord.model import TableName
+from compactord.paimon.schema import TableSchema
 from compactord.paimon.snapshot import CommitKind, Snapshot, read_snapshot
 from compactord.paimon.table import TableRef
 from compactord.service.unserved import left_alone, unread_view, unserved_view
@@ -25,6 +28,8 @@ from compactord.table.planning import PlanContext, StatePlanner, with_waiting_ro
 from compactord.table.request import CompactRequest
 from compactord.top.status import NoAnswer, SeenCompaction, TopStatus
 
+# As `describe_table`.
+Describe = Callable[[TableAccess, TableSchema, Mapping[str, str]], OpenTable]
 # How far back the newest compaction of a table is searched for.
 _SNAPSHOTS_READ = 8
 _RECENT_KEPT = 32
@@ -33,16 +38,23 @@ _RECENT_KEPT = 32
 class WarehouseSource:
     """All tables of a catalog, `NAMELESS` in `loaded`, as a service with that would have them.
 
-    `stop` interrupts `status` between two tables.
+    `stop` interrupts `status` between two tables; `describe` opens them.
     """
 
     def __init__(
-        self, catalog: Catalog, loaded: LoadedConfig, *, clock: Clock, stop: threading.Event
+        self,
+        catalog: Catalog,
+        loaded: LoadedConfig,
+        *,
+        clock: Clock,
+        stop: threading.Event,
+        describe: Describe = describe_table,
     ) -> None:
         self._catalog = catalog
         self._loaded = loaded
         self._clock = clock
         self._stop = stop
+        self._describe = describe
         self._watched: dict[TableRef, _WatchedTable] = {}
 
     def status(self) -> TopStatus:
@@ -55,7 +67,9 @@ class WarehouseSource:
         for ref in sorted(listed.tables, key=lambda ref: ref.full_name):
             if self._stop.is_set():
                 raise NoAnswer("stopped")
-            watched = known.get(ref) or _WatchedTable(self._catalog, ref, self._loaded, self._clock)
+            watched = known.get(ref) or _WatchedTable(
+                self._catalog, ref, self._loaded, self._clock, self._describe
+            )
             self._watched[ref] = watched
             tables.append(watched.view())
         seen = (each for watched in self._watched.values() for each in reversed(watched.seen))
@@ -71,7 +85,14 @@ class WarehouseSource:
 class _WatchedTable:
     """One table's state and plan between polls."""
 
-    def __init__(self, catalog: Catalog, ref: TableRef, loaded: LoadedConfig, clock: Clock) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        ref: TableRef,
+        loaded: LoadedConfig,
+        clock: Clock,
+        describe: Describe,
+    ) -> None:
         self.seen: deque[SeenCompaction] = deque(maxlen=_SNAPSHOTS_READ)
         self._catalog = catalog
         self._ref = ref
@@ -80,6 +101,7 @@ class _WatchedTable:
         self._loaded = loaded
         self._policy = policy_for(loaded.config, self._name._replace(catalog=NAMELESS))
         self._clock = clock
+        self._describe = describe
         self._table: OpenTable | None = None
         self._state: TableState | None = None
         self._backlog: TableBacklog | None = None
@@ -110,7 +132,7 @@ class _WatchedTable:
         schema = access.newest_schema(self._table.schema if self._table else None)
         if self._table is None or self._table.schema.id != schema.id or self._state is None:
             self._forget()
-            self._table = describe_table(access, schema, {})
+            self._table = self._describe(access, schema, {})
             if self._table.refusals:
                 raise UnsupportedTable(self._ref.full_name, self._table.refusals)
             refreshed = access.newest_state()

@@ -12,7 +12,9 @@ import pytest
 from compactord.catalog.base import Catalog
 from compactord.catalog.registry import CATALOGS
 from compactord.cli.catalog_checks import catalog_checks
+from compactord.cli.command import main
 from compactord.cli.loading import load_usable, open_configured, open_section
+from compactord.cli.registries import Registries
 from compactord.clock import SystemClock
 from compactord.config.load import LoadedConfig, load_config
 from compactord.config.model import CatalogSection
@@ -25,13 +27,14 @@ from compactord.service.metrics import Metrics
 from compactord.storage.base import Located, Store
 from compactord.storage.breaker import Breakers
 from compactord.storage.open import STORES, Stores
+from compactord.table.subcompactions import WorkerSpec
 from compactord_demo.writer import create_table
 from tests import builders
 from tests.builders import FIRST, VirtualClock
 from tests.inline_engine import InlineEngine
 from tests.storages import Call, HookedStorage, MemoryStorage
 from tests.unit.cli.warehouses import configuration
-from tests.unit.doors.command import run_compact
+from tests.unit.doors.command import registered
 from tests.unit.doors.pointer_catalog import POINTERS, Server, servers
 
 # The line of the registry.
@@ -59,6 +62,11 @@ class Lake:
         self.server.locations[name] = f"mem://{store}{path}"
         self.refs[name] = ref
         self.rows[name] = builders.fill_keyed(builders.writer(self.stores[store], ref), commits=6)
+
+    @property
+    def registries(self) -> Registries:
+        """With its kind of catalog."""
+        return registered(stores=self.known, kinds=KINDS)
 
     @property
     def known(self) -> Stores:
@@ -94,18 +102,15 @@ class Lake:
         return self.stores[self.server.locations[name].split("/")[2]]
 
     def loaded(self, folder: Path, options: str = "") -> LoadedConfig:
-        return load_usable(self.config(folder, options), (), self.known, KINDS)
+        return load_usable(self.config(folder, options), (), self.registries)
 
     def config(self, folder: Path, options: str = "") -> str:
-        return configuration(folder, self.section(options))
-
-    def section(self, options: str = "") -> str:
         given = options or f"{{pointers.server: s, pointers.pin: {_PIN}}}"
         section = f"{{metastore: pointers, warehouse: 'mem://one/wh', options: {given}}}"
-        return f"catalogs: {{p: {section}}}"
+        return configuration(folder, f"catalogs: {{p: {section}}}")
 
     def catalog(self, loaded: LoadedConfig) -> Catalog:
-        return open_configured(loaded.config, "p", self.known, KINDS)
+        return open_configured(loaded.config, "p", self.registries)
 
 
 @pytest.fixture
@@ -114,7 +119,7 @@ def lake() -> Lake:
 
 
 def _compact(lake: Lake, folder: Path, *arguments: str) -> int:
-    return run_compact(folder, lake.section(), *arguments, stores=lake.known, kinds=KINDS)
+    return main(["compact", "--config", lake.config(folder), *arguments], lake.registries)
 
 
 def test_compact_takes_its_tables_from_it_and_publishes_through_it(
@@ -160,13 +165,13 @@ def test_its_options_are_taken_and_others_refused_in_its_words(lake: Lake, tmp_p
     with pytest.raises(
         ConfigInvalid, match="expected filesystem or jdbc or hive or rest, the metastores"
     ):
-        load_usable(lake.config(tmp_path), (), lake.known)
+        load_usable(lake.config(tmp_path), (), Registries(stores=lake.known))
 
 
 def test_its_warehouse_may_be_a_name(lake: Lake, tmp_path: Path) -> None:
     for named, location in ((False, "mem://one/wh"), (True, None)):
-        kinds = {**CATALOGS, POINTERS.name: replace(POINTERS, names_warehouse=named)}
-        section = load_config(lake.config(tmp_path), environ={}, kinds=kinds).config.catalogs["p"]
+        known = Registries(kinds={POINTERS.name: replace(POINTERS, names_warehouse=named)})
+        section = load_config(lake.config(tmp_path), environ={}, known=known).config.catalogs["p"]
         found = section.kind.location_of(section.warehouse, section.options, lake.known)
         assert found == location
 
@@ -263,8 +268,7 @@ def _daemon(
     return Daemon(
         loaded,
         clock=clock,
-        zone=clock.time_zone,
-        owner=FIRST,
+        worker=WorkerSpec(owner=FIRST, memory_bytes=64 << 20, zone=clock.time_zone),
         open_catalog=open_one,
         start_engine=InlineEngine,
         reload=lambda: loaded,
@@ -301,10 +305,10 @@ def test_a_catalog_whose_database_is_down_does_not_stop_the_others(
     """
 
     def open_one(section: CatalogSection) -> Catalog:
-        return open_section(section, zone=None, stores=lake.known, kinds=KINDS)
+        return open_section(section, lake.registries, zone=None)
 
     metrics = _Told()
-    loaded = load_usable(configuration(tmp_path, text), (), lake.known, KINDS)
+    loaded = load_usable(configuration(tmp_path, text), (), lake.registries)
     daemon = _daemon(loaded, open_one, metrics)
     metrics.then = lambda: daemon.stop() if len(lake.server.asked) > 1 else None
     assert daemon.run() == 0
