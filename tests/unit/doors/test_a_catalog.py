@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,25 +15,18 @@ from compactord.catalog.base import Catalog
 from compactord.catalog.registry import CATALOGS
 from compactord.cli.catalog_checks import catalog_checks
 from compactord.cli.command import main
-from compactord.cli.loading import load_usable, open_configured, open_section
+from compactord.cli.loading import load_usable, open_configured
 from compactord.cli.registries import Registries
-from compactord.clock import SystemClock
 from compactord.config.load import LoadedConfig, load_config
-from compactord.config.model import CatalogSection
 from compactord.config.problems import ConfigInvalid
 from compactord.config.show import show_text
 from compactord.errors import TransientStorageError
 from compactord.paimon.table import TableRef
-from compactord.service.daemon import Daemon
-from compactord.service.metrics import Metrics
 from compactord.storage.base import Located, Store
-from compactord.storage.breaker import Breakers
 from compactord.storage.open import STORES, Stores
-from compactord.table.subcompactions import WorkerSpec
 from compactord_demo.writer import create_table
 from tests import builders
 from tests.builders import FIRST, VirtualClock
-from tests.inline_engine import InlineEngine
 from tests.storages import Call, HookedStorage, MemoryStorage
 from tests.unit.cli.warehouses import configuration
 from tests.unit.doors.command import registered
@@ -249,50 +244,12 @@ def test_it_says_whose_snapshot_is_first(
     lake.check("db.t")
 
 
-class _Told(Metrics):
-    """Calls `then` once a second, when the loop has run."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.then: Callable[[], None] = lambda: None
-
-    def loop_ran(self, loop: str, seconds: float) -> None:
-        super().loop_ran(loop, seconds)
-        self.then()
-
-
-def _daemon(
-    loaded: LoadedConfig, open_one: Callable[[CatalogSection], Catalog], metrics: Metrics
-) -> Daemon:
-    clock = SystemClock()
-    return Daemon(
-        loaded,
-        clock=clock,
-        worker=WorkerSpec(owner=FIRST, memory_bytes=64 << 20, zone=clock.time_zone),
-        open_catalog=open_one,
-        start_engine=InlineEngine,
-        reload=lambda: loaded,
-        apply_logs=lambda _: None,
-        metrics=metrics,
-        breakers=Breakers(clock.steady_ms),
-        instance="here",
-    )
-
-
-def test_the_service_lists_it_and_publishes_through_it(lake: Lake, tmp_path: Path) -> None:
-    metrics, loaded = _Told(), lake.loaded(tmp_path)
-    daemon = _daemon(loaded, lambda _: lake.catalog(loaded), metrics)
-    metrics.then = lambda: daemon.stop() if len(lake.server.asked) > 1 else None
-    assert daemon.run() == 0
-    assert min(lake.server.newest.values()) > 6
-    lake.check()
-
-
 def test_a_catalog_whose_database_is_down_does_not_stop_the_others(
-    lake: Lake, tmp_path: Path
+    lake: Lake, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "wh").mkdir()
     text = f"""\
+    service: {{http: {{port: 0, bind: 127.0.0.1}}}}
     catalogs:
       away:
         warehouse: {tmp_path}/wh
@@ -303,16 +260,11 @@ def test_a_catalog_whose_database_is_down_does_not_stop_the_others(
         metastore: pointers
         options: {{pointers.server: s, pointers.pin: {_PIN}}}
     """
-
-    def open_one(section: CatalogSection) -> Catalog:
-        return open_section(section, lake.registries, zone=None)
-
-    metrics = _Told()
-    loaded = load_usable(configuration(tmp_path, text), (), lake.registries)
-    daemon = _daemon(loaded, open_one, metrics)
-    metrics.then = lambda: daemon.stop() if len(lake.server.asked) > 1 else None
-    assert daemon.run() == 0
+    stop = _once(lambda: os.kill(os.getpid(), signal.SIGTERM))
+    lake.server.after = lambda: stop() if min(lake.server.newest.values()) > 6 else None
+    assert main(["serve", "--config", configuration(tmp_path, text)], lake.registries) == 0
     lake.check()
-    errors = {one.name: one.error for one in daemon.view().catalogs}
-    assert "unable to open database file" in errors["away"]
-    assert errors["p"] == ""
+    events = map(json.loads, capsys.readouterr().out.splitlines())
+    (told,) = (each for each in events if each["event"] == "catalog_unavailable")
+    assert told["catalog"] == "away"
+    assert "unable to open database file" in told["error"]
