@@ -23,7 +23,7 @@ from compactord.errors import CompactordError, UnsupportedTable
 from compactord.maintenance.orphan_files import Orphan, OwnerRule
 from compactord.state.table_state import TableState
 from compactord.table.followed import FollowedTable
-from compactord.table.opening import OpenTable, refuse_live_state
+from compactord.table.opening import OpenTable, open_table, refuse_live_state
 from compactord.table.report import count_text, size_text
 from compactord.table.request import CompactRequest
 
@@ -109,7 +109,7 @@ def open_supported(target: Target) -> tuple[OpenTable, TableState]:
     Raises `UnsupportedTable` for what must not be touched, live files included.
     """
     access = target.open()
-    table = target.registries.open_table(access, target.policy.options)
+    table = open_table(access, target.policy.options, target.registries)
     state = access.newest_state().state
     refuse_live_state(table, state)
     return table, state
@@ -132,8 +132,7 @@ def looked_back(target: Target, clock: Clock, stop: threading.Event) -> Followed
         CompactRequest(overrides=target.policy.options),
         clock=clock,
         owner=ids.this_process(),
-        formats=target.registries.formats,
-        functions=target.registries.functions,
+        registries=target.registries,
     )
     followed.refresh()
     wait_ms = followed.wait_ms()

@@ -29,6 +29,7 @@ from compactord.paimon import paths
 from compactord.paimon.options.catalogue import canonical_key
 from compactord.storage.base import Storage
 from compactord.storage.elsewhere import with_others
+from compactord.table.opening import describe_table
 from compactord.table.report import count_text, size_text
 
 _PATH_DIRECTORY = "data-file.path-directory"
@@ -109,7 +110,7 @@ def _places(
     texts = {canonical_key(key): text for key, text in schema.options.items()}
     usual = {key: text for key, text in texts.items() if key not in _PLACES}
     as_usual = replace(schema, options=usual)
-    table = target.registries.describe(access, as_usual, target.policy.options)
+    table = describe_table(access, as_usual, target.policy.options, target.registries)
     if table.refusals:
         raise UnsupportedTable(target.full_name, table.refusals)
     location = target.ref.location

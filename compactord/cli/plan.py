@@ -21,7 +21,9 @@ from compactord.state.table_state import TableState
 from compactord.table import report
 from compactord.table.opening import (
     OpenTable,
+    describe_table,
     live_reasons,
+    open_table,
     refuse_live_state,
 )
 from compactord.table.planning import (
@@ -66,7 +68,7 @@ def _planned(
     choice: Choice, target: Target, request: CompactRequest, clock: Clock, grace_ms: int
 ) -> Result:
     access = target.open()
-    table = target.registries.open_table(access, request.overrides)
+    table = open_table(access, request.overrides, target.registries)
     state = access.newest_state().state
     refuse_live_state(table, state)
     plans = list(plan_state(planner_now(table, state, request, clock)))
@@ -128,7 +130,7 @@ def inspect(args: argparse.Namespace) -> int:
 def _inspected(args: argparse.Namespace, target: Target, clock: Clock) -> Result:
     access = target.open()
     overrides = table_overrides(args, target)
-    table = target.registries.describe(access, access.newest_schema(), overrides)
+    table = describe_table(access, access.newest_schema(), overrides, target.registries)
     state = remember_rewrites(
         table, access.newest_state().state, quiet_for_ms=0, now_ms=clock.now_ms()
     )

@@ -172,14 +172,13 @@ def _metered(
 
 def check(args: argparse.Namespace) -> int:
     loaded, registries = _load(args), registries_of(args)
+    config = loaded.config
     found = check_online(loaded, SystemClock(), registries) if args.online else []
     for _, problem in found:
         say(f"compactord: {problem}")
     warnings = [
         f"catalogs.{name}.options.{option} has no effect on the store of the warehouse"
-        for name, options in without_effect(
-            loaded.config, loaded.config.catalogs, registries.stores
-        )
+        for name, options in without_effect(config, config.catalogs, registries.stores)
         for option in options
     ]
     for warning in () if args.json else warnings:

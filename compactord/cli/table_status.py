@@ -14,7 +14,7 @@ from compactord.errors import CompactordError, UnsupportedTable
 from compactord.service.unserved import unread_view, unserved_view
 from compactord.service.view import TableView
 from compactord.state.table_state import TableState
-from compactord.table.opening import OpenTable, live_reasons
+from compactord.table.opening import OpenTable, describe_table, live_reasons
 from compactord.table.planning import with_waiting_rows
 from compactord.table.status import TableShape
 
@@ -95,8 +95,8 @@ def read_table(choice: Choice, target: Target, clock: Clock) -> ReadTable:
     error = ""
     try:
         access = target.open()
-        overrides = target.policy.options
-        table = target.registries.describe(access, access.newest_schema(), overrides)
+        schema, overrides = access.newest_schema(), target.policy.options
+        table = describe_table(access, schema, overrides, target.registries)
         refused += table.refusals
         state = with_waiting_rows(table, access.newest_state().state, clock)
         refused += live_reasons(table, state)

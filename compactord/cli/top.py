@@ -44,6 +44,4 @@ def _source(args: argparse.Namespace, stop: threading.Event) -> Source:
     registries = registries_of(args)
     loaded = warehouse_config(args, registries)
     catalog = open_configured(loaded.config, NAMELESS, registries)
-    return WarehouseSource(
-        catalog, loaded, clock=SystemClock(), stop=stop, describe=registries.describe
-    )
+    return WarehouseSource(catalog, loaded, clock=SystemClock(), stop=stop, registries=registries)

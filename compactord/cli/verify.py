@@ -28,6 +28,7 @@ from compactord.paimon.data_file import DataFile
 from compactord.plan.runs import bucket_runs
 from compactord.storage.base import Storage
 from compactord.storage.fetching import Fetcher
+from compactord.table.opening import describe_table
 from compactord.table.report import count_text
 
 _SHOWN_MAX = 20
@@ -72,7 +73,7 @@ def _rules(target: Target, access: TableAccess, sample: int | None) -> FileRules
     """What the latest schema says of the table's files; as a text why it does not."""
     try:
         schema = access.newest_schema()
-        table = target.registries.describe(access, schema, {})
+        table = describe_table(access, schema, {}, target.registries)
     except (UnsupportedTable, FormatError) as error:
         return str(error)
     if "data-file.path-directory" in schema.options:

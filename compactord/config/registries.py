@@ -10,7 +10,7 @@ from compactord.catalog.registry import CATALOGS, CatalogKinds
 from compactord.formats.registry import FORMATS, Formats
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ConfigRegistries:
     """Kinds of catalogs, and formats of data files."""
 

@@ -197,14 +197,9 @@ class ServedTables(TableJobs):
         is_refused = isinstance(cycle.error, UnsupportedTable)
         if cycle.error is None or (is_known and not is_refused):
             return cycle
-        spec, worker = self.specs[name], self._worker
+        spec, registries = self.specs[name], self._worker.registries
         info = self._attempted(
-            lambda: described_info(
-                spec.open(spec.ref),
-                spec.request,
-                formats=worker.formats,
-                functions=worker.functions,
-            )
+            lambda: described_info(spec.open(spec.ref), spec.request, registries)
         )
         return replace(cycle, info=None if isinstance(info, CompactordError) else info)
 

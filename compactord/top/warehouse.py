@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from compactord.catalog.access import TableAccess
 from compactord.catalog.base import Catalog
 from compactord.clock import Clock
 from compactord.config.load import LoadedConfig
@@ -15,7 +13,6 @@ from compactord.config.policy import policy_for
 from compactord.config.warehouse import NAMELESS
 from compactord.errors import CompactordError, ObjectNotFound, UnsupportedTable
 from compactord.model import TableName
-from compactord.paimon.schema import TableSchema
 from compactord.paimon.snapshot import CommitKind, Snapshot, read_snapshot
 from compactord.paimon.table import TableRef
 from compactord.service.unserved import left_alone, unread_view, unserved_view
@@ -23,13 +20,17 @@ from compactord.service.view import TableView
 from compactord.state.table_state import TableState
 from compactord.storage.base import Storage
 from compactord.table.backlog import TableBacklog
-from compactord.table.opening import OpenTable, describe_table, refuse_live_state
+from compactord.table.opening import (
+    OWN,
+    OpenTable,
+    TableRegistries,
+    describe_table,
+    refuse_live_state,
+)
 from compactord.table.planning import PlanContext, StatePlanner, with_waiting_rows
 from compactord.table.request import CompactRequest
 from compactord.top.status import NoAnswer, SeenCompaction, TopStatus
 
-# As `describe_table`.
-Describe = Callable[[TableAccess, TableSchema, Mapping[str, str]], OpenTable]
 # How far back the newest compaction of a table is searched for.
 _SNAPSHOTS_READ = 8
 _RECENT_KEPT = 32
@@ -38,7 +39,7 @@ _RECENT_KEPT = 32
 class WarehouseSource:
     """All tables of a catalog, `NAMELESS` in `loaded`, as a service with that would have them.
 
-    `stop` interrupts `status` between two tables; `describe` opens them.
+    `stop` interrupts `status` between two tables.
     """
 
     def __init__(
@@ -48,13 +49,13 @@ class WarehouseSource:
         *,
         clock: Clock,
         stop: threading.Event,
-        describe: Describe = describe_table,
+        registries: TableRegistries = OWN,
     ) -> None:
         self._catalog = catalog
         self._loaded = loaded
         self._clock = clock
         self._stop = stop
-        self._describe = describe
+        self._registries = registries
         self._watched: dict[TableRef, _WatchedTable] = {}
 
     def status(self) -> TopStatus:
@@ -68,7 +69,7 @@ class WarehouseSource:
             if self._stop.is_set():
                 raise NoAnswer("stopped")
             watched = known.get(ref) or _WatchedTable(
-                self._catalog, ref, self._loaded, self._clock, self._describe
+                self._catalog, ref, self._loaded, self._clock, self._registries
             )
             self._watched[ref] = watched
             tables.append(watched.view())
@@ -91,7 +92,7 @@ class _WatchedTable:
         ref: TableRef,
         loaded: LoadedConfig,
         clock: Clock,
-        describe: Describe,
+        registries: TableRegistries,
     ) -> None:
         self.seen: deque[SeenCompaction] = deque(maxlen=_SNAPSHOTS_READ)
         self._catalog = catalog
@@ -101,7 +102,7 @@ class _WatchedTable:
         self._loaded = loaded
         self._policy = policy_for(loaded.config, self._name._replace(catalog=NAMELESS))
         self._clock = clock
-        self._describe = describe
+        self._registries = registries
         self._table: OpenTable | None = None
         self._state: TableState | None = None
         self._backlog: TableBacklog | None = None
@@ -132,7 +133,7 @@ class _WatchedTable:
         schema = access.newest_schema(self._table.schema if self._table else None)
         if self._table is None or self._table.schema.id != schema.id or self._state is None:
             self._forget()
-            self._table = self._describe(access, schema, {})
+            self._table = describe_table(access, schema, {}, self._registries)
             if self._table.refusals:
                 raise UnsupportedTable(self._ref.full_name, self._table.refusals)
             refreshed = access.newest_state()

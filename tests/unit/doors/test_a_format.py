@@ -47,7 +47,7 @@ def described(options: Mapping[str, str]) -> OpenTable:
     storage = MemoryStorage()
     table = builders.keyed_table(storage, LOCATION, options=options)
     access = table_in_folder(storage, table)
-    return describe_table(access, access.newest_schema(), {}, formats=BOTH)
+    return describe_table(access, access.newest_schema(), {}, registered(formats=BOTH))
 
 
 def ends(storage: Storage, table: TableRef) -> set[str]:
@@ -149,7 +149,7 @@ def test_it_says_itself_which_columns_it_cannot_hold() -> None:
     columns = [DataField(id=0, name="v", type=parse_type("INT MULTISET"))]
     create_table(storage, table, columns, options={"bucket": "-1", "file.format": "arrow"})
     with pytest.raises(UnsupportedTable, match="MULTISET<INT>, which arrow files cannot hold"):
-        open_table(table_in_folder(storage, table), {}, formats=BOTH)
+        open_table(table_in_folder(storage, table), {}, registered(formats=BOTH))
 
 
 def test_its_options_are_known_and_named_where_they_do_nothing() -> None:
