@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from compactord import ids
 from compactord.cli.arguments import Parser, add_catalog_arguments
 from compactord.cli.loading import open_section
+from compactord.cli.registries import Registries
 from compactord.cli.running import FAILED, OK, run, stop_on_signals
 from compactord.clock import SystemClock
 from compactord.config.warehouse import NAMELESS, refuse_catalog_arguments, warehouse_config
 from compactord.errors import UsageError
 from compactord.paimon.table import TableRef
 from compactord.storage.base import Storage
-from compactord.storage.open import STORES
 from compactord_demo import show
 
 _SECONDS, _SECONDS_MAX = "35", 3600
@@ -95,7 +95,7 @@ def _demo(args: argparse.Namespace) -> int:
 def _place(args: argparse.Namespace) -> show.Place:
     """The warehouse that the arguments name, which has to be empty and safe."""
     section = warehouse_config(args).config.catalogs[NAMELESS]
-    catalog = open_section(section, zone=None, stores=STORES)
+    catalog = open_section(section, Registries(), zone=None)
     storage = catalog.warehouse_storage
     if storage is None:
         raise UsageError(f"metastore {section.metastore} has no folder for the demo's tables")

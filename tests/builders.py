@@ -41,7 +41,7 @@ from compactord.service.one_shot import OneShot
 from compactord.state.table_state import TableState, data_manifests, load_state
 from compactord.storage.base import Storage
 from compactord.table.in_flight import InFlight
-from compactord.table.opening import OpenTable, describe_table
+from compactord.table.opening import OpenTable, TableRegistries, describe_table
 from compactord.table.request import CompactRequest
 from compactord.table.subcompactions import WorkerSpec
 from compactord.table.totals import CompactTotals, Progress
@@ -229,8 +229,7 @@ def one_shot(
             owner=owner,
             memory_bytes=64 << 20,
             zone=clock.time_zone,
-            formats=formats,
-            functions=functions,
+            registries=TableRegistries(formats=formats, functions=functions),
         ),
         progress=progress or Silent(),
         stop=stop or threading.Event(),

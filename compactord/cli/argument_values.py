@@ -10,12 +10,13 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
+from compactord.cli.registries import registries_of
 from compactord.config.model import LEAST_TASK_MEMORY_BYTES, ServiceConfig
 from compactord.config.values import duration_ms, orphan_grace_ms, size_bytes
 from compactord.config.warehouse import pairs, resolved
 from compactord.engine.masters import check_spark
 from compactord.errors import UsageError
-from compactord.formats.registry import FORMATS, Formats, options_of
+from compactord.formats.registry import options_of
 from compactord.model import PickRule
 from compactord.paimon.options.catalogue import check_override
 from compactord.plan.table import Strategy
@@ -92,10 +93,11 @@ def overrides_of(args: argparse.Namespace) -> Mapping[str, str]:
     return pairs(args.option, "--option")
 
 
-def check_overrides(args: argparse.Namespace, formats: Formats = FORMATS) -> None:
-    """Raises `UsageError` for options that no run can set; `formats` are those of data files."""
+def check_overrides(args: argparse.Namespace) -> None:
+    """Raises `UsageError` for options that no run can set."""
+    formats = options_of(registries_of(args).formats)
     for key, value in overrides_of(args).items():
-        check_override(key, value, options_of(formats))
+        check_override(key, value, formats)
 
 
 def partitions_of(args: argparse.Namespace) -> tuple[Mapping[str, str], ...]:

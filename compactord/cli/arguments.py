@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
-from compactord.catalog.registry import CATALOGS
+from compactord.catalog.registry import CATALOGS, CatalogKinds
 from compactord.config.choices import UnlockedWriters
 from compactord.errors import CompactordError, UsageError
 from compactord.redaction import printable, redact_text
@@ -27,9 +27,10 @@ def error_json(error: CompactordError | KeyboardInterrupt) -> dict[str, str]:
 class Parser(argparse.ArgumentParser):
     """Unknown arguments are errors of the command that got them, with its usage.
 
-    With --json, wrong arguments are also reported as a JSON object.
+    With --json, wrong arguments are also reported as a JSON object. `kinds` are those of catalogs.
     """
 
+    kinds: CatalogKinds = CATALOGS
     _given: Sequence[str] = ()
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
@@ -53,7 +54,7 @@ class Parser(argparse.ArgumentParser):
         return f"; did you mean {near[0]}?" if near else ""
 
 
-AddArguments = Callable[[argparse.ArgumentParser], object]
+AddArguments = Callable[[Parser], object]
 _Group = argparse.ArgumentParser | argparse._ArgumentGroup
 # Kinds of maintenance, as people name them, in the order in which they run.
 UNASKED_KINDS = ("tags", "consumers", "partitions", "snapshots", "changelogs", "branches", "done")
@@ -126,7 +127,7 @@ _set_values = _repeated(
 )
 
 
-def choice(parser: argparse.ArgumentParser, *, or_service: bool = False) -> None:
+def choice(parser: Parser, *, or_service: bool = False) -> None:
     """Which tables a command is for (`cli/choice.py`)."""
     _place(parser, or_service=or_service)
     which = parser.add_mutually_exclusive_group()
@@ -144,12 +145,12 @@ def choice(parser: argparse.ArgumentParser, *, or_service: bool = False) -> None
     _output(parser)
 
 
-def add_catalog_arguments(parser: argparse.ArgumentParser) -> None:
+def add_catalog_arguments(parser: Parser) -> None:
     """What kind of catalog `--warehouse` is."""
-    examples = [kind.example_option for kind in CATALOGS.values() if kind.example_option]
+    examples = [kind.example_option for kind in parser.kinds.values() if kind.example_option]
     parser.add_argument(
         "--metastore",
-        choices=tuple(CATALOGS),
+        choices=tuple(parser.kinds),
         help="kind of the catalog of --warehouse (default: filesystem)",
     )
     parser.add_argument(
@@ -171,7 +172,7 @@ def add_catalog_arguments(parser: argparse.ArgumentParser) -> None:
 listing = partial(choice, or_service=True)
 
 
-def one_table(parser: argparse.ArgumentParser) -> None:
+def one_table(parser: Parser) -> None:
     """As `listing`, for one table that is always named."""
     parser.add_argument("table", metavar="DB.T", help="the table, with its database")
     parser.set_defaults(database=None, tables=None)
@@ -179,7 +180,7 @@ def one_table(parser: argparse.ArgumentParser) -> None:
     _output(parser)
 
 
-def _place(parser: argparse.ArgumentParser, *, or_service: bool) -> None:
+def _place(parser: Parser, *, or_service: bool) -> None:
     where = parser.add_mutually_exclusive_group(required=True)
     if or_service:
         where.add_argument(
@@ -303,7 +304,7 @@ def foreign(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def doctor(parser: argparse.ArgumentParser) -> None:
+def doctor(parser: Parser) -> None:
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--warehouse", help="a warehouse to be checked, too")
     where.add_argument("--config", metavar="FILE", help="check for this configuration of serve")
@@ -311,7 +312,7 @@ def doctor(parser: argparse.ArgumentParser) -> None:
     _set_values(parser)
 
 
-def serve(parser: argparse.ArgumentParser) -> None:
+def serve(parser: Parser) -> None:
     """Where a configuration of serve is."""
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
@@ -331,7 +332,7 @@ def serve(parser: argparse.ArgumentParser) -> None:
     )(parser)
 
 
-def top(parser: argparse.ArgumentParser) -> None:
+def top(parser: Parser) -> None:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--url", help="the address of a running daemon")
     what.add_argument("--warehouse", help="a warehouse, read without a daemon")

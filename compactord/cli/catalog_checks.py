@@ -31,6 +31,7 @@ from compactord.paimon.options.lookup import DISCOVERY_INTERVAL_MS
 from compactord.paimon.options.table_options import TableOptions, parse_options
 from compactord.paimon.table import TableRef
 from compactord.storage.base import Storage
+from compactord.storage.open import Stores
 from compactord.table.report import count_text
 
 # Ages of left-over files are told by the store's clock; the shortest grace is ten minutes.
@@ -74,9 +75,11 @@ def catalog_checks(
             yield _latency_check(name, catalog.warehouse, storage, clock)
 
 
-def option_checks(config: ServiceConfig, catalogs: Iterable[str]) -> Iterator[Check]:
+def option_checks(
+    config: ServiceConfig, catalogs: Iterable[str], stores: Stores
+) -> Iterator[Check]:
     """A warning for each catalog with options that its warehouse's store does not know."""
-    for name, options in without_effect(config, catalogs):
+    for name, options in without_effect(config, catalogs, stores):
         found = f"no effect on this store: {', '.join(options)}"
         advice = "correct their names, or leave them as they are if they are for writers"
         yield Check(name=f"{name}: options", verdict=Verdict.WARNING, found=found, advice=advice)

@@ -11,27 +11,25 @@ import argparse
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import tzinfo
 from functools import partial
 from typing import TypeVar
 
 from compactord.catalog.access import TableAccess
 from compactord.catalog.base import Catalog
-from compactord.catalog.registry import CATALOGS, CatalogKinds
 from compactord.cli.loading import load_usable, open_configured, warn_of_options
+from compactord.cli.registries import Registries, registries_of
 from compactord.config.load import LoadedConfig
 from compactord.config.policy import TablePolicy, policy_for, setting_keys
 from compactord.config.values import table_pattern
 from compactord.config.warehouse import refuse_catalog_arguments, warehouse_config
 from compactord.errors import CompactordError, TableNotFound, UsageError
-from compactord.formats.registry import FORMATS, Formats
 from compactord.model import TableName
 from compactord.paimon.table import TableRef
 from compactord.service.discovery import branches_of
 from compactord.service.unserved import left_alone
 from compactord.service.view import TableStatus
-from compactord.storage.open import STORES, Stores
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -45,6 +43,7 @@ class Target:
     catalog: Catalog
     ref: TableRef
     policy: TablePolicy
+    registries: Registries = field(repr=False)
     around: Callable[[TableAccess], TableAccess] = lambda access: access
 
     @property
@@ -95,31 +94,23 @@ class Choice:
         return left_alone(self.loaded, name, branch, target.policy, write_only=write_only)
 
 
-def choose(
-    args: argparse.Namespace,
-    *,
-    all_of_warehouse: bool = False,
-    stores: Stores = STORES,
-    kinds: CatalogKinds = CATALOGS,
-    formats: Formats = FORMATS,
-) -> Choice:
+def choose(args: argparse.Namespace, *, all_of_warehouse: bool = False) -> Choice:
     """The tables that the arguments name; without `all_of_warehouse` a warehouse alone is none.
 
-    `kinds` are those of catalogs, `formats` of data files. Raises `UsageError` for arguments that
-    contradict each other, `ConfigInvalid` for the configuration, `TableNotFound` for what does not
-    exist.
+    Raises `UsageError` for arguments that contradict each other, `ConfigInvalid` for the
+    configuration, `TableNotFound` for what does not exist.
     """
-    loaded = load_place(args, stores, kinds, formats)
+    loaded, registries = load_place(args), registries_of(args)
     is_single = args.table is not None
     is_choice = is_single or args.database is not None or args.tables is not None
     if args.config is None and not is_choice and not all_of_warehouse:
         raise UsageError("give --table DB.T, or --database DB or --tables REGEX for several tables")
     _pattern(args)
     catalogs = {
-        name: open_configured(loaded.config, name, stores, kinds)
+        name: open_configured(loaded.config, name, registries)
         for name in catalog_names(args, loaded, is_single=is_single)
     }
-    warn_of_options(loaded.config, catalogs, stores)
+    warn_of_options(loaded.config, catalogs, registries.stores)
     unreadable: dict[str, CompactordError] = {}
     targets: list[Target] = []
 
@@ -138,7 +129,13 @@ def choose(
         for ref in found:
             policy = policy_for(loaded.config, TableName(name, ref.database, ref.name))
             targets.append(
-                Target(catalog_name=name, catalog=catalogs[name], ref=ref, policy=policy)
+                Target(
+                    catalog_name=name,
+                    catalog=catalogs[name],
+                    ref=ref,
+                    policy=policy,
+                    registries=registries,
+                )
             )
     if not targets and is_choice and not unreadable:
         what = f"database {args.database}" if args.database else f"--tables {args.tables}"
@@ -161,19 +158,14 @@ def side_by_side(call: Callable[[T], R], each: Sequence[T]) -> list[R]:
         return [*pool.map(call, each)]
 
 
-def load_place(
-    args: argparse.Namespace,
-    stores: Stores = STORES,
-    kinds: CatalogKinds = CATALOGS,
-    formats: Formats = FORMATS,
-) -> LoadedConfig:
+def load_place(args: argparse.Namespace) -> LoadedConfig:
     """The configuration that `--config` or `--warehouse` names. Raises as `choose`."""
     if args.config is not None:
         refuse_catalog_arguments(args)
-        return load_usable(args.config, args.config_overrides, stores, kinds, formats)
+        return load_usable(args.config, args.config_overrides, registries_of(args))
     if args.catalog is not None or args.config_overrides:
         raise UsageError("--catalog and --set need --config")
-    return warehouse_config(args)
+    return warehouse_config(args, registries_of(args))
 
 
 def catalog_names(args: argparse.Namespace, loaded: LoadedConfig, *, is_single: bool) -> list[str]:

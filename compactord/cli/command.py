@@ -6,13 +6,17 @@ import argparse
 import importlib
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from compactord import __version__
 from compactord.cli import arguments as takes
 from compactord.cli.arguments import AddArguments, Parser
 from compactord.cli.examples import HELP
 from compactord.cli.running import run
+
+# Slow to import, and not needed by --help.
+if TYPE_CHECKING:
+    from compactord.cli.registries import Registries
 
 
 class _Command(NamedTuple):
@@ -51,19 +55,20 @@ _COMMANDS = (
 )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; the result is the exit code."""
-    return run(_parser(), arguments)
+def main(arguments: Sequence[str] | None = None, registries: Registries | None = None) -> int:
+    """Run a command; the result is the exit code. Without `registries` it has the product's own."""
+    return run(_parser(registries), arguments)
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(registries: Registries | None = None) -> argparse.ArgumentParser:
     parser = Parser(
         prog="compactord",
         description="Compacts Apache Paimon tables that write-only jobs fill.",
         epilog="`compactord COMMAND --help` shows the options of a command, with examples.",
     )
     parser.add_argument("--version", action="version", version=f"compactord {__version__}")
-    parser.set_defaults(json=False, verbose=False, figures_of_error=lambda error: {})
+    parser.set_defaults(registries=registries, json=False, verbose=False)
+    parser.set_defaults(figures_of_error=lambda error: {})
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     groups: dict[str, Any] = {}
     for command in _COMMANDS:
@@ -73,6 +78,8 @@ def _parser() -> argparse.ArgumentParser:
             groups[first] = group.add_subparsers(required=True, metavar="ACTION")
         name, place = (action, groups[first]) if action else (first, commands)
         sub = _add_parser(place, name, command.words)
+        if registries is not None:
+            sub.kinds = registries.kinds
         for add in command.arguments:
             add(sub)
         sub.set_defaults(command=partial(_run, command.module, name))
@@ -81,9 +88,9 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_parser(place: Any, name: str, words: str) -> argparse.ArgumentParser:
+def _add_parser(place: Any, name: str, words: str) -> Parser:
     summary, _, examples = HELP[words].partition("\n")
-    parser: argparse.ArgumentParser = place.add_parser(
+    parser: Parser = place.add_parser(
         name,
         help=summary,
         description=summary[0].upper() + summary[1:] + ".",
@@ -104,5 +111,5 @@ def _run(module: str, name: str, given: object) -> Any:
 def completion(args: argparse.Namespace) -> int:
     import shtab
 
-    print(shtab.complete(_parser(), args.shell))
+    print(shtab.complete(_parser(args.registries), args.shell))
     return 0

@@ -5,12 +5,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import time
-from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import partial
 
-from compactord import ids
-from compactord.catalog.registry import CATALOGS, CatalogKinds
 from compactord.cli.argument_values import (
     amount_of,
     check_overrides,
@@ -24,25 +21,18 @@ from compactord.cli.choice import Choice, Target, choose
 from compactord.cli.each_table import Result, note_if_left_alone, over_tables, table_overrides
 from compactord.cli.loading import refuse_literal_secrets
 from compactord.cli.progress import CommandProgress
+from compactord.cli.registries import StartEngine, registries_of
 from compactord.cli.running import DENIED, FAILED, OK, say, stop_on_signals
 from compactord.clock import SystemClock
 from compactord.config.model import Spark
 from compactord.engine.base import Engine
 from compactord.engine.masters import shown_master
-from compactord.engine.spark import start_spark
 from compactord.errors import AccessDenied, CompactordError
-from compactord.formats.registry import FORMATS, Formats
-from compactord.kernels.functions.registry import MERGE_FUNCTIONS, MergeFunctions
 from compactord.maintenance.orphan_sweep import REMOVED, SweepOrphans
 from compactord.service.one_shot import OneShot
-from compactord.storage.open import STORES, Stores
 from compactord.table import report
 from compactord.table.request import CompactRequest
-from compactord.table.subcompactions import WorkerSpec
 from compactord.table.totals import CompactTotals
-
-# By the master, and Spark settings.
-StartEngine = Callable[[str | None, Mapping[str, str]], Engine]
 
 
 def figures_of_error(error: BaseException) -> dict[str, object]:
@@ -66,47 +56,30 @@ def request_of(args: argparse.Namespace, choice: Choice, target: Target) -> Comp
     )
 
 
-def check_arguments(args: argparse.Namespace, formats: Formats = FORMATS) -> None:
+def check_arguments(args: argparse.Namespace) -> None:
     """Raises `UsageError` for arguments that no table could make right."""
     strategy_of(args)
-    check_overrides(args, formats)
+    check_overrides(args)
     partitions_of(args)
     amount_of(args, "append_wait", None)
     amount_of(args, "quiet_for", 0)
     pick_of(args)
 
 
-def compact(
-    args: argparse.Namespace,
-    *,
-    stores: Stores = STORES,
-    kinds: CatalogKinds = CATALOGS,
-    formats: Formats = FORMATS,
-    functions: MergeFunctions = MERGE_FUNCTIONS,
-    start_engine: StartEngine = start_spark,
-) -> int:
-    """Run the command; the exit code.
-
-    `kinds` are those of catalogs, `formats` and `functions` what tables may ask for: workers look
-    them up in registries of their own.
-    """
-    check_arguments(args, formats)
-    choice = choose(args, stores=stores, kinds=kinds, formats=formats)
+def compact(args: argparse.Namespace) -> int:
+    """Run the command; the exit code."""
+    registries = registries_of(args)
+    check_arguments(args)
+    choice = choose(args)
     config = engine_config(args, choice.loaded.config)
-    refuse_literal_secrets(config, config.spark.master, stores)
+    refuse_literal_secrets(config, config.spark.master, registries.stores)
     note_if_left_alone(args, choice, "it is compacted")
     with contextlib.ExitStack() as closing:
         stop = closing.enter_context(stop_on_signals())
-        engines = _Engines(config.spark, start_engine)
+        engines = _Engines(config.spark, registries.start_engine)
         closing.callback(engines.drop)
         clock = SystemClock(choice.zone)
-        worker = WorkerSpec(
-            owner=ids.this_process(),
-            memory_bytes=config.spark.task_memory_bytes,
-            zone=clock.time_zone,
-            formats=formats,
-            functions=functions,
-        )
+        worker = registries.worker(config.spark, clock.time_zone)
 
         def work(target: Target) -> Result:
             target.catalog.check_commits()

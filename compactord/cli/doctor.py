@@ -22,6 +22,7 @@ from compactord.catalog.base import Catalog
 from compactord.catalog.check import Check, Verdict, failed_check
 from compactord.cli.catalog_checks import catalog_checks, option_checks
 from compactord.cli.loading import load_usable, open_configured
+from compactord.cli.registries import registries_of
 from compactord.cli.running import FAILED, OK, answer
 from compactord.cli.serve import local_zone
 from compactord.clock import SystemClock
@@ -72,22 +73,23 @@ def _checks(args: argparse.Namespace) -> Iterator[Check]:
     yield memory_check(config)
     yield scratch_check(tempfile.gettempdir())
     yield zone_check(lambda: config.service.zone or local_zone())
-    yield from option_checks(config, catalogs)
+    yield from option_checks(config, catalogs, registries_of(args).stores)
     yield from catalog_checks(catalogs, SystemClock(), config)
 
 
 def _configured(args: argparse.Namespace) -> tuple[ServiceConfig, dict[str, Catalog]]:
     """The configuration, the defaults without one, and the catalogs that were named."""
+    registries = registries_of(args)
     if args.config is None and args.config_overrides:
         raise UsageError("--set needs --config")
     if args.warehouse is None:
         refuse_catalog_arguments(args)
         if args.config is None:
             return config_of_warehouse(".").config, {}
-        config = load_usable(args.config, args.config_overrides).config
+        config = load_usable(args.config, args.config_overrides, registries).config
     else:
-        config = warehouse_config(args).config
-    return config, {name: open_configured(config, name) for name in config.catalogs}
+        config = warehouse_config(args, registries).config
+    return config, {name: open_configured(config, name, registries) for name in config.catalogs}
 
 
 def _version(package: str) -> str | None:

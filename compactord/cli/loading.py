@@ -10,8 +10,8 @@ import structlog
 
 from compactord.catalog.base import Catalog
 from compactord.catalog.open import open_catalog
-from compactord.catalog.registry import CATALOGS, CatalogKinds
 from compactord.catalog.trouble import CatalogTrouble, check_catalogs
+from compactord.cli.registries import Registries
 from compactord.clock import Clock
 from compactord.config.choices import UnlockedWriters
 from compactord.config.load import LoadedConfig, load_config
@@ -25,10 +25,9 @@ from compactord.errors import (
     UnsafeStore,
     UsageError,
 )
-from compactord.formats.registry import FORMATS, Formats
 from compactord.redaction import is_secret_option, redact_value
 from compactord.references import has_reference
-from compactord.storage.open import STORES, Stores
+from compactord.storage.open import Stores
 
 _log = structlog.get_logger()
 NO_LITERAL = (
@@ -37,58 +36,40 @@ NO_LITERAL = (
 )
 
 
-def load_usable(
-    path: str | None,
-    overrides: Sequence[str],
-    stores: Stores = STORES,
-    kinds: CatalogKinds = CATALOGS,
-    formats: Formats = FORMATS,
-) -> LoadedConfig:
+def load_usable(path: str | None, overrides: Sequence[str], registries: Registries) -> LoadedConfig:
     """The configuration of file (None: there is none), environment and `overrides` (`key=value`).
 
-    `kinds` are those of catalogs, `formats` of data files. Raises `ConfigInvalid` with all
-    problems, those of values with which nothing can be done included. Opens stores and asks them
-    nothing.
+    Raises `ConfigInvalid` with all problems, those of values with which nothing can be done
+    included. Opens stores and asks them nothing.
     """
-    loaded = load_config(
-        path, environ=os.environ, overrides=overrides, kinds=kinds, formats=formats
-    )
-    if found := list(_unusable(loaded, stores, kinds)):
+    loaded = load_config(path, environ=os.environ, overrides=overrides, known=registries)
+    if found := list(_unusable(loaded, registries)):
         raise ConfigInvalid(found, digest=loaded.digest)
     return loaded
 
 
-def open_configured(
-    config: ServiceConfig, name: str, stores: Stores = STORES, kinds: CatalogKinds = CATALOGS
-) -> Catalog:
+def open_configured(config: ServiceConfig, name: str, registries: Registries) -> Catalog:
     """The catalog of this name. Raises `UsageError` as `open_catalog` does."""
-    section, zone = config.catalogs[name], config.service.zone
-    return open_section(section, zone=zone, stores=stores, kinds=kinds)
+    return open_section(config.catalogs[name], registries, zone=config.service.zone)
 
 
 def open_section(
-    section: CatalogSection,
-    *,
-    zone: tzinfo | None,
-    stores: Stores,
-    kinds: CatalogKinds = CATALOGS,
+    section: CatalogSection, registries: Registries, *, zone: tzinfo | None
 ) -> Catalog:
     """The catalog of one section of the configuration. Raises `UsageError` as `open_catalog`."""
     return open_catalog(
         section.warehouse,
-        stores,
+        registries.stores,
         metastore=section.metastore,
         options=section.options,
         zone=zone,
         is_guarded=section.unlocked_writers is UnlockedWriters.GUARDED,
         settle_ms=section.settle_ms,
-        kinds=kinds,
+        kinds=registries.kinds,
     )
 
 
-def refuse_literal_secrets(
-    config: ServiceConfig, master: str | None, stores: Stores = STORES
-) -> None:
+def refuse_literal_secrets(config: ServiceConfig, master: str | None, stores: Stores) -> None:
     """Raises `UsageError` for keys of stores in the configuration with workers elsewhere."""
     if is_local(master):
         return
@@ -115,14 +96,14 @@ def _literal_secrets(catalog: CatalogSection, stores: Stores) -> Sequence[str]:
     ]
 
 
-def warn_of_options(config: ServiceConfig, names: Iterable[str], stores: Stores = STORES) -> None:
+def warn_of_options(config: ServiceConfig, names: Iterable[str], stores: Stores) -> None:
     """Log which options of stores have no effect in these catalogs, which have been opened."""
     for name, found in without_effect(config, names, stores):
         _log.warning("options_without_effect", catalog=name, options=found)
 
 
 def without_effect(
-    config: ServiceConfig, names: Iterable[str], stores: Stores = STORES
+    config: ServiceConfig, names: Iterable[str], stores: Stores
 ) -> Iterator[tuple[str, Sequence[str]]]:
     """Catalogs with options that their warehouses' stores do not know, and these."""
     for name in names:
@@ -142,7 +123,7 @@ def problem_at(loaded: LoadedConfig, key: str, value: str, expected: str) -> Pro
 def check_online(
     loaded: LoadedConfig,
     clock: Clock,
-    stores: Stores = STORES,
+    registries: Registries,
     *,
     commits: bool = False,
 ) -> list[tuple[CatalogTrouble, Problem]]:
@@ -151,7 +132,7 @@ def check_online(
     With `commits` stores are tried, which makes an object in each.
     """
     config = loaded.config
-    catalogs = {name: open_configured(config, name, stores) for name in config.catalogs}
+    catalogs = {name: open_configured(config, name, registries) for name in config.catalogs}
     found = check_catalogs(catalogs, clock, commits=commits)
     return [(each, _problem_of(loaded, catalogs[each.catalog], each)) for each in found]
 
@@ -181,7 +162,7 @@ def _problem_of(loaded: LoadedConfig, catalog: Catalog, trouble: CatalogTrouble)
     return problem_at(loaded, f"catalogs.{name}.warehouse", section.warehouse, expected)
 
 
-def _unusable(loaded: LoadedConfig, stores: Stores, kinds: CatalogKinds) -> Iterator[Problem]:
+def _unusable(loaded: LoadedConfig, registries: Registries) -> Iterator[Problem]:
     """Values that are well-formed but with which nothing can be served."""
     master = loaded.config.spark.master
     if master is not None and not is_master(master):
@@ -192,20 +173,19 @@ def _unusable(loaded: LoadedConfig, stores: Stores, kinds: CatalogKinds) -> Iter
             expected = f"no such setting, as it has no effect: {instead}"
             yield problem_at(loaded, f"spark.conf.{name}", value, expected)
     for name in loaded.config.catalogs:
-        yield from _unusable_catalog(loaded, name, stores, kinds)
+        yield from _unusable_catalog(loaded, name, registries)
 
 
-def _unusable_catalog(
-    loaded: LoadedConfig, name: str, stores: Stores, kinds: CatalogKinds
-) -> Iterator[Problem]:
+def _unusable_catalog(loaded: LoadedConfig, name: str, registries: Registries) -> Iterator[Problem]:
     catalog, here = loaded.config.catalogs[name], f"catalogs.{name}"
+    stores = registries.stores
     key, value = f"{here}.warehouse", catalog.warehouse
     try:
         location = _location(catalog, stores)
         if location is not None:
             stores.open(location, catalog.options)
         key, value = f"{here}.metastore", catalog.metastore
-        open_configured(loaded.config, name, stores, kinds)
+        open_configured(loaded.config, name, registries)
     except CatalogOptionInvalid as error:
         text = catalog.options.get(error.key, "")
         yield problem_at(loaded, f"{here}.options.{error.key}", text, error.expected)

@@ -22,7 +22,6 @@ from compactord.config.reasons import setting_origin
 from compactord.errors import CompactordError, UnsupportedTable
 from compactord.maintenance.orphan_files import Orphan, OwnerRule
 from compactord.state.table_state import TableState
-from compactord.storage.open import STORES, Stores
 from compactord.table.followed import FollowedTable
 from compactord.table.opening import OpenTable, open_table, refuse_live_state
 from compactord.table.report import count_text, size_text
@@ -39,7 +38,6 @@ class MaintenanceRun:
     choice: Choice
     clock: Clock
     stop: threading.Event
-    stores: Stores = STORES
 
     @property
     def is_dry(self) -> bool:
@@ -111,7 +109,7 @@ def open_supported(target: Target) -> tuple[OpenTable, TableState]:
     Raises `UnsupportedTable` for what must not be touched, live files included.
     """
     access = target.open()
-    table = open_table(access, target.policy.options)
+    table = open_table(access, target.policy.options, target.registries)
     state = access.newest_state().state
     refuse_live_state(table, state)
     return table, state
@@ -134,6 +132,7 @@ def looked_back(target: Target, clock: Clock, stop: threading.Event) -> Followed
         CompactRequest(overrides=target.policy.options),
         clock=clock,
         owner=ids.this_process(),
+        registries=target.registries,
     )
     followed.refresh()
     wait_ms = followed.wait_ms()

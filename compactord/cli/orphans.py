@@ -109,7 +109,8 @@ def _places(
     schema = access.newest_schema()
     texts = {canonical_key(key): text for key, text in schema.options.items()}
     usual = {key: text for key, text in texts.items() if key not in _PLACES}
-    table = describe_table(access, replace(schema, options=usual), target.policy.options)
+    as_usual = replace(schema, options=usual)
+    table = describe_table(access, as_usual, target.policy.options, target.registries)
     if table.refusals:
         raise UnsupportedTable(target.full_name, table.refusals)
     location = target.ref.location
@@ -146,7 +147,7 @@ def _opened(
     if path is not None:
         return access.storage, path
     try:
-        storage, path = run.stores.open(place, _store_options(run, target))
+        storage, path = target.registries.stores.open(place, _store_options(run, target))
     except (UsageError, StorageError):
         return None
     # As the table's own: its deletions wait for their turn.
@@ -170,7 +171,7 @@ def _in_same_store(
 ) -> str | None:
     """The path of a location in the table's store, None if it is in another one."""
     try:
-        found = run.stores.located(place, _store_options(run, target))
+        found = target.registries.stores.located(place, _store_options(run, target))
     except UsageError:
         return None
     return found.path.rstrip("/") if found.spec == access.storage.spec else None

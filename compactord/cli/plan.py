@@ -68,7 +68,8 @@ def _planned(
     choice: Choice, target: Target, request: CompactRequest, clock: Clock, grace_ms: int
 ) -> Result:
     access = target.open()
-    table, state = open_table(access, request.overrides), access.newest_state().state
+    table = open_table(access, request.overrides, target.registries)
+    state = access.newest_state().state
     refuse_live_state(table, state)
     plans = list(plan_state(planner_now(table, state, request, clock)))
     compactions = [compaction for plan in plans for compaction in plan.compactions]
@@ -128,7 +129,8 @@ def inspect(args: argparse.Namespace) -> int:
 
 def _inspected(args: argparse.Namespace, target: Target, clock: Clock) -> Result:
     access = target.open()
-    table = describe_table(access, access.newest_schema(), table_overrides(args, target))
+    overrides = table_overrides(args, target)
+    table = describe_table(access, access.newest_schema(), overrides, target.registries)
     state = remember_rewrites(
         table, access.newest_state().state, quiet_for_ms=0, now_ms=clock.now_ms()
     )

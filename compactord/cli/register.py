@@ -5,23 +5,20 @@ from __future__ import annotations
 import argparse
 
 from compactord.catalog.base import Registration
-from compactord.catalog.registry import CATALOGS, CatalogKinds
 from compactord.cli.choice import catalog_names, load_place, tables_of
 from compactord.cli.loading import open_configured, warn_of_options
+from compactord.cli.registries import Registries, registries_of
 from compactord.cli.running import OK, answer, exit_code, say
 from compactord.config.load import LoadedConfig
 from compactord.errors import CompactordError, UsageError
 from compactord.paimon.table import TableRef
 from compactord.redaction import printable
-from compactord.storage.open import STORES, Stores
 from compactord.table.report import count_text
 
 
-def register(
-    args: argparse.Namespace, *, stores: Stores = STORES, kinds: CatalogKinds = CATALOGS
-) -> int:
-    """Run the command; the exit code. `kinds` are those of catalogs."""
-    registration = _registration(args, load_place(args, stores, kinds), stores, kinds)
+def register(args: argparse.Namespace) -> int:
+    """Run the command; the exit code."""
+    registration = _registration(args, load_place(args), registries_of(args))
     unreadable: dict[str, CompactordError] = {}
     tables = list(tables_of(args, registration.files, unreadable))
     if args.execute:
@@ -34,23 +31,23 @@ def register(
 
 
 def _registration(
-    args: argparse.Namespace, loaded: LoadedConfig, stores: Stores, kinds: CatalogKinds
+    args: argparse.Namespace, loaded: LoadedConfig, registries: Registries
 ) -> Registration:
     """Of the one catalog that is meant, whose tables have to be registered."""
     opened = {
-        name: open_configured(loaded.config, name, stores, kinds).registration()
+        name: open_configured(loaded.config, name, registries).registration()
         for name in catalog_names(args, loaded, is_single=False)
     }
     found = {name: registration for name, registration in opened.items() if registration}
     if not found:
-        able = [name for name, kind in kinds.items() if "register" in kind.examples]
+        able = [name for name, kind in registries.kinds.items() if "register" in kind.examples]
         raise UsageError(
             f"tables are registered in a catalog of metastore {' or '.join(able)}: give "
             f"--metastore {able[0]}, or one by --catalog"
         )
     if len(found) > 1:
         raise UsageError(f"give one of these catalogs by --catalog: {', '.join(found)}")
-    warn_of_options(loaded.config, found, stores)
+    warn_of_options(loaded.config, found, registries.stores)
     return next(iter(found.values()))
 
 

@@ -8,13 +8,14 @@ import os
 import socket
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import tzinfo
 from functools import partial
 
 import structlog
 import tzlocal
 
-from compactord import __version__, ids
+from compactord import __version__
 from compactord.cli.loading import (
     check_online,
     load_usable,
@@ -22,13 +23,13 @@ from compactord.cli.loading import (
     warn_of_options,
     without_effect,
 )
+from compactord.cli.registries import Registries, registries_of
 from compactord.cli.running import DENIED, FAILED, OK, USAGE, answer, exit_code, say
 from compactord.clock import Clock, SystemClock
 from compactord.config.load import LoadedConfig
 from compactord.config.problems import ConfigInvalid, Problem
 from compactord.config.show import effective_json, json_schema, show_text
 from compactord.config.warehouse import NAMELESS, catalog_keys, refuse_catalog_arguments
-from compactord.engine.spark import start_spark
 from compactord.errors import AccessDenied, UsageError
 from compactord.service import signals
 from compactord.service.codec import plain_fields
@@ -40,15 +41,15 @@ from compactord.service.page.pages import render
 from compactord.service.site import Site
 from compactord.storage.base import Storage
 from compactord.storage.breaker import Breakers
-from compactord.storage.open import STORES, Stores, scheme_of
+from compactord.storage.open import scheme_of
 from compactord.storage.requests import metered
 
 _log = structlog.get_logger()
 
 
-def serve(args: argparse.Namespace, stores: Stores = STORES) -> int:
+def serve(args: argparse.Namespace) -> int:
     """Run the daemon until a signal ends it. Raises `UsageError` for what cannot be served."""
-    read = partial(_load, args, stores)
+    registries, read = registries_of(args), partial(_load, args)
     loaded = read()
     config = loaded.config
     # A zone with its daylight saving rules, not only today's offset.
@@ -57,26 +58,30 @@ def serve(args: argparse.Namespace, stores: Stores = STORES) -> int:
     instance = config.service.instance_name
     instance = socket.gethostname() if instance == "auto" else instance
     _configure_logs(loaded, instance=instance)
-    _require_catalogs(loaded, clock, stores)
-    metrics = Metrics(max_tables=config.metrics.max_tables, top_buckets=config.metrics.top_n)
+    _require_catalogs(loaded, clock, registries)
+    metrics = Metrics(
+        max_tables=config.metrics.max_tables,
+        top_buckets=config.metrics.top_n,
+        kinds=registries.maintenance(config.recovery),
+    )
     breakers = Breakers(clock.steady_ms)
-
+    measured = registries.stores.wrapped(partial(_metered, metrics, breakers, clock))
     daemon = Daemon(
         loaded,
         clock=clock,
-        zone=zone,
-        owner=ids.this_process(),
+        worker=registries.worker(config.spark, zone),
         open_catalog=partial(
             open_section,
+            registries=replace(registries, stores=measured),
             zone=config.service.zone,
-            stores=stores.wrapped(partial(_metered, metrics, breakers, clock)),
         ),
-        start_engine=partial(start_spark, config.spark.master, config.spark.settings),
+        start_engine=partial(registries.start_engine, config.spark.master, config.spark.settings),
         reload=read,
         apply_logs=partial(_configure_logs, instance=instance),
         metrics=metrics,
         breakers=breakers,
         instance=instance,
+        kinds=registries.maintenance,
     )
     site = Site(
         status=daemon,
@@ -113,11 +118,12 @@ def local_zone() -> tzinfo:
         ) from None
 
 
-def _load(args: argparse.Namespace, stores: Stores = STORES) -> LoadedConfig:
+def _load(args: argparse.Namespace) -> LoadedConfig:
+    registries = registries_of(args)
     if args.warehouse is None:
         refuse_catalog_arguments(args)
-        return load_usable(args.config, args.overrides, stores)
-    return load_usable(None, [*_only_catalog(args), *args.overrides], stores)
+        return load_usable(args.config, args.overrides, registries)
+    return load_usable(None, [*_only_catalog(args), *args.overrides], registries)
 
 
 def _only_catalog(args: argparse.Namespace) -> Iterator[str]:
@@ -130,13 +136,13 @@ def _only_catalog(args: argparse.Namespace) -> Iterator[str]:
         yield f"catalogs.{NAMELESS}.{key}={json.dumps(text)}"
 
 
-def _require_catalogs(loaded: LoadedConfig, clock: Clock, stores: Stores) -> None:
+def _require_catalogs(loaded: LoadedConfig, clock: Clock, registries: Registries) -> None:
     """Check all catalogs; the start goes on while one can be used, or may be before long.
 
     Raises `ConfigInvalid`, or `AccessDenied` where permission is all that is missing.
     """
-    found = check_online(loaded, clock, stores, commits=True)
-    warn_of_options(loaded.config, loaded.config.catalogs, stores)
+    found = check_online(loaded, clock, registries, commits=True)
+    warn_of_options(loaded.config, loaded.config.catalogs, registries.stores)
     for trouble, _ in found:
         _log.warning("catalog_unavailable", catalog=trouble.catalog, error=str(trouble.error))
     if sum(not trouble.may_pass for trouble, _ in found) < len(loaded.config.catalogs):
@@ -165,13 +171,14 @@ def _metered(
 
 
 def check(args: argparse.Namespace) -> int:
-    loaded = _load(args)
-    found = check_online(loaded, SystemClock()) if args.online else []
+    loaded, registries = _load(args), registries_of(args)
+    config = loaded.config
+    found = check_online(loaded, SystemClock(), registries) if args.online else []
     for _, problem in found:
         say(f"compactord: {problem}")
     warnings = [
         f"catalogs.{name}.options.{option} has no effect on the store of the warehouse"
-        for name, options in without_effect(loaded.config, loaded.config.catalogs)
+        for name, options in without_effect(config, config.catalogs, registries.stores)
         for option in options
     ]
     for warning in () if args.json else warnings:

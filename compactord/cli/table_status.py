@@ -95,7 +95,8 @@ def read_table(choice: Choice, target: Target, clock: Clock) -> ReadTable:
     error = ""
     try:
         access = target.open()
-        table = describe_table(access, access.newest_schema(), target.policy.options)
+        schema, overrides = access.newest_schema(), target.policy.options
+        table = describe_table(access, schema, overrides, target.registries)
         refused += table.refusals
         state = with_waiting_rows(table, access.newest_state().state, clock)
         refused += live_reasons(table, state)

@@ -7,6 +7,7 @@ import threading
 
 from compactord.cli.argument_values import amount_of
 from compactord.cli.loading import open_configured
+from compactord.cli.registries import registries_of
 from compactord.cli.running import OK, stop_on_signals
 from compactord.clock import SystemClock
 from compactord.config.warehouse import NAMELESS, refuse_catalog_arguments, warehouse_config
@@ -40,6 +41,7 @@ def _source(args: argparse.Namespace, stop: threading.Event) -> Source:
     if args.url is not None:
         refuse_catalog_arguments(args)
         return DaemonSource(args.url)
-    loaded = warehouse_config(args)
-    catalog = open_configured(loaded.config, NAMELESS)
-    return WarehouseSource(catalog, loaded, clock=SystemClock(), stop=stop)
+    registries = registries_of(args)
+    loaded = warehouse_config(args, registries)
+    catalog = open_configured(loaded.config, NAMELESS, registries)
+    return WarehouseSource(catalog, loaded, clock=SystemClock(), stop=stop, registries=registries)

@@ -18,7 +18,7 @@ from compactord.cli.progress import told_of
 from compactord.cli.running import FAILED, OK, say
 from compactord.clock import Clock, SystemClock
 from compactord.errors import FormatError, UnsupportedTable, UsageError
-from compactord.formats.registry import FORMATS
+from compactord.formats.registry import Formats
 from compactord.maintenance.finding import Finding
 from compactord.maintenance.verify import Verified, Wanted, verify_table
 from compactord.maintenance.verify_files import FileRules
@@ -51,7 +51,7 @@ def verify(args: argparse.Namespace, clock: Clock | None = None) -> int:
 
     def work(target: Target) -> Result:
         name, access = choice.shown_name(target), target.open()
-        rules = _rules(access, sample)
+        rules = _rules(target, access, sample)
         told = told_of(name, clock)
         ref, storage = target.ref, access.storage
         found = verify_table(storage, ref, wanted, rules, progress=told, pause=pause)
@@ -69,11 +69,11 @@ def _sample(text: str) -> int | None:
     return int(text)
 
 
-def _rules(access: TableAccess, sample: int | None) -> FileRules | str:
+def _rules(target: Target, access: TableAccess, sample: int | None) -> FileRules | str:
     """What the latest schema says of the table's files; as a text why it does not."""
     try:
         schema = access.newest_schema()
-        table = describe_table(access, schema, {})
+        table = describe_table(access, schema, {}, target.registries)
     except (UnsupportedTable, FormatError) as error:
         return str(error)
     if "data-file.path-directory" in schema.options:
@@ -82,19 +82,19 @@ def _rules(access: TableAccess, sample: int | None) -> FileRules | str:
     return FileRules(
         bucket_folder=table.bucket_folder,
         check_levels=None if key_of is None else lambda files: bucket_runs(files, key_of),
-        read_footer=partial(_read_footer, access.storage),
+        read_footer=partial(_read_footer, access.storage, table.readable),
         sample=sample,
         random=random.Random(),
     )
 
 
-def _read_footer(storage: Storage, path: str, file: DataFile) -> bool:
+def _read_footer(storage: Storage, formats: Formats, path: str, file: DataFile) -> bool:
     """As `ReadFooter`."""
     try:
         name = paths.format_of(file.file_name)
     except FormatError:
         return False
-    if name not in FORMATS:
+    if name not in formats:
         return False
     described = InputFile(
         path=path,
@@ -105,7 +105,7 @@ def _read_footer(storage: Storage, path: str, file: DataFile) -> bool:
         max_sequence_number=file.max_sequence_number,
     )
     with contextlib.closing(Fetcher(storage)) as fetcher:
-        opened = FORMATS[name].open(storage, fetcher, described)
+        opened = formats[name].open(storage, fetcher, described)
         described.check_rows(sum(group.rows for group in opened.row_groups(None)))
     return True
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 
 from pydantic import ValidationError
 
-from compactord.catalog.registry import CATALOGS, CatalogKinds
 from compactord.config.keys import elsewhere, known_keys, leaves, nearest, path_of, written
 from compactord.config.model import ServiceConfig
 from compactord.config.problems import (
@@ -26,9 +25,8 @@ from compactord.config.problems import (
     Problem,
     dotted,
 )
-from compactord.config.registries import Registries
+from compactord.config.registries import OWN, ConfigRegistries
 from compactord.config.source import Node, YamlReader, put, resolve_references, scalar_yaml
-from compactord.formats.registry import FORMATS, Formats
 
 NO_FILE = "no file"
 ENVIRONMENT_PREFIX = "COMPACTORD__"
@@ -82,13 +80,12 @@ def load_config(
     *,
     environ: Mapping[str, str],
     overrides: Sequence[str] = (),
-    kinds: CatalogKinds = CATALOGS,
-    formats: Formats = FORMATS,
+    known: ConfigRegistries = OWN,
 ) -> LoadedConfig:
     """Read and check; `overrides` are texts `key=value`. Without a path there is no file.
 
-    `kinds` are those of catalogs, `formats` those of data files. Raises `ConfigInvalid` with all
-    problems; environment variables come from `environ` alone.
+    It may name what is `known`. Raises `ConfigInvalid` with all problems; environment variables
+    come from `environ` alone.
     """
     problems: list[Problem] = []
     content, root = (b"", _no_file()) if path is None else _read_file(path, problems)
@@ -104,7 +101,6 @@ def load_config(
     if readable:
         reported = {problem.key for problem in problems}
         try:
-            known = Registries(kinds=kinds, formats=formats)
             config = ServiceConfig.model_validate(root.plain(), context=known)
         except ValidationError as error:
             found = _problems_of(error, root)
@@ -125,7 +121,7 @@ def load_config(
         origins=origins,
         references=referring,
         digest=digest.hexdigest(),
-        late={key: each for key, each in late.items() if _is_read_once(config, key, kinds)},
+        late={key: each for key, each in late.items() if _is_read_once(config, key)},
     )
 
 
@@ -134,9 +130,9 @@ def _is_late(path: Path) -> bool:
     return len(path) == 4 and path[0] == "catalogs" and path[2] == "options"
 
 
-def _is_read_once(config: ServiceConfig, key: str, kinds: CatalogKinds) -> bool:
+def _is_read_once(config: ServiceConfig, key: str) -> bool:
     _, name, _, option = key.split(".", 3)
-    return kinds[config.catalogs[name].metastore].is_read_once(option)
+    return config.catalogs[name].kind.is_read_once(option)
 
 
 def _no_file() -> Node:

@@ -25,7 +25,7 @@ from pydantic import (
 from compactord.catalog.kind import CatalogKind
 from compactord.catalog.registry import CATALOGS
 from compactord.config.choices import LogFormat, LogLevel, UnlockedWriters
-from compactord.config.registries import Registries, registries_of
+from compactord.config.registries import OWN, ConfigRegistries, registries_of
 from compactord.config.section import Section, wrong_value
 from compactord.config.table_settings import Rule, TableSettings
 from compactord.config.values import (
@@ -159,9 +159,9 @@ class CatalogSection(Section):
 
     _kind: CatalogKind = PrivateAttr()
 
-    def model_post_init(self, context: Registries | None) -> None:
+    def model_post_init(self, context: ConfigRegistries | None) -> None:
         """The context is that of the validation."""
-        self._kind = (context or Registries()).kinds[self.metastore]
+        self._kind = (context or OWN).kinds[self.metastore]
 
     @property
     def kind(self) -> CatalogKind:

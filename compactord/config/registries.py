@@ -10,14 +10,17 @@ from compactord.catalog.registry import CATALOGS, CatalogKinds
 from compactord.formats.registry import FORMATS, Formats
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Registries:
+@dataclass(frozen=True, kw_only=True)
+class ConfigRegistries:
     """Kinds of catalogs, and formats of data files."""
 
     kinds: CatalogKinds = field(default_factory=lambda: CATALOGS)
     formats: Formats = field(default_factory=lambda: FORMATS)
 
 
-def registries_of(info: ValidationInfo) -> Registries:
+OWN = ConfigRegistries()
+
+
+def registries_of(info: ValidationInfo) -> ConfigRegistries:
     """Those that are the context of a validation; the product's own without one."""
-    return info.context or Registries()
+    return info.context or OWN

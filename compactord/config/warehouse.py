@@ -8,6 +8,7 @@ from typing import Any
 
 from compactord.config.load import LoadedConfig
 from compactord.config.model import ServiceConfig
+from compactord.config.registries import OWN, ConfigRegistries
 from compactord.errors import UsageError
 from compactord.redaction import redact_text
 from compactord.references import ReferenceMissing, resolve
@@ -16,22 +17,27 @@ from compactord.references import ReferenceMissing, resolve
 NAMELESS = "warehouse"
 
 
-def config_of_warehouse(warehouse: str, **keys: object) -> LoadedConfig:
+def config_of_warehouse(
+    warehouse: str, known: ConfigRegistries = OWN, **keys: object
+) -> LoadedConfig:
     """The defaults, for a warehouse without a configuration; `keys` are others of its section."""
     section = {"warehouse": warehouse, **keys}
-    config = ServiceConfig.model_validate({"catalogs": {NAMELESS: section}})
+    config = ServiceConfig.model_validate({"catalogs": {NAMELESS: section}}, context=known)
     return LoadedConfig(path="", config=config)
 
 
-def warehouse_config(args: argparse.Namespace) -> LoadedConfig:
-    """The defaults for the one catalog that the arguments name. Raises `UsageError`."""
+def warehouse_config(args: argparse.Namespace, known: ConfigRegistries = OWN) -> LoadedConfig:
+    """The defaults for the one catalog that the arguments name, of a `known` kind.
+
+    Raises `UsageError`.
+    """
     if not args.warehouse:
         raise UsageError("--warehouse is empty")
     keys = catalog_keys(args)
     for key, value in keys["options"].items():
         # Catalogs resolve what stands in their options when they are opened.
         resolved(value, f"--catalog-option {key}")
-    return config_of_warehouse(args.warehouse, **keys)
+    return config_of_warehouse(args.warehouse, known, **keys)
 
 
 def catalog_keys(args: argparse.Namespace) -> dict[str, Any]:

@@ -24,7 +24,6 @@ from compactord.config.load import LoadedConfig
 from compactord.config.model import CatalogSection, Recovery, ServiceConfig
 from compactord.engine.base import Engine
 from compactord.errors import CompactordError
-from compactord.ids import Owner
 from compactord.maintenance.kind import AnyKind
 from compactord.maintenance.registry import maintenance_kinds
 from compactord.model import SubcompactionOutcome, SubcompactionResult, TableName
@@ -66,7 +65,7 @@ class Daemon:
     """`run` is called once, by the thread that owns the daemon. A `StatusSource` for readers.
 
     `start_engine` is called again whenever the engine has died. `reload` reads the configuration
-    again; it raises `UsageError` for one that cannot be used. `kinds` are those of maintenance, as
+    again, and raises `UsageError` for one that cannot be used. `kinds` are those of maintenance, as
     configured.
     """
 
@@ -75,8 +74,7 @@ class Daemon:
         loaded: LoadedConfig,
         *,
         clock: Clock,
-        zone: tzinfo,
-        owner: Owner,
+        worker: WorkerSpec,
         open_catalog: Callable[[CatalogSection], Catalog],
         start_engine: Callable[[], Engine],
         reload: Callable[[], LoadedConfig],
@@ -100,11 +98,10 @@ class Daemon:
         )
         self._capacity = Capacity(config, clock)
         self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._scheduler = self._make_scheduler(config, zone)
+        self._scheduler = self._make_scheduler(config, worker.zone)
         of_catalogs = self._breakers(catalogs, breakers)
         self._silent_stores = SilentStores(of_catalogs, self._scheduler)
         self._engine = EngineHost(start_engine, self, post=self._events.put)
-        worker = WorkerSpec(owner=owner, memory_bytes=self._capacity.task_memory_bytes, zone=zone)
         self._tables = ServedTables(clock=clock, worker=worker, requested=metrics.table_requests)
         self._tables.pace.per_second = config.limits.max_deletes_per_second
         self._runner = JobRunner(

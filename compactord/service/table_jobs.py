@@ -197,8 +197,10 @@ class ServedTables(TableJobs):
         is_refused = isinstance(cycle.error, UnsupportedTable)
         if cycle.error is None or (is_known and not is_refused):
             return cycle
-        spec = self.specs[name]
-        info = self._attempted(lambda: described_info(spec.open(spec.ref), spec.request))
+        spec, registries = self.specs[name], self._worker.registries
+        info = self._attempted(
+            lambda: described_info(spec.open(spec.ref), spec.request, registries)
+        )
         return replace(cycle, info=None if isinstance(info, CompactordError) else info)
 
     def _with_last_commit(self, name: TableName, cycle: Cycle) -> Cycle:

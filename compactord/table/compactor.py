@@ -68,8 +68,7 @@ class TableCompactor:
             request,
             clock=clock,
             owner=worker.owner,
-            formats=worker.formats,
-            functions=worker.functions,
+            registries=worker.registries,
         )
         # Validate partitions first.
         PartitionTest(self.table, request.partitions)

@@ -20,9 +20,7 @@ from compactord.commit.changes import BucketChange, CommitOutcome, Committed, Lo
 from compactord.commit.committer import Committer, commit_user
 from compactord.commit.removal import Removal
 from compactord.errors import CompactordError
-from compactord.formats.registry import FORMATS, Formats
 from compactord.ids import Owner
-from compactord.kernels.functions.registry import MERGE_FUNCTIONS, MergeFunctions
 from compactord.model import Compaction
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.deletion_vectors import NO_VECTORS, VectorRef
@@ -35,7 +33,7 @@ from compactord.state.table_state import TableState
 from compactord.storage.parallel import ahead
 from compactord.table.lost_commits import LookBack, LostCommits
 from compactord.table.lost_inputs import files_read
-from compactord.table.opening import OpenTable, open_table, refuse_live_state
+from compactord.table.opening import OWN, OpenTable, TableRegistries, open_table, refuse_live_state
 from compactord.table.planning import remember_rewrites, with_waiting_rows
 from compactord.table.request import CompactRequest
 
@@ -60,11 +58,9 @@ class FollowedTable:
         *,
         clock: Clock,
         owner: Owner,
-        formats: Formats = FORMATS,
-        functions: MergeFunctions = MERGE_FUNCTIONS,
+        registries: TableRegistries = OWN,
     ) -> None:
-        self._formats = formats
-        self._functions = functions
+        self._registries = registries
         storage, publisher = access.storage, access.publisher
         self.request = request
         self._access = access
@@ -305,13 +301,8 @@ class FollowedTable:
         return replace(state, appended=self._appended)
 
     def _opened(self, known: OpenTable | None = None) -> OpenTable:
-        return open_table(
-            self._access,
-            self.request.overrides,
-            known=known,
-            formats=self._formats,
-            functions=self._functions,
-        )
+        overrides = self.request.overrides
+        return open_table(self._access, overrides, self._registries, known=known)
 
     def _open(self, schema: TableSchema) -> None:
         """Open the table again, in what is its newest schema now; `schema` was it before."""

@@ -6,7 +6,7 @@ from compactord.catalog.access import TableAccess
 from compactord.errors import CompactordError
 from compactord.plan.table import TableKind
 from compactord.state.rewrites import Rewrite
-from compactord.table.opening import OpenTable, describe_table
+from compactord.table.opening import OpenTable, TableRegistries, describe_table
 from compactord.table.request import CompactRequest
 from compactord.table.status import TableInfo, measured_stop_trigger
 
@@ -38,10 +38,12 @@ def table_info(
     )
 
 
-def described_info(access: TableAccess, request: CompactRequest) -> TableInfo | None:
+def described_info(
+    access: TableAccess, request: CompactRequest, registries: TableRegistries
+) -> TableInfo | None:
     """The same of a table that may be refused; None where its schema cannot be read."""
     try:
-        table = describe_table(access, access.newest_schema(), request.overrides)
+        table = describe_table(access, access.newest_schema(), request.overrides, registries)
     except CompactordError:
         return None
     return table_info(table, stop_trigger_fallback=request.stop_trigger_fallback)

@@ -30,6 +30,17 @@ from compactord.state.table_state import TableState
 from compactord.storage.base import Storage
 
 
+@dataclass(frozen=True, kw_only=True)
+class TableRegistries:
+    """What tables may ask for: `formats` of their files, and the `functions` that merge records."""
+
+    formats: Formats = field(default_factory=lambda: FORMATS)
+    functions: MergeFunctions = field(default_factory=lambda: MERGE_FUNCTIONS)
+
+
+OWN = TableRegistries()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenTable:
     """A table in its latest schema. `key_of` is None without a primary key.
@@ -147,21 +158,20 @@ def _and_before(schemas: frozenset[int]) -> frozenset[int]:
 def open_table(
     access: TableAccess,
     overrides: Mapping[str, str],
+    registries: TableRegistries = OWN,
     *,
     known: OpenTable | None = None,
-    formats: Formats = FORMATS,
-    functions: MergeFunctions = MERGE_FUNCTIONS,
 ) -> OpenTable:
     """The table with the options of this run over its own.
 
     `known` is what was opened before: no folder is listed then, and if its schema is still the
-    latest, older ones are not read again. Files may have `formats`, and `functions` merge records.
+    latest, older ones are not read again.
 
     Raises `UnsupportedTable` with every reason, before any data is read, and `UsageError` for what
     only this run asks for.
     """
     schema = access.newest_schema(known.schema if known else None)
-    table = describe_table(access, schema, overrides, formats=formats, functions=functions)
+    table = describe_table(access, schema, overrides, registries)
     if table.refusals:
         raise UnsupportedTable(access.ref.full_name, table.refusals)
     if known is not None and known.schema == schema:
@@ -173,18 +183,16 @@ def describe_table(
     access: TableAccess,
     schema: TableSchema,
     overrides: Mapping[str, str],
-    *,
-    formats: Formats = FORMATS,
-    functions: MergeFunctions = MERGE_FUNCTIONS,
+    registries: TableRegistries = OWN,
 ) -> OpenTable:
     """The table whether supported or not, for commands that only read.
 
     Raises `UsageError` for options of the run with which no table is supported.
     """
     judged = _of_branch(schema, access.ref)
-    found = own = _judged(judged, {}, formats, functions)
+    found = own = _judged(judged, {}, registries)
     if overrides:
-        found = _judged(judged, overrides, formats, functions)
+        found = _judged(judged, overrides, registries)
         if reasons := [reason for reason in found.refusals if reason not in own.refusals]:
             raise UsageError("this run: " + "; ".join(reasons))
     options = found.options
@@ -206,12 +214,12 @@ def describe_table(
         else None,
         refusals=found.refusals,
         warnings=(
-            *warnings(schema, options, formats),
+            *warnings(schema, options, registries.formats),
             *_catalog_warnings(access, options),
             *found.formats.warnings,
         ),
         formats=found.formats,
-        readable=formats,
+        readable=registries.formats,
         history=access.schemas(schema),
         keeps_encoding=(options.files, found.formats) == (own.options.files, own.formats),
     )
@@ -248,14 +256,14 @@ class _Judged:
 
 
 def _judged(
-    schema: TableSchema, overrides: Mapping[str, str], formats: Formats, functions: MergeFunctions
+    schema: TableSchema, overrides: Mapping[str, str], registries: TableRegistries
 ) -> _Judged:
     options = parse_options(schema, overrides)
-    new_files = table_formats(schema, options, overrides, formats)
+    new_files = table_formats(schema, options, overrides, registries.formats)
     reasons = [*reasons_to_refuse(schema, options)]
     if schema.version <= CURRENT_VERSION:
-        if options.merge_engine not in functions:
-            known = ", ".join(functions)
+        if options.merge_engine not in registries.functions:
+            known = ", ".join(registries.functions)
             reasons.append(f"option merge-engine={options.merge_engine}: expected one of {known}")
         if schema.primary_keys:
             reasons += rule_reasons(schema, options.merge_rules, options.raw)

@@ -8,9 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from compactord.clock import Clock, local_ms
 from compactord.errors import UnsupportedTable
-from compactord.formats.registry import FORMATS, Formats
 from compactord.ids import Owner
-from compactord.kernels.functions.registry import MERGE_FUNCTIONS, MergeFunctions
 from compactord.model import (
     AppendCompaction,
     ChangelogSpec,
@@ -34,7 +32,7 @@ from compactord.paimon.options.table_options import SortOrder
 from compactord.paimon.stats import ColumnStatsMode, stats_modes
 from compactord.paimon.types import DataField
 from compactord.rewrite.split import cut_ranges
-from compactord.table.opening import OpenTable
+from compactord.table.opening import OWN, OpenTable, TableRegistries
 
 # Less input than this gains nothing from being split: a worker has threads of its own.
 _MIN_BYTES = 256 << 20
@@ -42,16 +40,12 @@ _MIN_BYTES = 256 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSpec:
-    """Settings of all workers. `memory_bytes` is for one subcompaction.
-
-    `formats` are those that they read and write, `functions` those with which they merge.
-    """
+    """Settings of workers. `memory_bytes` is for one subcompaction; `registries` open tables."""
 
     owner: Owner
     memory_bytes: int
     zone: datetime.tzinfo
-    formats: Formats = field(default_factory=lambda: FORMATS, repr=False)
-    functions: MergeFunctions = field(default_factory=lambda: MERGE_FUNCTIONS, repr=False)
+    registries: TableRegistries = field(default=OWN, repr=False)
 
 
 def subcompactions(

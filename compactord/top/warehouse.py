@@ -20,7 +20,13 @@ from compactord.service.view import TableView
 from compactord.state.table_state import TableState
 from compactord.storage.base import Storage
 from compactord.table.backlog import TableBacklog
-from compactord.table.opening import OpenTable, describe_table, refuse_live_state
+from compactord.table.opening import (
+    OWN,
+    OpenTable,
+    TableRegistries,
+    describe_table,
+    refuse_live_state,
+)
 from compactord.table.planning import PlanContext, StatePlanner, with_waiting_rows
 from compactord.table.request import CompactRequest
 from compactord.top.status import NoAnswer, SeenCompaction, TopStatus
@@ -37,12 +43,19 @@ class WarehouseSource:
     """
 
     def __init__(
-        self, catalog: Catalog, loaded: LoadedConfig, *, clock: Clock, stop: threading.Event
+        self,
+        catalog: Catalog,
+        loaded: LoadedConfig,
+        *,
+        clock: Clock,
+        stop: threading.Event,
+        registries: TableRegistries = OWN,
     ) -> None:
         self._catalog = catalog
         self._loaded = loaded
         self._clock = clock
         self._stop = stop
+        self._registries = registries
         self._watched: dict[TableRef, _WatchedTable] = {}
 
     def status(self) -> TopStatus:
@@ -55,7 +68,9 @@ class WarehouseSource:
         for ref in sorted(listed.tables, key=lambda ref: ref.full_name):
             if self._stop.is_set():
                 raise NoAnswer("stopped")
-            watched = known.get(ref) or _WatchedTable(self._catalog, ref, self._loaded, self._clock)
+            watched = known.get(ref) or _WatchedTable(
+                self._catalog, ref, self._loaded, self._clock, self._registries
+            )
             self._watched[ref] = watched
             tables.append(watched.view())
         seen = (each for watched in self._watched.values() for each in reversed(watched.seen))
@@ -71,7 +86,14 @@ class WarehouseSource:
 class _WatchedTable:
     """One table's state and plan between polls."""
 
-    def __init__(self, catalog: Catalog, ref: TableRef, loaded: LoadedConfig, clock: Clock) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        ref: TableRef,
+        loaded: LoadedConfig,
+        clock: Clock,
+        registries: TableRegistries,
+    ) -> None:
         self.seen: deque[SeenCompaction] = deque(maxlen=_SNAPSHOTS_READ)
         self._catalog = catalog
         self._ref = ref
@@ -80,6 +102,7 @@ class _WatchedTable:
         self._loaded = loaded
         self._policy = policy_for(loaded.config, self._name._replace(catalog=NAMELESS))
         self._clock = clock
+        self._registries = registries
         self._table: OpenTable | None = None
         self._state: TableState | None = None
         self._backlog: TableBacklog | None = None
@@ -110,7 +133,7 @@ class _WatchedTable:
         schema = access.newest_schema(self._table.schema if self._table else None)
         if self._table is None or self._table.schema.id != schema.id or self._state is None:
             self._forget()
-            self._table = describe_table(access, schema, {})
+            self._table = describe_table(access, schema, {}, self._registries)
             if self._table.refusals:
                 raise UnsupportedTable(self._ref.full_name, self._table.refusals)
             refreshed = access.newest_state()

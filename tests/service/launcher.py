@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from pathlib import Path
 
-from compactord.cli import arguments
-from compactord.cli.serve import serve
+from compactord.cli.command import main
+from compactord.cli.registries import Registries
 from compactord.storage.base import Storage
 from compactord.storage.open import STORES
 from tests.service.switched import SwitchedStorage
@@ -19,6 +18,4 @@ def switched(storage: Storage, location: str) -> Storage:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    arguments.serve(parser)
-    sys.exit(serve(parser.parse_args(), STORES.wrapped(switched)))
+    sys.exit(main(["serve", *sys.argv[1:]], Registries(stores=STORES.wrapped(switched))))

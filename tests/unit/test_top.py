@@ -22,7 +22,7 @@ from rich.console import Console
 from compactord.catalog.base import Catalog
 from compactord.catalog.filesystem import FilesystemCatalog
 from compactord.catalog.open import open_catalog
-from compactord.cli import arguments as takes
+from compactord.cli.command import _parser
 from compactord.cli.top import top
 from compactord.clock import SystemClock
 from compactord.config.warehouse import config_of_warehouse
@@ -508,9 +508,7 @@ def test_a_database_that_cannot_be_listed_is_an_error() -> None:
 
 
 def _arguments(*arguments: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    takes.top(parser)
-    return parser.parse_args(arguments)
+    return _parser().parse_args(["top", *arguments])
 
 
 def test_the_command_prints_a_frame_of_a_daemon(
@@ -555,12 +553,9 @@ def test_one_thing_to_look_at_is_wanted(arguments: list[str]) -> None:
 
 
 _LIVE = """
-import argparse
-from compactord.cli import arguments
-from compactord.cli.top import top
-parser = argparse.ArgumentParser()
-arguments.top(parser)
-top(parser.parse_args())
+import sys
+from compactord.cli.command import main
+main(["top", *sys.argv[1:]])
 """
 
 

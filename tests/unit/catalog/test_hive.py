@@ -19,6 +19,7 @@ from compactord.catalog.hive.client import HiveClient
 from compactord.catalog.hive.login import Security
 from compactord.catalog.open import open_catalog
 from compactord.cli.loading import check_online, load_usable
+from compactord.cli.registries import Registries
 from compactord.clock import SystemClock
 from compactord.commit.locked import LockedPublisher
 from compactord.errors import (
@@ -380,8 +381,8 @@ def test_a_check_online_asks_the_metastore(stack: ExitStack, tmp_path: Path) -> 
     metastore = Metastore()
     uri = stack.enter_context(running(metastore))
     text = f"catalogs: {{h: {{metastore: hive, warehouse: {tmp_path}, options: {{uri: '{uri}'}}}}}}"
-    loaded = load_usable(configuration(tmp_path, text), ())
-    assert check_online(loaded, SystemClock()) == []
+    loaded = load_usable(configuration(tmp_path, text), (), Registries())
+    assert check_online(loaded, SystemClock(), Registries()) == []
     metastore.is_gone = True
-    ((trouble, problem),) = check_online(loaded, SystemClock())
+    ((trouble, problem),) = check_online(loaded, SystemClock(), Registries())
     assert (problem.key, trouble.may_pass) == ("catalogs.h.options.uri", True)

@@ -25,9 +25,9 @@ from compactord.catalog.rest.catalog import RestCatalog
 from compactord.catalog.rest.http import Http, NoAnswer
 from compactord.catalog.rest.publisher import RestPublisher, statistics
 from compactord.cli.catalog_checks import catalog_checks
-from compactord.cli.command import _parser
-from compactord.cli.compact import compact
+from compactord.cli.command import main
 from compactord.cli.loading import check_online, load_usable, refuse_literal_secrets
+from compactord.cli.registries import Registries
 from compactord.clock import SystemClock
 from compactord.commit.changes import BucketChange, Committed
 from compactord.config.show import show_text
@@ -49,6 +49,7 @@ from compactord.paimon.snapshot import snapshot_json
 from compactord.paimon.table import TableRef
 from compactord.state.follower import Follower
 from compactord.storage.local import LocalStorage
+from compactord.storage.open import STORES
 from compactord.table.followed import FollowedTable
 from compactord.table.request import CompactRequest
 from compactord_demo.writer import create_table
@@ -649,8 +650,8 @@ def test_commands_take_its_tables(
 ) -> None:
     lake.add("db.e", is_external=True)
     server.fault = _only("tables/e", (403, None))
-    args = _parser().parse_args(["compact", "--database=db", *_arguments(server), "--json"])
-    code = compact(args, start_engine=lambda *_: InlineEngine())
+    inline = Registries(start_engine=lambda *_: InlineEngine())
+    code = main(["compact", "--database=db", *_arguments(server), "--json"], inline)
     said = capsys.readouterr()
     assert json.loads(said.out.splitlines()[-1])["summary"] == {"done": 1, "failed": 1}
     assert "db.e: FAILED: the server answered 403" in said.err
@@ -684,13 +685,13 @@ def test_its_place_in_a_configuration(server: FakeServer, tmp_path: Path) -> Non
     text = yaml.safe_dump(
         {"catalogs": {"p": {"metastore": "rest", "warehouse": "the lake", "options": options}}}
     )
-    loaded = load_usable(configuration(tmp_path, text), ())
+    loaded = load_usable(configuration(tmp_path, text), (), Registries())
     assert TOKEN not in "\n".join(show_text(loaded)) + repr(loaded)
-    assert check_online(loaded, SystemClock()) == []
+    assert check_online(loaded, SystemClock(), Registries()) == []
     server.token = "another"
-    ((trouble, problem),) = check_online(loaded, SystemClock())
+    ((trouble, problem),) = check_online(loaded, SystemClock(), Registries())
     assert problem.key == "catalogs.p.options.uri"
     assert not trouble.may_pass
     with pytest.raises(CatalogOptionInvalid, match=r"s3\.secret-key"):
-        refuse_literal_secrets(loaded.config, "spark://elsewhere:7077")
-    refuse_literal_secrets(loaded.config, "local[2]")
+        refuse_literal_secrets(loaded.config, "spark://elsewhere:7077", STORES)
+    refuse_literal_secrets(loaded.config, "local[2]", STORES)

@@ -16,6 +16,7 @@ from compactord.cli.command import _parser
 from compactord.cli.maintain import maintain, orphans
 from compactord.cli.maintenance import MaintenanceRun
 from compactord.cli.orphans import foreign_sweep
+from compactord.cli.registries import Registries
 from compactord.clock import SystemClock
 from compactord.errors import UsageError
 from compactord.paimon import paths
@@ -125,11 +126,9 @@ def test_files_at_an_external_path_in_another_store_go_too(
     table = ["--warehouse", str(tmp_path / "wh"), "--table", "d.t", "--external-paths"]
     trashed = ["--trash", str(tmp_path / trash)] if trash else []
     args = _parser().parse_args(["orphans", *table, "--foreign", *trashed])
-    stores = replace(STORES, known=(*STORES.known, memory))
+    args.registries = Registries(stores=replace(STORES, known=(*STORES.known, memory)))
     choice = choose(args)
-    run = MaintenanceRun(
-        args=args, choice=choice, clock=_IN_TWO_DAYS, stop=threading.Event(), stores=stores
-    )
+    run = MaintenanceRun(args=args, choice=choice, clock=_IN_TWO_DAYS, stop=threading.Event())
     found = foreign_sweep(run, choice.targets[0]).found
     assert {one["path"] for one in found["orphans"]} == {*left, *here}
     assert found["left_alone"] == ["gone://b"]

@@ -25,6 +25,7 @@ from compactord.cli.command import _parser
 from compactord.cli.maintain import maintain, orphans
 from compactord.cli.maintenance import looked_back
 from compactord.cli.plan import plan
+from compactord.cli.registries import Registries
 from compactord.clock import SystemClock
 from compactord.commit.publish import StorePublisher
 from compactord.ids import Owner
@@ -573,7 +574,9 @@ def test_expiry_waits_until_the_newest_snapshot_of_ours_has_stood(tmp_path: Path
             return TableAccess(ref=table, storage=LOCAL, publisher=publisher)
 
     catalog = Settling(LOCAL, str(tmp_path))
-    target = Target(catalog_name="", catalog=catalog, ref=ref, policy=policy())
+    target = Target(
+        catalog_name="", catalog=catalog, ref=ref, policy=policy(), registries=Registries()
+    )
     clock, stop = SystemClock(), threading.Event()
     start_s = clock.monotonic_s()
     session = looked_back(target, clock, stop)

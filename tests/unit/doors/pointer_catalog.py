@@ -114,7 +114,9 @@ class PointerCatalog(Catalog):
         return self._ref(name)
 
     def open(self, table: TableRef) -> TableAccess:
-        storage, path = self._place.locate(self._server.locations[table.full_name], {})
+        storage, path = self._place.locate(
+            self._server.locations[table.full_name], self._place.store_options
+        )
         if table.full_name not in self._server.newest:
             is_guarded = self._place.is_guarded
             return Publishing(storage, path, is_guarded=is_guarded).access(table)
@@ -129,7 +131,7 @@ class PointerCatalog(Catalog):
         return "correct pointers.pin" if is_own else ""
 
     def _ref(self, name: str) -> TableRef:
-        _, path = self._place.locate(self._server.locations[name], {})
+        _, path = self._place.locate(self._server.locations[name], self._place.store_options)
         database, _, table = name.partition(".")
         identity = self._server.identities.get(name, "")
         return TableRef(database=database, name=table, location=path, identity=identity)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -12,26 +14,22 @@ import pytest
 from compactord.catalog.base import Catalog
 from compactord.catalog.registry import CATALOGS
 from compactord.cli.catalog_checks import catalog_checks
-from compactord.cli.loading import load_usable, open_configured, open_section
-from compactord.clock import SystemClock
+from compactord.cli.command import main
+from compactord.cli.loading import load_usable, open_configured
+from compactord.cli.registries import Registries
 from compactord.config.load import LoadedConfig, load_config
-from compactord.config.model import CatalogSection
 from compactord.config.problems import ConfigInvalid
 from compactord.config.show import show_text
 from compactord.errors import TransientStorageError
 from compactord.paimon.table import TableRef
-from compactord.service.daemon import Daemon
-from compactord.service.metrics import Metrics
 from compactord.storage.base import Located, Store
-from compactord.storage.breaker import Breakers
 from compactord.storage.open import STORES, Stores
 from compactord_demo.writer import create_table
 from tests import builders
 from tests.builders import FIRST, VirtualClock
-from tests.inline_engine import InlineEngine
 from tests.storages import Call, HookedStorage, MemoryStorage
 from tests.unit.cli.warehouses import configuration
-from tests.unit.doors.command import run_compact
+from tests.unit.doors.command import registered
 from tests.unit.doors.pointer_catalog import POINTERS, Server, servers
 
 # The line of the registry.
@@ -59,6 +57,11 @@ class Lake:
         self.server.locations[name] = f"mem://{store}{path}"
         self.refs[name] = ref
         self.rows[name] = builders.fill_keyed(builders.writer(self.stores[store], ref), commits=6)
+
+    @property
+    def registries(self) -> Registries:
+        """With its kind of catalog."""
+        return registered(stores=self.known, kinds=KINDS)
 
     @property
     def known(self) -> Stores:
@@ -94,18 +97,15 @@ class Lake:
         return self.stores[self.server.locations[name].split("/")[2]]
 
     def loaded(self, folder: Path, options: str = "") -> LoadedConfig:
-        return load_usable(self.config(folder, options), (), self.known, KINDS)
+        return load_usable(self.config(folder, options), (), self.registries)
 
     def config(self, folder: Path, options: str = "") -> str:
-        return configuration(folder, self.section(options))
-
-    def section(self, options: str = "") -> str:
         given = options or f"{{pointers.server: s, pointers.pin: {_PIN}}}"
         section = f"{{metastore: pointers, warehouse: 'mem://one/wh', options: {given}}}"
-        return f"catalogs: {{p: {section}}}"
+        return configuration(folder, f"catalogs: {{p: {section}}}")
 
     def catalog(self, loaded: LoadedConfig) -> Catalog:
-        return open_configured(loaded.config, "p", self.known, KINDS)
+        return open_configured(loaded.config, "p", self.registries)
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ def lake() -> Lake:
 
 
 def _compact(lake: Lake, folder: Path, *arguments: str) -> int:
-    return run_compact(folder, lake.section(), *arguments, stores=lake.known, kinds=KINDS)
+    return main(["compact", "--config", lake.config(folder), *arguments], lake.registries)
 
 
 def test_compact_takes_its_tables_from_it_and_publishes_through_it(
@@ -160,13 +160,13 @@ def test_its_options_are_taken_and_others_refused_in_its_words(lake: Lake, tmp_p
     with pytest.raises(
         ConfigInvalid, match="expected filesystem or jdbc or hive or rest, the metastores"
     ):
-        load_usable(lake.config(tmp_path), (), lake.known)
+        load_usable(lake.config(tmp_path), (), Registries(stores=lake.known))
 
 
 def test_its_warehouse_may_be_a_name(lake: Lake, tmp_path: Path) -> None:
     for named, location in ((False, "mem://one/wh"), (True, None)):
-        kinds = {**CATALOGS, POINTERS.name: replace(POINTERS, names_warehouse=named)}
-        section = load_config(lake.config(tmp_path), environ={}, kinds=kinds).config.catalogs["p"]
+        known = Registries(kinds={POINTERS.name: replace(POINTERS, names_warehouse=named)})
+        section = load_config(lake.config(tmp_path), environ={}, known=known).config.catalogs["p"]
         found = section.kind.location_of(section.warehouse, section.options, lake.known)
         assert found == location
 
@@ -244,51 +244,12 @@ def test_it_says_whose_snapshot_is_first(
     lake.check("db.t")
 
 
-class _Told(Metrics):
-    """Calls `then` once a second, when the loop has run."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.then: Callable[[], None] = lambda: None
-
-    def loop_ran(self, loop: str, seconds: float) -> None:
-        super().loop_ran(loop, seconds)
-        self.then()
-
-
-def _daemon(
-    loaded: LoadedConfig, open_one: Callable[[CatalogSection], Catalog], metrics: Metrics
-) -> Daemon:
-    clock = SystemClock()
-    return Daemon(
-        loaded,
-        clock=clock,
-        zone=clock.time_zone,
-        owner=FIRST,
-        open_catalog=open_one,
-        start_engine=InlineEngine,
-        reload=lambda: loaded,
-        apply_logs=lambda _: None,
-        metrics=metrics,
-        breakers=Breakers(clock.steady_ms),
-        instance="here",
-    )
-
-
-def test_the_service_lists_it_and_publishes_through_it(lake: Lake, tmp_path: Path) -> None:
-    metrics, loaded = _Told(), lake.loaded(tmp_path)
-    daemon = _daemon(loaded, lambda _: lake.catalog(loaded), metrics)
-    metrics.then = lambda: daemon.stop() if len(lake.server.asked) > 1 else None
-    assert daemon.run() == 0
-    assert min(lake.server.newest.values()) > 6
-    lake.check()
-
-
 def test_a_catalog_whose_database_is_down_does_not_stop_the_others(
-    lake: Lake, tmp_path: Path
+    lake: Lake, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "wh").mkdir()
     text = f"""\
+    service: {{http: {{port: 0, bind: 127.0.0.1}}}}
     catalogs:
       away:
         warehouse: {tmp_path}/wh
@@ -299,16 +260,11 @@ def test_a_catalog_whose_database_is_down_does_not_stop_the_others(
         metastore: pointers
         options: {{pointers.server: s, pointers.pin: {_PIN}}}
     """
-
-    def open_one(section: CatalogSection) -> Catalog:
-        return open_section(section, zone=None, stores=lake.known, kinds=KINDS)
-
-    metrics = _Told()
-    loaded = load_usable(configuration(tmp_path, text), (), lake.known, KINDS)
-    daemon = _daemon(loaded, open_one, metrics)
-    metrics.then = lambda: daemon.stop() if len(lake.server.asked) > 1 else None
-    assert daemon.run() == 0
+    stop = _once(lambda: os.kill(os.getpid(), signal.SIGTERM))
+    lake.server.after = lambda: stop() if min(lake.server.newest.values()) > 6 else None
+    assert main(["serve", "--config", configuration(tmp_path, text)], lake.registries) == 0
     lake.check()
-    errors = {one.name: one.error for one in daemon.view().catalogs}
-    assert "unable to open database file" in errors["away"]
-    assert errors["p"] == ""
+    events = map(json.loads, capsys.readouterr().out.splitlines())
+    (told,) = (each for each in events if each["event"] == "catalog_unavailable")
+    assert told["catalog"] == "away"
+    assert "unable to open database file" in told["error"]

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from compactord.catalog.access import table_in_folder
-from compactord.config.problems import ConfigInvalid
-from compactord.errors import UnsupportedTable, UsageError
+from compactord.cli.command import main
+from compactord.errors import UnsupportedTable
 from compactord.formats.registry import FORMATS
 from compactord.paimon.snapshot import snapshot_ids
 from compactord.paimon.table import TableRef
@@ -24,8 +24,8 @@ from compactord_demo.writer import create_table
 from tests import builders
 from tests.builders import FIRST
 from tests.storages import MemoryStorage
-from tests.unit.cli.warehouses import LOCAL
-from tests.unit.doors.command import run_compact
+from tests.unit.cli.warehouses import LOCAL, configuration
+from tests.unit.doors.command import registered
 from tests.unit.formats.arrow_files import ARROW
 
 # The line of the registry.
@@ -47,7 +47,7 @@ def described(options: Mapping[str, str]) -> OpenTable:
     storage = MemoryStorage()
     table = builders.keyed_table(storage, LOCATION, options=options)
     access = table_in_folder(storage, table)
-    return describe_table(access, access.newest_schema(), {}, formats=BOTH)
+    return describe_table(access, access.newest_schema(), {}, registered(formats=BOTH))
 
 
 def ends(storage: Storage, table: TableRef) -> set[str]:
@@ -62,7 +62,8 @@ def test_a_table_is_compacted_into_files_of_its_format(tmp_path: Path) -> None:
     of_the_table = {"file.format": "Arrow", "file.suffix.include.compression": "true"}
     builders.set_options(LOCAL, table, {**of_the_table, "file.compression": "lz4"})
     config = f"{LAKE}\ndefaults: {{options: {{arrow.note: as asked}}}}"
-    assert run_compact(tmp_path, config, formats=BOTH) == 0
+    command = ["compact", "--config", configuration(tmp_path, config)]
+    assert main(command, registered(formats=BOTH)) == 0
     assert snapshot_ids(LOCAL, table.root) == (*range(1, 8),)
     assert ends(LOCAL, table) == {"lz4.arrow"}
     assert builders.read_keyed(LOCAL, table) == rows
@@ -76,17 +77,20 @@ def test_a_table_is_compacted_into_files_of_its_format(tmp_path: Path) -> None:
 def test_a_run_may_ask_for_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     table = builders.keyed_table(LOCAL, f"{tmp_path}/wh/db.db/t")
     rows = builders.fill_keyed(builders.writer(LOCAL, table), commits=6)
-    asked = ("--option", "file.format=arrow", "--option")
-    with pytest.raises(UsageError, match=r"option arrow\.batch-size='0': expected a number above"):
-        run_compact(tmp_path, LAKE, *asked, "arrow.batch-size=0", formats=BOTH)
-    config = f"{LAKE}\ndefaults: {{options: {{arrow.batch-size: many}}}}"
-    with pytest.raises(ConfigInvalid, match=r"arrow\.batch-size is many: expected a size"):
-        run_compact(tmp_path, config, formats=BOTH)
-    with pytest.raises(UsageError, match=r"unknown option 'arrow\.batch-size'"):
-        run_compact(tmp_path, LAKE, *asked, "arrow.batch-size=1 mb")
-    assert run_compact(tmp_path, LAKE, *asked, "arrow.bloom.x=on", formats=BOTH) == 2
-    assert "arrow.bloom.x=on: new files would have no bloom filters" in capsys.readouterr().err
-    assert run_compact(tmp_path, LAKE, *asked, "arrow.batch-size=1 mb", formats=BOTH) == 0
+    lake = configuration(tmp_path, LAKE)
+    asked = ["compact", "--config", lake, "--option", "file.format=arrow", "--option"]
+    for option, formats, error in (
+        ("arrow.batch-size=0", BOTH, "option arrow.batch-size='0': expected a number above"),
+        ("arrow.batch-size=1 mb", FORMATS, "unknown option 'arrow.batch-size'"),
+        ("arrow.bloom.x=on", BOTH, "arrow.bloom.x=on: new files would have no bloom filters"),
+    ):
+        assert main([*asked, option], registered(formats=formats)) == 2
+        assert error in capsys.readouterr().err
+    assert main([*asked, "arrow.batch-size=1 mb"], registered(formats=BOTH)) == 0
+    wrong = f"{LAKE}\ndefaults: {{options: {{arrow.batch-size: many}}}}"
+    check = ["config", "check", "--config", configuration(tmp_path, wrong)]
+    assert main(check, registered(formats=BOTH)) == 2
+    assert "arrow.batch-size is many: expected a size" in capsys.readouterr().err
     assert ends(LOCAL, table) == {"arrow"}
     assert builders.read_keyed(LOCAL, table) == rows
 
@@ -145,7 +149,7 @@ def test_it_says_itself_which_columns_it_cannot_hold() -> None:
     columns = [DataField(id=0, name="v", type=parse_type("INT MULTISET"))]
     create_table(storage, table, columns, options={"bucket": "-1", "file.format": "arrow"})
     with pytest.raises(UnsupportedTable, match="MULTISET<INT>, which arrow files cannot hold"):
-        open_table(table_in_folder(storage, table), {}, formats=BOTH)
+        open_table(table_in_folder(storage, table), {}, registered(formats=BOTH))
 
 
 def test_its_options_are_known_and_named_where_they_do_nothing() -> None:

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from compactord.cli.command import main
 from compactord.kernels.functions.registry import MERGE_FUNCTIONS
 from tests import builders
 from tests.builders import DELETE, INSERT, kinds_of, rows_of
-from tests.unit.cli.warehouses import LOCAL
-from tests.unit.doors.command import run_compact
+from tests.unit.cli.warehouses import LOCAL, configuration
+from tests.unit.doors.command import registered
 from tests.unit.kernels.merge_functions import FirstRow
 
 # The line of the registry.
@@ -29,9 +30,10 @@ def test_a_table_is_compacted_by_its_engine(
         writer.write(rows_of([(key, commit) for key in range(8 + commit)]))
     options = {"merge-engine": "Oldest", "ignore-delete": str(ignores).lower()}
     builders.set_options(LOCAL, table, options)
-    assert run_compact(tmp_path, CONFIG, "--strategy", "full") == 3
+    command = ["compact", "--strategy", "full", "--config", configuration(tmp_path, CONFIG)]
+    assert main(command, registered()) == 3
     assert "option merge-engine=oldest: expected one of deduplicate, par" in capsys.readouterr().err
-    assert run_compact(tmp_path, CONFIG, "--strategy", "full", functions=FUNCTIONS) == 0
+    assert main(command, registered(functions=FUNCTIONS)) == 0
     deleted = dict.fromkeys(range(1, 8, 2), 1) if ignores else {}
     expected = dict.fromkeys(range(0, 8, 2), 0) | deleted | {8: 1, 9: 2, 10: 3}
     assert builders.read_keyed(LOCAL, table) == expected

@@ -31,6 +31,7 @@ from compactord.storage.breaker import Breakers
 from compactord.storage.fsspec.opened import Opened
 from compactord.storage.fsspec.store import FsspecStorage
 from compactord.storage.local import LocalStorage
+from compactord.table.subcompactions import WorkerSpec
 from compactord_demo.writer import create_table
 from tests.builders import FIELDS, FIRST, NOW_MS, VirtualClock, fill_keyed, keyed_table, writer
 from tests.fsspec_files import Exclusive, fsspec_at
@@ -71,8 +72,7 @@ def _daemon(
     return Daemon(
         loaded,
         clock=clock,
-        zone=clock.time_zone,
-        owner=FIRST,
+        worker=WorkerSpec(owner=FIRST, memory_bytes=64 << 20, zone=clock.time_zone),
         open_catalog=open_catalog or (lambda _: FilesystemCatalog(LocalStorage(), str(folder))),
         start_engine=start_engine,
         reload=lambda: loaded,

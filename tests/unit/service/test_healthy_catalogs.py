@@ -25,6 +25,7 @@ from compactord.service.metrics import Metrics
 from compactord.storage.base import Located, Storage, Store
 from compactord.storage.breaker import Breakers
 from compactord.storage.open import STORES
+from compactord.table.subcompactions import WorkerSpec
 from tests import builders
 from tests.builders import FIRST
 from tests.inline_engine import InlineEngine
@@ -136,8 +137,7 @@ class Beside:
         self.daemon = Daemon(
             loaded,
             clock=clock,
-            zone=clock.time_zone,
-            owner=FIRST,
+            worker=WorkerSpec(owner=FIRST, memory_bytes=64 << 20, zone=clock.time_zone),
             open_catalog=open_one,
             start_engine=InlineEngine,
             reload=lambda: loaded,

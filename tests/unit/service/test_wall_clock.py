@@ -29,6 +29,7 @@ from compactord.service.daemon import Daemon
 from compactord.service.metrics import Metrics
 from compactord.storage.breaker import Breakers
 from compactord.table.compactor import TableCompactor
+from compactord.table.subcompactions import WorkerSpec
 from tests.builders import (
     DAY_MS,
     FIRST,
@@ -77,8 +78,7 @@ class Running:
         self.daemon = Daemon(
             load(folder, CONFIG),
             clock=self.clock,
-            zone=self.clock.time_zone,
-            owner=FIRST,
+            worker=WorkerSpec(owner=FIRST, memory_bytes=64 << 20, zone=self.clock.time_zone),
             open_catalog=lambda _: FilesystemCatalog(self.storage, ROOT),
             start_engine=InlineEngine,
             reload=lambda: load(folder, CONFIG),
