@@ -12,6 +12,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
+from compactord.amounts import count_text, size_text
 from compactord.cli.choice import Target
 from compactord.cli.each_table import Result
 from compactord.cli.maintenance import (
@@ -42,7 +43,6 @@ from compactord.paimon.options.maintenance import ExpireOptions
 from compactord.paimon.snapshot import branch_names
 from compactord.paimon.table import branch_of
 from compactord.table.opening import OpenTable
-from compactord.table.report import count_text, size_text
 
 # More than any table has: a dry run shows what all rounds together would remove.
 _ALL_ROUNDS = 1 << 62

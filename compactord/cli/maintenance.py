@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import structlog
 
 from compactord import ids
+from compactord.amounts import count_text, size_text
 from compactord.cli.argument_values import amount_of
 from compactord.cli.arguments import error_json
 from compactord.cli.choice import Choice, Target
@@ -25,7 +26,6 @@ from compactord.state.table_state import TableState
 from compactord.storage.open import STORES, Stores
 from compactord.table.followed import FollowedTable
 from compactord.table.opening import OpenTable, open_table, refuse_live_state
-from compactord.table.report import count_text, size_text
 from compactord.table.request import CompactRequest
 
 _log = structlog.get_logger()

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from compactord.amounts import count_text, size_text
 from compactord.catalog.access import TableAccess
 from compactord.cli.argument_values import amount_of
 from compactord.cli.choice import Target
@@ -30,7 +31,6 @@ from compactord.paimon.options.catalogue import canonical_key
 from compactord.storage.base import Storage
 from compactord.storage.elsewhere import with_others
 from compactord.table.opening import describe_table
-from compactord.table.report import count_text, size_text
 
 _PATH_DIRECTORY = "data-file.path-directory"
 _EXTERNAL_PATHS = "data-file.external-paths"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from functools import partial
 
+from compactord.amounts import count_text
 from compactord.cli.choice import Target
 from compactord.cli.each_table import Result
 from compactord.cli.maintenance import (
@@ -30,7 +31,6 @@ from compactord.paimon.paths import MAIN_BRANCH
 from compactord.state.table_state import TableState
 from compactord.table.followed import FollowedTable
 from compactord.table.opening import OpenTable
-from compactord.table.report import count_text
 
 
 def partition_expiry(run: MaintenanceRun, target: Target) -> Result:

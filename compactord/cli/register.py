@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from compactord.amounts import count_text
 from compactord.catalog.base import Registration
 from compactord.catalog.registry import CATALOGS, CatalogKinds
 from compactord.cli.choice import catalog_names, load_place, tables_of
@@ -14,7 +15,6 @@ from compactord.errors import CompactordError, UsageError
 from compactord.paimon.table import TableRef
 from compactord.redaction import printable
 from compactord.storage.open import STORES, Stores
-from compactord.table.report import count_text
 
 
 def register(

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from compactord import ids
+from compactord.amounts import count_text
 from compactord.cli.choice import Target
 from compactord.cli.each_table import Result
 from compactord.cli.maintenance import MaintenanceRun, because, looked_back, off_by_rule
@@ -15,7 +16,6 @@ from compactord.maintenance.tag_deletion import DueTag, TagDeletion
 from compactord.maintenance.tag_expiry import ExpiredTags, ExpireTags, due_tags, expire_tags
 from compactord.maintenance.tag_writing import CreatedTags, CreateTags, create_tags, tags_due
 from compactord.table.opening import OpenTable
-from compactord.table.report import count_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
