@@ -22,6 +22,7 @@ from compactord.cli.running import stop_on_signals
 from compactord.cli.tags import tags_upkeep
 from compactord.clock import Clock, SystemClock
 from compactord.errors import UsageError
+from compactord.maintenance.registry import maintenance_kinds
 from compactord.storage.pacing import DeletePace
 from compactord.table.paced import paced
 
@@ -65,7 +66,8 @@ def _over(args: argparse.Namespace, note: str, work: Work, clock: Clock | None =
         amount_of(args, "orphan_grace", 0)
     with stop_on_signals() as stop:
         own = clock or SystemClock(choice.zone)
-        run = MaintenanceRun(args=args, choice=choice, clock=own, stop=stop)
+        kinds = maintenance_kinds(choice.loaded.config.recovery)
+        run = MaintenanceRun(args=args, choice=choice, clock=own, stop=stop, kinds=kinds)
         note_if_left_alone(args, choice, note)
         pace = DeletePace(own, choice.loaded.config.limits.max_deletes_per_second)
 

@@ -10,7 +10,6 @@ from compactord.cli.choice import Target
 from compactord.cli.each_table import Result
 from compactord.cli.maintenance import (
     MaintenanceRun,
-    because,
     looked_back,
     off_by_rule,
     open_supported,
@@ -18,6 +17,7 @@ from compactord.cli.maintenance import (
 from compactord.maintenance.done_marks import DuePartition
 from compactord.maintenance.done_partitions import MarkDone, mark_partitions
 from compactord.maintenance.done_partitions import due_partitions as done_due
+from compactord.maintenance.kind import because
 from compactord.maintenance.marks import Marks
 from compactord.maintenance.partition_entries import has_entries
 from compactord.maintenance.partition_expiry import (

@@ -9,7 +9,8 @@ from compactord import ids
 from compactord.amounts import count_text
 from compactord.cli.choice import Target
 from compactord.cli.each_table import Result
-from compactord.cli.maintenance import MaintenanceRun, because, looked_back, off_by_rule
+from compactord.cli.maintenance import MaintenanceRun, looked_back, off_by_rule
+from compactord.maintenance.kind import because
 from compactord.maintenance.planned_deletion import TableChanged
 from compactord.maintenance.tag_creation import TagProgress
 from compactord.maintenance.tag_deletion import DueTag, TagDeletion

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from typing import Any
 
 import structlog
 
@@ -32,14 +33,18 @@ from compactord.maintenance.expire_files import ExpirePlan
 from compactord.maintenance.expire_range import ExpireRange, changelog_range
 from compactord.maintenance.expire_reader import MetadataReader
 from compactord.maintenance.kind import (
+    Done,
     OpenedTable,
     Round,
     RuledKind,
+    ShownTable,
     TableValues,
+    Told,
     UnderWay,
 )
 from compactord.maintenance.planned_deletion import PlannedDeletion, TableChanged
 from compactord.maintenance.restored import hint_trouble, main_trouble
+from compactord.maintenance.snapshot_expiry import expiry_told
 from compactord.paimon import paths
 from compactord.paimon.snapshot import (
     changelogs_by_name,
@@ -176,7 +181,7 @@ class _Round:
 class ExpireChangelogs(RuledKind[Expired]):
     """Due after a plan, `interval_ms` after the last round, in the windows of expiry."""
 
-    name = "changelogs"
+    name = choice = "changelogs"
     rule = "expire_changelogs"
     after_plans = True
     counters = (
@@ -189,6 +194,17 @@ class ExpireChangelogs(RuledKind[Expired]):
         if why_keep is not None:
             return Expired(why_not=why_keep)
         return expire_changelogs(table.table, table.clock.now_ms())
+
+    def preview(self, table: OpenedTable) -> Done[Expired]:
+        why_keep, values = table.why_keep(), table.table
+        if why_keep is not None:
+            return Done(why_not=why_keep)
+        limit = values.options.expire.limit
+        found = preview_changelogs(values, table.clock.now_ms(), limit=limit)
+        return Done(rounds=[found.figures], files=found.files)
+
+    def has_more(self, result: Expired) -> bool:
+        return result.more
 
     def ended(self, result: Expired | CompactordError, seconds: float) -> Round:
         if isinstance(result, CompactordError):
@@ -208,3 +224,6 @@ class ExpireChangelogs(RuledKind[Expired]):
             )
         counts = {"expired_changelogs": result.changelogs, "expired_changelog_files": files}
         return Round(counts=counts, more=result.more)
+
+    def told(self, shown: ShownTable, done: Done[Expired], *others: Done[Any]) -> Told:
+        return expiry_told(shown, done, "changelog")

@@ -95,7 +95,7 @@ def _next_snapshot(table: TableValues, path: str) -> int | None:
 class ExpireConsumers(RuledKind[Sequence[IdleConsumer]]):
     """Due every `interval_ms`, in the windows of expiry, where options ask for it."""
 
-    name = "consumers"
+    name = choice = "consumers"
     rule = "expire_consumers"
     is_free = True
     counters = (("expired_consumers", "Consumers that expired."),)

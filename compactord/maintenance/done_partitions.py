@@ -144,7 +144,7 @@ def _spec(table: TableValues, partition: bytes) -> PartitionSpec:
 class MarkDone(RuledKind[DonePartitions]):
     """Due every `interval_ms`, at any time of the week, where options ask for it."""
 
-    name = "done"
+    name = choice = "done"
     rule = "mark_done"
     is_free = True
     at_any_time = True

@@ -238,7 +238,7 @@ class ExpirePartitions(RuledKind[ExpiredPartitions]):
     At most every `interval_ms`.
     """
 
-    name = "partitions"
+    name = choice = "partitions"
     rule = "expire_partitions"
     counters = (
         ("expired_partitions", "Partitions that expired."),

@@ -134,7 +134,7 @@ def expired_counts(done: ExpiredTags) -> dict[str, int]:
 class ExpireTags(RuledKind[ExpiredTags]):
     """Due after a plan, `interval_ms` after the last round, in the windows of expiry."""
 
-    name = "tags"
+    name = choice = "tags"
     rule = "expire_tags"
     after_plans = True
     counters = (

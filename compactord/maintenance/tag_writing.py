@@ -279,6 +279,7 @@ class CreateTags(RuledKind[CreatedTags]):
     """Due after new snapshots, `interval_ms` after the last round, at any time of the week."""
 
     name = "create_tags"
+    choice = "tags"
     rule = "create_tags"
     at_any_time = True
     counters = (("new_tags", "Tags that were created."),)

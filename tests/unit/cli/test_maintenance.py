@@ -23,7 +23,7 @@ from compactord.cli.arguments import MAINTENANCE_KINDS
 from compactord.cli.choice import Target
 from compactord.cli.command import _parser
 from compactord.cli.maintain import maintain, orphans
-from compactord.cli.maintenance import looked_back
+from compactord.cli.maintenance import CommandTable
 from compactord.cli.plan import plan
 from compactord.clock import SystemClock
 from compactord.commit.publish import StorePublisher
@@ -576,10 +576,9 @@ def test_expiry_waits_until_the_newest_snapshot_of_ours_has_stood(tmp_path: Path
     target = Target(catalog_name="", catalog=catalog, ref=ref, policy=policy())
     clock, stop = SystemClock(), threading.Event()
     start_s = clock.monotonic_s()
-    session = looked_back(target, clock, stop)
+    assert CommandTable(target, clock, stop).why_keep() is None
     assert clock.monotonic_s() - start_s >= 0.5
-    assert session.why_keep() is None
     stop.set()
-    why = looked_back(target, clock, stop).why_keep()
+    why = CommandTable(target, clock, stop).why_keep()
     assert why is not None
     assert "may still be replaced" in why
