@@ -11,7 +11,6 @@ from typing import Any, TypeAlias, TypeVar
 import structlog
 
 from compactord import ids
-from compactord.amounts import count_text, size_text
 from compactord.cli.argument_values import amount_of
 from compactord.cli.arguments import error_json
 from compactord.cli.choice import Choice, Target
@@ -29,12 +28,11 @@ from compactord.maintenance.kind import (
     OfferedKind,
     ShownTable,
 )
-from compactord.maintenance.orphan_files import Orphan, OwnerRule
 from compactord.paimon.options.maintenance import ExpireOptions
 from compactord.state.table_state import TableState
 from compactord.storage.open import STORES, Stores
 from compactord.table.followed import FollowedTable
-from compactord.table.opening import OpenTable, open_table, refuse_live_state
+from compactord.table.opening import OpenTable
 from compactord.table.request import CompactRequest
 
 T = TypeVar("T")
@@ -53,17 +51,8 @@ class MaintenanceRun:
     choice: Choice
     clock: Clock
     stop: threading.Event
-    kinds: Sequence[AnyKind] = ()
+    kinds: Sequence[AnyKind]
     stores: Stores = STORES
-
-    @property
-    def offered(self) -> Mapping[str, Sequence[OfferedKind[Any]]]:
-        """The kinds by the names that people choose them by."""
-        found: dict[str, list[OfferedKind[Any]]] = {}
-        for kind in self.kinds:
-            if isinstance(kind, OfferedKind):
-                found.setdefault(kind.choice, []).append(kind)
-        return found
 
     @property
     def is_dry(self) -> bool:
@@ -78,10 +67,10 @@ class MaintenanceRun:
             self.args, "orphan_grace", self.choice.loaded.config.recovery.orphan_grace_ms
         )
 
-    @property
-    def expired(self) -> str:
-        """What is said of what goes: `3 snapshots expired`."""
-        return "would expire" if self.is_dry else "expired"
+    def shown(self, target: Target, table: OpenTable | None) -> ShownTable:
+        """A table of the choice, and as what it is open."""
+        name = self.choice.shown_name(target)
+        return ShownTable(name=name, is_dry=self.is_dry, table=table)
 
 
 # Does one kind of maintenance in a table.
@@ -122,23 +111,20 @@ def in_turn(
     return lines, found, joint_code(codes)
 
 
+def offered(kinds: Sequence[AnyKind]) -> Mapping[str, Sequence[OfferedKind[Any]]]:
+    """The kinds that people can run, by the names that they choose them by."""
+    found: dict[str, list[OfferedKind[Any]]] = {}
+    for kind in kinds:
+        if isinstance(kind, OfferedKind):
+            found.setdefault(kind.choice, []).append(kind)
+    return found
+
+
 def off_by_rule(run: MaintenanceRun, target: Target, key: str | None) -> str | None:
     """That the rule `key` has a kind off in this table; None: it has not."""
     if key is None or getattr(target.policy, key) is not MaintenanceRule.OFF:
         return None
     return f"{setting_origin(run.choice.loaded, target.name, key)} is off"
-
-
-def open_supported(target: Target) -> tuple[OpenTable, TableState]:
-    """The table, as the service opens it before it compacts, expires or sweeps anything.
-
-    Raises `UnsupportedTable` for what must not be touched, live files included.
-    """
-    access = target.open()
-    table = open_table(access, target.policy.options)
-    state = access.newest_state().state
-    refuse_live_state(table, state)
-    return table, state
 
 
 def of_a_command(options: ExpireOptions, least: int = _LEAST) -> ExpireOptions:
@@ -211,11 +197,12 @@ class CommandTable:
         self._followed.look_back(busy=(), may_commit=False)
 
 
-def of_kinds(kinds: Sequence[OfferedKind[Any]], run: MaintenanceRun, target: Target) -> Result:
-    """Does these kinds, which are one choice, in one table: round after round until none is due.
+def of_choice(name: str, run: MaintenanceRun, target: Target) -> Result:
+    """Runs the kinds of this name in one table: round after round, until none is due.
 
     Or tells what they would do. None runs that a rule has off, or that options do not ask for.
     """
+    kinds = offered(run.kinds)[name]
     opened: CommandTable | None = None
     all_done: list[Done[Any]] = []
     for kind in kinds:
@@ -226,12 +213,8 @@ def of_kinds(kinds: Sequence[OfferedKind[Any]], run: MaintenanceRun, target: Tar
             all_done.append(_done(kind.for_table(target.policy), run, opened))
         else:
             all_done.append(Done(why_not=why_not))
-    shown = ShownTable(
-        name=run.choice.shown_name(target),
-        is_dry=run.is_dry,
-        table=None if opened is None else opened.table,
-    )
-    told = kinds[-1].told(shown, all_done[-1], *all_done[:-1])
+    shown = run.shown(target, None if opened is None else opened.table)
+    told = kinds[0].told(shown, *all_done)
     was_stopped = opened is not None and not run.is_dry and run.stop.is_set()
     return Result(lines=told.lines, found=told.found, code=FAILED if was_stopped else OK)
 
@@ -248,29 +231,3 @@ def _done(kind: OfferedKind[T], run: MaintenanceRun, opened: CommandTable) -> Do
         if not kind.has_more(rounds[-1]):
             break
     return Done(rounds=rounds)
-
-
-def looked_back(target: Target, clock: Clock, stop: threading.Event) -> FollowedTable:
-    followed = CommandTable(target, clock, stop)
-    followed._look_back()
-    return followed._followed
-
-
-def owner_rule(clock: Clock, grace_ms: int) -> OwnerRule:
-    """The rule of `compact`: nothing of this process, nothing of one that may live."""
-    return OwnerRule(
-        myself=ids.this_process(),
-        liveness=ids.liveness,
-        now_ms=clock.now_ms(),
-        grace_ms=grace_ms,
-    )
-
-
-def orphans_text(orphans: Sequence[Orphan]) -> str:
-    """`3 left-over files of earlier runs (1.5 MiB)`."""
-    size = sum(orphan.size_bytes for orphan in orphans)
-    return f"{count_text(len(orphans), 'left-over file')} of earlier runs ({size_text(size)})"
-
-
-def orphans_json(orphans: Sequence[Orphan]) -> list[dict[str, Any]]:
-    return [{"path": orphan.path, "bytes": orphan.size_bytes} for orphan in orphans]

@@ -272,7 +272,7 @@ def because(why_not: str | None, *, has_some: object) -> list[str]:
 class OfferedKind(MaintenanceKind[T]):
     """A kind that people can run by a command, too, under the name `choice`.
 
-    Kinds that share a name are told of as one, by the last of them. `only_if_asked`: not unless
+    Kinds that share a name run in turn, and the first tells of all. `only_if_asked`: not unless
     they name it. A `rule`, by its key, may have it off.
     """
 
@@ -284,20 +284,20 @@ class OfferedKind(MaintenanceKind[T]):
         """Why the table's options do not ask for it; None: they do, or it is always done."""
         return None
 
+    @abstractmethod
     def preview(self, table: OpenedTable) -> Done[T]:
         """What all rounds together would do to what options ask for; changes nothing.
 
         Raises what `run` raises before it changes anything.
         """
-        raise NotImplementedError
 
     def has_more(self, result: T) -> bool:
         """Whether a round that returned this left something to do, at once."""
         return False
 
+    @abstractmethod
     def told(self, shown: ShownTable, done: Done[T], *others: Done[Any]) -> Told:
-        """Say what it came to; `others` are those of the same choice that came before it."""
-        raise NotImplementedError
+        """Say what it came to; `others` are those of the kinds that share its name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -128,7 +128,12 @@ def test_files_at_an_external_path_in_another_store_go_too(
     stores = replace(STORES, known=(*STORES.known, memory))
     choice = choose(args)
     run = MaintenanceRun(
-        args=args, choice=choice, clock=_IN_TWO_DAYS, stop=threading.Event(), stores=stores
+        args=args,
+        choice=choice,
+        clock=_IN_TWO_DAYS,
+        stop=threading.Event(),
+        kinds=(),
+        stores=stores,
     )
     found = foreign_sweep(run, choice.targets[0]).found
     assert {one["path"] for one in found["orphans"]} == {*left, *here}
