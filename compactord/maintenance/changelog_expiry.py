@@ -23,7 +23,6 @@ from compactord.maintenance.changelogs import (
 )
 from compactord.maintenance.expire import (
     Expired,
-    ExpiryPreview,
     Snapshots,
     other_versions,
     others_changelogs,
@@ -46,6 +45,7 @@ from compactord.maintenance.planned_deletion import PlannedDeletion, TableChange
 from compactord.maintenance.restored import hint_trouble, main_trouble
 from compactord.maintenance.snapshot_expiry import expiry_told
 from compactord.paimon import paths
+from compactord.paimon.options.maintenance import MaintenanceOptions
 from compactord.paimon.snapshot import (
     changelogs_by_name,
     hinted_snapshot_id,
@@ -69,7 +69,7 @@ def expire_changelogs(table: TableValues, now_ms: int) -> Expired:
     why_not = None
     wanted = _NONE
     try:
-        wanted = _due(table, now_ms, table.options.expire.limit)
+        wanted = _due(table, now_ms)
         if not wanted.is_empty:
             _Round(table, wanted).delete(counts)
     except TableChanged as changed:
@@ -78,24 +78,25 @@ def expire_changelogs(table: TableValues, now_ms: int) -> Expired:
     return Expired(first=wanted.first, end=wanted.end, more=more, why_not=why_not, **counts)
 
 
-def preview_changelogs(table: TableValues, now_ms: int, *, limit: int) -> ExpiryPreview:
-    """What a round of at most `limit` changelogs would delete; changes nothing.
+def preview_changelogs(table: TableValues, now_ms: int) -> Done[Expired]:
+    """What a round would delete; changes nothing.
 
     Raises what `expire_changelogs` raises before its first deletion.
     """
     wanted = _NONE
     try:
-        wanted = _due(table, now_ms, limit)
+        wanted = _due(table, now_ms)
         if not wanted.is_empty:
             round_ = _Round(table, wanted)
             return preview_of(wanted, round_.plan(), round_.versions)
     except TableChanged as changed:
-        figures = Expired(first=wanted.first, end=wanted.end, why_not=str(changed))
-        return ExpiryPreview(figures=figures)
-    return ExpiryPreview(figures=Expired(first=wanted.first, end=wanted.end, more=wanted.more))
+        kept = Expired(first=wanted.first, end=wanted.end, why_not=str(changed))
+        return Done(rounds=[kept], files=())
+    none = Expired(first=wanted.first, end=wanted.end, more=wanted.more)
+    return Done(rounds=[none], files=())
 
 
-def _due(table: TableValues, now_ms: int, limit: int) -> ExpireRange:
+def _due(table: TableValues, now_ms: int) -> ExpireRange:
     """The changelogs that expire now. Raises `TableChanged` where snapshots may be missing."""
     storage, root = table.storage, table.ref.root
     retention = table.options.expire.changelogs
@@ -114,7 +115,7 @@ def _due(table: TableValues, now_ms: int, limit: int) -> ExpireRange:
 
     return changelog_range(
         retention,
-        limit=limit,
+        limit=table.options.expire.limit,
         earliest=known[0],
         latest=known[-1],
         snapshots=(snapshots[0], snapshots[-1]),
@@ -195,13 +196,14 @@ class ExpireChangelogs(RuledKind[Expired]):
             return Expired(why_not=why_keep)
         return expire_changelogs(table.table, table.clock.now_ms())
 
+    def asked_ms(self, options: MaintenanceOptions) -> int | None:
+        return 0 if options.keeps_changelogs else None
+
     def preview(self, table: OpenedTable) -> Done[Expired]:
-        why_keep, values = table.why_keep(), table.table
+        why_keep = table.why_keep()
         if why_keep is not None:
             return Done(why_not=why_keep)
-        limit = values.options.expire.limit
-        found = preview_changelogs(values, table.clock.now_ms(), limit=limit)
-        return Done(rounds=[found.figures], files=found.files)
+        return preview_changelogs(table.table, table.clock.now_ms())
 
     def has_more(self, result: Expired) -> bool:
         return result.more

@@ -33,6 +33,7 @@ from compactord.maintenance.kind import (
 from compactord.maintenance.marks import Marks
 from compactord.paimon import paths
 from compactord.paimon.catalog_partitions import PartitionSpec
+from compactord.paimon.options.maintenance import MaintenanceOptions
 from compactord.paimon.partition_time import partition_time_ms
 from compactord.state.newest_files import newest_files
 from compactord.state.table_state import TableState
@@ -151,20 +152,20 @@ class MarkDone(RuledKind[DonePartitions]):
 
     name = choice = "done"
     rule = "mark_done"
+    unasked = "partition.idle-time-to-done is not set for partitions of the table"
     is_free = True
     at_any_time = True
     counters = (("partitions_marked_done", "Partitions that were marked done."),)
 
+    def asked_ms(self, options: MaintenanceOptions) -> int | None:
+        return None if options.mark_done is None else 0
+
     def why_unasked(self, table: TableValues) -> str | None:
-        options = table.options.maintenance
-        why_not = options.why_none_marked(table.entries, table.events)
-        if why_not is not None:
-            return why_not
-        if options.mark_done is None:
-            return "partition.idle-time-to-done is not set for partitions of the table"
-        if table.ref.branch != paths.MAIN_BRANCH:
+        why_not = table.options.maintenance.why_none_marked(table.entries, table.events)
+        why_not = why_not or RuledKind.why_unasked(self, table)
+        if why_not is None and table.ref.branch != paths.MAIN_BRANCH:
             return "its branches have the same folders"
-        return None
+        return why_not
 
     def preview(self, table: OpenedTable) -> Done[DonePartitions]:
         values, state, zone = table.table, table.newest_state(), table.clock.time_zone

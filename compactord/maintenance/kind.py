@@ -23,6 +23,7 @@ from compactord.ids import Owner
 from compactord.model import WorkKind
 from compactord.paimon.catalog_partitions import PartitionEntries, PartitionEvents, PartitionSpec
 from compactord.paimon.data_file import BucketId
+from compactord.paimon.options.maintenance import MaintenanceOptions
 from compactord.paimon.options.table_options import TableOptions
 from compactord.paimon.schema import TableSchema
 from compactord.paimon.table import TableRef
@@ -144,11 +145,8 @@ class DueTable(Protocol):
     def policy(self) -> TablePolicy: ...
 
     @property
-    def asked_maintenance(self) -> Mapping[str, int]:
-        """The kinds that its options ask for, of those that run only then.
-
-        By name, with the least time between two rounds that the options ask for, in ms.
-        """
+    def maintenance_options(self) -> MaintenanceOptions:
+        """What its options ask for; they ask for nothing while they are not known."""
         ...
 
     @property
@@ -304,23 +302,30 @@ class OfferedKind(MaintenanceKind[T]):
 class RuledKind(OfferedKind[T]):
     """A kind that a rule may have off, by its key `rule`; due every `interval_ms` at most.
 
-    Unless it `runs_unasked` a table's options have to ask for it, which may say how often.
+    A table's options have to ask for it, and may say how often; `unasked` says that they do not.
     `after_plans`: due only after a plan. `is_free`: also while our newest snapshot may be replaced.
     `at_any_time`: also outside of the windows of expiry.
     """
 
     rule: ClassVar[str]
-    runs_unasked: ClassVar[bool] = False
+    unasked: ClassVar[str | None] = None
     after_plans: ClassVar[bool] = False
     is_free: ClassVar[bool] = False
     at_any_time: ClassVar[bool] = False
 
     interval_ms: int
 
+    @abstractmethod
+    def asked_ms(self, options: MaintenanceOptions) -> int | None:
+        """The time between two rounds that options ask for, in ms, 0: any; None: for no rounds."""
+
+    def why_unasked(self, table: TableValues) -> str | None:
+        return self.unasked if self.asked_ms(table.options.maintenance) is None else None
+
     def is_due(
         self, table: DueTable, record: MaintenanceRecord, now_ms: int, wall: WallTime
     ) -> bool:
-        own_ms = 0 if self.runs_unasked else table.asked_maintenance.get(self.name)
+        own_ms = self.asked_ms(table.maintenance_options)
         return (
             own_ms is not None
             and getattr(table.policy, self.rule) is MaintenanceRule.FROM_TABLE

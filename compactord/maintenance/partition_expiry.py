@@ -36,7 +36,11 @@ from compactord.maintenance.kind import (
 from compactord.maintenance.partition_entries import ExpiringEntries, has_entries
 from compactord.paimon.binary_row import decode_row
 from compactord.paimon.java_text import to_string
-from compactord.paimon.options.maintenance import EXPIRATION_TIME, PartitionExpiryOptions
+from compactord.paimon.options.maintenance import (
+    EXPIRATION_TIME,
+    MaintenanceOptions,
+    PartitionExpiryOptions,
+)
 from compactord.paimon.partition_time import partition_time_ms
 from compactord.state.live_files import LiveFiles
 from compactord.state.newest_files import newest_files
@@ -245,17 +249,19 @@ class ExpirePartitions(RuledKind[ExpiredPartitions]):
 
     name = choice = "partitions"
     rule = "expire_partitions"
+    unasked = f"{EXPIRATION_TIME} is not set for partitions of the table"
     counters = (
         ("expired_partitions", "Partitions that expired."),
         ("expired_partition_files", "Data files of expired partitions, which snapshots expire."),
     )
 
+    def asked_ms(self, options: MaintenanceOptions) -> int | None:
+        expiry = options.expire_partitions
+        return None if expiry is None else expiry.interval_ms
+
     def why_unasked(self, table: TableValues) -> str | None:
-        options = table.options.maintenance
-        why_not = options.why_none_expires(table.entries)
-        if why_not is None and options.expire_partitions is None:
-            return f"{EXPIRATION_TIME} is not set for partitions of the table"
-        return why_not
+        why_not = table.options.maintenance.why_none_expires(table.entries)
+        return why_not or RuledKind.why_unasked(self, table)
 
     def preview(self, table: OpenedTable) -> Done[ExpiredPartitions]:
         values, state = table.table, table.newest_state()

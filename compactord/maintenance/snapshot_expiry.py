@@ -9,7 +9,7 @@ import structlog
 
 from compactord.amounts import count_text, size_text
 from compactord.errors import CompactordError
-from compactord.maintenance.expire import Expired, expire_snapshots, preview_expiry
+from compactord.maintenance.expire import Expired, expire_snapshots, preview_snapshots
 from compactord.maintenance.kind import (
     Done,
     OpenedTable,
@@ -20,6 +20,7 @@ from compactord.maintenance.kind import (
     UnderWay,
     because,
 )
+from compactord.paimon.options.maintenance import MaintenanceOptions
 
 _log = structlog.get_logger()
 _COUNTS = (
@@ -38,7 +39,6 @@ class ExpireSnapshots(RuledKind[Expired]):
     name = "expire"
     choice = "snapshots"
     rule = "expire_snapshots"
-    runs_unasked = True
     after_plans = True
     duration_metric = ("expire_duration_seconds", "Time of an expiry of a table's snapshots.")
 
@@ -50,12 +50,14 @@ class ExpireSnapshots(RuledKind[Expired]):
         options, now_ms = values.options.expire, table.clock.now_ms()
         return expire_snapshots(values, options, now_ms=now_ms, keep_from=keep_from)
 
+    def asked_ms(self, options: MaintenanceOptions) -> int | None:
+        return 0
+
     def preview(self, table: OpenedTable) -> Done[Expired]:
-        why_keep, values = table.why_keep(), table.table
+        why_keep = table.why_keep()
         if why_keep is not None:
             return Done(why_not=why_keep)
-        found = preview_expiry(values, values.options.expire, table.clock.now_ms())
-        return Done(rounds=[found.figures], files=found.files)
+        return preview_snapshots(table.table, table.clock.now_ms())
 
     def has_more(self, result: Expired) -> bool:
         return result.more

@@ -32,6 +32,7 @@ from compactord.maintenance.planned_deletion import TableChanged
 from compactord.maintenance.tag_deletion import DueTag, TagDeletion
 from compactord.paimon import paths
 from compactord.paimon.json_text import parse_object
+from compactord.paimon.options.maintenance import MaintenanceOptions
 from compactord.paimon.snapshot import parse_snapshot
 from compactord.storage.absence import require_gone
 
@@ -184,13 +185,14 @@ class ExpireTags(RuledKind[ExpiredTags]):
     name = choice = "tags"
     rule = "expire_tags"
     after_plans = True
+    unasked = "the table's options say so"
     counters = (
         ("expired_tags", "Tags that expired, or were too many."),
         ("expired_tag_files", "Files deleted with expired tags."),
     )
 
-    def why_unasked(self, table: TableValues) -> str | None:
-        return None if table.options.maintenance.expires_tags else "the table's options say so"
+    def asked_ms(self, options: MaintenanceOptions) -> int | None:
+        return 0 if options.expires_tags else None
 
     def preview(self, table: OpenedTable) -> Done[ExpiredTags]:
         why_keep = table.why_keep()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from compactord.config.choices import Mode
@@ -12,6 +12,7 @@ from compactord.maintenance.kind import MaintenanceRecord
 from compactord.maintenance.snapshot_expiry import ExpireSnapshots
 from compactord.model import TableName, WorkKind
 from compactord.paimon.data_file import BucketId
+from compactord.paimon.options.maintenance import MaintenanceOptions
 from compactord.paimon.table import TableRef
 from compactord.scheduler.at_engine import Key, Submitted
 from compactord.scheduler.counts import Counts
@@ -142,9 +143,9 @@ class ScheduledTable:
         return self.planned.snapshot_id if self.planned else 0
 
     @property
-    def asked_maintenance(self) -> Mapping[str, int]:
-        """See `MaintenanceOptions.asked`."""
-        return self.info.maintenance if self.info else {}
+    def maintenance_options(self) -> MaintenanceOptions:
+        """See `DueTable`."""
+        return self.info.maintenance if self.info else MaintenanceOptions()
 
     @property
     def last_expired_ms(self) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from compactord.model import WorkKind
+from compactord.paimon.options.maintenance import MaintenanceOptions
 from compactord.paimon.options.table_options import CompactionOptions
 from compactord.plan.table import TableKind
 from compactord.state.rewrites import Rewrite
@@ -50,7 +51,7 @@ class TableInfo:
     `rewrite` is the last commit by somebody whose next one may fail because of a compaction.
 
     `readers_wait`: readers do not see rows before a compaction (`CompactionOptions.waiting_level`).
-    `maintenance` are the kinds that its options ask for (`MaintenanceOptions.asked`).
+    `maintenance` is what its options ask for besides compaction.
 
     `stop_trigger` is what its runs are measured against: where the table sets none,
     `alerts.stop_trigger_fallback` above its compaction trigger.
@@ -66,7 +67,7 @@ class TableInfo:
     warnings: tuple[str, ...] = ()
     rewrite: Rewrite | None = None
     readers_wait: bool = False
-    maintenance: Mapping[str, int] = field(default_factory=dict)
+    maintenance: MaintenanceOptions = field(default_factory=MaintenanceOptions)
 
     @property
     def usual_kind(self) -> WorkKind:

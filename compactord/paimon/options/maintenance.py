@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -150,23 +150,6 @@ class MaintenanceOptions:
     keeps_changelogs: bool = False
     tag_creation: TagCreationOptions | None = None
     tag_creation_refusal: str | None = None
-
-    @property
-    def asked(self) -> Mapping[str, int]:
-        """The kinds of maintenance that run only where options ask for them.
-
-        By name, with the time between two rounds that the options ask for, in ms, 0: none.
-        """
-        expiry = self.expire_partitions
-        found = {
-            "create_tags": None if self.tag_creation is None else 0,
-            "tags": 0 if self.expires_tags else None,
-            "consumers": None if self.consumer_time_ms is None else 0,
-            "done": None if self.mark_done is None else 0,
-            "partitions": None if expiry is None else expiry.interval_ms,
-            "changelogs": 0 if self.keeps_changelogs else None,
-        }
-        return {name: interval_ms for name, interval_ms in found.items() if interval_ms is not None}
 
     def why_none_expires(self, entries: PartitionEntries | None) -> str | None:
         """Why partitions that are to expire do not; None: they do, or are not to.

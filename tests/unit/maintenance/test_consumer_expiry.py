@@ -25,7 +25,7 @@ from compactord.storage.base import NO_TIME_MS, Storage
 from compactord.table.opening import OpenTable, open_table
 from tests.builders import NOW_MS, consumer_path, keyed_table, make_branch
 from tests.storages import Call, Fault, FaultyStorage, HookedStorage, MemoryStorage
-from tests.unit.maintenance.due_table import Due
+from tests.unit.maintenance.due_table import Due, asked
 from tests.unit.maintenance.expiring import FAULTS
 
 HOME = "/wh/db.db/t"
@@ -88,7 +88,7 @@ def test_without_the_option_none_expires_and_nothing_is_listed() -> None:
     storage, table = _table()
     fault = Fault(at=1, error=StorageError, concerns=lambda call: "/consumer" in call.path)
     opened = _opened(FaultyStorage(storage, fault), table, bucket="2")
-    assert "consumers" not in opened.options.maintenance.asked
+    assert "consumers" not in asked(opened.options.maintenance)
     assert not expire_consumers(opened, NOW_MS)
     assert _consumers(storage) == AGES.keys()
 
