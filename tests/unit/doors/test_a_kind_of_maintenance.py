@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import pytest
 from structlog.contextvars import merge_contextvars
 from structlog.testing import capture_logs
 
+from compactord.cli.command import _parser
+from compactord.cli.maintain import maintain
 from compactord.config.model import Recovery
+from compactord.errors import UsageError
 from compactord.maintenance.kind import AnyKind
 from compactord.maintenance.registry import maintenance_kinds
 from compactord.maintenance.tag_writing import CreateTags
 from compactord.paimon.snapshot import read_tags, snapshot_ids
 from tests.builders import fill_keyed, keyed_table, one_shot, writer
 from tests.storages import MemoryStorage
+from tests.unit.cli.warehouses import keyed
 from tests.unit.doors.toy_maintenance import CountSnapshots
 from tests.unit.service.test_wall_clock import Running
 
@@ -79,3 +85,23 @@ def test_a_command_runs_a_toy_before_it_compacts() -> None:
     run = one_shot(storage, table)
     assert run.maintain(TOY) == {"toy_snapshots": len(snapshot_ids(storage, table.location))}
     assert run.run().compactions > 0
+
+
+def test_people_choose_a_toy_by_its_name_and_all_kinds_have_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keyed(tmp_path, "d.t", commits=3)
+    place = ["maintain", "--warehouse", str(tmp_path), "--table", "d.t"]
+    toy = ["--only", "toy"]
+    for asked, line in (
+        (toy, "d.t: counted 3 snapshots"),
+        ([*toy, "--dry-run"], "d.t: would count 3 snapshots"),
+        ([], "d.t: counted 3 snapshots"),
+    ):
+        assert maintain(_parser().parse_args([*place, *asked]), kinds=_kinds) == 0
+        assert capsys.readouterr().out.splitlines()[-1] == line
+    assert maintain(_parser().parse_args([*place, *toy, "--json"]), kinds=_kinds) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["kinds"] == {"toy": {"counted": 3}}
+    with pytest.raises(UsageError, match="--only toy: unknown; it is one of tags, "):
+        maintain(_parser().parse_args([*place, *toy]))
