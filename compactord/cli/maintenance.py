@@ -161,7 +161,6 @@ class CommandTable:
         return replace(table, options=replace(table.options, expire=expire))
 
     def memory(self, type_: type[T]) -> T:
-        """See `OpenedTable`."""
         found: T = self._memories.setdefault(type_, type_())
         return found
 
@@ -170,12 +169,11 @@ class CommandTable:
         return self._stop.is_set()
 
     def newest_state(self) -> TableState:
-        """See `OpenedTable`."""
         self._followed.refresh()
         return self._followed.state
 
     def why_keep(self) -> str | None:
-        """See `OpenedTable`. Waits while the newest snapshot may be replaced, unless it is to stop.
+        """Waits while the newest snapshot may be replaced, unless it is to stop.
 
         A commit of a writer that a late rename lost is known from the snapshots alone: they are
         looked back at first. Raises what reading raises.
@@ -184,7 +182,6 @@ class CommandTable:
         return self._followed.why_keep()
 
     def drop_partitions(self, chosen: ChosenPartitions) -> CommitOutcome:
-        """See `OpenedTable`."""
         self._look_back()
         return self._followed.drop_partitions(chosen, busy=())
 

@@ -45,7 +45,6 @@ from compactord.maintenance.planned_deletion import PlannedDeletion, TableChange
 from compactord.maintenance.restored import hint_trouble, main_trouble
 from compactord.maintenance.snapshot_expiry import expiry_told
 from compactord.paimon import paths
-from compactord.paimon.options.maintenance import MaintenanceOptions
 from compactord.paimon.snapshot import (
     changelogs_by_name,
     hinted_snapshot_id,
@@ -184,6 +183,7 @@ class ExpireChangelogs(RuledKind[Expired]):
 
     name = choice = "changelogs"
     rule = "expire_changelogs"
+    asked_by = "keeps_changelogs"
     after_plans = True
     counters = (
         ("expired_changelogs", "Changelogs that expired after their snapshots."),
@@ -196,17 +196,11 @@ class ExpireChangelogs(RuledKind[Expired]):
             return Expired(why_not=why_keep)
         return expire_changelogs(table.table, table.clock.now_ms())
 
-    def asked_ms(self, options: MaintenanceOptions) -> int | None:
-        return 0 if options.keeps_changelogs else None
-
     def preview(self, table: OpenedTable) -> Done[Expired]:
         why_keep = table.why_keep()
         if why_keep is not None:
             return Done(why_not=why_keep)
         return preview_changelogs(table.table, table.clock.now_ms())
-
-    def has_more(self, result: Expired) -> bool:
-        return result.more
 
     def ended(self, result: Expired | CompactordError, seconds: float) -> Round:
         if isinstance(result, CompactordError):

@@ -26,7 +26,6 @@ from compactord.maintenance.kind import (
     UnderWay,
 )
 from compactord.paimon import paths
-from compactord.paimon.options.maintenance import MaintenanceOptions
 from compactord.paimon.snapshot import parse_consumer
 
 _log = structlog.get_logger()
@@ -103,12 +102,10 @@ class ExpireConsumers(RuledKind[Sequence[IdleConsumer]]):
 
     name = choice = "consumers"
     rule = "expire_consumers"
+    asked_by = "consumer_time_ms"
     is_free = True
     unasked = "consumer.expiration-time is not set"
     counters = (("expired_consumers", "Consumers that expired."),)
-
-    def asked_ms(self, options: MaintenanceOptions) -> int | None:
-        return None if options.consumer_time_ms is None else 0
 
     def preview(self, table: OpenedTable) -> Done[Sequence[IdleConsumer]]:
         return Done(rounds=[idle_consumers(table.table, table.clock.now_ms())])

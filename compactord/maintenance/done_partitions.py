@@ -33,7 +33,6 @@ from compactord.maintenance.kind import (
 from compactord.maintenance.marks import Marks
 from compactord.paimon import paths
 from compactord.paimon.catalog_partitions import PartitionSpec
-from compactord.paimon.options.maintenance import MaintenanceOptions
 from compactord.paimon.partition_time import partition_time_ms
 from compactord.state.newest_files import newest_files
 from compactord.state.table_state import TableState
@@ -152,13 +151,11 @@ class MarkDone(RuledKind[DonePartitions]):
 
     name = choice = "done"
     rule = "mark_done"
+    asked_by = "mark_done"
     unasked = "partition.idle-time-to-done is not set for partitions of the table"
     is_free = True
     at_any_time = True
     counters = (("partitions_marked_done", "Partitions that were marked done."),)
-
-    def asked_ms(self, options: MaintenanceOptions) -> int | None:
-        return None if options.mark_done is None else 0
 
     def why_unasked(self, table: TableValues) -> str | None:
         why_not = table.options.maintenance.why_none_marked(table.entries, table.events)
@@ -177,9 +174,6 @@ class MarkDone(RuledKind[DonePartitions]):
             # Nothing is marked, and the next round goes on behind these nevertheless.
             marks.marked_ms |= dict.fromkeys((each.partition for each in rounds[-1].due), now_ms)
         return Done(rounds=rounds)
-
-    def has_more(self, result: DonePartitions) -> bool:
-        return result.more
 
     def run(self, table: OpenedTable, under_way: UnderWay | None) -> DonePartitions:
         now_ms = table.clock.now_ms()

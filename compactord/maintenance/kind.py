@@ -290,8 +290,8 @@ class OfferedKind(MaintenanceKind[T]):
         """
 
     def has_more(self, result: T) -> bool:
-        """Whether a round that returned this left something to do, at once."""
-        return False
+        """Whether a round left something to do, at once: what it returned may have a `more`."""
+        return bool(getattr(result, "more", False))
 
     @abstractmethod
     def told(self, shown: ShownTable, done: Done[T], *others: Done[Any]) -> Told:
@@ -302,12 +302,13 @@ class OfferedKind(MaintenanceKind[T]):
 class RuledKind(OfferedKind[T]):
     """A kind that a rule may have off, by its key `rule`; due every `interval_ms` at most.
 
-    A table's options have to ask for it, and may say how often; `unasked` says that they do not.
-    `after_plans`: due only after a plan. `is_free`: also while our newest snapshot may be replaced.
-    `at_any_time`: also outside of the windows of expiry.
+    If it is `asked_by` a field of `MaintenanceOptions`, only where that is set; `unasked` says that
+    it is not. `after_plans`: due only after a plan. `is_free`: also while our newest snapshot may
+    be replaced. `at_any_time`: also outside of the windows of expiry.
     """
 
     rule: ClassVar[str]
+    asked_by: ClassVar[str | None] = None
     unasked: ClassVar[str | None] = None
     after_plans: ClassVar[bool] = False
     is_free: ClassVar[bool] = False
@@ -315,9 +316,10 @@ class RuledKind(OfferedKind[T]):
 
     interval_ms: int
 
-    @abstractmethod
     def asked_ms(self, options: MaintenanceOptions) -> int | None:
         """The time between two rounds that options ask for, in ms, 0: any; None: for no rounds."""
+        asked = self.asked_by is None or getattr(options, self.asked_by)
+        return None if asked is None or asked is False else 0
 
     def why_unasked(self, table: TableValues) -> str | None:
         return self.unasked if self.asked_ms(table.options.maintenance) is None else None

@@ -249,6 +249,7 @@ class ExpirePartitions(RuledKind[ExpiredPartitions]):
 
     name = choice = "partitions"
     rule = "expire_partitions"
+    asked_by = "expire_partitions"
     unasked = f"{EXPIRATION_TIME} is not set for partitions of the table"
     counters = (
         ("expired_partitions", "Partitions that expired."),

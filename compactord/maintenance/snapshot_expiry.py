@@ -20,7 +20,6 @@ from compactord.maintenance.kind import (
     UnderWay,
     because,
 )
-from compactord.paimon.options.maintenance import MaintenanceOptions
 
 _log = structlog.get_logger()
 _COUNTS = (
@@ -50,17 +49,11 @@ class ExpireSnapshots(RuledKind[Expired]):
         options, now_ms = values.options.expire, table.clock.now_ms()
         return expire_snapshots(values, options, now_ms=now_ms, keep_from=keep_from)
 
-    def asked_ms(self, options: MaintenanceOptions) -> int | None:
-        return 0
-
     def preview(self, table: OpenedTable) -> Done[Expired]:
         why_keep = table.why_keep()
         if why_keep is not None:
             return Done(why_not=why_keep)
         return preview_snapshots(table.table, table.clock.now_ms())
-
-    def has_more(self, result: Expired) -> bool:
-        return result.more
 
     def ended(self, result: Expired | CompactordError, seconds: float) -> Round:
         if isinstance(result, CompactordError):

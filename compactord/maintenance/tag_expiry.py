@@ -32,7 +32,6 @@ from compactord.maintenance.planned_deletion import TableChanged
 from compactord.maintenance.tag_deletion import DueTag, TagDeletion
 from compactord.paimon import paths
 from compactord.paimon.json_text import parse_object
-from compactord.paimon.options.maintenance import MaintenanceOptions
 from compactord.paimon.snapshot import parse_snapshot
 from compactord.storage.absence import require_gone
 
@@ -184,15 +183,13 @@ class ExpireTags(RuledKind[ExpiredTags]):
 
     name = choice = "tags"
     rule = "expire_tags"
+    asked_by = "expires_tags"
     after_plans = True
     unasked = "the table's options say so"
     counters = (
         ("expired_tags", "Tags that expired, or were too many."),
         ("expired_tag_files", "Files deleted with expired tags."),
     )
-
-    def asked_ms(self, options: MaintenanceOptions) -> int | None:
-        return 0 if options.expires_tags else None
 
     def preview(self, table: OpenedTable) -> Done[ExpiredTags]:
         why_keep = table.why_keep()

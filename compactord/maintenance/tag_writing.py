@@ -52,7 +52,6 @@ from compactord.maintenance.tag_expiry import (
 )
 from compactord.paimon import paths
 from compactord.paimon.json_text import parse_object
-from compactord.paimon.options.maintenance import MaintenanceOptions
 from compactord.paimon.options.tag_options import TagCreationOptions
 from compactord.paimon.snapshot import (
     Snapshot,
@@ -295,6 +294,7 @@ class CreateTags(RuledKind[CreatedTags]):
     name = "create_tags"
     choice = "tags"
     rule = "create_tags"
+    asked_by = "tag_creation"
     at_any_time = True
     counters = (("new_tags", "Tags that were created."),)
 
@@ -303,12 +303,6 @@ class CreateTags(RuledKind[CreatedTags]):
     ) -> bool:
         is_new = table.snapshot_id != record.snapshot_id
         return is_new and RuledKind.is_due(self, table, record, now_ms, wall)
-
-    def asked_ms(self, options: MaintenanceOptions) -> int | None:
-        return None if options.tag_creation is None else 0
-
-    def why_unasked(self, table: TableValues) -> str | None:
-        return table.options.maintenance.tag_creation_refusal
 
     def preview(self, table: OpenedTable) -> Done[CreatedTags]:
         why_keep = table.why_keep()
