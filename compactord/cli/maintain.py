@@ -77,7 +77,14 @@ def _over(
         recovery = recovery.model_copy(update={"orphan_grace_ms": grace_ms})
     with stop_on_signals() as stop:
         own = clock or SystemClock(choice.zone)
-        run = MaintenanceRun(args=args, choice=choice, clock=own, stop=stop, kinds=kinds(recovery))
+        run = MaintenanceRun(
+            args=args,
+            choice=choice,
+            clock=own,
+            stop=stop,
+            kinds=kinds(recovery),
+            grace_ms=recovery.orphan_grace_ms,
+        )
         note_if_left_alone(args, choice, note)
         pace = DeletePace(own, choice.loaded.config.limits.max_deletes_per_second)
 

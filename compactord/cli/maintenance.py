@@ -11,7 +11,6 @@ from typing import Any, TypeAlias, TypeVar
 import structlog
 
 from compactord import ids
-from compactord.cli.argument_values import amount_of
 from compactord.cli.arguments import error_json
 from compactord.cli.choice import Choice, Target
 from compactord.cli.each_table import Result, joint_code
@@ -21,13 +20,7 @@ from compactord.commit.changes import CommitOutcome
 from compactord.config.choices import MaintenanceRule
 from compactord.config.reasons import setting_origin
 from compactord.errors import CompactordError, UnsupportedTable
-from compactord.maintenance.kind import (
-    AnyKind,
-    ChosenPartitions,
-    Done,
-    OfferedKind,
-    ShownTable,
-)
+from compactord.maintenance.kind import AnyKind, ChosenPartitions, Done, OfferedKind, ShownTable
 from compactord.paimon.options.maintenance import ExpireOptions
 from compactord.state.table_state import TableState
 from compactord.storage.open import STORES, Stores
@@ -45,13 +38,17 @@ _LEAST = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaintenanceRun:
-    """One run of a command over the tables of its choice; once `stop` is set, nothing begins."""
+    """One run of a command over the tables of its choice; once `stop` is set, nothing begins.
+
+    `grace_ms`: how old left-over files must be whose process cannot be proved dead.
+    """
 
     args: argparse.Namespace
     choice: Choice
     clock: Clock
     stop: threading.Event
     kinds: Sequence[AnyKind]
+    grace_ms: int
     stores: Stores = STORES
 
     @property
@@ -59,13 +56,6 @@ class MaintenanceRun:
         """Whether it only says what would be done."""
         dry: bool = self.args.dry_run
         return dry
-
-    @property
-    def grace_ms(self) -> int:
-        """How old left-over files must be whose process cannot be proved dead."""
-        return amount_of(
-            self.args, "orphan_grace", self.choice.loaded.config.recovery.orphan_grace_ms
-        )
 
     def shown(self, target: Target, table: OpenTable | None) -> ShownTable:
         """A table of the choice, and as what it is open."""

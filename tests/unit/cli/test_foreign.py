@@ -133,6 +133,7 @@ def test_files_at_an_external_path_in_another_store_go_too(
         clock=_IN_TWO_DAYS,
         stop=threading.Event(),
         kinds=(),
+        grace_ms=builders.DAY_MS,
         stores=stores,
     )
     found = foreign_sweep(run, choice.targets[0]).found

@@ -228,16 +228,20 @@ def test_tags_expire_with_their_files_unless_a_rule_keeps_them(
     assert "d.t: no tag expired\n" in said(capsys, *place)
 
 
+@pytest.mark.parametrize("is_of_age", [False, True])
 def test_tags_are_created_as_the_table_asks_unless_a_rule_forbids_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    is_of_age: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """The old one is too many then; if it is of age, too, it is told of once nevertheless."""
     asks = {"tag_automatic__creation": "process-time", "tag_num__retained__max": "1"}
     asks |= {"sink_process__time__zone": "UTC"}
     ref = keyed(tmp_path / "wh", "d.t", commits=2, **asks)
     place = ("maintain", "--warehouse", f"{tmp_path}/wh", "--table", "d.t", "--only", "tags")
     old = Path(paths.tag_path(ref.root, "2023-11-10"))
     old.parent.mkdir()
-    shutil.copy(paths.snapshot_path(ref.root, 1), old)
+    times = {"tagCreateTime": [2024, 1, 1, 0, 0], "tagTimeRetained": 1.5} if is_of_age else {}
+    snapshot = json.loads(Path(paths.snapshot_path(ref.root, 1)).read_text())
+    old.write_text(json.dumps(snapshot | times))
     before = digest(tmp_path / "wh")
     found = answered(capsys, *place, "--dry-run")["kinds"]["tags"]
     assert digest(tmp_path / "wh") == before
@@ -251,7 +255,7 @@ def test_tags_are_created_as_the_table_asks_unless_a_rule_forbids_it(
         - {match: {table: 'd.t'}, set: {create_tags: off}}
         """,
     )
-    kept = said(capsys, "maintain", "--config", config, "--only", "tags")
+    kept = said(capsys, "maintain", "--config", config, "--only", "tags", "--dry-run")
     assert "d.t: no tags created\n  because rules.0.set.create_tags" in kept
     text = said(capsys, *place)
     assert "d.t: created 1 tag (2023-11-13)\nd.t: expired 1 tag (2023-11-10): " in text

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 
 import pytest
 from structlog.contextvars import merge_contextvars
 from structlog.testing import capture_logs
 
+from compactord.cli.choice import choose
 from compactord.cli.command import _parser
 from compactord.cli.maintain import maintain
+from compactord.cli.maintenance import MaintenanceRun, of_choice
+from compactord.clock import SystemClock
 from compactord.config.model import Recovery
 from compactord.errors import UsageError
 from compactord.maintenance.kind import AnyKind
@@ -105,3 +109,17 @@ def test_people_choose_a_toy_by_its_name_and_all_kinds_have_it(
     assert found["kinds"] == {"toy": {"counted": 3}}
     with pytest.raises(UsageError, match="--only toy: unknown; it is one of tags, "):
         maintain(_parser().parse_args([*place, *toy]))
+
+
+def test_once_it_is_to_stop_no_round_begins_and_the_command_has_failed(tmp_path: Path) -> None:
+    keyed(tmp_path, "d.t", commits=3)
+    place = ["maintain", "--warehouse", str(tmp_path), "--table", "d.t"]
+    args, stop = _parser().parse_args(place), threading.Event()
+    choice = choose(args)
+    run = MaintenanceRun(
+        args=args, choice=choice, clock=SystemClock(), stop=stop, kinds=[TOY], grace_ms=1
+    )
+    for counted, code in ((3, 0), (0, 3)):
+        result = of_choice("toy", run, choice.targets[0])
+        assert (result.found, result.code) == ({"counted": counted}, code)
+        stop.set()
