@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from rich.table import Table
 from rich.text import Text
 
+from compactord.amounts import count_text, size_text
 from compactord.catalog.access import table_in_folder
 from compactord.paimon.snapshot import snapshot_ids
 from compactord.scheduler.status import Outcome, TableCounters
@@ -69,7 +70,7 @@ def result_of(
 
 
 def _commits(count: int) -> str:
-    return report.count_text(count, "commit")
+    return count_text(count, "commit")
 
 
 def committed(counters: TableCounters) -> int:
@@ -78,20 +79,20 @@ def committed(counters: TableCounters) -> int:
 
 
 def _times(count: int) -> str:
-    return report.count_text(count, "time")
+    return count_text(count, "time")
 
 
 _LINES: tuple[tuple[str, Callable[[Result], str]], ...] = (
     (
         "ingested",
-        lambda r: f"{_commits(r.tally.commits)}, {report.count_text(r.tally.rows, 'row')}",
+        lambda r: f"{_commits(r.tally.commits)}, {count_text(r.tally.rows, 'row')}",
     ),
     (
         "compacted",
         lambda r: f"{_times(committed(r.counters))}, {_commits(r.counters.commits_committed)}",
     ),
-    ("read", lambda r: report.size_text(r.counters.input_bytes)),
-    ("written", lambda r: report.size_text(r.counters.output_bytes)),
+    ("read", lambda r: size_text(r.counters.input_bytes)),
+    ("written", lambda r: size_text(r.counters.output_bytes)),
     ("sorted runs", lambda r: f"{r.runs_max} at most, {r.runs} now" if r.has_runs else "–"),
     ("files", lambda r: f"{r.files_max} at most, {r.files} now"),
     (

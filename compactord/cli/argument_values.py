@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
+from compactord.amounts import size_text
 from compactord.cli.registries import registries_of
 from compactord.config.model import LEAST_TASK_MEMORY_BYTES, ServiceConfig
 from compactord.config.values import duration_ms, orphan_grace_ms, size_bytes
@@ -20,7 +21,6 @@ from compactord.formats.registry import options_of
 from compactord.model import PickRule
 from compactord.paimon.options.catalogue import check_override
 from compactord.plan.table import Strategy
-from compactord.table import report
 from compactord.table.partition_texts import unescaped
 
 T = TypeVar("T")
@@ -119,6 +119,6 @@ def pick_of(args: argparse.Namespace) -> PickRule | None:
 def _memory(args: argparse.Namespace, default: int) -> int:
     size = amount_of(args, "memory", default)
     if args.memory is not None and size < LEAST_TASK_MEMORY_BYTES:
-        least = report.size_text(LEAST_TASK_MEMORY_BYTES)
+        least = size_text(LEAST_TASK_MEMORY_BYTES)
         raise UsageError(f"--memory {args.memory}: a merge needs {least} or more")
     return size

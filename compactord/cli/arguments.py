@@ -56,10 +56,6 @@ class Parser(argparse.ArgumentParser):
 
 AddArguments = Callable[[Parser], object]
 _Group = argparse.ArgumentParser | argparse._ArgumentGroup
-# Kinds of maintenance, as people name them, in the order in which they run.
-UNASKED_KINDS = ("tags", "consumers", "partitions", "snapshots", "changelogs", "branches", "done")
-# The last two only if they are asked for.
-MAINTENANCE_KINDS = (*UNASKED_KINDS, "orphans", "foreign")
 # Where serve looks for its configuration.
 _DEFAULT_PATH = "/etc/compactord/compactord.yaml"
 
@@ -94,9 +90,7 @@ online = _argument(
 only = _repeated(
     "--only",
     "KIND",
-    f"only this kind: {', '.join(MAINTENANCE_KINDS)}; may be repeated (default: all but orphans "
-    "and foreign)",
-    choices=MAINTENANCE_KINDS,
+    "only this kind of those below; may be repeated (default: all but orphans and foreign)",
 )
 option = _repeated(
     "--option",

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
+from compactord.amounts import count_text
 from compactord.cli.choice import table_test
 from compactord.cli.running import OK, answer
 from compactord.cli.table_status import Listed
@@ -19,7 +20,7 @@ from compactord.errors import TableNotFound, UsageError
 from compactord.service.codec import decode, plain, plain_fields
 from compactord.service.page.need import Need, attempt_text, freshness_text, need_of, why_text
 from compactord.service.view import ServiceView, TableDetail, TableStatus, TableView
-from compactord.table.report import bucket_text, count_text
+from compactord.table.report import bucket_text
 from compactord.table.status import BucketDetail
 from compactord.top.daemon import DaemonSource
 from compactord.top.status import NoAnswer

@@ -5,39 +5,49 @@ from __future__ import annotations
 import argparse
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias, TypeVar
 
 import structlog
 
 from compactord import ids
-from compactord.cli.argument_values import amount_of
 from compactord.cli.arguments import error_json
 from compactord.cli.choice import Choice, Target
 from compactord.cli.each_table import Result, joint_code
-from compactord.cli.running import FAILED, exit_code, say
+from compactord.cli.running import FAILED, OK, exit_code, say
 from compactord.clock import Clock
+from compactord.commit.changes import CommitOutcome
 from compactord.config.choices import MaintenanceRule
 from compactord.config.reasons import setting_origin
 from compactord.errors import CompactordError, UnsupportedTable
-from compactord.maintenance.orphan_files import Orphan, OwnerRule
+from compactord.maintenance.kind import AnyKind, ChosenPartitions, Done, OfferedKind, ShownTable
+from compactord.paimon.options.maintenance import ExpireOptions
 from compactord.state.table_state import TableState
 from compactord.table.followed import FollowedTable
-from compactord.table.opening import OpenTable, open_table, refuse_live_state
-from compactord.table.report import count_text, size_text
+from compactord.table.opening import OpenTable
 from compactord.table.request import CompactRequest
 
+T = TypeVar("T")
 _log = structlog.get_logger()
+# More than any table has: a dry run shows what all rounds together would remove.
+_ALL_ROUNDS = 1 << 62
+# Snapshots of a round at least.
+_LEAST = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaintenanceRun:
-    """One run of a command over the tables of its choice; once `stop` is set, nothing begins."""
+    """One run of a command over the tables of its choice; once `stop` is set, nothing begins.
+
+    `grace_ms`: how old left-over files must be whose process cannot be proved dead.
+    """
 
     args: argparse.Namespace
     choice: Choice
     clock: Clock
     stop: threading.Event
+    kinds: Sequence[AnyKind]
+    grace_ms: int
 
     @property
     def is_dry(self) -> bool:
@@ -45,17 +55,10 @@ class MaintenanceRun:
         dry: bool = self.args.dry_run
         return dry
 
-    @property
-    def grace_ms(self) -> int:
-        """How old left-over files must be whose process cannot be proved dead."""
-        return amount_of(
-            self.args, "orphan_grace", self.choice.loaded.config.recovery.orphan_grace_ms
-        )
-
-    @property
-    def expired(self) -> str:
-        """What is said of what goes: `3 snapshots expired`."""
-        return "would expire" if self.is_dry else "expired"
+    def shown(self, target: Target, table: OpenTable | None) -> ShownTable:
+        """A table of the choice, and as what it is open."""
+        name = self.choice.shown_name(target)
+        return ShownTable(name=name, is_dry=self.is_dry, table=table)
 
 
 # Does one kind of maintenance in a table.
@@ -96,69 +99,126 @@ def in_turn(
     return lines, found, joint_code(codes)
 
 
-def off_by_rule(run: MaintenanceRun, target: Target, key: str) -> str | None:
+def offered(kinds: Sequence[AnyKind]) -> Mapping[str, Sequence[OfferedKind[Any]]]:
+    """The kinds that people can run, by the names that they choose them by."""
+    found: dict[str, list[OfferedKind[Any]]] = {}
+    for kind in kinds:
+        if isinstance(kind, OfferedKind):
+            found.setdefault(kind.choice, []).append(kind)
+    return found
+
+
+def off_by_rule(run: MaintenanceRun, target: Target, key: str | None) -> str | None:
     """That the rule `key` has a kind off in this table; None: it has not."""
-    if getattr(target.policy, key) is not MaintenanceRule.OFF:
+    if key is None or getattr(target.policy, key) is not MaintenanceRule.OFF:
         return None
     return f"{setting_origin(run.choice.loaded, target.name, key)} is off"
 
 
-def open_supported(target: Target) -> tuple[OpenTable, TableState]:
-    """The table, as the service opens it before it compacts, expires or sweeps anything.
+def of_a_command(options: ExpireOptions, least: int = _LEAST) -> ExpireOptions:
+    """A command is done when nothing is due, and each round reads all snapshots that stay.
 
-    Raises `UnsupportedTable` for what must not be touched, live files included.
+    Small rounds would read those that expire again and again. A limit of 0 switches expiry off.
     """
-    access = target.open()
-    table = open_table(access, target.policy.options, target.registries)
-    state = access.newest_state().state
-    refuse_live_state(table, state)
-    return table, state
+    return replace(options, limit=max(options.limit, least)) if options.limit > 0 else options
 
 
-def because(why_not: str | None, *, has_some: object) -> list[str]:
-    """The line below what was done, `has_some` if anything, that says why no more; none without."""
-    return [] if why_not is None else [f"  {'no more ' if has_some else ''}because {why_not}"]
+class CommandTable:
+    """As `OpenedTable`, a table that this command alone has open, as the service opens it.
 
-
-def looked_back(target: Target, clock: Clock, stop: threading.Event) -> FollowedTable:
-    """The table as the service has it before it expires anything; it knows `why_keep`.
-
-    A commit of a writer that a late rename lost is known from the snapshots alone. Waits while the
-    newest snapshot may still be replaced, unless `stop` is set. Raises what `open_supported`
-    raises.
+    Of snapshots `least` expire at a time if they may. Raises `UnsupportedTable` for what must not
+    be touched, live files included.
     """
-    followed = FollowedTable(
-        target.open(),
-        CompactRequest(overrides=target.policy.options),
-        clock=clock,
-        owner=ids.this_process(),
-        registries=target.registries,
-    )
-    followed.refresh()
-    wait_ms = followed.wait_ms()
-    if wait_ms:
-        _log.info("commit_settling", seconds=round(wait_ms / 1000, 1))
-        stop.wait(wait_ms / 1000)
-        followed.refresh()
-    followed.look_back(busy=(), may_commit=False)
-    return followed
+
+    has_next_rounds = False
+
+    def __init__(
+        self, target: Target, clock: Clock, stop: threading.Event, *, least: int = _LEAST
+    ) -> None:
+        self.clock, self.owner = clock, ids.this_process()
+        self._stop, self._least = stop, least
+        self._memories: dict[type, Any] = {}
+        request = CompactRequest(overrides=target.policy.options)
+        self._followed = FollowedTable(
+            target.open(),
+            request,
+            clock=clock,
+            owner=self.owner,
+            registries=target.registries,
+        )
+        self._followed.refresh()
+
+    @property
+    def table(self) -> OpenTable:
+        table = self._followed.table
+        expire = of_a_command(table.options.expire, self._least)
+        return replace(table, options=replace(table.options, expire=expire))
+
+    def memory(self, type_: type[T]) -> T:
+        found: T = self._memories.setdefault(type_, type_())
+        return found
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._stop.is_set()
+
+    def newest_state(self) -> TableState:
+        self._followed.refresh()
+        return self._followed.state
+
+    def why_keep(self) -> str | None:
+        """Waits while the newest snapshot may be replaced, unless it is to stop.
+
+        A commit of a writer that a late rename lost is known from the snapshots alone: they are
+        looked back at first. Raises what reading raises.
+        """
+        self._look_back()
+        return self._followed.why_keep()
+
+    def drop_partitions(self, chosen: ChosenPartitions) -> CommitOutcome:
+        self._look_back()
+        return self._followed.drop_partitions(chosen, busy=())
+
+    def _look_back(self) -> None:
+        wait_ms = self._followed.wait_ms()
+        if wait_ms:
+            _log.info("commit_settling", seconds=round(wait_ms / 1000, 1))
+            self._stop.wait(wait_ms / 1000)
+        self._followed.refresh()
+        self._followed.look_back(busy=(), may_commit=False)
 
 
-def owner_rule(clock: Clock, grace_ms: int) -> OwnerRule:
-    """The rule of `compact`: nothing of this process, nothing of one that may live."""
-    return OwnerRule(
-        myself=ids.this_process(),
-        liveness=ids.liveness,
-        now_ms=clock.now_ms(),
-        grace_ms=grace_ms,
-    )
+def of_choice(name: str, run: MaintenanceRun, target: Target) -> Result:
+    """Runs the kinds of this name in one table: round after round, until none is due.
+
+    Or tells what they would do. None runs that a rule has off, or that options do not ask for.
+    """
+    kinds = offered(run.kinds)[name]
+    opened: CommandTable | None = None
+    all_done: list[Done[Any]] = []
+    for kind in kinds:
+        why_not = off_by_rule(run, target, kind.rule)
+        if why_not is None:
+            least = _ALL_ROUNDS if run.is_dry else _LEAST
+            opened = opened or CommandTable(target, run.clock, run.stop, least=least)
+            all_done.append(_done(kind.for_table(target.policy), run, opened))
+        else:
+            all_done.append(Done(why_not=why_not))
+    shown = run.shown(target, None if opened is None else opened.table)
+    told = kinds[0].told(shown, *all_done)
+    was_stopped = opened is not None and not run.is_dry and run.stop.is_set()
+    return Result(lines=told.lines, found=told.found, code=FAILED if was_stopped else OK)
 
 
-def orphans_text(orphans: Sequence[Orphan]) -> str:
-    """`3 left-over files of earlier runs (1.5 MiB)`."""
-    size = sum(orphan.size_bytes for orphan in orphans)
-    return f"{count_text(len(orphans), 'left-over file')} of earlier runs ({size_text(size)})"
-
-
-def orphans_json(orphans: Sequence[Orphan]) -> list[dict[str, Any]]:
-    return [{"path": orphan.path, "bytes": orphan.size_bytes} for orphan in orphans]
+def _done(kind: OfferedKind[T], run: MaintenanceRun, opened: CommandTable) -> Done[T]:
+    why_not = kind.why_unasked(opened.table)
+    if why_not is not None:
+        return Done(why_not=why_not)
+    if run.is_dry:
+        return kind.preview(opened)
+    rounds: list[T] = []
+    while not run.stop.is_set():
+        rounds.append(kind.run(opened, None))
+        if not kind.has_more(rounds[-1]):
+            break
+    return Done(rounds=rounds)

@@ -1,4 +1,4 @@
-"""Files that were left in tables, by dead runs of ours or by anybody, listed and removed."""
+"""Files that anybody left in tables, listed and removed, as arguments say or a table's rule."""
 
 from __future__ import annotations
 
@@ -6,23 +6,19 @@ import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from compactord.amounts import count_text, size_text
 from compactord.catalog.access import TableAccess
 from compactord.cli.argument_values import amount_of
 from compactord.cli.choice import Target
 from compactord.cli.each_table import Result
-from compactord.cli.maintenance import (
-    MaintenanceRun,
-    open_supported,
-    orphans_json,
-    orphans_text,
-    owner_rule,
-)
+from compactord.cli.maintenance import MaintenanceRun
 from compactord.cli.progress import told_of
 from compactord.cli.running import FAILED, OK
 from compactord.config.reasons import setting_origin
 from compactord.errors import StorageError, TransientStorageError, UnsupportedTable, UsageError
 from compactord.maintenance.foreign_files import remove_found, trash_of
-from compactord.maintenance.orphan_files import Orphan, OrphanSearch, find_orphans, remove_orphans
+from compactord.maintenance.orphan_files import OrphanSearch
+from compactord.maintenance.orphan_sweep import files_told, owner_rule
 from compactord.maintenance.table_files import TableFolders
 from compactord.maintenance.used_names import Incomplete
 from compactord.paimon import paths
@@ -30,23 +26,11 @@ from compactord.paimon.options.catalogue import canonical_key
 from compactord.storage.base import Storage
 from compactord.storage.elsewhere import with_others
 from compactord.table.opening import describe_table
-from compactord.table.report import count_text, size_text
 
 _PATH_DIRECTORY = "data-file.path-directory"
 _EXTERNAL_PATHS = "data-file.external-paths"
 # Options for which compaction refuses a table, and which say only where files are.
 _PLACES = (_PATH_DIRECTORY, _EXTERNAL_PATHS, "index-file-in-data-file-dir")
-
-
-def sweep(run: MaintenanceRun, target: Target) -> Result:
-    """Removes the left-over files of one table. Its result lists them as `orphans`."""
-    rule = owner_rule(run.clock, run.grace_ms)
-    take = find_orphans if run.is_dry else remove_orphans
-    table, _ = open_supported(target)
-    depth = len(table.schema.partition_keys)
-    found = take(table.storage, table.ref.location, partition_depth=depth, rule=rule)
-    lines = _lines(run, target, found, orphans_text(found))
-    return Result(lines=lines, found={"orphans": orphans_json(found)})
 
 
 def ruled_sweep(run: MaintenanceRun, target: Target) -> Result:
@@ -72,8 +56,8 @@ def foreign_sweep(run: MaintenanceRun, target: Target) -> Result:
     folders, left_alone, storage = _places(run, target, access)
     rule = replace(owner_rule(run.clock, run.grace_ms), others_grace_ms=others_grace_ms)
     trash = _trash(run, target, access, folders)
-    told = told_of(run.choice.shown_name(target), run.clock)
-    search = OrphanSearch(storage, folders, rule, told)
+    progress = told_of(run.choice.shown_name(target), run.clock)
+    search = OrphanSearch(storage, folders, rule, progress)
     try:
         found = search.find()
     except Incomplete as why:
@@ -83,15 +67,15 @@ def foreign_sweep(run: MaintenanceRun, target: Target) -> Result:
             storage, folders, search, found, trash=trash, is_stopped=run.stop.is_set
         )
     size = size_text(sum(orphan.size_bytes for orphan in found))
-    lines = _lines(
-        run, target, found, f"{count_text(len(found), 'file')} that nothing names ({size})"
-    )
+    what = f"{count_text(len(found), 'file')} that nothing names ({size})"
+    told = files_told(run.shown(target, None), found, what)
+    lines = [*told.lines]
     if run.is_dry:
         lines += [f"  {folder} (empty folder)" for folder in search.empty_folders]
     lines += [f"  not looked at: external path {place}" for place in left_alone]
     return Result(
         lines=lines,
-        found={"orphans": orphans_json(found), "left_alone": list(left_alone)},
+        found={**told.found, "left_alone": list(left_alone)},
         code=FAILED if run.stop.is_set() else OK,
     )
 
@@ -179,13 +163,3 @@ def _in_same_store(
 
 def _store_options(run: MaintenanceRun, target: Target) -> Mapping[str, str]:
     return run.choice.loaded.config.catalogs[target.catalog_name].options
-
-
-def _lines(run: MaintenanceRun, target: Target, found: Sequence[Orphan], what: str) -> list[str]:
-    """That `what` was removed, or would be: then each with its path."""
-    name, verb = run.choice.shown_name(target), "would remove" if run.is_dry else "removed"
-    lines = [f"{name}: {verb} {what}" if found else f"{name}: nothing left over"]
-    if run.is_dry:
-        unfinished = " (unfinished upload)"
-        lines += [f"  {each.path}{unfinished if each.upload else ''}" for each in found]
-    return lines

@@ -12,10 +12,10 @@ from compactord.cli.argument_values import check_overrides, engine_config, parti
 from compactord.cli.choice import Choice, Target, choose
 from compactord.cli.compact import check_arguments, request_of
 from compactord.cli.each_table import Result, over_tables, table_overrides
-from compactord.cli.maintenance import orphans_json, orphans_text, owner_rule
 from compactord.clock import Clock, SystemClock
 from compactord.errors import CompactordError, UsageError
 from compactord.maintenance.orphan_files import Orphan, find_orphans
+from compactord.maintenance.orphan_sweep import orphans_json, orphans_text, owner_rule
 from compactord.paimon.data_file import BucketId
 from compactord.state.table_state import TableState
 from compactord.table import report

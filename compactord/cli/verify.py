@@ -11,6 +11,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
+from compactord.amounts import count_text
 from compactord.catalog.access import TableAccess
 from compactord.cli.choice import Target, choose
 from compactord.cli.each_table import Result, over_tables
@@ -29,7 +30,6 @@ from compactord.plan.runs import bucket_runs
 from compactord.storage.base import Storage
 from compactord.storage.fetching import Fetcher
 from compactord.table.opening import describe_table
-from compactord.table.report import count_text
 
 _SHOWN_MAX = 20
 # Between two looks at what is missing: files of a snapshot that expires go before it does.

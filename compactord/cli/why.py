@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from compactord.amounts import count_text, size_text
 from compactord.cli.argument_values import partitions_of, pick_of
 from compactord.cli.asked import why_by_service
 from compactord.cli.choice import Choice, Target, choose
@@ -34,7 +35,6 @@ from compactord.table.explain import BucketReasons, explain, explain_damage
 from compactord.table.opening import OpenTable
 from compactord.table.pending_inputs import inputs_of
 from compactord.table.planning import PartitionTest
-from compactord.table.report import size_text
 from compactord.table.request import CompactRequest
 from compactord.table.status import measured_stop_trigger
 
@@ -156,7 +156,7 @@ def _when(
         return f"when its window {closed}"
     forced = ", before other work: readers wait for it" if waits else ""
     if is_forced:
-        runs = report.count_text(told.sorted_runs, "run")
+        runs = count_text(told.sorted_runs, "run")
         forced = f", before other work: {runs}, stop trigger {stop}"
     return f"within {_poll_text(found)}, when a slot is free{forced}"
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from typing import Any
 
 import structlog
 
@@ -22,7 +23,6 @@ from compactord.maintenance.changelogs import (
 )
 from compactord.maintenance.expire import (
     Expired,
-    ExpiryPreview,
     Snapshots,
     other_versions,
     others_changelogs,
@@ -32,14 +32,18 @@ from compactord.maintenance.expire_files import ExpirePlan
 from compactord.maintenance.expire_range import ExpireRange, changelog_range
 from compactord.maintenance.expire_reader import MetadataReader
 from compactord.maintenance.kind import (
+    Done,
     OpenedTable,
     Round,
     RuledKind,
+    ShownTable,
     TableValues,
+    Told,
     UnderWay,
 )
 from compactord.maintenance.planned_deletion import PlannedDeletion, TableChanged
 from compactord.maintenance.restored import hint_trouble, main_trouble
+from compactord.maintenance.snapshot_expiry import expiry_told
 from compactord.paimon import paths
 from compactord.paimon.snapshot import (
     changelogs_by_name,
@@ -64,7 +68,7 @@ def expire_changelogs(table: TableValues, now_ms: int) -> Expired:
     why_not = None
     wanted = _NONE
     try:
-        wanted = _due(table, now_ms, table.options.expire.limit)
+        wanted = _due(table, now_ms)
         if not wanted.is_empty:
             _Round(table, wanted).delete(counts)
     except TableChanged as changed:
@@ -73,24 +77,25 @@ def expire_changelogs(table: TableValues, now_ms: int) -> Expired:
     return Expired(first=wanted.first, end=wanted.end, more=more, why_not=why_not, **counts)
 
 
-def preview_changelogs(table: TableValues, now_ms: int, *, limit: int) -> ExpiryPreview:
-    """What a round of at most `limit` changelogs would delete; changes nothing.
+def preview_changelogs(table: TableValues, now_ms: int) -> Done[Expired]:
+    """What a round would delete; changes nothing.
 
     Raises what `expire_changelogs` raises before its first deletion.
     """
     wanted = _NONE
     try:
-        wanted = _due(table, now_ms, limit)
+        wanted = _due(table, now_ms)
         if not wanted.is_empty:
             round_ = _Round(table, wanted)
             return preview_of(wanted, round_.plan(), round_.versions)
     except TableChanged as changed:
-        figures = Expired(first=wanted.first, end=wanted.end, why_not=str(changed))
-        return ExpiryPreview(figures=figures)
-    return ExpiryPreview(figures=Expired(first=wanted.first, end=wanted.end, more=wanted.more))
+        kept = Expired(first=wanted.first, end=wanted.end, why_not=str(changed))
+        return Done(rounds=[kept], files=())
+    none = Expired(first=wanted.first, end=wanted.end, more=wanted.more)
+    return Done(rounds=[none], files=())
 
 
-def _due(table: TableValues, now_ms: int, limit: int) -> ExpireRange:
+def _due(table: TableValues, now_ms: int) -> ExpireRange:
     """The changelogs that expire now. Raises `TableChanged` where snapshots may be missing."""
     storage, root = table.storage, table.ref.root
     retention = table.options.expire.changelogs
@@ -109,7 +114,7 @@ def _due(table: TableValues, now_ms: int, limit: int) -> ExpireRange:
 
     return changelog_range(
         retention,
-        limit=limit,
+        limit=table.options.expire.limit,
         earliest=known[0],
         latest=known[-1],
         snapshots=(snapshots[0], snapshots[-1]),
@@ -176,7 +181,7 @@ class _Round:
 class ExpireChangelogs(RuledKind[Expired]):
     """Due after a plan, `interval_ms` after the last round, in the windows of expiry."""
 
-    name = "changelogs"
+    name = choice = "changelogs"
     rule = "expire_changelogs"
     after_plans = True
     counters = (
@@ -189,6 +194,12 @@ class ExpireChangelogs(RuledKind[Expired]):
         if why_keep is not None:
             return Expired(why_not=why_keep)
         return expire_changelogs(table.table, table.clock.now_ms())
+
+    def preview(self, table: OpenedTable) -> Done[Expired]:
+        why_keep = table.why_keep()
+        if why_keep is not None:
+            return Done(why_not=why_keep)
+        return preview_changelogs(table.table, table.clock.now_ms())
 
     def ended(self, result: Expired | CompactordError, seconds: float) -> Round:
         if isinstance(result, CompactordError):
@@ -208,3 +219,6 @@ class ExpireChangelogs(RuledKind[Expired]):
             )
         counts = {"expired_changelogs": result.changelogs, "expired_changelog_files": files}
         return Round(counts=counts, more=result.more)
+
+    def told(self, shown: ShownTable, done: Done[Expired], *others: Done[Any]) -> Told:
+        return expiry_told(shown, done, "changelog")

@@ -8,16 +8,21 @@ consumer/ConsumerManager.java (expire).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import structlog
 
+from compactord.amounts import count_text
 from compactord.errors import CompactordError, FormatError, ObjectNotFound
 from compactord.maintenance.kind import (
+    Done,
     OpenedTable,
     Round,
     RuledKind,
+    ShownTable,
     TableValues,
+    Told,
     UnderWay,
 )
 from compactord.paimon import paths
@@ -95,10 +100,14 @@ def _next_snapshot(table: TableValues, path: str) -> int | None:
 class ExpireConsumers(RuledKind[Sequence[IdleConsumer]]):
     """Due every `interval_ms`, in the windows of expiry, where options ask for it."""
 
-    name = "consumers"
+    name = choice = "consumers"
     rule = "expire_consumers"
     is_free = True
+    unasked = "consumer.expiration-time is not set"
     counters = (("expired_consumers", "Consumers that expired."),)
+
+    def preview(self, table: OpenedTable) -> Done[Sequence[IdleConsumer]]:
+        return Done(rounds=[idle_consumers(table.table, table.clock.now_ms())])
 
     def run(self, table: OpenedTable, under_way: UnderWay | None) -> Sequence[IdleConsumer]:
         return expire_consumers(table.table, table.clock.now_ms())
@@ -108,3 +117,15 @@ class ExpireConsumers(RuledKind[Sequence[IdleConsumer]]):
             _log.warning("consumers_kept", error=str(result))
             return Round(has_failed=True)
         return Round(counts={"expired_consumers": len(result)})
+
+    def told(
+        self, shown: ShownTable, done: Done[Sequence[IdleConsumer]], *others: Done[Any]
+    ) -> Told:
+        gone, why_not = [each for round_ in done.rounds for each in round_], done.why_not
+        line = f"{shown.name}: {shown.expired} {count_text(len(gone), 'consumer')}"
+        if not gone:
+            reason = "" if why_not is None else f", because {why_not}"
+            line = f"{shown.name}: no consumer {shown.expired}{reason}"
+        lines = [f"  {each.name}, next snapshot {each.next_snapshot or '?'}" for each in gone]
+        found = {"consumers": [asdict(each) for each in gone], "why_not": why_not}
+        return Told(lines=[line, *lines], found=found)

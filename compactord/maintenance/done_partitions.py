@@ -12,17 +12,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import tzinfo
+from typing import Any
 
 import structlog
 
+from compactord.amounts import count_text
 from compactord.clock import epoch_ms
 from compactord.errors import CompactordError, FormatError
 from compactord.maintenance.done_marks import DoneMarks, DuePartition
 from compactord.maintenance.kind import (
+    Done,
     OpenedTable,
     Round,
     RuledKind,
+    ShownTable,
     TableValues,
+    Told,
     UnderWay,
 )
 from compactord.maintenance.marks import Marks
@@ -144,11 +149,30 @@ def _spec(table: TableValues, partition: bytes) -> PartitionSpec:
 class MarkDone(RuledKind[DonePartitions]):
     """Due every `interval_ms`, at any time of the week, where options ask for it."""
 
-    name = "done"
+    name = choice = "done"
     rule = "mark_done"
+    unasked = "partition.idle-time-to-done is not set for partitions of the table"
     is_free = True
     at_any_time = True
     counters = (("partitions_marked_done", "Partitions that were marked done."),)
+
+    def why_unasked(self, table: TableValues) -> str | None:
+        why_not = table.options.maintenance.why_none_marked(table.entries, table.events)
+        why_not = why_not or RuledKind.why_unasked(self, table)
+        if why_not is None and table.ref.branch != paths.MAIN_BRANCH:
+            return "its branches have the same folders"
+        return why_not
+
+    def preview(self, table: OpenedTable) -> Done[DonePartitions]:
+        values, state, zone = table.table, table.newest_state(), table.clock.time_zone
+        marks = Marks()
+        rounds = [DonePartitions(more=True)]
+        while rounds[-1].more and not table.is_stopping:
+            now_ms = table.clock.now_ms()
+            rounds.append(due_partitions(values, state, marks, now_ms=now_ms, zone=zone))
+            # Nothing is marked, and the next round goes on behind these nevertheless.
+            marks.marked_ms |= dict.fromkeys((each.partition for each in rounds[-1].due), now_ms)
+        return Done(rounds=rounds)
 
     def run(self, table: OpenedTable, under_way: UnderWay | None) -> DonePartitions:
         now_ms = table.clock.now_ms()
@@ -161,3 +185,18 @@ class MarkDone(RuledKind[DonePartitions]):
             _log.warning("partitions_not_marked", error=str(result))
             return Round(has_failed=True)
         return Round(counts={"partitions_marked_done": len(result.due)}, more=result.more)
+
+    def told(self, shown: ShownTable, done: Done[DonePartitions], *others: Done[Any]) -> Told:
+        folders = [each.folder for round_ in done.rounds for each in round_.due]
+        verb = "would be marked" if shown.is_dry else "marked"
+        reason = "" if done.why_not is None else f", because {done.why_not}"
+        lines = [f"{shown.name}: no partition {verb} done{reason}"]
+        options = None if shown.table is None else shown.table.options.maintenance.mark_done
+        if folders and options is not None:
+            actions, count = (
+                ", ".join(sorted(options.actions)),
+                count_text(len(folders), "partition"),
+            )
+            lines = [f"{shown.name}: {verb} done: {count} ({actions})"]
+            lines += [f"  {folder}" for folder in folders]
+        return Told(lines=lines, found={"partitions": folders, "why_not": done.why_not})

@@ -33,7 +33,7 @@ from compactord.maintenance.expire_files import ExpirePlan
 from compactord.maintenance.expire_plan import ExpiringHistory, plan_expiry
 from compactord.maintenance.expire_range import ExpireRange, expire_range
 from compactord.maintenance.expire_reader import MetadataReader
-from compactord.maintenance.kind import TableValues
+from compactord.maintenance.kind import Done, TableValues
 from compactord.maintenance.planned_deletion import PlannedDeletion, TableChanged
 from compactord.maintenance.restored import hint_trouble, main_trouble
 from compactord.paimon import paths
@@ -109,42 +109,35 @@ def expire_snapshots(
     return Expired(first=wanted.first, end=wanted.end, more=more, why_not=why_not, **counts)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExpiryPreview:
-    """What the next round would delete: the figures, and every file in the order of deletion."""
+def preview_snapshots(table: TableValues, now_ms: int) -> Done[Expired]:
+    """What `expire_snapshots` would delete by the table's options if nothing were being read.
 
-    figures: Expired
-    files: tuple[str, ...] = ()
-
-
-def preview_expiry(table: TableValues, options: ExpireOptions, now_ms: int) -> ExpiryPreview:
-    """What `expire_snapshots` would delete if nothing were being read; changes nothing.
-
-    Raises what that raises before its first deletion.
+    Changes nothing. Raises what that raises before its first deletion.
     """
+    options = table.options.expire
     found = _due(table.storage, table.ref, options, now_ms=now_ms, keep_from=None)
     if isinstance(found, Expired):
-        return ExpiryPreview(figures=found)
+        return Done(rounds=[found], files=())
     wanted, snapshots = found
     try:
         round_ = _Round(table, wanted, snapshots, options)
         return preview_of(wanted, round_.plan(), round_.versions)
     except TableChanged as moved:
-        figures = Expired(first=wanted.first, end=wanted.end, why_not=str(moved))
-        return ExpiryPreview(figures=figures)
+        kept = Expired(first=wanted.first, end=wanted.end, why_not=str(moved))
+        return Done(rounds=[kept], files=())
 
 
 def preview_of(
     wanted: ExpireRange, plan: ExpirePlan, versions: tuple[str, Sequence[str]]
-) -> ExpiryPreview:
+) -> Done[Expired]:
     """What a plan deletes, and then `versions`, which have this name among the counts."""
     counts, files = Counter({"size_bytes": plan.size_bytes}), list[str]()
     for kind, unneeded in (*plan.files, *plan.metadata, versions):
         counts[kind] += len(unneeded)
         files += unneeded
     first, end = wanted.first, wanted.end
-    figures = Expired(first=first, end=end, more=wanted.more, why_not=None, **counts)
-    return ExpiryPreview(figures=figures, files=tuple(files))
+    expired = Expired(first=first, end=end, more=wanted.more, why_not=None, **counts)
+    return Done(rounds=[expired], files=files)
 
 
 def _due(

@@ -1,14 +1,15 @@
 """What a kind of maintenance is: when it is due for a table, what it runs, what that came to.
 
 A kind is one class in a module of this package and one line in `registry`. The scheduler keeps a
-record of each kind for each table, lets one run at a time for a table, and few over all tables.
+record of each kind for each table, lets one run at a time for a table, and few over all tables. The
+commands run those that are offered to people, and tell them what came of it.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar
 
@@ -29,6 +30,7 @@ from compactord.state.table_state import TableState
 from compactord.storage.base import Storage
 
 T = TypeVar("T")
+K = TypeVar("K", bound="MaintenanceKind[Any]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +109,11 @@ class OpenedTable(Protocol):
 
         Of each type there is one, which knows nothing at first.
         """
+        ...
+
+    @property
+    def has_next_rounds(self) -> bool:
+        """Whether another round may follow in hours, which has the same memory."""
         ...
 
     @property
@@ -206,7 +213,7 @@ class MaintenanceKind(ABC, Generic[T]):
     ) -> bool:
         """Whether a round may begin now. Pure."""
 
-    def for_table(self, policy: TablePolicy) -> MaintenanceKind[T]:
+    def for_table(self: K, policy: TablePolicy) -> K:
         """The kind as it runs by the rules for one table."""
         return self
 
@@ -223,21 +230,97 @@ class MaintenanceKind(ABC, Generic[T]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RuledKind(MaintenanceKind[T]):
+class Done(Generic[T]):
+    """What a command did to a table by one kind: what its rounds returned.
+
+    Or what they would do, as one, with the `files` that would go as far as these are known.
+    `why_not`: no round began, for this reason.
+    """
+
+    rounds: Sequence[T] = ()
+    files: Sequence[str] | None = None
+    why_not: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownTable:
+    """A table as a command tells of it: by `name`; `table` None: it was not opened."""
+
+    name: str
+    is_dry: bool
+    table: TableValues | None
+
+    @property
+    def expired(self) -> str:
+        """What is said of what goes: `3 snapshots expired`."""
+        return "would expire" if self.is_dry else "expired"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What a command tells: lines for people, and the same as plain data."""
+
+    lines: Sequence[str]
+    found: Mapping[str, Any]
+
+
+def because(why_not: str | None, *, has_some: object) -> list[str]:
+    """The line below what was done, `has_some` if anything, that says why no more; none without."""
+    return [] if why_not is None else [f"  {'no more ' if has_some else ''}because {why_not}"]
+
+
+class OfferedKind(MaintenanceKind[T]):
+    """A kind that people can run by a command, too, under the name `choice`.
+
+    Kinds that share a name run in turn, and the first tells of all. `only_if_asked`: not unless
+    they name it. A `rule`, by its key, may have it off.
+    """
+
+    choice: ClassVar[str]
+    only_if_asked: ClassVar[bool] = False
+    rule: ClassVar[str | None] = None
+
+    def why_unasked(self, table: TableValues) -> str | None:
+        """Why the table's options do not ask for it; None: they do, or it is always done."""
+        return None
+
+    @abstractmethod
+    def preview(self, table: OpenedTable) -> Done[T]:
+        """What all rounds together would do to what options ask for; changes nothing.
+
+        Raises what `run` raises before it changes anything.
+        """
+
+    def has_more(self, result: T) -> bool:
+        """Whether a round left something to do, at once: what it returned may have a `more`."""
+        return bool(getattr(result, "more", False))
+
+    @abstractmethod
+    def told(self, shown: ShownTable, done: Done[T], *others: Done[Any]) -> Told:
+        """Say what it came to; `others` are those of the kinds that share its name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuledKind(OfferedKind[T]):
     """A kind that a rule may have off, by its key `rule`; due every `interval_ms` at most.
 
-    Unless it `runs_unasked` a table's options have to ask for it, which may say how often.
-    `after_plans`: due only after a plan. `is_free`: also while our newest snapshot may be replaced.
-    `at_any_time`: also outside of the windows of expiry.
+    Unless it `runs_unasked` a table's options have to ask for it, which may say how often;
+    `unasked` says that they do not. `after_plans`: due only after a plan. `is_free`: also while our
+    newest snapshot may be replaced. `at_any_time`: also outside of the windows of expiry.
     """
 
     rule: ClassVar[str]
     runs_unasked: ClassVar[bool] = False
+    unasked: ClassVar[str | None] = None
     after_plans: ClassVar[bool] = False
     is_free: ClassVar[bool] = False
     at_any_time: ClassVar[bool] = False
 
     interval_ms: int
+
+    def why_unasked(self, table: TableValues) -> str | None:
+        is_asked = self.runs_unasked or self.name in table.options.maintenance.asked
+        return None if is_asked else self.unasked
 
     def is_due(
         self, table: DueTable, record: MaintenanceRecord, now_ms: int, wall: WallTime

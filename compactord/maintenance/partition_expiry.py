@@ -10,28 +10,36 @@ which take the times of deleted files for the newest, too, while manifests still
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import tzinfo
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import structlog
 
+from compactord.amounts import count_text
 from compactord.clock import epoch_ms, local_ms
 from compactord.commit.changes import CommitOutcome, Committed, Replaced
 from compactord.errors import CompactordError, FormatError
 from compactord.maintenance.kind import (
     ChosenPartitions,
+    Done,
     OpenedTable,
     Round,
     RuledKind,
+    ShownTable,
     TableValues,
+    Told,
     UnderWay,
+    because,
 )
-from compactord.maintenance.partition_entries import ExpiringEntries
+from compactord.maintenance.partition_entries import ExpiringEntries, has_entries
 from compactord.paimon.binary_row import decode_row
 from compactord.paimon.java_text import to_string
-from compactord.paimon.options.maintenance import PartitionExpiryOptions
+from compactord.paimon.options.maintenance import (
+    EXPIRATION_TIME,
+    PartitionExpiryOptions,
+)
 from compactord.paimon.partition_time import partition_time_ms
 from compactord.state.live_files import LiveFiles
 from compactord.state.newest_files import newest_files
@@ -238,12 +246,34 @@ class ExpirePartitions(RuledKind[ExpiredPartitions]):
     At most every `interval_ms`.
     """
 
-    name = "partitions"
+    name = choice = "partitions"
     rule = "expire_partitions"
+    unasked = f"{EXPIRATION_TIME} is not set for partitions of the table"
     counters = (
         ("expired_partitions", "Partitions that expired."),
         ("expired_partition_files", "Data files of expired partitions, which snapshots expire."),
     )
+
+    def why_unasked(self, table: TableValues) -> str | None:
+        why_not = table.options.maintenance.why_none_expires(table.entries)
+        return why_not or RuledKind.why_unasked(self, table)
+
+    def preview(self, table: OpenedTable) -> Done[ExpiredPartitions]:
+        values, state = table.table, table.newest_state()
+        expiry = values.options.maintenance.expire_partitions
+        assert expiry is not None, "asked before"
+        now_ms, zone = table.clock.now_ms(), table.clock.time_zone
+        found = due_partitions(values, state, now_ms=now_ms, zone=zone).due
+        due = dict.fromkeys(found[: expiry.most])
+        buckets = [each for each in state.files.bucket_ids() if each.partition in due]
+        summaries = [state.files.summary(bucket) for bucket in buckets if bucket.bucket >= 0]
+        expired = ExpiredPartitions(
+            partitions=[values.partition_path(each) for each in due],
+            files=sum(each.file_count for each in summaries),
+            rows=sum(each.row_count for each in summaries),
+            left=len(found) - len(due),
+        )
+        return Done(rounds=[expired])
 
     def run(self, table: OpenedTable, under_way: UnderWay | None) -> ExpiredPartitions:
         return expire_partitions(
@@ -252,6 +282,7 @@ class ExpirePartitions(RuledKind[ExpiredPartitions]):
             table.drop_partitions,
             now_ms=table.clock.now_ms(),
             zone=table.clock.time_zone,
+            goes_on=lambda: not table.is_stopping,
         )
 
     def ended(self, result: ExpiredPartitions | CompactordError, seconds: float) -> Round:
@@ -265,3 +296,18 @@ class ExpirePartitions(RuledKind[ExpiredPartitions]):
             "expired_partition_files": result.files,
         }
         return Round(counts=counts)
+
+    def told(self, shown: ShownTable, done: Done[ExpiredPartitions], *others: Done[Any]) -> Told:
+        (expired,) = done.rounds or [ExpiredPartitions(why_not=done.why_not)]
+        lines = [f"{shown.name}: no partition {shown.expired}"]
+        if expired.partitions:
+            counts = count_text(expired.files, "data file"), count_text(expired.rows, "row")
+            partitions = count_text(len(expired.partitions), "partition")
+            lines = [f"{shown.name}: {shown.expired} {partitions}: {', '.join(counts)}"]
+            lines += [f"  {folder}" for folder in expired.partitions]
+            if shown.table is not None and has_entries(shown.table):
+                lines.append("  with their entries in the catalog")
+        lines += because(expired.why_not, has_some=expired.partitions)
+        if expired.left:
+            lines.append(f"  {count_text(expired.left, 'partition')} more by the next check")
+        return Told(lines=lines, found=asdict(expired))

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import structlog
 
+from compactord.amounts import count_text, size_text
 from compactord.errors import CompactordError
-from compactord.maintenance.expire import Expired, expire_snapshots
+from compactord.maintenance.expire import Expired, expire_snapshots, preview_snapshots
 from compactord.maintenance.kind import (
+    Done,
     OpenedTable,
     Round,
     RuledKind,
+    ShownTable,
+    Told,
     UnderWay,
+    because,
 )
 
 _log = structlog.get_logger()
+_COUNTS = (
+    ("data_files", "data file"),
+    ("changelog_files", "changelog file"),
+    ("manifests", "manifest file"),
+    ("index_files", "index file"),
+)
+_SUMMED = ("snapshots", "changelogs", "size_bytes", *(name for name, _ in _COUNTS))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +36,7 @@ class ExpireSnapshots(RuledKind[Expired]):
     """Due after each plan, `interval_ms` after the last round, in the table's windows."""
 
     name = "expire"
+    choice = "snapshots"
     rule = "expire_snapshots"
     runs_unasked = True
     after_plans = True
@@ -35,6 +49,12 @@ class ExpireSnapshots(RuledKind[Expired]):
         keep_from = under_way.reads_from if under_way is not None else None
         options, now_ms = values.options.expire, table.clock.now_ms()
         return expire_snapshots(values, options, now_ms=now_ms, keep_from=keep_from)
+
+    def preview(self, table: OpenedTable) -> Done[Expired]:
+        why_keep = table.why_keep()
+        if why_keep is not None:
+            return Done(why_not=why_keep)
+        return preview_snapshots(table.table, table.clock.now_ms())
 
     def ended(self, result: Expired | CompactordError, seconds: float) -> Round:
         if isinstance(result, CompactordError):
@@ -59,3 +79,33 @@ class ExpireSnapshots(RuledKind[Expired]):
             more=result.more,
             first_snapshot_id=result.end if result.snapshots else None,
         )
+
+    def told(self, shown: ShownTable, done: Done[Expired], *others: Done[Any]) -> Told:
+        return expiry_told(shown, done, "snapshot")
+
+
+def expiry_told(shown: ShownTable, done: Done[Expired], unit: str) -> Told:
+    """That so many of `unit` expired. The data are the fields of `Expired`, of all rounds."""
+    figures = _of_all(done)
+    count = figures.snapshots + figures.changelogs
+    line = f"{shown.name}: no {unit} {shown.expired}"
+    if count:
+        files = [count_text(n, what) for key, what in _COUNTS if (n := getattr(figures, key))]
+        line = (
+            f"{shown.name}: {shown.expired} {count_text(count, unit)} "
+            f"({figures.first}..{figures.end - 1}): "
+            f"{', '.join([*files, size_text(figures.size_bytes)])}"
+        )
+    found = asdict(figures)
+    if done.files is not None:
+        found["files"] = list(done.files)
+    return Told(lines=[line, *because(figures.why_not, has_some=count)], found=found)
+
+
+def _of_all(done: Done[Expired]) -> Expired:
+    if not done.rounds:
+        return Expired(why_not=done.why_not)
+    sums = {name: sum(getattr(each, name) for each in done.rounds) for name in _SUMMED}
+    first = next((each.first for each in done.rounds if each.first), 0)
+    of_all: dict[str, Any] = {**sums, "first": first}
+    return replace(done.rounds[-1], **of_all)

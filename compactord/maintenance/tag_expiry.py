@@ -8,19 +8,25 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timezone, tzinfo
+from typing import Any
 
 import structlog
 
+from compactord.amounts import count_text
 from compactord.clock import local_ms
 from compactord.errors import CompactordError, FormatError, ObjectNotFound
 from compactord.maintenance.kind import (
+    Done,
     OpenedTable,
     Round,
     RuledKind,
+    ShownTable,
     TableValues,
+    Told,
     UnderWay,
+    because,
 )
 from compactord.maintenance.planned_deletion import TableChanged
 from compactord.maintenance.tag_deletion import DueTag, TagDeletion
@@ -125,6 +131,47 @@ def delete_tags(table: TableValues, tags: Iterable[DueTag], now_ms: int) -> Expi
     return ExpiredTags(tags=gone, why_not=why_not, **files)
 
 
+def preview_tags(table: TableValues, tags: Iterable[DueTag], now_ms: int) -> Done[ExpiredTags]:
+    """What `delete_tags` would delete, tag by tag, if each expired alone; changes nothing.
+
+    Raises what `TagDeletion` raises.
+    """
+    going: list[ExpiredTags] = []
+    files: list[str] = []
+    try:
+        for tag in tags:
+            plan = TagDeletion(table, tag, now_ms).plan
+            data_files, metadata = len(plan.data_files), len(plan.metadata)
+            going.append(ExpiredTags(tags=[tag.name], data_files=data_files, metadata=metadata))
+            files += [*plan.data_files, tag.path, *plan.metadata]
+    except TableChanged as kept:
+        going.append(ExpiredTags(why_not=str(kept)))
+    return Done(rounds=going, files=files)
+
+
+def joined(rounds: Sequence[ExpiredTags], why_not: str | None = None) -> ExpiredTags:
+    """What several rounds deleted; `why_not` comes before their own reasons."""
+    reasons = [each.why_not for each in rounds if each.why_not is not None]
+    return ExpiredTags(
+        tags=[name for each in rounds for name in each.tags],
+        data_files=sum(each.data_files for each in rounds),
+        metadata=sum(each.metadata for each in rounds),
+        why_not=why_not or next(iter(reasons), None),
+    )
+
+
+def expired_told(shown: ShownTable, expired: ExpiredTags) -> Told:
+    """The data are the fields of `ExpiredTags`."""
+    lines = [f"{shown.name}: no tag {shown.expired}"]
+    if expired.tags:
+        names = f"{count_text(len(expired.tags), 'tag')} ({', '.join(expired.tags)})"
+        files = count_text(expired.data_files, "data file")
+        others = count_text(expired.metadata, "other file")
+        lines = [f"{shown.name}: {shown.expired} {names}: {files}, {others}"]
+    lines += because(expired.why_not, has_some=expired.tags)
+    return Told(lines=lines, found=asdict(expired))
+
+
 def expired_counts(done: ExpiredTags) -> dict[str, int]:
     """By the counters of `ExpireTags`."""
     return {"expired_tags": len(done.tags), "expired_tag_files": done.data_files + done.metadata}
@@ -134,13 +181,22 @@ def expired_counts(done: ExpiredTags) -> dict[str, int]:
 class ExpireTags(RuledKind[ExpiredTags]):
     """Due after a plan, `interval_ms` after the last round, in the windows of expiry."""
 
-    name = "tags"
+    name = choice = "tags"
     rule = "expire_tags"
     after_plans = True
+    unasked = "the table's options say so"
     counters = (
         ("expired_tags", "Tags that expired, or were too many."),
         ("expired_tag_files", "Files deleted with expired tags."),
     )
+
+    def preview(self, table: OpenedTable) -> Done[ExpiredTags]:
+        why_keep = table.why_keep()
+        if why_keep is not None:
+            return Done(why_not=why_keep)
+        now_ms = table.clock.now_ms()
+        due = due_tags(table.table, now_ms, table.clock.time_zone)
+        return preview_tags(table.table, due, now_ms)
 
     def run(self, table: OpenedTable, under_way: UnderWay | None) -> ExpiredTags:
         why_keep = table.why_keep()
@@ -155,3 +211,6 @@ class ExpireTags(RuledKind[ExpiredTags]):
         if result.why_not is not None:
             _log.warning("tags_kept", error=result.why_not)
         return Round(counts=expired_counts(result))
+
+    def told(self, shown: ShownTable, done: Done[ExpiredTags], *others: Done[Any]) -> Told:
+        return expired_told(shown, joined(done.rounds, done.why_not))

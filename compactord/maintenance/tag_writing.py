@@ -12,20 +12,26 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone, tzinfo
+from typing import Any
 
 import structlog
 
+from compactord.amounts import count_text
 from compactord.clock import WallTime, local_ms
 from compactord.errors import CompactordError, ObjectNotFound, StorageError
 from compactord.ids import Owner
 from compactord.maintenance.kind import (
+    Done,
     DueTable,
     MaintenanceRecord,
     OpenedTable,
     Round,
     RuledKind,
+    ShownTable,
     TableValues,
+    Told,
     UnderWay,
+    because,
 )
 from compactord.maintenance.success_files import SuccessTimes, read_success
 from compactord.maintenance.tag_creation import (
@@ -36,7 +42,14 @@ from compactord.maintenance.tag_creation import (
     surplus_tags,
 )
 from compactord.maintenance.tag_deletion import DueTag, success_path
-from compactord.maintenance.tag_expiry import ExpiredTags, delete_tags, expired_counts
+from compactord.maintenance.tag_expiry import (
+    ExpiredTags,
+    delete_tags,
+    expired_counts,
+    expired_told,
+    joined,
+    preview_tags,
+)
 from compactord.paimon import paths
 from compactord.paimon.json_text import parse_object
 from compactord.paimon.options.tag_options import TagCreationOptions
@@ -279,6 +292,7 @@ class CreateTags(RuledKind[CreatedTags]):
     """Due after new snapshots, `interval_ms` after the last round, at any time of the week."""
 
     name = "create_tags"
+    choice = "tags"
     rule = "create_tags"
     at_any_time = True
     counters = (("new_tags", "Tags that were created."),)
@@ -288,6 +302,17 @@ class CreateTags(RuledKind[CreatedTags]):
     ) -> bool:
         is_new = table.snapshot_id != record.snapshot_id
         return is_new and RuledKind.is_due(self, table, record, now_ms, wall)
+
+    def preview(self, table: OpenedTable) -> Done[CreatedTags]:
+        why_keep = table.why_keep()
+        if why_keep is not None:
+            return Done(why_not=why_keep)
+        now_ms, zone = table.clock.now_ms(), table.clock.time_zone
+        due = tags_due(table.table, table.memory(TagProgress), now_ms=now_ms, zone=zone)
+        surplus = preview_tags(table.table, due.surplus, now_ms)
+        made = {each.name: each.snapshot.id for each in due.tags}
+        created = CreatedTags(tags=made, surplus=joined(surplus.rounds))
+        return Done(rounds=[created], files=surplus.files)
 
     def run(self, table: OpenedTable, under_way: UnderWay | None) -> CreatedTags:
         why_keep = table.why_keep()
@@ -312,3 +337,29 @@ class CreateTags(RuledKind[CreatedTags]):
             _log.warning("tags_kept", error=surplus.why_not)
         counts = {"new_tags": len(result.tags), **expired_counts(surplus)}
         return Round(counts=counts, has_failed=result.why_not is not None)
+
+    def told(self, shown: ShownTable, done: Done[CreatedTags], *others: Done[Any]) -> Told:
+        """`others` is that of `ExpireTags`: surplus tags are told of with those that expired."""
+        (created,) = done.rounds or [CreatedTags(why_not=done.why_not)]
+        options = None if shown.table is None else shown.table.options.maintenance
+        if options is not None and options.tag_creation is None:
+            created = CreatedTags(why_not=options.tag_creation_refusal)
+        lines = []
+        if created.tags:
+            verb = "would create" if shown.is_dry else "created"
+            names = f"{count_text(len(created.tags), 'tag')} ({', '.join(created.tags)})"
+            lines.append(f"{shown.name}: {verb} {names}")
+        if created.why_not is not None:
+            lines.append(f"{shown.name}: no {'more ' if created.tags else ''}tags created")
+            lines += because(created.why_not, has_some=False)
+        expired, surplus = [created.surplus], frozenset(created.surplus.tags)
+        for other in others:
+            # In a dry run some may have to go for both reasons.
+            expired += [each for each in other.rounds if surplus.isdisjoint(each.tags)]
+        why_not = next((other.why_not for other in others if other.why_not is not None), None)
+        told = expired_told(shown, joined(expired, why_not))
+        found = {"created": dict(created.tags), "created_why_not": created.why_not, **told.found}
+        if shown.is_dry and shown.table is not None:
+            files = (path for each in (done, *others) for path in each.files or ())
+            found["files"] = [*dict.fromkeys(files)]
+        return Told(lines=[*lines, *told.lines], found=found)

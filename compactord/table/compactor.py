@@ -46,6 +46,8 @@ _SUBCOMPACTION_BYTES_MAX = 2 << 30
 class TableCompactor:
     """See the module. Opening raises what `open_table` and `PartitionTest` raise."""
 
+    has_next_rounds = True
+
     def __init__(
         self,
         access: TableAccess,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from compactord.amounts import count_text, size_text
 from compactord.clock import age_text, iso_text
 from compactord.errors import FormatError
 from compactord.model import Compaction, SortedRun, WorkKind
@@ -133,11 +134,11 @@ def _why_picked(found: BucketFiles, compaction: Compaction, request: PlanRequest
             interval = age_text(options.optimization_interval_ms or 0)
             return f"no full compaction within {interval} ({_INTERVAL})"
         case CompactReason.EARLY_FULL_TOTAL_SIZE:
-            bound = report.size_text(options.total_size_threshold or 0)
-            size = report.size_text(sum(run.size_bytes for run in runs))
+            bound = size_text(options.total_size_threshold or 0)
+            size = size_text(sum(run.size_bytes for run in runs))
             return f"{size} in all, below {bound} (compaction.total-size-threshold)"
         case CompactReason.EARLY_FULL_INCREMENTAL_SIZE:
-            bound = report.size_text(options.incremental_size_threshold or 0)
+            bound = size_text(options.incremental_size_threshold or 0)
             return (
                 f"more than {bound} below the highest level (compaction.incremental-size-threshold)"
             )
@@ -162,13 +163,13 @@ def _deleted_text(found: BucketFiles, files: Sequence[DataFile], request: PlanRe
     vectors = request.vectors_of(found.bucket)
     rows = sum(file.row_count for file in files)
     known = sum(vectors[file.file_name].cardinality or 0 for file in files)
-    text = f"{report.count_text(known, 'row')} of {rows:,} are deleted (deletion vectors)"
+    text = f"{count_text(known, 'row')} of {rows:,} are deleted (deletion vectors)"
     if request.kind is TableKind.PRIMARY_KEY:
         return text
     return (
         f"{text}: above {request.options.delete_ratio:g} of a file's rows "
         f"(compaction.delete-ratio-threshold), or in files below "
-        f"{report.size_text(request.options.small_file_size)}"
+        f"{size_text(request.options.small_file_size)}"
     )
 
 
@@ -176,10 +177,10 @@ def _idle_runs(found: BucketFiles, request: PlanRequest, now_ms: int) -> tuple[s
     """Why nothing is picked from runs, and when something would be."""
     options = request.options
     runs, trigger = bucket_runs(found.files, request.key_of), options.compaction_trigger
-    count = report.count_text(len(runs), "sorted run")
+    count = count_text(len(runs), "sorted run")
     if len(runs) < trigger:
         why = f"{count}; sizes are compared from {trigger} on ({_TRIGGER})"
-        later = f"with {report.count_text(trigger - len(runs), 'more run')}"
+        later = f"with {count_text(trigger - len(runs), 'more run')}"
     elif len(runs) == 1:
         why, later = f"{count}, on the highest level: nothing to merge it with", "with the next run"
     else:
@@ -205,12 +206,12 @@ def _idle_files(found: BucketFiles, request: PlanRequest, now_ms: int) -> tuple[
     small = [file for file in found.files if file.file_size < options.small_file_size]
     wanted = max(2, options.min_file_num)
     if not small:
-        return f"no files below {report.size_text(options.small_file_size)}", "when some are added"
+        return f"no files below {size_text(options.small_file_size)}", "when some are added"
     why = _small_text(small, options)
     if len(small) >= wanted:
         return f"{why}, but rewriting neighbours would leave as many", "when more are added"
     why += f"; merged from {wanted} on (compaction.min.file-num)"
-    later = f"with {report.count_text(wanted - len(small), 'more small file')}"
+    later = f"with {count_text(wanted - len(small), 'more small file')}"
     created = sorted(f.creation_time_ms for f in small if f.creation_time_ms is not None)
     wait_ms = request.append_wait_ms
     if request.kind is TableKind.APPEND_UNAWARE and wait_ms is not None and len(created) > 1:
@@ -226,5 +227,5 @@ def _amplification(runs: Sequence[SortedRun]) -> str:
 
 
 def _small_text(files: Sequence[DataFile], options: CompactionOptions) -> str:
-    bound = report.size_text(options.small_file_size)
-    return f"{report.count_text(len(files), 'file')} below {bound}"
+    bound = size_text(options.small_file_size)
+    return f"{count_text(len(files), 'file')} below {bound}"

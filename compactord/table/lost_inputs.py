@@ -6,6 +6,7 @@ import posixpath
 
 import structlog
 
+from compactord.amounts import count_text
 from compactord.errors import CompactordError, DataFileMissing
 from compactord.maintenance.expire_reader import FileKey
 from compactord.maintenance.rollback import newest_without
@@ -15,7 +16,6 @@ from compactord.paimon.data_file import DataFile
 from compactord.state.table_state import TableState
 from compactord.storage.parallel import results_of
 from compactord.table.opening import OpenTable
-from compactord.table.report import count_text
 
 _log = structlog.get_logger()
 

@@ -21,6 +21,8 @@ def paced(access: TableAccess, pace: DeletePace) -> TableAccess:
 class PacedTable:
     """As `OpenedTable`, the table that a compactor has open."""
 
+    has_next_rounds = TableCompactor.has_next_rounds
+
     def __init__(self, compactor: TableCompactor, pace: DeletePace) -> None:
         self._compactor, self._pace = compactor, pace
         self.clock, self.owner, self.memory = compactor.clock, compactor.owner, compactor.memory

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from compactord.amounts import count_text, size_text
 from compactord.clock import iso_text
 from compactord.errors import FormatError
 from compactord.model import AppendCompaction, Compaction, MergeCompaction
@@ -28,22 +29,6 @@ REWRITTEN = (
     "commands that rewrite files fail when compactord has compacted one of these meanwhile; "
     "quiet_for makes compactord skip recently rewritten partitions"
 )
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
-
-
-def size_text(size_bytes: float) -> str:
-    """`1.5 MiB`: three significant digits at most."""
-    for unit in _UNITS:
-        if size_bytes < 1024 or unit == _UNITS[-1]:
-            break
-        size_bytes /= 1024
-    digits = 0 if unit == "B" or size_bytes >= 100 else 1
-    return f"{size_bytes:.{digits}f} {unit}"
-
-
-def count_text(count: int, what: str) -> str:
-    """`1 file`, `2 files`."""
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def bucket_text(partition: str, bucket: int) -> str:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from compactord.catalog.access import table_in_folder
-from compactord.cli.expire import of_a_command
+from compactord.cli.maintenance import of_a_command
 from compactord.maintenance.expire import Expired, expire_snapshots
 from compactord.storage.local import LocalStorage
 from compactord.table.opening import open_table

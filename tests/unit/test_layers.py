@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent.parent
 PACKAGE = ROOT / "compactord"
-FOUNDATION = {"errors", "clock", "ids", "redaction", "references", "reasons"}
+FOUNDATION = {"errors", "amounts", "clock", "ids", "redaction", "references", "reasons"}
 
 
 def _table() -> dict[str, str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
+from compactord.amounts import count_text, size_text
 from compactord.clock import age_text as age_text
 from compactord.clock import iso_text as iso_text
 from compactord.model import TableName, WorkKind
@@ -15,7 +16,6 @@ from compactord.reasons import CompactReason
 from compactord.scheduler.status import PriorityClass
 from compactord.service.page.markup import Markup, element, join
 from compactord.service.page.need import attempt_text
-from compactord.table.report import count_text, size_text
 from compactord.table.status import RunState
 
 _KINDS = {

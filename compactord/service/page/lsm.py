@@ -10,9 +10,9 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 
+from compactord.amounts import count_text, size_text
 from compactord.service.page.figures import count
 from compactord.service.page.markup import Markup, element, join
-from compactord.table.report import count_text, size_text
 from compactord.table.status import BucketDetail, RunView
 
 _LANE, _ROOM, _MARK, _HEAD = 30, 12, 18, 20

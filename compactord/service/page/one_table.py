@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from compactord.amounts import count_text
 from compactord.model import WorkKind
 from compactord.service.page.figures import (
     age_text,
@@ -24,7 +25,7 @@ from compactord.service.page.notices import Notice, notice_list, table_notices
 from compactord.service.page.runbooks import runbook_link
 from compactord.service.page.work import with_work, work_sections
 from compactord.service.view import ServiceView, TableDetail, TableView
-from compactord.table.report import REWRITTEN, count_text, rewrite_text
+from compactord.table.report import REWRITTEN, rewrite_text
 from compactord.table.status import BucketDetail, RunState, TableInfo
 
 # What a table needs that its numbers show, and the alert whose runbook says what to do.

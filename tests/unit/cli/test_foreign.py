@@ -128,7 +128,14 @@ def test_files_at_an_external_path_in_another_store_go_too(
     args = _parser().parse_args(["orphans", *table, "--foreign", *trashed])
     args.registries = Registries(stores=replace(STORES, known=(*STORES.known, memory)))
     choice = choose(args)
-    run = MaintenanceRun(args=args, choice=choice, clock=_IN_TWO_DAYS, stop=threading.Event())
+    run = MaintenanceRun(
+        args=args,
+        choice=choice,
+        clock=_IN_TWO_DAYS,
+        stop=threading.Event(),
+        kinds=(),
+        grace_ms=builders.DAY_MS,
+    )
     found = foreign_sweep(run, choice.targets[0]).found
     assert {one["path"] for one in found["orphans"]} == {*left, *here}
     assert found["left_alone"] == ["gone://b"]

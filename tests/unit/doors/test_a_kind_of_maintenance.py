@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import threading
 from pathlib import Path
 
+import pytest
 from structlog.contextvars import merge_contextvars
 from structlog.testing import capture_logs
 
+from compactord.cli.choice import choose
+from compactord.cli.command import _parser, main
+from compactord.cli.maintenance import MaintenanceRun, of_choice
+from compactord.cli.registries import Registries
+from compactord.cli.running import USAGE
+from compactord.clock import SystemClock
 from compactord.config.model import Recovery
 from compactord.maintenance.kind import AnyKind
 from compactord.maintenance.registry import maintenance_kinds
@@ -14,6 +23,7 @@ from compactord.maintenance.tag_writing import CreateTags
 from compactord.paimon.snapshot import read_tags, snapshot_ids
 from tests.builders import fill_keyed, keyed_table, one_shot, writer
 from tests.storages import MemoryStorage
+from tests.unit.cli.warehouses import keyed
 from tests.unit.doors.toy_maintenance import CountSnapshots
 from tests.unit.service.test_wall_clock import Running
 
@@ -79,3 +89,37 @@ def test_a_command_runs_a_toy_before_it_compacts() -> None:
     run = one_shot(storage, table)
     assert run.maintain(TOY) == {"toy_snapshots": len(snapshot_ids(storage, table.location))}
     assert run.run().compactions > 0
+
+
+def test_people_choose_a_toy_by_its_name_and_all_kinds_have_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keyed(tmp_path, "d.t", commits=3)
+    place = ["maintain", "--warehouse", str(tmp_path), "--table", "d.t"]
+    toy, registries = ["--only", "toy"], Registries(maintenance=_kinds)
+    for asked, line in (
+        (toy, "d.t: counted 3 snapshots"),
+        ([*toy, "--dry-run"], "d.t: would count 3 snapshots"),
+        ([], "d.t: counted 3 snapshots"),
+    ):
+        assert main([*place, *asked], registries) == 0
+        assert capsys.readouterr().out.splitlines()[-1] == line
+    assert main([*place, *toy, "--json"], registries) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["kinds"] == {"toy": {"counted": 3}}
+    assert main([*place, *toy]) == USAGE
+    assert "--only toy: unknown; it is one of tags, " in capsys.readouterr().err
+
+
+def test_once_it_is_to_stop_no_round_begins_and_the_command_has_failed(tmp_path: Path) -> None:
+    keyed(tmp_path, "d.t", commits=3)
+    place = ["maintain", "--warehouse", str(tmp_path), "--table", "d.t"]
+    args, stop = _parser().parse_args(place), threading.Event()
+    choice = choose(args)
+    run = MaintenanceRun(
+        args=args, choice=choice, clock=SystemClock(), stop=stop, kinds=[TOY], grace_ms=1
+    )
+    for counted, code in ((3, 0), (0, 3)):
+        result = of_choice("toy", run, choice.targets[0])
+        assert (result.found, result.code) == ({"counted": counted}, code)
+        stop.set()

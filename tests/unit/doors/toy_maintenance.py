@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import structlog
 
 from compactord.clock import WallTime
 from compactord.errors import CompactordError
 from compactord.maintenance.kind import (
+    Done,
     DueTable,
-    MaintenanceKind,
     MaintenanceRecord,
+    OfferedKind,
     OpenedTable,
     Round,
+    ShownTable,
+    Told,
     UnderWay,
 )
 from compactord.paimon.snapshot import snapshot_ids
@@ -22,10 +26,10 @@ _log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CountSnapshots(MaintenanceKind[int]):
+class CountSnapshots(OfferedKind[int]):
     """Due after each plan."""
 
-    name = "toy"
+    name = choice = "toy"
     duration_metric = ("toy_duration_seconds", "Time to count snapshots.")
     counters = (("toy_snapshots", "Snapshots seen, each time."),)
 
@@ -33,6 +37,9 @@ class CountSnapshots(MaintenanceKind[int]):
         self, table: DueTable, record: MaintenanceRecord, now_ms: int, wall: WallTime
     ) -> bool:
         return record.has_news
+
+    def preview(self, table: OpenedTable) -> Done[int]:
+        return Done(rounds=[self.run(table, None)])
 
     def run(self, table: OpenedTable, under_way: UnderWay | None) -> int:
         return len(snapshot_ids(table.table.storage, table.table.ref.location))
@@ -43,3 +50,8 @@ class CountSnapshots(MaintenanceKind[int]):
             return Round(has_failed=True)
         _log.info("toy_finished", snapshots=result)
         return Round(counts={"toy_snapshots": result})
+
+    def told(self, shown: ShownTable, done: Done[int], *others: Done[Any]) -> Told:
+        verb = "would count" if shown.is_dry else "counted"
+        line = f"{shown.name}: {verb} {sum(done.rounds)} snapshots"
+        return Told(lines=[line], found={"counted": sum(done.rounds)})

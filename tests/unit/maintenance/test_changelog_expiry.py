@@ -139,12 +139,12 @@ def test_without_a_producer_readers_need_what_writers_added() -> None:
     _readable(table, first=1)
     opened = _opened(table.storage, 2)
     before = dict(table.storage.objects)
-    preview = preview_changelogs(opened, LATER_MS, limit=50)
+    preview = preview_changelogs(opened, LATER_MS)
     assert table.storage.objects == before
     done = expire_changelogs(opened, LATER_MS)
     assert (done.first, done.end, done.changelogs, done.data_files) == (1, 4, 3, 2)
-    assert preview.figures == done
-    assert before.keys() - table.storage.objects.keys() == set(preview.files)
+    assert preview.rounds == [done]
+    assert before.keys() - table.storage.objects.keys() == set(preview.files or ())
     assert (_left(table, names), _lists(table)) == ("cn", 4)
     assert table.storage.read(f"{HOME}/changelog/EARLIEST") == b"4"
     _readable(table, first=4)

@@ -52,5 +52,6 @@ def test_a_file_that_looks_old_is_removed(
                 storage.write_new(path, b"x")
             case "clock":
                 clock.set_by_ms += 7 * DAY_MS
-        assert SweepOrphans(interval_ms=0, grace_ms=DAY_MS).run(compactor, None) == removed
+        swept = SweepOrphans(interval_ms=0, grace_ms=DAY_MS).run(compactor, None)
+        assert len(swept) == removed
     assert storage.status(path) is None

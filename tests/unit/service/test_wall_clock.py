@@ -305,8 +305,7 @@ def _sweep(stage: Stage, compactor: TableCompactor, clock: VirtualClock) -> int:
     (effect,) = due_maintenance(
         [scheduled], kinds, now_ms=clock.steady_ms(), wall=stage.scheduler.wall
     )
-    found: int = effect.kind.run(compactor, effect.under_way)
-    return found
+    return len(effect.kind.run(compactor, effect.under_way))
 
 
 @each_jump
