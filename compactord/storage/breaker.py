@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Protocol, TypeVar, runtime_checkable
 
 from compactord.errors import CatalogDown, StorageError, StoreSilent
@@ -139,25 +140,22 @@ class BehindBreaker(Protocol):
         """The same store, behind the breaker."""
 
 
+@dataclass(frozen=True, slots=True)
 class Breakers:
-    """The breakers of this process: one for each store, and for the server of each catalog."""
+    """The breakers of this process: one for each store, and for the server of each catalog.
 
-    def __init__(self, now_ms: Callable[[], int]) -> None:
-        self._now_ms = now_ms
-        self._known: dict[StorageSpec, Breaker] = {}
-        self._report: Callable[[bool], None] = _unreported
+    Those of servers `report`: stores have reports of their own.
+    """
 
-    def reporting(self, report: Callable[[bool], None]) -> Breakers:
-        """The same, those of servers with this `report`: stores have reports of their own."""
-        found = Breakers(self._now_ms)
-        found._known, found._report = self._known, report
-        return found
+    now_ms: Callable[[], int]
+    report: Callable[[bool], None] = _unreported
+    _known: dict[StorageSpec, Breaker] = field(default_factory=dict)
 
     def behind(self, storage: Storage, store: str) -> Storage:
         """The store behind its breaker; `store` is its name for people. File systems have none."""
         if not isinstance(storage, BehindBreaker):
             return storage
-        breaker = self._known.setdefault(storage.spec, Breaker(f"store {store}", self._now_ms))
+        breaker = self._known.setdefault(storage.spec, Breaker(f"store {store}", self.now_ms))
         return storage.behind(breaker)
 
     def of(self, storage: Storage | None) -> Breaker | None:
@@ -166,4 +164,4 @@ class Breakers:
 
     def of_server(self, address: str) -> Breaker:
         """One for the server of a catalog."""
-        return Breaker(f"the server {address}", self._now_ms, CatalogDown, self._report)
+        return Breaker(f"the server {address}", self.now_ms, CatalogDown, self.report)

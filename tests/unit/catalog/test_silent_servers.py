@@ -119,7 +119,7 @@ def test_a_server_that_does_not_answer_is_asked_no_more(
     with running(tmp_path) as server:
         catalog = server.catalog
         reported: list[bool] = []
-        (breaker,) = catalog.behind(Breakers(clock.steady_ms).reporting(reported.append))
+        (breaker,) = catalog.behind(Breakers(clock.steady_ms, reported.append))
         with contextlib.suppress(AccessDenied):
             catalog.check_access()
         assert reported
@@ -174,7 +174,7 @@ def test_a_lock_is_given_back_to_a_server_that_is_asked_nothing_else(
         options = {"uri": uri, "lock.enabled": "true"}
         catalog = open_catalog(str(tmp_path), metastore=kind, options=options)
         reported: list[bool] = []
-        breakers = Breakers(VirtualClock().steady_ms).reporting(reported.append)
+        breakers = Breakers(VirtualClock().steady_ms, reported.append)
         (breaker,) = catalog.behind(breakers)
         ref = TableRef(database="db", name="t", location=f"{tmp_path}/db.db/t")
         publisher = catalog.open(ref).publisher
