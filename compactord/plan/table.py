@@ -33,7 +33,7 @@ from compactord.paimon.deletion_vectors import VectorRef
 from compactord.paimon.options.lookup import LookupOptions
 from compactord.paimon.options.table_options import CompactionOptions
 from compactord.plan.append import pick_bucketed, pick_bucketed_full
-from compactord.plan.lookup_begins import holds_parts, holds_unmarked
+from compactord.plan.lookup_begins import holds_parts, is_from_before
 from compactord.plan.picks import (
     Pick,
     last_full_compaction_ms,
@@ -205,7 +205,7 @@ def _plan_merge(
         runs, request.partial_schemas, is_one_record=lookup.is_one_record
     )
     unmarked = request.unmarked_schemas
-    if has_parts or (unmarked and holds_unmarked(runs, unmarked)):
+    if has_parts or (unmarked and is_from_before(bucket.files, unmarked)):
         lookup = None if has_parts else lookup
         above = [run for run in runs if run.level > 0]
         pick = pick_runs(above, num_levels - 1, CompactReason.LOOKUP_BEGINS)
