@@ -22,7 +22,7 @@ from compactord.paimon.table import TableRef
 from compactord.plan.table import TableKind
 from compactord.scheduler import effects
 from compactord.storage.pacing import DeletePace
-from compactord.storage.requests import ReportsItself, StorageRequest
+from compactord.storage.requests import StorageRequest, reporting
 from compactord.table.compactor import TableCompactor
 from compactord.table.cycle import Cycle, Phase
 from compactord.table.in_flight import Finished
@@ -238,10 +238,7 @@ class _Requests:
 
     def counted(self, access: TableAccess) -> TableAccess:
         """The table, in a store that reports. What publishes its snapshots does not."""
-        storage = access.storage
-        if not isinstance(storage, ReportsItself):
-            return access
-        return replace(access, storage=storage.reporting(self._report))
+        return replace(access, storage=reporting(access.storage, self._report))
 
     def is_of(self, kind: TableKind) -> None:
         """The table is open; requests so far were of this kind."""

@@ -130,9 +130,9 @@ def metered(storage: Storage, report: Report, clock: Clock, *, store: str) -> St
     return MeteredStorage(storage, report, clock, store)
 
 
-def tallied(storage: Storage, tally: RequestTally) -> Storage:
-    """The store of a worker, whose requests the driver counts; file systems report none there."""
-    return storage.reporting(tally.add) if isinstance(storage, ReportsItself) else storage
+def reporting(storage: Storage, report: Report) -> Storage:
+    """The store, reporting its requests if it can do so itself: file systems report none."""
+    return storage.reporting(report) if isinstance(storage, ReportsItself) else storage
 
 
 def _counted(
