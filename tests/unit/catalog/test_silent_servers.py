@@ -19,7 +19,14 @@ from compactord.commit.locked import LockedPublisher
 from compactord.errors import AccessDenied, CatalogDown, StorageError, TransientStorageError
 from compactord.paimon.table import TableRef
 from compactord.storage.base import Located, Storage, Store
-from compactord.storage.breaker import FAILURES_MAX, PATIENCE_MS, PROBE_MS, Breaker, Breakers
+from compactord.storage.breaker import (
+    FAILURES_MAX,
+    PATIENCE_MS,
+    PROBE_MS,
+    Breaker,
+    Breakers,
+    attempted,
+)
 from compactord.storage.open import STORES
 from tests import silent_servers
 from tests.builders import VirtualClock
@@ -203,8 +210,7 @@ class _Guarded(WatchedStorage):
         return found
 
     def around(self, call: Call, effect: Callable[[], T]) -> T:
-        assert self.breaker is not None
-        return self.breaker.asked(call.path, effect, silent=TransientStorageError)
+        return attempted(self.breaker, call.path, effect, silent=TransientStorageError)
 
 
 def test_a_listing_of_a_metastore_probes_the_store_of_its_warehouse() -> None:
