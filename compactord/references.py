@@ -12,7 +12,7 @@ import secrets
 import threading
 from collections.abc import Callable, Mapping
 
-from compactord.errors import UsageError
+from compactord.errors import CatalogOptionInvalid, UsageError
 
 _REFERENCE = re.compile(r"\$(?:(\$)(?=\{)|\{([^{}]*)\})")
 # Not `COMPACTORD__`, which begins the names of settings.
@@ -50,6 +50,14 @@ def resolve(text: str, environ: Mapping[str, str] | None = None) -> str:
     """
     variables = os.environ if environ is None else environ
     return filled(text, lambda reference: value_of(reference, variables))
+
+
+def resolve_option(key: str, text: str) -> str:
+    """As `resolve`, of an option of a catalog. Raises `CatalogOptionInvalid`."""
+    try:
+        return resolve(text)
+    except ReferenceMissing as error:
+        raise CatalogOptionInvalid(key, error.expected) from None
 
 
 def filled(text: str, value: Callable[[str], str]) -> str:

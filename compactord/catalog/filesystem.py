@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from compactord.catalog.access import TableAccess
 from compactord.catalog.base import Catalog, CatalogPlace, TableList
@@ -95,16 +95,11 @@ def _is_text(path: str) -> bool:
 
 def open_filesystem(place: CatalogPlace) -> FilesystemCatalog:
     """The catalog that the options describe. Raises `CatalogOptionInvalid`."""
-    check_filesystem_options(place.values)
-    return FilesystemCatalog(place.storage, place.path, place.publishing(place.storage, place.path))
-
-
-def check_filesystem_options(options: Mapping[str, str]) -> None:
-    """Raises `CatalogOptionInvalid`; a filesystem catalog has no lock that we could take."""
-    if read_option(options, "lock.enabled", boolean, False):
+    if read_option(place.values, "lock.enabled", boolean, False):
         locked = " and ".join(kind.name for kind in CATALOGS.values() if kind.has_lock)
         raise CatalogOptionInvalid(
             "lock.enabled",
             "false: a filesystem catalog has no lock of its own, and those of other systems are "
             f"not supported; metastore {locked} has one",
         )
+    return FilesystemCatalog(place.storage, place.path, place.publishing(place.storage, place.path))

@@ -10,7 +10,7 @@ from compactord.catalog.base import Catalog, CatalogPlace
 from compactord.catalog.options import check_names
 from compactord.catalog.registry import CATALOGS, CatalogKinds
 from compactord.errors import CatalogOptionInvalid, UsageError
-from compactord.references import ReferenceMissing, resolve
+from compactord.references import resolve_option
 from compactord.storage.open import STORES, Stores
 
 # How long a snapshot of ours stands before we build on it, where nothing excludes writers.
@@ -32,9 +32,8 @@ def open_catalog(
     """The catalog of a warehouse; opens no connection.
 
     `metastore` names one of `kinds`. `options` are Paimon's for catalogs; references in them are
-    resolved where they are needed. `zone` is that of the writers, None the machine's. Where nothing
-    excludes Java's writers, tables are refused unless `is_guarded`; then snapshots stand for
-    `settle_ms`.
+    resolved where needed. `zone` is that of the writers, None the machine's. Where nothing excludes
+    Java's writers, tables are refused unless `is_guarded`; then snapshots stand for `settle_ms`.
 
     Raises what `Stores.open` does, `UsageError` for a metastore whose packages are not installed,
     `CatalogOptionInvalid` for an option that cannot be used.
@@ -48,7 +47,8 @@ def open_catalog(
         raise
     except UsageError as error:
         raise UsageError(f"warehouse {error}") from error
-    own = _own(options, stores)
+    # Those of stores are read by them.
+    own = {key: text for key, text in options.items() if not stores.has_option(key)}
     check_names(own, kind, kinds.values())
 
     def path_of(location: str, given: Mapping[str, str]) -> str:
@@ -63,7 +63,7 @@ def open_catalog(
         path=path,
         is_located=location is not None,
         options=own,
-        values=_resolved(own),
+        values={key: resolve_option(key, text) for key, text in own.items()},
         store_options=options,
         locate=stores.open,
         path_of=path_of,
@@ -78,19 +78,3 @@ def open_catalog(
             f"metastore {metastore} needs packages that are not installed ({error.name}): "
             f"{kind.install}"
         ) from None
-
-
-def _own(options: Mapping[str, str], stores: Stores) -> dict[str, str]:
-    """The options of the catalog itself; those of stores are read by them."""
-    return {key: text for key, text in options.items() if not stores.has_option(key)}
-
-
-def _resolved(options: Mapping[str, str]) -> dict[str, str]:
-    """The options without references. Raises `CatalogOptionInvalid`."""
-    found = {}
-    for key, text in options.items():
-        try:
-            found[key] = resolve(text)
-        except ReferenceMissing as error:
-            raise CatalogOptionInvalid(key, error.expected) from None
-    return found

@@ -95,16 +95,6 @@ class StoreProof:
                 )
             _kept.add(self._storage.spec)
 
-    def require_if_allowed(self) -> None:
-        """As `require`; where nothing may be created nothing is known, and nothing raised."""
-        with contextlib.suppress(AccessDenied):
-            self.require()
-
-
-def proved(publisher: SnapshotPublisher, proof: StoreProof) -> SnapshotPublisher:
-    """The publisher, behind the proof where the store needs one."""
-    return ProvedPublisher(publisher, proof) if proof.is_needed else publisher
-
 
 class ProvedPublisher:
     """Publishes by another publisher once the store's proof is there."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from compactord.catalog.access import TableAccess
-from compactord.catalog.probe import StoreProof, proved
+from compactord.catalog.probe import ProvedPublisher, StoreProof
 from compactord.catalog.registry import CATALOGS
 from compactord.commit.locked import CatalogLock, LockedPublisher
 from compactord.commit.publish import SnapshotPublisher, StorePublisher
-from compactord.errors import TableNotFound, UnsupportedTable, UsageError
+from compactord.errors import AccessDenied, TableNotFound, UnsupportedTable, UsageError
 from compactord.paimon.table import TableRef
 from compactord.storage.base import Storage
 
@@ -34,12 +36,11 @@ class Publishing:
         self._storage, self._root = storage, root
         self._is_refused = is_exposed and not is_guarded
         self._proof = StoreProof(storage, root)
-        publisher = proved(
-            StorePublisher(storage, settle_ms=settle_ms if is_exposed else 0), self._proof
-        )
-        self._publisher: SnapshotPublisher = (
-            publisher if lock is None else LockedPublisher(publisher, lock)
-        )
+        found: SnapshotPublisher
+        found = StorePublisher(storage, settle_ms=settle_ms if is_exposed else 0)
+        if self._proof.is_needed:
+            found = ProvedPublisher(found, self._proof)
+        self._publisher = found if lock is None else LockedPublisher(found, lock)
 
     def require_safe(self) -> None:
         """Raises `UsageError`, with what to do, where the tables are refused."""
@@ -55,10 +56,12 @@ class Publishing:
     def check(self) -> None:
         """Whether snapshots can be published; a store that needs it is tried once.
 
-        Raises `UsageError` as `require_safe`, `UnsafeStore`, and what the store raises.
+        Where nothing may be created nothing is known. Raises `UsageError` as `require_safe`,
+        `UnsafeStore`, and what the store raises.
         """
         self.require_safe()
-        self._proof.require_if_allowed()
+        with contextlib.suppress(AccessDenied):
+            self._proof.require()
 
     def access(self, table: TableRef) -> TableAccess:
         """The table, if it is safe to publish its snapshots, else raises `UnsupportedTable`."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from typing import Protocol
 
 import structlog
 
+from compactord.clock import Clock
 from compactord.commit.publish import Delta, SnapshotPublisher
 from compactord.errors import TransientStorageError
 from compactord.ids import Owner
@@ -15,6 +18,9 @@ from compactord.paimon.table import TableRef
 from compactord.storage.base import Creation
 
 _log = structlog.get_logger()
+# How long a catalog that fails is asked to release a lock.
+_RELEASE_SECONDS_MAX = 30
+_FIRST_PAUSE_MS, _PAUSE_MS_MAX = 50, 2_000
 
 
 class HeldLock(Protocol):
@@ -34,6 +40,17 @@ class CatalogLock(Protocol):
         Raises `CatalogUnavailable` when it cannot be had, `AccessDenied` when it is forbidden.
         """
         ...
+
+
+def release_attempts(clock: Clock) -> Iterator[int]:
+    """Numbers of attempts to give back a lock, for which others wait, with pauses between them."""
+    start_s, pause_ms = clock.monotonic_s(), _FIRST_PAUSE_MS
+    for attempt in itertools.count(1):
+        yield attempt
+        if clock.monotonic_s() - start_s > _RELEASE_SECONDS_MAX:
+            return
+        pause_ms = min(2 * pause_ms, _PAUSE_MS_MAX)
+        clock.sleep(pause_ms / 1000)
 
 
 class LockedPublisher:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -104,17 +104,14 @@ class JvmCommand:
 
 def jvm_command(java: Path, spark_home: Path, settings: Mapping[str, str]) -> JvmCommand:
     """The command for the embedded Spark with all its settings. Raises `EngineUnavailable`."""
-    jars = tuple(_needed(sorted((spark_home / "jars").glob("*.jar"))))
+    found = sorted((spark_home / "jars").glob("*.jar"))
+    jars = tuple(jar for jar in found if not jar.name.startswith(_LEFT_OUT))
     if not jars:
         raise EngineUnavailable(f"there is no Spark in {spark_home}: it has no jars")
     options = shlex.split(settings.get("spark.driver.extraJavaOptions", ""))
     return JvmCommand(
         java=java, jars=jars, options=(f"-Xmx{settings['spark.driver.memory']}", *options)
     )
-
-
-def _needed(jars: Iterable[Path]) -> Iterable[Path]:
-    return (jar for jar in jars if not jar.name.startswith(_LEFT_OUT))
 
 
 def submit_arguments(

@@ -30,7 +30,7 @@ def holds_parts(
     `is_one_record`: the state of a key is one of its records. Raises `FormatError` where it is not,
     and whole states lie beside parts: nobody knows which parts they have in them.
     """
-    middle = _middle(runs)
+    middle = [file for run in runs if 0 < run.level < runs[-1].level for file in run.files]
     parts = [file for file in middle if file.schema_id in partial_schemas]
     if parts and len(parts) < len(middle) and not is_one_record:
         raise FormatError(
@@ -39,11 +39,6 @@ def holds_parts(
             "did: which rows they hold together cannot be told",
         )
     return bool(parts)
-
-
-def holds_unmarked(runs: Sequence[SortedRun], unmarked_schemas: Set[int]) -> bool:
-    """Whether rows may be visible that others replace, by files that have one of these schemas."""
-    return any(file.schema_id in unmarked_schemas for file in _middle(runs))
 
 
 def is_from_before(files: Iterable[DataFile], schemas: Set[int]) -> bool:
@@ -59,8 +54,3 @@ def begins_text(options: CompactionOptions) -> str:
     if options.lookup is not None and options.lookup.marks:
         does = "marks rows that others replace (deletion-vectors.enabled)"
     return f"{does}; levels above 0 were compacted before it did and are merged into one first"
-
-
-def _middle(runs: Sequence[SortedRun]) -> list[DataFile]:
-    above = [run for run in runs if run.level > 0]
-    return [file for run in above[:-1] for file in run.files]

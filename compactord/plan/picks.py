@@ -76,7 +76,8 @@ def pick_universal(
     pick = shape.early_full(now_ms, last_full_ms) or shape.by_size()
     if pick is None and options.force_up_level_0:
         pick = shape.level_0()
-    if pick is None or _is_in_place(pick):
+    # One file that would stay on its level is left.
+    if pick and len(pick.files) == 1 and pick.files[0].level == pick.output_level:
         return None
     return pick
 
@@ -185,10 +186,6 @@ class _Shape:
         if count == len(runs):
             output_level = self.max_level
         return pick_runs(runs[:count], output_level, reason)
-
-
-def _is_in_place(pick: Pick) -> bool:
-    return len(pick.files) == 1 and pick.files[0].level == pick.output_level
 
 
 def _long(value: int) -> int:

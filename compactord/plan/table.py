@@ -33,7 +33,7 @@ from compactord.paimon.deletion_vectors import VectorRef
 from compactord.paimon.options.lookup import LookupOptions
 from compactord.paimon.options.table_options import CompactionOptions
 from compactord.plan.append import pick_bucketed, pick_bucketed_full
-from compactord.plan.lookup_begins import holds_parts, holds_unmarked
+from compactord.plan.lookup_begins import holds_parts, is_from_before
 from compactord.plan.picks import (
     Pick,
     last_full_compaction_ms,
@@ -157,28 +157,18 @@ def plan_bucket(bucket: PlannedFiles, request: PlanRequest) -> BucketPlan:
     if not request.final.isdisjoint(vectors):
         # What has been deleted since is another reason to rewrite it.
         request = replace(request, final=request.final - vectors.keys())
-    plan = (
-        _plan_unaware(bucket, request, vectors)
-        if isinstance(bucket, FilesBySize)
-        else _plan_awake(bucket, request, vectors)
-    )
+    if isinstance(bucket, FilesBySize):
+        plan = _plan_unaware(bucket, request, vectors)
+    elif request.kind is TableKind.PRIMARY_KEY:
+        plan = _plan_merge(bucket, request, vectors)
+    elif request.kind is TableKind.APPEND_BUCKETED:
+        plan = _plan_bucketed(bucket, request, vectors)
+    else:
+        plan = _plan_unaware(FilesBySize.of(bucket), request, vectors)
     rest = request.resting.get(bucket.bucket.partition)
     if rest is None or not plan.compactions:
         return plan
     return replace(plan, compactions=(), rest=rest)
-
-
-def _plan_awake(
-    bucket: BucketFiles, request: PlanRequest, vectors: Mapping[str, VectorRef]
-) -> BucketPlan:
-    """As if no partition were skipped."""
-    match request.kind:
-        case TableKind.PRIMARY_KEY:
-            return _plan_merge(bucket, request, vectors)
-        case TableKind.APPEND_UNAWARE:
-            return _plan_unaware(FilesBySize.of(bucket), request, vectors)
-        case TableKind.APPEND_BUCKETED:
-            return _plan_bucketed(bucket, request, vectors)
 
 
 def _why_full(bucket: BucketId, request: PlanRequest) -> CompactReason | None:
@@ -205,7 +195,7 @@ def _plan_merge(
         runs, request.partial_schemas, is_one_record=lookup.is_one_record
     )
     unmarked = request.unmarked_schemas
-    if has_parts or (unmarked and holds_unmarked(runs, unmarked)):
+    if has_parts or (unmarked and is_from_before(bucket.files, unmarked)):
         lookup = None if has_parts else lookup
         above = [run for run in runs if run.level > 0]
         pick = pick_runs(above, num_levels - 1, CompactReason.LOOKUP_BEGINS)

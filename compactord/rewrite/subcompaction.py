@@ -52,7 +52,7 @@ from compactord.rewrite.pipeline import Decoding, Encoding, use_threads
 from compactord.rewrite.reader import Input, InputReader, Section, sample
 from compactord.rewrite.writer import GroupSize, RollingWriter
 from compactord.storage.base import Storage
-from compactord.storage.requests import RequestTally, tallied
+from compactord.storage.requests import RequestTally, reporting
 
 # Files of a concatenation that are expected while one is read.
 _EXPECTED_FILES = 4
@@ -121,7 +121,7 @@ def rewrite(
         subcompaction = _with_keys_alone(subcompaction, source)
     clock = clock or SystemClock()
     meter, tally = Meter(), RequestTally()
-    storage = tallied(subcompaction.storage.open(), tally)
+    storage = reporting(subcompaction.storage.open(), tally.add)
     reader = _reader(subcompaction, storage, formats, clock)
     outputs = Outputs(storage=storage, unique_name=subcompaction.owner.unique_name(), clock=clock)
     with contextlib.closing(reader):

@@ -12,6 +12,7 @@ import queue
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import tzinfo
 from functools import partial
 
@@ -143,7 +144,7 @@ class Daemon:
         """The breakers that each catalog's tables wait for; that of its server counts requests."""
         counted = self._metrics.catalog_request
         return {
-            name: catalog.behind(breakers.reporting(partial(counted, name)))
+            name: catalog.behind(replace(breakers, report=partial(counted, name)))
             for name, catalog in catalogs.items()
         }
 

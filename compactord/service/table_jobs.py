@@ -22,12 +22,11 @@ from compactord.paimon.table import TableRef
 from compactord.plan.table import TableKind
 from compactord.scheduler import effects
 from compactord.storage.pacing import DeletePace
-from compactord.storage.requests import ReportsItself, StorageRequest
+from compactord.storage.requests import StorageRequest, reporting
 from compactord.table.compactor import TableCompactor
 from compactord.table.cycle import Cycle, Phase
 from compactord.table.in_flight import Finished
 from compactord.table.info import described_info
-from compactord.table.paced import PacedTable
 from compactord.table.request import CompactRequest
 from compactord.table.subcompactions import WorkerSpec
 
@@ -80,8 +79,7 @@ class TableJobs:
             case effects.DiscardJob(name=name, ended=ended):
                 return self._attempted(lambda: self.compactors[name].discard(ended))
             case effects.MaintenanceJob(name=name, kind=kind, under_way=under_way):
-                opened = PacedTable(self.compactors[name], self.pace)
-                result = self._attempted(lambda: kind.run(opened, under_way))
+                result = self._attempted(lambda: kind.run(self.compactors[name], under_way))
                 seconds = self._clock.monotonic_s() - start_s
                 round_: Round | CompactordError
                 round_ = self._attempted(lambda: kind.ended(result, seconds))
@@ -98,7 +96,11 @@ class TableJobs:
         opened_with = self._opened_with.get(name)
         if known is None or opened_with is None or opened_with.ref != spec.ref:
             known = TableCompactor(
-                self._access(spec), spec.request, clock=self._clock, worker=self._worker
+                self._access(spec),
+                spec.request,
+                clock=self._clock,
+                worker=self._worker,
+                pace=self.pace,
             )
         elif opened_with != spec:
             known.reconfigure(spec.request)
@@ -238,10 +240,7 @@ class _Requests:
 
     def counted(self, access: TableAccess) -> TableAccess:
         """The table, in a store that reports. What publishes its snapshots does not."""
-        storage = access.storage
-        if not isinstance(storage, ReportsItself):
-            return access
-        return replace(access, storage=storage.reporting(self._report))
+        return replace(access, storage=reporting(access.storage, self._report))
 
     def is_of(self, kind: TableKind) -> None:
         """The table is open; requests so far were of this kind."""

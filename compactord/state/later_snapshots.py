@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import TypeVar
 
 from compactord.errors import ObjectNotFound
 from compactord.paimon import paths
@@ -15,6 +16,8 @@ from compactord.paimon.snapshot import (
 )
 from compactord.storage.base import Storage
 from compactord.storage.parallel import ahead
+
+T = TypeVar("T")
 
 # From this many new snapshots on, a full read is no slower than applying each delta.
 MAX_FOLLOWED = 200
@@ -41,6 +44,17 @@ def snapshot_if_there(storage: Storage, root: str, snapshot_id: int) -> Snapshot
         return read_snapshot(storage, root, snapshot_id)
     except ObjectNotFound:
         return None
+
+
+def read_newest(newest: Callable[[], Snapshot | None], read: Callable[[Snapshot | None], T]) -> T:
+    """What `read` makes of the newest snapshot. One may expire meanwhile; then there is another."""
+    for is_last in (False, False, True):
+        try:
+            return read(newest())
+        except ObjectNotFound:
+            if is_last:
+                raise
+    raise AssertionError("the last attempt returns or raises")
 
 
 def later_snapshots(

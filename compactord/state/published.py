@@ -7,16 +7,17 @@ one. The newest snapshot alone does not show that.
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import structlog
 
-from compactord.errors import FormatError, ObjectNotFound
+from compactord.errors import FormatError
 from compactord.ids import owner_of
-from compactord.paimon.snapshot import CommitKind, Snapshot, read_snapshot, snapshot_files
+from compactord.paimon.snapshot import CommitKind, Snapshot, snapshot_files
+from compactord.state.later_snapshots import snapshot_if_there
 from compactord.storage.base import NO_TIME_MS, ObjectStatus, Storage
 from compactord.storage.parallel import results_of
 
@@ -41,13 +42,7 @@ def last_commit(storage: Storage, location: str, newest: Snapshot) -> Snapshot |
     if _is_ours(newest):
         return newest
     ids = range(newest.id - 1, max(0, newest.id - _LOOKED_BACK), -1)
-
-    def read(snapshot_id: int) -> Snapshot | None:
-        with contextlib.suppress(ObjectNotFound):
-            return read_snapshot(storage, location, snapshot_id)
-        return None
-
-    for found in results_of(storage, read, ids):
+    for found in results_of(storage, partial(snapshot_if_there, storage, location), ids):
         # One that has expired ends the search.
         if found is None or _is_ours(found):
             return found
@@ -139,10 +134,8 @@ class PublishedSnapshots:
             below = snapshots.get(below.id - 1)
         if below is None:
             return False
-        try:
-            return read_snapshot(self._storage, self._location, below.id).identity != below.identity
-        except ObjectNotFound:
-            return False
+        found = snapshot_if_there(self._storage, self._location, below.id)
+        return found is not None and found.identity != below.identity
 
     def replaced(self, now_ms: int) -> tuple[ReplacedSnapshot, ...]:
         """Those whose id another snapshot has now, by id.
@@ -175,14 +168,12 @@ class PublishedSnapshots:
     ) -> Snapshot | None:
         known = remembered.snapshot
         try:
-            found = read_snapshot(self._storage, self._location, known.id)
-        except ObjectNotFound:
-            return None
+            found = snapshot_if_there(self._storage, self._location, known.id)
         except FormatError as error:
             # Half of a copy; the next look back reads it again.
             _log.warning("snapshot_unreadable", snapshot_id=known.id, error=str(error))
             return None
-        if found.identity != known.identity:
+        if found is None or found.identity != known.identity:
             return found
         if status is None or status.changed_ms == NO_TIME_MS:
             return None

@@ -37,6 +37,7 @@ from compactord.state.later_snapshots import (
     MAX_FOLLOWED,
     later_snapshots,
     newest_by_hint,
+    read_newest,
     snapshot_if_there,
 )
 from compactord.state.live_files import LiveFiles, UnknownFile
@@ -47,8 +48,6 @@ from compactord.state.waiting_rows import WaitingRows
 from compactord.storage.base import Storage
 from compactord.storage.parallel import ahead
 
-# Expiry may remove a snapshot while it is read; then there is a newer one.
-_LOAD_ATTEMPTS = 3
 # How many snapshots are read for a table's last rewrite, and for those of its partitions.
 _LOOKED_BACK, _LOOKED_BACK_MAX = 50, 500
 
@@ -96,17 +95,13 @@ def load_state(storage: Storage, table: TableRef) -> TableState:
 
 def load_newest(storage: Storage, table: TableRef) -> Refreshed:
     """As `load_state`, with counts of what was read."""
-    for attempt in range(_LOAD_ATTEMPTS):
-        try:
-            snapshot = newest_by_hint(storage, table.root)
-            last_id = None if snapshot else latest_snapshot_id(storage, table.root)
-            if last_id is not None:
-                snapshot = read_snapshot(storage, table.root, last_id)
-            return load_at(storage, table, snapshot)
-        except ObjectNotFound:
-            if attempt == _LOAD_ATTEMPTS - 1:
-                raise
-    raise AssertionError("the last attempt returns or raises")
+
+    def newest() -> Snapshot | None:
+        snapshot = newest_by_hint(storage, table.root)
+        last_id = None if snapshot else latest_snapshot_id(storage, table.root)
+        return snapshot if last_id is None else read_snapshot(storage, table.root, last_id)
+
+    return read_newest(newest, partial(load_at, storage, table))
 
 
 def load_at(storage: Storage, table: TableRef, snapshot: Snapshot | None) -> Refreshed:

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from compactord.clock import Clock
 from compactord.errors import AccessDenied, ObjectNotFound, TransientStorageError
-from compactord.storage.breaker import Breaker
+from compactord.storage.breaker import Breaker, attempted
 
 T = TypeVar("T")
 # Of one store and process.
@@ -102,7 +102,7 @@ class TimedAttempts:
             with self._named(path, action):
                 return self._calls.within(seconds, call)
 
-        if self._breaker is None:
-            return attempt()
         answers = (ObjectNotFound, AccessDenied)
-        return self._breaker.asked(path, attempt, silent=TransientStorageError, answers=answers)
+        return attempted(
+            self._breaker, path, attempt, silent=TransientStorageError, answers=answers
+        )

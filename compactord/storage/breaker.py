@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Protocol, TypeVar, runtime_checkable
 
 from compactord.errors import CatalogDown, StorageError, StoreSilent
@@ -42,7 +43,7 @@ class Breaker:
         self._name = name
         self._refusal = refusal
         self._report = report
-        self._now_ms = now_ms
+        self.now_ms = now_ms
         self._lock = threading.Lock()
         self._failures = 0
         # When the first of them began, and when the next attempt may be made if it is open.
@@ -52,7 +53,7 @@ class Breaker:
     def require(self, path: str) -> None:
         """Called before each attempt. Raises a `refusal` while it is open, but for one probe."""
         with self._lock:
-            now_ms = self._now_ms()
+            now_ms = self.now_ms()
             if self._next_ms is None:
                 return
             if now_ms >= self._next_ms:
@@ -70,7 +71,7 @@ class Breaker:
         """An attempt of so many seconds got no answer, or one of a store that does not work."""
         self._report(False)
         with self._lock:
-            now_ms = self._now_ms()
+            now_ms = self.now_ms()
             began_ms = now_ms - int(seconds * 1000)
             self._since_ms = min(self._since_ms, began_ms) if self._failures else began_ms
             self._failures += 1
@@ -78,33 +79,6 @@ class Breaker:
                 return
             if self._next_ms is None:
                 self._next_ms = now_ms + PROBE_MS
-
-    def asked(
-        self,
-        path: str,
-        call: Callable[[], T],
-        *,
-        silent: _Errors,
-        answers: _Errors = (),
-        is_always_made: bool = False,
-    ) -> T:
-        """What `call` returns, one attempt, which has no answer if it raises one of `silent`.
-
-        Errors of `answers` are some. Raises as `require`, unless it `is_always_made`.
-        """
-        if not is_always_made:
-            self.require(path)
-        start_ms = self._now_ms()
-        try:
-            result = call()
-        except silent:
-            self.failed((self._now_ms() - start_ms) / 1000)
-            raise
-        except answers:
-            self.answered()
-            raise
-        self.answered()
-        return result
 
     @property
     def open_since_ms(self) -> int:
@@ -116,19 +90,49 @@ class Breaker:
     def why(self) -> str:
         """What is said of an open one; empty while it is asked."""
         with self._lock:
-            return "" if self._next_ms is None else self._why(self._now_ms(), self._next_ms)
+            return "" if self._next_ms is None else self._why(self.now_ms(), self._next_ms)
 
     @property
     def is_probe_due(self) -> bool:
         """Whether it is open and the next attempt goes through."""
         with self._lock:
-            return self._next_ms is not None and self._now_ms() >= self._next_ms
+            return self._next_ms is not None and self.now_ms() >= self._next_ms
 
     def _why(self, now_ms: int, next_ms: int) -> str:
         return (
             f"{self._name} has not answered for {(now_ms - self._since_ms) // 1000} s: "
             f"next attempt in {max(0, next_ms - now_ms) // 1000} s"
         )
+
+
+def attempted(
+    breaker: Breaker | None,
+    path: str,
+    call: Callable[[], T],
+    *,
+    silent: _Errors,
+    answers: _Errors = (),
+    is_always_made: bool = False,
+) -> T:
+    """What `call` returns, one attempt, which has no answer if it raises one of `silent`.
+
+    Errors of `answers` are some. Raises as `Breaker.require`, unless it `is_always_made`.
+    """
+    if breaker is None:
+        return call()
+    if not is_always_made:
+        breaker.require(path)
+    start_ms = breaker.now_ms()
+    try:
+        result = call()
+    except silent:
+        breaker.failed((breaker.now_ms() - start_ms) / 1000)
+        raise
+    except answers:
+        breaker.answered()
+        raise
+    breaker.answered()
+    return result
 
 
 @runtime_checkable
@@ -139,25 +143,22 @@ class BehindBreaker(Protocol):
         """The same store, behind the breaker."""
 
 
+@dataclass(frozen=True, slots=True)
 class Breakers:
-    """The breakers of this process: one for each store, and for the server of each catalog."""
+    """The breakers of this process: one for each store, and for the server of each catalog.
 
-    def __init__(self, now_ms: Callable[[], int]) -> None:
-        self._now_ms = now_ms
-        self._known: dict[StorageSpec, Breaker] = {}
-        self._report: Callable[[bool], None] = _unreported
+    Those of servers `report`: stores have reports of their own.
+    """
 
-    def reporting(self, report: Callable[[bool], None]) -> Breakers:
-        """The same, those of servers with this `report`: stores have reports of their own."""
-        found = Breakers(self._now_ms)
-        found._known, found._report = self._known, report
-        return found
+    now_ms: Callable[[], int]
+    report: Callable[[bool], None] = _unreported
+    _known: dict[StorageSpec, Breaker] = field(default_factory=dict)
 
     def behind(self, storage: Storage, store: str) -> Storage:
         """The store behind its breaker; `store` is its name for people. File systems have none."""
         if not isinstance(storage, BehindBreaker):
             return storage
-        breaker = self._known.setdefault(storage.spec, Breaker(f"store {store}", self._now_ms))
+        breaker = self._known.setdefault(storage.spec, Breaker(f"store {store}", self.now_ms))
         return storage.behind(breaker)
 
     def of(self, storage: Storage | None) -> Breaker | None:
@@ -166,4 +167,4 @@ class Breakers:
 
     def of_server(self, address: str) -> Breaker:
         """One for the server of a catalog."""
-        return Breaker(f"the server {address}", self._now_ms, CatalogDown, self._report)
+        return Breaker(f"the server {address}", self.now_ms, CatalogDown, self.report)

@@ -9,7 +9,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from compactord.errors import CatalogOptionInvalid
-from compactord.references import ReferenceMissing, resolve
+from compactord.references import resolve_option
 
 CONF_DIR = "hadoop-conf-dir"
 _DEFAULT_FS = "fs.defaultFS"
@@ -57,12 +57,4 @@ def folders_of(home: str | None) -> tuple[str, ...]:
 
 def conf_dir(options: Mapping[str, str]) -> str:
     """The folder that options name, or nothing. Raises `CatalogOptionInvalid`."""
-    return resolved(CONF_DIR, options.get(CONF_DIR, ""))
-
-
-def resolved(key: str, text: str) -> str:
-    """The text of an option without references. Raises `CatalogOptionInvalid`."""
-    try:
-        return resolve(text).strip()
-    except ReferenceMissing as error:
-        raise CatalogOptionInvalid(key, error.expected) from None
+    return resolve_option(CONF_DIR, options.get(CONF_DIR, "")).strip()

@@ -24,16 +24,12 @@ _FILE_SYSTEM = "fs."
 _LIKENESS_MIN = 0.85
 
 
-def _unchanged(storage: Storage, location: str) -> Storage:
-    return storage
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stores:
     """The stores that are known; `wrap` gets each that is opened, with the location."""
 
     known: Sequence[Store]
-    wrap: Callable[[Storage, str], Storage] = _unchanged
+    wrap: Callable[[Storage, str], Storage] = lambda storage, location: storage
 
     def wrapped(self, around: Callable[[Storage, str], Storage]) -> Stores:
         """The same stores, each within `around` once it is opened."""

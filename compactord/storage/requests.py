@@ -7,7 +7,7 @@ import enum
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import ParamSpec, Protocol, TypeVar, runtime_checkable
+from typing import Concatenate, ParamSpec, Protocol, TypeVar, runtime_checkable
 
 import pyarrow as pa
 
@@ -19,7 +19,6 @@ from compactord.storage.base import (
     ObjectStatus,
     Storage,
     StorageSpec,
-    UnfinishedUpload,
 )
 
 P = ParamSpec("P")
@@ -131,9 +130,22 @@ def metered(storage: Storage, report: Report, clock: Clock, *, store: str) -> St
     return MeteredStorage(storage, report, clock, store)
 
 
-def tallied(storage: Storage, tally: RequestTally) -> Storage:
-    """The store of a worker, whose requests the driver counts; file systems report none there."""
-    return storage.reporting(tally.add) if isinstance(storage, ReportsItself) else storage
+def reporting(storage: Storage, report: Report) -> Storage:
+    """The store, reporting its requests if it can do so itself: file systems report none."""
+    return storage.reporting(report) if isinstance(storage, ReportsItself) else storage
+
+
+def _counted(
+    op: StorageOp, method: Callable[Concatenate[Storage, P], T]
+) -> Callable[Concatenate[MeteredStorage, P], T]:
+    """The same of the store inside, reported as a request of this kind."""
+    name = method.__name__
+
+    def counted(self: MeteredStorage, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        call: Callable[P, T] = getattr(self._inner, name)
+        return self._timed(op, call, *args, **kwargs)
+
+    return counted
 
 
 class MeteredStorage:
@@ -161,18 +173,23 @@ class MeteredStorage:
     def spec(self) -> StorageSpec:
         return self._inner.spec
 
-    def read(self, path: str) -> bytes:
-        return self._timed(StorageOp.GET, self._inner.read, path)
-
     @property
     def capabilities(self) -> Capabilities:
         return self._inner.capabilities
 
-    def read_range(self, path: str, start: int, size: int) -> bytes:
-        return self._timed(StorageOp.GET, self._inner.read_range, path, start, size)
-
-    def open_input(self, path: str, size_bytes: int | None = None) -> pa.NativeFile:
-        return self._timed(StorageOp.GET, self._inner.open_input, path, size_bytes)
+    read = _counted(StorageOp.GET, Storage.read)
+    read_range = _counted(StorageOp.GET, Storage.read_range)
+    open_input = _counted(StorageOp.GET, Storage.open_input)
+    status = _counted(StorageOp.HEAD, Storage.status)
+    folder_exists = _counted(StorageOp.HEAD, Storage.folder_exists)
+    may_write = _counted(StorageOp.HEAD, Storage.may_write)
+    create_if_absent = _counted(StorageOp.PUT_IF_ABSENT, Storage.create_if_absent)
+    write_new = _counted(StorageOp.PUT, Storage.write_new)
+    overwrite = _counted(StorageOp.PUT, Storage.overwrite)
+    delete = _counted(StorageOp.DELETE, Storage.delete)
+    remove_empty_folder = _counted(StorageOp.DELETE, Storage.remove_empty_folder)
+    abort_upload = _counted(StorageOp.DELETE, Storage.abort_upload)
+    unfinished_uploads = _counted(StorageOp.LIST, Storage.unfinished_uploads)
 
     @contextlib.contextmanager
     def open_output(self, path: str) -> Iterator[pa.NativeFile]:
@@ -194,12 +211,6 @@ class MeteredStorage:
                 self._report(StorageOp.PUT, _outcome(error), self._now_s() - closed)
                 raise
             self._report(StorageOp.PUT, StorageOutcome.OK, self._now_s() - closed, size_bytes)
-
-    def status(self, path: str) -> ObjectStatus | None:
-        return self._timed(StorageOp.HEAD, self._inner.status, path)
-
-    def folder_exists(self, path: str) -> bool:
-        return self._timed(StorageOp.HEAD, self._inner.folder_exists, path)
 
     def list(self, folder: str) -> Iterator[ObjectStatus]:
         return self._listed(lambda: self._inner.list(folder))
@@ -225,31 +236,6 @@ class MeteredStorage:
             raise
         finally:
             self._report(StorageOp.LIST, outcome, seconds)
-
-    def create_if_absent(self, path: str, data: bytes, *, temporary: str) -> Creation:
-        create = self._inner.create_if_absent
-        return self._timed(StorageOp.PUT_IF_ABSENT, create, path, data, temporary=temporary)
-
-    def write_new(self, path: str, data: bytes) -> None:
-        self._timed(StorageOp.PUT, self._inner.write_new, path, data)
-
-    def overwrite(self, path: str, data: bytes) -> None:
-        self._timed(StorageOp.PUT, self._inner.overwrite, path, data)
-
-    def delete(self, path: str) -> None:
-        self._timed(StorageOp.DELETE, self._inner.delete, path)
-
-    def remove_empty_folder(self, path: str) -> bool:
-        return self._timed(StorageOp.DELETE, self._inner.remove_empty_folder, path)
-
-    def unfinished_uploads(self, folder: str) -> Iterator[UnfinishedUpload]:
-        return self._timed(StorageOp.LIST, self._inner.unfinished_uploads, folder)
-
-    def abort_upload(self, upload: UnfinishedUpload) -> None:
-        self._timed(StorageOp.DELETE, self._inner.abort_upload, upload)
-
-    def may_write(self, folder: str) -> bool | None:
-        return self._timed(StorageOp.HEAD, self._inner.may_write, folder)
 
     def _timed(
         self, op: StorageOp, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs

@@ -280,13 +280,13 @@ class TableBacklog:
         """Raises `FormatError` for damage of the bucket."""
         context = planner.context
         found, plan = planner.decided(bucket, busy)
+        late_ms = planner.late_from_ms(bucket)
         if plan.rest is not None:
             self._rests[bucket] = plan.rest
             left_ms = plan.rest.until_ms - context.now_ms
             self._recheck_ms[bucket] = context.steady_ms + left_ms
         elif plan.compactions:
             pending = self._pending[bucket] = self._due(planner, found, plan)
-            late_ms = planner.late_from_ms(bucket)
             if late_ms is not None and late_ms > context.steady_ms and not pending.waiting_since_ms:
                 # What is planned now does not make its rows visible; then they are due.
                 self._recheck_ms[bucket] = late_ms
@@ -307,10 +307,10 @@ class TableBacklog:
             self._recheck_ms[bucket] = due_ms if due_ms > context.steady_ms else later_ms
         elif isinstance(found, BucketFiles) and len(found):
             times = [file.created_ms for file in found.files if file.level == 0]
-            level_0_ms, late_ms = _level_0_wait_ms(planner), planner.late_from_ms(bucket)
+            lookup = planner.request.options.lookup
             from_ms = [] if late_ms is None else [late_ms]
-            if times and level_0_ms is not None:
-                from_ms.append(_created_ms(times, 0, planner.request) + level_0_ms)
+            if times and lookup is not None and lookup.wait_ms is not None:
+                from_ms.append(_created_ms(times, 0, planner.request) + lookup.wait_ms)
             if from_ms:
                 self._recheck_ms[bucket] = min(from_ms)
 
@@ -347,11 +347,6 @@ class TableBacklog:
         has_off_peak = options.offpeak_start_hour != options.offpeak_end_hour
         depends_on_time = options.optimization_interval_ms is not None or has_off_peak
         return depends_on_time and steady_ms - self._complete_ms > _REPLAN_MS
-
-
-def _level_0_wait_ms(planner: StatePlanner) -> int | None:
-    lookup = planner.request.options.lookup
-    return None if lookup is None else lookup.wait_ms
 
 
 def _created_ms(creation_time_ms: Ints | list[int], place: int, request: PlanRequest) -> int:

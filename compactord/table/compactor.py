@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import structlog
@@ -24,6 +25,7 @@ from compactord.paimon.data_file import BucketId
 from compactord.paimon.deletion_vectors import NO_VECTORS, VectorRef
 from compactord.state.published import last_commit
 from compactord.state.table_state import TableState
+from compactord.storage.pacing import DeletePace
 from compactord.table.backlog import Skip
 from compactord.table.cycle import Cycle, InputsReplaced, OwnCommit, Phase, Settled
 from compactord.table.followed import FollowedTable
@@ -31,6 +33,7 @@ from compactord.table.in_flight import Finished, InFlight
 from compactord.table.lost_inputs import missing_input
 from compactord.table.opening import OpenTable
 from compactord.table.own_work import OwnWork
+from compactord.table.paced import paced
 from compactord.table.planner import TablePlanner
 from compactord.table.planning import PartitionTest, StatePlanner
 from compactord.table.request import CompactRequest
@@ -55,7 +58,9 @@ class TableCompactor:
         *,
         clock: Clock,
         worker: WorkerSpec,
+        pace: DeletePace | None = None,
     ) -> None:
+        """`pace` is that of what maintenance deletes."""
         self._storage = access.storage
         self._turn = threading.Lock()
         self.clock = clock
@@ -64,7 +69,7 @@ class TableCompactor:
         # Any thread may set it.
         self.is_stopping = False
         self._memories: dict[type, Any] = {}
-        self._worker = worker
+        self._worker, self._pace = worker, pace
         self._followed = FollowedTable(
             access,
             request,
@@ -73,15 +78,16 @@ class TableCompactor:
             registries=worker.registries,
         )
         # Validate partitions first.
-        PartitionTest(self.table, request.partitions)
+        PartitionTest(self._followed.table, request.partitions)
         self._own_work = OwnWork()
         self._planner = TablePlanner(self._followed, self._own_work, clock=clock, zone=worker.zone)
         self.phase = Phase.PLAN
 
     @property
     def table(self) -> OpenTable:
-        """The table in its newest schema that is known, for any thread."""
-        return self._followed.table
+        """The table in its newest schema that is known, for any thread; deletions are paced."""
+        table = self._followed.table
+        return replace(table, access=paced(table.access, self._pace)) if self._pace else table
 
     @property
     def seen(self) -> StatePlanner | None:
@@ -98,7 +104,7 @@ class TableCompactor:
 
         Raises what reading raises.
         """
-        access, seen = self.table.access, self.seen
+        access, seen = self._followed.table.access, self.seen
         return (access.newest_state() if seen is None else access.refreshed_state(seen.state)).state
 
     def cycle(self, ended: Sequence[InFlight], skip: Skip) -> Cycle:
@@ -180,7 +186,7 @@ class TableCompactor:
             vectors = state.indexes.vectors(bucket)
             try:
                 cut = subcompactions(
-                    self.table,
+                    self._followed.table,
                     compaction,
                     number=number,
                     free_slots=max(1, free_slots, -(-size // _SUBCOMPACTION_BYTES_MAX)),
@@ -192,7 +198,7 @@ class TableCompactor:
                 if self._are_inputs_replaced(number, compaction, str(error)):
                     return InputsReplaced(why=str(error))
                 newest = self._followed.state
-                raise missing_input(self.table, compaction, newest) or error from error
+                raise missing_input(self._followed.table, compaction, newest) or error from error
             # Nothing else than a merge depends on its neighbours.
             is_merge = isinstance(compaction, MergeCompaction)
             in_flight = InFlight(
@@ -202,7 +208,7 @@ class TableCompactor:
                 neighbours=state.files.files_in(bucket) if is_merge else (),
                 vectors=vectors,
                 snapshot_id=state.snapshot.id,
-                partition=self.table.partition_text(bucket.partition),
+                partition=self._followed.table.partition_text(bucket.partition),
             )
             self._planner.begun(in_flight)
             return in_flight
@@ -273,7 +279,7 @@ class TableCompactor:
         match outcome:
             case Committed(published=changes):
                 now_ms = self.clock.steady_ms()
-                interval_ms = self.table.options.compaction.optimization_interval_ms
+                interval_ms = self._followed.table.options.compaction.optimization_interval_ms
                 for change in changes:
                     compaction = by_change[id(change)].compaction
                     self._own_work.published(
@@ -307,7 +313,7 @@ class TableCompactor:
                 causes[each.number] = InputsReplaced(why=why)
             elif is_replaced is not None:
                 state = self._followed.state
-                causes[each.number] = missing_input(self.table, each.compaction, state)
+                causes[each.number] = missing_input(self._followed.table, each.compaction, state)
         return causes
 
     def _are_inputs_replaced(
@@ -359,10 +365,10 @@ class TableCompactor:
 
     def _remove_outputs(self, ended: Iterable[InFlight]) -> None:
         for each in ended:
-            folder = self.table.bucket_folder(each.compaction.bucket)
+            folder = self._followed.table.bucket_folder(each.compaction.bucket)
             remove_outputs(self._storage, folder, each.outputs)
 
     def _named(self, bucket: BucketId) -> dict[str, str | int]:
         """The fields that name a bucket in a log event."""
-        partition = self.table.partition_text(bucket.partition)
+        partition = self._followed.table.partition_text(bucket.partition)
         return {"partition": partition, "bucket": bucket.bucket}

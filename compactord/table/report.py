@@ -193,13 +193,15 @@ def bucket_shapes(
     columns, older = _indexed_columns(table), table.partial_schemas | table.unmarked_schemas
 
     def shape_of(bucket: BucketId) -> BucketShape:
-        files, indexes = _files_of(state, bucket), state.indexes
+        # Also of one whose entries disagree about the number of buckets.
+        files, total = state.files.files_in(bucket), state.files.summary(bucket).total_buckets
+        indexes = state.indexes
         return bucket_shape(
-            files,
+            BucketFiles(bucket=bucket, total_buckets=total, files=files),
             table.options.compaction,
             indexes.vectors(bucket),
-            indexes.levels_without(bucket, files.files, columns),
-            is_from_before(files.files, older),
+            indexes.levels_without(bucket, files, columns),
+            is_from_before(files, older),
         )
 
     shapes = (
@@ -225,15 +227,6 @@ def _indexed_columns(table: OpenTable) -> dict[int, str]:
         names = {name.strip() for name in text.split(",")}
         found |= {field.id: kind for field in table.schema.fields if field.name in names}
     return found
-
-
-def _files_of(state: TableState, bucket: BucketId) -> BucketFiles:
-    """The bucket's files, also of one whose entries disagree about the number of buckets."""
-    return BucketFiles(
-        bucket=bucket,
-        total_buckets=state.files.summary(bucket).total_buckets,
-        files=state.files.files_in(bucket),
-    )
 
 
 def damage_notes(

@@ -11,12 +11,13 @@ from compactord.clock import Clock
 from compactord.config.load import LoadedConfig
 from compactord.config.policy import policy_for
 from compactord.config.warehouse import NAMELESS
-from compactord.errors import CompactordError, ObjectNotFound, UnsupportedTable
+from compactord.errors import CompactordError, UnsupportedTable
 from compactord.model import TableName
-from compactord.paimon.snapshot import CommitKind, Snapshot, read_snapshot
+from compactord.paimon.snapshot import CommitKind, Snapshot
 from compactord.paimon.table import TableRef
 from compactord.service.unserved import left_alone, unread_view, unserved_view
 from compactord.service.view import TableView
+from compactord.state.later_snapshots import snapshot_if_there
 from compactord.state.table_state import TableState
 from compactord.storage.base import Storage
 from compactord.table.backlog import TableBacklog
@@ -171,11 +172,8 @@ class _WatchedTable:
         known_id = known.id if known is not None and known.id < newest.id else 0
         first = max(known_id, newest.id - _SNAPSHOTS_READ) + 1
         for snapshot_id in range(first, newest.id + 1):
-            try:
-                snapshot = read_snapshot(storage, self._ref.root, snapshot_id)
-            except ObjectNotFound:
-                continue  # expired, or expiring at this moment
-            if snapshot.commit_kind is CommitKind.COMPACT:
+            snapshot = snapshot_if_there(storage, self._ref.root, snapshot_id)
+            if snapshot is not None and snapshot.commit_kind is CommitKind.COMPACT:
                 self.seen.append(
                     SeenCompaction(
                         name=self._name, snapshot_id=snapshot.id, finished_ms=snapshot.time_ms

@@ -33,7 +33,7 @@ from compactord.clock import Clock
 from compactord.errors import CatalogDown, CatalogUnavailable
 from compactord.redaction import printable, redact_text
 from compactord.storage.attempts import CALLS_AT_ONCE, TimedCalls
-from compactord.storage.breaker import Breaker
+from compactord.storage.breaker import Breaker, attempted
 
 _IDLE_MAX = 4
 # Names, and the servers of Kerberos, are asked without a limit of their own.
@@ -46,7 +46,9 @@ _OF_HELD_LOCKS = ("heartbeat", "unlock")
 class MetastoreFault(CatalogUnavailable):
     """The metastore's own answer that it will not; `kind` is the name of its exception."""
 
-    kind = ""
+    def __init__(self, shown: str, answer: DeclaredFault) -> None:
+        super().__init__(shown, f"the metastore answered {_shown(answer)}")
+        self.kind = answer.kind
 
 
 class HiveClient:
@@ -152,21 +154,14 @@ class HiveClient:
     def unlock(self, lock_id: int) -> None:
         self._call("unlock", LockId(lock_id=lock_id))
 
-    def _fault(self, error: DeclaredFault) -> MetastoreFault:
-        found = MetastoreFault(self.shown, f"the metastore answered {_shown(error)}")
-        found.kind = error.kind
-        return found
-
     def _no_metastore(self, error: Nonsense) -> CatalogUnavailable:
         return CatalogUnavailable(self.shown, f"this is no metastore: {error}")
 
     def _call(self, name: str, *arguments: object, is_repeatable: bool = True) -> Any:
-        call = partial(self._answer, name, arguments, is_repeatable=is_repeatable)
-        if self.breaker is None:
-            return call()
-        return self.breaker.asked(
+        return attempted(
+            self.breaker,
             self.shown,
-            call,
+            partial(self._answer, name, arguments, is_repeatable=is_repeatable),
             silent=CatalogDown,
             answers=(CatalogUnavailable,),
             is_always_made=name in _OF_HELD_LOCKS,
@@ -179,7 +174,7 @@ class HiveClient:
                 found = connection.call(name, arguments)
             except DeclaredFault as error:
                 self._keep(connection)
-                raise self._fault(error) from None
+                raise MetastoreFault(self.shown, error) from None
             except Nonsense as error:
                 connection.close()
                 raise self._no_metastore(error) from None

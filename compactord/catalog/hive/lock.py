@@ -7,7 +7,6 @@ hangs while a snapshot is published does not let others in.
 from __future__ import annotations
 
 import getpass
-import itertools
 import socket
 import threading
 
@@ -26,13 +25,11 @@ from compactord.catalog.hive.wire import (
     LockResponse,
 )
 from compactord.clock import Clock, age_text
+from compactord.commit.locked import release_attempts
 from compactord.errors import CatalogUnavailable
 from compactord.paimon.table import TableRef
 
 _FIRST_SLEEP_MS = 50
-# How long a metastore that fails is asked to give back a lock, for which others wait.
-_RELEASE_SECONDS_MAX = 30
-_RELEASE_PAUSE_MS_MAX = 2_000
 _STATES = {3: "ABORT", 4: "NOT_ACQUIRED"}
 _log = structlog.get_logger()
 
@@ -100,9 +97,7 @@ class HeldHiveLock:
     def release(self) -> bool:
         """See `HeldLock`; False also when the metastore does not say."""
         self._is_over.set()
-        clock = self._lock.clock
-        start_s, pause_ms = clock.monotonic_s(), _FIRST_SLEEP_MS
-        for attempt in itertools.count(1):
+        for attempt in release_attempts(self._lock.clock):
             try:
                 # A metastore that knows no such lock says so here, but not when asked to unlock.
                 self._lock.client.heartbeat(self.id)
@@ -116,11 +111,7 @@ class HeldHiveLock:
                 self._warn(attempt, error)
             else:
                 return True
-            if clock.monotonic_s() - start_s > _RELEASE_SECONDS_MAX:
-                return False
-            pause_ms = min(2 * pause_ms, _RELEASE_PAUSE_MS_MAX)
-            clock.sleep(pause_ms / 1000)
-        raise AssertionError("the loop ends by itself")
+        return False
 
     def _beat(self) -> None:
         while not self._is_over.wait(self._lock.heartbeat_s):

@@ -6,9 +6,8 @@ only locks are written.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from datetime import tzinfo
 
 from compactord.catalog.access import TableAccess
 from compactord.catalog.base import Catalog, CatalogPlace, TableList
@@ -145,20 +144,6 @@ class JdbcCatalog(Catalog):
         return [(str(database), str(name)) for database, name in rows]
 
 
-def open_database(
-    given: JdbcOptions,
-    *,
-    zone: tzinfo | None,
-    replaced: Callable[[], JdbcAddress | None] = lambda: None,
-) -> Database:
-    """The database of a catalog; `zone` is that of the writers, None the machine's.
-
-    `replaced` as in `Database`.
-    """
-    address = jdbc_address(given.uri, given.properties)
-    return Database(address, pool_size=given.pool_size, zone=zone, replaced=replaced)
-
-
 def open_jdbc(place: CatalogPlace) -> JdbcCatalog:
     """The catalog that the options describe; asks its database nothing.
 
@@ -181,6 +166,7 @@ def open_jdbc(place: CatalogPlace) -> JdbcCatalog:
 
     # As in Java, which has a lock by default in object stores.
     given = jdbc_options(place.values, is_locked=not place.storage.capabilities.has_folders)
-    database = open_database(given, zone=place.zone, replaced=replaced)
+    address, size = jdbc_address(given.uri, given.properties), given.pool_size
+    database = Database(address, pool_size=size, zone=place.zone, replaced=replaced)
     lock = JdbcLock(database, given, clock) if given.is_locked else None
     return JdbcCatalog(place, given, database, lock)

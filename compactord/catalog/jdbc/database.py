@@ -28,7 +28,7 @@ from compactord.errors import (
 )
 from compactord.redaction import HIDDEN, redact_text
 from compactord.storage.attempts import CALLS_AT_ONCE, TimedCalls
-from compactord.storage.breaker import Breaker
+from compactord.storage.breaker import Breaker, attempted
 
 T = TypeVar("T")
 # Until a connection stands, and until an answer comes.
@@ -123,9 +123,8 @@ class Database:
     def _behind(
         self, ask: Callable[[sqlalchemy.Connection], T], *, is_always_made: bool = False
     ) -> T:
-        if self.breaker is None:
-            return self._answer(ask)
-        return self.breaker.asked(
+        return attempted(
+            self.breaker,
             self.address.shown,
             partial(self._answer, ask),
             silent=CatalogDown,

@@ -8,7 +8,6 @@ and when an answer was lost and nobody knows whether the row is there.
 
 from __future__ import annotations
 
-import itertools
 import random
 from collections import defaultdict
 from typing import NamedTuple
@@ -19,6 +18,7 @@ from compactord.catalog.jdbc.address import Dialect
 from compactord.catalog.jdbc.database import Database, Duplicate, MissingTable
 from compactord.catalog.jdbc.options import JdbcOptions
 from compactord.clock import Clock, age_text
+from compactord.commit.locked import release_attempts
 from compactord.errors import AccessDenied, CatalogOptionInvalid, CatalogUnavailable
 from compactord.paimon.table import TableRef
 
@@ -38,9 +38,6 @@ _MADE = {
 _FIRST_SLEEP_MS = 50
 # Failures of the database, one after the other, before a lock is given up. The commit tries again.
 _FAILURES_MAX = 3
-# How long a database that fails is asked to release a lock, for which others wait.
-_RELEASE_SECONDS_MAX = 30
-_RELEASE_PAUSE_MS_MAX = 2_000
 # Added to the time limit of a row, at least one: Java's have none of it. More would let everybody
 # wait longer for a row that was left behind.
 _EXTRA_SECONDS_MAX = 120
@@ -202,9 +199,7 @@ class HeldJdbcLock:
 
     def release(self) -> bool:
         """See `HeldLock`; False also when the database does not say."""
-        clock = self._lock.clock
-        start_s, pause_ms = clock.monotonic_s(), _FIRST_SLEEP_MS
-        for attempt in itertools.count(1):
+        for attempt in release_attempts(self._lock.clock):
             try:
                 removed = self._lock.database.execute_at_once(
                     f"DELETE FROM {_LOCKS} WHERE lock_id = :lock_id "
@@ -223,10 +218,6 @@ class HeldJdbcLock:
             else:
                 # A first attempt whose answer was lost may have removed it.
                 return removed == 1
-            if clock.monotonic_s() - start_s > _RELEASE_SECONDS_MAX:
-                break
-            pause_ms = min(2 * pause_ms, _RELEASE_PAUSE_MS_MAX)
-            clock.sleep(pause_ms / 1000)
         # Other writers wait until its time is over.
         self._lock.note_doubt(self._lock_id, self._expire_s, self._sent_s)
         return False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -15,7 +15,6 @@ from compactord.errors import (
     FormatError,
     ObjectNotFound,
     TableNotFound,
-    UnsupportedTable,
 )
 from compactord.paimon import paths
 from compactord.paimon.catalog_partitions import PartitionEvents, PartitionSpec
@@ -28,6 +27,7 @@ from compactord.paimon.schema import (
 )
 from compactord.paimon.snapshot import Snapshot, parse_snapshot
 from compactord.paimon.table import BRANCH_MARK, TableRef
+from compactord.state.later_snapshots import read_newest
 from compactord.state.table_state import Refreshed, TableState, load_at, refresh_to
 from compactord.storage.base import Storage
 
@@ -180,21 +180,10 @@ class InternalTable(RestTable):
     """A table whose snapshots the server takes and gives."""
 
     def newest_state(self) -> Refreshed:
-        return self._read(partial(load_at, self.storage, self.ref))
+        return read_newest(self.server.newest_snapshot, partial(load_at, self.storage, self.ref))
 
     def refreshed_state(self, known: TableState, *, checks_hint: bool = False) -> Refreshed:
-        return self._read(partial(refresh_to, self.storage, known))
-
-    def _read(self, read: Callable[[Snapshot | None], Refreshed]) -> Refreshed:
-        """The newest snapshot may be gone before it is read; then there is another one."""
-        for is_last in (False, False, True):
-            newest = self.server.newest_snapshot()
-            try:
-                return read(newest)
-            except ObjectNotFound:
-                if is_last:
-                    raise
-        raise AssertionError("the last attempt returns or raises")
+        return read_newest(self.server.newest_snapshot, partial(refresh_to, self.storage, known))
 
 
 def served_schema(found: ServedTable, storage: Storage, ref: TableRef) -> TableSchema:
@@ -229,9 +218,3 @@ def _agree(served: TableSchema, stored: TableSchema) -> bool:
         and all(map(same_column, served.fields, stored.fields))
         and keys == (stored.partition_keys, stored.primary_keys)
     )
-
-
-def require_table(ref: TableRef, found: ServedTable) -> None:
-    """Raises `UnsupportedTable` for what has no files of the table format."""
-    if found.type != "table":
-        raise UnsupportedTable(ref.full_name, [f"option type={found.type} is not supported"])

@@ -20,12 +20,11 @@ from compactord.catalog.rest.access import (
     ServedTable,
     TableOnServer,
     is_text,
-    require_table,
     served_schema,
     served_table,
 )
 from compactord.catalog.rest.client import NoSuchResource, RestClient
-from compactord.catalog.rest.lent import LentSpec, client_of, has_secrets, without_secrets
+from compactord.catalog.rest.lent import LentSpec, client_of, secrets_of, without_secrets
 from compactord.catalog.rest.publisher import RestPublisher
 from compactord.errors import (
     AccessDenied,
@@ -101,7 +100,9 @@ class RestCatalog(Catalog):
         """See `Catalog`; asks the server for the table."""
         server = TableOnServer(self._client, table.database, table.name)
         found = server.load()
-        require_table(table, found)
+        if found.type != "table":
+            reason = f"option type={found.type} is not supported"
+            raise UnsupportedTable(table.full_name, [reason])
         try:
             storage, path = self._located(table, found)
         except UsageError as error:
@@ -135,7 +136,7 @@ class RestCatalog(Catalog):
         """The table's store and its path there. Tokens are for internal tables, as in Java."""
         place, options = self._place, self._client.options
         is_lent = options.get("data-token.enabled", "").lower() == "true" and not found.is_external
-        if not is_lent and not has_secrets(self._client, self._given):
+        if not is_lent and not secrets_of(self._client, self._given):
             return place.locate(found.path, options)
         spec = LentSpec(
             location=found.path,

@@ -26,7 +26,7 @@ from compactord.errors import (
 from compactord.paimon.json_text import parse_json
 from compactord.redaction import printable, redact_text
 from compactord.storage.attempts import RetryPolicy
-from compactord.storage.breaker import Breaker
+from compactord.storage.breaker import Breaker, attempted
 
 Json = dict[str, Any]
 _ATTEMPTS_MAX = 4
@@ -179,9 +179,7 @@ class RestClient:
                 raise NoAnswer(_message(status, answer), was_sent=status != 429)
             return status, answer
 
-        if self.breaker is None:
-            return attempt()
-        return self.breaker.asked(url, attempt, silent=NoAnswer)
+        return attempted(self.breaker, url, attempt, silent=NoAnswer)
 
     def _url(self, parts: tuple[str, ...]) -> str:
         return "/".join((self.uri, "v1", *map(form_encoded, parts)))

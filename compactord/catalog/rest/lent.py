@@ -24,7 +24,7 @@ from compactord.storage.base import Reconnects, Storage
 from compactord.storage.breaker import Breaker
 from compactord.storage.objects.oss import ENDPOINT
 from compactord.storage.open import STORES
-from compactord.storage.requests import Report, ReportsItself
+from compactord.storage.requests import Report, reporting
 
 Locate = Callable[[str, Mapping[str, str]], tuple[Storage, str]]
 
@@ -64,11 +64,6 @@ def without_secrets(options: Mapping[str, str]) -> Mapping[str, str]:
     return {key: handed_over(text) if _is_secret(key) else text for key, text in options.items()}
 
 
-def has_secrets(client: RestClient, options: Mapping[str, str]) -> bool:
-    """Whether there are secrets among the server's own options; the others are `options`."""
-    return bool(_secrets_of(client, options))
-
-
 def client_of(options: Mapping[str, str], values: Mapping[str, str], warehouse: str) -> RestClient:
     """The server of a catalog. Raises `CatalogOptionInvalid`."""
     clock = SystemClock()
@@ -80,7 +75,8 @@ def _is_secret(key: str) -> bool:
     return key in REST.credentials or key.startswith("header.") or is_secret_option(key)
 
 
-def _secrets_of(client: RestClient, options: Mapping[str, str]) -> Mapping[str, str]:
+def secrets_of(client: RestClient, options: Mapping[str, str]) -> Mapping[str, str]:
+    """The secrets among the server's own options; the others are `options`."""
     found = client.options.items()
     return {key: text for key, text in found if text != options.get(key) and _is_secret(key)}
 
@@ -112,7 +108,7 @@ class _Tokens:
     def _fetch(self) -> Lent[int]:
         spec = self._spec
         token = _token_of(self.client, spec.table) if spec.table else _NOTHING
-        secrets = _secrets_of(self.client, dict(spec.options))
+        secrets = secrets_of(self.client, dict(spec.options))
         for key, text in {**secrets, **token.value}.items():
             # The same name for ever: a connection knows its keys by it.
             name = hashlib.sha256(repr((spec, spec.options, key)).encode()).hexdigest()
@@ -170,8 +166,7 @@ class _LentStorage:
 
     def reporting(self, report: Report) -> Storage:
         """As `ReportsItself`, where the store does."""
-        inner = self._inner
-        inner = inner.reporting(report) if isinstance(inner, ReportsItself) else inner
+        inner = reporting(self._inner, report)
         return cast(Storage, _LentStorage(self.spec, inner, self._tokens))
 
     def __getattr__(self, name: str) -> Any:

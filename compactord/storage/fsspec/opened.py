@@ -24,7 +24,7 @@ from compactord.redaction import redact_text
 from compactord.references import LateValues
 from compactord.storage.attempts import TimedCalls
 from compactord.storage.base import Creation
-from compactord.storage.objects.bucket import INSTALL_STORES
+from compactord.storage.objects import INSTALL_STORES
 
 RACERS, NAMES = 8, 20
 _START_SECONDS = 60
@@ -137,16 +137,21 @@ def prove_create_if_absent(
 
     def race(number: int, create: Create) -> list[Creation]:
         outcomes = []
-        for name in range(NAMES):
-            start.wait(_START_SECONDS)
-            # All different, as an outcome may be found out by reading back.
-            outcomes.append(create(f"{own}-{name}", f"{number} of {RACERS}".encode()))
+        try:
+            for name in range(NAMES):
+                start.wait(_START_SECONDS)
+                # All different, as an outcome may be found out by reading back.
+                outcomes.append(create(f"{own}-{name}", f"{number} of {RACERS}".encode()))
+        except BaseException:
+            # One that fails does not let the others wait.
+            start.abort()
+            raise
         return outcomes
 
     try:
         racers = [connect() for _ in range(RACERS)]
         with ThreadPoolExecutor(RACERS) as pool:
-            runs = [pool.submit(_or_abort, race, n, racers[n], start) for n in range(RACERS)]
+            runs = [pool.submit(race, *each) for each in enumerate(racers)]
         errors = [error for run in runs if (error := run.exception()) is not None]
         # Those that waited for one that failed only say that they waited.
         for error in sorted(errors, key=lambda e: isinstance(e, threading.BrokenBarrierError)):
@@ -165,17 +170,3 @@ def prove_create_if_absent(
                 "writers could replace each other's snapshots; put the warehouse into another "
                 "store",
             )
-
-
-def _or_abort(
-    race: Callable[[int, Create], list[Creation]],
-    number: int,
-    create: Create,
-    start: threading.Barrier,
-) -> list[Creation]:
-    """One that fails does not let the others wait."""
-    try:
-        return race(number, create)
-    except BaseException:
-        start.abort()
-        raise

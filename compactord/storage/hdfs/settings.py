@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from compactord.errors import CatalogOptionInvalid, UsageError
+from compactord.references import resolve_option
 from compactord.storage.base import HADOOP
-from compactord.storage.hadoop import CONF_DIR, conf_dir, folders_of, resolved, site_properties
+from compactord.storage.hadoop import CONF_DIR, conf_dir, folders_of, site_properties
 
 # How the other options begin, which are properties of hdfs-site.xml.
 PROPERTIES = "dfs."
@@ -54,7 +55,7 @@ def settings_of(
         for path in filter(Path.is_file, paths):
             found.update(site_properties(path, CONF_DIR))
     for key, text in options.items():
-        found[key.removeprefix(HADOOP)] = resolved(key, text)
+        found[key.removeprefix(HADOOP)] = resolve_option(key, text).strip()
     kept = {key: found[key] for key in _CLIENT if found.get(key)}
     names = f"{_NAME_NODES}.{service}"
     nodes = [node.strip() for node in found.get(names, "").split(",") if node.strip()]

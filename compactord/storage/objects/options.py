@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from compactord.errors import CatalogOptionInvalid
-from compactord.references import ReferenceMissing, resolve
+from compactord.references import resolve_option
 from compactord.storage.base import HADOOP
 
 # For options `proxy.…` of any store: ignored, they would send requests another way.
@@ -69,10 +69,7 @@ class Given:
         if name not in self:
             return ""
         key, text = self._found[name][0]
-        try:
-            return resolve(text).strip()
-        except ReferenceMissing as error:
-            raise CatalogOptionInvalid(key, error.expected) from None
+        return resolve_option(key, text).strip()
 
     def flag(self, name: str, default: bool) -> bool:
         text = self.text(name).lower()

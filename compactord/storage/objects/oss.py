@@ -28,7 +28,8 @@ _METHODS = {"aes256": "AES256", "kms": "KMS", "sm4": "SM4"}
 
 def _service(scheme: str, bucket: str, options: Mapping[str, str]) -> StoreService:
     """How a bucket is opened."""
-    found = given(options, _NAMES, narrowed=_cased)
+    # Paimon takes the names of the keys in any case.
+    found = given(options, _NAMES, narrowed=lambda name: (_KEYS.get(name.lower(), name), False))
     service = {"bucket": bucket}
     endpoint = found.text("endpoint").rstrip("/")
     if not endpoint:
@@ -41,21 +42,12 @@ def _service(scheme: str, bucket: str, options: Mapping[str, str]) -> StoreServi
     service["endpoint"] = endpoint
     if found.flag("sld.enabled", False) or is_address(urlsplit(endpoint).hostname or ""):
         service["addressing_style"] = "path"
-    _put_keys(found, service)
+    keys = {"accessKeyId": "access_key_id", "accessKeySecret": "access_key_secret"}
+    found.pair(_PREFIX, keys, ("securityToken", "security_token"), service)
     found.plain("assumed.role.arn", "role_arn", service)
     found.plain("assumed.role.session.name", "role_session_name", service)
     _put_encryption(found, service)
     return StoreService(service="oss", given=found, options=service)
-
-
-def _cased(name: str) -> tuple[str, bool]:
-    """Paimon takes the names of the keys in any case."""
-    return _KEYS.get(name.lower(), name), False
-
-
-def _put_keys(found: Given, service: dict[str, str]) -> None:
-    keys = {"accessKeyId": "access_key_id", "accessKeySecret": "access_key_secret"}
-    found.pair("fs.oss.", keys, ("securityToken", "security_token"), service)
 
 
 def _put_encryption(found: Given, service: dict[str, str]) -> None:

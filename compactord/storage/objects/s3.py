@@ -140,7 +140,8 @@ def _put_credentials(found: Given, service: dict[str, str]) -> None:
     # Only some providers look at keys among the options; that of a role has providers of its own.
     takes_keys = not providers or any(name in (*_KEYS, _ASSUMED) for name in providers)
     if takes_keys and (not base or any(name in _KEYS for name in base)):
-        _put_keys(found, service)
+        keys = {"access.key": "access_key_id", "secret.key": "secret_access_key"}
+        found.pair("fs.s3a.", keys, ("session.token", "session_token"), service)
     if not providers or _ASSUMED in providers:
         found.plain("assumed.role.arn", "role_arn", service)
     if _ASSUMED in providers and "role_arn" not in service:
@@ -151,11 +152,6 @@ def _put_credentials(found: Given, service: dict[str, str]) -> None:
         found.plain("assumed.role.session.name", "role_session_name", service)
         found.plain("assumed.role.external.id", "external_id", service)
         _put_duration(found, service)
-
-
-def _put_keys(found: Given, service: dict[str, str]) -> None:
-    keys = {"access.key": "access_key_id", "secret.key": "secret_access_key"}
-    found.pair("fs.s3a.", keys, ("session.token", "session_token"), service)
 
 
 def _providers(found: Given, name: str) -> Sequence[str]:

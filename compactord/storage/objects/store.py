@@ -29,7 +29,6 @@ from compactord.storage.base import (
     whole_range,
 )
 from compactord.storage.breaker import Breaker
-from compactord.storage.objects.bucket import Bucket
 from compactord.storage.objects.calls import Calls, OtherKeys
 from compactord.storage.objects.connection import connection_of, forget
 from compactord.storage.objects.failures import (
@@ -47,6 +46,8 @@ from compactord.storage.requests import Report, StorageOp, both
 if TYPE_CHECKING:
     from opendal import Operator
     from opendal.types import Entry
+
+    from compactord.storage.objects.spec import ObjectSpec
 
 T = TypeVar("T")
 # Each output holds up to this many parts while they are sent.
@@ -67,7 +68,7 @@ class ObjectStorage(Storage):
 
     def __init__(
         self,
-        spec: Bucket,
+        spec: ObjectSpec,
         policy: RetryPolicy | None = None,
         report: Report | None = None,
         breaker: Breaker | None = None,
@@ -95,7 +96,7 @@ class ObjectStorage(Storage):
         forget(self._spec, connection_of(self._spec))
 
     @property
-    def spec(self) -> Bucket:
+    def spec(self) -> ObjectSpec:
         return self._spec
 
     @property

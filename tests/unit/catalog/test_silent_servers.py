@@ -19,7 +19,14 @@ from compactord.commit.locked import LockedPublisher
 from compactord.errors import AccessDenied, CatalogDown, StorageError, TransientStorageError
 from compactord.paimon.table import TableRef
 from compactord.storage.base import Located, Storage, Store
-from compactord.storage.breaker import FAILURES_MAX, PATIENCE_MS, PROBE_MS, Breaker, Breakers
+from compactord.storage.breaker import (
+    FAILURES_MAX,
+    PATIENCE_MS,
+    PROBE_MS,
+    Breaker,
+    Breakers,
+    attempted,
+)
 from compactord.storage.open import STORES
 from tests import silent_servers
 from tests.builders import VirtualClock
@@ -119,7 +126,7 @@ def test_a_server_that_does_not_answer_is_asked_no_more(
     with running(tmp_path) as server:
         catalog = server.catalog
         reported: list[bool] = []
-        (breaker,) = catalog.behind(Breakers(clock.steady_ms).reporting(reported.append))
+        (breaker,) = catalog.behind(Breakers(clock.steady_ms, reported.append))
         with contextlib.suppress(AccessDenied):
             catalog.check_access()
         assert reported
@@ -174,7 +181,7 @@ def test_a_lock_is_given_back_to_a_server_that_is_asked_nothing_else(
         options = {"uri": uri, "lock.enabled": "true"}
         catalog = open_catalog(str(tmp_path), metastore=kind, options=options)
         reported: list[bool] = []
-        breakers = Breakers(VirtualClock().steady_ms).reporting(reported.append)
+        breakers = Breakers(VirtualClock().steady_ms, reported.append)
         (breaker,) = catalog.behind(breakers)
         ref = TableRef(database="db", name="t", location=f"{tmp_path}/db.db/t")
         publisher = catalog.open(ref).publisher
@@ -203,8 +210,7 @@ class _Guarded(WatchedStorage):
         return found
 
     def around(self, call: Call, effect: Callable[[], T]) -> T:
-        assert self.breaker is not None
-        return self.breaker.asked(call.path, effect, silent=TransientStorageError)
+        return attempted(self.breaker, call.path, effect, silent=TransientStorageError)
 
 
 def test_a_listing_of_a_metastore_probes_the_store_of_its_warehouse() -> None:

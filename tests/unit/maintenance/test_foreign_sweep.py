@@ -18,10 +18,8 @@ from compactord.maintenance.kind import MaintenanceRecord
 from compactord.model import WorkKind
 from compactord.paimon import paths
 from compactord.storage.base import Capabilities
-from compactord.storage.pacing import DeletePace
 from compactord.storage.parallel import AT_ONCE
 from compactord.table.compactor import TableCompactor
-from compactord.table.paced import PacedTable
 from tests.builders import DAY_MS, NOW_MS, VirtualClock, make_branch
 from tests.deletions import Deletions
 from tests.lineage import TABLE
@@ -73,7 +71,7 @@ def _compactor(table: Deletions, storage: Any = None, **how: Any) -> TableCompac
 
 def _run(compactor: TableCompactor, **rules: Any) -> RemovedFiles:
     kind = KIND.for_table(POLICY.model_copy(update=rules))
-    return kind.run(PacedTable(compactor, DeletePace(compactor.clock)), None)
+    return kind.run(compactor, None)
 
 
 def test_a_round_removes_what_others_left_and_what_is_ours_stays() -> None:
@@ -132,7 +130,7 @@ def test_a_branch_has_its_files_in_the_folders_of_the_table() -> None:
     assert left <= set(table.storage.objects)
 
 
-class _WithLostCommit(PacedTable):
+class _WithLostCommit(TableCompactor):
     def why_keep(self) -> str | None:
         return "a commit was lost"
 
@@ -140,8 +138,7 @@ class _WithLostCommit(PacedTable):
 def test_nothing_goes_while_a_lost_commit_may_need_files() -> None:
     table = old_table()
     left = leave(table, FOREIGN)
-    compactor = _compactor(table)
-    done = KIND.for_table(POLICY).run(_WithLostCommit(compactor, DeletePace(compactor.clock)), None)
+    done = _run(_compactor(table, made_by=_WithLostCommit))
     assert done == RemovedFiles(why_not="a commit was lost")
     assert left <= set(table.storage.objects)
     assert KIND.ended(done, 1.0).has_failed

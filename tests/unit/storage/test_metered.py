@@ -17,7 +17,7 @@ from compactord.storage.requests import (
     StorageOutcome,
     StorageRequest,
     metered,
-    tallied,
+    reporting,
 )
 from tests.storages import Fault, FaultyStorage, MemoryStorage
 
@@ -198,7 +198,7 @@ def test_a_tally_adds_up_what_a_worker_asked_for() -> None:
             return MeteredStorage(self, report, TickingClock(), "mem")
 
     tally = RequestTally()
-    storage = tallied(Frank(OBJECTS), tally)
+    storage = reporting(Frank(OBJECTS), tally.add)
     for name in ("t/a", "t/b", "t/b"):
         storage.read(name)
     storage.create_if_absent("t/a", b"x", temporary="")
@@ -220,7 +220,7 @@ def test_a_tally_adds_up_what_a_worker_asked_for() -> None:
         ("put_if_absent", "precondition_failed"): (1, 0, 0),
         ("get", "throttled"): (1, 0, 1),
     }
-    assert tallied(LocalStorage(), tally) == LocalStorage()
+    assert reporting(LocalStorage(), tally.add) == LocalStorage()
 
 
 def test_metering_costs_microseconds() -> None:
