@@ -323,7 +323,7 @@ import sys
 sys.modules["opendal"] = None
 import compactord.cli.command
 from compactord.errors import UsageError
-from compactord.storage.objects import INSTALL_STORES
+from compactord.storage.objects.spec import INSTALL_STORES
 from compactord.storage.open import STORES
 STORES.open("/tmp", {})
 try:

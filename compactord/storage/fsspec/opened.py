@@ -24,7 +24,7 @@ from compactord.redaction import redact_text
 from compactord.references import LateValues
 from compactord.storage.attempts import TimedCalls
 from compactord.storage.base import Creation
-from compactord.storage.objects import INSTALL_STORES
+from compactord.storage.objects.bucket import INSTALL_STORES
 
 RACERS, NAMES = 8, 20
 _START_SECONDS = 60

@@ -7,7 +7,7 @@ import enum
 import os
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hdfs_native import Client, WriteOptions
 
@@ -20,10 +20,8 @@ from compactord.errors import (
     TransientStorageError,
 )
 from compactord.redaction import redact_text
+from compactord.storage.hdfs.service import NameService
 from compactord.storage.hdfs.settings import ATTEMPTS, REPLICATION
-
-if TYPE_CHECKING:
-    from compactord.storage.hdfs.spec import HdfsSpec
 
 # A name node's exception is known by its class alone, within the text.
 _REMOTE = re.compile(r'RPCError\("[\w.$]*?(\w+)", "(.*)"\)', re.DOTALL)
@@ -41,7 +39,7 @@ _SERVICE = (
 )
 _LONGEST_TEXT = 200
 # The library's threads do not exist in a forked child, which gets clients of its own.
-_clients: dict[tuple[int, HdfsSpec], Client] = {}
+_clients: dict[tuple[int, NameService], Client] = {}
 
 
 class Removal(enum.Enum):
@@ -52,7 +50,7 @@ class Removal(enum.Enum):
     NOT_EMPTY = "not empty"
 
 
-def client_of(spec: HdfsSpec) -> Client:
+def client_of(spec: NameService) -> Client:
     """This process's client of a name service; it connects when it is first asked."""
     key = os.getpid(), spec
     if key not in _clients:
@@ -63,7 +61,7 @@ def client_of(spec: HdfsSpec) -> Client:
     return _clients[key]
 
 
-def create(client: Client, name: str, spec: HdfsSpec) -> Any:
+def create(client: Client, name: str, spec: NameService) -> Any:
     """A new file, with its folders. It is whole only once it was closed.
 
     Not the library's own stream: that one closes the file, and so completes it, when it is

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from compactord.errors import UsageError
 from compactord.storage.base import HADOOP, Located, Store
 from compactord.storage.hadoop import CONF_DIR
-from compactord.storage.hdfs.settings import PROPERTIES, address_of, is_known, settings_of
+from compactord.storage.hdfs.service import NameService
+from compactord.storage.hdfs.settings import PROPERTIES, is_known, settings_of
 
 if TYPE_CHECKING:
     from compactord.storage.hdfs.store import HdfsStorage
@@ -19,21 +20,8 @@ INSTALL_HDFS = "pip install 'hdfs-native>=0.14.7,<0.15'"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HdfsSpec:
-    """A name service as the user wrote it, `hdfs://service`, with which paths begin.
-
-    `settings` are Hadoop's properties of it. Tickets and user are found where it is opened.
-    `answer_s` is for a call without an answer.
-    """
-
-    root: str
-    settings: tuple[tuple[str, str], ...] = ()
-    answer_s: float = 30.0
-
-    @property
-    def address(self) -> str:
-        """The URL that is connected to."""
-        return address_of(self.root.partition("://")[2], dict(self.settings))
+class HdfsSpec(NameService):
+    """A name service that opens itself."""
 
     def open(self) -> HdfsStorage:
         """Asks nothing. Raises `UsageError` when the extra is missing."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import pyarrow as pa
 from hdfs_native import Client, FileStatus
@@ -37,11 +37,9 @@ from compactord.storage.hdfs.client import (
     remove,
     rename,
 )
+from compactord.storage.hdfs.service import NameService
 from compactord.storage.objects.streams import Upload
 from compactord.storage.ranges import ranged_input
-
-if TYPE_CHECKING:
-    from compactord.storage.hdfs.spec import HdfsSpec
 
 T = TypeVar("T")
 # What is read and written takes longer the larger it is.
@@ -62,7 +60,7 @@ class HdfsStorage(Storage):
     )
 
     def __init__(
-        self, spec: HdfsSpec, policy: RetryPolicy | None = None, breaker: Breaker | None = None
+        self, spec: NameService, policy: RetryPolicy | None = None, breaker: Breaker | None = None
     ) -> None:
         self._spec = spec
         self._policy = policy or RetryPolicy(clock=SystemClock())
@@ -74,7 +72,7 @@ class HdfsStorage(Storage):
         return HdfsStorage(self._spec, self._policy, breaker)
 
     @property
-    def spec(self) -> HdfsSpec:
+    def spec(self) -> NameService:
         return self._spec
 
     def read(self, path: str) -> bytes:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from compactord.errors import CompactordError, TransientStorageError
 from compactord.storage.attempts import RetryPolicy
 from compactord.storage.breaker import Breaker
+from compactord.storage.objects.bucket import Bucket
 from compactord.storage.objects.connection import (
     Connection,
     connection_of,
@@ -26,8 +27,6 @@ from compactord.storage.requests import Report, StorageOp, StorageOutcome, Stora
 
 if TYPE_CHECKING:
     from opendal import Operator
-
-    from compactord.storage.objects.spec import ObjectSpec
 
 T = TypeVar("T")
 
@@ -91,7 +90,7 @@ class OtherKeys(TransientStorageError):
 class Calls:
     """Calls to one bucket; `report` gets each, and the breaker may refuse any."""
 
-    spec: ObjectSpec
+    spec: Bucket
     policy: RetryPolicy
     report: Report | None
     breaker: Breaker | None

@@ -9,17 +9,14 @@ from __future__ import annotations
 import os
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import opendal
 from opendal import layers
 
 from compactord.errors import StorageError, UsageError
 from compactord.references import LateValues, resolve
+from compactord.storage.objects.bucket import Bucket
 from compactord.storage.objects.failures import LIBRARY_ERRORS, storage_error
-
-if TYPE_CHECKING:
-    from compactord.storage.objects.spec import ObjectSpec
 
 # Of the library's own retries, which only streams and listings use.
 _RETRIES_MAX = 6
@@ -46,9 +43,9 @@ class _Process:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.connections: dict[ObjectSpec, Connection] = {}
+        self.connections: dict[Bucket, Connection] = {}
         # Kept beyond a connection: they know when they were looked at.
-        self.options: dict[ObjectSpec, LateValues] = {}
+        self.options: dict[Bucket, LateValues] = {}
         # Variables that catalogs have set, each with the text that it was resolved from.
         self.variables: dict[str, str] = {}
         self.is_used = self.is_forked = False
@@ -62,7 +59,7 @@ _process = _Process()
 os.register_at_fork(after_in_child=_process.after_fork)
 
 
-def connection_of(spec: ObjectSpec) -> Connection:
+def connection_of(spec: Bucket) -> Connection:
     """This process's connection to a store, made at the first call.
 
     Raises `UsageError` when a reference cannot be resolved, `StorageError` in a child of a process
@@ -82,14 +79,14 @@ def connection_of(spec: ObjectSpec) -> Connection:
         return found
 
 
-def forget(spec: ObjectSpec, connection: Connection) -> None:
+def forget(spec: Bucket, connection: Connection) -> None:
     """Connect anew at the next call: credentials behind references may have changed."""
     with _process.lock:
         if _process.connections.get(spec) is connection:
             del _process.connections[spec]
 
 
-def has_other_keys(spec: ObjectSpec, connection: Connection, now_s: float) -> bool:
+def has_other_keys(spec: Bucket, connection: Connection, now_s: float) -> bool:
     """Whether the next call will have other credentials than `connection`, which was refused.
 
     Their references are looked at once a minute at most; `now_s` is monotonic.
@@ -103,7 +100,7 @@ def has_other_keys(spec: ObjectSpec, connection: Connection, now_s: float) -> bo
         return True
 
 
-def _set_environment(spec: ObjectSpec) -> None:
+def _set_environment(spec: Bucket) -> None:
     """Put what the library reads from the process there. Raises `UsageError` for two identities."""
     bundle = os.environ.get("AWS_CA_BUNDLE")
     if spec.service == "s3" and bundle:
@@ -123,7 +120,7 @@ def _set_environment(spec: ObjectSpec) -> None:
             )
 
 
-def _connect(spec: ObjectSpec) -> Connection:
+def _connect(spec: Bucket) -> Connection:
     os.environ.setdefault("TOKIO_WORKER_THREADS", "2")
     _set_environment(spec)
     late = _process.options.setdefault(

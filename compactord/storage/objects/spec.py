@@ -3,61 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from compactord.errors import StorageError, UsageError
+from compactord.errors import UsageError
 from compactord.references import handed_over
 from compactord.storage.base import Capabilities, Located, Store
-from compactord.storage.objects import INSTALL_STORES
+from compactord.storage.objects.bucket import INSTALL_STORES, OBJECTS, Bucket
 from compactord.storage.objects.options import OptionNames, StoreService
 
 if TYPE_CHECKING:
     from compactord.storage.objects.store import ObjectStorage
 
-_OBJECTS = Capabilities()
 # Scheme, authority and options to how the store is opened.
 Service = Callable[[str, str, Mapping[str, str]], StoreService]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ObjectSpec:
-    """A bucket and how it is opened; each process opens it for itself.
-
-    `root` is the bucket's URL as the user wrote it, `s3://bucket`: paths begin with it. `service`
-    and `options` are the library's, `environment` what it reads from the process. Values of both
-    may be references, which are resolved where the store is opened; secrets are nothing else.
-    `timeout_s` is for one request without an answer, or without progress.
-    """
-
-    root: str
-    service: str
-    options: tuple[tuple[str, str], ...] = field(repr=False)
-    environment: tuple[tuple[str, str], ...] = field(default=(), repr=False)
-    capabilities: Capabilities = _OBJECTS
-    timeout_s: float = 30.0
-
-    @property
-    def scheme(self) -> str:
-        return self.root.partition(":")[0]
-
-    def key_of(self, path: str) -> str:
-        """The name of the object at a path; empty for the bucket itself.
-
-        Raises `StorageError` for paths of other stores, and for names that the library would
-        change into others.
-        """
-        if path in (self.root, self.root + "/"):
-            return ""
-        if not path.startswith(self.root + "/"):
-            raise StorageError(path, f"the path is outside the store {self.root}")
-        key = path[len(self.root) + 1 :]
-        if key != key.strip() or key.endswith("/") or "" in key.split("/"):
-            raise StorageError(
-                path, "the store's library cannot address this name (empty parts, outer spaces)"
-            )
-        return key
+class ObjectSpec(Bucket):
+    """A bucket that opens itself."""
 
     def open(self) -> ObjectStorage:
         """Raises `UsageError` when the extra is missing or a reference cannot be resolved."""
@@ -76,7 +41,7 @@ def object_store(
     names: OptionNames,
     schemes: Sequence[str],
     service_of: Service,
-    capabilities: Capabilities = _OBJECTS,
+    capabilities: Capabilities = OBJECTS,
 ) -> Store:
     """A kind of object store, by the names of its options and what opens one."""
     locate = partial(_locate, service_of, capabilities)

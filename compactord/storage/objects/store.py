@@ -29,6 +29,7 @@ from compactord.storage.base import (
     whole_range,
 )
 from compactord.storage.breaker import Breaker
+from compactord.storage.objects.bucket import Bucket
 from compactord.storage.objects.calls import Calls, OtherKeys
 from compactord.storage.objects.connection import connection_of, forget
 from compactord.storage.objects.failures import (
@@ -46,8 +47,6 @@ from compactord.storage.requests import Report, StorageOp, both
 if TYPE_CHECKING:
     from opendal import Operator
     from opendal.types import Entry
-
-    from compactord.storage.objects.spec import ObjectSpec
 
 T = TypeVar("T")
 # Each output holds up to this many parts while they are sent.
@@ -68,7 +67,7 @@ class ObjectStorage(Storage):
 
     def __init__(
         self,
-        spec: ObjectSpec,
+        spec: Bucket,
         policy: RetryPolicy | None = None,
         report: Report | None = None,
         breaker: Breaker | None = None,
@@ -96,7 +95,7 @@ class ObjectStorage(Storage):
         forget(self._spec, connection_of(self._spec))
 
     @property
-    def spec(self) -> ObjectSpec:
+    def spec(self) -> Bucket:
         return self._spec
 
     @property

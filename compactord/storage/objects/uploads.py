@@ -9,7 +9,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from compactord.errors import (
     AccessDenied,
@@ -20,10 +20,7 @@ from compactord.errors import (
 from compactord.redaction import redact_text
 from compactord.references import ReferenceMissing, resolve
 from compactord.storage.base import UnfinishedUpload
-from compactord.storage.objects import INSTALL_STORES
-
-if TYPE_CHECKING:
-    from compactord.storage.objects.spec import ObjectSpec
+from compactord.storage.objects.bucket import INSTALL_STORES, Bucket
 
 _ATTEMPTS_MAX = 5
 _ROLE_SESSION = "compactord"
@@ -31,12 +28,12 @@ _LONGEST_TEXT = 200
 # The keys of a role hold for an hour.
 _CLIENT_AGE_S = 900.0
 # With the options and the monotonic time at which each was made: references may have new values.
-_clients: dict[ObjectSpec, tuple[Mapping[str, str], float, Any]] = {}
-_locks: dict[ObjectSpec, threading.Lock] = {}
+_clients: dict[Bucket, tuple[Mapping[str, str], float, Any]] = {}
+_locks: dict[Bucket, threading.Lock] = {}
 _lock = threading.Lock()
 
 
-def list_uploads(spec: ObjectSpec, path: str, prefix: str) -> Iterator[UnfinishedUpload]:
+def list_uploads(spec: Bucket, path: str, prefix: str) -> Iterator[UnfinishedUpload]:
     """The uploads of keys that begin with `prefix`; `path` is named in errors.
 
     Raises `StorageError`, and `UsageError` without botocore.
@@ -56,7 +53,7 @@ def list_uploads(spec: ObjectSpec, path: str, prefix: str) -> Iterator[Unfinishe
         raise _named(error, path, "list uploads") from None
 
 
-def abort_upload(spec: ObjectSpec, upload: UnfinishedUpload) -> None:
+def abort_upload(spec: Bucket, upload: UnfinishedUpload) -> None:
     """No error when it has been completed or aborted meanwhile; else raises as `list_uploads`."""
     client = _client(spec, upload.path)
     bucket, key = dict(spec.options)["bucket"], spec.key_of(upload.path)
@@ -67,7 +64,7 @@ def abort_upload(spec: ObjectSpec, upload: UnfinishedUpload) -> None:
             raise _named(error, upload.path, "abort upload") from None
 
 
-def _client(spec: ObjectSpec, path: str) -> Any:
+def _client(spec: Bucket, path: str) -> Any:
     """This process's client for a bucket, with keys as they are now; `path` is named in errors.
 
     Raises `UsageError` without botocore, `TransientStorageError` where a reference has no value.
@@ -98,7 +95,7 @@ def _client(spec: ObjectSpec, path: str) -> Any:
         return client
 
 
-def _connected(spec: ObjectSpec, options: Mapping[str, str], session: Any) -> Any:
+def _connected(spec: Bucket, options: Mapping[str, str], session: Any) -> Any:
     import botocore
     from botocore.config import Config
 
