@@ -27,10 +27,12 @@ def error_json(error: CompactordError | KeyboardInterrupt) -> dict[str, str]:
 class Parser(argparse.ArgumentParser):
     """Unknown arguments are errors of the command that got them, with its usage.
 
-    With --json, wrong arguments are also reported as a JSON object. `kinds` are those of catalogs.
+    With --json, wrong arguments are also reported as a JSON object. `kinds` are those of catalogs,
+    `maintenance` those that people can run, None: not known to the parser.
     """
 
     kinds: CatalogKinds = CATALOGS
+    maintenance: Sequence[str] | None = None
     _given: Sequence[str] = ()
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
@@ -87,11 +89,17 @@ online = _argument(
     action="store_true",
     help="also look at every catalog: is its warehouse there, may this user read it",
 )
-only = _repeated(
-    "--only",
-    "KIND",
-    "only this kind of those below; may be repeated (default: all but orphans and foreign)",
-)
+
+
+def only(parser: Parser) -> None:
+    _repeated(
+        "--only",
+        "KIND",
+        "only this kind of those below; may be repeated (default: all but orphans and foreign)",
+        choices=parser.maintenance,
+    )(parser)
+
+
 option = _repeated(
     "--option",
     "KEY=VALUE",

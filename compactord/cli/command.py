@@ -60,7 +60,9 @@ def main(arguments: Sequence[str] | None = None, registries: Registries | None =
     return run(_parser(registries), arguments)
 
 
-def _parser(registries: Registries | None = None) -> argparse.ArgumentParser:
+def _parser(
+    registries: Registries | None = None, maintenance: Sequence[str] | None = None
+) -> argparse.ArgumentParser:
     parser = Parser(
         prog="compactord",
         description="Compacts Apache Paimon tables that write-only jobs fill.",
@@ -78,6 +80,7 @@ def _parser(registries: Registries | None = None) -> argparse.ArgumentParser:
             groups[first] = group.add_subparsers(required=True, metavar="ACTION")
         name, place = (action, groups[first]) if action else (first, commands)
         sub = _add_parser(place, name, command.words)
+        sub.maintenance = maintenance
         if registries is not None:
             sub.kinds = registries.kinds
         for add in command.arguments:
@@ -111,5 +114,11 @@ def _run(module: str, name: str, given: object) -> Any:
 def completion(args: argparse.Namespace) -> int:
     import shtab
 
-    print(shtab.complete(_parser(args.registries), args.shell))
+    # The parser of other commands does without, for the sake of their start.
+    from compactord.cli.maintain import choices
+    from compactord.cli.registries import registries_of
+    from compactord.config.model import Recovery
+
+    kinds = tuple(choices(registries_of(args).maintenance(Recovery())))
+    print(shtab.complete(_parser(args.registries, kinds), args.shell))
     return 0

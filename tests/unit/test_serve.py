@@ -141,5 +141,6 @@ def test_a_completion_knows_commands_and_their_options(
 ) -> None:
     assert main(["completion", shell]) == 0
     found = capsys.readouterr().out
-    for word in ("inspect", "--append-wait" if shell != "tcsh" else "append-wait", "check"):
+    option = "--append-wait" if shell != "tcsh" else "append-wait"
+    for word in ("inspect", option, "check", "changelogs branches done"):
         assert word in found

@@ -299,6 +299,20 @@ def test_what_is_listed_and_not_found_is_not_taken_for_gone(
     assert raised.value.path == path
 
 
+def test_a_consumer_that_is_being_overwritten_is_read_again() -> None:
+    storage = MemoryStorage()
+    path = consumer_path(ROOT, "c")
+    storage.write_new(path, b"")
+    with pytest.raises(FormatError):
+        read_consumers(storage, ROOT)
+
+    def written(call: Call) -> None:
+        if call.method == "read" and call.number > 3:
+            storage.overwrite(path, b'{"nextSnapshot": 3}')
+
+    assert read_consumers(HookedStorage(storage, before=written), ROOT) == {"c": 3}
+
+
 def test_a_tag_that_is_renamed_before_it_is_read_is_found_under_its_new_name() -> None:
     storage = MemoryStorage()
     old, new = paths.tag_path(ROOT, "b"), paths.tag_path(ROOT, "a")
