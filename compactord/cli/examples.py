@@ -114,8 +114,8 @@ each kind, under its name in `kinds`, with what went or would go. A kind that fa
 the others from their turn. With --config the rules apply, as they do for serve, which does all
 this by itself.
 
-exit codes: 0 done, or nothing to do; 2 arguments or configuration; 3 something failed or was
-refused; 77 permission denied
+exit codes: 0 done, or nothing to do; 2 arguments or configuration; 3 something failed, was
+refused or stopped; 77 permission denied
 """,
     "expire": """\
 expire snapshots of tables by their own options
@@ -150,8 +150,8 @@ indexes, statistics, snapshots) that nothing names and that have not changed for
 bucket and partition folders that are empty. Nothing goes if any snapshot, tag, branch or changelog
 cannot be read. serve does this only in tables whose rule has remove_foreign_files: true.
 
-exit codes: 0 done, or nothing to do; 2 arguments or configuration; 3 something failed or was
-refused; 77 permission denied
+exit codes: 0 done, or nothing to do; 2 arguments or configuration; 3 something failed, was
+refused or stopped; 77 permission denied
 """,
     "verify": """\
 check that all files of tables are there and as their metadata says

@@ -19,7 +19,7 @@ from compactord.clock import Clock
 from compactord.commit.changes import CommitOutcome
 from compactord.config.choices import MaintenanceRule
 from compactord.config.reasons import setting_origin
-from compactord.errors import CompactordError, UnsupportedTable
+from compactord.errors import CompactordError, UnsupportedTable, UsageError
 from compactord.maintenance.kind import AnyKind, ChosenPartitions, Done, OfferedKind, ShownTable
 from compactord.paimon.options.maintenance import ExpireOptions
 from compactord.state.table_state import TableState
@@ -130,7 +130,7 @@ class CommandTable:
     be touched, live files included.
     """
 
-    has_next_rounds = False
+    watches_files = False
 
     def __init__(
         self, target: Target, clock: Clock, stop: threading.Event, *, least: int = _LEAST
@@ -138,6 +138,7 @@ class CommandTable:
         self.clock, self.owner = clock, ids.this_process()
         self._stop, self._least = stop, least
         self._memories: dict[type, Any] = {}
+        self._was_looked_back = False
         request = CompactRequest(overrides=target.policy.options)
         self._followed = FollowedTable(
             target.open(),
@@ -176,7 +177,9 @@ class CommandTable:
         return self._followed.why_keep()
 
     def drop_partitions(self, chosen: ChosenPartitions) -> CommitOutcome:
-        self._look_back()
+        # Later ones are looked back at by the commit, which commits again what was lost.
+        if not self._was_looked_back:
+            self._look_back()
         return self._followed.drop_partitions(chosen, busy=())
 
     def _look_back(self) -> None:
@@ -186,28 +189,43 @@ class CommandTable:
             self._stop.wait(wait_ms / 1000)
         self._followed.refresh()
         self._followed.look_back(busy=(), may_commit=False)
+        self._was_looked_back = True
 
 
 def of_choice(name: str, run: MaintenanceRun, target: Target) -> Result:
     """Runs the kinds of this name in one table: round after round, until none is due.
 
-    Or tells what they would do. None runs that a rule has off, or that options do not ask for.
+    Or tells what they would do. None runs that a rule has off, or that options do not ask for. One
+    that fails after a round is told with what that came to. Raises `UsageError` for a name that no
+    kind has.
     """
-    kinds = offered(run.kinds)[name]
+    kinds = offered(run.kinds).get(name)
+    if kinds is None:
+        raise UsageError(f"there is no kind of maintenance {name}")
     opened: CommandTable | None = None
     all_done: list[Done[Any]] = []
+    table: OpenTable | None = None
     for kind in kinds:
         why_not = off_by_rule(run, target, kind.rule)
         if why_not is None:
             least = _ALL_ROUNDS if run.is_dry else _LEAST
             opened = opened or CommandTable(target, run.clock, run.stop, least=least)
+            # What is told is by the options that asked for it.
+            table = table or opened.table
             all_done.append(_done(kind.for_table(target.policy), run, opened))
         else:
             all_done.append(Done(why_not=why_not))
-    shown = run.shown(target, None if opened is None else opened.table)
+    shown = run.shown(target, table)
     told = kinds[0].told(shown, *all_done)
+    errors = [done.error for done in all_done if done.error is not None]
+    for error in errors:
+        say(f"{shown.name}: FAILED: {error}")
     was_stopped = opened is not None and not run.is_dry and run.stop.is_set()
-    return Result(lines=told.lines, found=told.found, code=FAILED if was_stopped else OK)
+    return Result(
+        lines=told.lines,
+        found={**told.found, **(error_json(errors[0]) if errors else {})},
+        code=FAILED if was_stopped or errors else OK,
+    )
 
 
 def _done(kind: OfferedKind[T], run: MaintenanceRun, opened: CommandTable) -> Done[T]:
@@ -218,7 +236,12 @@ def _done(kind: OfferedKind[T], run: MaintenanceRun, opened: CommandTable) -> Do
         return kind.preview(opened)
     rounds: list[T] = []
     while not run.stop.is_set():
-        rounds.append(kind.run(opened, None))
+        try:
+            rounds.append(kind.run(opened, None))
+        except CompactordError as error:
+            if not rounds:
+                raise
+            return Done(rounds=rounds, error=error)
         if not kind.has_more(rounds[-1]):
             break
     return Done(rounds=rounds)

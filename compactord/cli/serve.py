@@ -213,6 +213,5 @@ def show(args: argparse.Namespace) -> int:
 
 
 def schema(args: argparse.Namespace) -> int:
-    del args
-    print(json.dumps(json_schema(), indent=2))
+    print(json.dumps(json_schema(registries_of(args).kinds), indent=2))
     return OK

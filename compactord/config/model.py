@@ -132,9 +132,7 @@ _Options = Annotated[dict[str, ScalarText], BeforeValidator(no_entries_if_null)]
 
 
 class CatalogSection(Section):
-    metastore: Annotated[str, BeforeValidator(_metastore)] = Field(
-        default="filesystem", json_schema_extra={"enum": list(CATALOGS)}
-    )
+    metastore: Annotated[str, BeforeValidator(_metastore)] = "filesystem"
     """kind of the catalog"""
     warehouse: Text
     """root folder of the warehouse: a path, or a URL such as s3://bucket/wh, gs://,

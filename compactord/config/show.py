@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from compactord.catalog.registry import CATALOGS, CatalogKinds
 from compactord.config.keys import leaves, plain
 from compactord.config.load import LoadedConfig
 from compactord.config.model import ServiceConfig
@@ -43,9 +44,13 @@ def _shown(value: object, path: Path, references: Mapping[str, str]) -> object:
     return references[key] if key in references else redacted(value, key=key)
 
 
-def json_schema() -> dict[str, Any]:
-    """The JSON Schema of the file, for editors; defaults are as they would be written."""
+def json_schema(kinds: CatalogKinds = CATALOGS) -> dict[str, Any]:
+    """The JSON Schema of the file, for editors; defaults are as they would be written.
+
+    `kinds` are those of catalogs.
+    """
     schema = ServiceConfig.model_json_schema(mode="serialization")
+    schema["$defs"]["CatalogSection"]["properties"]["metastore"]["enum"] = list(kinds)
     for section in (schema, *schema["$defs"].values()):
         for key in section.get("properties", {}).values():
             if "description" in key:

@@ -193,10 +193,8 @@ class MarkDone(RuledKind[DonePartitions]):
         lines = [f"{shown.name}: no partition {verb} done{reason}"]
         options = None if shown.table is None else shown.table.options.maintenance.mark_done
         if folders and options is not None:
-            actions, count = (
-                ", ".join(sorted(options.actions)),
-                count_text(len(folders), "partition"),
-            )
+            actions = ", ".join(sorted(options.actions))
+            count = count_text(len(folders), "partition")
             lines = [f"{shown.name}: {verb} done: {count} ({actions})"]
             lines += [f"  {folder}" for folder in folders]
         return Told(lines=lines, found={"partitions": folders, "why_not": done.why_not})

@@ -112,8 +112,11 @@ class OpenedTable(Protocol):
         ...
 
     @property
-    def has_next_rounds(self) -> bool:
-        """Whether another round may follow in hours, which has the same memory."""
+    def watches_files(self) -> bool:
+        """Whether files whose times may lie are deleted only after rounds have seen them for long.
+
+        Not where people ask for a round, which is the only one.
+        """
         ...
 
     @property
@@ -234,12 +237,13 @@ class Done(Generic[T]):
     """What a command did to a table by one kind: what its rounds returned.
 
     Or what they would do, as one, with the `files` that would go as far as these are known.
-    `why_not`: no round began, for this reason.
+    `why_not`: no round began, for this reason. `error` ended the rounds after one.
     """
 
     rounds: Sequence[T] = ()
     files: Sequence[str] | None = None
     why_not: str | None = None
+    error: CompactordError | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -67,7 +67,7 @@ class SweepOrphans(OfferedKind[Sequence[Orphan]]):
 
         def aged(found: Sequence[Orphan]) -> Sequence[Orphan]:
             may_look_old = values.storage.capabilities.copies_may_look_old
-            if not may_look_old or not table.has_next_rounds:
+            if not may_look_old or not table.watches_files:
                 return found
             now_ms = table.clock.steady_ms()
             return table.memory(Sightings).aged(found, now_ms=now_ms, grace_ms=self.grace_ms)

@@ -150,6 +150,9 @@ def expire_partitions(
             among: Collection[bytes] = batch,
             entries: ExpiringEntries = entries,
         ) -> Collection[bytes]:
+            # It may have waited for what was published last.
+            if not goes_on():
+                return ()
             found = due_partitions(newest, state, now_ms=now_ms, zone=zone, among=among).due
             entries.drop(newest, found)
             return found

@@ -107,5 +107,7 @@ def _of_all(done: Done[Expired]) -> Expired:
         return Expired(why_not=done.why_not)
     sums = {name: sum(getattr(each, name) for each in done.rounds) for name in _SUMMED}
     first = next((each.first for each in done.rounds if each.first), 0)
-    of_all: dict[str, Any] = {**sums, "first": first}
+    # A later round that was kept from beginning has none.
+    end = next((each.end for each in reversed(done.rounds) if each.end), 0)
+    of_all: dict[str, Any] = {**sums, "first": first, "end": end}
     return replace(done.rounds[-1], **of_all)

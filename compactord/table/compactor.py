@@ -49,7 +49,7 @@ _SUBCOMPACTION_BYTES_MAX = 2 << 30
 class TableCompactor:
     """See the module. Opening raises what `open_table` and `PartitionTest` raise."""
 
-    has_next_rounds = True
+    watches_files = True
 
     def __init__(
         self,

@@ -28,6 +28,9 @@ from compactord.cli.registries import Registries
 from compactord.clock import SystemClock
 from compactord.commit.publish import StorePublisher
 from compactord.ids import Owner
+from compactord.maintenance.expire import Expired
+from compactord.maintenance.kind import Done, ShownTable
+from compactord.maintenance.snapshot_expiry import expiry_told
 from compactord.paimon import paths
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.snapshot import CommitKind, snapshot_ids
@@ -566,6 +569,15 @@ def test_nothing_expires_while_a_late_rename_has_lost_a_writers_commit(
         assert found["snapshots"] == 0
         assert "another writer replaced a snapshot" in found["why_not"]
     assert digest(folder) == before
+
+
+def test_a_later_round_that_is_kept_from_beginning_changes_no_figures() -> None:
+    rounds = [Expired(first=1, end=3, snapshots=2, more=True), Expired(why_not="a commit was lost")]
+    told = expiry_told(
+        ShownTable(name="d.t", is_dry=False, table=None), Done(rounds=rounds), "snapshot"
+    )
+    assert told.lines[0].startswith("d.t: expired 2 snapshots (1..2): ")
+    assert told.lines[1] == "  no more because a commit was lost"
 
 
 def test_expiry_waits_until_the_newest_snapshot_of_ours_has_stood(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -14,10 +15,11 @@ from compactord.cli.choice import choose
 from compactord.cli.command import _parser, main
 from compactord.cli.maintenance import MaintenanceRun, of_choice
 from compactord.cli.registries import Registries
-from compactord.cli.running import USAGE
+from compactord.cli.running import FAILED, USAGE
 from compactord.clock import SystemClock
 from compactord.config.model import Recovery
-from compactord.maintenance.kind import AnyKind
+from compactord.errors import TransientStorageError
+from compactord.maintenance.kind import AnyKind, OpenedTable, UnderWay
 from compactord.maintenance.registry import maintenance_kinds
 from compactord.maintenance.tag_writing import CreateTags
 from compactord.paimon.snapshot import read_tags, snapshot_ids
@@ -123,3 +125,42 @@ def test_once_it_is_to_stop_no_round_begins_and_the_command_has_failed(tmp_path:
         result = of_choice("toy", run, choice.targets[0])
         assert (result.found, result.code) == ({"counted": counted}, code)
         stop.set()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _FailsLater(CountSnapshots):
+    """Has always more to do; the second round fails."""
+
+    done: list[int] = field(default_factory=list)
+
+    def has_more(self, result: int) -> bool:
+        return True
+
+    def run(self, table: OpenedTable, under_way: UnderWay | None) -> int:
+        if self.done:
+            raise TransientStorageError(table.table.ref.location, "the store is away")
+        self.done.append(CountSnapshots.run(self, table, under_way))
+        return self.done[0]
+
+
+def test_what_rounds_did_is_told_though_a_later_one_fails(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keyed(tmp_path, "d.t", commits=3)
+    place = ["maintain", "--warehouse", str(tmp_path), "--table", "d.t", "--only", "toy"]
+    kinds = (_FailsLater(),)
+    assert main(place, Registries(maintenance=lambda _: kinds)) == FAILED
+    told = capsys.readouterr()
+    assert told.out.splitlines()[-1] == "d.t: counted 3 snapshots"
+    assert "d.t: FAILED: " in told.err
+    assert "the store is away" in told.err
+
+
+@pytest.mark.parametrize(("command", "kind"), [("expire", "snapshots"), ("orphans", "orphans")])
+def test_a_command_says_that_its_kind_is_not_registered(
+    command: str, kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keyed(tmp_path, "d.t", commits=3)
+    place = [command, "--warehouse", str(tmp_path), "--table", "d.t"]
+    assert main(place, Registries(maintenance=lambda _: (TOY,))) == USAGE
+    assert f"there is no kind of maintenance {kind}" in capsys.readouterr().err

@@ -131,6 +131,12 @@ def test_a_command_takes_it_of_a_warehouse_without_a_configuration(
     assert told in capsys.readouterr().out
 
 
+def test_the_schema_of_the_configuration_names_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["config", "schema"], registered(**_TOYS)) == 0
+    section = json.loads(capsys.readouterr().out)["$defs"]["CatalogSection"]
+    assert POINTERS.name in section["properties"]["metastore"]["enum"]
+
+
 @pytest.mark.parametrize("lacking", _TOYS)
 def test_what_is_not_registered_is_refused(
     lacking: str, table: tuple[Storage, TableRef], tmp_path: Path

@@ -402,6 +402,24 @@ def test_a_round_ends_once_its_snapshot_was_replaced_or_it_is_to_stop() -> None:
     assert [event["error"] for event in events] == ["another came"]
 
 
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_once_it_is_to_stop_nothing_is_chosen_of_a_state_that_was_waited_for(
+    *, goes_on: bool
+) -> None:
+    storage, table = _table(BY_VALUES, OLD)
+    opened, state = open_table(table_in_folder(storage, table), {}), load_state(storage, table)
+    answers, found = [True, goes_on], list[bytes]()
+
+    def drop(chosen: ChosenPartitions) -> CommitOutcome:
+        found.extend(chosen(opened, state))
+        return Replaced(changes=(), dropped=(), why="another came")
+
+    expire_partitions(
+        opened, state, drop, now_ms=LATER_MS, zone=UTC, goes_on=lambda: answers.pop(0)
+    )
+    assert len(found) == goes_on
+
+
 def test_a_snapshot_that_has_to_stand_is_waited_for_between_batches() -> None:
     storage, table = _table(
         {**BY_VALUES, "partition.expiration-batch-size": "1"}, OLD, "2023-11-12"
