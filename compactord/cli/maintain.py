@@ -98,7 +98,9 @@ def choices(kinds: Sequence[AnyKind]) -> Mapping[str, tuple[Work, bool]]:
         works[name] = partial(of_choice, name), not any(kind.only_if_asked for kind in each)
         if name == ExpireChangelogs.choice and ExpireSnapshots.choice in works:
             works[_BRANCHES] = _of_branches, True
-    return {**works, SweepForeign.name: (ruled_sweep, False)}
+    works[SweepForeign.name] = ruled_sweep, False
+    # What has to be named runs last, after all that may leave files over.
+    return dict(sorted(works.items(), key=lambda work: not work[1][1]))
 
 
 def _of_kinds(works: Mapping[str, Work], run: MaintenanceRun, target: Target) -> Result:

@@ -25,11 +25,13 @@ _PARTITIONS_INTERVAL_MS = 60_000
 
 
 def maintenance_kinds(recovery: Recovery) -> tuple[AnyKind, ...]:
-    """All kinds, as configured, in the order in which a command runs those that it offers.
+    """All kinds, as configured, in the order in which a command runs them; there sweeps are last.
 
     In the service, of two that are due, the one that began longest ago comes first.
     """
     return (
+        SweepOrphans(interval_ms=recovery.interval_ms, grace_ms=recovery.orphan_grace_ms),
+        SweepForeign(grace_ms=recovery.orphan_grace_ms),
         # Before the snapshots expire that are to have tags.
         CreateTags(interval_ms=_NEW_TAGS_INTERVAL_MS),
         ExpireTags(interval_ms=_TAGS_INTERVAL_MS),
@@ -38,6 +40,4 @@ def maintenance_kinds(recovery: Recovery) -> tuple[AnyKind, ...]:
         ExpireSnapshots(interval_ms=_EXPIRE_INTERVAL_MS),
         ExpireChangelogs(interval_ms=_CHANGELOGS_INTERVAL_MS),
         MarkDone(interval_ms=_DONE_INTERVAL_MS),
-        SweepOrphans(interval_ms=recovery.interval_ms, grace_ms=recovery.orphan_grace_ms),
-        SweepForeign(grace_ms=recovery.orphan_grace_ms),
     )

@@ -23,7 +23,7 @@ from tests.oracle.judge_jvm import JudgeError, Row, Value
 from tests.oracle.samples import ATOMIC, EVERY_TYPE
 from tests.unit.formats.parquet.stored_pages import assert_healthy, bodies
 
-COMMITS, ROWS = 4, 5_000
+COMMITS, ROWS = 5, 5_000
 LAYOUTS: dict[str, dict[str, str]] = {
     "unaware": {"bucket": "-1"},
     "bucketed": {

@@ -39,12 +39,14 @@ T = TypeVar("T")
 SICK_TABLES = 20
 # Some intervals; a machine that does other things as well takes its time.
 SECONDS_MAX = 20
+# Sweeps, which do not begin, would take the tests' writer for dead and its new files for left over.
 CONFIG = """\
 catalogs: {sick: {warehouse: /sick}, well: {warehouse: /well}}
 discovery: {catalog_list_interval: 1 s}
 defaults: {discovery_interval: 1 s}
 retry: {backoff: {min: 500 ms, max: 2 s}}
 shutdown: {grace: 2 s, commit_reserve: 1 s}
+recovery: {interval: 3650 d}
 """
 HANGS, REST, HIVE, TOKEN = "hangs", "rest", "hive", "token"
 # A server of a catalog hangs, or refuses our token, while its store is well.
