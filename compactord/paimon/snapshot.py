@@ -8,6 +8,7 @@ BranchManager}.java, consumer/ConsumerManager.java.
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import json
 import re
@@ -36,7 +37,7 @@ _ID = re.compile(r"[0-9]{1,18}")
 _PROBES = 4
 # So often a folder is listed whose files vanish while they are read.
 _LISTINGS_MAX = 10
-# So often a file is read that makes no sense, as Java reads a consumer.
+# So often a consumer is read that makes no sense, as by Java.
 _READINGS_MAX = 10
 
 
@@ -283,31 +284,35 @@ def read_consumers(storage: Storage, root: str) -> Mapping[str, int]:
     It and later ones must not expire.
     """
     folder, prefix = paths.consumer_folder(root), paths.CONSUMER_PREFIX
-    return _read_listed(storage, folder, prefix, parse_consumer)
+    # Readers overwrite their consumers, in file systems while others may read them.
+    return _read_listed(storage, folder, prefix, parse_consumer, readings=_READINGS_MAX)
 
 
 def _read_listed(
-    storage: Storage, folder: str, prefix: str, parse: Callable[[bytes, str], T]
+    storage: Storage,
+    folder: str,
+    prefix: str,
+    parse: Callable[[bytes, str], T],
+    *,
+    readings: int = 1,
 ) -> dict[str, T]:
     """What each file of the folder holds whose name begins with `prefix`, by the rest of its name.
 
     They keep what they name, so none is passed over that may be there. One that vanishes while it
     is read may have another name now, so all are read again. Raises `TransientStorageError` for one
-    that is not found and still listed, and `FormatError` for one that cannot be read.
+    that is not found and still listed, and `FormatError` for one that makes no sense in so many
+    `readings`.
     """
 
     def parsed(name: str) -> T | None:
         path = paths.join(folder, name)
-        for is_last in (*[False] * (_READINGS_MAX - 1), True):
-            try:
-                return parse(storage.read(path), path)
-            except ObjectNotFound:
-                return None
-            except FormatError:
-                # Readers overwrite their consumers, in file systems while others may read them.
-                if is_last:
-                    raise
-        raise AssertionError("the last reading returns or raises")
+        try:
+            for _ in range(readings - 1):
+                with contextlib.suppress(FormatError):
+                    return parse(storage.read(path), path)
+            return parse(storage.read(path), path)
+        except ObjectNotFound:
+            return None
 
     for _ in range(_LISTINGS_MAX):
         listed = (status for status in storage.list(folder) if not status.is_folder)
