@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -51,7 +51,8 @@ class Away(InlineEngine):
 
 
 @pytest.fixture(autouse=True)
-def _key_as_at_first() -> None:
+def _key_as_at_first() -> Iterator[None]:
+    yield
     mem_store.accepted["key"] = KEY
 
 
