@@ -15,6 +15,7 @@ import yaml
 
 from tests.deploy.rendered import (
     EVERYTHING,
+    EXECUTORS,
     HIVE,
     KUBERNETES,
     LOCAL,
@@ -243,6 +244,34 @@ def test_the_grace_is_read_as_the_configuration_reads_it(grace: str, seconds: in
     assert pod_of(LOCAL, *own)["terminationGracePeriodSeconds"] == seconds
 
 
+def test_a_daemon_that_is_not_ready_keeps_no_node_from_being_drained() -> None:
+    """By default Kubernetes evicts none, as long as too few others are ready: here always."""
+    manifests = sorted((ROOT / "deploy/kubernetes").glob("*.yaml"))
+    plain = [found for path in manifests for found in objects(path.read_text())]
+    budgets = [
+        found["spec"]
+        for found in (*plain, *objects_of(LOCAL), *objects_of(EXECUTORS))
+        if found["kind"] == "PodDisruptionBudget"
+    ]
+    assert len(budgets) == 4
+    for spec in budgets:
+        assert (spec["maxUnavailable"], spec["unhealthyPodEvictionPolicy"]) == (1, "AlwaysAllow")
+
+
+def test_the_test_fits_on_a_node_that_the_daemon_fills() -> None:
+    resources = only("Pod", LOCAL)["spec"]["containers"][0]["resources"]
+    assert resources["requests"]["cpu"] == "10m"
+    assert resources["limits"].keys() == resources["requests"].keys()
+
+
+def test_the_daemon_is_told_how_much_scratch_the_kubelet_lets_it_have() -> None:
+    variables = {variable["name"]: variable for variable in container_of(LOCAL)["env"]}
+    reference = variables["SCRATCH_LIMIT_BYTES"]["valueFrom"]["resourceFieldRef"]
+    # Without a divisor: in bytes.
+    assert reference == {"containerName": "compactord", "resource": "limits.ephemeral-storage"}
+    assert container_of(LOCAL)["resources"]["limits"]["ephemeral-storage"] == "2Gi"
+
+
 def test_the_daemon_gives_up_starting_before_the_kubelet_does() -> None:
     for values, timeout_s in ((LOCAL, 300), (EVERYTHING, 480)):
         probe = container_of(values)["startupProbe"]
@@ -294,6 +323,19 @@ def test_the_page_is_read_from_the_releases_namespace_and_named_ones_only(
     # No other rule admits everybody, either.
     assert all(rule["from"] for rule in others)
     assert {"namespaceSelector": {}} not in [peer for rule in others for peer in rule["from"]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "ports"),
+    [((), [53]), (("--set", "networkPolicy.dnsPorts={53,5353}"), [53, 5353])],
+)
+def test_every_pod_may_ask_for_names_at_the_ports_of_the_clusters_dns(
+    arguments: tuple[str, ...], ports: list[int]
+) -> None:
+    policies = [o for o in objects_of(EXECUTORS, *arguments) if o["kind"] == "NetworkPolicy"]
+    expected = [{"port": port, "protocol": name} for port in ports for name in ("UDP", "TCP")]
+    # The daemon's, the executors', the test's.
+    assert [policy["spec"]["egress"][0]["ports"] for policy in policies] == [expected] * 3
 
 
 _STORE = "config.catalogs.lake.warehouse=s3://lake/wh"

@@ -11,7 +11,7 @@ import yaml
 
 import compactord
 from tests.deploy.rendered import EVERYTHING, LOCAL, Object
-from tests.deploy.rendering import CHART, ROOT, chart_files, helm, manifests, template
+from tests.deploy.rendering import CHART, ROOT, chart_files, helm, manifests, objects, template
 
 # -- wrong values
 
@@ -57,6 +57,7 @@ from tests.deploy.rendering import CHART, ROOT, chart_files, helm, manifests, te
             ["executors.enabled=true", r"config.spark.conf.spark\.executor\.instances=8"],
             "is said by executors.instances",
         ),
+        (["executors.cpuLimit=two"], "/executors/cpuLimit"),
         (["service.port=70000"], "/service/port"),
         (["image.registry="], "image.registry: give the registry that you pushed the image to"),
         (["image.registry=null"], "missing property 'registry'"),
@@ -70,6 +71,16 @@ def test_wrong_values_are_refused_with_their_place(arguments: list[str], message
     sets = [word for argument in arguments for word in ("--set", argument)]
     with pytest.raises(ValueError, match=re.escape(message)):
         template(LOCAL, *sets)
+
+
+@pytest.mark.parametrize("name", ["9lives", "a.b.c", "compactord.prod"])
+def test_a_release_whose_service_would_be_refused_is_refused_before(name: str) -> None:
+    with pytest.raises(ValueError, match=rf"would be called {name}.*: set fullnameOverride to a"):
+        template(LOCAL, release_name=name)
+    with pytest.raises(ValueError, match="would be called 9x"):
+        template(LOCAL, "--set", "fullnameOverride=9x", release_name=name)
+    rendered = template(LOCAL, "--set", "fullnameOverride=lives", release_name=name)
+    assert {o["metadata"]["name"] for o in objects(rendered)} == {"lives", "lives-test"}
 
 
 def test_values_without_a_catalog_are_refused() -> None:

@@ -89,6 +89,13 @@ def test_spark_knows_every_setting_and_takes_its_value(values: Path) -> None:
 
 
 @pytest.mark.spark
+def test_executors_have_a_limit_of_cpu_where_a_quota_asks_for_one() -> None:
+    for values, limit in ((EXECUTORS, None), (EVERYTHING, "3")):
+        resources = _spark_says(values)["pod"]["spec"]["containers"][0]["resources"]
+        assert resources["limits"].get("cpu") == limit
+
+
+@pytest.mark.spark
 @pytest.mark.parametrize("values", [EXECUTORS, EVERYTHING], ids=lambda path: path.stem)
 def test_the_executor_pod_that_spark_makes_of_it_can_run(values: Path) -> None:
     pod = _spark_says(values)["pod"]

@@ -141,6 +141,10 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{/* What is contradictory is said here, by all that is wrong. */}}
 {{- define "compactord.check" -}}
 {{- $config := .Values.config }}
+{{- $fullname := include "compactord.fullname" . }}
+{{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" $fullname) }}
+{{- fail (printf "the release's objects would be called %s, and a Service may not be: set fullnameOverride to a name of a-z, 0-9 and - that begins with a letter" $fullname) }}
+{{- end }}
 {{- if not .Values.image.registry }}
 {{- fail "image.registry: give the registry that you pushed the image to, such as registry.example.com/data; without one, nodes would pull somebody else's image of this name" }}
 {{- end }}
@@ -206,6 +210,9 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
   "spark.decommission.enabled" "true"
   "spark.kubernetes.decommission.script" "/opt/compactord/bin/decommission"
 }}
+{{- with $executors.cpuLimit }}
+{{- $_ := set $settings "spark.kubernetes.executor.limit.cores" . }}
+{{- end }}
 {{- with .Values.imagePullSecrets }}
 {{- $names := list }}
 {{- range . }}{{ $names = append $names .name }}{{ end }}
