@@ -72,7 +72,7 @@ def _checks(args: argparse.Namespace) -> Iterator[Check]:
         yield reached
     yield cores_check(usable_cores(), config)
     yield memory_check(config)
-    yield scratch_check(tempfile.gettempdir())
+    yield scratch_check(tempfile.gettempdir(), os.environ.get(_SCRATCH_LIMIT, ""))
     yield zone_check(lambda: config.service.zone or local_zone())
     yield from option_checks(config, catalogs, registries_of(args).stores)
     yield from catalog_checks(catalogs, SystemClock(), config)
@@ -117,6 +117,8 @@ def _text(checks: Sequence[Check]) -> Iterator[str]:
 
 # Merges that need several passes, and Spark, write there.
 _SCRATCH_BYTES_MIN = 2 << 30
+# In bytes; set by the chart, whose pod is evicted when it has more on the node's disk.
+_SCRATCH_LIMIT = "SCRATCH_LIMIT_BYTES"
 _CONNECT_SECONDS_MAX = 5.0
 _PORTS = {"spark": 7077, "sc": 15002}
 
@@ -189,12 +191,17 @@ def memory_check(config: ServiceConfig) -> Check:
     return Check(name="memory", verdict=Verdict.OK, found=found)
 
 
-def scratch_check(folder: str, *, least_bytes: int = _SCRATCH_BYTES_MIN) -> Check:
+def scratch_check(folder: str, limit: str = "", *, least_bytes: int = _SCRATCH_BYTES_MIN) -> Check:
+    """Room for temporary files; `limit` is how many bytes a pod may have there, as digits."""
     free = shutil.disk_usage(folder).free
     found = f"{size_text(free)} free in {folder}"
+    advice = f"make room, or set TMPDIR to a folder with {size_text(least_bytes)} or more"
+    if limit.isdecimal() and int(limit) < free:
+        free = int(limit)
+        found = f"{found}, of which this pod may use {size_text(free)}"
+        advice = f"set the chart's scratchSize to {size_text(least_bytes)} or more"
     if free >= least_bytes:
         return Check(name="scratch", verdict=Verdict.OK, found=found)
-    advice = f"make room, or set TMPDIR to a folder with {size_text(least_bytes)} or more"
     return Check(name="scratch", verdict=Verdict.WARNING, found=found, advice=advice)
 
 
