@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from urllib.parse import unquote
 
 from compactord.engine.masters import shown_master
@@ -20,6 +20,17 @@ _NOT_SAID = (
     "To adjust logging level",
 )
 _WARNING = re.compile(r"[-0-9]+ [:,.0-9]+ WARN ")
+# Why no executor pod starts: the API server's refusal, or else a warning. Spark goes on until it
+# gives up, and says other things in the end.
+_OF_EXECUTOR_PODS = (
+    re.compile(r"(Caused by: )?io\.fabric8\.kubernetes\."),
+    re.compile(
+        r"[-0-9]+ [:,.0-9]+ WARN org\.apache\.spark\.scheduler\.cluster\.k8s\."
+        r"(?!.*client has been closed)"
+    ),
+)
+# The API server's answer once more, with all its fields.
+_STATUS = re.compile(r" Received status: Status\(.*")
 # What is shorter is no secret: `true` and `128` stand under such names, too, and in any text.
 _SECRET_CHARACTERS_MIN = 6
 
@@ -56,14 +67,28 @@ class Messages:
     def last_words(self, log: str) -> str:
         """The end of a JVM's log as a sentence; empty if there is none.
 
-        Without stack frames; warnings only when nothing else was said.
+        Without stack frames; warnings only when nothing else was said. Why Kubernetes started no
+        executor comes first, however long ago that was.
         """
-        lines = log.splitlines()
-        said = [line for line in lines if line.strip() and not line.startswith(_NOT_SAID)]
-        said = [line for line in said if not _WARNING.match(line)] or said
+        lines = [line for line in log.splitlines() if not line.startswith(_NOT_SAID)]
+        said = [shown for line in lines if (shown := _STATUS.sub("", line).strip())]
+        tail = ([line for line in said if not _WARNING.match(line)] or said)[-3:]
+        pods = _why_no_executor(said)
         # Redacted before it is cut: half a secret would not be recognised.
-        tail = self.redacted(" | ".join(line.strip() for line in said[-3:]))
-        return f" Its last output: {tail[-MESSAGE_CHARACTERS_MAX:]}" if tail else ""
+        text = self.redacted(" | ".join(tail))[-MESSAGE_CHARACTERS_MAX:]
+        if pods and pods not in tail:
+            first = self.redacted(pods)[: MESSAGE_CHARACTERS_MAX // 2]
+            text = f"{first} | {text[-(MESSAGE_CHARACTERS_MAX - len(first)) :]}"
+        return f" Its last output: {text}" if text else ""
+
+
+def _why_no_executor(said: Sequence[str]) -> str:
+    """The last line of a log that says it; empty if none does."""
+    for pattern in _OF_EXECUTOR_PODS:
+        found = [line for line in said if pattern.match(line)]
+        if found:
+            return found[-1]
+    return ""
 
 
 def _secrets(master: str, settings: Mapping[str, str]) -> Iterator[str]:

@@ -25,6 +25,47 @@ def test_the_last_words_are_the_reason_without_warnings_and_stacks(log: str, exp
     assert _PLAIN.last_words(log) == expected
 
 
+# Of Spark 4.3 and of an API server under a quota on limits.cpu; `Status` is shortened.
+_PODS = "org.apache.spark.scheduler.cluster.k8s"
+_REFUSED = (
+    "io.fabric8.kubernetes.client.KubernetesClientException: Failure executing: POST at: "
+    "https://kubernetes.default.svc/api/v1/namespaces/compactord/pods. Message: "
+    'pods "compactord-bf7e-exec-4" is forbidden: failed quota: all: must specify limits.cpu for: '
+    "executor."
+)
+_STATUS = (
+    f"{_REFUSED} Received status: Status(apiVersion=v1, code=403, {'x' * 600}, status=Failure)."
+)
+_GIVEN_UP = f"2026-11-28 09:58:44,392 ERROR {_PODS}.ExecutorPodsLifecycleManager: Max number (3)"
+_STOPPED = (
+    "2026-11-28 09:58:44,701 ERROR org.apache.spark.SparkContext: Error initializing SparkContext."
+    "\njava.lang.IllegalStateException: Spark context stopped while waiting for backend"
+    "\n\tat org.apache.spark.scheduler.TaskSchedulerImpl.waitBackendReady(TaskScheduler.scala:1202)"
+)
+_WARNED = f"2026-11-28 09:58:44,015 WARN {_PODS}.ExecutorPodsSnapshotsStoreImpl: Exception when"
+_MISSING = f"2026-11-28 09:58:43,015 WARN {_PODS}.ExecutorPodsAllocator: Executors 1 were not found"
+_CLOSED = f"2026-11-28 09:58:45,015 WARN {_PODS}.ExecutorPodsWatcher: client has been closed."
+
+
+@pytest.mark.parametrize(
+    ("log", "why"),
+    [
+        ((_STATUS, _GIVEN_UP, _STOPPED), _REFUSED),
+        ((_WARNED, _STATUS, _GIVEN_UP, _STOPPED, _CLOSED), _REFUSED),
+        ((_WARNED, f"Caused by: {_STATUS}", _GIVEN_UP, _STOPPED), f"Caused by: {_REFUSED}"),
+        ((_MISSING, _WARN, _GIVEN_UP, _STOPPED, _CLOSED), _MISSING),
+        ((_STATUS, _GIVEN_UP, _STOPPED, f"{_ERROR} {'y' * 900}"), _REFUSED),
+    ],
+)
+def test_why_kubernetes_starts_no_executor_outlives_what_is_said_of_it(
+    log: tuple[str, ...], why: str
+) -> None:
+    said = _PLAIN.last_words("\n".join(log))
+    assert said.startswith(f" Its last output: {why} | ")
+    assert len(said) < MESSAGE_CHARACTERS_MAX + 30
+    assert "Received status" not in said
+
+
 def test_a_brief_text_has_neither_stack_nor_headings() -> None:
     text = (
         "Job aborted: PythonException: Traceback (most recent call last):\n"
