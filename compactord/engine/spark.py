@@ -84,8 +84,9 @@ class ClassicCarrier:
         self._leases: LeaseOffice | None = None
         self._driver = Driver(master, settings, start_seconds_max=start_seconds_max)
         try:
-            # Asked once: the settings come through the gateway one by one.
-            self._cores_per_task = int(self._driver.context.getConf().get("spark.task.cpus", "1"))
+            scala_context = self._driver.context._jsc.sc()
+            self._scala_context: Any = scala_context
+            self._profile: Any = scala_context.resourceProfileManager().defaultResourceProfile()
             self._leases = self._open_leases()
             if self._driver.is_embedded:
                 # A worker for each slot, with its packages imported before the first subcompaction.
@@ -100,9 +101,12 @@ class ClassicCarrier:
 
     @property
     def capacity(self) -> int:
-        """Task slots of the executors that are registered now."""
+        """Task slots of the executors that are registered now, busy ones included; at least 1.
+
+        Not `defaultParallelism`: of a cluster that is never less than 2, and it is a setting, too.
+        """
         try:
-            return max(1, int(self._driver.context.defaultParallelism) // self._cores_per_task)
+            return max(1, int(self._scala_context.maxNumConcurrentTasks(self._profile)))
         except gateway_errors():
             return 1
 
@@ -173,8 +177,8 @@ class ClassicCarrier:
         if thread.is_alive():
             self.cancel(group)
             raise EngineUnavailable(
-                f"no executor of {master} took a task within {seconds_max:.0f} s: "
-                "it has no free core, or its workers cannot reach this machine"
+                f"no executor of {master} took a task within {seconds_max:.0f} s: it has no free "
+                f"core, or its workers cannot reach this machine.{self._driver.last_words()}"
             )
         if failures:
             gone = self._driver.why_gone()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,17 @@ def test_subcompactions_run_on_both_workers_without_an_installed_compactord(
     assert len(executors) == 2
     assert all(isinstance(outcome, SubcompactionResult) for outcome in outcomes)
     assert len(outputs(tmp_path)) == 2
+
+
+def test_capacity_is_the_number_of_cores_that_executors_have(
+    engine: RemoteEngine, cluster: Cluster, tmp_path: Path
+) -> None:
+    capacity = attrgetter("capacity")
+    eventually(lambda: engine.ask(capacity) == 2, "both executors have registered")
+    # Spark's default parallelism is 2 at least, and may be set.
+    conf = _conf(tmp_path) | {"spark.cores.max": "1", "spark.default.parallelism": "7"}
+    with RemoteEngine(cluster.master, conf) as other:
+        assert other.ask(capacity) == 1
 
 
 def test_what_a_user_set_up_for_spark_holds_below_ours_and_shows_no_secret(
