@@ -50,8 +50,8 @@ helm test compactord --namespace compactord
 
 The image is built from the repository's `Dockerfile` and pushed to a registry of yours.
 
-Objects are called RELEASE-compactord, or by the release's name where that has the word in it. A name that Kubernetes
-does not permit for a Service, such as `9lives` or `a.b`, is refused: set `fullnameOverride`.
+Objects are called RELEASE-compactord, or as the release where its name has the word in it. What
+may not be the name of a Service, such as `9lives` or `a.b`, is refused: set `fullnameOverride`.
 
 The files in `ci/` are complete examples. What is wrong with values is said before anything is
 installed, wrong keys of `config` included.
