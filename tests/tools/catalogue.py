@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from tests.tools import kubernetes
 from tests.tools.workbench import Workbench
 
 
@@ -205,5 +206,16 @@ _DEPLOY = (
         needs=(GO,),
     ),
 )
+# What `make test-cluster` needs beside these two.
+_CLUSTER = (
+    Tool(
+        name="kubernetes",
+        version=kubernetes.VERSION,
+        programs={program: program for program in (*kubernetes.PROGRAMS, "pause")},
+        make=kubernetes.make,
+        check=("--help",),
+        needs=(GO,),
+    ),
+)
 # By the target of make that obtains them.
-TARGETS = {"tools": _TEST, "deploy-tools": _DEPLOY}
+TARGETS = {"tools": _TEST, "deploy-tools": _DEPLOY, "cluster-tools": _CLUSTER}

@@ -18,8 +18,9 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
-SECONDS_MAX = 1800
+SECONDS_MAX = 3600
 TAIL_LINES = 20
 _PYTHON_PROGRAM = """\
 #!/bin/sh
@@ -151,20 +152,28 @@ class Workbench:
 
     def go_module(self, module: str, h1: str) -> Path:
         """Source of a Go module; `h1` is its checksum as a go.sum has it."""
-        answer = json.loads(self._go("mod", "download", "-json", module, cwd=self.scratch))
+        answer = json.loads(self.go("mod", "download", "-json", module, cwd=self.scratch))
         if answer["Sum"] != f"h1:{h1}":
             raise ToolError(f"Go module {module} is {answer['Sum']}, expected h1:{h1}")
         return Path(answer["Dir"])
 
-    def go_build(self, source: Path, *packages: str, tags: str = "") -> None:
-        """Build commands of a module into the folder.
+    def go_build(
+        self,
+        source: Path,
+        *packages: str,
+        tags: str = "",
+        variables: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """Build commands of a module into the folder, with values of variables of their packages.
 
         It happens inside the module, so that its own go.sum fixes all it depends on, by checksum.
         """
-        build = ("build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", f"-tags={tags}")
-        self._go(*build, "-o", f"{self.folder}/", *packages, cwd=source)
+        linked = " ".join(["-s -w", *(f"-X {name}={value}" for name, value in variables.items())])
+        build = ("build", "-trimpath", "-buildvcs=false", f"-ldflags={linked}", f"-tags={tags}")
+        self.go(*build, "-o", f"{self.folder}/", *packages, cwd=source)
 
-    def _go(self, *arguments: str, cwd: Path) -> str:
+    def go(self, *arguments: str, cwd: Path) -> str:
+        """Standard output of the `go` command, which leaves nothing outside of the cache."""
         environment = {
             "CGO_ENABLED": "0",  # there may be no C compiler
             "GOCACHE": str(self.objects),
