@@ -26,7 +26,8 @@ EXITS ?= 200
 COMMITS ?= 1000
 
 .DEFAULT_GOAL := help
-.PHONY: help demo setup lint test-fast test test-hdfs test-spark test-bench test-deploy tools deploy-tools stores lock manifests \
+.PHONY: help demo setup lint test-fast test test-hdfs test-spark test-bench test-deploy test-cluster tools deploy-tools \
+	cluster-tools stores lock manifests \
 	bench bench-large soak contest exits faults follow workloads \
 	compat compat-pypaimon compat-histories compat-oldest compat-releases evolutions merge-histories \
 	maintenance-histories
@@ -65,6 +66,9 @@ $(VENV)/.deploy-tools: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --use-pep517 --editable '.[deploy-tools]'
 	@touch $@
 
+cluster-tools: setup ## Kubernetes' own servers: built once, 12 min of two cores
+	$(BIN)/python -m tests.tools.obtain cluster-tools
+
 stores: setup ## Servers of stores for tests: MinIO, fake-gcs-server, Azurite, HDFS; once
 	$(BIN)/python -m tests.tools.store_servers
 
@@ -88,10 +92,10 @@ $(CACHE)/pip-tools/.installed:
 manifests: deploy-tools ## Renew the chart's schema, copies and page, and the plain manifests
 	$(BIN)/python -m tests.deploy.rendering
 
-test: tools ## All tests but those of the next four; fetches the jar of Java Paimon once
+test: tools ## All tests but those of the next five; fetches the jar of Java Paimon once
 	$(BIN)/python -m tests.oracle.judge_jar
 	$(BIN)/python -m tests.tools.class_archive
-	$(BIN)/python -m pytest -m 'not compat and not hdfs and not bench' --ignore tests/deploy --ignore tests/spark \
+	$(BIN)/python -m pytest -m 'not compat and not hdfs and not bench' --ignore tests/cluster --ignore tests/deploy --ignore tests/spark \
 		$(PARALLEL) $(PYTEST_ARGS)
 
 test-hdfs: setup ## The tests on an HDFS of this machine; fetches its jar once
@@ -113,9 +117,13 @@ test-deploy: deploy-tools ## tests/deploy: the image, the chart, the manifests, 
 	$(BIN)/python -m tests.tools.class_archive
 	$(BIN)/python -m pytest tests/deploy $(PARALLEL) $(PYTEST_ARGS)
 
+# Not a part of .ci/run: it needs root, and changes settings of the machine while it runs.
+test-cluster: deploy-tools cluster-tools ## tests/cluster: the chart on a real Kubernetes; needs root
+	$(BIN)/python -m pytest tests/cluster -n0 $(PYTEST_ARGS)
+
 test-fast: setup ## The tests that need neither Java nor `make tools`
 	$(BIN)/python -m pytest -m 'not oracle and not spark and not bench and not compat and not hdfs' \
-		--ignore tests/deploy --ignore tests/browser --ignore tests/tools \
+		--ignore tests/cluster --ignore tests/deploy --ignore tests/browser --ignore tests/tools \
 		$(PARALLEL) $(PYTEST_ARGS)
 
 lint: setup ## Style, formatting and types

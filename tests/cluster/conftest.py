@@ -1,0 +1,20 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cluster import machine
+from tests.cluster.cluster import Cluster, running_cluster
+from tests.tools.obtain import tool_path
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Takes a minute; the first time some more, for the image."""
+    why_not = machine.why_not_here()
+    if why_not is not None:
+        pytest.skip(f"{why_not}: see `make test-cluster`")
+    tool_path("kube-apiserver")
+    with running_cluster(tmp_path_factory.mktemp("cluster")) as cluster:
+        yield cluster
