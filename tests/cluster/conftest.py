@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.cluster import machine
 from tests.cluster.cluster import Cluster, running_cluster
 from tests.tools.obtain import tool_path
+
+HERE = Path(__file__).parent
 
 
 @pytest.fixture(scope="session")
@@ -18,3 +21,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     tool_path("kube-apiserver")
     with running_cluster(tmp_path_factory.mktemp("cluster")) as cluster:
         yield cluster
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A stop that waits for a merge of a minute takes some more on a crowded machine."""
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.timeout(1800))
