@@ -120,19 +120,20 @@ class Release:
 
     def make_table(self, database: str, *, rows: int = 2_000, **options: str) -> TableRef:
         """`database.t` with six level-0 files that overlap, of the image's user."""
-        location = f"{self.warehouse}/{database}.db/t"
-        table = builders.keyed_table(_LOCAL, location, buckets=1)
+        made = self.warehouse.with_name(f"{self.namespace}-{database}.db")
+        table = builders.keyed_table(_LOCAL, f"{made}/t", buckets=1)
         writer = builders.writer(_LOCAL, table)
         chance = np.random.default_rng(1)
         for _ in range(6):
             keys = chance.choice(2 * rows, rows, replace=False)
             writer.write(pa.table({"k": keys, "v": chance.integers(0, 2**40, rows)}))
         builders.set_options(_LOCAL, table, options)
-        for folder, _, files in os.walk(f"{self.warehouse}/{database}.db"):
-            os.chown(folder, _USER, _USER)
-            for name in files:
-                os.chown(f"{folder}/{name}", _USER, _USER)
-        return table
+        for folder, _, files in os.walk(made):
+            for path in (folder, *(f"{folder}/{name}" for name in files)):
+                os.chown(path, _USER, _USER)
+        # The daemon finds it whole.
+        there = made.rename(self.warehouse / f"{database}.db")
+        return TableRef(database=database, name="t", location=f"{there}/t")
 
     def make_slow_table(self, database: str) -> TableRef:
         """One whose merge takes about a minute."""
