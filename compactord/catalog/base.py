@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import tzinfo
 from typing import Protocol
@@ -44,18 +44,30 @@ class TableList:
         return TableList(tables=tuple(tables), unreadable=unreadable)
 
 
+class Locate(Protocol):
+    """As `Stores.open`."""
+
+    def __call__(
+        self,
+        location: str,
+        options: Mapping[str, str],
+        served: Collection[str] | None = None,
+        /,
+    ) -> tuple[Storage, str]: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogPlace:
     """What a catalog is opened with.
 
     `options` are those of the catalog itself, references as they are written, and `values` what
     these stand for now. `warehouse` is its URL as writers give it, `path` the same in `storage`.
-    `locate` opens the store of any location, as `Stores.open`, `path_of` only tells the location's
-    path in it, and of one that `locate` refuses the location itself; `store_options`, references as
-    they are written, are the catalog's credentials.
+    `locate` opens the store of a location of others, as `Stores.open` of `Stores.limited`,
+    `path_of` only tells the location's path in it, and of one that `locate` refuses the location
+    itself; `store_options`, references as they are written, are the catalog's credentials.
     Unless the warehouse `is_located` (`CatalogKind.location_of`), these two mean nothing.
     `zone` is that of the writers, None the machine's. `is_guarded` and `settle_ms` as in
-    `Publishing`.
+    `Publishing`. `allows_http`: the catalog's server may be asked without TLS, wherever it is.
     """
 
     warehouse: str
@@ -65,11 +77,12 @@ class CatalogPlace:
     options: Mapping[str, str] = field(repr=False)
     values: Mapping[str, str] = field(repr=False)
     store_options: Mapping[str, str] = field(repr=False)
-    locate: Callable[[str, Mapping[str, str]], tuple[Storage, str]]
-    path_of: Callable[[str, Mapping[str, str]], str]
+    locate: Locate
+    path_of: Callable[[str, Mapping[str, str], Collection[str] | None], str]
     zone: tzinfo | None
     is_guarded: bool
     settle_ms: int
+    allows_http: bool = False
 
     def publishing(
         self, storage: Storage, root: str, lock: CatalogLock | None = None

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from compactord.catalog.access import TableAccess
-from compactord.catalog.rest.client import NoSuchResource, RestClient
+from compactord.catalog.rest.client import NoSuchResource, RestClient, is_text
 from compactord.errors import (
     CatalogUnavailable,
     FormatError,
@@ -53,14 +53,6 @@ class ServedTable:
         """`table`, unless it is a view of files of another kind."""
         options = self.schema.get("options")
         return str((options.get("type") if isinstance(options, dict) else None) or "table")
-
-
-def is_text(found: object) -> bool:
-    """Whether it can be sent: JSON may have half a pair of surrogates, which is in no UTF-8."""
-    try:
-        return isinstance(found, str) and found.encode() != b""
-    except UnicodeEncodeError:
-        return False
 
 
 def served_table(found: object, url: str) -> ServedTable:

@@ -98,7 +98,7 @@ def _signer(
     if algorithm == "default":
         return partial(default_headers, region=region)
     if algorithm == "openapi":
-        host = urlsplit(uri if "://" in uri else f"http://{uri}").netloc
+        host = urlsplit(uri if "://" in uri else f"https://{uri}").netloc
         return lambda request, keys, now: openapi_headers(
             request, keys, now, host=host, nonce=ids.random_uuid()
         )

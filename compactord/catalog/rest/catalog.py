@@ -5,9 +5,11 @@ Sources: rest/RESTCatalog.java, catalog/CatalogUtils.java (`loadTable`).
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from urllib.parse import urlsplit
 
 import tzlocal
 
@@ -19,11 +21,10 @@ from compactord.catalog.rest.access import (
     RestTable,
     ServedTable,
     TableOnServer,
-    is_text,
     served_schema,
     served_table,
 )
-from compactord.catalog.rest.client import NoSuchResource, RestClient
+from compactord.catalog.rest.client import NoSuchResource, RestClient, is_text, url_of
 from compactord.catalog.rest.lent import LentSpec, client_of, secrets_of, without_secrets
 from compactord.catalog.rest.publisher import RestPublisher
 from compactord.errors import (
@@ -136,8 +137,8 @@ class RestCatalog(Catalog):
         """The table's store and its path there. Tokens are for internal tables, as in Java."""
         place, options = self._place, self._client.options
         is_lent = options.get("data-token.enabled", "").lower() == "true" and not found.is_external
-        if not is_lent and not secrets_of(self._client, self._given):
-            return place.locate(found.path, options)
+        if not is_lent and not secrets_of(self._client):
+            return place.locate(found.path, options, self._client.served)
         spec = LentSpec(
             location=found.path,
             warehouse=place.warehouse,
@@ -160,8 +161,19 @@ class RestCatalog(Catalog):
         return "correct uri and warehouse, or repair the server"
 
     def _ref(self, database: str, found: ServedTable) -> TableRef:
-        path = self._place.path_of(found.path, self._client.options)
+        path = self._place.path_of(found.path, self._client.options, self._client.served)
         return TableRef(database=database, name=found.name, location=path, identity=found.id)
+
+
+def _is_private(url: str) -> bool:
+    """Whether requests are encrypted, or do not leave this machine."""
+    parts = urlsplit(url)
+    if parts.scheme.lower() != "http":
+        return True
+    try:
+        return ipaddress.ip_address(parts.hostname or "").is_loopback
+    except ValueError:
+        return parts.hostname == "localhost"
 
 
 def open_rest(place: CatalogPlace) -> RestCatalog:
@@ -173,6 +185,12 @@ def open_rest(place: CatalogPlace) -> RestCatalog:
     if not uri or has_credentials(uri) or "?" in uri:
         raise CatalogOptionInvalid(
             "uri", "the server's address, such as https://catalog.example.com"
+        )
+    if not (place.allows_http or _is_private(url_of(uri))):
+        raise CatalogOptionInvalid(
+            "uri",
+            "https://…, as whoever is on the way can read the token and answer in the server's "
+            "place; allow_http: true on this catalog (--allow-http) asks it without TLS",
         )
     given = without_secrets(place.store_options)
     return RestCatalog(place, given, client_of(given, place.values, place.warehouse))

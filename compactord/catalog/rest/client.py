@@ -25,6 +25,7 @@ from compactord.errors import (
 )
 from compactord.paimon.json_text import parse_json
 from compactord.redaction import printable, redact_text
+from compactord.references import escaped
 from compactord.storage.attempts import RetryPolicy
 from compactord.storage.breaker import Breaker, attempted
 
@@ -35,6 +36,20 @@ _MESSAGE_MAX = 300
 _HEADER = "header."
 # Answers of a server that does not work for now, or of a gateway before it.
 _BUSY = (429, 502, 503, 504)
+
+
+def url_of(uri: str) -> str:
+    """The server's address; without a scheme it is asked with TLS."""
+    text = uri.rstrip("/")
+    return text if text.lower().startswith(("http://", "https://")) else f"https://{text}"
+
+
+def is_text(found: object) -> bool:
+    """Whether it can be sent: JSON may have half a pair of surrogates, which is in no UTF-8."""
+    try:
+        return isinstance(found, str) and found.encode() != b""
+    except UnicodeEncodeError:
+        return False
 
 
 class NoSuchResource(ObjectNotFound):
@@ -61,8 +76,7 @@ class RestClient:
         clock: Clock,
         read_seconds_max: float = READ_SECONDS_MAX,
     ) -> None:
-        uri = values["uri"].rstrip("/")
-        self.uri = uri if uri.startswith(("http://", "https://")) else f"http://{uri}"
+        self.uri = url_of(values["uri"])
         self._given, self._values = options, values
         self._warehouse = warehouse
         self._auth = auth
@@ -71,6 +85,7 @@ class RestClient:
         self._http = Http(self.uri, clock, read_seconds_max=read_seconds_max)
         self._lock = threading.Lock()
         self._options: Mapping[str, str] | None = None
+        self._served: Mapping[str, str] = {}
         self._headers = _headers(values)
         self._prefix: tuple[str, ...] = ()
 
@@ -78,18 +93,34 @@ class RestClient:
     def options(self) -> Mapping[str, str]:
         """The server's defaults, over them the client's, over these what the server insists on.
 
-        Asked for once (rest/responses/ConfigResponse.java, `merge`). Raises as `get`.
+        Asked for once (rest/responses/ConfigResponse.java, `merge`). References are the client's
+        alone: what looks like one in an option of the server stands for itself. Raises as `get`.
         """
         with self._lock:
             if self._options is None:
                 query = {"warehouse": self._warehouse} if self._warehouse else {}
                 found = self._get(("config",), query)
-                defaults, overrides = (_texts(found, key) for key in ("defaults", "overrides"))
+                url = self._url(("config",))
+                defaults, overrides = (
+                    option_texts(found.get(key), url) for key in ("defaults", "overrides")
+                )
                 self._headers |= _headers({**defaults, **self._values, **overrides})
                 prefix = {**defaults, **self._values, **overrides}.get("prefix", "")
                 self._prefix = (prefix,) if prefix else ()
-                self._options = {**defaults, **self._given, **overrides}
+                self._served = {
+                    key: text
+                    for key, text in {**defaults, **overrides}.items()
+                    if text != self._given.get(key) and (key in overrides or key not in self._given)
+                }
+                literal = {key: escaped(text) for key, text in self._served.items()}
+                self._options = {**self._given, **literal}
             return self._options
+
+    @property
+    def served(self) -> Mapping[str, str]:
+        """Those of `options` that are the server's, as it answered them. Raises as `get`."""
+        assert self.options is not None
+        return self._served
 
     def get(self, *parts: str, query: Mapping[str, str] | None = None) -> Json:
         """The answer, asked for again while the server is busy or silent.
@@ -193,12 +224,18 @@ def _headers(options: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _texts(found: Json, key: str) -> dict[str, str]:
-    """Options that are null mean nothing."""
-    options = found.get(key)
-    if not isinstance(options, dict):
+def option_texts(found: object, url: str) -> dict[str, str]:
+    """Options of an answer; null means nothing.
+
+    Raises `CatalogUnavailable` for one that no library takes: with a NUL, or half a surrogate pair.
+    """
+    if not isinstance(found, dict):
         return {}
-    return {name: str(value) for name, value in options.items() if value is not None}
+    options = {name: str(value) for name, value in found.items() if value is not None}
+    for name, value in options.items():
+        if "\0" in name + value or not is_text(f"{name}={value}"):
+            raise CatalogUnavailable(url, f"answered with an option {name!r} that is no text")
+    return options
 
 
 def _content(url: str, status: int, answer: bytes) -> Json:
