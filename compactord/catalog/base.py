@@ -11,10 +11,15 @@ from compactord.catalog.access import TableAccess
 from compactord.catalog.check import Check
 from compactord.catalog.publishing import Publishing
 from compactord.commit.locked import CatalogLock
-from compactord.errors import CatalogDown, CompactordError, StorageError
+from compactord.errors import CatalogDown, CatalogUnavailable, CompactordError, StorageError
 from compactord.paimon.table import TableRef
 from compactord.storage.base import Storage
 from compactord.storage.breaker import Breaker, Breakers
+
+# Of the names of all tables of a catalog; each, and each database, counts for so much more.
+_LISTED_BYTES_MAX = 128 << 20
+_NAMED_BYTES = 500
+_SHOWN_MAX = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,18 +33,29 @@ class TableList:
     def of(databases: Iterable[str], tables_of: Callable[[str], Iterable[TableRef]]) -> TableList:
         """The tables of each database; what one fails with, after some of them too, is its own.
 
-        Raises what naming the databases raises, and `CatalogDown`.
+        Raises what naming the databases raises, `CatalogDown`, and `CatalogUnavailable` where there
+        are more names than fit into 128 MiB, some 150,000 tables.
         """
         tables: list[TableRef] = []
         unreadable: dict[str, StorageError] = {}
+        left = _LISTED_BYTES_MAX
         for database in databases:
+            left -= _NAMED_BYTES + len(database)
             try:
                 for table in tables_of(database):
-                    tables.append(table)  # noqa: PERF402 - what came before an error stays
+                    left -= _NAMED_BYTES + len(table.name) + len(table.location)
+                    if left < 0:
+                        break
+                    tables.append(table)
             except CatalogDown:
                 raise
             except StorageError as error:
                 unreadable[database] = error
+            if left < 0:
+                found = (
+                    f"the catalog names more than {len(tables):,} tables, the most that are kept"
+                )
+                raise CatalogUnavailable(database[:_SHOWN_MAX], found)
         tables.sort(key=lambda table: (table.database, table.name))
         return TableList(tables=tuple(tables), unreadable=unreadable)
 

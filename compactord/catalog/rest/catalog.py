@@ -44,6 +44,8 @@ from compactord.redaction import has_credentials
 from compactord.storage.base import Storage
 from compactord.storage.breaker import Breaker, Breakers
 
+_SHOWN_MAX = 100
+
 
 class RestCatalog(Catalog):
     """The tables of one warehouse of a server."""
@@ -69,7 +71,8 @@ class RestCatalog(Catalog):
 
     def _tables_of(self, database: str) -> Iterator[TableRef]:
         if not is_text(database):
-            raise CatalogUnavailable(self._client.uri, f"answered with a database {database!r}")
+            shown = repr(database)[:_SHOWN_MAX]
+            raise CatalogUnavailable(self._client.uri, f"answered with a database {shown}")
         parts = ("databases", database, "table-details")
         url, nonsense = "/".join((self._client.uri, *parts)), None
         try:
