@@ -30,15 +30,20 @@ class TableList:
     unreadable: Mapping[str, StorageError]
 
     @staticmethod
-    def of(databases: Iterable[str], tables_of: Callable[[str], Iterable[TableRef]]) -> TableList:
+    def of(
+        databases: Iterable[str],
+        tables_of: Callable[[str], Iterable[TableRef]],
+        *,
+        bytes_max: int = _LISTED_BYTES_MAX,
+    ) -> TableList:
         """The tables of each database; what one fails with, after some of them too, is its own.
 
         Raises what naming the databases raises, `CatalogDown`, and `CatalogUnavailable` where there
-        are more names than fit into 128 MiB, some 150,000 tables.
+        are more names than fit into `bytes_max`: 128 MiB have room for some 150,000 tables.
         """
         tables: list[TableRef] = []
         unreadable: dict[str, StorageError] = {}
-        left = _LISTED_BYTES_MAX
+        left = bytes_max
         for database in databases:
             left -= _NAMED_BYTES + len(database)
             try:

@@ -66,13 +66,21 @@ class RestCatalog(Catalog):
 
     def list_tables(self) -> TableList:
         """See `Catalog`; views and tables of other formats are passed over."""
-        databases = self._client.pages("databases", key="databases")
-        return TableList.of(map(str, databases), self._tables_of)
+        return TableList.of(self._databases(), self._tables_of)
+
+    def _databases(self) -> Iterator[str]:
+        for name in self._client.pages("databases", key="databases"):
+            if not isinstance(name, str):
+                raise self._no_database(name)
+            yield name
+
+    def _no_database(self, found: object) -> CatalogUnavailable:
+        text = f"answered with a database {repr(found)[:_SHOWN_MAX]}"
+        return CatalogUnavailable(self._client.uri, text)
 
     def _tables_of(self, database: str) -> Iterator[TableRef]:
         if not is_text(database):
-            shown = repr(database)[:_SHOWN_MAX]
-            raise CatalogUnavailable(self._client.uri, f"answered with a database {shown}")
+            raise self._no_database(database)
         parts = ("databases", database, "table-details")
         url, nonsense = "/".join((self._client.uri, *parts)), None
         try:
