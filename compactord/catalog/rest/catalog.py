@@ -15,6 +15,7 @@ import tzlocal
 
 from compactord.catalog.access import TableAccess
 from compactord.catalog.base import Catalog, CatalogPlace, TableList
+from compactord.catalog.check import Check, Verdict
 from compactord.catalog.names import nearest_names, parse_name
 from compactord.catalog.rest.access import (
     InternalTable,
@@ -162,6 +163,16 @@ class RestCatalog(Catalog):
         """See `Catalog`."""
         self._client.breaker = breakers.of_server(self._client.uri)
         return (self._client.breaker,)
+
+    def checks(self) -> Iterator[Check]:
+        """Whether it is asked with TLS, where it has to be allowed not to be."""
+        if not _is_private(self._client.uri):
+            yield Check(
+                name="TLS",
+                verdict=Verdict.WARNING,
+                found=f"{self._client.uri} is asked without TLS, as allow_http lets it",
+                advice="give the server a certificate, and uri https://…",
+            )
 
     def advice(self, error: CompactordError) -> str:
         """See `Catalog`."""

@@ -368,3 +368,4 @@ def test_a_server_elsewhere_is_asked_with_tls(uri: str, asked: str | None, tmp_p
     assert allowing.config.catalogs["p"].allow_http
     catalog = open_catalog("lake", metastore="rest", options=options, allow_http=True)
     assert catalog.warehouse.lower() == (asked or uri).lower()
+    assert [check.name for check in catalog.checks()] == ([] if asked else ["TLS"])
