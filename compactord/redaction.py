@@ -65,6 +65,7 @@ _DATABASE = re.compile(
 _SCHEME = re.compile(r"(?:jdbc:)?[a-z][a-z0-9+.-]*:(?://)?", re.IGNORECASE)
 _FLAGS = ("true", "false")
 _DEEPEST = 12
+_LOOKED_AT_MAX, _SHOWN_MAX = 3000, 300
 
 
 def is_secret_key(key: str) -> bool:
@@ -119,6 +120,13 @@ def redact_value(key: str, text: str) -> str:
     if text not in _FLAGS and is_secret_key(key):
         return HIDDEN
     return _database(text) if _URI_KEY.search(key) else redact_text(text)
+
+
+def shown_text(text: str) -> str:
+    """What another program says, as far as it can be shown: 300 characters without secrets."""
+    # The last word may have been cut in a secret; to look at all of a long text would take long.
+    text = text if len(text) <= _LOOKED_AT_MAX else text[:_LOOKED_AT_MAX].rpartition(" ")[0]
+    return printable(redact_text(text))[:_SHOWN_MAX]
 
 
 def printable(text: str) -> str:

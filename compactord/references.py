@@ -121,6 +121,11 @@ class LateValues:
             return False
 
 
+def escaped(text: str) -> str:
+    """The text for which `resolve` returns `text`: what looks like a reference in it is none."""
+    return text.replace("${", "$${")
+
+
 def handed_over(text: str) -> str:
     """A reference that has the value of `text` in this process and in those it starts.
 
@@ -146,3 +151,8 @@ def kept(name: str, value: str) -> str:
     """
     _kept[name] = value
     return f"${{{_KEPT}:{name}}}"
+
+
+def forget(reference: str) -> None:
+    """The value of a reference that `kept` returned is needed no more."""
+    _kept.pop(reference[len(f"${{{_KEPT}:") : -1], None)

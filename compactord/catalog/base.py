@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import tzinfo
 from typing import Protocol
@@ -11,10 +11,15 @@ from compactord.catalog.access import TableAccess
 from compactord.catalog.check import Check
 from compactord.catalog.publishing import Publishing
 from compactord.commit.locked import CatalogLock
-from compactord.errors import CatalogDown, CompactordError, StorageError
+from compactord.errors import CatalogDown, CatalogUnavailable, CompactordError, StorageError
 from compactord.paimon.table import TableRef
 from compactord.storage.base import Storage
 from compactord.storage.breaker import Breaker, Breakers
+
+# Of the names of all tables of a catalog; each, and each database, counts for so much more.
+_LISTED_BYTES_MAX = 128 << 20
+_NAMED_BYTES = 500
+_SHOWN_MAX = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,23 +30,51 @@ class TableList:
     unreadable: Mapping[str, StorageError]
 
     @staticmethod
-    def of(databases: Iterable[str], tables_of: Callable[[str], Iterable[TableRef]]) -> TableList:
+    def of(
+        databases: Iterable[str],
+        tables_of: Callable[[str], Iterable[TableRef]],
+        *,
+        bytes_max: int = _LISTED_BYTES_MAX,
+    ) -> TableList:
         """The tables of each database; what one fails with, after some of them too, is its own.
 
-        Raises what naming the databases raises, and `CatalogDown`.
+        Raises what naming the databases raises, `CatalogDown`, and `CatalogUnavailable` where there
+        are more names than fit into `bytes_max`: 128 MiB have room for some 150,000 tables.
         """
         tables: list[TableRef] = []
         unreadable: dict[str, StorageError] = {}
+        left = bytes_max
         for database in databases:
+            left -= _NAMED_BYTES + len(database)
             try:
                 for table in tables_of(database):
-                    tables.append(table)  # noqa: PERF402 - what came before an error stays
+                    left -= _NAMED_BYTES + len(table.name) + len(table.location)
+                    if left < 0:
+                        break
+                    tables.append(table)
             except CatalogDown:
                 raise
             except StorageError as error:
                 unreadable[database] = error
+            if left < 0:
+                found = (
+                    f"the catalog names more than {len(tables):,} tables, the most that are kept"
+                )
+                raise CatalogUnavailable(database[:_SHOWN_MAX], found)
         tables.sort(key=lambda table: (table.database, table.name))
         return TableList(tables=tuple(tables), unreadable=unreadable)
+
+
+class Locate(Protocol):
+    """As `Stores.open`."""
+
+    def __call__(
+        self,
+        location: str,
+        options: Mapping[str, str],
+        served: Collection[str] | None = None,
+        /,
+    ) -> tuple[Storage, str]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,12 +83,12 @@ class CatalogPlace:
 
     `options` are those of the catalog itself, references as they are written, and `values` what
     these stand for now. `warehouse` is its URL as writers give it, `path` the same in `storage`.
-    `locate` opens the store of any location, as `Stores.open`, `path_of` only tells the location's
-    path in it, and of one that `locate` refuses the location itself; `store_options`, references as
-    they are written, are the catalog's credentials.
+    `locate` opens the store of a location of others, as `Stores.open` of `Stores.limited`,
+    `path_of` only tells the location's path in it, and of one that `locate` refuses the location
+    itself; `store_options`, references as they are written, are the catalog's credentials.
     Unless the warehouse `is_located` (`CatalogKind.location_of`), these two mean nothing.
     `zone` is that of the writers, None the machine's. `is_guarded` and `settle_ms` as in
-    `Publishing`.
+    `Publishing`. `allows_http`: the catalog's server may be asked without TLS, wherever it is.
     """
 
     warehouse: str
@@ -65,11 +98,12 @@ class CatalogPlace:
     options: Mapping[str, str] = field(repr=False)
     values: Mapping[str, str] = field(repr=False)
     store_options: Mapping[str, str] = field(repr=False)
-    locate: Callable[[str, Mapping[str, str]], tuple[Storage, str]]
-    path_of: Callable[[str, Mapping[str, str]], str]
+    locate: Locate
+    path_of: Callable[[str, Mapping[str, str], Collection[str] | None], str]
     zone: tzinfo | None
     is_guarded: bool
     settle_ms: int
+    allows_http: bool = False
 
     def publishing(
         self, storage: Storage, root: str, lock: CatalogLock | None = None

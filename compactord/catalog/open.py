@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import tzinfo
+from functools import partial
 from types import MappingProxyType
 
 from compactord.catalog.base import Catalog, CatalogPlace
@@ -27,6 +28,8 @@ def open_catalog(
     zone: tzinfo | None = None,
     is_guarded: bool = False,
     settle_ms: int = SETTLE_MS,
+    allow_http: bool = False,
+    allow_schemes: Iterable[str] = (),
     kinds: CatalogKinds = CATALOGS,
 ) -> Catalog:
     """The catalog of a warehouse; opens no connection.
@@ -34,6 +37,7 @@ def open_catalog(
     `metastore` names one of `kinds`. `options` are Paimon's for catalogs; references in them are
     resolved where needed. `zone` is that of the writers, None the machine's. Where nothing excludes
     Java's writers, tables are refused unless `is_guarded`; then snapshots stand for `settle_ms`.
+    `allow_http` and `allow_schemes` as in a configuration (`CatalogSection`).
 
     Raises what `Stores.open` does, `UsageError` for a metastore whose packages are not installed,
     `CatalogOptionInvalid` for an option that cannot be used.
@@ -51,12 +55,7 @@ def open_catalog(
     own = {key: text for key, text in options.items() if not stores.has_option(key)}
     check_names(own, kind, kinds.values())
 
-    def path_of(location: str, given: Mapping[str, str]) -> str:
-        try:
-            return stores.located(location, given).path
-        except UsageError:
-            return location
-
+    tables = stores.limited(() if location is None else (location,), allow_schemes)
     place = CatalogPlace(
         warehouse=warehouse,
         storage=storage,
@@ -65,11 +64,12 @@ def open_catalog(
         options=own,
         values={key: resolve_option(key, text) for key, text in own.items()},
         store_options=options,
-        locate=stores.open,
-        path_of=path_of,
+        locate=tables.open,
+        path_of=partial(_path_of, tables),
         zone=zone,
         is_guarded=is_guarded,
         settle_ms=settle_ms,
+        allows_http=allow_http,
     )
     try:
         return kind.open(place)
@@ -78,3 +78,12 @@ def open_catalog(
             f"metastore {metastore} needs packages that are not installed ({error.name}): "
             f"{kind.install}"
         ) from None
+
+
+def _path_of(
+    tables: Stores, location: str, given: Mapping[str, str], served: Collection[str] | None
+) -> str:
+    try:
+        return tables.located(location, given, served).path
+    except UsageError:
+        return location

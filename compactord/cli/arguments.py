@@ -161,6 +161,17 @@ def add_catalog_arguments(parser: Parser) -> None:
         help="what to do with a --warehouse on S3, GCS or Azure whose writers take no lock: refuse "
         "it (default), or compact guarded (docs/operations.md)",
     )
+    parser.add_argument(
+        "--allow-http",
+        action="store_true",
+        help="ask the server of a REST --warehouse without TLS, though it is on another machine",
+    )
+    _repeated(
+        "--allow-scheme",
+        "SCHEME",
+        "a scheme of locations that the server of a REST or Hive --warehouse may name beside those "
+        "of object stores, HDFS and the warehouse: file, or one of fsspec's; may be repeated",
+    )(parser)
     _repeated(
         "--catalog-option",
         "KEY=VALUE",

@@ -65,6 +65,8 @@ def open_section(
         zone=zone,
         is_guarded=section.unlocked_writers is UnlockedWriters.GUARDED,
         settle_ms=section.settle_ms,
+        allow_http=section.allow_http,
+        allow_schemes=section.allow_schemes,
         kinds=registries.kinds,
     )
 

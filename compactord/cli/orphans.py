@@ -130,8 +130,11 @@ def _opened(
     path = _in_same_store(run, target, access, place)
     if path is not None:
         return access.storage, path
+    section = run.choice.loaded.config.catalogs[target.catalog_name]
+    # The table's options name the location, and any writer may set them.
+    stores = target.registries.stores.limited((section.warehouse,), section.allow_schemes)
     try:
-        storage, path = target.registries.stores.open(place, _store_options(run, target))
+        storage, path = stores.open(place, section.options)
     except (UsageError, StorageError):
         return None
     # As the table's own: its deletions wait for their turn.

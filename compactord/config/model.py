@@ -31,6 +31,7 @@ from compactord.config.table_settings import Rule, TableSettings
 from compactord.config.values import (
     Digits,
     DurationMs,
+    Flag,
     OrphanGraceMs,
     ScalarText,
     Several,
@@ -52,6 +53,7 @@ LEAST_TASK_MEMORY_BYTES = 32 << 20
 _SECOND = at_least(1000, "1 s")
 _EVERYTHING = re.compile(".*", re.ASCII)
 _CATALOG_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 _SHOWN_OPTIONS = ", ".join(option for kind in CATALOGS.values() for option in kind.shown_options)
 
 
@@ -126,7 +128,14 @@ def _catalog_name(name: str) -> str:
     return name
 
 
+def _scheme(name: str) -> str:
+    if _SCHEME.fullmatch(name) is None:
+        raise ValueError("a scheme without a colon, such as file")
+    return name.lower()
+
+
 CatalogName = Annotated[str, AfterValidator(_catalog_name)]
+_Scheme = Annotated[Text, AfterValidator(_scheme)]
 # Which there are depends on the metastore: they are checked where catalogs are opened.
 _Options = Annotated[dict[str, ScalarText], BeforeValidator(no_entries_if_null)]
 
@@ -153,6 +162,14 @@ class CatalogSection(Section):
     settle_ms: Annotated[DurationMs, at_least(1000, "1 s")] = duration_ms("10 s")
     """with guarded, how long a snapshot has to stand: longer than a writer takes from its last look
     to the end of its copy
+    """
+    allow_http: Flag = False
+    """ask a REST catalog's server without TLS, though it is on another machine: whoever is on the
+    way can read its token and answer in its place
+    """
+    allow_schemes: Several[_Scheme] = ()
+    """schemes of locations that the catalog's server may name beside those of object stores, HDFS
+    and the warehouse: file, or one of fsspec's
     """
 
     _kind: CatalogKind = PrivateAttr()

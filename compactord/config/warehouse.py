@@ -43,14 +43,23 @@ def warehouse_config(args: argparse.Namespace, known: ConfigRegistries = OWN) ->
 def catalog_keys(args: argparse.Namespace) -> dict[str, Any]:
     """What the arguments say of the catalog of --warehouse: keys of its section."""
     options = pairs(args.catalog_option, "--catalog-option")
-    given = {"metastore": args.metastore, "unlocked_writers": args.unlocked_writers}
-    return {"options": options} | {key: text for key, text in given.items() if text is not None}
+    given = {
+        "metastore": args.metastore,
+        "unlocked_writers": args.unlocked_writers,
+        "allow_http": args.allow_http or None,
+        "allow_schemes": args.allow_scheme or None,
+    }
+    return {"options": options} | {key: value for key, value in given.items() if value is not None}
 
 
 def refuse_catalog_arguments(args: argparse.Namespace) -> None:
     """Raises `UsageError` where they are given without --warehouse."""
-    if args.metastore is not None or args.catalog_option or args.unlocked_writers is not None:
-        raise UsageError("--metastore, --catalog-option and --unlocked-writers need --warehouse")
+    keys = catalog_keys(args)
+    if keys.pop("options") or keys:
+        raise UsageError(
+            "--metastore, --catalog-option, --unlocked-writers, --allow-http and --allow-scheme "
+            "need --warehouse"
+        )
 
 
 def pairs(texts: Sequence[str], argument: str) -> Mapping[str, str]:

@@ -98,7 +98,9 @@ class Located:
     """A location: the spec of its store and its path there.
 
     Of the options, by their keys: `secrets` are those whose values nobody may see, `unknown` those
-    without an effect, `known` those that may have one, given or not.
+    without an effect, `known` those that may have one, given or not. `is_ambient`: the store is
+    asked as the user that this process is, by variables, files or roles of the machine.
+    `names_host`: the location itself names the host that is asked, one of its own choice.
     """
 
     spec: StorageSpec
@@ -106,6 +108,8 @@ class Located:
     secrets: Sequence[str] = ()
     unknown: Sequence[str] = ()
     known: Sequence[str] = ()
+    is_ambient: bool = True
+    names_host: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,11 +118,15 @@ class Store:
 
     `locate` makes of a location of its `schemes`, and of its options alone, what opens the store;
     it raises `UsageError` for a location, `CatalogOptionInvalid` for an option that it refuses.
+    `is_local`: its files are this machine's. `takes_served_options`: options that the server of a
+    catalog answers count, too.
     """
 
     schemes: Sequence[str]
     locate: Callable[[str, Mapping[str, str]], Located]
     prefixes: Sequence[str] = ()
+    is_local: bool = False
+    takes_served_options: bool = False
 
 
 def whole_range(path: str, start: int, size: int, data: bytes) -> bytes:

@@ -285,4 +285,4 @@ def _locate(location: str, options: Mapping[str, str]) -> Located:
     return Located(spec=LocalStorage(), path=os.path.abspath(path))
 
 
-FILES = Store(schemes=("file",), locate=_locate)
+FILES = Store(schemes=("file",), locate=_locate, is_local=True)

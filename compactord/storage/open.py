@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from compactord.errors import CatalogOptionInvalid, UnknownScheme, UsageError
@@ -26,30 +26,72 @@ _LIKENESS_MIN = 0.85
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stores:
-    """The stores that are known; `wrap` gets each that is opened, with the location."""
+    """The stores that are known; `wrap` gets each that is opened, with the location.
+
+    `schemes` are those of locations that may be opened, None: all. `hosts` are those that the
+    operator's own locations name.
+    """
 
     known: Sequence[Store]
     wrap: Callable[[Storage, str], Storage] = lambda storage, location: storage
+    schemes: frozenset[str] | None = None
+    hosts: frozenset[str] = frozenset()
 
     def wrapped(self, around: Callable[[Storage, str], Storage]) -> Stores:
         """The same stores, each within `around` once it is opened."""
         return replace(self, wrap=lambda storage, at: around(self.wrap(storage, at), at))
 
-    def open(self, location: str, options: Mapping[str, str]) -> tuple[Storage, str]:
+    def limited(self, own: Iterable[str], allowed: Iterable[str]) -> Stores:
+        """The same stores for locations of others: of a catalog's server, or of a table's options.
+
+        Opened are those of stores behind a network, of the schemes of the operator's `own`
+        locations, and of the `allowed` schemes.
+        """
+        own = tuple(own)
+        network = (s for store in self.known if not store.is_local for s in store.schemes)
+        schemes = frozenset((*network, *map(self._scheme_of, own), *map(str.lower, allowed)))
+        return replace(self, schemes=schemes, hosts=frozenset(map(_host_of, own)))
+
+    def open(
+        self,
+        location: str,
+        options: Mapping[str, str],
+        served: Collection[str] | None = None,
+    ) -> tuple[Storage, str]:
         """The store that holds `location`, and the location's path in it. Raises as `located`."""
-        found = self.located(location, options)
+        found = self.located(location, options, served)
         return self.wrap(found.spec.open(), location), found.path
 
-    def located(self, location: str, options: Mapping[str, str]) -> Located:
+    def located(
+        self,
+        location: str,
+        options: Mapping[str, str],
+        served: Collection[str] | None = None,
+    ) -> Located:
         """What the location's store makes of it, without opening it.
 
         `options` are those of the catalog, under Paimon's names. With `fsspec.enabled` a scheme
-        that no store has is opened by fsspec. Raises `UsageError` for schemes that are not known
-        and for what their stores refuse, `CatalogOptionInvalid` for an option that cannot be used.
+        that no store has is opened by fsspec. `served` are the keys of those that the catalog's
+        server answered, None where no server named the location. Only object stores take them, and
+        the operator's keys are not sent where they, or a location of others, lead.
+
+        Raises `UsageError` for schemes that are not known or not allowed, and for what their stores
+        refuse, `CatalogOptionInvalid` for an option that cannot be used.
         """
+        theirs = frozenset(served or ())
+        options = {key: text for key, text in options.items() if self._counts(key, theirs)}
         store = self._store_of(location, options)
+        scheme = self._scheme_of(location)
+        if self.schemes is not None and scheme not in self.schemes:
+            raise UsageError(
+                f"{location}: locations of scheme {scheme}: are not opened in this catalog; add "
+                "it to the catalog's allow_schemes (--allow-scheme) if its tables may lie there"
+            )
         own = {key: text for key, text in options.items() if _is_of(store, key)}
-        return store.locate(location, own)
+        found = store.locate(location, own)
+        if served is not None or self.schemes is not None:
+            self._keep_keys(location, found, own, theirs.intersection(own))
+        return found
 
     def knows(self, location: str, options: Mapping[str, str]) -> bool:
         """Whether a store has the location's scheme. Raises as `located` for everything else."""
@@ -89,6 +131,42 @@ class Stores:
         secrets = self.located(location, options).secrets
         return tuple(key for key in secrets if not has_reference(options[key]))
 
+    def _counts(self, key: str, served: Collection[str]) -> bool:
+        takers = (store for store in self.known if store.takes_served_options)
+        return key not in served or any(_is_of(store, key) for store in takers)
+
+    def _scheme_of(self, location: str) -> str:
+        """As in a list of schemes: a name with a colon in it is a file's."""
+        found = _SCHEME.fullmatch(location)
+        is_url = found is not None and (
+            found[2].startswith("/") or any(found[1].lower() in s.schemes for s in self.known)
+        )
+        return found[1].lower() if found is not None and is_url else _FILE
+
+    def _keep_keys(
+        self, location: str, found: Located, options: Iterable[str], served: Collection[str]
+    ) -> None:
+        """Raise `UsageError` where keys of the operator or the machine would be sent elsewhere.
+
+        They are used only where all that says where and how the store is asked is the operator's.
+        """
+        theirs = sorted(key for key in served if key not in found.unknown)
+        if not found.is_ambient and all(key in served for key in found.secrets):
+            return
+        if theirs:
+            raise UsageError(
+                f"{location}: the catalog's server answers {', '.join(theirs)} without keys for "
+                "the store, and the keys here are not used with a server's options: set these in "
+                "the catalog's options, or let the server lend keys"
+            )
+        host = _host_of(location)
+        own = (key.lower() for key in options if key not in served)
+        if found.names_host and host not in self.hosts and not any(k.endswith(host) for k in own):
+            raise UsageError(
+                f"{location}: no key is sent to {host}, which only the table's location names; "
+                "give the catalog an option whose name ends in this host"
+            )
+
     def _store_of(self, location: str, options: Mapping[str, str]) -> Store:
         if has_credentials(location):
             # They would be in every path, and so in tasks, errors and logs.
@@ -125,6 +203,12 @@ def scheme_of(location: str) -> str:
     """The scheme of a location's store, by which its requests are counted."""
     found = _SCHEME.fullmatch(location)
     return found[1].lower() if found is not None and found[2].startswith("//") else _FILE
+
+
+def _host_of(location: str) -> str:
+    """What follows the sign @ in the location's authority: elsewhere that is a bucket alone."""
+    authority = location.partition("://")[2].partition("/")[0]
+    return authority.partition("@")[2].lower()
 
 
 def _is_of(store: Store, key: str) -> bool:

@@ -36,7 +36,9 @@ def test_a_failing_call_loses_nothing_and_the_next_run_heals(
     error: type[StorageError] = TransientStorageError
     with serving(FakeServer()) as server:
         server.tables["db.t"] = FakeTable(path=str(path), id="x")
-        catalog = open_catalog("lake", metastore="rest", options=server.options)
+        catalog = open_catalog(
+            "lake", metastore="rest", options=server.options, allow_schemes=["file"]
+        )
         for at in itertools.count(1):
             shutil.rmtree(path, ignore_errors=True)
             shutil.copytree(tmp_path / "template", path)

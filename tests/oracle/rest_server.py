@@ -47,7 +47,7 @@ class RestServer:
 
     def catalog(self, **more: str) -> Catalog:
         options = {**self.options, **more}
-        return open_catalog(_WAREHOUSE, metastore="rest", options=options)
+        return open_catalog(_WAREHOUSE, metastore="rest", options=options, allow_schemes=["file"])
 
     def contest(self, *, commits: int) -> Contest:
         users = ["java-1", "java-2"]

@@ -97,7 +97,7 @@ class HiveCatalog(Catalog):
         found = self._load(table.database, main)
         place = self._place
         try:
-            storage, path = place.locate(self._location(found), place.store_options)
+            storage, path = place.locate(self._location(found), place.store_options, ())
         except UsageError as error:
             raise UnsupportedTable(table.full_name, [str(error)]) from error
         ref = replace(table, location=path, identity=_identity(found))
@@ -173,7 +173,7 @@ class HiveCatalog(Catalog):
         return location
 
     def _ref(self, found: HiveTable) -> TableRef:
-        path = self._place.path_of(self._location(found), self._place.store_options)
+        path = self._place.path_of(self._location(found), self._place.store_options, ())
         return TableRef(
             database=found.database, name=found.name, location=path, identity=_identity(found)
         )

@@ -12,6 +12,7 @@ from typing import Any
 from compactord.catalog.hive.connection import (
     CALL_SECONDS_MAX,
     CONNECT_SECONDS_MAX,
+    AnswerTooLong,
     Connection,
     DeclaredFault,
     Nonsense,
@@ -31,14 +32,13 @@ from compactord.catalog.hive.wire import (
 )
 from compactord.clock import Clock
 from compactord.errors import CatalogDown, CatalogUnavailable
-from compactord.redaction import printable, redact_text
+from compactord.redaction import shown_text
 from compactord.storage.attempts import CALLS_AT_ONCE, TimedCalls
 from compactord.storage.breaker import Breaker, attempted
 
 _IDLE_MAX = 4
 # Names, and the servers of Kerberos, are asked without a limit of their own.
 _CONNECTION_SECONDS_MAX = CONNECT_SECONDS_MAX + CALL_SECONDS_MAX + 5.0
-_MESSAGE_MAX = 300
 # Other writers wait until a lock that is held is given back.
 _OF_HELD_LOCKS = ("heartbeat", "unlock")
 
@@ -155,6 +155,8 @@ class HiveClient:
         self._call("unlock", LockId(lock_id=lock_id))
 
     def _no_metastore(self, error: Nonsense) -> CatalogUnavailable:
+        if isinstance(error, AnswerTooLong):
+            return CatalogUnavailable(self.shown, str(error))
         return CatalogUnavailable(self.shown, f"this is no metastore: {error}")
 
     def _call(self, name: str, *arguments: object, is_repeatable: bool = True) -> Any:
@@ -244,7 +246,7 @@ def _close_all(connections: Sequence[Connection]) -> None:
 
 def _shown(error: Exception) -> str:
     """What others say, as far as it can be shown."""
-    return printable(redact_text(str(error)))[:_MESSAGE_MAX]
+    return shown_text(str(error))
 
 
 def _why(error: Exception) -> str:

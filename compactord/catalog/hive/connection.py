@@ -12,6 +12,7 @@ from thrift.protocol.TBinaryProtocol import TBinaryProtocolAccelerated
 from thrift.Thrift import TApplicationException, TException, TMessageType
 from thrift.transport.TTransport import TBufferedTransport, TFramedTransport
 
+from compactord.amounts import size_text
 from compactord.catalog.hive.login import NoLogin, Security, log_in
 from compactord.catalog.hive.wire import CALLS, Call, Struct
 from compactord.clock import Clock
@@ -19,8 +20,8 @@ from compactord.clock import Clock
 CONNECT_SECONDS_MAX = 5.0
 # Of TLS and login together, and of a call, from its first byte to the last one of the answer.
 CALL_SECONDS_MAX = 30.0
-_STRING_BYTES_MAX = 64 << 20
-_ITEMS_MAX = 10_000_000
+# Of a login, whose messages have bounds of their own.
+_LOGIN_BYTES_MAX = 8 << 20
 _READ_BYTES = 1 << 16
 # What Thrift raises for bytes that are no answer, in C and in Python.
 _DECODING = (TException, ArithmeticError, ValueError, TypeError, MemoryError, RecursionError)
@@ -38,26 +39,37 @@ class Nonsense(Exception):
     """An answer that is not one of a metastore."""
 
 
+class AnswerTooLong(Nonsense):
+    """More bytes came than are read of an answer."""
+
+
 class _Socket:
-    """What Thrift reads from and writes to. Raises OSError, of which EOFError and time-outs."""
+    """What Thrift reads from and writes to. Raises OSError, of which EOFError and time-outs.
+
+    Reading raises `AnswerTooLong`.
+    """
 
     def __init__(self, host: str, port: int, clock: Clock, tls: ssl.SSLContext | None) -> None:
         self._clock = clock
         self._socket = socket.create_connection((host, port), timeout=CONNECT_SECONDS_MAX)
-        self.begin()
+        self.begin(_LOGIN_BYTES_MAX)
         if tls is not None:
             self._socket.settimeout(self._left_s())
             self._socket = tls.wrap_socket(self._socket, server_hostname=host)
 
-    def begin(self) -> None:
-        """From now on everything together takes at most `CALL_SECONDS_MAX`."""
+    def begin(self, bytes_max: int) -> None:
+        """From now on everything takes at most `CALL_SECONDS_MAX`, and so many bytes are read."""
         self._deadline_s = self._clock.monotonic_s() + CALL_SECONDS_MAX
+        self._left_bytes = self._bytes_max = bytes_max
 
     def read(self, size: int) -> bytes:
         self._socket.settimeout(self._left_s())
         found = self._socket.recv(min(size, _READ_BYTES))
         if not found:
             raise ConnectionError("the connection was closed")
+        self._left_bytes -= len(found)
+        if self._left_bytes < 0:
+            raise AnswerTooLong(f"more than {size_text(self._bytes_max)}")
         return found
 
     def readAll(self, size: int) -> bytes:  # noqa: N802 - Thrift's name
@@ -115,22 +127,26 @@ class Connection:
             except BaseException:
                 self.close()
                 raise
-        self._protocol = TBinaryProtocolAccelerated(
-            transport,
-            strictRead=True,
-            string_length_limit=_STRING_BYTES_MAX,
-            container_length_limit=_ITEMS_MAX,
-        )
+        self._protocol = TBinaryProtocolAccelerated(transport, strictRead=True)
 
     def call(self, name: str, arguments: Sequence[object]) -> Any:
         """What a call returns. Raises OSError, `DeclaredFault` and `Nonsense`."""
-        self._socket.begin()
         call = CALLS[name]
+        bytes_max, items_max = call.bound.bytes_max, call.bound.items_max
+        self._socket.begin(bytes_max)
+        # Read by Thrift at each container and text, in C as well.
+        self._protocol.string_length_limit = bytes_max
+        self._protocol.container_length_limit = items_max
         try:
             self._send(name, call, arguments)
             return self._received(name, call)
         except TApplicationException as error:
             raise Nonsense(f"it does not know {name} ({error})") from None
+        except (AnswerTooLong, OverflowError):
+            raise AnswerTooLong(
+                f"the answer to {name} has more than {items_max:,} items in a list, or than "
+                f"{size_text(bytes_max)}, the most that is read of it{call.bound.advice}"
+            ) from None
         except _DECODING as error:
             raise Nonsense(f"{type(error).__name__} in the answer to {name}") from None
 

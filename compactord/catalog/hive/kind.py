@@ -23,7 +23,7 @@ HIVE = CatalogKind(
     prefixes=("hive.",),
     locates_tables=True,
     has_lock=True,
-    install="pip install 'thrift>=0.20,<1'",
+    install="pip install 'thrift>=0.25,<1'",
     shown_options=("hive-conf-dir", "location-in-properties"),
     example_option="uri=thrift://metastore:9083",
     examples={

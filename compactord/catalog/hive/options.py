@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from compactord.catalog.hive.login import Login, Security, kerberos, plain
+from compactord.catalog.hive.wire import BATCH, BATCH_MAX
 from compactord.catalog.options import read_option
 from compactord.errors import CatalogOptionInvalid
 from compactord.paimon.options.values import boolean, duration_ms, integer
@@ -25,7 +26,6 @@ _FORMS = "thrift://host:9083, or several with commas"
 _CLIENT = "org.apache.hadoop.hive.metastore.HiveMetaStoreClient"
 _PRINCIPALS = re.compile(r"[^\s/@]+/[^\s/@]+@[^\s/@]+")
 _GSSAPI = "pip install 'gssapi>=1.8,<2'"
-_BATCH = "hive.metastore.batch.retrieve.max"
 _BATCH_DEFAULT = 300
 _DEFAULT_FS = "fs.defaultFS"
 # Ways of metastores that are not served, by the option that asks for them.
@@ -86,11 +86,11 @@ def hive_options(
     if options.get("lock.type", "hive") != "hive":
         raise CatalogOptionInvalid("lock.type", "hive, the only lock that is supported here")
     given_fs = store_options.get(f"hadoop.{_DEFAULT_FS}", store_options.get(_DEFAULT_FS))
-    batch_size = read_option(merged, _BATCH, integer, _BATCH_DEFAULT)
+    batch_size = read_option(merged, BATCH, integer, _BATCH_DEFAULT)
     return HiveOptions(
         addresses=_addresses(options.get("uri") or merged.get("hive.metastore.uris", "")),
         location_in_properties=read_option(merged, "location-in-properties", boolean, False),
-        batch_size=batch_size if batch_size > 0 else _BATCH_DEFAULT,
+        batch_size=min(batch_size, BATCH_MAX) if batch_size > 0 else _BATCH_DEFAULT,
         default_fs=given_fs or site.get(_DEFAULT_FS) or default_fs(store_options, environment),
         is_locked=read_option(options, "lock.enabled", boolean, is_locked),
         lock_sleep_max_ms=read_option(merged, "lock-check-max-sleep", duration_ms, 8_000),

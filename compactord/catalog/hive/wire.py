@@ -14,6 +14,8 @@ from thrift.Thrift import TType
 
 EXCLUSIVE, TABLE_LEVEL = 3, 2
 ACQUIRED, WAITING = 1, 2
+# The option that says how many tables are asked for at once.
+BATCH, BATCH_MAX = "hive.metastore.batch.retrieve.max", 1_000
 # What marks a partition as done (`PartitionEventType.LOAD_DONE`).
 LOAD_DONE = 1
 
@@ -180,6 +182,30 @@ class LockId(Struct):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """How much of an answer is read, and how many items each list or mapping in it may have.
+
+    An object of Python takes up to 300 bytes, of which one byte may be sent.
+    """
+
+    bytes_max: int
+    items_max: int
+    advice: str = ""
+
+
+# Of what says yes, no or a number; of names; of a table with its columns; of up to 300 tables
+# without theirs, which are sent all the same.
+_SMALL = Bound(bytes_max=64 << 10, items_max=100)
+_NAMES = Bound(bytes_max=8 << 20, items_max=200_000)
+_ONE = Bound(bytes_max=4 << 20, items_max=20_000)
+_MANY = Bound(
+    bytes_max=16 << 20,
+    items_max=2_000,
+    advice=f"; a lower {BATCH} asks for fewer tables at once",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
     """`faults` are the exceptions that are declared, from number 1 on."""
 
@@ -187,10 +213,14 @@ class Call:
     result: type[Struct]
     has_value: bool
     faults: tuple[str, ...]
+    bound: Bound
 
 
 def _call(
-    arguments: Sequence[tuple[int, Any]], value: tuple[int, Any] | None, *faults: str
+    arguments: Sequence[tuple[int, Any]],
+    value: tuple[int, Any] | None,
+    *faults: str,
+    bound: Bound = _SMALL,
 ) -> Call:
     fields = [(number, f"fault{number}", _of(Fault)) for number in range(1, len(faults) + 1)]
     if value is not None:
@@ -200,6 +230,7 @@ def _call(
         result=type("Result", (Struct,), {"thrift_spec": _spec(*fields)}),
         has_value=value is not None,
         faults=faults,
+        bound=bound,
     )
 
 
@@ -213,11 +244,14 @@ _OF_EVENTS = (
     *("UnknownPartitionException", "InvalidPartitionException"),
 )
 CALLS: Mapping[str, Call] = {
-    "get_all_databases": _call((), _TEXTS, _META),
-    "get_all_tables": _call((_TEXT,), _TEXTS, _META),
-    "get_table": _call((_TEXT, _TEXT), _of(WholeTable), _META, NO_OBJECT),
+    "get_all_databases": _call((), _TEXTS, _META, bound=_NAMES),
+    "get_all_tables": _call((_TEXT,), _TEXTS, _META, bound=_NAMES),
+    "get_table": _call((_TEXT, _TEXT), _of(WholeTable), _META, NO_OBJECT, bound=_ONE),
     "get_table_objects_by_name": _call(
-        (_TEXT, _TEXTS), _list_of(HiveTable), _META, "InvalidOperationException", NO_DATABASE
+        (_TEXT, _TEXTS),
+        _list_of(HiveTable),
+        *(_META, "InvalidOperationException", NO_DATABASE),
+        bound=_MANY,
     ),
     "add_partitions_req": _call(
         (_of(NewPartitions),),
@@ -225,7 +259,7 @@ CALLS: Mapping[str, Call] = {
         *("InvalidObjectException", "AlreadyExistsException", _META),
     ),
     "drop_partition": _call((*_PARTITION, _FLAG), _FLAG, NO_OBJECT, _META),
-    "get_partition": _call(_PARTITION, _of(HivePartition), _META, NO_OBJECT),
+    "get_partition": _call(_PARTITION, _of(HivePartition), _META, NO_OBJECT, bound=_ONE),
     "markPartitionForEvent": _call(_EVENT, None, *_OF_EVENTS),
     "isPartitionMarkedForEvent": _call(_EVENT, _FLAG, *_OF_EVENTS),
     "lock": _call((_of(LockRequest),), _of(LockResponse), _NO_TXN, _ABORTED),

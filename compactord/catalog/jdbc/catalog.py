@@ -26,6 +26,7 @@ from compactord.catalog.names import (
 from compactord.clock import SystemClock
 from compactord.errors import (
     AccessDenied,
+    CatalogUnavailable,
     CompactordError,
     ErrorAtPath,
     StorageError,
@@ -38,6 +39,8 @@ from compactord.references import LateValues
 from compactord.storage.breaker import Breaker, Breakers
 
 _TABLES = "paimon_tables"
+# As many as are kept, and the longest name: Java's column has no room for more.
+_ROWS_MAX, _NAME_MAX = 200_000, 255
 
 
 class JdbcCatalog(Catalog):
@@ -104,9 +107,13 @@ class JdbcCatalog(Catalog):
         self._publishing.require_root()
         tables: list[TableRef] = []
         unreadable: dict[str, StorageError] = {}
-        for database, name in self._names("ORDER BY database_name, table_name"):
+        rows = self._names(f"ORDER BY database_name, table_name LIMIT {_ROWS_MAX + 1}")
+        if len(rows) > _ROWS_MAX:
+            text = f"{_TABLES} has more than {_ROWS_MAX:,} rows, the most that are read"
+            raise CatalogUnavailable(self._database.address.shown, text)
+        for database, name in rows:
             # Both become names of folders.
-            if is_file_name(database) and is_file_name(name):
+            if all(is_file_name(n) and len(n) <= _NAME_MAX for n in (database, name)):
                 tables.append(table_at(self.warehouse, database, name))
             else:
                 text = f"{_TABLES} has a row for {database}.{name}, which cannot be a folder's name"
@@ -131,8 +138,12 @@ class JdbcCatalog(Catalog):
 
     def _names(self, more: str, **values: str) -> list[tuple[str, str]]:
         try:
+            # A name that is longer is seen by one character more.
+            columns = (
+                f"SUBSTR({each}, 1, {_NAME_MAX + 1})" for each in ("database_name", "table_name")
+            )
             rows = self._database.rows(
-                f"SELECT database_name, table_name FROM {_TABLES} WHERE catalog_key = :key {more}",
+                f"SELECT {', '.join(columns)} FROM {_TABLES} WHERE catalog_key = :key {more}",
                 key=self._key,
                 **values,
             )

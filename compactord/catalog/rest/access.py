@@ -9,7 +9,13 @@ from functools import partial
 from typing import Any
 
 from compactord.catalog.access import TableAccess
-from compactord.catalog.rest.client import NoSuchResource, RestClient
+from compactord.catalog.rest.client import (
+    PAGE_BYTES_MAX,
+    TABLE_BYTES_MAX,
+    NoSuchResource,
+    RestClient,
+    is_text,
+)
 from compactord.errors import (
     CatalogUnavailable,
     FormatError,
@@ -33,6 +39,8 @@ from compactord.storage.base import Storage
 
 _SNAPSHOT = "SNAPSHOT"
 _SHOWN_MAX = 100
+# Of all options of a table: they are kept as long as the table is served.
+_OPTIONS_MAX = 256 << 10
 # Of a request (rest/RESTApi.java, `listPartitionsByNames`).
 _SPECS_MAX = 1000
 
@@ -55,14 +63,6 @@ class ServedTable:
         return str((options.get("type") if isinstance(options, dict) else None) or "table")
 
 
-def is_text(found: object) -> bool:
-    """Whether it can be sent: JSON may have half a pair of surrogates, which is in no UTF-8."""
-    try:
-        return isinstance(found, str) and found.encode() != b""
-    except UnicodeEncodeError:
-        return False
-
-
 def served_table(found: object, url: str) -> ServedTable:
     """Raises `CatalogUnavailable` for what describes no table."""
     if not isinstance(found, dict):
@@ -70,9 +70,11 @@ def served_table(found: object, url: str) -> ServedTable:
     kinds = {"id": str, "name": str, "path": str, "isExternal": bool, "schemaId": int}
     for key, kind in {**kinds, "schema": dict}.items():
         if type(found.get(key)) is not kind or (kind is str and not is_text(found[key])):
-            name = found.get("name")
-            shown = repr(found.get(key))[:_SHOWN_MAX]
-            raise CatalogUnavailable(url, f"answered with a table {name!r} whose {key} is {shown}")
+            name, shown = (repr(found.get(each))[:_SHOWN_MAX] for each in ("name", key))
+            raise CatalogUnavailable(url, f"answered with a table {name} whose {key} is {shown}")
+    options = found["schema"].get("options")
+    if len(str(options)) > _OPTIONS_MAX:
+        raise CatalogUnavailable(url, f"answered with options of more than {_OPTIONS_MAX:,} bytes")
     return ServedTable(
         id=found["id"],
         name=found["name"],
@@ -94,13 +96,15 @@ class TableOnServer(PartitionEvents):
     def load(self) -> ServedTable:
         """Raises `TableNotFound`, and as `RestClient.get`."""
         try:
-            found = served_table(self.client.get(*self._parts), self._url())
+            answer = self.client.get(*self._parts, bytes_max=TABLE_BYTES_MAX)
+            found = served_table(answer, self._url())
         except NoSuchResource as error:
             raise self._missing() from error
         # A branch may be answered with by the table's name.
         asked = self._parts[-1].casefold()
         if found.name.casefold() not in (asked, asked.partition(BRANCH_MARK)[0]):
-            raise CatalogUnavailable(self._url(), f"answered with the table {found.name!r}")
+            shown = repr(found.name)[:_SHOWN_MAX]
+            raise CatalogUnavailable(self._url(), f"answered with the table {shown}")
         return found
 
     def newest_snapshot(self) -> Snapshot | None:
@@ -129,7 +133,8 @@ class TableOnServer(PartitionEvents):
         done: list[object] = []
         for first in range(0, len(specs), _SPECS_MAX):
             asked = [dict(spec) for spec in specs[first : first + _SPECS_MAX]]
-            found = self.client.post(*parts, body={"specs": asked}).get("partitions") or []
+            answer = self.client.post(*parts, body={"specs": asked}, bytes_max=PAGE_BYTES_MAX)
+            found = answer.get("partitions") or []
             if not (isinstance(found, list) and all(isinstance(one, dict) for one in found)):
                 url = self._url("partitions", "list-by-names")
                 raise CatalogUnavailable(url, "answered with something that is no partitions")

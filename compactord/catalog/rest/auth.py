@@ -14,7 +14,7 @@ from typing import Protocol
 from urllib.parse import urlsplit
 
 from compactord import ids
-from compactord.catalog.rest.http import Http, NoAnswer
+from compactord.catalog.rest.http import AnswerRefused, Http, NoAnswer
 from compactord.catalog.rest.renewing import Lent, Renewing
 from compactord.catalog.rest.signing import DlfKeys, Request, default_headers, openapi_headers
 from compactord.clock import Clock
@@ -24,6 +24,8 @@ from compactord.references import resolve
 
 _ECS = "http://100.100.100.200/latest/meta-data/Ram/security-credentials/"
 _REGION = re.compile(r"(?:pre-)?([a-z]+-[a-z]+(?:-\d+)?)")
+# Of a file of keys, and of what the machine's metadata answer.
+_TOKEN_BYTES_MAX = 64 << 10
 _EXPIRATION = "%Y-%m-%dT%H:%M:%SZ"
 _KEY_ID, _SECRET, _TOKEN = "dlf.access-key-id", "dlf.access-key-secret", "dlf.security-token"
 
@@ -98,7 +100,7 @@ def _signer(
     if algorithm == "default":
         return partial(default_headers, region=region)
     if algorithm == "openapi":
-        host = urlsplit(uri if "://" in uri else f"http://{uri}").netloc
+        host = urlsplit(uri if "://" in uri else f"https://{uri}").netloc
         return lambda request, keys, now: openapi_headers(
             request, keys, now, host=host, nonce=ids.random_uuid()
         )
@@ -135,7 +137,7 @@ def _keys(
 def _from_file(path: str) -> Lent[DlfKeys]:
     try:
         with open(path, "rb") as file:
-            return _parsed(file.read(), path)
+            return _parsed(file.read(_TOKEN_BYTES_MAX), path)
     except OSError as error:
         raise CatalogUnavailable(path, f"the token cannot be read ({error.strerror})") from None
 
@@ -148,8 +150,8 @@ def _from_ecs(http: Http, url: str, role: str) -> Lent[DlfKeys]:
 
 def _fetched(http: Http, url: str) -> bytes:
     try:
-        status, answer = http.send("GET", url, {})
-    except NoAnswer as error:
+        status, answer = http.send("GET", url, {}, bytes_max=_TOKEN_BYTES_MAX)
+    except (NoAnswer, AnswerRefused) as error:
         raise CatalogUnavailable(url, str(error)) from None
     if status != 200:
         raise CatalogUnavailable(url, f"the metadata of the machine answered {status}")

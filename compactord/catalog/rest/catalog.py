@@ -5,25 +5,27 @@ Sources: rest/RESTCatalog.java, catalog/CatalogUtils.java (`loadTable`).
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from urllib.parse import urlsplit
 
 import tzlocal
 
 from compactord.catalog.access import TableAccess
 from compactord.catalog.base import Catalog, CatalogPlace, TableList
+from compactord.catalog.check import Check, Verdict
 from compactord.catalog.names import nearest_names, parse_name
 from compactord.catalog.rest.access import (
     InternalTable,
     RestTable,
     ServedTable,
     TableOnServer,
-    is_text,
     served_schema,
     served_table,
 )
-from compactord.catalog.rest.client import NoSuchResource, RestClient
+from compactord.catalog.rest.client import NoSuchResource, RestClient, is_text, url_of
 from compactord.catalog.rest.lent import LentSpec, client_of, secrets_of, without_secrets
 from compactord.catalog.rest.publisher import RestPublisher
 from compactord.errors import (
@@ -42,6 +44,8 @@ from compactord.paimon.table import TableRef, branch_of
 from compactord.redaction import has_credentials
 from compactord.storage.base import Storage
 from compactord.storage.breaker import Breaker, Breakers
+
+_SHOWN_MAX = 100
 
 
 class RestCatalog(Catalog):
@@ -63,12 +67,21 @@ class RestCatalog(Catalog):
 
     def list_tables(self) -> TableList:
         """See `Catalog`; views and tables of other formats are passed over."""
-        databases = self._client.pages("databases", key="databases")
-        return TableList.of(map(str, databases), self._tables_of)
+        return TableList.of(self._databases(), self._tables_of)
+
+    def _databases(self) -> Iterator[str]:
+        for name in self._client.pages("databases", key="databases"):
+            if not isinstance(name, str):
+                raise self._no_database(name)
+            yield name
+
+    def _no_database(self, found: object) -> CatalogUnavailable:
+        text = f"answered with a database {repr(found)[:_SHOWN_MAX]}"
+        return CatalogUnavailable(self._client.uri, text)
 
     def _tables_of(self, database: str) -> Iterator[TableRef]:
         if not is_text(database):
-            raise CatalogUnavailable(self._client.uri, f"answered with a database {database!r}")
+            raise self._no_database(database)
         parts = ("databases", database, "table-details")
         url, nonsense = "/".join((self._client.uri, *parts)), None
         try:
@@ -136,8 +149,8 @@ class RestCatalog(Catalog):
         """The table's store and its path there. Tokens are for internal tables, as in Java."""
         place, options = self._place, self._client.options
         is_lent = options.get("data-token.enabled", "").lower() == "true" and not found.is_external
-        if not is_lent and not secrets_of(self._client, self._given):
-            return place.locate(found.path, options)
+        if not is_lent and not secrets_of(self._client):
+            return place.locate(found.path, options, self._client.served)
         spec = LentSpec(
             location=found.path,
             warehouse=place.warehouse,
@@ -151,6 +164,16 @@ class RestCatalog(Catalog):
         self._client.breaker = breakers.of_server(self._client.uri)
         return (self._client.breaker,)
 
+    def checks(self) -> Iterator[Check]:
+        """Whether it is asked with TLS, where it has to be allowed not to be."""
+        if not _is_private(self._client.uri):
+            yield Check(
+                name="TLS",
+                verdict=Verdict.WARNING,
+                found=f"{self._client.uri} is asked without TLS, as allow_http lets it",
+                advice="give the server a certificate, and uri https://…",
+            )
+
     def advice(self, error: CompactordError) -> str:
         """See `Catalog`."""
         if not (isinstance(error, ErrorAtPath) and error.path.startswith(self._client.uri)):
@@ -160,8 +183,19 @@ class RestCatalog(Catalog):
         return "correct uri and warehouse, or repair the server"
 
     def _ref(self, database: str, found: ServedTable) -> TableRef:
-        path = self._place.path_of(found.path, self._client.options)
+        path = self._place.path_of(found.path, self._client.options, self._client.served)
         return TableRef(database=database, name=found.name, location=path, identity=found.id)
+
+
+def _is_private(url: str) -> bool:
+    """Whether requests are encrypted, or do not leave this machine."""
+    parts = urlsplit(url)
+    if parts.scheme.lower() != "http":
+        return True
+    try:
+        return ipaddress.ip_address(parts.hostname or "").is_loopback
+    except ValueError:
+        return parts.hostname == "localhost"
 
 
 def open_rest(place: CatalogPlace) -> RestCatalog:
@@ -173,6 +207,12 @@ def open_rest(place: CatalogPlace) -> RestCatalog:
     if not uri or has_credentials(uri) or "?" in uri:
         raise CatalogOptionInvalid(
             "uri", "the server's address, such as https://catalog.example.com"
+        )
+    if not (place.allows_http or _is_private(url_of(uri))):
+        raise CatalogOptionInvalid(
+            "uri",
+            "https://…, as whoever is on the way can read the token and answer in the server's "
+            "place; allow_http: true on this catalog (--allow-http) asks it without TLS",
         )
     given = without_secrets(place.store_options)
     return RestCatalog(place, given, client_of(given, place.values, place.warehouse))

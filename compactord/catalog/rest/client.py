@@ -6,14 +6,16 @@ every request that is answered with 429 or 503, commits included; here only read
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
 from compactord.catalog.rest.auth import Auth
-from compactord.catalog.rest.http import READ_SECONDS_MAX, Http, NoAnswer
+from compactord.catalog.rest.http import READ_SECONDS_MAX, AnswerRefused, Http, NoAnswer
 from compactord.catalog.rest.signing import Request, form_encoded
 from compactord.clock import Clock
 from compactord.errors import (
@@ -24,17 +26,51 @@ from compactord.errors import (
     TransientStorageError,
 )
 from compactord.paimon.json_text import parse_json
-from compactord.redaction import printable, redact_text
+from compactord.redaction import shown_text
+from compactord.references import escaped
 from compactord.storage.attempts import RetryPolicy
 from compactord.storage.breaker import Breaker, attempted
 
 Json = dict[str, Any]
 _ATTEMPTS_MAX = 4
 _PAGES_MAX = 10_000
+_NAME_MAX = _PAGE_TOKEN_MAX = 4096
+# How many bytes are read of an answer. As objects of Python they are up to 45 times as large.
+SMALL_BYTES_MAX, TABLE_BYTES_MAX, PAGE_BYTES_MAX = 512 << 10, 2 << 20, 4 << 20
+# How many items a page is asked to have; fewer once one was too large.
+_PAGE_ITEMS = (100, 10, 1)
+# What parsing needs beside its result is needed once.
+_LARGE_BYTES = 64 << 10
+_parsing_large = threading.Lock()
 _MESSAGE_MAX = 300
 _HEADER = "header."
 # Answers of a server that does not work for now, or of a gateway before it.
 _BUSY = (429, 502, 503, 504)
+
+
+def url_of(uri: str) -> str:
+    """The server's address; without a scheme it is asked with TLS."""
+    text = uri.rstrip("/")
+    return text if text.lower().startswith(("http://", "https://")) else f"https://{text}"
+
+
+def is_text(found: object) -> bool:
+    """Whether it can be a name or a location: not empty, of at most 4,096 characters.
+
+    It can be sent, too: JSON may have half a pair of surrogates, which is in no UTF-8.
+    """
+    return isinstance(found, str) and 0 < len(found) <= _NAME_MAX and is_utf8(found)
+
+
+def is_utf8(text: str) -> bool:
+    try:
+        return text.encode() is not None
+    except UnicodeEncodeError:
+        return False
+
+
+class AnswerTooLarge(CatalogUnavailable):
+    """More came than is read of an answer."""
 
 
 class NoSuchResource(ObjectNotFound):
@@ -61,8 +97,7 @@ class RestClient:
         clock: Clock,
         read_seconds_max: float = READ_SECONDS_MAX,
     ) -> None:
-        uri = values["uri"].rstrip("/")
-        self.uri = uri if uri.startswith(("http://", "https://")) else f"http://{uri}"
+        self.uri = url_of(values["uri"])
         self._given, self._values = options, values
         self._warehouse = warehouse
         self._auth = auth
@@ -71,6 +106,7 @@ class RestClient:
         self._http = Http(self.uri, clock, read_seconds_max=read_seconds_max)
         self._lock = threading.Lock()
         self._options: Mapping[str, str] | None = None
+        self._served: Mapping[str, str] = {}
         self._headers = _headers(values)
         self._prefix: tuple[str, ...] = ()
 
@@ -78,34 +114,56 @@ class RestClient:
     def options(self) -> Mapping[str, str]:
         """The server's defaults, over them the client's, over these what the server insists on.
 
-        Asked for once (rest/responses/ConfigResponse.java, `merge`). Raises as `get`.
+        Asked for once (rest/responses/ConfigResponse.java, `merge`). References are the client's
+        alone: what looks like one in an option of the server stands for itself. Raises as `get`.
         """
         with self._lock:
             if self._options is None:
                 query = {"warehouse": self._warehouse} if self._warehouse else {}
-                found = self._get(("config",), query)
-                defaults, overrides = (_texts(found, key) for key in ("defaults", "overrides"))
+                found = self._get(("config",), query, SMALL_BYTES_MAX)
+                url = self._url(("config",))
+                defaults, overrides = (
+                    option_texts(found.get(key), url) for key in ("defaults", "overrides")
+                )
                 self._headers |= _headers({**defaults, **self._values, **overrides})
                 prefix = {**defaults, **self._values, **overrides}.get("prefix", "")
                 self._prefix = (prefix,) if prefix else ()
-                self._options = {**defaults, **self._given, **overrides}
+                self._served = {
+                    key: text
+                    for key, text in {**defaults, **overrides}.items()
+                    if text != self._given.get(key) and (key in overrides or key not in self._given)
+                }
+                literal = {key: escaped(text) for key, text in self._served.items()}
+                self._options = {**self._given, **literal}
             return self._options
 
-    def get(self, *parts: str, query: Mapping[str, str] | None = None) -> Json:
-        """The answer, asked for again while the server is busy or silent.
+    @property
+    def served(self) -> Mapping[str, str]:
+        """Those of `options` that are the server's, as it answered them. Raises as `get`."""
+        assert self.options is not None
+        return self._served
+
+    def get(
+        self,
+        *parts: str,
+        query: Mapping[str, str] | None = None,
+        bytes_max: int = SMALL_BYTES_MAX,
+    ) -> Json:
+        """The answer of at most so many bytes, asked for again while the server is busy or silent.
 
         Raises `CatalogDown` where that does not help, `NoSuchResource` for what is not there,
         `AccessDenied`, and `CatalogUnavailable` for everything else that is no answer.
         """
         assert self.options is not None
-        return self._get((*self._prefix, *parts), query or {})
+        return self._get((*self._prefix, *parts), query or {}, bytes_max)
 
     def pages(self, *parts: str, key: str) -> Iterator[Any]:
         """The items under `key` of all pages. Raises as `get`."""
         query: dict[str, str] = {}
         seen: set[str] = set()
+        sizes = [*_PAGE_ITEMS]
         for _ in range(_PAGES_MAX):
-            page = self.get(*parts, query=query)
+            page = self._page(parts, query, sizes)
             items = page.get(key) or []
             if not isinstance(items, list):
                 raise CatalogUnavailable(self._url(parts), f"answered with {key} that is no list")
@@ -113,13 +171,24 @@ class RestClient:
             token = page.get("nextPageToken")
             if not token:
                 return
-            if not isinstance(token, str) or token in seen:
+            if not isinstance(token, str) or len(token) > _PAGE_TOKEN_MAX or token in seen:
                 raise CatalogUnavailable(self._url(parts), "its pages lead back to an earlier one")
             seen.add(token)
             query = {"pageToken": token}
         raise CatalogUnavailable(self._url(parts), f"there are more than {_PAGES_MAX:,} pages")
 
-    def post(self, *parts: str, body: Json) -> Json:
+    def _page(self, parts: tuple[str, ...], query: Mapping[str, str], sizes: list[int]) -> Json:
+        """The next page; `sizes` are those that may be asked for, the first one now."""
+        while True:
+            asked = {**query, "maxResults": str(sizes[0])}
+            try:
+                return self.get(*parts, query=asked, bytes_max=PAGE_BYTES_MAX)
+            except AnswerTooLarge:
+                if len(sizes) == 1:
+                    raise
+                del sizes[0]
+
+    def post(self, *parts: str, body: Json, bytes_max: int = SMALL_BYTES_MAX) -> Json:
         """The answer to what is sent once. Raises as `get` where it had no effect.
 
         Raises `TransientStorageError` where it may have had one, or have it later.
@@ -128,7 +197,9 @@ class RestClient:
         parts = (*self._prefix, *parts)
         url, data = self._url(parts), json.dumps(body, ensure_ascii=False)
         try:
-            status, answer = self._authorised("POST", parts, {}, data)
+            status, answer = self._authorised("POST", parts, {}, data, bytes_max)
+        except AnswerRefused as error:
+            raise TransientStorageError(url, f"POST failed ({error})") from None
         except NoAnswer as error:
             kind = TransientStorageError if error.was_sent else CatalogDown
             raise kind(url, f"POST failed ({error})") from None
@@ -142,29 +213,40 @@ class RestClient:
                 raise TransientStorageError(url, error.message) from None
             raise
 
-    def _get(self, parts: tuple[str, ...], query: Mapping[str, str]) -> Json:
+    def _get(self, parts: tuple[str, ...], query: Mapping[str, str], bytes_max: int) -> Json:
         url = self._url(parts)
         retries = RetryPolicy(clock=self._clock, attempts_max=_ATTEMPTS_MAX, give_up_after_s=30.0)
         for is_last in retries.attempts():
             try:
-                return _content(url, *self._authorised("GET", parts, query, ""))
+                return _content(url, *self._authorised("GET", parts, query, "", bytes_max))
+            except AnswerRefused as error:
+                raise AnswerTooLarge(url, str(error)) from None
             except NoAnswer as error:
                 if is_last:
                     raise CatalogDown(url, str(error)) from None
         raise AssertionError("the last attempt returns or raises")
 
     def _authorised(
-        self, method: str, parts: tuple[str, ...], query: Mapping[str, str], body: str
+        self,
+        method: str,
+        parts: tuple[str, ...],
+        query: Mapping[str, str],
+        body: str,
+        bytes_max: int,
     ) -> tuple[int, bytes]:
-        status, answer = self._exchange(method, parts, query, body)
-        if status == 401 and self._auth.is_renewed():
-            return self._exchange(method, parts, query, body)
-        return status, answer
+        exchange = partial(self._exchange, method, parts, query, body, bytes_max)
+        status, answer = exchange()
+        return exchange() if status == 401 and self._auth.is_renewed() else (status, answer)
 
     def _exchange(
-        self, method: str, parts: tuple[str, ...], query: Mapping[str, str], body: str
+        self,
+        method: str,
+        parts: tuple[str, ...],
+        query: Mapping[str, str],
+        body: str,
+        bytes_max: int,
     ) -> tuple[int, bytes]:
-        """One request: the status and what came with it. Raises `NoAnswer`."""
+        """One request: the status and what came with it. Raises as `Http.send`."""
         url = self._url(parts)
         path = url[len(self.uri) :]
         request = Request(method=method, path=path, query=query, body=body)
@@ -174,12 +256,12 @@ class RestClient:
         asked = f"{url}?{urlencode(query)}" if query else url
 
         def attempt() -> tuple[int, bytes]:
-            status, answer = self._http.send(method, asked, headers, body)
+            status, answer = self._http.send(method, asked, headers, body, bytes_max=bytes_max)
             if status in _BUSY:
                 raise NoAnswer(_message(status, answer), was_sent=status != 429)
             return status, answer
 
-        return attempted(self.breaker, url, attempt, silent=NoAnswer)
+        return attempted(self.breaker, url, attempt, silent=NoAnswer, answers=(AnswerRefused,))
 
     def _url(self, parts: tuple[str, ...]) -> str:
         return "/".join((self.uri, "v1", *map(form_encoded, parts)))
@@ -193,18 +275,26 @@ def _headers(options: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _texts(found: Json, key: str) -> dict[str, str]:
-    """Options that are null mean nothing."""
-    options = found.get(key)
-    if not isinstance(options, dict):
+def option_texts(found: object, url: str) -> dict[str, str]:
+    """Options of an answer; null means nothing.
+
+    Raises `CatalogUnavailable` for one that no library takes: with a NUL, or half a surrogate pair.
+    """
+    if not isinstance(found, dict):
         return {}
-    return {name: str(value) for name, value in options.items() if value is not None}
+    options = {name: str(value) for name, value in found.items() if value is not None}
+    for name, value in options.items():
+        if "\0" in name + value or not is_utf8(name + value):
+            shown = repr(name)[:_MESSAGE_MAX]
+            raise CatalogUnavailable(url, f"answered with an option {shown} that is no text")
+    return options
 
 
 def _content(url: str, status: int, answer: bytes) -> Json:
     if status in (200, 202, 204):
         try:
-            found = parse_json(answer)
+            with _parsing_large if len(answer) > _LARGE_BYTES else contextlib.nullcontext():
+                found = parse_json(answer)
         except ValueError:
             found = None
         if not isinstance(found, dict):
@@ -231,5 +321,5 @@ def _error_of(answer: bytes) -> Json:
 def _message(status: int, answer: bytes) -> str:
     """What the server says about an error, as far as it can be shown."""
     text = _error_of(answer).get("message")
-    said = f": {printable(redact_text(text))[:_MESSAGE_MAX]}" if isinstance(text, str) else ""
+    said = f": {shown_text(text)}" if isinstance(text, str) else ""
     return f"the server answered {status}{said}"

@@ -10,13 +10,15 @@ from urllib.parse import urlsplit
 import urllib3
 from urllib3 import exceptions
 
+from compactord.amounts import size_text
 from compactord.clock import Clock
 from compactord.storage.attempts import CALLS_AT_ONCE, TimedCalls
 
 CONNECT_SECONDS_MAX = 5.0
 # Of each wait for bytes, and of all of an answer.
 READ_SECONDS_MAX = 30.0
-_ANSWER_BYTES_MAX = 256 << 20
+# Of what is answered with an error; of a longer one the status alone counts.
+_ERROR_BYTES_MAX = 64 << 10
 _PIECE_BYTES = 1 << 16
 _CONNECTIONS = 16
 # The request has not left.
@@ -32,6 +34,10 @@ class NoAnswer(Exception):
     def __init__(self, why: str, *, was_sent: bool) -> None:
         self.was_sent = was_sent
         super().__init__(why)
+
+
+class AnswerRefused(Exception):
+    """An answer came that is not read: too large, or in an encoding that was not asked for."""
 
 
 class Http:
@@ -53,10 +59,19 @@ class Http:
         self._timeout = urllib3.Timeout(connect=CONNECT_SECONDS_MAX, read=read_seconds_max)
 
     def send(
-        self, method: str, url: str, headers: Mapping[str, str], body: str = ""
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        body: str = "",
+        *,
+        bytes_max: int,
     ) -> tuple[int, bytes]:
-        """The status, and what came with it. Raises `NoAnswer`."""
-        exchange = partial(self._exchange, method, url, headers, body)
+        """The status, and what came with it, of at most so many bytes.
+
+        Raises `NoAnswer`, and `AnswerRefused` as soon as there are more.
+        """
+        exchange = partial(self._exchange, method, url, headers, body, bytes_max)
         try:
             # Of names and of headers the library waits for each byte as long.
             return self._calls.within(self._read_seconds_max, exchange)
@@ -66,7 +81,7 @@ class Http:
             raise NoAnswer(why, was_sent=not isinstance(error, _UNSENT)) from None
 
     def _exchange(
-        self, method: str, url: str, headers: Mapping[str, str], body: str
+        self, method: str, url: str, headers: Mapping[str, str], body: str, bytes_max: int
     ) -> tuple[int, bytes]:
         deadline_s = self._clock.monotonic_s() + self._read_seconds_max
         response = self._pool.request(
@@ -80,19 +95,35 @@ class Http:
             preload_content=False,
         )
         try:
-            return response.status, self._whole(response, deadline_s)
+            if response.status >= 300:
+                return response.status, self._error(response, deadline_s)
+            return response.status, self._whole(response, deadline_s, bytes_max)
         except BaseException:
             response.close()
             raise
         finally:
             response.release_conn()
 
-    def _whole(self, response: urllib3.BaseHTTPResponse, deadline_s: float) -> bytes:
+    def _error(self, response: urllib3.BaseHTTPResponse, deadline_s: float) -> bytes:
+        try:
+            return self._whole(response, deadline_s, _ERROR_BYTES_MAX)
+        except AnswerRefused:
+            response.close()
+            return b""
+
+    def _whole(
+        self, response: urllib3.BaseHTTPResponse, deadline_s: float, bytes_max: int
+    ) -> bytes:
+        encoding = response.headers.get("Content-Encoding", "identity")
+        if encoding != "identity":
+            # A few bytes could be any number of them.
+            raise AnswerRefused(f"the answer is encoded ({encoding[:20]!r}), unasked")
         found = bytearray()
-        while piece := response.read1(_PIECE_BYTES):
+        while piece := response.read1(_PIECE_BYTES, decode_content=False):
             found += piece
-            if len(found) > _ANSWER_BYTES_MAX:
-                raise ValueError("an answer without an end")
+            if len(found) > bytes_max:
+                text = size_text(bytes_max)
+                raise AnswerRefused(f"the answer is longer than {text}, the most that is read")
             if self._clock.monotonic_s() > deadline_s:
                 raise TimeoutError("an answer that takes too long")
         return bytes(found)

@@ -8,25 +8,24 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from compactord.catalog.base import Locate
 from compactord.catalog.rest.auth import auth_of
-from compactord.catalog.rest.client import RestClient
+from compactord.catalog.rest.client import RestClient, option_texts
 from compactord.catalog.rest.kind import REST
 from compactord.catalog.rest.renewing import Lent, Renewing
 from compactord.clock import SystemClock
 from compactord.errors import CatalogUnavailable, UsageError
 from compactord.redaction import is_secret_option
-from compactord.references import ReferenceMissing, handed_over, kept, resolve
+from compactord.references import ReferenceMissing, forget, handed_over, kept, resolve
 from compactord.storage.base import Reconnects, Storage
 from compactord.storage.breaker import Breaker
 from compactord.storage.objects.oss import ENDPOINT
 from compactord.storage.open import STORES
 from compactord.storage.requests import Report, reporting
-
-Locate = Callable[[str, Mapping[str, str]], tuple[Storage, str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +51,8 @@ class LentSpec:
         """
         tokens = _tokens_of(self)
         tokens.client.breaker = breaker or tokens.client.breaker
-        inner, path = locate(self.location, tokens.options())
+        options = tokens.options()
+        inner, path = locate(self.location, options, tokens.served())
         return cast(Storage, _LentStorage(self, inner, tokens)), path
 
 
@@ -75,13 +75,12 @@ def _is_secret(key: str) -> bool:
     return key in REST.credentials or key.startswith("header.") or is_secret_option(key)
 
 
-def secrets_of(client: RestClient, options: Mapping[str, str]) -> Mapping[str, str]:
-    """The secrets among the server's own options; the others are `options`."""
-    found = client.options.items()
-    return {key: text for key, text in found if text != options.get(key) and _is_secret(key)}
+def secrets_of(client: RestClient) -> Mapping[str, str]:
+    """The secrets among the server's own options."""
+    return {key: text for key, text in client.served.items() if _is_secret(key)}
 
 
-_NOTHING: Lent[Mapping[str, Any]] = Lent({}, None)
+_NOTHING: Lent[Mapping[str, str]] = Lent({}, None)
 
 
 class _Tokens:
@@ -98,8 +97,15 @@ class _Tokens:
         """Those of the store, with what is the server's as references."""
         self.number()
         found = {**self.client.options, **self._references}
-        endpoint = found.get("dlf.oss-endpoint") if self._spec.table else None
+        endpoint = found.get(_ENDPOINT) if self._spec.table else None
         return {**found, ENDPOINT: endpoint} if endpoint else found
+
+    def served(self) -> Collection[str]:
+        """The keys of those of `options` that are the server's."""
+        keys = {*self.client.served, *self._references}
+        if self._spec.table and self.client.options.get(_ENDPOINT):
+            keys = (keys - {ENDPOINT}) | ({ENDPOINT} if _ENDPOINT in keys else set())
+        return keys
 
     def number(self) -> int:
         """Of the token that holds now: another one where it was renewed. Raises as `RestClient`."""
@@ -108,25 +114,28 @@ class _Tokens:
     def _fetch(self) -> Lent[int]:
         spec = self._spec
         token = _token_of(self.client, spec.table) if spec.table else _NOTHING
-        secrets = secrets_of(self.client, dict(spec.options))
-        for key, text in {**secrets, **token.value}.items():
+        before, self._references = self._references, {}
+        for key, text in {**secrets_of(self.client), **token.value}.items():
             # The same name for ever: a connection knows its keys by it.
             name = hashlib.sha256(repr((spec, spec.options, key)).encode()).hexdigest()
-            self._references[key] = kept(name, str(text))
+            self._references[key] = kept(name, text)
+        for reference in {*before.values()} - {*self._references.values()}:
+            forget(reference)
         self._count += 1
         return Lent(self._count, token.expires_ms)
 
 
-def _token_of(client: RestClient, table: tuple[str, str]) -> Lent[Mapping[str, Any]]:
+def _token_of(client: RestClient, table: tuple[str, str]) -> Lent[Mapping[str, str]]:
     parts = ("databases", table[0], "tables", table[1], "token")
-    found = client.get(*parts)
+    found, url = client.get(*parts), "/".join((client.uri, *parts))
     token, expires_ms = found.get("token"), found.get("expiresAtMillis")
     if not isinstance(token, dict) or type(expires_ms) is not int:
-        url = "/".join((client.uri, *parts))
         raise CatalogUnavailable(url, "answered with something that is no token")
-    return Lent(token, expires_ms)
+    return Lent(option_texts(token, url), expires_ms)
 
 
+# An option that goes before the token's own endpoint (rest/RESTTokenFileIO.java).
+_ENDPOINT = "dlf.oss-endpoint"
 _lock = threading.Lock()
 _known: dict[LentSpec, _Tokens] = {}
 # By warehouse and options: tables in thousands share connections.

@@ -31,6 +31,11 @@ _NAMES = OptionNames(
         f"{_OAUTH}msi.endpoint": "the machine's own endpoint is asked",
     },
 )
+# Accounts of Azure, in all its clouds; whoever has one sees no key of those who ask.
+_CLOUDS = (
+    *(".core.windows.net", ".core.chinacloudapi.cn", ".core.usgovcloudapi.net"),
+    *(".storage.azure.net", ".fabric.microsoft.com"),
+)
 _TYPES = {"sharedkey": "key", "oauth": "oauth", "sas": "sas"}
 _PROVIDERS = {
     "clientcredstokenprovider": "client",
@@ -78,7 +83,13 @@ def _service(scheme: str, authority: str, options: Mapping[str, str]) -> StoreSe
         service["endpoint"] = f"{'http' if is_plain else 'https'}://{place.blob_host}"
     environment: dict[str, str] = {}
     _put_credentials(found, service, environment)
-    return StoreService(service="azblob", given=found, options=service, environment=environment)
+    return StoreService(
+        service="azblob",
+        given=found,
+        options=service,
+        environment=environment,
+        names_host=not (endpoint or place.host.endswith(_CLOUDS)),
+    )
 
 
 def _place(scheme: str, authority: str) -> _Place:

@@ -148,13 +148,21 @@ class StoreService:
     """How opendal opens a store that was `given` options.
 
     `options` are those of the service, `environment` are variables that it reads from the process.
-    Both may hold `${…}`, which the process that opens the store resolves.
+    Both may hold `${…}`, which the process that opens the store resolves. `names_host`: as in
+    `Located`.
     """
 
     service: str
     given: Given
     options: Mapping[str, str] = field(repr=False)
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    names_host: bool = False
+
+    @property
+    def is_ambient(self) -> bool:
+        """See `Located`: requests are neither signed by keys among the options nor anonymous."""
+        is_anonymous = self.options.get("skip_signature") == "true"
+        return bool(self.environment) or not (self.given.secrets or is_anonymous)
 
 
 def is_address(host: str) -> bool:

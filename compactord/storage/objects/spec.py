@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from compactord.errors import UsageError
-from compactord.references import handed_over
+from compactord.references import escaped, handed_over
 from compactord.storage.base import Capabilities, Located, Store
 from compactord.storage.objects.bucket import INSTALL_STORES, OBJECTS, Bucket
 from compactord.storage.objects.options import OptionNames, StoreService
@@ -16,6 +17,7 @@ from compactord.storage.objects.options import OptionNames, StoreService
 if TYPE_CHECKING:
     from compactord.storage.objects.store import ObjectStorage
 
+_AUTHORITY = re.compile(r"[A-Za-z0-9._$@:-]+")
 # Scheme, authority and options to how the store is opened.
 Service = Callable[[str, str, Mapping[str, str]], StoreService]
 
@@ -45,7 +47,7 @@ def object_store(
 ) -> Store:
     """A kind of object store, by the names of its options and what opens one."""
     locate = partial(_locate, service_of, capabilities)
-    return Store(schemes=schemes, locate=locate, prefixes=names.prefixes)
+    return Store(schemes=schemes, locate=locate, prefixes=names.prefixes, takes_served_options=True)
 
 
 def _locate(
@@ -60,6 +62,11 @@ def _locate(
     authority, _, path = rest.removeprefix("//").partition("/")
     if not authority:
         raise UsageError(f"{location}: a bucket is missing, as in {scheme}://bucket/warehouse")
+    if _AUTHORITY.fullmatch(authority) is None:
+        # The library puts it into URLs as it is, where another sign would end the host's name.
+        raise UsageError(
+            f"{location}: the bucket's name has other signs than letters, digits, .-_$"
+        )
     found = service_of(scheme, authority, options)
     root = f"{scheme}://{authority}"
     spec = ObjectSpec(
@@ -76,12 +83,14 @@ def _locate(
         secrets=tuple(found.given.secrets.values()),
         unknown=found.given.unknown(),
         known=found.given.known(),
+        is_ambient=found.is_ambient,
+        names_host=found.names_host,
     )
 
 
 def _without_secrets(found: StoreService, values: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     secrets = found.given.secrets
     return tuple(
-        (name, handed_over(text) if name in secrets else text.replace("${", "$${"))
+        (name, handed_over(text) if name in secrets else escaped(text))
         for name, text in sorted(values.items())
     )

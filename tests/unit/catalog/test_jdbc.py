@@ -52,7 +52,7 @@ def test_a_catalog_key_has_tables_of_its_own(tmp_path: Path) -> None:
     assert [table.full_name for table in listed.tables] == ["sales.orders"]
 
 
-@pytest.mark.parametrize("name", ["..", "a/b", "a\\b", ""])
+@pytest.mark.parametrize("name", ["..", "a/b", "a\\b", "", "n" * 256, "n" * (1 << 20)])
 def test_a_row_that_is_no_name_of_a_folder_is_reported_and_not_followed(
     tmp_path: Path, name: str
 ) -> None:
@@ -61,7 +61,16 @@ def test_a_row_that_is_no_name_of_a_folder_is_reported_and_not_followed(
     listed = _open(tmp_path, uri).list_tables()
     assert [table.full_name for table in listed.tables] == ["sales.orders"]
     assert list(listed.unreadable) == ["bad"]
-    assert f"paimon_tables has a row for bad.{name}" in str(listed.unreadable["bad"])
+    told = str(listed.unreadable["bad"])
+    assert f"paimon_tables has a row for bad.{name[:256]}" in told
+    assert len(told) < 1000
+
+
+def test_more_rows_than_are_kept_are_refused(tmp_path: Path) -> None:
+    _warehouse(tmp_path, "sales.orders")
+    uri = sqlite_database(tmp_path / "c.db", (f"sales.t{number}" for number in range(200_001)))
+    with pytest.raises(CatalogUnavailable, match=r"more than 200,000 rows, the most .*jdbc:sqlite"):
+        _open(tmp_path, uri).list_tables()
 
 
 @pytest.mark.parametrize(

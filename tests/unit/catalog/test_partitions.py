@@ -185,7 +185,7 @@ def _of_server(server: FakeServer, folder: Path, *, is_external: bool = False) -
     path = folder / "t"
     append_table(LocalStorage(), str(path))
     server.tables["db.t"] = FakeTable(path=str(path), id="u", is_external=is_external)
-    catalog = open_catalog("lake", metastore="rest", options=server.options)
+    catalog = open_catalog("lake", metastore="rest", options=server.options, allow_schemes=["file"])
     return catalog.open(catalog.find_table("db.t"))
 
 

@@ -71,7 +71,7 @@ def server() -> Iterator[FakeServer]:
 
 def _catalog(server: FakeServer, **options: str) -> Catalog:
     given = {**server.options, **options}
-    return open_catalog("the lake", metastore="rest", options=given)
+    return open_catalog("the lake", metastore="rest", options=given, allow_schemes=["file"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -386,8 +386,7 @@ def test_an_external_table_follows_unlocked_writers_by_its_store(
     lake.check("db.e")
     assert not any(one.method == "POST" for one in server.asked)
     server.tables["db.e"].shown = "s3://bucket/e"
-    server.defaults = {"s3.endpoint": "http://127.0.0.1:9", "s3.region": "x"}
-    catalog = _catalog(server)
+    catalog = _catalog(server, **{"s3.endpoint": "http://127.0.0.1:9", "s3.region": "x"})
     with pytest.raises(UnsupportedTable, match="without a lock Java's writers replace"):
         catalog.open(catalog.find_table("db.e"))
     server.tables["db.e"].shown = "viewfs://name/e"
@@ -612,14 +611,14 @@ def test_a_request_has_a_deadline(begun: bytes, pause_s: float) -> None:
         began_s = time.monotonic()
         try:
             with pytest.raises(NoAnswer) as caught:
-                http.send("GET", url, {})
+                http.send("GET", url, {}, bytes_max=1000)
         finally:
             is_over.set()
             silent.shutdown()
         assert time.monotonic() - began_s < 30
     assert caught.value.was_sent
     with pytest.raises(NoAnswer) as caught:
-        http.send("GET", url, {})
+        http.send("GET", url, {}, bytes_max=1000)
     assert not caught.value.was_sent, "nobody is there"
 
 
@@ -634,7 +633,7 @@ def test_a_request_has_a_deadline(begun: bytes, pause_s: float) -> None:
     ],
 )
 def test_options_without_a_meaning_are_refused(options: dict[str, str], key: str) -> None:
-    given = {"uri": "http://host", "token.provider": "bear", "token": "x", **options}
+    given = {"uri": "https://host", "token.provider": "bear", "token": "x", **options}
     with pytest.raises(CatalogOptionInvalid) as caught:
         open_catalog("wh", metastore="rest", options=given)
     assert caught.value.key == key
@@ -642,7 +641,8 @@ def test_options_without_a_meaning_are_refused(options: dict[str, str], key: str
 
 def _arguments(server: FakeServer) -> list[str]:
     options = (f"--catalog-option={key}={text}" for key, text in server.options.items())
-    return ["--warehouse", "the lake", "--metastore", "rest", *options]
+    place = ("--warehouse", "the lake", "--allow-scheme", "file")
+    return [*place, "--metastore", "rest", *options]
 
 
 def test_commands_take_its_tables(

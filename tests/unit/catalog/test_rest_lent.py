@@ -162,8 +162,9 @@ def test_secrets_among_the_servers_own_options_are_in_no_task(
         assert not any(text.encode() in task for text in keys.values())
         assert not any(one.parts[-1] == "token" for one in server.asked)
         # Whose keys are its own is asked for nothing by workers.
-        server.overrides = {"data-token.enabled": "false"}
-        catalog = _catalog(server, **keys)
+        server.overrides, endpoint = {"data-token.enabled": "false"}, server.defaults
+        server.defaults = {}
+        catalog = _catalog(server, **keys, **endpoint)
         spec = catalog.open(catalog.find_table("db.t")).storage.spec
         assert not isinstance(spec, LentSpec)
         assert not any(text.encode() in pickle.dumps(spec) for text in keys.values())

@@ -78,7 +78,8 @@ def test_tables_of_several_catalogs_are_asked_for_at_once(
         for name in ("b", "a"):
             tables = {"db.t": FakeTable(path=location, id=name)}
             server = servers.enter_context(serving(FakeServer(tables, fault=fault)))
-            text += f"  {name}: {{warehouse: w, metastore: rest, options: {server.options}}}\n"
+            text += f"  {name}: {{warehouse: w, metastore: rest, allow_schemes: [file], "
+            text += f"options: {server.options}}}\n"
         found = answered(capsys, "tables", "--config", configuration(tmp_path, text))
     named = [(each["catalog"], each["table"], each["state"]) for each in found["tables"]]
     assert named == [("b", "db.t", "active"), ("a", "db.t", "active")]

@@ -232,7 +232,9 @@ def _server(folder: Path, breakers: Breakers) -> Iterator[tuple[Catalog, _Silenc
     server = FakeServer(fault=fault)
     server.tables["db.t"] = FakeTable(path=f"{folder}/wh/db.db/t", id="x")
     with serving(server):
-        catalog = open_catalog("lake", metastore="rest", options=server.options)
+        catalog = open_catalog(
+            "lake", metastore="rest", options=server.options, allow_schemes=["file"]
+        )
         yield catalog, partial(state.__setitem__, "is_silent")
 
 
