@@ -33,7 +33,7 @@ from compactord.scheduler.scheduler import Scheduler
 from compactord.service.capacity import Capacity
 from compactord.service.discovery import Discovery, Listing
 from compactord.service.engine_host import EngineHost
-from compactord.service.job_runner import JOBS_MAX, MAINTENANCE_THREADS, JobRunner
+from compactord.service.job_runner import JOBS_MAX, THREADS_MAX, JobRunner
 from compactord.service.metrics import Metrics
 from compactord.service.observer import LoggingObserver
 from compactord.service.probes import LOOP_STALE_MS, beat
@@ -107,8 +107,8 @@ class Daemon:
         self._tables.pace.per_second = config.limits.max_deletes_per_second
         self._runner = JobRunner(
             tables=self._tables,
-            jobs=ThreadPoolExecutor(JOBS_MAX, thread_name_prefix="table"),
-            maintenance=ThreadPoolExecutor(MAINTENANCE_THREADS, thread_name_prefix="maintenance"),
+            jobs=ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="table"),
+            maintenance=ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="maintenance"),
             engine=lambda: self._engine,
             restart=self._engine.restart,
             ended=lambda *ended: self._events.put(partial(self._job_ended, *ended)),
