@@ -107,6 +107,20 @@ class Scheduler:
         """Whether nothing is under way for any table."""
         return all(scheduled.is_idle for scheduled in self.tables.values())
 
+    @property
+    def has_results(self) -> bool:
+        """Whether merges run, or have results that are being committed or will be."""
+        return any(
+            record.status is Status.RUNNING
+            or (
+                record.has_result
+                and not isinstance(scheduled.job, effects.DiscardJob)
+                and not (self.is_ending and record.status is Status.FINISHED)
+            )
+            for scheduled in self.tables.values()
+            for record in scheduled.compactions.values()
+        )
+
     def configure(self, *, retry: Retry, limits: Limits, kinds: Sequence[AnyKind]) -> None:
         """Use other settings for what begins from now on."""
         self.accounting.retry = retry

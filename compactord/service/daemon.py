@@ -56,10 +56,10 @@ _BEAT_MS = 5_000
 # The wall clock counts as set once it has moved this far against the monotonic clock.
 _JUMP_MS = 2_000
 _NO_ENGINE = 69
-# How long, after the grace period, running calls may take to return.
+# How long, after the grace period, commits may take to return, and Spark to end.
 _CLOSE_S = 20.0
-# The same of listings, which leave nothing behind.
-_LISTING_CLOSE_S = 1.0
+# The same of all else, which leaves nothing behind or goes on after the next start.
+_READS_CLOSE_S = 1.0
 
 
 class Daemon:
@@ -122,7 +122,7 @@ class Daemon:
         self._facts = self._make_facts(instance)
         self._next_tick_s = clock.monotonic_s()
         self._start_deadline_s = clock.monotonic_s() + config.startup.timeout_ms / 1000
-        self._shutdown = Shutdown(self._scheduler, clock, self._cancel)
+        self._shutdown = Shutdown(self._scheduler, self._tables, clock, self._cancel)
         # And whether threads still run that would keep the process from ending.
         self._exit_code, self.has_stragglers = 0, False
         self._status = StatusKeeper(self._scheduler, config.metrics.top_n)
@@ -285,13 +285,13 @@ class Daemon:
         self._tables.stop()
         self._timetable.close()
         self._chores.shutdown(wait=False, cancel_futures=True)
-        has_ended = self._runner.close(_CLOSE_S)
-        has_ended &= self._engine.close(_CLOSE_S)
+        has_ended = self._runner.close(_CLOSE_S if self._shutdown.has_work else _READS_CLOSE_S)
+        has_ended &= self._engine.close(_CLOSE_S if self._engine.is_up else _READS_CLOSE_S)
         if not has_ended:
-            # A call into a store never returned: the next start sweeps the files it leaves.
+            # What a call that reads or deletes leaves behind, the next start finds.
             stuck = [thread.name for thread in threading.enumerate() if thread.name != "MainThread"]
-            _log.error("threads_abandoned", threads=stuck)
-        self.has_stragglers = not (self._discovery.close(_LISTING_CLOSE_S) and has_ended)
+            _log.warning("threads_abandoned", threads=stuck)
+        self.has_stragglers = not (self._discovery.close(_READS_CLOSE_S) and has_ended)
 
     # -- events: tables
 
