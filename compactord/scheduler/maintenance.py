@@ -21,14 +21,20 @@ class Maintenance:
 
     def __init__(self, jobs: Jobs) -> None:
         self._jobs = jobs
-        # Whether a round may have become due since `begin` looked.
-        self.is_due = False
-        # Whether a round had to wait for the end of another one.
-        self._has_waiting = False
+        # Whether a second has passed since `begin` looked.
+        self._has_ticked = False
+        # Catalogs of which a round may be due before the next second; those that had to wait.
+        self._due: set[str] = set()
+        self._waiting: set[str] = set()
+
+    @property
+    def is_due(self) -> bool:
+        """Whether a round may begin now."""
+        return self._has_ticked or bool(self._due)
 
     def tick(self, tables: Collection[ScheduledTable], now_ms: int) -> None:
         """A second has passed: rounds that take too long hold up no others any more."""
-        self.is_due = True
+        self._has_ticked = True
         for scheduled in tables:
             running = scheduled.maintenance
             if running is not None and now_ms - running.since_ms > HUNG_JOB_MS:
@@ -46,9 +52,16 @@ class Maintenance:
 
         Least recently maintained tables first. A round spares what work under way reads and writes.
         Of long ones a catalog has one, alone in its folder: branches have their files in the
-        table's.
+        table's. Where there is place for short ones alone, these are looked for once a second.
         """
-        self.is_due = self._has_waiting = False
+        ticks, self._has_ticked = self._has_ticked, False
+        looked = set(self._jobs.catalogs) if ticks else self._due
+        self._due = set()
+        open_to_short, open_ = self._open_to(looked, ticks)
+        self._waiting -= looked
+        if not open_to_short:
+            self._waiting |= looked
+            return
         # By folder, whether its round is a long one; and catalogs that have one.
         running = {
             each.ref.location: job.kind.is_long for each in tables if (job := each.maintenance)
@@ -61,25 +74,22 @@ class Maintenance:
             and not each.is_maintenance_hung(now_ms)
         }
         for scheduled in sorted(tables, key=lambda scheduled: scheduled.maintained_ms):
-            if not _may(scheduled):
-                continue
             location, catalog = scheduled.ref.location, scheduled.name.catalog
-            if running.get(location) or not self._jobs.may_begin(catalog):
-                self._has_waiting = True
+            if catalog not in looked or not _may(scheduled):
                 continue
-            due = [
-                kind
-                for kind in kinds
-                if kind.is_due(scheduled, scheduled.rounds_of(kind.name), now_ms, wall)
-            ]
+            if catalog not in open_to_short or running.get(location):
+                self._waiting.add(catalog)
+                continue
             may_be_long = location not in running and catalog not in have_long
-            has_place = self._jobs.may_begin(catalog, spare=_SHORT_ROUNDS)
             able = [
                 kind
-                for kind in due
-                if kind.is_short or (has_place and (may_be_long or not kind.is_long))
+                for kind in kinds
+                if (kind.is_short or catalog in open_)
+                and (may_be_long or not kind.is_long)
+                and kind.is_due(scheduled, scheduled.rounds_of(kind.name), now_ms, wall)
             ]
-            self._has_waiting |= len(able) < len(due)
+            if catalog not in open_ or not may_be_long:
+                self._waiting.add(catalog)
             if able:
                 kind = _first(scheduled, able, kinds)
                 running[location] = kind.is_long
@@ -87,11 +97,23 @@ class Maintenance:
                     have_long.add(catalog)
                 self._jobs.began(scheduled.name)
                 yield _begun(scheduled, kind, tables, now_ms=now_ms, wall=wall)
+                open_to_short, open_ = self._open_to(looked, ticks)
+                if not open_to_short:
+                    self._waiting |= looked
+                    return
+
+    def _open_to(self, catalogs: Collection[str], ticks: bool) -> tuple[set[str], set[str]]:
+        """The catalogs of which short rounds are looked for, and those of which all are."""
+        may_begin = self._jobs.may_begin
+        to_all = {each for each in catalogs if may_begin(each, spare=_SHORT_ROUNDS)}
+        return ({each for each in catalogs if may_begin(each)} if ticks else to_all), to_all
 
     def ended(self, scheduled: ScheduledTable, kind: AnyKind, round_: Round, now_ms: int) -> None:
         """The table may have another round, of this kind at once if there is more to do."""
         self._jobs.ended(scheduled.name)
-        self.is_due |= self._has_waiting or round_.more
+        self._due |= self._waiting
+        if round_.more:
+            self._due.add(scheduled.name.catalog)
         scheduled.maintenance = None
         record = scheduled.rounds.setdefault(kind.name, MaintenanceRecord())
         # A cycle may have found new snapshots meanwhile.

@@ -66,6 +66,11 @@ class Jobs:
         return self._most - self._held.total()
 
     @property
+    def catalogs(self) -> Set[str]:
+        """Those that have tables."""
+        return self._tables.keys()
+
+    @property
     def may_any_begin(self) -> bool:
         """Whether a thread is free, or a catalog has fewer than it gets in any case."""
         return self.free > 0 or any(self._held[each] < _LEAST_SHARE for each in self._tables)

@@ -113,8 +113,8 @@ class Daemon:
             restart=self._engine.restart,
             ended=lambda *ended: self._events.put(partial(self._job_ended, *ended)),
         )
-        # Reading the configuration, and cancelling at the end.
-        self._chores = ThreadPoolExecutor(2, thread_name_prefix="chore")
+        # For reading the configuration.
+        self._chores = ThreadPoolExecutor(1, thread_name_prefix="chore")
         self._timetable = Timetable(self._events.put)
         self._registry = TableRegistry(
             loaded, self._scheduler, self._tables.specs, timetable=self._timetable, clock=clock
@@ -275,9 +275,15 @@ class Daemon:
 
     def _cancel(self) -> None:
         # `cancel` waits for workers to remove their outputs; then nothing is in flight any more.
-        cancelled = self._chores.submit(self._engine.cancel)
         gone = partial(self._scheduler.engine_lost, "stopped", self._clock.steady_ms())
-        cancelled.add_done_callback(lambda _: self._events.put(gone))
+
+        def cancel() -> None:
+            try:
+                self._engine.cancel()
+            finally:
+                self._events.put(gone)
+
+        threading.Thread(target=cancel, name="cancel", daemon=True).start()
 
     def _close(self) -> None:
         self._scheduler.drain(self._clock.steady_ms())

@@ -1,16 +1,22 @@
-"""Calls into stores that never return: what goes on beside them, and how the daemon ends."""
+"""Calls into stores that never return, and clients that ask too much: what goes on, how it ends."""
 
 from __future__ import annotations
 
+import contextlib
+import socket
+import time
 from pathlib import Path
 
 from compactord.paimon.snapshot import snapshot_ids
+from tests.service.conftest import Served
 from tests.service.daemon_process import Services
 from tests.service.faulty import Faulty
 from tests.service.lakes import LOCAL, Keyed, Lake
 
 # Far less than the grace, which is for merges and commits; some seconds on an idle machine.
 _STOP_SECONDS_MAX = 60
+# One after the other the requests before them take minutes.
+_PROBES_SECONDS_MAX = 10
 _EXPIRES = {"snapshot.num-retained.min": "1", "snapshot.num-retained.max": "2"}
 
 
@@ -73,3 +79,20 @@ def _assert_quick_end(faulty: Faulty) -> None:
     assert faulty.service.stop(_STOP_SECONDS_MAX) == 0
     faulty.service.assert_no_process_remains()
     assert faulty.service.log("service_stopped", exit_code=0)
+
+
+def test_clients_that_pipeline_requests_keep_no_probe_waiting(served: Served) -> None:
+    service = served.service
+    request = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
+    with contextlib.ExitStack() as clients:
+        for _ in range(100):
+            address = ("127.0.0.1", service.port)
+            client = clients.enter_context(socket.create_connection(address))
+            client.setblocking(False)
+            # What does not fit any more is not sent.
+            with contextlib.suppress(BlockingIOError, ConnectionError):
+                client.send(2_000 * request)
+        began = time.monotonic()
+        for path in ("/livez", "/readyz", "/startupz"):
+            assert service.answers(path)
+        assert time.monotonic() - began < _PROBES_SECONDS_MAX
