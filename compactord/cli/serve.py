@@ -7,6 +7,7 @@ import json
 import os
 import socket
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import tzinfo
@@ -38,7 +39,7 @@ from compactord.service.http import HttpServer
 from compactord.service.logs import configure_logs
 from compactord.service.metrics import Metrics
 from compactord.service.page.pages import render
-from compactord.service.site import Site
+from compactord.service.site import PROBES, Site
 from compactord.storage.base import Storage
 from compactord.storage.breaker import Breakers
 from compactord.storage.open import scheme_of
@@ -91,7 +92,7 @@ def serve(args: argparse.Namespace) -> int:
         page=partial(render, daemon, clock=clock),
     )
     http = config.service.http
-    server = HttpServer(site.answer, host=http.bind, port=http.port)
+    server = HttpServer(site.answer, host=http.bind, port=http.port, urgent=PROBES)
     try:
         host = "localhost" if http.bind in ("0.0.0.0", "::") else http.bind
         _log.info("http_listening", address=f"http://{host}:{server.port}/", bind=http.bind)
@@ -99,8 +100,9 @@ def serve(args: argparse.Namespace) -> int:
             code = daemon.run()
     finally:
         server.stop()
-    if daemon.has_stragglers:
-        # The interpreter would wait for the threads left.
+    threads = set(threading.enumerate()) - {threading.main_thread()}
+    if daemon.has_stragglers or not all(thread.daemon for thread in threads):
+        # The interpreter would wait for the threads left. The log is written line by line.
         sys.stdout.flush()
         os._exit(code)
     return code

@@ -102,6 +102,7 @@ class ExpireConsumers(RuledKind[Sequence[IdleConsumer]]):
 
     name = choice = "consumers"
     rule = "expire_consumers"
+    is_short = True
     is_free = True
     unasked = "consumer.expiration-time is not set"
     counters = (("expired_consumers", "Consumers that expired."),)

@@ -151,6 +151,7 @@ class MarkDone(RuledKind[DonePartitions]):
 
     name = choice = "done"
     rule = "mark_done"
+    is_short = True
     unasked = "partition.idle-time-to-done is not set for partitions of the table"
     is_free = True
     at_any_time = True

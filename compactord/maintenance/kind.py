@@ -201,12 +201,14 @@ class MaintenanceKind(ABC, Generic[T]):
 
     `duration_metric` is the name and meaning of a metric of its seconds, `counters` are those of
     metrics that sum up what `Round.counts` has by these names; all without the namespace.
-    `is_long`: a round may take an hour. One such runs at a time over all tables, and no other round
-    beside it in the same folder.
+    `is_long`: a round may take an hour. One such runs at a time in a catalog, and no other round
+    beside it in the same folder. `is_short`: a round takes a few requests. It begins before others,
+    and in threads that others leave free.
     """
 
     name: ClassVar[str]
     is_long: ClassVar[bool] = False
+    is_short: ClassVar[bool] = False
     duration_metric: ClassVar[tuple[str, str] | None] = None
     counters: ClassVar[tuple[tuple[str, str], ...]] = ()
 

@@ -294,6 +294,7 @@ class CreateTags(RuledKind[CreatedTags]):
     name = "create_tags"
     choice = "tags"
     rule = "create_tags"
+    is_short = True
     at_any_time = True
     counters = (("new_tags", "Tags that were created."),)
 

@@ -36,7 +36,7 @@ class Cycles:
         """The cycles that begin now, marked as begun."""
         # Tables with results first: readers profit only once these are committed.
         for scheduled in sorted(self._wanted.values(), key=lambda each: not each.has_finished):
-            if scheduled.job is None and self._jobs.free <= 0:
+            if scheduled.job is None and not self._jobs.may_any_begin:
                 return
             if scheduled.job is not None:
                 # It wants a cycle again when its running job ends.

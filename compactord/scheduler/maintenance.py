@@ -1,4 +1,4 @@
-"""Which rounds of maintenance begin now, and what their ends change. One way for all kinds."""
+"""Starts rounds of maintenance that are due, and records their results. The same for all kinds."""
 
 from __future__ import annotations
 
@@ -7,53 +7,149 @@ from collections.abc import Collection, Iterator, Sequence
 from compactord.clock import WallTime
 from compactord.maintenance.kind import AnyKind, MaintenanceRecord, Round, UnderWay
 from compactord.scheduler.effects import MaintenanceJob
-from compactord.scheduler.scheduled_table import ScheduledTable
+from compactord.scheduler.scheduled_table import HUNG_JOB_MS, ScheduledTable
+from compactord.scheduler.slots import Jobs
 
-# Rounds that run at once, over all tables.
-_AT_ONCE = 2
+# Rounds that run at once: at most two of one catalog beside any of others. Rounds need memory.
+ROUNDS_MAX = 8
+# Threads that only short rounds use.
+_SHORT_ROUNDS = 2
 
 
-def due_maintenance(
-    tables: Collection[ScheduledTable],
-    kinds: Sequence[AnyKind],
-    *,
-    silent: Collection[str] = (),
-    now_ms: int,
-    wall: WallTime,
-) -> Iterator[MaintenanceJob]:
-    """The rounds that begin now, marked as begun: a few at a time, never before a first plan.
+class Maintenance:
+    """The rounds under way, over all tables; `jobs` shares the threads among catalogs."""
 
-    Least recently maintained tables first, none of `silent` catalogs; of a table's kinds the one
-    that began longest ago. A round spares what work under way reads and writes. Of long ones there
-    is one, alone in its folder: branches have their files in the table's.
-    """
-    # By folder, whether its round is a long one.
-    running = {each.ref.location: job.kind.is_long for each in tables if (job := each.maintenance)}
-    free = _AT_ONCE - sum(scheduled.maintenance is not None for scheduled in tables)
-    for scheduled in sorted(tables, key=lambda scheduled: scheduled.maintained_ms):
-        if free <= 0:
+    def __init__(self, jobs: Jobs) -> None:
+        self._jobs = jobs
+        # Whether a second has passed since `begin` looked.
+        self._has_ticked = False
+        # Catalogs of which a round may be due before the next second; those that had to wait.
+        self._due: set[str] = set()
+        self._waiting: set[str] = set()
+
+    @property
+    def is_due(self) -> bool:
+        """Whether a round may begin now."""
+        return self._has_ticked or bool(self._due)
+
+    def tick(self, tables: Collection[ScheduledTable], now_ms: int) -> None:
+        """A second has passed: rounds that take too long hold up no others any more."""
+        self._has_ticked = True
+        for scheduled in tables:
+            running = scheduled.maintenance
+            if running is not None and now_ms - running.since_ms > HUNG_JOB_MS:
+                self._jobs.hung(scheduled.name)
+
+    def begin(
+        self,
+        tables: Collection[ScheduledTable],
+        kinds: Sequence[AnyKind],
+        *,
+        now_ms: int,
+        wall: WallTime,
+    ) -> Iterator[MaintenanceJob]:
+        """The rounds that begin now, marked as begun; none of a table before its first plan.
+
+        Least recently maintained tables first. A round spares what work under way reads and writes.
+        Of long ones a catalog has one, alone in its folder: branches have their files in the
+        table's. Where there is place for short ones alone, these are looked for once a second.
+        """
+        ticks, self._has_ticked = self._has_ticked, False
+        looked = set(self._jobs.catalogs) if ticks else self._due
+        self._due = set()
+        open_to_short, open_ = self._open_to(looked, ticks)
+        self._waiting -= looked
+        if not open_to_short:
+            self._waiting |= looked
             return
-        if scheduled.maintenance is not None or scheduled.planned is None or scheduled.is_leaving:
-            continue
-        if not scheduled.is_worked_on or scheduled.keeps_snapshots:
-            continue
-        if scheduled.name.catalog in silent:
-            continue
-        location = scheduled.ref.location
-        if running.get(location):
-            continue
-        may_be_long = location not in running and not any(running.values())
-        due = [
-            kind
-            for kind in kinds
-            if kind.is_due(scheduled, scheduled.rounds_of(kind.name), now_ms, wall)
-            and (may_be_long or not kind.is_long)
-        ]
-        if due:
-            free -= 1
-            kind = min(due, key=lambda k: scheduled.rounds_of(k.name).began_ms)
-            running[location] = kind.is_long
-            yield _begun(scheduled, kind, tables, now_ms=now_ms, wall=wall)
+        # By folder, whether its round is a long one; and catalogs that have one.
+        running = {
+            each.ref.location: job.kind.is_long for each in tables if (job := each.maintenance)
+        }
+        have_long = {
+            each.name.catalog
+            for each in tables
+            if each.maintenance is not None
+            and each.maintenance.kind.is_long
+            and not each.is_maintenance_hung(now_ms)
+        }
+        for scheduled in sorted(tables, key=lambda scheduled: scheduled.maintained_ms):
+            location, catalog = scheduled.ref.location, scheduled.name.catalog
+            if catalog not in looked or not _may(scheduled):
+                continue
+            if catalog not in open_to_short or running.get(location):
+                self._waiting.add(catalog)
+                continue
+            may_be_long = location not in running and catalog not in have_long
+            able = [
+                kind
+                for kind in kinds
+                if (kind.is_short or catalog in open_)
+                and (may_be_long or not kind.is_long)
+                and kind.is_due(scheduled, scheduled.rounds_of(kind.name), now_ms, wall)
+            ]
+            if catalog not in open_ or not may_be_long:
+                self._waiting.add(catalog)
+            if able:
+                kind = _first(scheduled, able, kinds)
+                running[location] = kind.is_long
+                if kind.is_long:
+                    have_long.add(catalog)
+                self._jobs.began(scheduled.name)
+                yield _begun(scheduled, kind, tables, now_ms=now_ms, wall=wall)
+                open_to_short, open_ = self._open_to(looked, ticks)
+                if not open_to_short:
+                    self._waiting |= looked
+                    return
+
+    def _open_to(self, catalogs: Collection[str], ticks: bool) -> tuple[set[str], set[str]]:
+        """The catalogs of which short rounds are looked for, and those of which all are."""
+        may_begin = self._jobs.may_begin
+        to_all = {each for each in catalogs if may_begin(each, spare=_SHORT_ROUNDS)}
+        return ({each for each in catalogs if may_begin(each)} if ticks else to_all), to_all
+
+    def ended(self, scheduled: ScheduledTable, kind: AnyKind, round_: Round, now_ms: int) -> None:
+        """The table may have another round, of this kind at once if there is more to do."""
+        self._jobs.ended(scheduled.name)
+        self._due |= self._waiting
+        if round_.more:
+            self._due.add(scheduled.name.catalog)
+        scheduled.maintenance = None
+        record = scheduled.rounds.setdefault(kind.name, MaintenanceRecord())
+        # A cycle may have found new snapshots meanwhile.
+        record.has_news = record.has_news or round_.more
+        record.ended_ms = 0 if round_.more else now_ms
+        record.counts.update(round_.counts)
+        if round_.has_failed:
+            record.snapshot_id = 0
+        else:
+            record.succeeded_ms = now_ms
+
+
+def _may(scheduled: ScheduledTable) -> bool:
+    """Whether the table may have a round."""
+    if scheduled.maintenance is not None or scheduled.planned is None or scheduled.is_leaving:
+        return False
+    return scheduled.is_worked_on and not scheduled.keeps_snapshots
+
+
+def _first(
+    scheduled: ScheduledTable, able: Collection[AnyKind], kinds: Collection[AnyKind]
+) -> AnyKind:
+    """The kind that goes first: a short one; of others the one that began longest ago.
+
+    A short one goes before others once: they have their turn, however often short ones are due.
+    """
+
+    def began_ms(kind: AnyKind) -> int:
+        return scheduled.rounds_of(kind.name).began_ms
+
+    others_ms = max((began_ms(kind) for kind in kinds if not kind.is_short), default=0)
+
+    def rank(kind: AnyKind) -> tuple[bool, bool, int]:
+        return kind.is_short and began_ms(kind) > others_ms, not kind.is_short, began_ms(kind)
+
+    return min(able, key=rank)
 
 
 def _begun(
@@ -83,17 +179,3 @@ def _begun(
     record.began_ms, record.has_news = now_ms, False
     record.snapshot_id = scheduled.snapshot_id
     return job
-
-
-def round_ended(scheduled: ScheduledTable, kind: AnyKind, round_: Round, now_ms: int) -> None:
-    """The table may have another round, of this kind at once if there is more to do."""
-    scheduled.maintenance = None
-    record = scheduled.rounds.setdefault(kind.name, MaintenanceRecord())
-    # A cycle may have found new snapshots meanwhile.
-    record.has_news = record.has_news or round_.more
-    record.ended_ms = 0 if round_.more else now_ms
-    record.counts.update(round_.counts)
-    if round_.has_failed:
-        record.snapshot_id = 0
-    else:
-        record.succeeded_ms = now_ms

@@ -86,6 +86,11 @@ class CompactionRecord:
         return result if isinstance(result, Finished) else None
 
     @property
+    def has_result(self) -> bool:
+        """Whether its workers have finished."""
+        return self.dispatched is not None and self.finished_result is not None
+
+    @property
     def is_under_way(self) -> bool:
         """Whether it waits for slots or has some."""
         return self.status in (Status.DISPATCHED, Status.RUNNING)

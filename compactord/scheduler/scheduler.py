@@ -3,9 +3,9 @@
 Nothing here blocks, reads a clock or touches a store: the daemon runs the effects and brings
 their results back as events, and a simulation does the same on a virtual clock. One thread uses it.
 
-Bounds: one cycle or dispatch at a time for each table, and `jobs_max` over all tables, shared by
-their catalogs (`Jobs`); at most `slots` subcompactions at the engine; for each table at most the
-compactions that one plan offers.
+Bounds: one cycle or dispatch at a time for each table, and about `jobs_max` over all tables, shared
+by their catalogs (`Jobs`), and rounds of maintenance in the same way; at most `slots`
+subcompactions at the engine; for each table at most the compactions that one plan offers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from compactord.scheduler.compactions import Compactions
 from compactord.scheduler.cycles import Cycles
 from compactord.scheduler.events import NotDispatched, Observer, Polled
 from compactord.scheduler.halts import Failure
-from compactord.scheduler.maintenance import due_maintenance, round_ended
+from compactord.scheduler.maintenance import ROUNDS_MAX, Maintenance
 from compactord.scheduler.record import Status
 from compactord.scheduler.scheduled_table import ScheduledTable
 from compactord.scheduler.slots import Jobs, Slots
@@ -66,13 +66,16 @@ class Scheduler:
         self.plans = 0
         self._observer = observer
         self._kinds = kinds
-        self._jobs = Jobs(jobs_max)
+        # Catalogs whose store or server does not answer.
+        self._silent: set[str] = set()
+        self._jobs = Jobs(jobs_max, self._silent)
+        self._rounds = Jobs(ROUNDS_MAX, self._silent)
         self._slots = Slots(jobs=self._jobs, wall=wall, limits=limits)
         self.engine = self._slots.engine
         self._cycles = Cycles(self._jobs, self._slots)
         self._compactions = Compactions(self.accounting, self._slots, self._cycles)
+        self._maintenance = Maintenance(self._rounds)
         self._added = 0
-        self._is_maintenance_due = False
         self._leaving: dict[TableName, None] = {}
 
     # -- queries
@@ -104,6 +107,20 @@ class Scheduler:
         """Whether nothing is under way for any table."""
         return all(scheduled.is_idle for scheduled in self.tables.values())
 
+    @property
+    def has_results(self) -> bool:
+        """Whether merges run, or have results that are being committed or will be."""
+        return any(
+            record.status is Status.RUNNING
+            or (
+                record.has_result
+                and not isinstance(scheduled.job, effects.DiscardJob)
+                and not (self.is_ending and record.status is Status.FINISHED)
+            )
+            for scheduled in self.tables.values()
+            for record in scheduled.compactions.values()
+        )
+
     def configure(self, *, retry: Retry, limits: Limits, kinds: Sequence[AnyKind]) -> None:
         """Use other settings for what begins from now on."""
         self.accounting.retry = retry
@@ -133,6 +150,7 @@ class Scheduler:
         )
         self.tables[name] = scheduled
         self._jobs.added(name)
+        self._rounds.added(name)
         self.poll_due(name, now_ms)
 
     def poll_now(self, name: TableName, now_ms: int) -> None:
@@ -169,14 +187,14 @@ class Scheduler:
         """Begin nothing for the catalog's tables until `store_answers`; they wait, and say why."""
         if self.is_draining:
             return
-        self._jobs.silent.add(catalog)
+        self._silent.add(catalog)
         for name in self.tables:
             if name.catalog == catalog:
                 self._touched(name).error = why
 
     def store_answers(self, catalog: str, now_ms: int) -> None:
         """It is asked again: the catalog's tables are polled at once."""
-        self._jobs.silent.discard(catalog)
+        self._silent.discard(catalog)
         for name, scheduled in self.tables.items():
             if name.catalog == catalog:
                 self.poll_now(name, now_ms)
@@ -189,8 +207,7 @@ class Scheduler:
         scheduled = self._touched(job.name)
         if isinstance(job, effects.MaintenanceJob):
             round_ = outcome if isinstance(outcome, Round) else Round(has_failed=True)
-            round_ended(scheduled, job.kind, round_, now_ms)
-            self._is_maintenance_due = True
+            self._maintenance.ended(scheduled, job.kind, round_, now_ms)
             self.accounting.maintained(scheduled, job, seconds, round_)
             return
         scheduled.job = None
@@ -284,7 +301,7 @@ class Scheduler:
         """Begin nothing new; compactions of which nothing has begun are dropped."""
         self._cycles.is_draining = True
         # What has finished is committed or discarded, whatever a store does.
-        self._jobs.silent.clear()
+        self._silent.clear()
         for scheduled in self.tables.values():
             scheduled.offered.clear()
             scheduled.head_until_ms = 0
@@ -301,7 +318,7 @@ class Scheduler:
 
     def tick(self, now_ms: int) -> list[effects.Effect]:
         """Called about once a second: starts what is due by the clock alone."""
-        self._is_maintenance_due = True
+        self._maintenance.tick(self.tables.values(), now_ms)
         for scheduled in self.tables.values():
             if scheduled.offered or scheduled.next_waiting:
                 self._slots.want(scheduled)
@@ -322,11 +339,9 @@ class Scheduler:
         begun: list[effects.Effect] = [*self._compactions.take_late(), *self._cycles.begin(now_ms)]
         if not self.is_ending:
             begun += self._slots.give(self.tables.values(), slots=self.slots, now_ms=now_ms)
-        if self._is_maintenance_due and not self.is_draining:
-            self._is_maintenance_due = False
-            tables, silent = self.tables.values(), self._jobs.silent
-            begun += due_maintenance(
-                tables, self._kinds, silent=silent, now_ms=now_ms, wall=self.wall
+        if self._maintenance.is_due and not self.is_draining:
+            begun += self._maintenance.begin(
+                self.tables.values(), self._kinds, now_ms=now_ms, wall=self.wall
             )
         for name in list(self._leaving):
             scheduled = self.tables[name]
@@ -334,6 +349,7 @@ class Scheduler:
                 self._slots.forget(scheduled)
                 self._cycles.forget(scheduled)
                 self._jobs.removed(name)
+                self._rounds.removed(name)
                 del self._leaving[name], self.tables[name]
                 begun.append(effects.Forget(name=name))
         return begun

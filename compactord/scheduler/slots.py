@@ -7,7 +7,7 @@ subcompaction that is already cut, or dispatches its next decision, which needs 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Set
 from dataclasses import replace
 
 from compactord.clock import WallTime
@@ -35,7 +35,7 @@ from compactord.table.backlog import PendingCompaction, Skip
 _HEAD_MS = 5_000
 # Threads that dispatches never use, so that cycles can run.
 _CYCLE_JOBS = 2
-# Threads that a catalog gets at least while others wait, however many catalogs there are.
+# Threads that a catalog gets in any case, however many catalogs there are and whatever hangs.
 _LEAST_SHARE = 2
 # So many slots in a row go to tables that are first for their readers' sake, then one to others.
 _FRESH_MAX = 3
@@ -44,23 +44,36 @@ _COMPACTING = frozenset({WorkKind.MINOR, WorkKind.FULL, WorkKind.APPEND})
 
 
 class Jobs:
-    """The running cycles and dispatches: one at a time for each table, at most `most` in all.
+    """The running jobs of one kind: one at a time for each table, `most` and a few more in all.
 
     Catalogs share the threads, so that calls into one store that do not return leave some to the
-    tables of others. Beyond its share a catalog gets a thread only while half of them are free.
+    tables of others. Each catalog gets two in any case, even if `most` are taken. Beyond its share
+    a catalog gets a thread only while half of them are free.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, silent: Set[str]) -> None:
+        """`silent`: catalogs whose store or server does not answer; the caller changes them."""
         self._most = most
-        # By catalog: its tables, and the threads that it holds.
+        self.silent = silent
+        # By catalog: its tables, the threads that it holds, and those that hung jobs have.
         self._tables: Counter[str] = Counter()
         self._held: Counter[str] = Counter()
-        # Catalogs whose store or server does not answer.
-        self.silent: set[str] = set()
+        self._hung: Counter[str] = Counter()
+        self._hung_tables: set[TableName] = set()
 
     @property
     def free(self) -> int:
         return self._most - self._held.total()
+
+    @property
+    def catalogs(self) -> Set[str]:
+        """Those that have tables."""
+        return self._tables.keys()
+
+    @property
+    def may_any_begin(self) -> bool:
+        """Whether a thread is free, or a catalog has fewer than it gets in any case."""
+        return self.free > 0 or any(self._held[each] < _LEAST_SHARE for each in self._tables)
 
     def added(self, name: TableName) -> None:
         """A table is served from now on."""
@@ -75,17 +88,32 @@ class Jobs:
         """Whether a table of the catalog may begin one, with `spare` threads left to others."""
         if catalog in self.silent:
             return False
+        held = self._held[catalog]
+        if held < max(1, _LEAST_SHARE - spare):
+            return True
         share = max(_LEAST_SHARE, self._most // max(1, len(self._tables)))
-        is_below_share = self._held[catalog] < max(1, share - spare)
+        is_below_share = held < max(1, share - spare)
         return self.free > (spare if is_below_share else max(spare, self._most // 2))
 
     def began(self, name: TableName) -> None:
         """A job of the table has a thread."""
         self._held[name.catalog] += 1
 
+    def hung(self, name: TableName) -> None:
+        """The table's job takes too long to count; no more than `most` of a catalog are spared."""
+        catalog = name.catalog
+        if name not in self._hung_tables and self._hung[catalog] < self._most:
+            self._hung_tables.add(name)
+            self._hung[catalog] += 1
+            self._held[catalog] -= 1
+
     def ended(self, name: TableName) -> None:
         """It has given the thread back."""
-        self._held[name.catalog] -= 1
+        if name in self._hung_tables:
+            self._hung_tables.discard(name)
+            self._hung[name.catalog] -= 1
+        else:
+            self._held[name.catalog] -= 1
 
 
 class Slots:

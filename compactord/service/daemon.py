@@ -33,7 +33,7 @@ from compactord.scheduler.scheduler import Scheduler
 from compactord.service.capacity import Capacity
 from compactord.service.discovery import Discovery, Listing
 from compactord.service.engine_host import EngineHost
-from compactord.service.job_runner import JOBS_MAX, MAINTENANCE_THREADS, JobRunner
+from compactord.service.job_runner import JOBS_MAX, THREADS_MAX, JobRunner
 from compactord.service.metrics import Metrics
 from compactord.service.observer import LoggingObserver
 from compactord.service.probes import LOOP_STALE_MS, beat
@@ -56,10 +56,10 @@ _BEAT_MS = 5_000
 # The wall clock counts as set once it has moved this far against the monotonic clock.
 _JUMP_MS = 2_000
 _NO_ENGINE = 69
-# How long, after the grace period, running calls may take to return.
+# How long, after the grace period, commits may take to return, and Spark to end.
 _CLOSE_S = 20.0
-# The same of listings, which leave nothing behind.
-_LISTING_CLOSE_S = 1.0
+# The same of all else, which leaves nothing behind or goes on after the next start.
+_READS_CLOSE_S = 1.0
 
 
 class Daemon:
@@ -107,14 +107,14 @@ class Daemon:
         self._tables.pace.per_second = config.limits.max_deletes_per_second
         self._runner = JobRunner(
             tables=self._tables,
-            jobs=ThreadPoolExecutor(JOBS_MAX, thread_name_prefix="table"),
-            maintenance=ThreadPoolExecutor(MAINTENANCE_THREADS, thread_name_prefix="maintenance"),
+            jobs=ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="table"),
+            maintenance=ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="maintenance"),
             engine=lambda: self._engine,
             restart=self._engine.restart,
             ended=lambda *ended: self._events.put(partial(self._job_ended, *ended)),
         )
-        # Reading the configuration, and cancelling at the end.
-        self._chores = ThreadPoolExecutor(2, thread_name_prefix="chore")
+        # For reading the configuration.
+        self._chores = ThreadPoolExecutor(1, thread_name_prefix="chore")
         self._timetable = Timetable(self._events.put)
         self._registry = TableRegistry(
             loaded, self._scheduler, self._tables.specs, timetable=self._timetable, clock=clock
@@ -122,7 +122,7 @@ class Daemon:
         self._facts = self._make_facts(instance)
         self._next_tick_s = clock.monotonic_s()
         self._start_deadline_s = clock.monotonic_s() + config.startup.timeout_ms / 1000
-        self._shutdown = Shutdown(self._scheduler, clock, self._cancel)
+        self._shutdown = Shutdown(self._scheduler, self._tables, clock, self._cancel)
         # And whether threads still run that would keep the process from ending.
         self._exit_code, self.has_stragglers = 0, False
         self._status = StatusKeeper(self._scheduler, config.metrics.top_n)
@@ -275,9 +275,15 @@ class Daemon:
 
     def _cancel(self) -> None:
         # `cancel` waits for workers to remove their outputs; then nothing is in flight any more.
-        cancelled = self._chores.submit(self._engine.cancel)
         gone = partial(self._scheduler.engine_lost, "stopped", self._clock.steady_ms())
-        cancelled.add_done_callback(lambda _: self._events.put(gone))
+
+        def cancel() -> None:
+            try:
+                self._engine.cancel()
+            finally:
+                self._events.put(gone)
+
+        threading.Thread(target=cancel, name="cancel", daemon=True).start()
 
     def _close(self) -> None:
         self._scheduler.drain(self._clock.steady_ms())
@@ -285,13 +291,13 @@ class Daemon:
         self._tables.stop()
         self._timetable.close()
         self._chores.shutdown(wait=False, cancel_futures=True)
-        has_ended = self._runner.close(_CLOSE_S)
-        has_ended &= self._engine.close(_CLOSE_S)
+        has_ended = self._runner.close(_CLOSE_S if self._shutdown.has_work else _READS_CLOSE_S)
+        has_ended &= self._engine.close(_CLOSE_S if self._engine.is_up else _READS_CLOSE_S)
         if not has_ended:
-            # A call into a store never returned: the next start sweeps the files it leaves.
+            # What a call that reads or deletes leaves behind, the next start finds.
             stuck = [thread.name for thread in threading.enumerate() if thread.name != "MainThread"]
-            _log.error("threads_abandoned", threads=stuck)
-        self.has_stragglers = not (self._discovery.close(_LISTING_CLOSE_S) and has_ended)
+            _log.warning("threads_abandoned", threads=stuck)
+        self.has_stragglers = not (self._discovery.close(_READS_CLOSE_S) and has_ended)
 
     # -- events: tables
 

@@ -62,6 +62,10 @@ class EngineHost:
         self._trouble: str | None = None
         self._keeper = threading.Thread(target=self._keep, name="engine", daemon=True)
 
+    @property
+    def is_up(self) -> bool:
+        return self._engine is not None
+
     def start(self) -> None:
         self._keeper.start()
 

@@ -6,13 +6,14 @@ bodies, connections, threads and the time of a client are bounded.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import socket
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, NamedTuple, Protocol
@@ -22,10 +23,13 @@ import structlog
 from waitress import create_server, wasyncore
 
 from compactord.errors import UsageError
+from compactord.service.http_lanes import Channel, Lanes
 
 HEADER_BYTES_MAX = 16 << 10
 BODY_BYTES_MAX = 4 << 10
 CONNECTIONS_MAX = 256
+# More are closed that the server awaits, those that were opened first; the rest is for probes.
+_CROWD = 192
 THREADS = 4
 JSON = "application/json"
 _FIELDS_MAX = 16
@@ -166,13 +170,12 @@ def accepts(header: str, wanted: str) -> bool:
 class Patience:
     """Seconds that a client may take to send its request, to receive the answer, to stay silent.
 
-    They hold however slowly bytes arrive. When no further connection fits, all are `crowded_s`.
+    They hold however slowly bytes arrive.
     """
 
     request_s: float = 10
     answer_s: float = 30
     idle_s: float = 60
-    crowded_s: float = 1
 
 
 class _SlowClients:
@@ -186,14 +189,17 @@ class _SlowClients:
         # For each connection what was awaited from it at the last check, and since when.
         self._awaited: dict[Any, tuple[object, float]] = {}
 
+    def make_room(self, server: Any) -> None:
+        """While too many connections are open: close the oldest of those that are awaited."""
+        excess = len(server.active_channels) - _CROWD
+        if excess > 0:
+            for channel in itertools.islice(_awaited(server), excess):
+                channel.handle_close()
+
     def close(self, server: Any, now_s: float) -> None:
         awaited = {}
-        for channel in tuple(server.active_channels.values()):
-            if channel.requests and channel.request is None and not channel.total_outbufs_len:
-                continue  # the client waits for the server
+        for channel in _awaited(server):
             what, limit_s = self._awaits(channel)
-            if server.in_connection_overflow:
-                limit_s = self._patience.crowded_s
             before, since_s = self._awaited.get(channel, (None, now_s))
             if before != what:
                 since_s = now_s
@@ -212,13 +218,26 @@ class _SlowClients:
         return channel.last_activity, self._patience.idle_s
 
 
+def _awaited(server: Any) -> Iterator[Any]:
+    """The connections whose clients do not wait for the server, in the order of their opening."""
+    for channel in tuple(server.active_channels.values()):
+        if not channel.requests or channel.request is not None or channel.total_outbufs_len:
+            yield channel
+
+
 class HttpServer:
     """A server at `port`, in threads of its own. Once `stop` has been called it is of no use."""
 
     def __init__(
-        self, answer: Answer, *, host: str, port: int, patience: Patience | None = None
+        self,
+        answer: Answer,
+        *,
+        host: str,
+        port: int,
+        urgent: Collection[str] = (),
+        patience: Patience | None = None,
     ) -> None:
-        """Listen and answer; `port` 0 takes a free one.
+        """Listen and answer; `port` 0 takes a free one. Requests for `urgent` paths wait for none.
 
         Raises `UsageError` when the address cannot be had.
         """
@@ -232,7 +251,7 @@ class HttpServer:
             application(answer),
             map=self._sockets,
             sockets=[listener],
-            threads=THREADS,
+            _dispatcher=Lanes(urgent, threads=THREADS),
             ident="",
             # A refusal is lost when the client's bytes are still unread at the close.
             recv_bytes=_READ_BYTES,
@@ -243,6 +262,7 @@ class HttpServer:
             log_socket_errors=False,
             channel_timeout=_NEVER_S,
         )
+        self._server.channel_class = Channel
         self._thread = threading.Thread(target=self._run, name="http", daemon=True)
         self._thread.start()
 
@@ -254,6 +274,7 @@ class HttpServer:
             wasyncore.loop(timeout=_CHECK_S, use_poll=True, map=self._sockets, count=1)
             if not self._accepts:
                 _close_listener(server)
+            self._slow_clients.make_room(server)
             if (now_s := time.monotonic()) >= next_check_s:
                 next_check_s = now_s + _CHECK_S
                 self._slow_clients.close(server, now_s)

@@ -20,8 +20,9 @@ from compactord.service.table_jobs import TableJobs
 # Cycles and dispatches that run at once, over all tables: mostly they wait for stores. A quiet poll
 # is three requests: a thousand tables are polled in ten seconds at 50 ms a request.
 JOBS_MAX = 16
-# As many rounds of maintenance as the scheduler begins at once.
-MAINTENANCE_THREADS = 2
+# Threads of each pool, made when needed: the scheduler decides how many jobs run, and threads that
+# hang in calls into stores must not use up those of others.
+THREADS_MAX = 1_000
 
 
 class OwnThread(Executor):

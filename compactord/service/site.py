@@ -27,6 +27,8 @@ from compactord.service.view import StatusSource
 
 Page = Callable[[str, Mapping[str, str]], PageResponse | None]
 
+# What orchestrators ask: answered at once, whatever else is asked for.
+PROBES = frozenset({"/livez", "/readyz", "/healthz", "/startupz"})
 TOP_BUCKETS = 20
 TOP_BUCKETS_MAX = 1000
 _ECHO_MAX = 400

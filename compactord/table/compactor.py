@@ -7,8 +7,9 @@ what is known of the table takes turns with them.
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -130,19 +131,20 @@ class TableCompactor:
         try:
             self._remove_outputs(each for each, _ in failed)
             if finished:
-                self.phase = Phase.COMMIT
-                settled = self._settle(finished)
+                with self._committing():
+                    settled = self._settle(finished)
                 commit_seconds = self.clock.monotonic_s() - start_s
                 in_commit = False
-            self.phase = Phase.PLAN
             self._planner.release(each.number for each in ended)
-            if not followed.wait_ms():
+            # Nobody needs another plan at the end.
+            if not (followed.wait_ms() or self.is_stopping):
                 has_published = settled is not None and settled.snapshot_id is not None
                 planned = self._planner.plan(skip, is_fresh=has_published and followed.is_own)
             drops = settled.dropped if settled else ()
             damaged = {n for n, drop in drops if drop.conflict is Conflict.BUCKET_DAMAGED}
             causes = self._causes(failed, [each for each in ended if each.number in damaged])
-            if settled is None and not followed.wait_ms() and self._planner.is_idle(skip):
+            may_merge = settled is None and not (followed.wait_ms() or self.is_stopping)
+            if may_merge and self._planner.is_idle(skip):
                 start_s = self.clock.monotonic_s()
                 settled, merge_error = self._merged_manifests()
                 commit_seconds = self.clock.monotonic_s() - start_s
@@ -235,7 +237,8 @@ class TableCompactor:
         """See `OpenedTable`; the next cycle plans on what is left. Any thread may call it."""
         with self._turn:
             try:
-                return self._followed.drop_partitions(chosen, busy=self._planner.busy.keys())
+                with self._committing():
+                    return self._followed.drop_partitions(chosen, busy=self._planner.busy.keys())
             except BaseException as error:
                 is_known = isinstance(error, CompactordError) and not isinstance(
                     error, CommitUnknown
@@ -343,9 +346,9 @@ class TableCompactor:
 
         It is tried again with the next plan.
         """
-        self.phase = Phase.COMMIT
         try:
-            merged = self._followed.merge_manifests()
+            with self._committing():
+                merged = self._followed.merge_manifests()
         except CompactordError as error:
             _log.warning("manifests_not_merged", error=str(error))
             if isinstance(error, CommitUnknown):
@@ -355,6 +358,14 @@ class TableCompactor:
         if merged is None:
             return None, None
         return Settled(snapshot_id=merged.snapshot_id, attempts=merged.attempts), None
+
+    @contextlib.contextmanager
+    def _committing(self) -> Iterator[None]:
+        self.phase = Phase.COMMIT
+        try:
+            yield
+        finally:
+            self.phase = Phase.PLAN
 
     def _start_anew(self, ended: Sequence[InFlight], *, forget: bool) -> None:
         """After an error: nothing of `ended` is busy, and everything is planned again."""

@@ -119,11 +119,15 @@ class Service:
         wanted = fields if event is None else {"event": event, **fields}
         return [line for line in lines if wanted.items() <= line.items()]
 
-    def get(self, path: str) -> tuple[int, str]:
+    @property
+    def port(self) -> int:
         found = _ADDRESS.search(self.text)
         if found is None:
             raise ConnectionError(f"no address yet: {self.err}")
-        url = f"http://127.0.0.1:{found[1]}{path}"
+        return int(found[1])
+
+    def get(self, path: str) -> tuple[int, str]:
+        url = f"http://127.0.0.1:{self.port}{path}"
         try:
             with _OPENER.open(url, timeout=SECONDS_MAX) as response:
                 return response.status, response.read().decode()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -32,7 +33,8 @@ class SwitchedStorage(WatchedStorage):
     """Does what a file says, which is looked at before each call:
 
     {"every": 7}    each 7th call of a process fails, by turns without and after its effect
-    {"hang": "x"}   calls whose path holds x wait until the file says something else
+    {"hang": "x"}   calls whose path matches x wait until the file says something else; the file
+                    `hung` beside it lists them
     """
 
     def __init__(self, inner: Storage, control: Path) -> None:
@@ -49,7 +51,10 @@ class SwitchedStorage(WatchedStorage):
         return self.around(Call(self.calls, method, path), effect)
 
     def around(self, call: Call, effect: Callable[[], T]) -> T:
-        while (hang := self._told().get("hang")) is not None and hang in call.path:
+        if self._hangs(call):
+            with self._control.with_name("hung").open("a") as hung:
+                hung.write(f"{call.path}\n")
+        while self._hangs(call):
             time.sleep(0.1)
         every = self._told().get("every", 0)
         if not every or call.number % every:
@@ -58,6 +63,10 @@ class SwitchedStorage(WatchedStorage):
         if failures % 2:
             effect()
         raise KINDS[failures % len(KINDS)](call.path, f"{call.method} failed (as the test asked)")
+
+    def _hangs(self, call: Call) -> bool:
+        hang = self._told().get("hang")
+        return hang is not None and re.search(hang, call.path) is not None
 
     def _told(self) -> dict[str, Any]:
         told: dict[str, Any] = json.loads(self._control.read_text())

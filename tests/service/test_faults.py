@@ -4,38 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import json
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests import builders
 from tests.service.daemon_process import Services, configuration
+from tests.service.faulty import Faulty
 from tests.service.lakes import LARGE, LOCAL, Appended, Beside, Keyed, Lake
-
-
-class Faulty:
-    """A daemon whose store does what `tell` says."""
-
-    def __init__(self, services: Services, lake: Lake, folder: Path, **sections: Any) -> None:
-        self._control = folder / "faults.json"
-        self.tell({})
-        self.service = services.start(
-            configuration(lake.warehouse, **sections),
-            command=(sys.executable, "-m", "tests.service.launcher"),
-            environment={"FAULTS": str(self._control)},
-        ).wait_started()
-
-    def tell(self, faults: dict[str, object]) -> None:
-        fresh = self._control.with_suffix(".new")
-        fresh.write_text(json.dumps(faults))
-        fresh.replace(self._control)
 
 
 def test_with_a_store_that_fails_every_now_and_then_work_is_done_and_no_row_is_lost(
@@ -45,7 +25,7 @@ def test_with_a_store_that_fails_every_now_and_then_work_is_done_and_no_row_is_l
     tables = [lake.keyed("k0"), lake.keyed("k1", buckets=1)]
     appended = lake.appended("a")
     writers: list[Keyed | Appended] = [*tables, appended]
-    faulty = Faulty(services, lake, tmp_path)
+    faulty = Faulty(services, lake.warehouse, tmp_path)
     service = faulty.service
     for every in (97, 31, 11):
         faulty.tell({"every": every})
@@ -76,7 +56,9 @@ def test_a_store_that_is_away_is_told_of_and_when_it_is_back_work_goes_on(
     lake = Lake(tmp_path / "lake")
     keyed = lake.keyed("k")
     keyed.commit(6)
-    faulty = Faulty(services, lake, tmp_path, retry={"halt_after_consecutive_failures": 3})
+    faulty = Faulty(
+        services, lake.warehouse, tmp_path, retry={"halt_after_consecutive_failures": 3}
+    )
     service = faulty.service
     service.wait_settled("k")
     faulty.tell({"every": 1})
@@ -104,7 +86,9 @@ def test_a_call_that_never_returns_holds_up_its_table_alone_and_not_the_end(
 ) -> None:
     lake = Lake(tmp_path / "lake")
     stuck, free = lake.keyed("stuck"), lake.keyed("free")
-    faulty = Faulty(services, lake, tmp_path, shutdown={"grace": "4 s", "commit_reserve": "1 s"})
+    faulty = Faulty(
+        services, lake.warehouse, tmp_path, shutdown={"grace": "4 s", "commit_reserve": "1 s"}
+    )
     service = faulty.service
     service.wait_settled("stuck", "free")
     faulty.tell({"hang": "/db.db/stuck/snapshot"})

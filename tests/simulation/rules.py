@@ -36,9 +36,10 @@ from compactord.scheduler.events import (
     TableHalted,
     TableResumed,
 )
+from compactord.scheduler.maintenance import ROUNDS_MAX
 from compactord.scheduler.priority import cost
 from compactord.scheduler.record import Status
-from compactord.scheduler.scheduled_table import PIN_MAX_MS
+from compactord.scheduler.scheduled_table import HUNG_JOB_MS, PIN_MAX_MS
 from compactord.scheduler.status import EndedCompaction, Halt, HaltReason, Outcome
 from compactord.table.cycle import Cycle
 from compactord.table.in_flight import InFlight
@@ -47,7 +48,8 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 LARGE = 256 << 20
-CARES_MAX = 2
+# Some intervals of expiry, or a few rounds in a store that is slow.
+CARE_WAIT_MS = 30_000
 
 
 class Rules:
@@ -76,7 +78,10 @@ class Rules:
         self._chosen_at: dict[int, int] = {}
         self._looked_at: dict[TableName, int] = {}
         self._jobs: dict[TableName, str] = {}
-        self._maintenance: set[TableName] = set()
+        # Rounds of maintenance under way, and since when.
+        self._maintenance: dict[TableName, int] = {}
+        # Since when catalogs have tables that may expire and begin nothing.
+        self._uncared_ms: dict[str, int] = {}
         self._handed_back: set[int] = set()
         self._running_of: dict[tuple[int, int], TableName] = {}
         self._attempts: Counter[tuple[int, int]] = Counter()
@@ -175,11 +180,48 @@ class Rules:
     def _job(self, name: TableName, what: str) -> None:
         assert name not in self._jobs, f"{what} beside {self._jobs[name]} of {name}"
         self._jobs[name] = what
+        assert len(self._jobs) <= self._world.jobs_max + 2 * self._catalogs, "too many threads"
 
     def _care(self, name: TableName) -> None:
         assert name not in self._maintenance, f"two threads sweep or expire {name}"
-        self._maintenance.add(name)
-        assert len(self._maintenance) <= CARES_MAX
+        self._maintenance[name] = now_ms = self._world.now_ms
+        self._uncared_ms.pop(name.catalog, None)
+        rounds = sum(now_ms - since_ms <= HUNG_JOB_MS for since_ms in self._maintenance.values())
+        assert rounds <= ROUNDS_MAX + 2 * self._catalogs, "too many rounds"
+        of_catalog = sum(each.catalog == name.catalog for each in self._maintenance)
+        assert of_catalog <= 2 * ROUNDS_MAX, "hung rounds pile up"
+
+    @property
+    def _catalogs(self) -> int:
+        return len({name.catalog for name in self._world.tables})
+
+    def _look_at_maintenance(self) -> None:
+        """Whatever hangs elsewhere: no catalog whose rounds end waits for long to begin one."""
+        world, expiry = self._world, ExpireSnapshots
+        due = {
+            name.catalog
+            for name, scheduled in world.scheduler.tables.items()
+            if name not in self._maintenance
+            and not self._is_held(name)
+            and scheduled.planned is not None
+            and scheduled.is_worked_on
+            and not (scheduled.is_leaving or scheduled.keeps_snapshots)
+            and world.expiry.is_due(
+                scheduled, scheduled.rounds_of(expiry.name), world.now_ms, world.scheduler.wall
+            )
+        }
+        if world.scheduler.is_draining:
+            due.clear()
+        hung = {
+            name.catalog
+            for name, since_ms in self._maintenance.items()
+            if world.now_ms - since_ms > CARE_WAIT_MS // 2
+        }
+        since = self._uncared_ms
+        self._uncared_ms = {each: since.get(each, world.now_ms) for each in due - hung}
+        for catalog, since_ms in self._uncared_ms.items():
+            waits_ms = world.now_ms - since_ms
+            assert waits_ms <= CARE_WAIT_MS, f"nothing of {catalog} expires for {waits_ms} ms"
 
     def _submit(self, number: int, index: int) -> None:
         world, key = self._world, (number, index)
@@ -297,7 +339,7 @@ class Rules:
             del self.active[each.number]
 
     def cared(self, name: TableName) -> None:
-        self._maintenance.remove(name)
+        del self._maintenance[name]
 
     def subcompaction_failed(self, number: int, index: int, kind: FailureKind) -> None:
         scheduler = self._world.scheduler
@@ -345,6 +387,7 @@ class Rules:
         hung = scheduler.engine.hung
         assert scheduler.engine.running + hung == len(self._world.running)
         assert not self._late, "files of late workers are not removed"
+        self._look_at_maintenance()
         for name, scheduled in scheduler.tables.items():
             mine = self._held(name)
             assert scheduled.slots == mine, f"{name} holds {mine} slots, not {scheduled.slots}"

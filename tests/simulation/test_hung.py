@@ -7,6 +7,7 @@ import pytest
 from compactord.model import TableName
 from compactord.scheduler.at_engine import RESTART_ALONE_MS, RESTART_AT_LAST_MS, time_limit_ms
 from compactord.scheduler.effects import CycleJob, DispatchJob, Job
+from compactord.scheduler.maintenance import ROUNDS_MAX
 from compactord.scheduler.scheduled_table import HUNG_JOB_MS, PIN_MAX_MS
 from tests.simulation.tables import MIB, TRIGGER, Bucket, SimTable
 from tests.simulation.world import LIMITS, START_MS, Odds, Plan, World
@@ -151,3 +152,44 @@ def test_when_every_thread_hangs_nothing_makes_progress() -> None:
     world.run(10_000)
     assert sum(world.scheduler.tables[name].job is not None for name in names) == 8
     assert world.now_ms - world.scheduler.last_progress_ms(world.now_ms) > 9_000
+
+
+@pytest.mark.parametrize("sick", [1, 3, 20])
+def test_where_rounds_of_maintenance_never_end_those_of_other_catalogs_go_on(sick: int) -> None:
+    world = World(3, slots=4)
+    plan = Plan(interval_ms=5_000, size=(MIB, 2 * MIB))
+
+    def tables(catalog: str, count: int) -> list[TableName]:
+        made = (SimTable([Bucket()]) for _ in range(count))
+        return [
+            world.add(f"{catalog}{n}", each, plan, catalog=catalog) for n, each in enumerate(made)
+        ]
+
+    names = [f"sick{n}" for n in range(sick)]
+    for name in names:
+        tables(name, 60 // sick)
+    well = tables("well", 4)
+    world.run(30_000)
+    world.hung_rounds.update(names)
+    for _ in range(60):
+        world.run(5_000)
+        for name in well:
+            expired_ms = world.scheduler.tables[name].last_expired_ms
+            assert world.now_ms - expired_ms < 10_000, f"{name} does not expire"
+    hung = [each for each in world.scheduler.tables.values() if each.maintenance is not None]
+    assert sum(each.name.catalog in names for each in hung) >= sick, "`Rules` bounds how many"
+
+
+def test_tables_whose_rounds_never_end_hold_up_those_beside_them_for_ten_minutes() -> None:
+    world = World(3, slots=4)
+    plan = Plan(interval_ms=3_000, size=(MIB, 2 * MIB))
+    names = [world.add(f"t{n}", SimTable([Bucket()]), plan) for n in range(3 * ROUNDS_MAX)]
+    world.run(30_000)
+    world.hung_rounds.add("c")
+    world.run(30_000)
+    world.hung_rounds.clear()
+    stuck = [name for name in names if world.scheduler.tables[name].maintenance is not None]
+    assert 0 < len(stuck) <= ROUNDS_MAX
+    world.run(HUNG_JOB_MS + 10_000)
+    for name in set(names) - set(stuck):
+        assert world.now_ms - world.scheduler.tables[name].last_expired_ms < 10_000

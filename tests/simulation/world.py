@@ -8,7 +8,6 @@ from __future__ import annotations
 import heapq
 import itertools
 import random
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timezone
@@ -119,6 +118,8 @@ class World:
         self.now_ms = START_MS
         self.tables: dict[TableName, SimTable] = {}
         self.rules = Rules(self)
+        self.expiry = ExpireSnapshots(interval_ms=2_000)
+        self.jobs_max = JOBS_MAX
         self.scheduler = scheduler(
             retry=RETRY,
             wall=WallTime(timezone.utc),
@@ -127,7 +128,7 @@ class World:
             limits=limits,
             kinds=(
                 SweepOrphans(interval_ms=30_000, grace_ms=1),
-                ExpireSnapshots(interval_ms=2_000),
+                self.expiry,
             ),
         )
         self.limits = limits
@@ -137,15 +138,15 @@ class World:
         self.trace: list[tuple[int, str]] = []
         self.sizes: dict[int, int] = {}
         self.restarts = 0
-        # Tables whose jobs never end; expiries that began, with what they keep.
+        # Tables whose jobs never end, and catalogs whose rounds of maintenance do not.
         self.stuck: set[TableName] = set()
+        self.hung_rounds: set[str] = set()
+        # Expiries that began, with what they keep.
         self.expired_from: dict[TableName, int | None] = {}
         self._engine: dict[tuple[int, int], int] = {}
         self._deaf: set[tuple[int, int]] = set()
         self._heap: list[tuple[int, int, Callable[[], None]]] = []
         self._sequence = itertools.count()
-        self._jobs_running = 0
-        self._jobs: deque[tuple[int, Callable[[], None]]] = deque()
         self.at(0, self._tick)
 
     # -- what a test asks for
@@ -261,7 +262,9 @@ class World:
                 case RemoveOutputs(subcompaction=subcompaction):
                     self._note(f"remove {subcompaction.compaction} {subcompaction.index}")
                 case CycleJob(name=name) | DispatchJob(name=name) if name in self.stuck:
-                    self._jobs_running += 1
+                    pass
+                case MaintenanceJob(name=name) if name.catalog in self.hung_rounds:
+                    pass
                 case CycleJob(name=name, ended=ended):
                     commits = any(isinstance(each.result, Finished) for each in ended)
                     silent_ms = self.faults.silence_ms(name, commits=commits)
@@ -291,21 +294,8 @@ class World:
         self.at(self._job_ms(), done)
 
     def _job(self, done: Callable[[], None], took_ms: int | None = None) -> None:
-        """In one of the threads, when one is free; None: it takes as long as any."""
-        # Threads are not shared by catalog here: no more jobs than there are threads may be silent.
-        self._jobs.append((self._job_ms() if took_ms is None else took_ms, done))
-        self._begin_jobs()
-
-    def _begin_jobs(self) -> None:
-        while self._jobs and self._jobs_running < JOBS_MAX:
-            took_ms, done = self._jobs.popleft()
-            self._jobs_running += 1
-            self.at(took_ms, lambda done=done: self._job_done(done))
-
-    def _job_done(self, done: Callable[[], None]) -> None:
-        self._jobs_running -= 1
-        done()
-        self._begin_jobs()
+        """In a thread of its own; None: it takes as long as any."""
+        self.at(self._job_ms() if took_ms is None else took_ms, done)
 
     def _cycle(self, effect: CycleJob) -> None:
         name, ended = effect.name, effect.ended

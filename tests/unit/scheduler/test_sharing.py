@@ -31,7 +31,9 @@ def _by_catalog(effects: list[Effect]) -> dict[str, int]:
         ((1,), {"silent": 8, "c0": 1}),
         ((40,), {"silent": 8, "c0": 8}),
         ((40, 40), {"silent": 8, "c0": 5, "c1": 3}),
-        ((1,) * 9, {"silent": 8, **{f"c{n}": 1 for n in range(8)}}),
+        # Each has two in any case, and more than there are if need be.
+        ((1,) * 9, {"silent": 8, **{f"c{n}": 1 for n in range(9)}}),
+        ((40,) * 9, {"silent": 8, **{f"c{n}": 2 for n in range(9)}}),
     ],
 )
 def test_a_silent_store_leaves_threads_to_the_tables_of_other_catalogs(
@@ -71,7 +73,7 @@ def test_where_calls_end_late_the_catalogs_take_turns() -> None:
         for name in _names(catalog, 40):
             stage.add(name)
     running = stage.decide()
-    assert _by_catalog(running) == {"a": 8, "b": 4, "c": 4}
+    assert _by_catalog(running) == {"a": 8, "b": 4, "c": 4, "d": 2}
     for effect in running[:8]:
         stage.cycle_ended(effect)
     assert _by_catalog([*running[8:], *stage.decide()]) == {"a": 4, "b": 4, "c": 4, "d": 4}

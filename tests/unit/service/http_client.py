@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from compactord.service.http import Answer, HttpServer, Patience
@@ -20,10 +20,12 @@ class Reply(NamedTuple):
 
 
 @contextlib.contextmanager
-def serving(answer: Answer, patience: Patience | None = None) -> Iterator[HttpServer]:
+def serving(
+    answer: Answer, patience: Patience | None = None, urgent: Collection[str] = ()
+) -> Iterator[HttpServer]:
     """A server on a free port; afterwards no thread of it may be left."""
     before = set(threading.enumerate())
-    server = HttpServer(answer, host="127.0.0.1", port=0, patience=patience)
+    server = HttpServer(answer, host="127.0.0.1", port=0, patience=patience, urgent=urgent)
     try:
         yield server
     finally:

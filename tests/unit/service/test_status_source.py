@@ -14,7 +14,8 @@ from compactord.paimon.table import TableRef
 from compactord.plan.table import TableKind
 from compactord.scheduler.effects import CycleJob, DispatchJob, Submit
 from compactord.scheduler.halts import HaltEnd
-from compactord.scheduler.maintenance import round_ended
+from compactord.scheduler.maintenance import ROUNDS_MAX, Maintenance
+from compactord.scheduler.slots import Jobs
 from compactord.scheduler.status import Halt, HaltReason, PriorityClass
 from compactord.service.status_source import Facts, StatusKeeper
 from compactord.service.view import (
@@ -297,8 +298,9 @@ def test_rounds_of_maintenance_are_shown_by_kind_with_what_they_came_to() -> Non
     began_ms = stage.now
     scheduled.rounds["tags"] = MaintenanceRecord(began_ms=began_ms)
     stage.now += 5
+    rounds, kind = Maintenance(Jobs(ROUNDS_MAX, silent=set())), ExpireTags(interval_ms=0)
     for _ in range(2):
-        round_ended(scheduled, ExpireTags(interval_ms=0), Round(counts={"tags": 2}), stage.now)
+        rounds.ended(scheduled, kind, Round(counts={"tags": 2}), stage.now)
     scheduled.version += 1
     shown = MaintenanceView(began_ms=began_ms, succeeded_ms=stage.now, counts={"tags": 4})
     assert gallery.table().maintenance == {"tags": shown}

@@ -20,9 +20,10 @@ from compactord.model import TableName
 from compactord.paimon.data_file import BucketId
 from compactord.reasons import CompactReason
 from compactord.scheduler.halts import Quarantined
-from compactord.scheduler.maintenance import due_maintenance
+from compactord.scheduler.maintenance import ROUNDS_MAX, Maintenance
 from compactord.scheduler.record import CompactionRecord
 from compactord.scheduler.scheduled_table import ScheduledTable
+from compactord.scheduler.slots import Jobs
 from compactord.scheduler.status import Halt
 from compactord.service import probes
 from compactord.service.daemon import Daemon
@@ -302,7 +303,7 @@ def _sweep(stage: Stage, compactor: TableCompactor, clock: VirtualClock) -> int:
     scheduled = stage.scheduler.tables[NAME]
     scheduled.maintenance, scheduled.rounds["sweep"].ended_ms = None, 0
     kinds = [SweepOrphans(interval_ms=1, grace_ms=GRACE_MS)]
-    (effect,) = due_maintenance(
+    (effect,) = Maintenance(Jobs(ROUNDS_MAX, silent=set())).begin(
         [scheduled], kinds, now_ms=clock.steady_ms(), wall=stage.scheduler.wall
     )
     return len(effect.kind.run(compactor, effect.under_way))

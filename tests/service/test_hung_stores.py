@@ -1,0 +1,98 @@
+"""Calls into stores that never return, and clients that ask too much: what goes on, how it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from pathlib import Path
+
+from compactord.paimon.snapshot import snapshot_ids
+from tests.service.conftest import Served
+from tests.service.daemon_process import Services
+from tests.service.faulty import Faulty
+from tests.service.lakes import LOCAL, Keyed, Lake
+
+# Far less than the grace, which is for merges and commits; some seconds on an idle machine.
+_STOP_SECONDS_MAX = 60
+# One after the other the requests before them take minutes.
+_PROBES_SECONDS_MAX = 10
+_EXPIRES = {"snapshot.num-retained.min": "1", "snapshot.num-retained.max": "2"}
+
+
+def _first_snapshot(keyed: Keyed) -> int:
+    return min(snapshot_ids(LOCAL, keyed.ref.location))
+
+
+def _expires(faulty: Faulty, keyed: Keyed) -> bool:
+    """Whether a snapshot expires within a few intervals."""
+    before = _first_snapshot(keyed)
+    keyed.commit(3)
+    faulty.service.wait_until(lambda: _first_snapshot(keyed) > before, "a snapshot expires")
+    return True
+
+
+def test_maintenance_that_hangs_in_one_store_holds_up_that_of_no_other(
+    services: Services, tmp_path: Path
+) -> None:
+    lake, ill_lake = Lake(tmp_path / "lake"), Lake(tmp_path / "ill")
+    well = lake.keyed("well", options=_EXPIRES)
+    well.commit()
+    ill = [ill_lake.keyed(f"ill{n}", buckets=1, options=_EXPIRES) for n in range(4)]
+    catalogs = {"ill": {"warehouse": str(ill_lake.warehouse)}}
+    shutdown = {"grace": "10 min"}
+    faulty = Faulty(services, lake.warehouse, tmp_path, catalogs=catalogs, shutdown=shutdown)
+    assert _expires(faulty, well)
+    faulty.tell({"hang": "/ill/.*/tag"})
+    for keyed in ill:
+        keyed.commit(3)
+        hung = f"/{keyed.ref.name}/tag"
+        faulty.service.wait_until(lambda hung=hung: faulty.has_hung(hung), "its expiry hangs")
+    for _ in range(3):
+        assert _expires(faulty, well)
+    assert faulty.service.answers("/livez")
+    _assert_quick_end(faulty)
+    for keyed in (well, *ill):
+        keyed.check()
+
+
+def test_the_end_waits_for_no_call_that_hangs(services: Services, tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    polled, expired = lake.keyed("polled"), lake.keyed("expired", options=_EXPIRES)
+    shutdown = {"grace": "10 min"}
+    faulty = Faulty(services, lake.warehouse, tmp_path, shutdown=shutdown)
+    faulty.service.wait_settled("polled", "expired")
+    hang = "/expired/tag"
+    faulty.tell({"hang": hang})
+    expired.commit(3)
+    faulty.service.wait_until(lambda: faulty.has_hung(hang), "an expiry hangs")
+    faulty.tell({"hang": f"{hang}|/polled/|/db.db$"})
+    faulty.service.wait_until(lambda: faulty.has_hung("/polled/"), "a poll hangs")
+    faulty.service.wait_until(lambda: faulty.has_hung("/db.db$"), "the listing hangs")
+    _assert_quick_end(faulty)
+    assert faulty.service.log("threads_abandoned")
+    polled.check()
+    expired.check()
+
+
+def _assert_quick_end(faulty: Faulty) -> None:
+    assert faulty.service.stop(_STOP_SECONDS_MAX) == 0
+    faulty.service.assert_no_process_remains()
+    assert faulty.service.log("service_stopped", exit_code=0)
+
+
+def test_clients_that_pipeline_requests_keep_no_probe_waiting(served: Served) -> None:
+    service = served.service
+    request = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
+    with contextlib.ExitStack() as clients:
+        for _ in range(100):
+            address = ("127.0.0.1", service.port)
+            client = clients.enter_context(socket.create_connection(address))
+            client.setblocking(False)
+            # What does not fit any more is not sent.
+            with contextlib.suppress(BlockingIOError, ConnectionError):
+                client.send(2_000 * request)
+        began = time.monotonic()
+        for path in ("/livez", "/readyz", "/startupz"):
+            assert service.answers(path)
+        assert time.monotonic() - began < _PROBES_SECONDS_MAX
