@@ -156,6 +156,7 @@ class TablePlanner:
             PlanContext.now(self._followed.request, self._clock, self._zone),
             last_full_ms=self._own_work.last_full_ms,
             final=self._own_work.final,
+            unreadable=self._own_work.unreadable,
         )
         planner = StatePlanner(table, state, context)
         self._backlog.update(planner, changed, self.busy)
