@@ -173,7 +173,7 @@ def _as_integer(found: pa.DataType, wanted: pa.DataType) -> bool:
 def _as_decimal(found: pa.DataType, wanted: pa.DataType) -> bool:
     if t.is_decimal(found):
         return bool(found.scale == wanted.scale)
-    return bool(t.is_integer(found) and wanted.scale == 0)
+    return bool(t.is_signed_integer(found) and wanted.scale == 0)
 
 
 def _as_int32(found: pa.DataType, wanted: pa.DataType) -> bool:

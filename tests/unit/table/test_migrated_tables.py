@@ -10,10 +10,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from compactord.catalog.access import table_in_folder
 from compactord.errors import UnreadableColumn
 from compactord.paimon.table import TableRef
+from compactord.paimon.wide_timestamps import from_nanoseconds
 from compactord.plan.table import Strategy
 from compactord.state.table_state import load_state
+from compactord.table import report
+from compactord.table.opening import describe_table
 from compactord_demo.writer import create_table
 from tests import builders
 from tests.migrated import add_file
@@ -143,3 +147,35 @@ def test_an_ordered_bucket_with_such_a_file_is_left_as_it_is() -> None:
     assert planned.offered == ()
     assert live(storage) == before
     assert compactor.cycle((), ALL).planned is None
+
+
+def notes(storage: MemoryStorage, table: TableRef) -> list[str]:
+    opened = describe_table(access := table_in_folder(storage, table), access.newest_schema(), {})
+    state = load_state(storage, table)
+    shapes = report.bucket_shapes(opened, state)
+    lines = report.inspect_text(opened, state, shapes, ())
+    assert report.inspect_json(opened, state, shapes, ())["warnings"] == [
+        line.removeprefix("note: ") for line in lines if line.startswith("note: ")
+    ]
+    return [line for line in report.inspect_text(opened, state, shapes, ()) if "Java" in line]
+
+
+def test_inspect_notes_where_java_may_misread_times() -> None:
+    storage = made()
+    fill(storage)
+    assert notes(storage, TABLE) == [], "the table has no times"
+    timed = TableRef(database="db", name="timed", location="/warehouse/db.db/timed")
+    create_table(
+        storage, timed, fields(at="TIMESTAMP(6)", on="TIMESTAMP(9)"), options={"bucket": "-1"}
+    )
+    writer = builders.writer(storage, timed)
+    moments = pa.array([1, 2], pa.timestamp("ns"))
+    own = pa.table({"at": moments.cast(pa.timestamp("us"), safe=False), "on": moments})
+    writer.write(own.set_column(1, "on", from_nanoseconds([1, 2])))
+    assert notes(storage, timed) == [], "all files are Paimon's"
+    foreign = pa.table({"at": pa.array([1, 2], pa.timestamp("ms"))})
+    add_file(storage, timed, "part-0.parquet", foreign)
+    (note,) = notes(storage, timed)
+    assert "1 file with names of other writers" in note
+    assert "(columns at)" in note
+    assert "inspect reads no footers" in note
