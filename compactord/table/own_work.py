@@ -36,6 +36,12 @@ class OwnWork:
             # They will be tried, and named, again.
             self._unreadable.popitem(last=False)
 
+    def read_again(self) -> Set[BucketId]:
+        """Forget the files that cannot be read, as after a change of the schema; their buckets."""
+        buckets = frozenset(self._unreadable)
+        self._unreadable.clear()
+        return buckets
+
     @property
     def final(self) -> Set[str]:
         """Names of live files of ours that are not rewritten again for their own sake."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from decimal import Decimal
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from compactord.catalog.access import table_in_folder
 from compactord.errors import UnreadableColumn
+from compactord.paimon import paths
 from compactord.paimon.table import TableRef
 from compactord.paimon.wide_timestamps import from_nanoseconds
 from compactord.plan.table import Strategy
@@ -132,6 +134,26 @@ def test_the_file_is_tried_once_and_named_until_it_is_gone() -> None:
     planned = driver.run(cycles=4)
     assert planned is not None
     assert [each.message for each in planned.damaged] == [known.message]
+
+
+def test_the_file_is_tried_again_once_the_table_has_another_schema() -> None:
+    storage = made()
+    add_file(storage, TABLE, "bad.parquet", part(7, v=pa.array([5])), partition=["a"])
+    fill(storage)
+    driver = Driver(compactor_of(storage, TABLE, strategy=Strategy.FULL))
+    planned = driver.run(cycles=4)
+    assert planned is not None
+    assert len(planned.damaged) == 1
+    schema = json.loads(storage.read(paths.schema_path(TABLE.location, 0)))
+    schema["id"] = 1
+    schema["fields"] = [field for field in schema["fields"] if field["name"] != "v"]
+    storage.write_new(paths.schema_path(TABLE.location, 1), json.dumps(schema).encode())
+    fill(storage, begin=20)
+    planned = driver.run(cycles=4)
+    assert planned is not None
+    assert planned.damaged == ()
+    (path,) = live(storage)
+    assert 7 in [row["k"] for row in rows_in(storage, path)]
 
 
 def test_an_ordered_bucket_with_such_a_file_is_left_as_it_is() -> None:
