@@ -20,6 +20,7 @@
     │   │   └── TransientStorageError worth another try
     │   │       └── StoreSilent   it has not answered lately, and is asked again later
     │   └── FormatError           bytes that are not what the format says
+    │       └── UnreadableColumn    a file has a column that is not read as the table's; no damage
     ├── EngineUnavailable         the place where merges run cannot be reached (exit code 69)
     ├── CommitError
     │   ├── CommitGaveUp          retries or time used up; the table is unchanged
@@ -33,6 +34,7 @@ caught. A message says which table or object, what was expected, what was found,
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 
 class CompactordError(Exception):
@@ -83,7 +85,7 @@ class ErrorAtPath(CompactordError):
         self.message = message
         super().__init__(f"{message}: {path}")
 
-    def __reduce__(self) -> tuple[type[ErrorAtPath], tuple[str, str]]:
+    def __reduce__(self) -> tuple[type[ErrorAtPath], tuple[Any, ...]]:
         return type(self), (self.path, self.message)
 
 
@@ -137,6 +139,20 @@ class StoreSilent(TransientStorageError):
 
 class FormatError(ErrorAtPath):
     """Bytes that are not what the format says; `path` is the file that holds them."""
+
+
+class UnreadableColumn(FormatError):
+    """A column of a data file cannot be read as the table's: another type, name or nullability.
+
+    The file itself is whole. `others` are the same of other inputs, as far as footers show it.
+    """
+
+    def __init__(self, path: str, message: str, others: tuple[UnreadableColumn, ...] = ()) -> None:
+        super().__init__(path, message)
+        self.others = others
+
+    def __reduce__(self) -> tuple[type[UnreadableColumn], tuple[Any, ...]]:
+        return UnreadableColumn, (self.path, self.message, self.others)
 
 
 class EngineUnavailable(CompactordError):

@@ -10,7 +10,7 @@ import datetime
 import enum
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from compactord.errors import FormatError
 from compactord.ids import Owner
@@ -302,7 +302,8 @@ class Subcompaction:
     """One worker's share of a compaction; nothing else is needed to run it.
 
     `fields` are the columns of the latest schema, `older_schemas` those of files of other schemas;
-    `zone` is for casts between local times and instants. `compaction`, the number of the decision,
+    `zone` is for casts between local times and instants. `partition`: names and values of the
+    partition's columns, for append files that lack them. `compaction`, the number of the decision,
     and `index`, the place of this share in it from 0, come back in the answer.
     """
 
@@ -317,6 +318,7 @@ class Subcompaction:
     memory_bytes: int
     older_schemas: tuple[tuple[DataField, ...], ...] = ()
     zone: datetime.tzinfo = datetime.timezone.utc
+    partition: tuple[tuple[str, Any], ...] = ()
 
 
 # Rows of the table, and how they have changed.
@@ -391,6 +393,8 @@ class SubcompactionFailure:
     error: str
     message: str
     traceback: str = ""
+    # Path and why of inputs with columns that cannot be read as the table's.
+    unreadable: tuple[tuple[str, str], ...] = ()
 
 
 SubcompactionOutcome = SubcompactionResult | SubcompactionFailure

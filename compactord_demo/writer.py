@@ -111,7 +111,7 @@ class WriteOnlyWriter:
             rows = rows.append_column("_VALUE_KIND", kinds)
         for bucket, part in self._by_bucket(rows.combine_chunks()):
             files += [(bucket, file) for file in self._write_files(bucket, part)]
-        return self._commit(files)
+        return self.commit(files)
 
     def _by_bucket(self, rows: pa.Table) -> list[tuple[BucketId, pa.Table]]:
         schema, options = self._table.schema, self._table.options
@@ -211,7 +211,7 @@ class WriteOnlyWriter:
             memory_bytes=0,
         )
 
-    def _commit(self, files: Sequence[tuple[BucketId, DataFile]]) -> int:
+    def commit(self, files: Sequence[tuple[BucketId, DataFile]]) -> int:
         """Append a snapshot; after a lost race, try again on top of the newest one."""
         self._identifier += 1
         location, root = self._table.ref.location, self._table.ref.root

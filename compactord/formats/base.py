@@ -125,6 +125,9 @@ class OpenFile(ABC):
         differs, or a column is missing or has another type than declared.
         """
 
+    def check(self, layout: Layout) -> None:  # noqa: B027 - a format without a schema has none
+        """Raise as `batches` does as far as the file's metadata shows it, without reading rows."""
+
     def row_groups(self, column: DataField | None) -> Sequence[RowGroup]:
         """The parts that can be read separately, with the bounds of `column` in each part."""
         return [RowGroup(self.file.row_count)]

@@ -13,6 +13,7 @@ from functools import cached_property
 import pyarrow as pa
 
 from compactord.paimon.arrow import arrow_field, file_fields, value_schema
+from compactord.paimon.binary_row import Value
 from compactord.paimon.types import (
     BINARIES,
     SEQUENCE_NUMBER,
@@ -31,7 +32,8 @@ class Layout:
 
     `key_fields` are the trimmed primary key's value columns; none for append tables. `dictionaries`
     are names of row columns that stay dictionary-encoded between readers and writer. What is only
-    read has no `file_columns` and `value_fields`.
+    read has no `file_columns` and `value_fields`. `partition`: names and values of the partition's
+    columns, which files of other writers lack; only for append tables.
     """
 
     row_fields: tuple[DataField, ...]
@@ -39,6 +41,7 @@ class Layout:
     key_fields: tuple[DataField, ...] = ()
     value_fields: tuple[DataField, ...] = ()
     dictionaries: frozenset[str] = frozenset()
+    partition: tuple[tuple[str, Value], ...] = ()
 
     @property
     def row_names(self) -> tuple[str, ...]:
@@ -68,6 +71,13 @@ class Layout:
         encoded = self.dictionaries & {field.name for field in keys}
         return Layout(row_fields=keys, key_fields=keys, dictionaries=encoded)
 
+    def without(self, names: Collection[str]) -> Layout:
+        """What is read of a file that lacks these row columns."""
+        if not names:
+            return self
+        kept = tuple(field for field in self.row_fields if field.name not in names)
+        return Layout(row_fields=kept, dictionaries=self.dictionaries.difference(names))
+
     def with_dictionaries(self, names: Collection[str]) -> Layout:
         """The same layout with these row columns dictionary-encoded."""
         return replace(self, dictionaries=frozenset(names))
@@ -79,10 +89,12 @@ def _encoded(field: pa.Field, source: str, dictionaries: frozenset[str]) -> pa.F
     return field.with_type(pa.dictionary(pa.int32(), field.type))
 
 
-def append_layout(fields: tuple[DataField, ...]) -> Layout:
+def append_layout(
+    fields: tuple[DataField, ...], partition: tuple[tuple[str, Value], ...] = ()
+) -> Layout:
     """The layout of a table without keys, without dictionaries."""
     columns = tuple((field, field.name) for field in fields)
-    return Layout(row_fields=fields, file_columns=columns, value_fields=fields)
+    return Layout(row_fields=fields, file_columns=columns, value_fields=fields, partition=partition)
 
 
 def keyed_layout(fields: tuple[DataField, ...], key: Sequence[str], *, thin: bool) -> Layout:

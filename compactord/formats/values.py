@@ -6,11 +6,12 @@ nanoseconds since the epoch, texts as str, decimals as Decimal.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import pyarrow as pa
 
+from compactord.formats.layout import Layout
 from compactord.paimon.arrow import arrow_type
 from compactord.paimon.binary_row import Value, text_of, unscaled
 from compactord.paimon.types import MOMENTS, TEXTS, AtomicType, DataField, DataType, TypeRoot
@@ -44,6 +45,12 @@ def one_row(values: Sequence[Value], fields: Sequence[DataField]) -> pa.RecordBa
     """A batch of one row, the inverse of `cell`."""
     columns = [_single(value, f.type) for value, f in zip(values, fields, strict=True)]
     return pa.RecordBatch.from_arrays(columns, names=[field.name for field in fields])
+
+
+def partition_arrays(layout: Layout, names: Collection[str]) -> dict[str, pa.Array]:
+    """Arrays of one row with the partition's values of those of its columns that are named."""
+    types = {field.name: field.type for field in layout.row_fields}
+    return {name: _single(value, types[name]) for name, value in layout.partition if name in names}
 
 
 def _single(value: Value, type_: DataType) -> pa.Array:

@@ -33,7 +33,7 @@ from compactord.paimon.wide_timestamps import WIDE_TIMESTAMP
 FIELD_ID = b"PARQUET:field_id"
 
 # Timestamps of more digits do not fit 64 bits; Java's files have INT96 for them.
-_TICKS_PRECISION_MAX = 6
+TICKS_PRECISION_MAX = 6
 _SIMPLE = {
     TypeRoot.BOOLEAN: pa.bool_(),
     TypeRoot.TINYINT: pa.int8(),
@@ -127,7 +127,7 @@ def _atomic(type_: AtomicType) -> pa.DataType:
     if type_.root is TypeRoot.DECIMAL:
         return pa.decimal128(precision, type_.scale)
     if type_.root in MOMENTS:
-        if precision > _TICKS_PRECISION_MAX:
+        if precision > TICKS_PRECISION_MAX:
             return WIDE_TIMESTAMP
         unit = "ms" if precision <= 3 else "us"
         return pa.timestamp(unit, "UTC" if type_.root is TypeRoot.TIMESTAMP_LTZ else None)

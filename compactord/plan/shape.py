@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from compactord.paimon.data_file import BucketFiles, BucketId, DataFile
 from compactord.paimon.deletion_vectors import NO_VECTORS, VectorRef
+from compactord.paimon.options.file_options import USUAL_PREFIX
 from compactord.paimon.options.table_options import CompactionOptions
 
 
@@ -29,8 +30,8 @@ class BucketShape:
     `small_file_count` counts files that planning treats as small. `vector_count` are files that
     have deletion vectors, `deleted_row_count` their deleted rows as far as that is known.
     `unindexed_levels` are those that lack a sorted index. `is_from_before`: levels above 0 are, see
-    `lookup_begins`. Append tables have all files on level 0;
-    their run count has no meaning.
+    `lookup_begins`. `foreign_file_count` are files whose names no Paimon writer gives, as those of
+    migrated tables. Append tables have all files on level 0; their run count has no meaning.
     """
 
     bucket: BucketId
@@ -41,6 +42,7 @@ class BucketShape:
     deleted_row_count: int
     unindexed_levels: int
     is_from_before: bool
+    foreign_file_count: int
     compaction_trigger: int
     stop_trigger: int
 
@@ -79,8 +81,10 @@ def bucket_shape(
     vectors: Mapping[str, VectorRef] = NO_VECTORS,
     unindexed_levels: int = 0,
     is_from_before: bool = False,
+    file_prefix: str = USUAL_PREFIX,
 ) -> BucketShape:
     """`vectors` are the deletion vectors of the bucket by data file, which need not be live."""
+    own = (USUAL_PREFIX, file_prefix)
     by_level: dict[int, list[DataFile]] = defaultdict(list)
     for file in bucket.files:
         by_level[file.level].append(file)
@@ -94,6 +98,7 @@ def bucket_shape(
         deleted_row_count=sum(vector.cardinality or 0 for vector in having),
         unindexed_levels=unindexed_levels,
         is_from_before=is_from_before,
+        foreign_file_count=sum(not file.file_name.startswith(own) for file in bucket.files),
         compaction_trigger=options.compaction_trigger,
         stop_trigger=options.stop_trigger,
     )

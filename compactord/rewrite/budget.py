@@ -18,6 +18,9 @@ in addition to the idle worker (interpreter, numpy, pyarrow: about 90 MB, not co
 chooses window, batch and row group as large as is useful, else as large as the memory allows. If
 the memory is too small for the smallest useful sizes, a section is merged in several passes; if not
 even two runs fit, the subcompaction fails.
+
+Of rows of more than 32 KiB a batch, window or group has as few as take 2 MiB, at least one; half as
+much again is planned for them.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ MAX_BATCH_ROWS = 32_768
 MIN_BATCH_ROWS = 64
 MAX_GROUP_ROWS = 256 << 10
 MIN_GROUP_ROWS = 4_096
-# Fewer rows than these are enough for a window or group of wide rows.
+# Fewer rows than these are enough for a window, group or batch of wide rows: one if it has as much.
 _ENOUGH_BYTES = 2 << 20
 # The most open files of a section; more runs are merged in several passes.
 MAX_RUNS = 400
@@ -44,6 +47,9 @@ _SORTED_COPIES = 1
 _CHANGELOG_COPIES = 3
 _LOOKUP_COPIES = 2
 _GROUP_COPIES = 3
+# For wide rows: Arrow doubles the buffer into which it decodes, and the allocator keeps large
+# blocks for a while after they are freed (docs/limits.md has what was measured).
+_WIDE_FACTOR = 1.5
 _MIN_ROW_BYTES = 8.0
 # The part of the memory that fetched bytes may take before anything else.
 _HELD_SHARE = 4
@@ -130,15 +136,23 @@ def budget(memory_bytes: int, load: Load) -> Budget:
 
 def _sizes(runs: int, row: float, share: float) -> tuple[int, int, int]:
     """Rows of batch, window and group at a share (0 to 1) of the largest useful sizes."""
+    enough = _enough(row)
 
     def between(low: int, high: int) -> int:
-        least = min(low, max(MIN_BATCH_ROWS, int(_ENOUGH_BYTES / row)))
+        least = min(low, enough)
+        if enough < MIN_BATCH_ROWS:
+            # The share is found in steps of 1/4096, which must not be many of these rows.
+            high = min(high, max(least, int(MAX_WINDOW_BYTES / row)))
         return int(least + share * (high - least))
 
     window = between(MIN_WINDOW_ROWS, MAX_WINDOW_ROWS)
     # Half of a run's last batch goes beyond a window: larger ones would only take memory.
-    batch = min(MAX_BATCH_ROWS, max(MIN_BATCH_ROWS, 2 * window // (runs + 2)))
+    batch = min(MAX_BATCH_ROWS, max(min(MIN_BATCH_ROWS, enough), 2 * window // (runs + 2)))
     return batch, window, between(MIN_GROUP_ROWS, MAX_GROUP_ROWS)
+
+
+def _enough(row: float) -> int:
+    return max(1, int(_ENOUGH_BYTES / row))
 
 
 def _held(load: Load, share: float) -> int:
@@ -148,6 +162,8 @@ def _held(load: Load, share: float) -> int:
 
 def _needed(load: Load, runs: int, row: float, share: float) -> int:
     batch, window, group = _sizes(runs, row, share)
+    if _enough(row) < MIN_BATCH_ROWS:
+        row *= _WIDE_FACTOR
     reader = min(load.open_bytes, 3 * load.largest_file) + _held(load, share)
     reader += load.vector_rows // 4
     runs += load.above

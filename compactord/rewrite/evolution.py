@@ -20,6 +20,7 @@ from compactord.errors import FormatError
 from compactord.formats.base import InputProfile
 from compactord.formats.keyrange import RowRange
 from compactord.formats.layout import Layout, is_binary_like
+from compactord.formats.nulls import null_values
 from compactord.paimon.arrow import arrow_type
 from compactord.paimon.schema import TableSchema, same_column
 from compactord.paimon.type_texts import type_text
@@ -31,7 +32,7 @@ from compactord.paimon.types import (
     shares_fields,
 )
 from compactord.rewrite.casting.rules import cast, why_not_castable
-from compactord.rewrite.casting.values import CastError, null_values
+from compactord.rewrite.casting.values import CastError
 
 _SYSTEM = (SEQUENCE_NUMBER, VALUE_KIND)
 # Assumed bytes of a text that values are cast to.
@@ -165,7 +166,17 @@ def evolution(
         and column.is_unchanged
         and column.wanted.name in target.dictionaries
     }
-    layout = Layout(row_fields=stored, key_fields=keys, dictionaries=frozenset(dictionaries))
+    of_partition = dict(target.partition)
+    layout = Layout(
+        row_fields=stored,
+        key_fields=keys,
+        dictionaries=frozenset(dictionaries),
+        partition=tuple(
+            (column.stored.name, of_partition[column.wanted.name])
+            for column in columns
+            if column.stored is not None and column.wanted.name in of_partition
+        ),
+    )
     return Evolution(layout, columns, target, zone)
 
 

@@ -198,6 +198,10 @@ class Input:
         """The fetched vector is not needed any more."""
         self._vector = None
 
+    def check(self) -> None:
+        """Raise as `batches` as far as the file's metadata shows it."""
+        self.stored.check(self.layout)
+
     def row_groups(self, column: DataField | None = None) -> Sequence[RowGroup]:
         """The parts that can be read separately, with the bounds of a key column."""
         if self.evolution is not None and column is not None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from compactord.clock import Clock, SystemClock
-from compactord.errors import AccessDenied, StorageError
+from compactord.errors import AccessDenied, StorageError, UnreadableColumn
 from compactord.formats.base import Copier
 from compactord.formats.keyrange import row_range
 from compactord.formats.layout import Layout, append_layout, keyed_layout
@@ -50,6 +50,7 @@ from compactord.rewrite.meter import Meter
 from compactord.rewrite.outputs import AppendedFile, Describe, MergedFile, Outputs, OutputSeries
 from compactord.rewrite.pipeline import Decoding, Encoding, use_threads
 from compactord.rewrite.reader import Input, InputReader, Section, sample
+from compactord.rewrite.unreadable import named, with_others
 from compactord.rewrite.writer import GroupSize, RollingWriter
 from compactord.storage.base import Storage
 from compactord.storage.requests import RequestTally, reporting
@@ -82,6 +83,7 @@ def run_subcompaction(
             error=type(error).__name__,
             message=str(error),
             traceback=traceback.format_exc(),
+            unreadable=named(error),
         )
 
 
@@ -125,7 +127,11 @@ def rewrite(
     reader = _reader(subcompaction, storage, formats, clock)
     outputs = Outputs(storage=storage, unique_name=subcompaction.owner.unique_name(), clock=clock)
     with contextlib.closing(reader):
-        _Rewriting(subcompaction, reader, functions).write(outputs, threaded)
+        rewriting = _Rewriting(subcompaction, reader, functions)
+        try:
+            rewriting.write(outputs, threaded)
+        except UnreadableColumn as error:
+            raise with_others(error, rewriting.inputs) from error
     written = tuple(outputs.finished)
     return SubcompactionResult(
         compaction=subcompaction.compaction,
@@ -179,7 +185,7 @@ def _reader(
     subcompaction: Subcompaction, storage: Storage, formats: Formats, clock: Clock
 ) -> InputReader:
     fields, source = subcompaction.fields, subcompaction.source
-    layout, bounds, expire = append_layout(fields), None, None
+    layout, bounds, expire = append_layout(fields, subcompaction.partition), None, None
     if isinstance(source, MergeSpec):
         layout = keyed_layout(fields, source.key_columns, thin=subcompaction.write.thin_mode)
         bounds = row_range(source.key_range, layout.key_fields)
@@ -217,14 +223,14 @@ class _Rewriting:
         self._subcompaction, self._reader, self._functions = subcompaction, reader, functions
         self._source, self._files = subcompaction.source, subcompaction.source.files
         self._sections = reader.opened(self._source)
-        self._inputs = [each for section in self._sections for run in section for each in run]
+        self.inputs = [each for section in self._sections for run in section for each in run]
         # The runs in which rows are looked up.
         runs = self._source.above if isinstance(self._source, MergeSpec) else ()
         self._above: Section = tuple(tuple(Input(reader, file) for file in run) for run in runs)
         self._found = [each for run in self._above for each in run]
         for each in sample(self._found):
             each.stored.expect()
-        self._facts = reader.profile(self._inputs)
+        self._facts = reader.profile(self.inputs)
         reader.use(reader.layout.with_dictionaries(self._facts.dictionaries))
 
     def write(self, outputs: Outputs, threaded: bool | None) -> None:
@@ -244,7 +250,7 @@ class _Rewriting:
             if copier is not None:
                 copy_files(
                     self._subcompaction,
-                    self._inputs,
+                    self.inputs,
                     self._facts,
                     copier,
                     counts=self._reader.counts,
@@ -270,7 +276,7 @@ class _Rewriting:
             return None
         if any(file.file_format != spec.file_format for file in self._files):
             return None
-        if any(each.evolution is not None or each.file.vector is not None for each in self._inputs):
+        if any(each.evolution is not None or each.file.vector is not None for each in self.inputs):
             return None
         copier = format_named(spec.file_format, self._reader.formats).copier
         if copier is None:
@@ -307,7 +313,7 @@ class _Rewriting:
     def _budgets(self, *, decodes_ahead: bool) -> tuple[Budget, ...]:
         """One per section; a concatenation is one section, with one file open at a time."""
         source, reader, found = self._source, self._reader, self._found
-        inputs = [*self._inputs, *found]
+        inputs = [*self.inputs, *found]
         row_bytes = self._facts.row_bytes
         if found:
             row_bytes = max(row_bytes, reader.profile(found).row_bytes)

@@ -50,7 +50,10 @@ class Accounting:
         for number, record in records.items():
             del scheduled.compactions[number]
             failure = record.failure
-            if is_undecided(failure):
+            if failure is not None and failure.unreadable:
+                # The plan leaves these files out, or quarantines their bucket.
+                self.ended(record, Outcome.FAILED, failure.message, now_ms)
+            elif is_undecided(failure):
                 self._inputs_gone(record, failure, cycle, now_ms)
         if cycle.in_commit and cycle.error is not None:
             scheduled.tell(events.CommitFailed(name=scheduled.name, error=cycle.error))
@@ -108,7 +111,8 @@ class Accounting:
             bucket = record.pending.bucket
             known = scheduled.quarantined.get(bucket)
             # One that began before another one of its bucket failed does not refute that failure.
-            if known is not None and known.until_ms <= record.started_ms:
+            # What a plan found a plan refutes.
+            if known is not None and known.until_ms <= record.started_ms and not known.is_damaged:
                 with scheduled.telling_halts():
                     del scheduled.quarantined[bucket]
             scheduled.drops.pop(bucket, None)
@@ -306,8 +310,10 @@ class Accounting:
 
 
 def is_undecided(failure: SubcompactionFailure | None) -> TypeGuard[SubcompactionFailure]:
-    """Whether the next cycle must find out the cause: other writers, or the table itself."""
-    return failure is not None and failure.error == ObjectNotFound.__name__
+    """Whether the next cycle decides: on the cause, or on files that cannot be read."""
+    if failure is None:
+        return False
+    return failure.error == ObjectNotFound.__name__ or bool(failure.unreadable)
 
 
 def _ended_compaction(

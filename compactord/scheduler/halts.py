@@ -136,6 +136,10 @@ _ADVICE = {
         "Check the file that the message names: restore it, or roll the table back to a snapshot "
         "that does not need it."
     ),
+    errors.UnreadableColumn.__name__: (
+        "Write the rows of the file that the message names anew with the table's types, or "
+        "overwrite the partition."
+    ),
     TIMED_OUT: (
         "Look at the store and at the machine of the worker: one of them hangs. If merges are only "
         "slow, raise limits.task_timeout (compact: --task-timeout)."

@@ -6,7 +6,7 @@ Functions of the scheduler over one `ScheduledTable`. The table's other buckets 
 from __future__ import annotations
 
 from compactord.config.model import Backoff, Retry
-from compactord.errors import DataFileMissing, FormatError
+from compactord.errors import DataFileMissing
 from compactord.paimon.data_file import BucketId
 from compactord.scheduler.events import BucketQuarantined
 from compactord.scheduler.halts import Drops, Failure, Quarantined, failure_reason
@@ -88,7 +88,7 @@ def quarantine_damaged(scheduled: ScheduledTable, planned: Planned, now_ms: int)
         quarantined = Quarantined(
             failures=1,
             message=each.message,
-            error=FormatError.__name__,
+            error=each.error,
             since_ms=now_ms,
             until_ms=0,
             partition=each.partition,

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from compactord.errors import FormatError
+from compactord.errors import FormatError, UnreadableColumn
 from compactord.model import Compaction, WorkKind
 from compactord.paimon.avro.columns import NULL, Ints
 from compactord.paimon.data_file import BucketFiles, BucketId
@@ -84,11 +84,15 @@ class PendingCompaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DamagedBucket:
-    """A bucket that cannot be planned until its files change; `message`: why, and what to do."""
+    """A bucket that cannot be planned until its files change; `message`: why, and what to do.
+
+    Or one of a table without buckets, of which some files cannot. `error` is the error's class.
+    """
 
     bucket: BucketId
     partition: str
     message: str
+    error: str = FormatError.__name__
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,12 +273,20 @@ class TableBacklog:
         for found in self._found:
             found.pop(bucket, None)
         self._kept_files -= self._kept.pop(bucket, ((), 0))[1]
+        kind = UnreadableColumn.__name__
         try:
-            self._plan(planner, bucket, busy)
+            why = planner.unreadable_text(bucket)
+            if why is None or planner.request.kind is TableKind.APPEND_UNAWARE:
+                self._plan(planner, bucket, busy)
         except FormatError as error:
-            partition, why = planner.partition_text(bucket.partition), damage_text(error)
-            damaged = DamagedBucket(bucket=bucket, partition=partition, message=why)
-            self._damaged[bucket] = damaged
+            why, kind = damage_text(error), FormatError.__name__
+        if why is not None:
+            self._damaged[bucket] = DamagedBucket(
+                bucket=bucket,
+                partition=planner.partition_text(bucket.partition),
+                message=why,
+                error=kind,
+            )
 
     def _plan(self, planner: StatePlanner, bucket: BucketId, busy: Set[str]) -> None:
         """Raises `FormatError` for damage of the bucket."""

@@ -128,6 +128,8 @@ class TableCompactor:
         settled, planned, error, merge_error = None, None, None, None
         in_commit, start_s, commit_seconds = bool(finished), self.clock.monotonic_s(), 0.0
         causes: dict[int, InputsReplaced | DataFileMissing | None] = {}
+        for each, why in failed:
+            self._own_work.cannot_read(each.compaction.bucket, why.unreadable)
         try:
             self._remove_outputs(each for each, _ in failed)
             if finished:

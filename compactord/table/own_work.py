@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 
 from compactord.commit.changes import BucketChange
 from compactord.model import AppendCompaction, Compaction
@@ -20,6 +21,26 @@ class OwnWork:
     def __init__(self) -> None:
         self._final: OrderedDict[str, BucketId] = OrderedDict()
         self._last_full_ms: OrderedDict[BucketId, int] = OrderedDict()
+        self._unreadable: OrderedDict[BucketId, dict[str, str]] = OrderedDict()
+
+    @property
+    def unreadable(self) -> Mapping[BucketId, Mapping[str, str]]:
+        """Files whose columns cannot be read as the table's: of each bucket names, and why."""
+        return self._unreadable
+
+    def cannot_read(self, bucket: BucketId, found: Iterable[tuple[str, str]]) -> None:
+        """A compaction failed for these files, given by path, each with the reason."""
+        for path, why in found:
+            self._unreadable.setdefault(bucket, {})[posixpath.basename(path)] = why
+        while sum(map(len, self._unreadable.values())) > _FINAL_MAX:
+            # They will be tried, and named, again.
+            self._unreadable.popitem(last=False)
+
+    def read_again(self) -> Set[BucketId]:
+        """Forget the files that cannot be read, as after a change of the schema; their buckets."""
+        buckets = frozenset(self._unreadable)
+        self._unreadable.clear()
+        return buckets
 
     @property
     def final(self) -> Set[str]:
@@ -46,6 +67,7 @@ class OwnWork:
         """
         for name in change.removed:
             self._final.pop(name, None)
+            self._unreadable.get(compaction.bucket, {}).pop(name, None)
         for name in final_files(compaction, change.after):
             self._final[name] = compaction.bucket
         while len(self._final) > _FINAL_MAX:
@@ -62,6 +84,7 @@ class OwnWork:
         """Buckets that have no files any more."""
         for bucket in gone:
             self._last_full_ms.pop(bucket, None)
+            self._unreadable.pop(bucket, None)
         for name in [name for name, bucket in self._final.items() if bucket in gone]:
             del self._final[name]
 

@@ -147,6 +147,8 @@ class TablePlanner:
     def _update(self, drift: Drift) -> frozenset[BucketId]:
         """Plan the buckets that may have changed; those that have no files any more."""
         table, state, known = self._followed.table, self._followed.state, self.seen
+        if known is not None and known.table.schema.id != table.schema.id:
+            self._touched.update(self._own_work.read_again())
         changed = None if self._is_stale or drift.changed is None else drift.changed | self._touched
         if known is not None and known.request.options != table.options.compaction:
             changed = None
@@ -156,6 +158,7 @@ class TablePlanner:
             PlanContext.now(self._followed.request, self._clock, self._zone),
             last_full_ms=self._own_work.last_full_ms,
             final=self._own_work.final,
+            unreadable=self._own_work.unreadable,
         )
         planner = StatePlanner(table, state, context)
         self._backlog.update(planner, changed, self.busy)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from compactord.amounts import count_text
 from compactord.clock import Clock, age_text, local_ms
 from compactord.errors import FormatError, UsageError
 from compactord.paimon.binary_row import Value, decode_row, encode_row
@@ -39,7 +40,8 @@ from compactord.table.request import LAG_SERVED_FIRST, CompactRequest
 class PlanContext:
     """What a round of planning depends on besides table and state.
 
-    `last_full_ms` (steady times) and `final` are what this run remembers of its own work. `now_ms`
+    `last_full_ms` (steady times), `final` and `unreadable` are what this run remembers of its own
+    work: of each bucket names of files that cannot be read as the table's, and why. `now_ms`
     and `steady_ms` are the same moment by the two clocks. `zone` is that of the workers.
     """
 
@@ -49,6 +51,7 @@ class PlanContext:
     zone: datetime.tzinfo
     last_full_ms: Mapping[BucketId, int] = field(default_factory=dict)
     final: Set[str] = frozenset()
+    unreadable: Mapping[BucketId, Mapping[str, str]] = field(default_factory=dict)
 
     @classmethod
     def now(cls, request: CompactRequest, clock: Clock, zone: datetime.tzinfo) -> PlanContext:
@@ -149,6 +152,8 @@ class StatePlanner:
         partition that has no folder.
         """
         found = without_busy(self.files(bucket), busy)
+        if isinstance(found, FilesBySize):
+            found = found.without(self.context.unreadable.get(bucket, {}).keys())
         if not len(found):
             return found, BucketPlan(bucket=bucket, compactions=())
         plan = plan_bucket(found, self.request)
@@ -156,6 +161,30 @@ class StatePlanner:
             self.table.partition_path(bucket.partition)
             self._with_folder.add(bucket.partition)
         return found, plan
+
+    def unreadable_text(self, bucket: BucketId) -> str | None:
+        """Why files of the bucket cannot be read as the table's, and what to do; None if none.
+
+        Of a table without buckets the other files are compacted. Raises what `files` raises.
+        """
+        known = self.context.unreadable.get(bucket)
+        if not known:
+            return None
+        found = self.files(bucket)
+        if isinstance(found, FilesBySize):
+            found = found.only(known.keys())
+            names = [file.file_name for file in found.read(0, len(found))]
+            rest = "the other files are compacted"
+        else:
+            names = [file.file_name for file in found.files if file.file_name in known]
+            rest = "the bucket is left as it is"
+        if not names:
+            return None
+        others = f" (and {count_text(len(names) - 1, 'more file')})" if len(names) > 1 else ""
+        return (
+            f"{known[names[0]]}{others}; {rest}. Write its rows anew with the table's types, or"
+            " overwrite the partition"
+        )
 
     def waiting_since_ms(self, bucket: BucketId, output_level: int) -> int:
         """Since when rows wait, in steady time, that readers see once on that level; 0: none do."""

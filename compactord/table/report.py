@@ -11,9 +11,11 @@ from compactord.amounts import count_text, size_text
 from compactord.clock import iso_text
 from compactord.errors import FormatError
 from compactord.model import AppendCompaction, Compaction, MergeCompaction
+from compactord.paimon.arrow import TICKS_PRECISION_MAX
 from compactord.paimon.data_file import BucketFiles, BucketId
 from compactord.paimon.manifest.index_manifest import SORTED_INDEXES
 from compactord.paimon.options.table_options import USUAL_MERGE_ENGINE
+from compactord.paimon.types import MOMENTS, AtomicType
 from compactord.plan.lookup_begins import begins_text, holds_parts, is_from_before
 from compactord.plan.runs import bucket_runs
 from compactord.plan.shape import BucketShape, bucket_shape
@@ -202,6 +204,7 @@ def bucket_shapes(
             indexes.vectors(bucket),
             indexes.levels_without(bucket, files, columns),
             is_from_before(files, older),
+            table.options.files.data_file_prefix,
         )
 
     shapes = (
@@ -250,6 +253,25 @@ def damage_notes(
             yield f"{place}: {damage_text(error)}"
 
 
+def foreign_note(table: OpenTable, shapes: Sequence[BucketShape]) -> str | None:
+    """That Java may read times of other writers' files wrongly, where the table has some."""
+    count = sum(shape.foreign_file_count for shape in shapes)
+    names = [
+        field.name
+        for field in table.schema.fields
+        if isinstance(field.type, AtomicType)
+        and field.type.root in MOMENTS
+        and (field.type.precision or 0) <= TICKS_PRECISION_MAX
+    ]
+    if not count or not names:
+        return None
+    return (
+        f"{count_text(count, 'file')} with names of other writers: where one has times in another "
+        f"unit than the table (columns {', '.join(names)}), Java 2.0.0 may read them wrongly by a "
+        "factor of 1,000, and compactord reads them rightly; inspect reads no footers to find out"
+    )
+
+
 def inspect_json(
     table: OpenTable, state: TableState, shapes: Sequence[BucketShape], reasons: Sequence[str]
 ) -> dict[str, Any]:
@@ -264,7 +286,7 @@ def inspect_json(
         "schema": table.schema.id,
         "supported": not reasons,
         "reasons": list(reasons),
-        "warnings": list(table.warnings),
+        "warnings": [*table.warnings, *filter(None, [foreign_note(table, shapes)])],
         "rewrite": None if rewrite is None else asdict(rewrite),
         "buckets": [_shape_json(table, shape) for shape in shapes],
     }
@@ -306,6 +328,8 @@ def inspect_text(
     before = sum(shape.is_from_before for shape in shapes)
     if before:
         yield f"note: {count_text(before, 'bucket')}: the table {begins_text(options)}"
+    if (foreign := foreign_note(table, shapes)) is not None:
+        yield f"note: {foreign}"
     if shapes:
         yield ""
         yield from _shapes_text(table, shapes)

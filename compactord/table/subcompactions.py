@@ -26,6 +26,7 @@ from compactord.model import (
     WriteSpec,
 )
 from compactord.paimon import arrow, paths
+from compactord.paimon.binary_row import Value, decode_row
 from compactord.paimon.data_file import DataFile, FileSource
 from compactord.paimon.deletion_vectors import NO_VECTORS, VectorRef
 from compactord.paimon.options.table_options import SortOrder
@@ -96,9 +97,19 @@ def subcompactions(
             memory_bytes=worker.memory_bytes,
             older_schemas=inputs.older_schemas,
             zone=worker.zone,
+            partition=_partition(table, compaction),
         )
         for index, source in enumerate(sources)
     )
+
+
+def _partition(table: OpenTable, compaction: Compaction) -> tuple[tuple[str, Value], ...]:
+    """Names and values of the partition's columns, which files of append tables may lack."""
+    if isinstance(compaction, MergeCompaction):
+        return ()
+    fields = table.schema.partition_fields
+    values = decode_row(compaction.bucket.partition, [field.type for field in fields])
+    return tuple(zip((field.name for field in fields), values, strict=True))
 
 
 def _merge_spec(

@@ -40,8 +40,9 @@ class FileBounds:
             if isinstance(field.type, AtomicType) and field.type.root in FLOATS
         }
         self._texts = sorted({source for field, source in columns if is_binary_like(field)})
-        # For text columns whose footer will have no bounds: bounds per row group.
-        self._long: dict[str, dict[int, TextBounds]] = {name: {} for name in self._texts}
+        # For text columns whose footer will have no bounds of some row groups: those of these.
+        self._long: dict[str, TextBounds] = {}
+        self._long_groups: dict[str, set[int]] = {name: set() for name in self._texts}
         self._groups = 0
 
     def add_group(self, rows: pa.Table) -> None:
@@ -57,7 +58,13 @@ class FileBounds:
                 continue
             column = rows.column(name)
             if _has_long_values(column) or _has_unused_words(column):
-                self._long[name][self._groups] = text_bounds(column)
+                self._long_groups[name].add(self._groups)
+                # Values may have megabytes: two are kept, not two of each row group.
+                both = (self._long.get(name, (None, None)), text_bounds(column))
+                self._long[name] = (
+                    min((low for low, _ in both if low is not None), default=None),
+                    max((high for _, high in both if high is not None), default=None),
+                )
         self._groups += 1
 
     def result(self, footer: pq.FileMetaData) -> list[ColumnBounds]:
@@ -98,13 +105,14 @@ class FileBounds:
         if type_.root in MOMENTS and (type_.precision or 0) > _MAX_BOUNDED_PRECISION:
             return None, None
         pairs: list[tuple[Any, Any]] = []
+        computed = self._long.get(source, (None, None))
+        # Chunks with nulls only have no bounds.
+        if computed[0] is not None:
+            pairs.append(computed)
         for group, chunk in enumerate(chunks):
-            computed = self._long.get(source, {}).get(group)
-            if computed is not None:
-                # A chunk with nulls only has no bounds.
-                if computed[0] is not None:
-                    pairs.append(computed)
-            elif chunk.has_min_max:
+            if group in self._long_groups.get(source, ()):
+                continue
+            if chunk.has_min_max:
                 pairs.append((chunk.min_raw, chunk.max_raw))
             elif chunk.num_values:
                 return None, None

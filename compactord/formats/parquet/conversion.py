@@ -7,38 +7,44 @@ that does not fit is an error that names file and column.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import pyarrow as pa
 from pyarrow import types as t
 
-from compactord.errors import FormatError
-from compactord.formats.parquet.int96 import INT96, convert
-from compactord.paimon.wide_timestamps import WIDE_TIMESTAMP
+from compactord.errors import FormatError, UnreadableColumn
+from compactord.formats.nulls import null_values
+from compactord.formats.parquet.int96 import convert
+
+_NONE: Mapping[str, pa.Array] = {}
+# Of any integer.
+_WHOLE = pa.decimal128(20, 0)
 
 
-def check_convertible(found: pa.DataType, wanted: pa.DataType, path: str, name: str) -> None:
-    """Raise `FormatError` unless type `found` can be cast to `wanted`, value by value."""
-    if not _is_convertible(found, wanted):
-        raise FormatError(path, f"column {name} is {found} in the file instead of {wanted}")
-
-
-def converted(batch: pa.RecordBatch, schema: pa.Schema, path: str) -> pa.RecordBatch:
+def converted(
+    batch: pa.RecordBatch, schema: pa.Schema, path: str, partition: Mapping[str, pa.Array] = _NONE
+) -> pa.RecordBatch:
     """The columns of `schema`, in its types and order; `batch` has columns with the same names.
 
-    Raises `FormatError` for a value that does not fit and for a null in a NOT NULL column.
+    Those that it lacks are null, or the one value that `partition` has for them. Raises
+    `UnreadableColumn` for a value that does not fit and for a null in a NOT NULL column.
     """
     if batch.schema.equals(schema):
         # Parquet cannot hold nulls in a column that the file itself declares required.
         return batch
     columns = []
     for field in schema:
-        column = batch.column(field.name)
+        if batch.schema.get_field_index(field.name) >= 0:
+            column = batch.column(field.name)
+        elif field.name in partition:
+            column = partition[field.name].take(pa.array(np.zeros(batch.num_rows, np.int32)))
+        else:
+            column = null_values(batch.num_rows, field.type)
         if not column.type.equals(field.type):
             column = _cast(column, field, path)
         if not field.nullable and column.null_count:
-            raise FormatError(path, f"column {field.name} is NOT NULL and holds nulls")
+            raise UnreadableColumn(path, f"column {field.name} is NOT NULL and holds nulls")
         columns.append(column)
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
@@ -46,73 +52,19 @@ def converted(batch: pa.RecordBatch, schema: pa.Schema, path: str) -> pa.RecordB
 def _cast(column: pa.Array, field: pa.Field, path: str) -> pa.Array:
     wanted = field.type
     plain = wanted.value_type if t.is_dictionary(wanted) else wanted
+    if t.is_null(column.type):
+        return null_values(len(column), wanted)
     try:
+        if t.is_decimal(plain) and t.is_integer(column.type):
+            column = column.cast(_WHOLE)
         column = convert(column, plain)
         if t.is_dictionary(wanted) and not t.is_dictionary(column.type):
             column = column.cast(plain).dictionary_encode()
         return column.cast(wanted)
     except pa.ArrowInvalid as error:
-        raise FormatError(
+        raise UnreadableColumn(
             path, f"column {field.name} holds a value that is not a {plain} ({error})"
         ) from error
-
-
-def _is_int32_based(type_: pa.DataType) -> bool:
-    return bool(t.is_date32(type_) or t.is_time32(type_))
-
-
-def _is_convertible(found: pa.DataType, wanted: pa.DataType) -> bool:
-    if t.is_dictionary(found):
-        found = found.value_type
-    if t.is_dictionary(wanted):
-        wanted = wanted.value_type
-    if found.equals(wanted):
-        return True
-    if t.is_struct(wanted):
-        return t.is_struct(found) and _have_same_fields(found, wanted)
-    if t.is_map(wanted):
-        return bool(
-            t.is_map(found)
-            and _is_convertible(found.key_type, wanted.key_type)
-            and _is_convertible(found.item_type, wanted.item_type)
-        )
-    if t.is_list(wanted):
-        return bool(
-            (t.is_list(found) or t.is_large_list(found))
-            and _is_convertible(found.value_type, wanted.value_type)
-        )
-    return _is_scalar_convertible(found, wanted)
-
-
-def _have_same_fields(found: pa.StructType, wanted: pa.StructType) -> bool:
-    names = sorted(found.field(i).name for i in range(found.num_fields))
-    if names != sorted(wanted.field(i).name for i in range(wanted.num_fields)):
-        return False
-    return all(_is_convertible(found.field(n).type, wanted.field(n).type) for n in names)
-
-
-def _is_scalar_convertible(found: pa.DataType, wanted: pa.DataType) -> bool:
-    if t.is_timestamp(wanted) or wanted == WIDE_TIMESTAMP:
-        return bool(t.is_timestamp(found) or found == INT96)
-    if t.is_integer(wanted):
-        return bool(t.is_signed_integer(found))
-    if _is_int32_based(wanted):
-        return bool(t.is_int32(found) or found.id == wanted.id)
-    if t.is_floating(wanted):
-        return bool(t.is_floating(found))
-    if t.is_decimal(wanted):
-        return bool(t.is_decimal(found))
-    if t.is_string(wanted):
-        return bool(t.is_large_string(found) or t.is_string_view(found) or t.is_binary(found))
-    if t.is_binary(wanted):
-        return _is_bytes(found)
-    return False
-
-
-def _is_bytes(type_: pa.DataType) -> bool:
-    return bool(
-        t.is_large_binary(type_) or t.is_fixed_size_binary(type_) or t.is_binary_view(type_)
-    )
 
 
 def check_indices(batch: pa.RecordBatch, dictionaries: Iterable[str], path: str) -> None:

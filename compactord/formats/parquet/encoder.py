@@ -29,6 +29,8 @@ _ROWS_PER_PAGE = 20_000
 # values are small, because the checks take 7 % of the encoding time.
 _MIN_ROWS_AT_ONCE = 1_024
 _SIZE_CHECKS_PER_PAGE = 4
+# More bytes of wide values are not written before a check: a merge of the file holds a page.
+_MOST_BYTES_AT_ONCE = 4 << 20
 # Bytes of a file in addition to its values: headers, indexes, the footer.
 _HEADROOM_BYTES = 1 << 20
 
@@ -142,7 +144,9 @@ def open_writer(
 ) -> pq.ParquetWriter:
     """Open Arrow's writer with our properties, for these rows."""
     widest = max((column.nbytes for column in rows.columns), default=0)
-    rows_at_once = encoding.page_bytes * rows.num_rows // (_SIZE_CHECKS_PER_PAGE * max(1, widest))
+    rows_of = rows.num_rows / max(1, widest)
+    least = min(_MIN_ROWS_AT_ONCE, max(1, int(_MOST_BYTES_AT_ONCE * rows_of)))
+    rows_at_once = max(least, int(encoding.page_bytes * rows_of / _SIZE_CHECKS_PER_PAGE))
     return pq.ParquetWriter(
         sink,
         rows.schema,
@@ -151,7 +155,7 @@ def open_writer(
         use_dictionary=list(dictionary_columns) if encoding.dictionary else False,
         data_page_size=encoding.page_bytes,
         max_rows_per_page=_ROWS_PER_PAGE,
-        write_batch_size=min(_ROWS_PER_PAGE, max(_MIN_ROWS_AT_ONCE, rows_at_once)),
+        write_batch_size=min(_ROWS_PER_PAGE, rows_at_once),
         store_schema=False,
         store_decimal_as_integer=True,
         write_time_adjusted_to_utc=True,

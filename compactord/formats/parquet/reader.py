@@ -25,21 +25,21 @@ from compactord.formats.keyrange import RowRange
 from compactord.formats.layout import Layout
 from compactord.formats.parquet import NAME
 from compactord.formats.parquet.checked_footer import Footer, read_footer
-from compactord.formats.parquet.conversion import check_convertible, check_indices, converted
+from compactord.formats.parquet.conversion import check_indices, converted
 from compactord.formats.parquet.finder import OpenGroups, ParquetFinder
 from compactord.formats.parquet.group_pages import checked_pages, indexed_pages, is_flat
 from compactord.formats.parquet.headers import check_headers, read_leaves
+from compactord.formats.parquet.matching import absent_columns
 from compactord.formats.parquet.page_runs import GroupPages, read_runs
 from compactord.formats.parquet.pages import Pages, open_pages_bytes
 from compactord.formats.parquet.ranged import extents, ranged_file, with_indexes
 from compactord.formats.parquet.statistics import ReadIndex, groups_in_range, row_groups
 from compactord.formats.parquet.whole import BUFFER_BYTES, WholeFile, arrow_file, read_groups
-from compactord.paimon.arrow import FIELD_ID
+from compactord.formats.values import partition_arrays
 from compactord.paimon.types import SEQUENCE_NUMBER, DataField
 from compactord.storage.fetching import check_size, end_bytes
 from compactord.storage.ranges import RangedFile, held_limits
 
-_NANOSECONDS = pa.timestamp("ns")
 # Page indexes of more bytes are not fetched for a range of keys: many files are open at once.
 _INDEX_BYTES_MAX = 1 << 20
 
@@ -135,7 +135,8 @@ class ParquetInput(OpenFile):
                 stream = stack.enter_context(ranged.stream())
             else:
                 stream = stack.enter_context(self.fetcher.opened(self.file))
-            footer, parquet = self._open(stream, layout)
+            footer, parquet, absent = self._open(stream, layout)
+            present, partition = layout.without(absent), partition_arrays(layout, absent)
             groups = _groups(footer, row_range)
             if ranged is None and row_range is not None and is_flat(footer, schema):
                 bounds = row_range if by_index else None
@@ -144,13 +145,13 @@ class ParquetInput(OpenFile):
                 for group in groups:
                     check_headers(Pages.of(stream), footer, group, schema)
             parts: Iterable[tuple[int, NumberedBatches]] = (
-                (each.group, read_runs(stream, footer, each, layout, batch_rows)) for each in paged
+                (each.group, read_runs(stream, footer, each, present, batch_rows)) for each in paged
             )
             if not paged:
                 # Ranges are given back group by group.
                 together = [groups] if ranged is None else [[group] for group in groups]
                 parts = (
-                    (part[0], read_groups(parquet, part, layout, batch_rows))
+                    (part[0], read_groups(parquet, part, present, batch_rows))
                     for part in together
                     if part
                 )
@@ -158,8 +159,8 @@ class ParquetInput(OpenFile):
                 before = sum(footer.arrow.row_group(place).num_rows for place in range(group))
                 is_first = True
                 for row, batch in batches:
-                    check_indices(batch, layout.dictionaries, path)
-                    found = converted(batch, schema, path)
+                    check_indices(batch, present.dictionaries, path)
+                    found = converted(batch, schema, path, partition)
                     begins_inside = is_first and row > 0
                     if begins_inside and row_range is not None and _is_inside(found, row_range):
                         raise _WrongIndexError
@@ -191,11 +192,20 @@ class ParquetInput(OpenFile):
         with reading(path, NAME):
             content = self.fetcher.whole(self.file)
             stream = pa.BufferReader(content)
-            footer, parquet = self._open(stream, layout)
+            footer, parquet, absent = self._open(stream, layout)
             for group in range(len(footer.groups)):
                 check_headers(Pages.of(stream), footer, group, layout.row_schema)
-        content = memoryview(content).cast("B")
-        return WholeFile(input=self.file, content=content, footer=footer, parquet=parquet)
+        return WholeFile(
+            input=self.file,
+            content=memoryview(content).cast("B"),
+            footer=footer,
+            parquet=parquet,
+            absent=absent,
+            partition=partition_arrays(layout, absent),
+        )
+
+    def check(self, layout: Layout) -> None:
+        self._check(self.footer(), layout)
 
     def _fetched_footer(self) -> Footer:
         """The footer of a file of an object store, mostly from one request."""
@@ -242,15 +252,20 @@ class ParquetInput(OpenFile):
         )
         return ranged, paged
 
-    def _open(self, stream: pa.NativeFile, layout: Layout) -> tuple[Footer, pq.ParquetFile]:
-        """Raises `FormatError` unless the file is the one that its record describes."""
+    def _open(
+        self, stream: pa.NativeFile, layout: Layout
+    ) -> tuple[Footer, pq.ParquetFile, frozenset[str]]:
+        """And the columns that are not read from it, as `absent_columns`.
+
+        Raises `FormatError` unless the file is the one that its record describes.
+        """
         footer, self._footer = self._footer or self._read_footer(stream), None
         self.fetcher.release(self.file)
         check_size(self.file, stream.size())
-        self._check(footer, layout)
-        return footer, arrow_file(stream, footer, layout)
+        absent = self._check(footer, layout)
+        return footer, arrow_file(stream, footer, layout.without(absent)), absent
 
-    def _check(self, footer: Footer, layout: Layout) -> None:
+    def _check(self, footer: Footer, layout: Layout) -> frozenset[str]:
         """Raise `FormatError` unless rows, columns and sequence numbers are as declared."""
         if footer.arrow.num_rows != self.file.row_count:
             raise FormatError(
@@ -258,10 +273,11 @@ class ParquetInput(OpenFile):
                 f"the manifest says {self.file.row_count} rows, the Parquet footer"
                 f" {footer.arrow.num_rows}",
             )
-        _matched(footer.arrow.schema.to_arrow_schema(), layout, self.file.path)
+        absent = absent_columns(footer, layout)
         names = layout.row_names
         if SEQUENCE_NUMBER.name in names and self.file.sequence_number is None:
             self._check_sequences(footer)
+        return absent
 
     def _check_sequences(self, footer: Footer) -> None:
         """Raise `FormatError` when rows have sequence numbers outside the manifest's range.
@@ -299,30 +315,3 @@ def _reaches_end(batch: pa.RecordBatch, row_range: RowRange | None) -> bool:
     if row_range is None or row_range.upper is None or not batch.num_rows:
         return False
     return not row_range.below_upper(batch.slice(batch.num_rows - 1)).num_rows
-
-
-def _matched(found: pa.Schema, layout: Layout, path: str) -> None:
-    """Raise `FormatError` unless the file has every row column.
-
-    Columns are found by name, as in Java (utils/FormatReaderMapping.java). A field id that differs
-    shows that the file has an older schema in which the name belonged to another column.
-    """
-    for wanted in layout.row_schema:
-        indices = found.get_all_field_indices(wanted.name)
-        if len(indices) != 1:
-            raise FormatError(path, f"the file has {len(indices)} columns named {wanted.name}")
-        there = found.field(indices[0])
-        own_id = (there.metadata or {}).get(FIELD_ID)
-        if own_id is not None and own_id not in (b"-1", wanted.metadata[FIELD_ID]):
-            raise FormatError(
-                path,
-                f"column {wanted.name} has field id {own_id.decode()} instead of"
-                f" {wanted.metadata[FIELD_ID].decode()}: it was written with another schema",
-            )
-        check_convertible(there.type, wanted.type, path, wanted.name)
-        if there.type == _NANOSECONDS and pa.types.is_timestamp(wanted.type):
-            # No writer of Paimon stores this: the unit is damaged.
-            raise FormatError(
-                path,
-                f"column {wanted.name} is stored as nanoseconds in 64 bits, not {wanted.type.unit}",
-            )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -52,22 +52,29 @@ def read_groups(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WholeFile:
-    """A small file in memory. `parquet` reads from `content` and verifies checksums."""
+    """A small file in memory. `parquet` reads from `content` and verifies checksums.
+
+    `absent` columns are null, or have the one value that `partition` has for them.
+    """
 
     input: InputFile
     content: memoryview
     footer: Footer
     parquet: pq.ParquetFile
+    absent: frozenset[str] = frozenset()
+    partition: Mapping[str, pa.Array] = field(default_factory=dict)
 
     def batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """The rows of these columns. Raises `FormatError` as `OpenFile.batches` does."""
         path, rows = self.input.path, 0
-        dictionaries = [field.name for field in schema if pa.types.is_dictionary(field.type)]
+        present = [each for each in schema if each.name not in self.absent]
+        names = [each.name for each in present]
+        dictionaries = [each.name for each in present if pa.types.is_dictionary(each.type)]
         with reading(path, NAME):
             for batch in self.parquet.iter_batches(
-                batch_size=_BATCH_ROWS, columns=schema.names, use_threads=False
+                batch_size=_BATCH_ROWS, columns=names, use_threads=False
             ):
                 rows += batch.num_rows
                 check_indices(batch, dictionaries, path)
-                yield converted(batch, schema, path)
+                yield converted(batch, schema, path, self.partition)
         self.input.check_rows(rows)

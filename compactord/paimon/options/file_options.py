@@ -13,6 +13,8 @@ from compactord.paimon.merge_rules import ChangelogRule
 from compactord.paimon.options import values as option_values
 from compactord.paimon.options.texts import OptionTexts
 
+# With which names of data files begin.
+USUAL_PREFIX = "data-"
 STATS_MODE = re.compile(r"(?i:none|counts|full|truncate\((?P<length>0*[1-9][0-9]*)\))")
 _FIELD_STATS_MODE = re.compile(r"fields\.(.+)\.stats-mode")
 
@@ -45,7 +47,7 @@ class FileOptions:
 def file_options(texts: OptionTexts) -> FileOptions:
     """What the options say of files; they cannot be read as `parse_options` says."""
     return FileOptions(
-        data_file_prefix=texts.read("data-file.prefix", "data-", option_values.name_part),
+        data_file_prefix=texts.read("data-file.prefix", USUAL_PREFIX, option_values.name_part),
         suffix_includes_compression=texts.read("file.suffix.include.compression", False),
         format=texts.read("file.format", "parquet", str.lower),
         format_per_level=texts.level_map("file.format.per.level", str.lower),

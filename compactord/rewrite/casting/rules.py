@@ -15,6 +15,7 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from compactord.formats.nulls import null_values, without_nulls
 from compactord.paimon.arrow import arrow_type
 from compactord.paimon.type_texts import type_text
 from compactord.paimon.types import (
@@ -36,13 +37,7 @@ from compactord.paimon.types import (
 )
 from compactord.rewrite.casting import moments, numbers, texts
 from compactord.rewrite.casting.texts import array_texts, map_texts, row_texts
-from compactord.rewrite.casting.values import (
-    CastError,
-    Change,
-    null_values,
-    nulls_of,
-    without_nulls,
-)
+from compactord.rewrite.casting.values import CastError, Change, nulls_of
 
 Cast: TypeAlias = Callable[[pa.Array, Change], pa.Array]
 

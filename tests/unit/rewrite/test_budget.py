@@ -46,6 +46,16 @@ def test_rows_of_tens_of_kilobytes_are_merged_and_looked_up():
     assert 64 <= sizes.window_rows < 4_096
 
 
+@pytest.mark.parametrize(
+    ("row_bytes", "batch", "window", "group"),
+    [(70, 21_845, 131_072, 262_144), (2_000, 5_904, 20_665, 40_441), (30_000, 394, 1_380, 2_692)],
+)
+def test_rows_that_are_not_wide_come_in_batches_as_large_as_ever(row_bytes, batch, window, group):
+    usual = load(runs=10 if row_bytes == 70 else 5, row_bytes=row_bytes, open_bytes=2 << 20)
+    sizes = budget(512 << 20, usual)
+    assert (sizes.batch_rows, sizes.window_rows, sizes.group_rows) == (batch, window, group)
+
+
 def test_runs_beyond_the_memory_are_merged_in_passes():
     sizes = budget(512 << 20, load(runs=300))
     assert 2 <= sizes.fan_in < 300

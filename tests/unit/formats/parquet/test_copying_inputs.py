@@ -303,3 +303,30 @@ def test_what_we_wrote_is_copied_again(tmp_path):
     names = [field.name for field in COLUMNS]
     assert [name for name in names if not is_copied(subcompaction, result, name)] == []
     assert len(bodies(output_paths(subcompaction, result)[0], "n")) == 1 + 3
+
+
+def test_columns_that_files_lack_or_have_otherwise_are_not_copied(tmp_path):
+    columns = padded(n="BIGINT", b="BYTES", gone="INT", dt="STRING")
+    files = []
+    for number, whole in enumerate(table_of(columns, ROWS, seed) for seed in range(3)):
+        rows = whole.drop_columns(["gone", "dt"])
+        if number:
+            texts = pa.array([f"{n:08}" for n in range(len(rows))])
+            rows = rows.set_column(rows.schema.get_field_index("b"), "b", texts)
+        path = tmp_path / f"{number}.parquet"
+        write_small(path, rows)
+        files.append(input_file(path, len(rows)))
+    subcompaction = replace(
+        concat_subcompaction(tmp_path, columns, files, keeps_encoding=True),
+        partition=(("dt", "2024"),),
+    )
+    result = assert_same_as_by_decoding(subcompaction)
+    assert is_copied(subcompaction, result, PAD)
+    assert is_copied(subcompaction, result, "n")
+    assert not is_copied(subcompaction, result, "b")
+    (path,) = output_paths(subcompaction, result)
+    assert_healthy(path)
+    found = pq.read_table(path)
+    assert found.column("dt").unique().to_pylist() == ["2024"]
+    assert found.column("gone").null_count == len(found) == 3 * ROWS
+    assert found.column("b").slice(ROWS, 1).to_pylist() == [b"00000000"]

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import datetime
+import re
 import struct
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from compactord.errors import FormatError
+from compactord.errors import FormatError, UnreadableColumn
 from compactord.formats.layout import append_layout
 from compactord.formats.parquet.conversion import check_indices
 from compactord.formats.parquet.int96 import convert
@@ -55,6 +57,13 @@ def read_file(columns, file, batch_rows: int = 1000) -> pa.Table:
         ("FLOAT", pa.array([0.1, None], pa.float64()), float(np.float32(0.1))),
         ("FLOAT", pa.array([1e300, None], pa.float64()), float("inf")),
         ("DATE", pa.array([1, None], pa.int32()), datetime.date(1970, 1, 2)),
+        ("INT", pa.array([1, None], pa.date32()), 1),
+        ("INT", pa.array([7, None], pa.uint32()), 7),
+        ("INT", pa.array([1000, None], pa.time32("ms")), 1000),
+        ("DECIMAL(5, 0)", pa.array([12345, None], pa.int64()), Decimal(12345)),
+        ("DECIMAL(18, 2)", pa.array([Decimal("1.25"), None]), Decimal("1.25")),
+        ("BYTES", pa.array(["é", None]), "é".encode()),
+        ("BINARY(2)", pa.array([b"ab", None], pa.binary(2)), b"ab"),
         ("TIME(3)", pa.array([1000, None], pa.int32()), datetime.time(0, 0, 1)),
         ("TIMESTAMP(3)", pa.array([5000, None], pa.timestamp("us")), datetime.datetime(1970, 1, 1, 0, 0, 0, 5000)),  # noqa: E501, DTZ001
         ("TIMESTAMP(6)", pa.array([5, None], pa.timestamp("ms")), datetime.datetime(1970, 1, 1, 0, 0, 0, 5000)),  # noqa: E501, DTZ001
@@ -72,6 +81,8 @@ def test_other_physical_types_are_read_as_the_declared_one(tmp_path, type_, stor
     ("type_", "stored"),
     [
         ("TINYINT", pa.array([300], pa.int32())),
+        ("INT", pa.array([2**32 - 1], pa.uint32())),
+        ("DECIMAL(2, 0)", pa.array([100])),
         ("TIMESTAMP(3)", pa.array([1], pa.timestamp("us"))),
         ("STRING", pa.array([b"\xff\xfe"])),
         ("INT NOT NULL", pa.array([None], pa.int32())),
@@ -102,9 +113,67 @@ def test_an_unrelated_type_is_an_error(tmp_path, type_, stored):
         read(tmp_path, fields(v=type_), pa.table({"v": stored}))
 
 
-def test_a_missing_column_is_an_error(tmp_path):
-    with pytest.raises(FormatError, match="0 columns named w"):
-        read(tmp_path, fields(v="INT", w="INT"), pa.table({"v": pa.array([1], pa.int32())}))
+@pytest.mark.parametrize(
+    "type_", ["INT", "STRING", "TIMESTAMP(9)", {"type": "ARRAY", "element": "INT"}]
+)
+def test_a_missing_column_is_null(tmp_path, type_):
+    table = pa.table({"v": pa.array([1, 2], pa.int32())})
+    found = read(tmp_path, fields(v="INT", w=type_), table)
+    assert found.to_pylist() == [{"v": 1, "w": None}, {"v": 2, "w": None}]
+
+
+@pytest.mark.parametrize(
+    ("columns", "stored", "why"),
+    [
+        ({"v": "INT", "w": "INT NOT NULL"}, {"v": 1}, "column w: the file lacks it"),
+        ({"v": "INT", "w": "INT"}, {"v": 1, "W": 2}, "the file has W, which differs in case"),
+        ({"v": "INT"}, {"w": 1}, "the file has none of the table's columns"),
+    ],
+)
+def test_a_missing_column_that_is_no_null_is_an_error(tmp_path, columns, stored, why):
+    with pytest.raises(UnreadableColumn, match=why):
+        read(tmp_path, fields(**columns), pa.Table.from_pylist([stored]))
+
+
+MOMENT = pa.array([1], pa.timestamp("ns"))
+
+
+@pytest.mark.parametrize(
+    ("type_", "stored", "said"),
+    [
+        ("DECIMAL(10, 2)", pa.array([1]), "INT64, the table DECIMAL(10, 2)"),
+        (
+            "DECIMAL(9, 2)",
+            pa.array([Decimal("1.2345")]),
+            "INT32 (DECIMAL(5, 4)), the table DECIMAL(9, 2)",
+        ),
+        ("INT", pa.array([Decimal("1")]), "INT32 (DECIMAL(1, 0)), the table INT"),
+        ("SMALLINT", pa.array([1], pa.date32()), "INT32 (DATE), the table SMALLINT"),
+        ("BIGINT", pa.array([1], pa.timestamp("ms")), "INT64 (TIMESTAMP in ms), the table BIGINT"),
+        ("TIMESTAMP(6)", MOMENT, "INT64 (TIMESTAMP in ns), the table TIMESTAMP(6)"),
+        ("DATE", pa.array([1], pa.uint32()), "INT32 (UINT32), the table DATE"),
+        ("STRING", pa.array([b"ab"], pa.binary(2)), "FIXED_LEN_BYTE_ARRAY, the table STRING"),
+        ("BINARY(3)", pa.array([b"ab"], pa.binary(2)), "FIXED_LEN_BYTE_ARRAY, the table BINARY(3)"),
+        ("BOOLEAN", pa.array(["a"]), "BYTE_ARRAY (STRING), the table BOOLEAN"),
+    ],
+)
+def test_a_type_that_java_misreads_or_cannot_read_is_named(tmp_path, type_, stored, said):
+    with pytest.raises(UnreadableColumn, match=re.escape(f"column v: the file has {said}")):
+        read(tmp_path, fields(v=type_), pa.table({"v": stored}))
+
+
+@pytest.mark.parametrize("type_", ["BYTES", "BIGINT"])
+def test_int96_is_no_type_but_that_of_timestamps(tmp_path, type_):
+    int96_file(tmp_path / "in.parquet", [0], toward_zero=True)
+    with pytest.raises(UnreadableColumn, match="the file has INT96, the table"):
+        read_file(fields(v=type_), input_file(tmp_path / "in.parquet", 1))
+
+
+def test_twelve_bytes_are_no_timestamp(tmp_path):
+    table = pa.table({"v": pa.array([bytes(12)], pa.binary(12))})
+    assert read(tmp_path, fields(v="BYTES"), table).to_pylist() == [{"v": bytes(12)}]
+    with pytest.raises(UnreadableColumn, match=r"the table TIMESTAMP\(6\)"):
+        read(tmp_path, fields(v="TIMESTAMP(6)"), table)
 
 
 def test_a_column_of_another_field_id_is_an_error(tmp_path):
