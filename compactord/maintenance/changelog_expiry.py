@@ -129,7 +129,7 @@ class _Round:
 
     def __init__(self, table: TableValues, wanted: ExpireRange) -> None:
         self._table, self._storage, self._root = table, table.storage, table.ref.root
-        deletion = PlannedDeletion(self._storage, table.ref, self._require_end)
+        deletion = PlannedDeletion(table, self._require_end)
         snapshots = Snapshots(self._storage, self._root).within(0)
         named = dict(changelogs_by_name(self._storage, self._root))
         ids = sorted(id_ for id_ in changelog_ids(self._storage, self._root) if str(id_) in named)
@@ -160,7 +160,7 @@ class _Round:
         reader = MetadataReader(self._storage, self._table.ref.location)
         folder = self._table.bucket_folder
         return self._deletion.planned(
-            lambda: plan_changelogs(reader, self._history, bucket_folder=folder)
+            lambda: plan_changelogs(reader, self._history, bucket_folder=folder), self.versions
         )
 
     def delete(self, counts: Counter[str]) -> None:

@@ -34,6 +34,7 @@ from compactord.maintenance.expire_plan import ExpiringHistory, plan_expiry
 from compactord.maintenance.expire_range import ExpireRange, expire_range
 from compactord.maintenance.expire_reader import MetadataReader
 from compactord.maintenance.kind import Done, TableValues
+from compactord.maintenance.own_files import own_files
 from compactord.maintenance.planned_deletion import PlannedDeletion, TableChanged
 from compactord.maintenance.restored import hint_trouble, main_trouble
 from compactord.paimon import paths
@@ -220,7 +221,7 @@ class _Round:
             what = f"snapshot {wanted.end} is gone" if end is None else "they are gone already"
             raise TableChanged(what)
         self._end = end
-        self._deletion = PlannedDeletion(self._storage, table.ref, self._require_end)
+        self._deletion = PlannedDeletion(table, self._require_end)
         changelogs = list(others_changelogs(self._storage, table.ref))
         if retention is None or not retention.from_deltas:
             changelogs += _own_changelogs(self._storage, self._root, expiring, retention)
@@ -245,7 +246,7 @@ class _Round:
         reader = MetadataReader(self._storage, self._table.ref.location)
         folder = self._table.bucket_folder
         return self._deletion.planned(
-            lambda: plan_expiry(reader, self._history, bucket_folder=folder)
+            lambda: plan_expiry(reader, self._history, bucket_folder=folder), self.versions
         )
 
     def delete(self, counts: Counter[str]) -> None:
@@ -263,7 +264,9 @@ class _Round:
 
     def _keep_changelogs(self) -> None:
         """Write the changelogs of what expires: readers find each id at any moment."""
+        own = own_files(self._table)
         for snapshot in self._history.expiring:
+            own.require(paths.changelog_path(self._root, snapshot.id))
             if not keep_changelog(self._storage, self._root, snapshot):
                 raise TableChanged(f"snapshot {snapshot.id} is gone or was replaced")
         write_changelog_hint(self._storage, self._root, paths.LATEST, self._history.expiring[-1].id)

@@ -23,6 +23,7 @@ import structlog
 from compactord.errors import CompactordError, TransientStorageError
 from compactord.ids import Liveness, Owner, owner_of
 from compactord.maintenance.file_names import FileNames
+from compactord.maintenance.own_files import OwnFiles
 from compactord.maintenance.table_files import FileListing, TableFolders, outer_table
 from compactord.maintenance.used_names import Incomplete, UsedNames
 from compactord.paimon import paths
@@ -162,6 +163,7 @@ class OrphanSearch:
         self.empty_folders: Sequence[str] = ()
         self._storage = storage
         self._folders = folders
+        self._own = OwnFiles(storage, folders.location, folders.other_roots)
         # What was found out of an owner holds: the dead stay dead, and the living spare files.
         self._rule = replace(rule, liveness=cache(rule.liveness))
         self._told = told
@@ -178,7 +180,8 @@ class OrphanSearch:
         """What nothing names; deletes nothing.
 
         Raises `Incomplete` if the table may be being restored, or its folders may be those of
-        another one, and what reading raises.
+        another one, `UnsupportedTable` for files behind links that lead out of it, and what reading
+        raises.
         """
         outer = outer_table(self._storage, self._folders.location)
         if outer is not None:
@@ -201,7 +204,10 @@ class OrphanSearch:
             return self.uploads
         # Only what was there before metadata was read.
         again = FileListing(self._storage, self._folders, self._names.is_unnamed())
-        return (*self.uploads, *map(_orphan, self._old(again)))
+        orphans = tuple(map(_orphan, self._old(again)))
+        for orphan in orphans:
+            self._own.require(orphan.path)
+        return (*self.uploads, *orphans)
 
     def removed(
         self,
@@ -235,7 +241,7 @@ class OrphanSearch:
         elif delete is not None:
             delete(orphan)
         else:
-            self._storage.delete(orphan.path)
+            self._own.delete(orphan.path)
 
     def _read_again(self) -> None:
         try:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from compactord.errors import ObjectNotFound
 from compactord.maintenance.expire_files import ExpirePlan
+from compactord.maintenance.kind import TableValues
+from compactord.maintenance.own_files import OwnFiles, own_files
 from compactord.maintenance.table_files import remove_folders
 from compactord.paimon import paths
 from compactord.paimon.snapshot import branch_names
@@ -19,6 +22,8 @@ from compactord.storage.parallel import done_with
 _CHECK_INTERVAL = 100
 # Removes a folder unless something is in it; returns whether it is gone.
 RemoveFolder = Callable[[str], bool]
+# The files of what expires, the oldest first, after their name in the counts.
+Versions: TypeAlias = tuple[str, Sequence[str]]
 KEEPERS_CHANGED = "tags or branches were created or deleted meanwhile"
 
 
@@ -32,11 +37,11 @@ class PlannedDeletion:
     `require_end` raises `TableChanged` unless the version that becomes the oldest is the same.
     """
 
-    def __init__(self, storage: Storage, table: TableRef, require_end: Callable[[], None]) -> None:
-        self._storage = storage
-        self._table = table
+    def __init__(self, table: TableValues, require_end: Callable[[], None]) -> None:
+        self._storage, self._table = table.storage, table.ref
         self._require_end = require_end
-        self._keepers = keepers(storage, table)
+        self._own = own_files(table)
+        self._keepers = keepers(self._storage, self._table)
 
     def check(self) -> None:
         """Raises `TableChanged` if the plan may be wrong by now, and what reading raises."""
@@ -44,21 +49,33 @@ class PlannedDeletion:
         if keepers(self._storage, self._table) != self._keepers:
             raise TableChanged(KEEPERS_CHANGED)
 
-    def planned(self, plan: Callable[[], ExpirePlan]) -> ExpirePlan:
-        """What `plan` returns; the table was as it is now all the time. Raises as `check`."""
+    def planned(self, plan: Callable[[], ExpirePlan], versions: Versions) -> ExpirePlan:
+        """What `plan` returns, before `versions` go; the table was as it is now all the time.
+
+        Raises as `check`, and `UnsupportedTable` where metadata leads to files of others.
+        """
         try:
             found = plan()
         except ObjectNotFound:
             # Another expiry has deleted the file; otherwise the table is damaged.
             self.check()
             raise
+        self._require_own(found, versions)
         self.check()
         return found
+
+    def _require_own(self, plan: ExpirePlan, versions: Versions) -> None:
+        for path in itertools.chain(
+            plan.data_files, plan.changelog_files, plan.index_files, plan.statistics
+        ):
+            self._own.require_data(path)
+        for path in (*plan.manifests, *plan.lists, *versions[1]):
+            self._own.require(path)
 
     def run(
         self,
         plan: ExpirePlan,
-        versions: tuple[str, Sequence[str]],
+        versions: Versions,
         counts: Counter[str],
         remove_empty_folder: RemoveFolder | None,
     ) -> None:
@@ -80,12 +97,12 @@ class PlannedDeletion:
         for path in files:
             # Nothing that a tag or a branch may save is left but these files' names.
             self._require_end()
-            self._storage.delete(path)
+            self._own.delete(path)
             counts[kind] += 1
         self.check()
 
     def _delete(self, kind: str, unneeded: Sequence[str], counts: Counter[str]) -> None:
-        delete_checked(self._storage, kind, unneeded, counts, self.check)
+        delete_checked(self._storage, self._own, kind, unneeded, counts, self.check)
 
 
 def keepers(storage: Storage, table: TableRef) -> frozenset[tuple[str, int]]:
@@ -97,6 +114,7 @@ def keepers(storage: Storage, table: TableRef) -> frozenset[tuple[str, int]]:
 
 def delete_checked(
     storage: Storage,
+    own: OwnFiles,
     kind: str,
     unneeded: Sequence[str],
     counts: Counter[str],
@@ -104,14 +122,15 @@ def delete_checked(
 ) -> None:
     """Delete these files in any order, counted as `kind`.
 
-    Raises what `check`, asked now and then, raises, and `StorageError` where a deletion fails.
+    Raises what `check`, asked now and then, raises, and `own`, and `StorageError` where a deletion
+    fails.
     """
     begun = itertools.count(1)
 
     def delete(path: str) -> None:
         if next(begun) % _CHECK_INTERVAL == 0:
             check()
-        storage.delete(path)
+        own.delete(path)
 
     # A disk waits for its journal once for several.
     for _ in done_with(storage, delete, unneeded, on_disks=True):

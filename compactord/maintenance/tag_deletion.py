@@ -18,6 +18,7 @@ from compactord.maintenance.expire import Snapshots, other_versions, others_chan
 from compactord.maintenance.expire_files import Leaves, plan_of, spare_others
 from compactord.maintenance.expire_reader import FileChange, FileKey, MetadataReader
 from compactord.maintenance.kind import TableValues
+from compactord.maintenance.own_files import own_files
 from compactord.maintenance.planned_deletion import (
     KEEPERS_CHANGED,
     TableChanged,
@@ -69,6 +70,7 @@ class TagDeletion:
     def __init__(self, table: TableValues, tag: DueTag, now_ms: int) -> None:
         self._table, self._tag = table, tag
         self._storage, self._root = table.storage, table.ref.root
+        self._own = own_files(table)
         hint = hinted_snapshot_id(self._storage, self._root)
         self._keepers = self._other_keepers()
         snapshots = Snapshots(self._storage, self._root)
@@ -93,8 +95,8 @@ class TagDeletion:
             raise TableChanged(f"tag {self._tag.name} was changed meanwhile")
         if self._table.options.maintenance.tags_succeed:
             # Nobody would look for it without the tag.
-            self._storage.delete(success_path(self._root, self._tag.name))
-        self._storage.delete(self._tag.path)
+            self._own.delete(success_path(self._root, self._tag.name))
+        self._own.delete(self._tag.path)
         counts["tags"] += 1
         self._check()
         self._delete("data_files", self.plan.data_files, counts)
@@ -102,7 +104,7 @@ class TagDeletion:
         self._delete("metadata", self.plan.metadata, counts)
 
     def _delete(self, what: str, unneeded: Sequence[str], counts: Counter[str]) -> None:
-        delete_checked(self._storage, what, unneeded, counts, self._check)
+        delete_checked(self._storage, self._own, what, unneeded, counts, self._check)
 
     def _check(self) -> None:
         """Whether nothing has come that may need files of the tag's snapshot."""
@@ -148,7 +150,11 @@ class TagDeletion:
         read = (base, reader.base), (delta, reader.delta)
         leaves.add(reader, snapshot, read, kept)
         plan = plan_of(reader, unneeded, {}, leaves, bucket_folder=folder)
+        for path in (*plan.data_files, *plan.index_files, *plan.statistics):
+            self._own.require_data(path)
         metadata = tuple(path for _, some in plan.metadata for path in some)
+        for path in (self._tag.path, success_path(self._root, self._tag.name), *metadata):
+            self._own.require(path)
         return TagPlan(data_files=plan.data_files, metadata=metadata)
 
     def _changelogs(self) -> Iterator[Snapshot]:
