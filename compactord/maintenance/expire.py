@@ -29,6 +29,7 @@ from compactord.maintenance.changelogs import (
     require_same,
     write_changelog_hint,
 )
+from compactord.maintenance.copied_files import NO_WATCH, CopyWatch
 from compactord.maintenance.expire_files import ExpirePlan
 from compactord.maintenance.expire_plan import ExpiringHistory, plan_expiry
 from compactord.maintenance.expire_range import ExpireRange, expire_range
@@ -82,19 +83,24 @@ class Expired:
 
 
 def expire_snapshots(
-    table: TableValues, options: ExpireOptions, *, now_ms: int, keep_from: int | None
+    table: TableValues,
+    options: ExpireOptions,
+    *,
+    now_ms: int,
+    keep_from: int | None,
+    copies: CopyWatch = NO_WATCH,
 ) -> Expired:
     """One round: at most `options.limit` snapshots of the branch that `table` is.
 
     `keep_from` is the lowest snapshot that is being read now; it, all later ones and their files
-    are kept.
+    are kept. `copies` tells whether the table may be being restored.
 
     Raises `FormatError`, `StorageError` or `UnsupportedTable` if any metadata that matters cannot
     be read, and `UsageError` for options that contradict each other: nothing is deleted then.
     Raises `StorageError` if a deletion fails: the next round continues there.
     """
     storage, root = table.storage, table.ref.root
-    found = _due(storage, table.ref, options, now_ms=now_ms, keep_from=keep_from)
+    found = _due(table, options, now_ms=now_ms, keep_from=keep_from, copies=copies)
     if isinstance(found, Expired):
         if found.first and not has_earliest_hint(storage, root):
             write_earliest_hint(storage, root, found.first)
@@ -110,13 +116,15 @@ def expire_snapshots(
     return Expired(first=wanted.first, end=wanted.end, more=more, why_not=why_not, **counts)
 
 
-def preview_snapshots(table: TableValues, now_ms: int) -> Done[Expired]:
+def preview_snapshots(
+    table: TableValues, now_ms: int, copies: CopyWatch = NO_WATCH
+) -> Done[Expired]:
     """What `expire_snapshots` would delete by the table's options if nothing were being read.
 
     Changes nothing. Raises what that raises before its first deletion.
     """
     options = table.options.expire
-    found = _due(table.storage, table.ref, options, now_ms=now_ms, keep_from=None)
+    found = _due(table, options, now_ms=now_ms, keep_from=None, copies=copies)
     if isinstance(found, Expired):
         return Done(rounds=[found], files=())
     wanted, snapshots = found
@@ -142,23 +150,33 @@ def preview_of(
 
 
 def _due(
-    storage: Storage, table: TableRef, options: ExpireOptions, *, now_ms: int, keep_from: int | None
+    table: TableValues,
+    options: ExpireOptions,
+    *,
+    now_ms: int,
+    keep_from: int | None,
+    copies: CopyWatch,
 ) -> Expired | tuple[ExpireRange, Snapshots]:
     """The snapshots that expire now, and those that there are; or why there are none."""
-    hint = hinted_snapshot_id(storage, table.root)
-    snapshots = Snapshots(storage, table.root)
-    is_new = hint is None and len(snapshots.ids) == 1 and table.branch != paths.MAIN_BRANCH
+    storage, root = table.storage, table.ref.root
+    hint = hinted_snapshot_id(storage, root)
+    snapshots = Snapshots(storage, root)
+    is_new = hint is None and len(snapshots.ids) == 1 and table.ref.branch != paths.MAIN_BRANCH
     if is_new or not snapshots.ids:
         # A branch is made from a tag with one snapshot, without a hint.
         return Expired()
-    trouble = hint_trouble(hint, snapshots.ids) or main_trouble(storage, table, now_ms)
+    trouble = (
+        hint_trouble(storage, root, hint, snapshots.ids)
+        or main_trouble(storage, table.ref, now_ms)
+        or copies.why_wait(table, now_ms, snapshots.get)
+    )
     if trouble is not None:
         return Expired(why_not=trouble)
     # A hint that lags stays until the next commit: were its snapshot gone, the table would pass for
     # one that is being restored.
     kept = [id_ for id_ in (keep_from, hint) if id_ is not None]
     changelogs = options.changelogs
-    consumers = read_consumers(storage, table.root).values()
+    consumers = read_consumers(storage, root).values()
     is_held = changelogs is None or not changelogs.held_alone
     wanted = expire_range(
         options,

@@ -74,7 +74,7 @@ class TagDeletion:
         hint = hinted_snapshot_id(self._storage, self._root)
         self._keepers = self._other_keepers()
         snapshots = Snapshots(self._storage, self._root)
-        trouble = hint_trouble(hint, snapshots.ids)
+        trouble = hint_trouble(self._storage, self._root, hint, snapshots.ids)
         trouble = trouble or main_trouble(self._storage, table.ref, now_ms)
         newest = snapshots.get(snapshots.ids[-1]) if snapshots.ids else None
         if trouble is not None or newest is None:
