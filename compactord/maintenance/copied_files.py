@@ -193,7 +193,7 @@ def _of_snapshot(snapshot: Snapshot) -> _Content:
 def _of_schema(found: Mapping[str, object]) -> _Content | None:
     """None for a schema that does not say when it was made: it is no sign."""
     number, time_ms = found.get("id"), found.get("timeMillis")
-    if type(number) is not int or type(time_ms) is not int:
+    if type(number) is not int or type(time_ms) is not int or time_ms <= 0:
         return None
     return _Content((_SCHEMA, number, time_ms), number, time_ms + WRITE_DELAY_MAX_MS)
 
