@@ -116,7 +116,7 @@ def set_options(storage: Storage, table: TableRef, options: Mapping[str, str]) -
 def writer(
     storage: Storage, table: TableRef, *, owner: Owner = WRITER, clock: Clock | None = None
 ) -> WriteOnlyWriter:
-    """Commits at `NOW_MS` unless a clock says when: expiry takes files of a disk for copies then."""
+    """Commits at `NOW_MS` unless a clock says when: expiry takes such files of disks for copies."""
     return WriteOnlyWriter(storage, table, owner=owner, clock=clock or VirtualClock())
 
 
