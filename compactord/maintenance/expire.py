@@ -35,6 +35,7 @@ from compactord.maintenance.expire_plan import ExpiringHistory, plan_expiry
 from compactord.maintenance.expire_range import ExpireRange, expire_range
 from compactord.maintenance.expire_reader import MetadataReader
 from compactord.maintenance.kind import Done, TableValues
+from compactord.maintenance.later_snapshots import LaterSnapshots
 from compactord.maintenance.own_files import own_files
 from compactord.maintenance.planned_deletion import PlannedDeletion, TableChanged
 from compactord.maintenance.restored import hint_trouble, main_trouble
@@ -48,7 +49,7 @@ from compactord.paimon.snapshot import (
     read_changelogs,
     read_consumers,
     read_tags,
-    snapshot_ids,
+    snapshot_files,
     snapshot_unless_gone,
     write_earliest_hint,
 )
@@ -89,11 +90,13 @@ def expire_snapshots(
     now_ms: int,
     keep_from: int | None,
     copies: CopyWatch = NO_WATCH,
+    later: LaterSnapshots | None = None,
 ) -> Expired:
     """One round: at most `options.limit` snapshots of the branch that `table` is.
 
     `keep_from` is the lowest snapshot that is being read now; it, all later ones and their files
-    are kept. `copies` tells whether the table may be being restored.
+    are kept. `copies` tells whether the table may be being restored, `later` is kept from round to
+    round.
 
     Raises `FormatError`, `StorageError` or `UnsupportedTable` if any metadata that matters cannot
     be read, and `UsageError` for options that contradict each other: nothing is deleted then.
@@ -109,7 +112,7 @@ def expire_snapshots(
     counts: Counter[str] = Counter()
     why_not = None
     try:
-        _Round(table, wanted, snapshots, options).delete(counts)
+        _Round(table, wanted, snapshots, options, later or LaterSnapshots()).delete(counts)
     except TableChanged as changed:
         why_not = str(changed)
     more = wanted.more and why_not is None
@@ -117,7 +120,10 @@ def expire_snapshots(
 
 
 def preview_snapshots(
-    table: TableValues, now_ms: int, copies: CopyWatch = NO_WATCH
+    table: TableValues,
+    now_ms: int,
+    copies: CopyWatch = NO_WATCH,
+    later: LaterSnapshots | None = None,
 ) -> Done[Expired]:
     """What `expire_snapshots` would delete by the table's options if nothing were being read.
 
@@ -129,7 +135,7 @@ def preview_snapshots(
         return Done(rounds=[found], files=())
     wanted, snapshots = found
     try:
-        round_ = _Round(table, wanted, snapshots, options)
+        round_ = _Round(table, wanted, snapshots, options, later or LaterSnapshots())
         return preview_of(wanted, round_.plan(), round_.versions)
     except TableChanged as moved:
         kept = Expired(first=wanted.first, end=wanted.end, why_not=str(moved))
@@ -198,8 +204,9 @@ class Snapshots:
     def __init__(self, storage: Storage, root: str) -> None:
         self._storage = storage
         self._root = root
+        self.files = snapshot_files(storage, root)
         # In ascending order.
-        self.ids = snapshot_ids(storage, root)
+        self.ids = tuple(sorted(self.files))
         self._listed = frozenset(self.ids)
         self._known: dict[int, Snapshot | None] = {}
 
@@ -230,6 +237,7 @@ class _Round:
         wanted: ExpireRange,
         snapshots: Snapshots,
         options: ExpireOptions,
+        later: LaterSnapshots,
     ) -> None:
         self._table, self._storage, self._root = table, table.storage, table.ref.root
         self._cleans, retention = options.clean_empty_directories, options.changelogs
@@ -238,7 +246,7 @@ class _Round:
         if end is None or not expiring:
             what = f"snapshot {wanted.end} is gone" if end is None else "they are gone already"
             raise TableChanged(what)
-        self._end = end
+        self._end, self._snapshots = end, snapshots
         self._deletion = PlannedDeletion(table, self._require_end)
         changelogs = list(others_changelogs(self._storage, table.ref))
         if retention is None or not retention.from_deltas:
@@ -246,7 +254,7 @@ class _Round:
         self._history = ExpiringHistory(
             expiring=expiring,
             end=end,
-            later=snapshots.within(wanted.end + 1),
+            later=later,
             tags=tuple(read_tags(self._storage, self._root).values()),
             others=tuple(other_versions(self._storage, table.ref)),
             changelogs=changelogs,
@@ -263,9 +271,19 @@ class _Round:
         """What is deleted; the table is as it was when that was decided."""
         reader = MetadataReader(self._storage, self._table.ref.location)
         folder = self._table.bucket_folder
-        return self._deletion.planned(
-            lambda: plan_expiry(reader, self._history, bucket_folder=folder), self.versions
-        )
+
+        def planned() -> ExpirePlan:
+            self._read_later(reader)
+            return plan_expiry(reader, self._history, bucket_folder=folder)
+
+        return self._deletion.planned(planned, self.versions)
+
+    def _read_later(self, reader: MetadataReader) -> None:
+        later, files = self._history.later, self._snapshots.files
+        unread = later.unread(self._end, files)
+        for snapshot in results_of(self._storage, self._snapshots.get, unread):
+            if snapshot is not None:
+                later.add(reader, snapshot, files[snapshot.id])
 
     def delete(self, counts: Counter[str]) -> None:
         """Delete the files; `counts` (by fields of `Expired`) are right even after an error."""

@@ -187,6 +187,15 @@ class MetadataReader:
             return set()
         return {snapshot.index_manifest, *self.index_files(snapshot, missing_ok=missing_ok)}
 
+    def names_of_index_files(self, index_manifest: str) -> Iterator[str]:
+        """The names of all index files of an index manifest, which is not kept in memory.
+
+        Raises as `refuse_unknown_indexes`.
+        """
+        for file in read_index_files(self._storage, self.location, index_manifest):
+            refuse_unknown_indexes(self.location, (file,))
+            yield file.file_name
+
     def metadata_to_read(self, snapshot: Snapshot) -> set[str]:
         """The files that a reader of the snapshot's rows needs, except data files."""
         names = {snapshot.base_manifest_list, snapshot.delta_manifest_list}
