@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from typing import TypeAlias
 
 import structlog
 
@@ -35,6 +36,8 @@ _log = structlog.get_logger()
 _DEAD_GRACE_MS = 600_000
 # What has come since is read once in this many deletions.
 _CHECK_INTERVAL = 500
+# Why nothing may be deleted now, None for no reason.
+WhyWait: TypeAlias = Callable[[], str | None]
 # Names that are looked up together.
 _AT_ONCE = 4096
 
@@ -101,14 +104,15 @@ def remove_orphans(
     partition_depth: int,
     rule: OwnerRule,
     among: Callable[[Sequence[Orphan]], Sequence[Orphan]] = tuple,
+    why_wait: WhyWait = lambda: None,
 ) -> Sequence[Orphan]:
     """Delete the orphan files that earlier runs left in a table; returns the deleted files.
 
-    Of all that are found `among` chooses those to be deleted.
+    Of all that are found `among` chooses those to be deleted. `why_wait` as of `OrphanSearch`.
 
     Raises what `OrphanSearch.find` raises, before anything is deleted.
     """
-    search = _search(storage, location, partition_depth, rule)
+    search = _search(storage, location, partition_depth, rule, why_wait)
     removed: list[Orphan] = []
     for orphan in search.removed(among(_found(search))):
         removed.append(orphan)
@@ -120,15 +124,22 @@ def remove_orphans(
 
 
 def find_orphans(
-    storage: Storage, location: str, *, partition_depth: int, rule: OwnerRule
+    storage: Storage,
+    location: str,
+    *,
+    partition_depth: int,
+    rule: OwnerRule,
+    why_wait: WhyWait = lambda: None,
 ) -> Sequence[Orphan]:
     """What earlier runs left in a table and nothing names; deletes nothing."""
-    return _found(_search(storage, location, partition_depth, rule))
+    return _found(_search(storage, location, partition_depth, rule, why_wait))
 
 
-def _search(storage: Storage, location: str, partition_depth: int, rule: OwnerRule) -> OrphanSearch:
+def _search(
+    storage: Storage, location: str, partition_depth: int, rule: OwnerRule, why_wait: WhyWait
+) -> OrphanSearch:
     folders = TableFolders(location=location, partition_depth=partition_depth)
-    return OrphanSearch(storage, folders, rule)
+    return OrphanSearch(storage, folders, rule, why_wait=why_wait)
 
 
 def _found(search: OrphanSearch) -> Sequence[Orphan]:
@@ -146,7 +157,7 @@ class OrphanSearch:
     Lists every folder once; reads metadata only if there may be something to delete, and lists
     again what nothing names. Only these files are in memory as objects: of a table's others a
     number each. `told` gets a text now and then, which says how far it is; what it raises ends the
-    search.
+    search. `why_wait` tells why the table may be being restored, beyond what its versions show.
     """
 
     def __init__(
@@ -155,6 +166,7 @@ class OrphanSearch:
         folders: TableFolders,
         rule: OwnerRule,
         told: Callable[[str], None] = lambda text: None,
+        why_wait: WhyWait = lambda: None,
     ) -> None:
         self.uploads: Sequence[Orphan] = ()
         # Files that the rule lets go, live or not.
@@ -166,7 +178,7 @@ class OrphanSearch:
         self._own = OwnFiles(storage, folders.location, folders.other_roots)
         # What was found out of an owner holds: the dead stay dead, and the living spare files.
         self._rule = replace(rule, liveness=cache(rule.liveness))
-        self._told = told
+        self._told, self._why_wait = told, why_wait
         self._names = FileNames(())
         self._used = UsedNames(
             storage,
@@ -199,6 +211,9 @@ class OrphanSearch:
         self.old_files = self._names.count
         if not self.old_files:
             return self.uploads
+        why = self._why_wait()
+        if why is not None:
+            raise Incomplete(why)
         self._used.read()
         if self._names.are_all_named:
             return self.uploads

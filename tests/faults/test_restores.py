@@ -13,19 +13,30 @@ from pathlib import Path
 import pytest
 
 from compactord.catalog.access import table_in_folder
+from compactord.config.model import Recovery
 from compactord.errors import CompactordError
 from compactord.maintenance.changelog_expiry import expire_changelogs
 from compactord.maintenance.copied_files import CheckedFiles, CopyWatch
 from compactord.maintenance.expire import Expired, expire_snapshots
+from compactord.maintenance.registry import maintenance_kinds
 from compactord.maintenance.tag_expiry import expire_tags
 from compactord.paimon import paths
-from compactord.paimon.snapshot import read_tags, snapshot_ids, snapshot_json
+from compactord.paimon.snapshot import parse_snapshot, read_tags, snapshot_ids, snapshot_json
 from compactord.paimon.table import TableRef
 from compactord.storage.base import NO_TIME_MS, Storage
 from compactord.storage.local import LocalStorage
 from compactord.table.opening import open_table
-from tests.builders import DAY_MS, NOW_MS
+from tests.builders import (
+    DAY_MS,
+    NOW_MS,
+    SECOND,
+    VirtualClock,
+    fill_keyed,
+    keyed_table,
+    writer,
+)
 from tests.lineage import TABLE, Lineage
+from tests.storages import MemoryStorage
 from tests.unit.maintenance.expiring import (
     HOME,
     check,
@@ -35,6 +46,7 @@ from tests.unit.maintenance.expiring import (
     some_table,
     with_data,
 )
+from tests.unit.table.compacting import ALL, compactor_of
 
 FOLDERS = ("snapshot", "schema", "tag", "manifest", "bucket-0", "branch")
 BRANCH = paths.branch_root(HOME, "b")
@@ -261,3 +273,35 @@ def test_what_was_found_out_is_not_read_again_and_outlives_the_snapshot_of_a_tag
     assert "is a copy" in str(_expired(table, now_ms).why_not)
     assert _expired(table, now_ms, watch).snapshots == 1
     check(table)
+
+
+def test_every_kind_that_deletes_files_of_a_table_waits_as_configured() -> None:
+    """And a sweep does, of a tag alone."""
+    grace_ms = 7 * DAY_MS
+    kinds = {
+        kind.name: kind
+        for kind in maintenance_kinds(Recovery().model_copy(update={"orphan_grace_ms": grace_ms}))
+    }
+    waiting = {name for name, kind in kinds.items() if getattr(kind, "grace_ms", 0) == grace_ms}
+    assert waiting == {"sweep", "foreign", "create_tags", "tags", "expire", "changelogs"}
+    storage = MemoryStorage()
+    table = keyed_table(storage, "/wh/db.db/t", options=RETAINED)
+    fill_keyed(writer(storage, table), commits=3)
+    storage.write_new(f"{table.location}/bucket-0/data-{SECOND.unique_name()}-0.parquet", b"x")
+    storage.now_ms = now_ms = NOW_MS + 30 * DAY_MS
+    data = storage.read(paths.snapshot_path(table.location, 1))
+    snapshot = parse_snapshot(data, "")
+    lost = snapshot_json(replace(snapshot, uuid="lost"))
+    storage.write_new(paths.tag_path(table.location, "old"), lost)
+    compactor = compactor_of(storage, table, clock=VirtualClock(now_ms))
+    compactor.cycle((), ALL)
+    before = dict(storage.objects)
+    for name in ("sweep", "expire", "changelogs", "tags"):
+        kind = kinds[name]
+        kind.ended(kind.run(compactor, None), 0)
+        assert storage.objects == before, name
+    expired = kinds["expire"].run(compactor, None)
+    assert "tag-old is a copy" in str(expired.why_not)
+    storage.changed_ms[paths.tag_path(table.location, "old")] = now_ms - grace_ms
+    assert kinds["expire"].run(compactor, None).snapshots == 2
+    assert len(kinds["sweep"].run(compactor, None)) == 1
