@@ -115,6 +115,9 @@ class WatchedStorage:
     def folder_exists(self, path: str) -> bool:
         return self._watch("folder_exists", path, lambda: self.inner.folder_exists(path))
 
+    def real_folder(self, path: str) -> str:
+        return self.inner.real_folder(path)
+
     def list(self, folder: str) -> Iterator[ObjectStatus]:
         try:
             return iter(self._watch("list", folder, lambda: tuple(self.inner.list(folder))))

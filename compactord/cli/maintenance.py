@@ -116,9 +116,9 @@ def off_by_rule(run: MaintenanceRun, target: Target, key: str | None) -> str | N
 
 
 def of_a_command(options: ExpireOptions, least: int = _LEAST) -> ExpireOptions:
-    """A command is done when nothing is due, and each round reads all snapshots that stay.
+    """A command is done when nothing is due, and each round reads all tags and branches.
 
-    Small rounds would read those that expire again and again. A limit of 0 switches expiry off.
+    Small rounds would read these again and again. A limit of 0 switches expiry off.
     """
     return replace(options, limit=max(options.limit, least)) if options.limit > 0 else options
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from compactord.amounts import count_text, size_text
 from compactord.catalog.access import TableAccess
@@ -16,6 +17,7 @@ from compactord.cli.progress import told_of
 from compactord.cli.running import FAILED, OK
 from compactord.config.reasons import setting_origin
 from compactord.errors import StorageError, TransientStorageError, UnsupportedTable, UsageError
+from compactord.maintenance.copied_files import CopyWatch
 from compactord.maintenance.foreign_files import remove_found, trash_of
 from compactord.maintenance.orphan_files import OrphanSearch
 from compactord.maintenance.orphan_sweep import files_told, owner_rule
@@ -25,7 +27,7 @@ from compactord.paimon import paths
 from compactord.paimon.options.catalogue import canonical_key
 from compactord.storage.base import Storage
 from compactord.storage.elsewhere import with_others
-from compactord.table.opening import describe_table
+from compactord.table.opening import OpenTable, describe_table
 
 _PATH_DIRECTORY = "data-file.path-directory"
 _EXTERNAL_PATHS = "data-file.external-paths"
@@ -53,11 +55,13 @@ def foreign_sweep(run: MaintenanceRun, target: Target) -> Result:
     """
     others_grace_ms = amount_of(run.args, "older_than", target.policy.foreign_files_older_than_ms)
     access = target.open()
-    folders, left_alone, storage = _places(run, target, access)
+    folders, left_alone, storage, table = _places(run, target, access)
     rule = replace(owner_rule(run.clock, run.grace_ms), others_grace_ms=others_grace_ms)
     trash = _trash(run, target, access, folders)
     progress = told_of(run.choice.shown_name(target), run.clock)
-    search = OrphanSearch(storage, folders, rule, progress)
+    copies = CopyWatch(run.grace_ms)
+    why_wait = partial(copies.why_wait, table, rule.now_ms)
+    search = OrphanSearch(storage, folders, rule, progress, why_wait)
     try:
         found = search.find()
     except Incomplete as why:
@@ -82,8 +86,8 @@ def foreign_sweep(run: MaintenanceRun, target: Target) -> Result:
 
 def _places(
     run: MaintenanceRun, target: Target, access: TableAccess
-) -> tuple[TableFolders, Sequence[str], Storage]:
-    """Where files of the table are looked for, external paths where they are not, and a store.
+) -> tuple[TableFolders, Sequence[str], Storage, OpenTable]:
+    """Where files of the table are looked for, external paths where they are not, a store, a table.
 
     The store has them all. Other tables may have the same external paths, and their files the same
     folders there.
@@ -120,7 +124,7 @@ def _places(
         other_roots=tuple(roots),
         of_others=True,
     )
-    return folders, left_alone, with_others(access.storage, others)
+    return folders, left_alone, with_others(access.storage, others), table
 
 
 def _opened(

@@ -21,6 +21,7 @@ from compactord.maintenance.changelogs import (
     require_same,
     write_changelog_hint,
 )
+from compactord.maintenance.copied_files import NO_WATCH, CopyWatch, watched
 from compactord.maintenance.expire import (
     Expired,
     Snapshots,
@@ -57,7 +58,7 @@ _log = structlog.get_logger()
 _NONE = ExpireRange(first=0, end=0, more=False)
 
 
-def expire_changelogs(table: TableValues, now_ms: int) -> Expired:
+def expire_changelogs(table: TableValues, now_ms: int, copies: CopyWatch = NO_WATCH) -> Expired:
     """One round by the table's own options: at most `snapshot.expire.limit` changelogs.
 
     Raises `FormatError`, `StorageError` or `UnsupportedTable` if any metadata that matters cannot
@@ -68,7 +69,7 @@ def expire_changelogs(table: TableValues, now_ms: int) -> Expired:
     why_not = None
     wanted = _NONE
     try:
-        wanted = _due(table, now_ms)
+        wanted = _due(table, now_ms, copies)
         if not wanted.is_empty:
             _Round(table, wanted).delete(counts)
     except TableChanged as changed:
@@ -77,14 +78,16 @@ def expire_changelogs(table: TableValues, now_ms: int) -> Expired:
     return Expired(first=wanted.first, end=wanted.end, more=more, why_not=why_not, **counts)
 
 
-def preview_changelogs(table: TableValues, now_ms: int) -> Done[Expired]:
+def preview_changelogs(
+    table: TableValues, now_ms: int, copies: CopyWatch = NO_WATCH
+) -> Done[Expired]:
     """What a round would delete; changes nothing.
 
     Raises what `expire_changelogs` raises before its first deletion.
     """
     wanted = _NONE
     try:
-        wanted = _due(table, now_ms)
+        wanted = _due(table, now_ms, copies)
         if not wanted.is_empty:
             round_ = _Round(table, wanted)
             return preview_of(wanted, round_.plan(), round_.versions)
@@ -95,7 +98,7 @@ def preview_changelogs(table: TableValues, now_ms: int) -> Done[Expired]:
     return Done(rounds=[none], files=())
 
 
-def _due(table: TableValues, now_ms: int) -> ExpireRange:
+def _due(table: TableValues, now_ms: int, copies: CopyWatch) -> ExpireRange:
     """The changelogs that expire now. Raises `TableChanged` where snapshots may be missing."""
     storage, root = table.storage, table.ref.root
     retention = table.options.expire.changelogs
@@ -104,7 +107,11 @@ def _due(table: TableValues, now_ms: int) -> ExpireRange:
     snapshots = snapshot_ids(storage, root)
     if retention is None or not known or not snapshots:
         return _NONE
-    trouble = hint_trouble(hint, snapshots) or main_trouble(storage, table.ref, now_ms)
+    trouble = (
+        hint_trouble(storage, root, hint, snapshots)
+        or main_trouble(storage, table.ref, now_ms)
+        or copies.why_wait(table, now_ms)
+    )
     if trouble is not None:
         raise TableChanged(trouble)
 
@@ -129,7 +136,7 @@ class _Round:
 
     def __init__(self, table: TableValues, wanted: ExpireRange) -> None:
         self._table, self._storage, self._root = table, table.storage, table.ref.root
-        deletion = PlannedDeletion(self._storage, table.ref, self._require_end)
+        deletion = PlannedDeletion(table, self._require_end)
         snapshots = Snapshots(self._storage, self._root).within(0)
         named = dict(changelogs_by_name(self._storage, self._root))
         ids = sorted(id_ for id_ in changelog_ids(self._storage, self._root) if str(id_) in named)
@@ -160,7 +167,7 @@ class _Round:
         reader = MetadataReader(self._storage, self._table.ref.location)
         folder = self._table.bucket_folder
         return self._deletion.planned(
-            lambda: plan_changelogs(reader, self._history, bucket_folder=folder)
+            lambda: plan_changelogs(reader, self._history, bucket_folder=folder), self.versions
         )
 
     def delete(self, counts: Counter[str]) -> None:
@@ -193,13 +200,13 @@ class ExpireChangelogs(RuledKind[Expired]):
         why_keep = table.why_keep()
         if why_keep is not None:
             return Expired(why_not=why_keep)
-        return expire_changelogs(table.table, table.clock.now_ms())
+        return expire_changelogs(table.table, table.clock.now_ms(), watched(table, self.grace_ms))
 
     def preview(self, table: OpenedTable) -> Done[Expired]:
         why_keep = table.why_keep()
         if why_keep is not None:
             return Done(why_not=why_keep)
-        return preview_changelogs(table.table, table.clock.now_ms())
+        return preview_changelogs(table.table, table.clock.now_ms(), watched(table, self.grace_ms))
 
     def ended(self, result: Expired | CompactordError, seconds: float) -> Round:
         if isinstance(result, CompactordError):

@@ -25,6 +25,7 @@ from compactord.maintenance.kind import (
     Told,
     UnderWay,
 )
+from compactord.maintenance.own_files import own_files
 from compactord.paimon import paths
 from compactord.paimon.snapshot import parse_consumer
 
@@ -75,11 +76,12 @@ def expire_consumers(table: TableValues, now_ms: int) -> Sequence[IdleConsumer]:
     the next round continues there. What has gone is logged in any case.
     """
     gone: list[IdleConsumer] = []
+    own = own_files(table)
     try:
         for consumer in idle_consumers(table, now_ms):
             status = table.storage.status(consumer.path)
             if status is not None and status.changed_ms == consumer.changed_ms:
-                table.storage.delete(consumer.path)
+                own.delete(consumer.path)
                 gone.append(consumer)
     finally:
         if gone:

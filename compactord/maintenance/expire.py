@@ -29,11 +29,14 @@ from compactord.maintenance.changelogs import (
     require_same,
     write_changelog_hint,
 )
+from compactord.maintenance.copied_files import NO_WATCH, CopyWatch
 from compactord.maintenance.expire_files import ExpirePlan
 from compactord.maintenance.expire_plan import ExpiringHistory, plan_expiry
 from compactord.maintenance.expire_range import ExpireRange, expire_range
 from compactord.maintenance.expire_reader import MetadataReader
 from compactord.maintenance.kind import Done, TableValues
+from compactord.maintenance.later_snapshots import LaterSnapshots
+from compactord.maintenance.own_files import own_files
 from compactord.maintenance.planned_deletion import PlannedDeletion, TableChanged
 from compactord.maintenance.restored import hint_trouble, main_trouble
 from compactord.paimon import paths
@@ -46,7 +49,7 @@ from compactord.paimon.snapshot import (
     read_changelogs,
     read_consumers,
     read_tags,
-    snapshot_ids,
+    snapshot_files,
     snapshot_unless_gone,
     write_earliest_hint,
 )
@@ -81,19 +84,26 @@ class Expired:
 
 
 def expire_snapshots(
-    table: TableValues, options: ExpireOptions, *, now_ms: int, keep_from: int | None
+    table: TableValues,
+    options: ExpireOptions,
+    *,
+    now_ms: int,
+    keep_from: int | None,
+    copies: CopyWatch = NO_WATCH,
+    later: LaterSnapshots | None = None,
 ) -> Expired:
     """One round: at most `options.limit` snapshots of the branch that `table` is.
 
     `keep_from` is the lowest snapshot that is being read now; it, all later ones and their files
-    are kept.
+    are kept. `copies` tells whether the table may be being restored, `later` is kept from round to
+    round.
 
     Raises `FormatError`, `StorageError` or `UnsupportedTable` if any metadata that matters cannot
     be read, and `UsageError` for options that contradict each other: nothing is deleted then.
     Raises `StorageError` if a deletion fails: the next round continues there.
     """
     storage, root = table.storage, table.ref.root
-    found = _due(storage, table.ref, options, now_ms=now_ms, keep_from=keep_from)
+    found = _due(table, options, now_ms=now_ms, keep_from=keep_from, copies=copies)
     if isinstance(found, Expired):
         if found.first and not has_earliest_hint(storage, root):
             write_earliest_hint(storage, root, found.first)
@@ -102,25 +112,30 @@ def expire_snapshots(
     counts: Counter[str] = Counter()
     why_not = None
     try:
-        _Round(table, wanted, snapshots, options).delete(counts)
+        _Round(table, wanted, snapshots, options, later or LaterSnapshots()).delete(counts)
     except TableChanged as changed:
         why_not = str(changed)
     more = wanted.more and why_not is None
     return Expired(first=wanted.first, end=wanted.end, more=more, why_not=why_not, **counts)
 
 
-def preview_snapshots(table: TableValues, now_ms: int) -> Done[Expired]:
+def preview_snapshots(
+    table: TableValues,
+    now_ms: int,
+    copies: CopyWatch = NO_WATCH,
+    later: LaterSnapshots | None = None,
+) -> Done[Expired]:
     """What `expire_snapshots` would delete by the table's options if nothing were being read.
 
     Changes nothing. Raises what that raises before its first deletion.
     """
     options = table.options.expire
-    found = _due(table.storage, table.ref, options, now_ms=now_ms, keep_from=None)
+    found = _due(table, options, now_ms=now_ms, keep_from=None, copies=copies)
     if isinstance(found, Expired):
         return Done(rounds=[found], files=())
     wanted, snapshots = found
     try:
-        round_ = _Round(table, wanted, snapshots, options)
+        round_ = _Round(table, wanted, snapshots, options, later or LaterSnapshots())
         return preview_of(wanted, round_.plan(), round_.versions)
     except TableChanged as moved:
         kept = Expired(first=wanted.first, end=wanted.end, why_not=str(moved))
@@ -141,23 +156,33 @@ def preview_of(
 
 
 def _due(
-    storage: Storage, table: TableRef, options: ExpireOptions, *, now_ms: int, keep_from: int | None
+    table: TableValues,
+    options: ExpireOptions,
+    *,
+    now_ms: int,
+    keep_from: int | None,
+    copies: CopyWatch,
 ) -> Expired | tuple[ExpireRange, Snapshots]:
     """The snapshots that expire now, and those that there are; or why there are none."""
-    hint = hinted_snapshot_id(storage, table.root)
-    snapshots = Snapshots(storage, table.root)
-    is_new = hint is None and len(snapshots.ids) == 1 and table.branch != paths.MAIN_BRANCH
+    storage, root = table.storage, table.ref.root
+    hint = hinted_snapshot_id(storage, root)
+    snapshots = Snapshots(storage, root)
+    is_new = hint is None and len(snapshots.ids) == 1 and table.ref.branch != paths.MAIN_BRANCH
     if is_new or not snapshots.ids:
         # A branch is made from a tag with one snapshot, without a hint.
         return Expired()
-    trouble = hint_trouble(hint, snapshots.ids) or main_trouble(storage, table, now_ms)
+    trouble = (
+        hint_trouble(storage, root, hint, snapshots.ids)
+        or main_trouble(storage, table.ref, now_ms)
+        or copies.why_wait(table, now_ms, snapshots.get)
+    )
     if trouble is not None:
         return Expired(why_not=trouble)
     # A hint that lags stays until the next commit: were its snapshot gone, the table would pass for
     # one that is being restored.
     kept = [id_ for id_ in (keep_from, hint) if id_ is not None]
     changelogs = options.changelogs
-    consumers = read_consumers(storage, table.root).values()
+    consumers = read_consumers(storage, root).values()
     is_held = changelogs is None or not changelogs.held_alone
     wanted = expire_range(
         options,
@@ -179,8 +204,9 @@ class Snapshots:
     def __init__(self, storage: Storage, root: str) -> None:
         self._storage = storage
         self._root = root
+        self.files = snapshot_files(storage, root)
         # In ascending order.
-        self.ids = snapshot_ids(storage, root)
+        self.ids = tuple(sorted(self.files))
         self._listed = frozenset(self.ids)
         self._known: dict[int, Snapshot | None] = {}
 
@@ -211,6 +237,7 @@ class _Round:
         wanted: ExpireRange,
         snapshots: Snapshots,
         options: ExpireOptions,
+        later: LaterSnapshots,
     ) -> None:
         self._table, self._storage, self._root = table, table.storage, table.ref.root
         self._cleans, retention = options.clean_empty_directories, options.changelogs
@@ -219,15 +246,15 @@ class _Round:
         if end is None or not expiring:
             what = f"snapshot {wanted.end} is gone" if end is None else "they are gone already"
             raise TableChanged(what)
-        self._end = end
-        self._deletion = PlannedDeletion(self._storage, table.ref, self._require_end)
+        self._end, self._snapshots = end, snapshots
+        self._deletion = PlannedDeletion(table, self._require_end)
         changelogs = list(others_changelogs(self._storage, table.ref))
         if retention is None or not retention.from_deltas:
             changelogs += _own_changelogs(self._storage, self._root, expiring, retention)
         self._history = ExpiringHistory(
             expiring=expiring,
             end=end,
-            later=snapshots.within(wanted.end + 1),
+            later=later,
             tags=tuple(read_tags(self._storage, self._root).values()),
             others=tuple(other_versions(self._storage, table.ref)),
             changelogs=changelogs,
@@ -244,9 +271,19 @@ class _Round:
         """What is deleted; the table is as it was when that was decided."""
         reader = MetadataReader(self._storage, self._table.ref.location)
         folder = self._table.bucket_folder
-        return self._deletion.planned(
-            lambda: plan_expiry(reader, self._history, bucket_folder=folder)
-        )
+
+        def planned() -> ExpirePlan:
+            self._read_later(reader)
+            return plan_expiry(reader, self._history, bucket_folder=folder)
+
+        return self._deletion.planned(planned, self.versions)
+
+    def _read_later(self, reader: MetadataReader) -> None:
+        later, files = self._history.later, self._snapshots.files
+        unread = later.unread(self._end, files)
+        for snapshot in results_of(self._storage, self._snapshots.get, unread):
+            if snapshot is not None:
+                later.add(reader, snapshot, files[snapshot.id])
 
     def delete(self, counts: Counter[str]) -> None:
         """Delete the files; `counts` (by fields of `Expired`) are right even after an error."""
@@ -263,7 +300,9 @@ class _Round:
 
     def _keep_changelogs(self) -> None:
         """Write the changelogs of what expires: readers find each id at any moment."""
+        own = own_files(self._table)
         for snapshot in self._history.expiring:
+            own.require(paths.changelog_path(self._root, snapshot.id))
             if not keep_changelog(self._storage, self._root, snapshot):
                 raise TableChanged(f"snapshot {snapshot.id} is gone or was replaced")
         write_changelog_hint(self._storage, self._root, paths.LATEST, self._history.expiring[-1].id)

@@ -10,7 +10,7 @@ from compactord.maintenance.expire_reader import FileChange, FileKey, MetadataRe
 from compactord.paimon import paths
 from compactord.paimon.data_file import BucketId, EntryKind
 from compactord.paimon.manifest.manifest_files import ManifestFile
-from compactord.paimon.snapshot import Snapshot
+from compactord.paimon.snapshot import Snapshot, SnapshotIdentity
 
 # Creation times of files come from a wall clock of unknown zone and precision.
 _CLOCKS_DIFFER_MS = 48 * 3_600_000
@@ -187,12 +187,13 @@ def spare_others(
             unneeded.pop(key, None)
 
 
-def detached_tags(tags: Iterable[Snapshot], history: Iterable[Snapshot]) -> list[Snapshot]:
+def detached_tags(
+    tags: Iterable[Snapshot], known: Mapping[int, SnapshotIdentity]
+) -> list[Snapshot]:
     """Tags on snapshots that were replaced or rolled back: the order of their ids is no history.
 
-    `history` are the snapshots that are known, the newest among them.
+    `known` are the snapshots that there are by id, the newest among them.
     """
-    known = {s.id: s.identity for s in history}
     newest = max(known)
     return [
         tag for tag in tags if tag.id > newest or known.get(tag.id, tag.identity) != tag.identity

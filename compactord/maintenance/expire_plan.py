@@ -47,6 +47,7 @@ from compactord.maintenance.expire_files import (
     spare_tagged,
 )
 from compactord.maintenance.expire_reader import FileChange, FileKey, MetadataReader, ReadList
+from compactord.maintenance.later_snapshots import LaterSnapshots
 from compactord.paimon.data_file import BucketId, EntryKind
 from compactord.paimon.options.maintenance import ChangelogRetention
 from compactord.paimon.snapshot import CommitKind, Snapshot
@@ -56,23 +57,24 @@ from compactord.paimon.snapshot import CommitKind, Snapshot
 class ExpiringHistory:
     """The existing snapshots of a table or branch, and everything else that names files.
 
-    `expiring` are b..e-1 in order, `end` is e, `later` are those after it. `others` are the
+    `expiring` are b..e-1 in order, `end` is e, `later` has read those after it. `others` are the
     snapshots and tags of other branches. `changelogs` are long-lived ones that stay, of all
     branches, but for those of `expiring`, which `retention` keeps; None: it does not.
     """
 
     expiring: Sequence[Snapshot]
     end: Snapshot
-    later: Sequence[Snapshot]
+    later: LaterSnapshots
     tags: Sequence[Snapshot]
     others: Sequence[Snapshot]
     changelogs: Sequence[Snapshot] = ()
     retention: ChangelogRetention | None = None
 
     @property
-    def own(self) -> tuple[Snapshot, ...]:
-        """The snapshots of the table or branch."""
-        return (*self.expiring, self.end, *self.later)
+    def detached_tags(self) -> Sequence[Snapshot]:
+        """Tags on snapshots of the table or branch that were replaced or rolled back."""
+        known = {each.id: each.identity for each in (*self.expiring, self.end)}
+        return detached_tags(self.tags, {**self.later.identities, **known})
 
 
 def plan_expiry(
@@ -112,11 +114,10 @@ def _unneeded_data_files(
         }
         spare_tagged(reader, [tag for tag in tags if tag.id < snapshot.id], gone)
         unneeded.update(gone)
-    for snapshot in history.later:
-        # Only these add files again; others add new files.
-        if unneeded and snapshot.commit_kind is CommitKind.OVERWRITE:
-            apply_delta(reader.delta_changes(snapshot), unneeded)
-    keeping = detached_tags(history.tags, history.own)
+    added_again = history.later.needed({key.file_name for key in unneeded})
+    for key in [key for key in unneeded if key.file_name in added_again]:
+        del unneeded[key]
+    keeping = [*history.detached_tags]
     if not _descends(reader, history):
         keeping.append(history.end)
     for snapshot in keeping:
@@ -167,18 +168,19 @@ def _unneeded_metadata(
 ) -> Leaves:
     kept: set[str] = set()
     inside = skipping_tags(tags, history.expiring[0].id, history.end.id)
-    for snapshot in (history.end, *inside, *detached_tags(history.tags, history.own)):
+    for snapshot in (history.end, *inside, *history.detached_tags):
         # As in Java, the changelog of a tagged snapshot is deleted with the snapshot.
         kept |= reader.metadata_to_read(snapshot)
     for other in history.others:
         kept |= reader.metadata_named(other)
     for changelog in history.changelogs:
         kept |= reader.changelog_named(changelog)
-    has_indexes = any(s.index_manifest is not None for s in history.expiring)
-    for snapshot in history.later:
-        # A snapshot that rolled back has the index and the statistics of an old one.
-        kept |= {name for name in (snapshot.statistics,) if name is not None}
-        kept |= reader.index_names(snapshot) if has_indexes else set()
+    # A snapshot that rolled back has the index and the statistics of an old one.
+    going: set[str] = set()
+    for snapshot in history.expiring:
+        going |= reader.index_names(snapshot, missing_ok=True)
+        going |= {name for name in (snapshot.statistics,) if name is not None}
+    kept |= history.later.needed(going - kept)
     leaves = Leaves()
     # Read at once where that is faster, and again below from memory.
     deque(reader.bases_if_there(history.expiring), maxlen=0)

@@ -19,7 +19,8 @@ from compactord.paimon.manifest.identity_hashes import Hashes, identity_hashes
 from compactord.paimon.manifest.index_manifest import (
     HASH_INDEX,
     IndexEntry,
-    read_index_entries,
+    IndexFile,
+    read_index_files,
 )
 from compactord.paimon.manifest.manifest_files import (
     ListBlocks,
@@ -37,9 +38,9 @@ _KNOWN_INDEXES = {HASH_INDEX, INDEX_TYPE}
 ReadList = Callable[[Snapshot], tuple[ManifestFile, ...]]
 
 
-def refuse_unknown_indexes(location: str, entries: Iterable[IndexEntry]) -> None:
+def refuse_unknown_indexes(location: str, files: Iterable[IndexFile | IndexEntry]) -> None:
     """Raises `UnsupportedTable` for kinds of indexes whose files may be anywhere."""
-    unknown = {each.index_type for each in entries if not each.is_global} - _KNOWN_INDEXES
+    unknown = {each.index_type for each in files if not each.is_global} - _KNOWN_INDEXES
     if unknown:
         kinds = ", ".join(sorted(unknown))
         raise UnsupportedTable(location, [f"it has index files of type {kinds}"])
@@ -81,7 +82,9 @@ class MetadataReader:
         self._absences = Absences(storage)
         self._lists: dict[str, tuple[ManifestFile, ...]] = {}
         self._base_before = ListBlocks()
-        self._indexes: dict[str, tuple[IndexEntry, ...]] = {}
+        # Index manifests name mostly the same files.
+        self._indexes: dict[str, tuple[IndexFile, ...]] = {}
+        self._index_files: dict[IndexFile, IndexFile] = {}
         self._buckets: dict[BucketId, BucketId] = {}
         self._wanted: frozenset[FileKey] = frozenset()
         self._hashes: dict[int, Hashes] = {}
@@ -168,21 +171,30 @@ class MetadataReader:
 
     def index_files(
         self, snapshot: Snapshot, *, missing_ok: bool = False
-    ) -> Mapping[str, IndexEntry]:
+    ) -> Mapping[str, IndexFile]:
         """The snapshot's index files by name. Raises as `refuse_unknown_indexes`."""
         if snapshot.index_manifest is None:
             return {}
-        entries: tuple[IndexEntry, ...] = ()
+        files: tuple[IndexFile, ...] = ()
         with self._absences.suppressed() if missing_ok else contextlib.nullcontext():
-            entries = self._index(snapshot.index_manifest)
-        refuse_unknown_indexes(self.location, entries)
-        return {entry.file_name: entry for entry in entries}
+            files = self._index(snapshot.index_manifest)
+        refuse_unknown_indexes(self.location, files)
+        return {file.file_name: file for file in files}
 
     def index_names(self, snapshot: Snapshot, *, missing_ok: bool = False) -> set[str]:
         """The index manifest and the files that it lists."""
         if snapshot.index_manifest is None:
             return set()
         return {snapshot.index_manifest, *self.index_files(snapshot, missing_ok=missing_ok)}
+
+    def names_of_index_files(self, index_manifest: str) -> Iterator[str]:
+        """The names of all index files of an index manifest, which is not kept in memory.
+
+        Raises as `refuse_unknown_indexes`.
+        """
+        for file in read_index_files(self._storage, self.location, index_manifest):
+            refuse_unknown_indexes(self.location, (file,))
+            yield file.file_name
 
     def metadata_to_read(self, snapshot: Snapshot) -> set[str]:
         """The files that a reader of the snapshot's rows needs, except data files."""
@@ -269,9 +281,10 @@ class MetadataReader:
             self._lists[name] = found
         return self._lists[name]
 
-    def _index(self, name: str) -> tuple[IndexEntry, ...]:
+    def _index(self, name: str) -> tuple[IndexFile, ...]:
         if name not in self._indexes:
-            self._indexes[name] = read_index_entries(self._storage, self.location, name)
+            found = read_index_files(self._storage, self.location, name)
+            self._indexes[name] = tuple(self._index_files.setdefault(file, file) for file in found)
         return self._indexes[name]
 
     def _find(self, manifest: ManifestFile) -> list[tuple[int, FileIdentity]]:

@@ -12,7 +12,7 @@ class FileNames:
     """Names by their hashes: a million take 9 MB. With the hash of another it is named."""
 
     def __init__(self, names: Iterable[str]) -> None:
-        self._hashes = np.unique(_hashes(names))
+        self._hashes = np.unique(hashes_of(names))
         self._is_named = np.zeros(len(self._hashes), dtype=np.bool_)
 
     @property
@@ -25,12 +25,12 @@ class FileNames:
 
     def note(self, names: Iterable[str]) -> None:
         """These are named by metadata; many at once."""
-        places, is_one = self._places(_hashes(names))
+        places, is_one = self._places(hashes_of(names))
         self._is_named[places[is_one]] = True
 
     def unnamed(self, names: Sequence[str]) -> npt.NDArray[np.bool_]:
         """Whether each is one of them, and no metadata names it; many at once."""
-        places, is_one = self._places(_hashes(names))
+        places, is_one = self._places(hashes_of(names))
         is_one[is_one] = ~self._is_named[places[is_one]]
         return is_one
 
@@ -50,5 +50,6 @@ class FileNames:
         return places, self._hashes[places] == hashes
 
 
-def _hashes(names: Iterable[str]) -> npt.NDArray[np.int64]:
+def hashes_of(names: Iterable[str]) -> npt.NDArray[np.int64]:
+    """A number for each name, in order; others in another process."""
     return np.fromiter(map(hash, names), dtype=np.int64)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import structlog
 
@@ -10,6 +11,7 @@ from compactord.clock import WallTime
 from compactord.config.policy import TablePolicy
 from compactord.errors import CompactordError
 from compactord.ids import Liveness
+from compactord.maintenance.copied_files import watched
 from compactord.maintenance.foreign_files import remove_found, trash_of
 from compactord.maintenance.kind import (
     DueTable,
@@ -152,7 +154,9 @@ class SweepForeign(MaintenanceKind[RemovedFiles]):
             if table.is_stopping:
                 raise _Stopping
 
-        return OrphanSearch(table.table.storage, folders, rule, told)
+        copies = watched(table, self.grace_ms)
+        why_wait = partial(copies.why_wait, table.table, rule.now_ms)
+        return OrphanSearch(table.table.storage, folders, rule, told, why_wait)
 
     def _trash(self, values: TableValues, folders: TableFolders) -> str | None:
         """The folder of this table in the trash. Raises `UsageError` for one of another store."""

@@ -312,7 +312,8 @@ class RuledKind(OfferedKind[T]):
 
     Unless it `runs_unasked` a table's options have to ask for it, which may say how often;
     `unasked` says that they do not. `after_plans`: due only after a plan. `is_free`: also while our
-    newest snapshot may be replaced. `at_any_time`: also outside of the windows of expiry.
+    newest snapshot may be replaced. `at_any_time`: also outside of the windows of expiry. What
+    deletes files waits while copies of metadata are younger than `grace_ms`; 0: for none.
     """
 
     rule: ClassVar[str]
@@ -323,6 +324,7 @@ class RuledKind(OfferedKind[T]):
     at_any_time: ClassVar[bool] = False
 
     interval_ms: int
+    grace_ms: int = 0
 
     def why_unasked(self, table: TableValues) -> str | None:
         is_asked = self.runs_unasked or self.name in table.options.maintenance.asked

@@ -17,12 +17,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from typing import TypeAlias
 
 import structlog
 
 from compactord.errors import CompactordError, TransientStorageError
 from compactord.ids import Liveness, Owner, owner_of
 from compactord.maintenance.file_names import FileNames
+from compactord.maintenance.own_files import OwnFiles
 from compactord.maintenance.table_files import FileListing, TableFolders, outer_table
 from compactord.maintenance.used_names import Incomplete, UsedNames
 from compactord.paimon import paths
@@ -34,6 +36,8 @@ _log = structlog.get_logger()
 _DEAD_GRACE_MS = 600_000
 # What has come since is read once in this many deletions.
 _CHECK_INTERVAL = 500
+# Why nothing may be deleted now, None for no reason.
+WhyWait: TypeAlias = Callable[[], str | None]
 # Names that are looked up together.
 _AT_ONCE = 4096
 
@@ -100,14 +104,15 @@ def remove_orphans(
     partition_depth: int,
     rule: OwnerRule,
     among: Callable[[Sequence[Orphan]], Sequence[Orphan]] = tuple,
+    why_wait: WhyWait = lambda: None,
 ) -> Sequence[Orphan]:
     """Delete the orphan files that earlier runs left in a table; returns the deleted files.
 
-    Of all that are found `among` chooses those to be deleted.
+    Of all that are found `among` chooses those to be deleted. `why_wait` as of `OrphanSearch`.
 
     Raises what `OrphanSearch.find` raises, before anything is deleted.
     """
-    search = _search(storage, location, partition_depth, rule)
+    search = _search(storage, location, partition_depth, rule, why_wait)
     removed: list[Orphan] = []
     for orphan in search.removed(among(_found(search))):
         removed.append(orphan)
@@ -119,15 +124,22 @@ def remove_orphans(
 
 
 def find_orphans(
-    storage: Storage, location: str, *, partition_depth: int, rule: OwnerRule
+    storage: Storage,
+    location: str,
+    *,
+    partition_depth: int,
+    rule: OwnerRule,
+    why_wait: WhyWait = lambda: None,
 ) -> Sequence[Orphan]:
     """What earlier runs left in a table and nothing names; deletes nothing."""
-    return _found(_search(storage, location, partition_depth, rule))
+    return _found(_search(storage, location, partition_depth, rule, why_wait))
 
 
-def _search(storage: Storage, location: str, partition_depth: int, rule: OwnerRule) -> OrphanSearch:
+def _search(
+    storage: Storage, location: str, partition_depth: int, rule: OwnerRule, why_wait: WhyWait
+) -> OrphanSearch:
     folders = TableFolders(location=location, partition_depth=partition_depth)
-    return OrphanSearch(storage, folders, rule)
+    return OrphanSearch(storage, folders, rule, why_wait=why_wait)
 
 
 def _found(search: OrphanSearch) -> Sequence[Orphan]:
@@ -145,7 +157,7 @@ class OrphanSearch:
     Lists every folder once; reads metadata only if there may be something to delete, and lists
     again what nothing names. Only these files are in memory as objects: of a table's others a
     number each. `told` gets a text now and then, which says how far it is; what it raises ends the
-    search.
+    search. `why_wait` tells why the table may be being restored, beyond what its versions show.
     """
 
     def __init__(
@@ -154,6 +166,7 @@ class OrphanSearch:
         folders: TableFolders,
         rule: OwnerRule,
         told: Callable[[str], None] = lambda text: None,
+        why_wait: WhyWait = lambda: None,
     ) -> None:
         self.uploads: Sequence[Orphan] = ()
         # Files that the rule lets go, live or not.
@@ -162,9 +175,10 @@ class OrphanSearch:
         self.empty_folders: Sequence[str] = ()
         self._storage = storage
         self._folders = folders
+        self._own = OwnFiles(storage, folders.location, folders.other_roots)
         # What was found out of an owner holds: the dead stay dead, and the living spare files.
         self._rule = replace(rule, liveness=cache(rule.liveness))
-        self._told = told
+        self._told, self._why_wait = told, why_wait
         self._names = FileNames(())
         self._used = UsedNames(
             storage,
@@ -178,7 +192,8 @@ class OrphanSearch:
         """What nothing names; deletes nothing.
 
         Raises `Incomplete` if the table may be being restored, or its folders may be those of
-        another one, and what reading raises.
+        another one, `UnsupportedTable` for files behind links that lead out of it, and what reading
+        raises.
         """
         outer = outer_table(self._storage, self._folders.location)
         if outer is not None:
@@ -196,12 +211,18 @@ class OrphanSearch:
         self.old_files = self._names.count
         if not self.old_files:
             return self.uploads
+        why = self._why_wait()
+        if why is not None:
+            raise Incomplete(why)
         self._used.read()
         if self._names.are_all_named:
             return self.uploads
         # Only what was there before metadata was read.
         again = FileListing(self._storage, self._folders, self._names.is_unnamed())
-        return (*self.uploads, *map(_orphan, self._old(again)))
+        orphans = tuple(map(_orphan, self._old(again)))
+        for orphan in orphans:
+            self._own.require(orphan.path)
+        return (*self.uploads, *orphans)
 
     def removed(
         self,
@@ -235,7 +256,7 @@ class OrphanSearch:
         elif delete is not None:
             delete(orphan)
         else:
-            self._storage.delete(orphan.path)
+            self._own.delete(orphan.path)
 
     def _read_again(self) -> None:
         try:

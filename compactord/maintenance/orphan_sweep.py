@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import structlog
@@ -13,6 +14,7 @@ from compactord.amounts import count_text, size_text
 from compactord.clock import Clock, WallTime
 from compactord.errors import CompactordError
 from compactord.ids import Owner
+from compactord.maintenance.copied_files import watched
 from compactord.maintenance.kind import (
     Done,
     DueTable,
@@ -50,7 +52,13 @@ class SweepOrphans(OfferedKind[Sequence[Orphan]]):
     def preview(self, table: OpenedTable) -> Done[Sequence[Orphan]]:
         values, depth = table.table, len(table.table.schema.partition_keys)
         rule = owner_rule(table.clock, self.grace_ms, table.owner)
-        found = find_orphans(values.storage, values.ref.location, partition_depth=depth, rule=rule)
+        found = find_orphans(
+            values.storage,
+            values.ref.location,
+            partition_depth=depth,
+            rule=rule,
+            why_wait=partial(watched(table, self.grace_ms).why_wait, values, rule.now_ms),
+        )
         return Done(rounds=[found])
 
     def run(self, table: OpenedTable, under_way: UnderWay | None) -> Sequence[Orphan]:
@@ -73,7 +81,12 @@ class SweepOrphans(OfferedKind[Sequence[Orphan]]):
             return table.memory(Sightings).aged(found, now_ms=now_ms, grace_ms=self.grace_ms)
 
         return remove_orphans(
-            values.storage, values.ref.location, partition_depth=depth, rule=rule, among=aged
+            values.storage,
+            values.ref.location,
+            partition_depth=depth,
+            rule=rule,
+            among=aged,
+            why_wait=partial(watched(table, self.grace_ms).why_wait, values, rule.now_ms),
         )
 
     def ended(self, result: Sequence[Orphan] | CompactordError, seconds: float) -> Round:

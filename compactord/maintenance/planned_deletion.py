@@ -5,12 +5,15 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from compactord.errors import ObjectNotFound
 from compactord.maintenance.expire_files import ExpirePlan
+from compactord.maintenance.kind import TableValues
+from compactord.maintenance.own_files import OwnFiles, own_files
 from compactord.maintenance.table_files import remove_folders
 from compactord.paimon import paths
-from compactord.paimon.snapshot import branch_names
+from compactord.paimon.snapshot import CommitKind, branch_names, read_snapshot, snapshot_files
 from compactord.paimon.table import TableRef
 from compactord.storage.base import Storage
 from compactord.storage.parallel import done_with
@@ -19,11 +22,92 @@ from compactord.storage.parallel import done_with
 _CHECK_INTERVAL = 100
 # Removes a folder unless something is in it; returns whether it is gone.
 RemoveFolder = Callable[[str], bool]
-KEEPERS_CHANGED = "tags or branches were created or deleted meanwhile"
+# Snapshots of a branch by id: change and size of their files.
+_Snapshots: TypeAlias = dict[int, tuple[int, int]]
+# The files of what expires, the oldest first, after their name in the counts.
+Versions: TypeAlias = tuple[str, Sequence[str]]
+_KEEPERS_CHANGED = "tags or branches were created or deleted meanwhile"
 
 
 class TableChanged(Exception):
     """Another process has changed the table since it was read."""
+
+
+class Keepers:
+    """Tags and branches, which need files that expire, as they were when this was made.
+
+    Of other branches, main included, their first and newest snapshots count, too. What is committed
+    to them meanwhile needs files of the snapshot before it and new ones, but for overwrites. `own`
+    is a tag that may go, by its file's name and change.
+    """
+
+    def __init__(
+        self, storage: Storage, table: TableRef, own: tuple[str, int] | None = None
+    ) -> None:
+        self._storage, self._table, self._own = storage, table, own
+        self._branches = branch_names(storage, table.location)
+        self._hints = self._hints_now()
+        self._tags, self._snapshots = self._now()
+
+    def check(self) -> None:
+        """Raises `TableChanged` unless they still need no more, and what reading raises."""
+        hints = self._hints_now()
+        if branch_names(self._storage, self._table.location) != self._branches:
+            raise TableChanged(_KEEPERS_CHANGED)
+        tags, snapshots = self._now()
+        if tags != self._tags:
+            raise TableChanged(_KEEPERS_CHANGED)
+        for root, files in snapshots.items():
+            self._check_branch(root, self._snapshots[root], files)
+        self._hints, self._snapshots = hints, snapshots
+
+    def moved(self) -> bool:
+        """Whether a hint LATEST has changed since the last check: one small request for each.
+
+        Writers set it after each commit. A fast-forward of one branch to another deletes it first.
+        Without branches there is none, and no request.
+        """
+        return bool(self._hints) and self._hints_now() != self._hints
+
+    def _check_branch(self, root: str, before: _Snapshots, now: _Snapshots) -> None:
+        ids = sorted(before)
+        if not ids and not now:
+            return
+        if not ids or now.get(ids[-1]) != before[ids[-1]] or min(now) < ids[0]:
+            raise TableChanged(f"snapshots of {root} were rolled back or replaced meanwhile")
+        for id_ in now:
+            if id_ > ids[-1]:
+                # Only these add files again; others add new files.
+                kind = read_snapshot(self._storage, root, id_).commit_kind
+                if kind is CommitKind.OVERWRITE:
+                    raise TableChanged(
+                        f"snapshot {id_} of {root}, made meanwhile, may add old files"
+                    )
+
+    def _now(self) -> tuple[frozenset[tuple[str, str, int]], dict[str, _Snapshots]]:
+        """Tags by names and changes, as one may be put on another snapshot; others' snapshots."""
+        tags: set[tuple[str, str, int]] = set()
+        snapshots: dict[str, _Snapshots] = {}
+        for branch in (paths.MAIN_BRANCH, *self._branches):
+            root = paths.branch_root(self._table.location, branch)
+            is_own = branch == self._table.branch
+            for status in self._storage.list(paths.tag_folder(root)):
+                is_spared = is_own and (status.name, status.changed_ms) == self._own
+                if not status.is_folder and not is_spared:
+                    tags.add((branch, status.name, status.changed_ms))
+            if not is_own:
+                files = snapshot_files(self._storage, root).items()
+                snapshots[root] = {id_: (each.changed_ms, each.size_bytes) for id_, each in files}
+        return frozenset(tags), snapshots
+
+    def _hints_now(self) -> dict[str, tuple[int, int] | None]:
+        """Change and size of each."""
+        found: dict[str, tuple[int, int] | None] = {}
+        for branch in (paths.MAIN_BRANCH, *self._branches) if self._branches else ():
+            root = paths.branch_root(self._table.location, branch)
+            status = self._storage.status(paths.latest_hint(root))
+            found[branch] = None if status is None else (status.changed_ms, status.size_bytes)
+        return found
 
 
 class PlannedDeletion:
@@ -32,33 +116,44 @@ class PlannedDeletion:
     `require_end` raises `TableChanged` unless the version that becomes the oldest is the same.
     """
 
-    def __init__(self, storage: Storage, table: TableRef, require_end: Callable[[], None]) -> None:
-        self._storage = storage
-        self._table = table
+    def __init__(self, table: TableValues, require_end: Callable[[], None]) -> None:
+        self._storage, self._table = table.storage, table.ref
         self._require_end = require_end
-        self._keepers = keepers(storage, table)
+        self._own = own_files(table)
+        self._keepers = Keepers(self._storage, self._table)
 
     def check(self) -> None:
         """Raises `TableChanged` if the plan may be wrong by now, and what reading raises."""
         self._require_end()
-        if keepers(self._storage, self._table) != self._keepers:
-            raise TableChanged(KEEPERS_CHANGED)
+        self._keepers.check()
 
-    def planned(self, plan: Callable[[], ExpirePlan]) -> ExpirePlan:
-        """What `plan` returns; the table was as it is now all the time. Raises as `check`."""
+    def planned(self, plan: Callable[[], ExpirePlan], versions: Versions) -> ExpirePlan:
+        """What `plan` returns, before `versions` go; the table was as it is now all the time.
+
+        Raises as `check`, and `UnsupportedTable` where metadata leads to files of others.
+        """
         try:
             found = plan()
         except ObjectNotFound:
             # Another expiry has deleted the file; otherwise the table is damaged.
             self.check()
             raise
+        self._require_own(found, versions)
         self.check()
         return found
+
+    def _require_own(self, plan: ExpirePlan, versions: Versions) -> None:
+        for path in itertools.chain(
+            plan.data_files, plan.changelog_files, plan.index_files, plan.statistics
+        ):
+            self._own.require_data(path)
+        for path in (*plan.manifests, *plan.lists, *versions[1]):
+            self._own.require(path)
 
     def run(
         self,
         plan: ExpirePlan,
-        versions: tuple[str, Sequence[str]],
+        versions: Versions,
         counts: Counter[str],
         remove_empty_folder: RemoveFolder | None,
     ) -> None:
@@ -78,25 +173,23 @@ class PlannedDeletion:
         self.check()
         kind, files = versions
         for path in files:
-            # Nothing that a tag or a branch may save is left but these files' names.
+            # Nothing that a tag may save is left but these files' names.
+            if self._keepers.moved():
+                self._keepers.check()
             self._require_end()
-            self._storage.delete(path)
+            self._own.delete(path)
             counts[kind] += 1
         self.check()
 
     def _delete(self, kind: str, unneeded: Sequence[str], counts: Counter[str]) -> None:
-        delete_checked(self._storage, kind, unneeded, counts, self.check)
-
-
-def keepers(storage: Storage, table: TableRef) -> frozenset[tuple[str, int]]:
-    """Tags by names and modification times, as one may be put on another snapshot; branches."""
-    tags = storage.list(paths.tag_folder(table.root))
-    files = frozenset((s.name, s.changed_ms) for s in tags if not s.is_folder)
-    return files.union((branch, 0) for branch in branch_names(storage, table.location))
+        files = self._storage, self._own, self._keepers
+        delete_checked(*files, kind, unneeded, counts, self.check)
 
 
 def delete_checked(
     storage: Storage,
+    own: OwnFiles,
+    keepers: Keepers,
     kind: str,
     unneeded: Sequence[str],
     counts: Counter[str],
@@ -104,14 +197,16 @@ def delete_checked(
 ) -> None:
     """Delete these files in any order, counted as `kind`.
 
-    Raises what `check`, asked now and then, raises, and `StorageError` where a deletion fails.
+    Raises what `check` raises, asked now and then and once `keepers` have moved, and `own`, and
+    `StorageError` where a deletion fails.
     """
     begun = itertools.count(1)
 
     def delete(path: str) -> None:
-        if next(begun) % _CHECK_INTERVAL == 0:
+        # In this order: both are asked for each file.
+        if keepers.moved() or next(begun) % _CHECK_INTERVAL == 0:
             check()
-        storage.delete(path)
+        own.delete(path)
 
     # A disk waits for its journal once for several.
     for _ in done_with(storage, delete, unneeded, on_disks=True):

@@ -29,15 +29,16 @@ def maintenance_kinds(recovery: Recovery) -> tuple[AnyKind, ...]:
 
     In the service, of two that are due, the one that began longest ago comes first.
     """
+    grace_ms = recovery.orphan_grace_ms
     return (
-        SweepOrphans(interval_ms=recovery.interval_ms, grace_ms=recovery.orphan_grace_ms),
-        SweepForeign(grace_ms=recovery.orphan_grace_ms),
+        SweepOrphans(interval_ms=recovery.interval_ms, grace_ms=grace_ms),
+        SweepForeign(grace_ms=grace_ms),
         # Before the snapshots expire that are to have tags.
-        CreateTags(interval_ms=_NEW_TAGS_INTERVAL_MS),
-        ExpireTags(interval_ms=_TAGS_INTERVAL_MS),
+        CreateTags(interval_ms=_NEW_TAGS_INTERVAL_MS, grace_ms=grace_ms),
+        ExpireTags(interval_ms=_TAGS_INTERVAL_MS, grace_ms=grace_ms),
         ExpireConsumers(interval_ms=_CONSUMERS_INTERVAL_MS),
         ExpirePartitions(interval_ms=_PARTITIONS_INTERVAL_MS),
-        ExpireSnapshots(interval_ms=_EXPIRE_INTERVAL_MS),
-        ExpireChangelogs(interval_ms=_CHANGELOGS_INTERVAL_MS),
+        ExpireSnapshots(interval_ms=_EXPIRE_INTERVAL_MS, grace_ms=grace_ms),
+        ExpireChangelogs(interval_ms=_CHANGELOGS_INTERVAL_MS, grace_ms=grace_ms),
         MarkDone(interval_ms=_DONE_INTERVAL_MS),
     )

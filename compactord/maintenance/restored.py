@@ -5,26 +5,29 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from compactord.paimon import paths
-from compactord.paimon.snapshot import Snapshot, hinted_snapshot_id, snapshot_files
+from compactord.paimon.snapshot import Snapshot, has_latest_hint, hinted_snapshot_id, snapshot_files
 from compactord.paimon.table import TableRef
 from compactord.storage.base import ObjectStatus, Storage
 
 # Writers create a snapshot's file within this time of the moment that stands in it.
-_WRITE_DELAY_MAX_MS = 600_000
+WRITE_DELAY_MAX_MS = 600_000
 # Files that have not changed for so long are part of no restore that goes on.
 _UNCHANGED_MS = 86_400_000
-_MAY_BE_RESTORED = "a restore or copy may be under way"
+MAY_BE_RESTORED = "a restore or copy may be under way"
 
 
-def hint_trouble(hint: int | None, ids: Collection[int]) -> str | None:
+def hint_trouble(storage: Storage, root: str, hint: int | None, ids: Collection[int]) -> str | None:
     """Why snapshots `ids` cannot be all: the hint LATEST, read before them, names none of them.
 
-    Writers set the hint after they create a snapshot, and before they roll it back.
+    Writers set the hint after they create a snapshot, and before they roll it back. One without a
+    number lags: it is being written, or its writer was killed or had no space left.
     """
+    if hint is None and has_latest_hint(storage, root):
+        return None
     if hint is None:
-        return f"it has snapshots but no hint LATEST: {_MAY_BE_RESTORED}"
+        return f"it has snapshots but no hint LATEST: {MAY_BE_RESTORED}"
     if hint not in ids:
-        return f"LATEST names snapshot {hint}, which is missing: {_MAY_BE_RESTORED}"
+        return f"LATEST names snapshot {hint}, which is missing: {MAY_BE_RESTORED}"
     return None
 
 
@@ -42,7 +45,7 @@ def why_incomplete(storage: Storage, location: str, branch: str, before_ms: int)
         made = [*files.values(), *storage.list(paths.schema_folder(root))]
         if made and all(status.changed_ms < before_ms for status in made):
             return None
-    return _trouble_at(root, hint, files)
+    return _trouble_at(storage, root, hint, files)
 
 
 def main_trouble(storage: Storage, table: TableRef, now_ms: int) -> str | None:
@@ -60,17 +63,17 @@ def main_trouble(storage: Storage, table: TableRef, now_ms: int) -> str | None:
         schemas = list(storage.list(paths.schema_folder(root)))
         if schemas and all(each.changed_ms < now_ms - _UNCHANGED_MS for each in schemas):
             return None
-    return _trouble_at(root, hint, ids)
+    return _trouble_at(storage, root, hint, ids)
 
 
-def _trouble_at(root: str, hint: int | None, ids: Collection[int]) -> str | None:
+def _trouble_at(storage: Storage, root: str, hint: int | None, ids: Collection[int]) -> str | None:
     if hint is None and not ids:
-        return f"{root} has no snapshots: {_MAY_BE_RESTORED}"
-    trouble = hint_trouble(hint, ids)
+        return f"{root} has no snapshots: {MAY_BE_RESTORED}"
+    trouble = hint_trouble(storage, root, hint, ids)
     return trouble if trouble is None else f"{root}: {trouble}"
 
 
 def is_restored(snapshot: Snapshot, file: ObjectStatus, since_ms: int) -> bool:
     """Whether the snapshot's file is a copy, made after `since_ms`: others may follow."""
-    is_late = file.changed_ms > snapshot.time_ms + _WRITE_DELAY_MAX_MS
+    is_late = file.changed_ms > snapshot.time_ms + WRITE_DELAY_MAX_MS
     return is_late and file.changed_ms > since_ms

@@ -9,6 +9,7 @@ import structlog
 
 from compactord.amounts import count_text, size_text
 from compactord.errors import CompactordError
+from compactord.maintenance.copied_files import watched
 from compactord.maintenance.expire import Expired, expire_snapshots, preview_snapshots
 from compactord.maintenance.kind import (
     Done,
@@ -20,6 +21,7 @@ from compactord.maintenance.kind import (
     UnderWay,
     because,
 )
+from compactord.maintenance.later_snapshots import LaterSnapshots
 
 _log = structlog.get_logger()
 _COUNTS = (
@@ -46,15 +48,21 @@ class ExpireSnapshots(RuledKind[Expired]):
         why_keep, values = table.why_keep(), table.table
         if why_keep is not None:
             return Expired(why_not=why_keep)
-        keep_from = under_way.reads_from if under_way is not None else None
-        options, now_ms = values.options.expire, table.clock.now_ms()
-        return expire_snapshots(values, options, now_ms=now_ms, keep_from=keep_from)
+        return expire_snapshots(
+            values,
+            values.options.expire,
+            now_ms=table.clock.now_ms(),
+            keep_from=under_way.reads_from if under_way is not None else None,
+            copies=watched(table, self.grace_ms),
+            later=table.memory(LaterSnapshots),
+        )
 
     def preview(self, table: OpenedTable) -> Done[Expired]:
         why_keep = table.why_keep()
         if why_keep is not None:
             return Done(why_not=why_keep)
-        return preview_snapshots(table.table, table.clock.now_ms())
+        copies, later = watched(table, self.grace_ms), table.memory(LaterSnapshots)
+        return preview_snapshots(table.table, table.clock.now_ms(), copies, later)
 
     def ended(self, result: Expired | CompactordError, seconds: float) -> Round:
         if isinstance(result, CompactordError):

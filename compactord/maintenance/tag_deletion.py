@@ -18,12 +18,8 @@ from compactord.maintenance.expire import Snapshots, other_versions, others_chan
 from compactord.maintenance.expire_files import Leaves, plan_of, spare_others
 from compactord.maintenance.expire_reader import FileChange, FileKey, MetadataReader
 from compactord.maintenance.kind import TableValues
-from compactord.maintenance.planned_deletion import (
-    KEEPERS_CHANGED,
-    TableChanged,
-    delete_checked,
-    keepers,
-)
+from compactord.maintenance.own_files import own_files
+from compactord.maintenance.planned_deletion import Keepers, TableChanged, delete_checked
 from compactord.maintenance.restored import hint_trouble, main_trouble
 from compactord.paimon import paths
 from compactord.paimon.data_file import EntryKind
@@ -69,10 +65,13 @@ class TagDeletion:
     def __init__(self, table: TableValues, tag: DueTag, now_ms: int) -> None:
         self._table, self._tag = table, tag
         self._storage, self._root = table.storage, table.ref.root
+        self._own = own_files(table)
         hint = hinted_snapshot_id(self._storage, self._root)
-        self._keepers = self._other_keepers()
+        # One that is made anew under the tag's name counts.
+        own = (tag.path.rpartition("/")[2], tag.changed_ms)
+        self._keepers = Keepers(self._storage, table.ref, own)
         snapshots = Snapshots(self._storage, self._root)
-        trouble = hint_trouble(hint, snapshots.ids)
+        trouble = hint_trouble(self._storage, self._root, hint, snapshots.ids)
         trouble = trouble or main_trouble(self._storage, table.ref, now_ms)
         newest = snapshots.get(snapshots.ids[-1]) if snapshots.ids else None
         if trouble is not None or newest is None:
@@ -93,8 +92,8 @@ class TagDeletion:
             raise TableChanged(f"tag {self._tag.name} was changed meanwhile")
         if self._table.options.maintenance.tags_succeed:
             # Nobody would look for it without the tag.
-            self._storage.delete(success_path(self._root, self._tag.name))
-        self._storage.delete(self._tag.path)
+            self._own.delete(success_path(self._root, self._tag.name))
+        self._own.delete(self._tag.path)
         counts["tags"] += 1
         self._check()
         self._delete("data_files", self.plan.data_files, counts)
@@ -102,7 +101,8 @@ class TagDeletion:
         self._delete("metadata", self.plan.metadata, counts)
 
     def _delete(self, what: str, unneeded: Sequence[str], counts: Counter[str]) -> None:
-        delete_checked(self._storage, what, unneeded, counts, self._check)
+        files = self._storage, self._own, self._keepers
+        delete_checked(*files, what, unneeded, counts, self._check)
 
     def _check(self) -> None:
         """Whether nothing has come that may need files of the tag's snapshot."""
@@ -116,13 +116,7 @@ class TagDeletion:
             if read_snapshot(self._storage, self._root, id_).commit_kind is CommitKind.OVERWRITE:
                 why = f"snapshot {id_} was made meanwhile, which may add old files again"
                 raise TableChanged(why)
-        if self._other_keepers() != self._keepers:
-            raise TableChanged(KEEPERS_CHANGED)
-
-    def _other_keepers(self) -> frozenset[tuple[str, int]]:
-        """All but this tag; one that is made anew under its name counts."""
-        own = (self._tag.path.rpartition("/")[2], self._tag.changed_ms)
-        return keepers(self._storage, self._table.ref) - {own}
+        self._keepers.check()
 
     def _planned(self, keepers: Sequence[Snapshot]) -> TagPlan:
         snapshot = self._tag.snapshot
@@ -148,7 +142,11 @@ class TagDeletion:
         read = (base, reader.base), (delta, reader.delta)
         leaves.add(reader, snapshot, read, kept)
         plan = plan_of(reader, unneeded, {}, leaves, bucket_folder=folder)
+        for path in (*plan.data_files, *plan.index_files, *plan.statistics):
+            self._own.require_data(path)
         metadata = tuple(path for _, some in plan.metadata for path in some)
+        for path in (self._tag.path, success_path(self._root, self._tag.name), *metadata):
+            self._own.require(path)
         return TagPlan(data_files=plan.data_files, metadata=metadata)
 
     def _changelogs(self) -> Iterator[Snapshot]:

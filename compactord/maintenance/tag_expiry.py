@@ -7,16 +7,17 @@ passed since it was made, by the writers' wall clock. As tag/TagTimeExpire.java.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime, timezone, tzinfo
+from datetime import tzinfo
 from typing import Any
 
 import structlog
 
 from compactord.amounts import count_text
 from compactord.clock import local_ms
-from compactord.errors import CompactordError, FormatError, ObjectNotFound
+from compactord.errors import CompactordError, ObjectNotFound
+from compactord.maintenance.copied_files import NO_WATCH, CopyWatch, watched
 from compactord.maintenance.kind import (
     Done,
     OpenedTable,
@@ -33,6 +34,7 @@ from compactord.maintenance.tag_deletion import DueTag, TagDeletion
 from compactord.paimon import paths
 from compactord.paimon.json_text import parse_object
 from compactord.paimon.snapshot import parse_snapshot
+from compactord.paimon.tag_times import tag_times
 from compactord.storage.absence import require_gone
 
 _log = structlog.get_logger()
@@ -84,29 +86,21 @@ def due_tags(table: TableValues, now_ms: int, zone: tzinfo) -> tuple[DueTag, ...
 
 def _end_ms(data: bytes, path: str) -> int | None:
     """Until when a tag is retained, by local wall clock as if it were UTC; None: for good."""
-    found = parse_object(data, path, "a tag")
-    made, retained = found.get("tagCreateTime"), found.get("tagTimeRetained")
-    if made is None or retained is None:
-        return None
-    try:
-        if type(made) is not list or type(retained) not in (int, float):
-            raise ValueError("a list and a number are expected")
-        # Java leaves out seconds and nanoseconds of 0.
-        year, month, day, hour, minute, second, nanos = [*made, 0, 0][:7]
-        moment = datetime(year, month, day, hour, minute, second, tzinfo=timezone.utc)
-        made_ms: int = int(moment.timestamp()) * 1000 + nanos // 1_000_000
-        return made_ms + int(retained * 1000)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise FormatError(path, f"tagCreateTime {made!r}, tagTimeRetained {retained!r}") from error
+    times = tag_times(parse_object(data, path, "a tag"), path)
+    return None if times is None else times.made_ms + times.retained_ms
 
 
-def expire_tags(table: TableValues, now_ms: int, zone: tzinfo) -> ExpiredTags:
+def expire_tags(
+    table: TableValues, now_ms: int, zone: tzinfo, copies: CopyWatch = NO_WATCH
+) -> ExpiredTags:
     """Delete the tags that expire now. Raises what `due_tags` and `delete_tags` raise."""
-    return delete_tags(table, due_tags(table, now_ms, zone), now_ms)
+    return delete_tags(table, due_tags(table, now_ms, zone), now_ms, copies)
 
 
-def delete_tags(table: TableValues, tags: Iterable[DueTag], now_ms: int) -> ExpiredTags:
-    """Delete tags, one after the other.
+def delete_tags(
+    table: TableValues, tags: Iterable[DueTag], now_ms: int, copies: CopyWatch = NO_WATCH
+) -> ExpiredTags:
+    """Delete tags, one after the other. `copies` tells whether the table may be being restored.
 
     Raises what `TagDeletion` raises; the next round continues with the other tags. What has gone
     is logged in any case.
@@ -115,7 +109,7 @@ def delete_tags(table: TableValues, tags: Iterable[DueTag], now_ms: int) -> Expi
     gone: list[str] = []
     why_not = None
     try:
-        for tag in tags:
+        for tag in _unless_restored(table, tags, now_ms, copies):
             deletion = TagDeletion(table, tag, now_ms)
             try:
                 deletion.delete(counts)
@@ -131,7 +125,20 @@ def delete_tags(table: TableValues, tags: Iterable[DueTag], now_ms: int) -> Expi
     return ExpiredTags(tags=gone, why_not=why_not, **files)
 
 
-def preview_tags(table: TableValues, tags: Iterable[DueTag], now_ms: int) -> Done[ExpiredTags]:
+def _unless_restored(
+    table: TableValues, tags: Iterable[DueTag], now_ms: int, copies: CopyWatch
+) -> Iterator[DueTag]:
+    """Raises `TableChanged` in place of the first tag where the table may be being restored."""
+    for number, tag in enumerate(tags):
+        trouble = None if number else copies.why_wait(table, now_ms)
+        if trouble is not None:
+            raise TableChanged(trouble)
+        yield tag
+
+
+def preview_tags(
+    table: TableValues, tags: Iterable[DueTag], now_ms: int, copies: CopyWatch = NO_WATCH
+) -> Done[ExpiredTags]:
     """What `delete_tags` would delete, tag by tag, if each expired alone; changes nothing.
 
     Raises what `TagDeletion` raises.
@@ -139,7 +146,7 @@ def preview_tags(table: TableValues, tags: Iterable[DueTag], now_ms: int) -> Don
     going: list[ExpiredTags] = []
     files: list[str] = []
     try:
-        for tag in tags:
+        for tag in _unless_restored(table, tags, now_ms, copies):
             plan = TagDeletion(table, tag, now_ms).plan
             data_files, metadata = len(plan.data_files), len(plan.metadata)
             going.append(ExpiredTags(tags=[tag.name], data_files=data_files, metadata=metadata))
@@ -196,13 +203,14 @@ class ExpireTags(RuledKind[ExpiredTags]):
             return Done(why_not=why_keep)
         now_ms = table.clock.now_ms()
         due = due_tags(table.table, now_ms, table.clock.time_zone)
-        return preview_tags(table.table, due, now_ms)
+        return preview_tags(table.table, due, now_ms, watched(table, self.grace_ms))
 
     def run(self, table: OpenedTable, under_way: UnderWay | None) -> ExpiredTags:
         why_keep = table.why_keep()
         if why_keep is not None:
             return ExpiredTags(why_not=why_keep)
-        return expire_tags(table.table, table.clock.now_ms(), table.clock.time_zone)
+        copies = watched(table, self.grace_ms)
+        return expire_tags(table.table, table.clock.now_ms(), table.clock.time_zone, copies)
 
     def ended(self, result: ExpiredTags | CompactordError, seconds: float) -> Round:
         if isinstance(result, CompactordError):

@@ -20,6 +20,7 @@ from compactord.amounts import count_text
 from compactord.clock import WallTime, local_ms
 from compactord.errors import CompactordError, ObjectNotFound, StorageError
 from compactord.ids import Owner
+from compactord.maintenance.copied_files import NO_WATCH, CopyWatch, watched
 from compactord.maintenance.kind import (
     Done,
     DueTable,
@@ -101,9 +102,17 @@ def tags_due(table: TableValues, progress: TagProgress, *, now_ms: int, zone: tz
 
 
 def create_tags(
-    table: TableValues, progress: TagProgress, *, owner: Owner, now_ms: int, zone: tzinfo
+    table: TableValues,
+    progress: TagProgress,
+    *,
+    owner: Owner,
+    now_ms: int,
+    zone: tzinfo,
+    copies: CopyWatch = NO_WATCH,
 ) -> CreatedTags:
     """Make the tags that are due; temporary files are named by `owner`, `zone` is the machine's.
+
+    `copies` tells whether the table may be being restored, which keeps surplus tags.
 
     Raises what reading raises, `FormatError` for a tag that cannot be understood (nothing has been
     made then), `StorageError` if a file cannot be written, and what `delete_tags` raises: the next
@@ -112,7 +121,8 @@ def create_tags(
     options = table.options.maintenance.tag_creation
     if options is None:
         return CreatedTags()
-    return _Creation(table, options, progress, now_ms=now_ms, zone=zone).create(owner)
+    creation = _Creation(table, options, progress, now_ms=now_ms, zone=zone)
+    return creation.create(owner, copies)
 
 
 class _Creation:
@@ -140,7 +150,7 @@ class _Creation:
         self._tags |= {each.name: each.snapshot for each in new}
         return TagsDue(tags=new, surplus=tuple(self._surplus()) if new else ())
 
-    def create(self, owner: Owner) -> CreatedTags:
+    def create(self, owner: Owner, copies: CopyWatch) -> CreatedTags:
         newest = self._begun()
         if newest is None:
             return CreatedTags()
@@ -159,12 +169,12 @@ class _Creation:
         finally:
             if made:
                 _log.info("tags_created", tags=list(made), snapshot_ids=list(made.values()))
-        surplus = self._deleted_surplus() if made else ExpiredTags()
+        surplus = self._deleted_surplus(copies) if made else ExpiredTags()
         return CreatedTags(tags=made, surplus=surplus, why_not=why_not)
 
-    def _deleted_surplus(self) -> ExpiredTags:
+    def _deleted_surplus(self, copies: CopyWatch) -> ExpiredTags:
         self._tags = dict(read_tags(self._storage, self._root))
-        return delete_tags(self._table, self._surplus(), self._now_ms)
+        return delete_tags(self._table, self._surplus(), self._now_ms, copies)
 
     def _begun(self) -> Snapshot | None:
         """The newest snapshot; None: no tag is due, which most rounds know by that alone."""
@@ -310,7 +320,8 @@ class CreateTags(RuledKind[CreatedTags]):
             return Done(why_not=why_keep)
         now_ms, zone = table.clock.now_ms(), table.clock.time_zone
         due = tags_due(table.table, table.memory(TagProgress), now_ms=now_ms, zone=zone)
-        surplus = preview_tags(table.table, due.surplus, now_ms)
+        copies = watched(table, self.grace_ms)
+        surplus = preview_tags(table.table, due.surplus, now_ms, copies)
         made = {each.name: each.snapshot.id for each in due.tags}
         created = CreatedTags(tags=made, surplus=joined(surplus.rounds))
         return Done(rounds=[created], files=surplus.files)
@@ -325,6 +336,7 @@ class CreateTags(RuledKind[CreatedTags]):
             owner=table.owner,
             now_ms=table.clock.now_ms(),
             zone=table.clock.time_zone,
+            copies=watched(table, self.grace_ms),
         )
 
     def ended(self, result: CreatedTags | CompactordError, seconds: float) -> Round:

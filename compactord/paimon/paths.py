@@ -144,13 +144,18 @@ def index_path(location: str, name: str) -> str:
     return join(index_folder(location), name)
 
 
+def store_root(path: str) -> str:
+    """All of a path but the folders of its store; empty for local paths."""
+    store = _STORE.match(path)
+    return store[0] if store is not None else ""
+
+
 def external_path(location: str, text: str) -> str | None:
     """The path of a file outside of the table's folders, by metadata; None: in another store.
 
     `text` is as Java prints it: `file:/a/b`, or with a scheme and an authority.
     """
-    store = _STORE.match(location)
-    root = store[0] if store is not None else ""
+    root = store_root(location)
     path = text if root else _LOCAL_FILE.sub("", text)
     names = path.removeprefix(root + "/").split("/")
     return path if path.startswith(root + "/") and all(map(is_file_name, names)) else None

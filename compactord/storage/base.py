@@ -177,6 +177,10 @@ class Storage(Protocol):
         found = self.status(path)
         return found is not None and found.is_folder
 
+    def real_folder(self, path: str) -> str:
+        """Where a folder really is: the path behind links, which only file systems have."""
+        return path
+
     def list(self, folder: str) -> Iterator[ObjectStatus]:
         """Direct children in no particular order; nothing when the folder does not exist.
 

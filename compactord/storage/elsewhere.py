@@ -36,6 +36,9 @@ class _WithOthers:
     def list_some(self, folder: str, is_wanted: Callable[[str], bool]) -> Iterator[ObjectStatus]:
         return self._at(folder).list_some(folder, is_wanted)
 
+    def real_folder(self, path: str) -> str:
+        return self._at(path).real_folder(path)
+
     def read_range(self, path: str, start: int, size: int) -> bytes:
         return self._at(path).read_range(path, start, size)
 

@@ -169,6 +169,10 @@ class LocalStorage(Storage):
             return None
         return _status(os.path.basename(path), found)
 
+    def real_folder(self, path: str) -> str:
+        with named_errors(path, "resolve"):
+            return os.path.realpath(path)
+
     def list(self, folder: str) -> Iterator[ObjectStatus]:
         return self.list_some(folder, lambda name: True)
 

@@ -177,6 +177,9 @@ class MeteredStorage:
     def capabilities(self) -> Capabilities:
         return self._inner.capabilities
 
+    def real_folder(self, path: str) -> str:
+        return self._inner.real_folder(path)
+
     read = _counted(StorageOp.GET, Storage.read)
     read_range = _counted(StorageOp.GET, Storage.read_range)
     open_input = _counted(StorageOp.GET, Storage.open_input)

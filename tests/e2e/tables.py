@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from compactord.clock import SystemClock
 from compactord.ids import owner_of
 from compactord.paimon.table import TableRef
 from compactord.state.table_state import load_state
@@ -39,7 +40,7 @@ def of_table(warehouse: Path) -> tuple[str, ...]:
 def small_keyed(warehouse: Path, *, commits: int = 6, buckets: int = 2) -> dict[int, int]:
     """`db.t` with `commits` level-0 files a bucket; the rows that must be read."""
     table = builders.keyed_table(LOCAL, location(warehouse), buckets=buckets)
-    return builders.fill_keyed(builders.writer(LOCAL, table), commits=commits)
+    return builders.fill_keyed(builders.writer(LOCAL, table, clock=SystemClock()), commits=commits)
 
 
 def large_keyed(warehouse: Path, *, buckets: int = 2) -> None:

@@ -77,6 +77,33 @@ class VectorsFile(NamedTuple):
     vectors: tuple[VectorRange, ...]
 
 
+class IndexFile(NamedTuple):
+    """What tells where an index file is: an entry of ten thousand is a hundred times as large."""
+
+    index_type: str
+    file_name: str
+    external_path: str | None
+    is_global: bool
+
+    def path(self, location: str) -> str:
+        """Where its file is (`FileStorePathFactory.globalIndexFileFactory`).
+
+        Raises `UnsupportedTable` for one that the store of the table does not have, or that has
+        another name there.
+        """
+        name, elsewhere = self.file_name, self.external_path
+        if elsewhere is None:
+            return paths.index_path(location, name)
+        found = paths.external_path(location, elsewhere)
+        if found is None:
+            reason = f"index file {name} is in another store, at {elsewhere}"
+            raise UnsupportedTable(location, [reason])
+        if found.rpartition("/")[2] != name:
+            reason = f"index file {name} has another name where it is, at {elsewhere}"
+            raise UnsupportedTable(location, [reason])
+        return found
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexEntry:
     """One index file. `canonical` is the whole entry encoded in the schema of release 2.0.0.
@@ -102,17 +129,9 @@ class IndexEntry:
     external_path: str | None = None
 
     def path(self, location: str) -> str:
-        """Where its file is (`FileStorePathFactory.globalIndexFileFactory`).
-
-        Raises `UnsupportedTable` for one that the store of the table does not have.
-        """
-        if self.external_path is None:
-            return paths.index_path(location, self.file_name)
-        found = paths.external_path(location, self.external_path)
-        if found is None:
-            reason = f"index file {self.file_name} is in another store, at {self.external_path}"
-            raise UnsupportedTable(location, [reason])
-        return found
+        """As `IndexFile.path`."""
+        file = IndexFile(self.index_type, self.file_name, self.external_path, self.is_global)
+        return file.path(location)
 
     def is_served(self, *, has_vectors: bool) -> bool:
         """Whether a compaction knows what to do with it, in a table with deletion vectors or not.
@@ -130,6 +149,23 @@ def read_index_entries(storage: Storage, location: str, name: str) -> tuple[Inde
     path = paths.manifest_path(location, name)
     container = _opened(storage.read(path), path)
     return tuple(_entries(container, container.encoded_records(), location))
+
+
+def read_index_files(storage: Storage, location: str, name: str) -> Iterator[IndexFile]:
+    """The files of all entries of the index manifest `name`, one by one, in order.
+
+    Raises what `read_index_entries` raises.
+    """
+    path = paths.manifest_path(location, name)
+    container = _opened(storage.read(path), path)
+    for record, _ in container.encoded_records():
+        _require_known(record, location, path)
+        yield IndexFile(
+            record["_INDEX_TYPE"],
+            paths.checked_name(record["_FILE_NAME"], path),
+            record.get("_EXTERNAL_PATH"),
+            record.get("_GLOBAL_INDEX") is not None,
+        )
 
 
 def read_entries_but_hash(storage: Storage, location: str, name: str) -> tuple[IndexEntry, ...]:
@@ -255,11 +291,15 @@ def sources_of(level: int, row_counts: Mapping[str, int]) -> bytes:
     return bytes(found)
 
 
-def _entry(record: Mapping[str, Any], location: str, path: str, *, foreign: bytes) -> IndexEntry:
+def _require_known(record: Mapping[str, Any], location: str, path: str) -> None:
     if record["_VERSION"] != INDEX_MANIFEST_VERSION:
         raise UnsupportedTable(location, [f"{path} has entry version {record['_VERSION']}"])
     if record["_KIND"] != EntryKind.ADD:
         raise FormatError(path, f"an index manifest with an entry of kind {record['_KIND']}")
+
+
+def _entry(record: Mapping[str, Any], location: str, path: str, *, foreign: bytes) -> IndexEntry:
+    _require_known(record, location, path)
     level, indexed = None, record.get("_GLOBAL_INDEX") or {}
     sources = indexed.get("_SOURCE_META") or b""
     if record["_INDEX_TYPE"] in SORTED_INDEXES and len(sources) >= _SOURCES.size:

@@ -6,7 +6,7 @@ import json
 import shutil
 import threading
 from dataclasses import replace
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from compactord.cli.maintain import maintain, orphans
 from compactord.cli.maintenance import CommandTable
 from compactord.cli.plan import plan
 from compactord.cli.registries import Registries
-from compactord.clock import SystemClock
+from compactord.clock import Clock, SystemClock
 from compactord.commit.publish import StorePublisher
 from compactord.ids import Owner
 from compactord.maintenance.expire import Expired
@@ -53,7 +53,7 @@ _IN_TWO_DAYS = builders.VirtualClock(SystemClock().now_ms() + 2 * builders.DAY_M
 def _compacted(warehouse: Path, **options: str) -> TableRef:
     """A table of six commits and their compaction: its inputs go with the old snapshots."""
     ref = keyed(warehouse, "d.t", commits=6, **{**KEEP_ONE, **options})
-    builders.one_shot(LOCAL, ref).run()
+    builders.one_shot(LOCAL, ref, clock=SystemClock()).run()
     return ref
 
 
@@ -208,7 +208,7 @@ def test_tags_expire_with_their_files_unless_a_rule_keeps_them(
     times = {"tagCreateTime": [2024, 1, 1, 0, 0], "tagTimeRetained": 1.5}
     snapshot = json.loads(Path(paths.snapshot_path(ref.root, 6)).read_text())
     tag.write_text(json.dumps(snapshot | times))
-    builders.one_shot(LOCAL, ref).run()
+    builders.one_shot(LOCAL, ref, clock=SystemClock()).run()
     place = ("maintain", "--warehouse", f"{tmp_path}/wh", "--table", "d.t")
     assert answered(capsys, *place, "--only", "snapshots")["kinds"]["snapshots"]["snapshots"] == 6
     rows, before = builders.read_keyed(LOCAL, ref), digest(tmp_path / "wh")
@@ -247,9 +247,10 @@ def test_tags_are_created_as_the_table_asks_unless_a_rule_forbids_it(
     snapshot = json.loads(Path(paths.snapshot_path(ref.root, 1)).read_text())
     old.write_text(json.dumps(snapshot | times))
     before = digest(tmp_path / "wh")
+    yesterday = str(datetime.now(timezone.utc).date() - timedelta(days=1))
     found = answered(capsys, *place, "--dry-run")["kinds"]["tags"]
     assert digest(tmp_path / "wh") == before
-    assert (found["created"], found["tags"]) == ({"2023-11-13": 2}, ["2023-11-10"])
+    assert (found["created"], found["tags"]) == ({yesterday: 2}, ["2023-11-10"])
     assert found["files"] == [str(old)]
     config = configuration(
         tmp_path,
@@ -262,8 +263,8 @@ def test_tags_are_created_as_the_table_asks_unless_a_rule_forbids_it(
     kept = said(capsys, "maintain", "--config", config, "--only", "tags", "--dry-run")
     assert "d.t: no tags created\n  because rules.0.set.create_tags" in kept
     text = said(capsys, *place)
-    assert "d.t: created 1 tag (2023-11-13)\nd.t: expired 1 tag (2023-11-10): " in text
-    assert [path.name for path in old.parent.iterdir()] == ["tag-2023-11-13"]
+    assert f"d.t: created 1 tag ({yesterday})\nd.t: expired 1 tag (2023-11-10): " in text
+    assert [path.name for path in old.parent.iterdir()] == [f"tag-{yesterday}"]
     assert "created" not in said(capsys, *place)
 
 
@@ -350,7 +351,7 @@ def test_snapshots_of_branches_expire_by_their_own_options(
     assert "rules.0.set.expire_snapshots" in str(tables)
 
 
-def _years(tmp_path: Path, **options: str) -> TableRef:
+def _years(tmp_path: Path, clock: Clock | None = None, **options: str) -> TableRef:
     """Table d.t, whose partitions are the years 2022, 2023 and 2998."""
     ref = TableRef(database="d", name="t", location=f"{tmp_path}/wh/d.db/t")
     asks = {"partition.timestamp-pattern": "$v-01-01", "bucket": "1", "write-only": "true"}
@@ -358,7 +359,8 @@ def _years(tmp_path: Path, **options: str) -> TableRef:
     keys = {"primary_keys": ["k", "v"], "partition_keys": ["v"]}
     fields = [builders.FIELDS[0], replace(builders.FIELDS[1], type=builders.FIELDS[0].type)]
     create_table(LOCAL, ref, fields, options=asks, **keys)
-    builders.writer(LOCAL, ref).write(_of_years((1, 2023), (1, 2998), (2, 2023), (1, 2022)))
+    rows = _of_years((1, 2023), (1, 2998), (2, 2023), (1, 2022))
+    builders.writer(LOCAL, ref, clock=clock).write(rows)
     return ref
 
 
@@ -371,7 +373,7 @@ def test_partitions_expire_as_the_table_and_the_rules_say(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asks = {"partition_expiration__time": "1 d", "partition_expiration__max__num": "1"}
-    ref = _years(tmp_path, **asks)
+    ref = _years(tmp_path, SystemClock(), **asks)
     config = configuration(
         tmp_path,
         """\
@@ -554,10 +556,10 @@ def test_nothing_expires_while_a_late_rename_has_lost_a_writers_commit(
     late = builders.writer(LOCAL, replace(ref, location=str(aside))).write(
         builders.rows_of([(9_000, 1)])
     )
-    builders.one_shot(LOCAL, ref).run()
+    builders.one_shot(LOCAL, ref, clock=SystemClock()).run()
     for commit in range(6):
         builders.writer(LOCAL, ref).write(builders.rows_of([(commit, commit)]))
-    builders.one_shot(LOCAL, ref).run()
+    builders.one_shot(LOCAL, ref, clock=SystemClock()).run()
     # All of the writer's files come, its snapshot in the place of ours.
     shutil.copytree(aside, folder, dirs_exist_ok=True)
     (folder / "snapshot" / "LATEST").unlink()

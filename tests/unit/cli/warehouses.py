@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from compactord.cli.command import main
+from compactord.clock import SystemClock
 from compactord.paimon.table import TableRef
 from compactord.storage.local import LocalStorage
 from compactord_demo.writer import create_table
@@ -55,7 +56,7 @@ def _filled(
     given = {key.replace("__", "-").replace("_", "."): text for key, text in options.items()}
     create_table(LOCAL, ref, builders.FIELDS, primary_keys=keys, options={**base, **given})
     # A refused table has no writer.
-    writer = builders.writer(LOCAL, ref) if commits else None
+    writer = builders.writer(LOCAL, ref, clock=SystemClock()) if commits else None
     for commit in range(commits):
         assert writer is not None, "there are commits"
         writer.write(builders.rows_of([(commit, commit), (commit + 1, commit)]))

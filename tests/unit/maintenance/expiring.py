@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from compactord.catalog.access import table_in_folder
@@ -65,9 +65,9 @@ def expire(
     )
 
 
-def some_table() -> Lineage:
+def some_table(options: Mapping[str, str] | None = None) -> Lineage:
     """Snapshots 1 and 2 add files, 3 merges them, 4 adds one, 5 merges all."""
-    table = Lineage()
+    table = Lineage(options=options)
     first = table.append(2, commits=2)
     merged = table.compacted_by_others(first)
     more = table.append(1)

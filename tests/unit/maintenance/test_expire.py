@@ -258,7 +258,8 @@ def test_index_files_and_statistics_go_unless_something_kept_has_them() -> None:
 def test_index_files_of_columns_go_from_where_they_are(
     kind: str, level: int | None, folder: str | None, gone: str
 ) -> None:
-    table = some_table()
+    elsewhere = "file:/elsewhere"
+    table = some_table({"global-index.external-path": elsewhere})
     for number, names in ((1, ["i-1", "i-2"]), (5, ["i-2"])):
         name = f"index-manifest-{number}"
         table.write_index_manifest(name, names, kind, level=level, folder=folder)

@@ -16,6 +16,7 @@ from compactord.errors import (
     UnsupportedTable,
     UsageError,
 )
+from compactord.maintenance.restored import hint_trouble
 from compactord.paimon import paths
 from compactord.paimon.snapshot import (
     CommitKind,
@@ -140,6 +141,22 @@ def test_the_snapshot_that_a_hint_names_stays_until_the_hint_has_moved() -> None
         done = expire(table)
         assert done.why_not is None
         assert snapshot_ids(table.storage, HOME)[0] == hinted
+
+
+@pytest.mark.parametrize("hint", [b"", b"\0\0", b"4x"])
+@pytest.mark.parametrize("branch", [paths.MAIN_BRANCH, "dev"])
+def test_a_hint_without_a_number_lags(hint: bytes, branch: str) -> None:
+    """A full disk, or a kill, while it is truncated and written, as Java does it."""
+    table = some_table()
+    root = paths.branch_root(HOME, branch)
+    if branch != paths.MAIN_BRANCH:
+        table.storage.overwrite(
+            paths.snapshot_path(root, 2), table.storage.read(paths.snapshot_path(HOME, 2))
+        )
+    table.storage.overwrite(paths.latest_hint(root), hint)
+    assert hint_trouble(table.storage, root, None, snapshot_ids(table.storage, root)) is None
+    done = expire(table)
+    assert (done.why_not, done.snapshots) == (None, 4)
 
 
 def _before_first_deletion(act: Callable[[], None], end: int = 5) -> Callable[[Call], None]:

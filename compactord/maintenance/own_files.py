@@ -1,0 +1,132 @@
+"""The gate of deletions: maintenance deletes files of the table itself, whatever metadata says.
+
+A table's own files lie below its location, or below a folder that its options name for files
+elsewhere (`data-file.external-paths`, `global-index.external-path`). Links to folders are followed:
+a file counts as lying where its folder really is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+
+from compactord.errors import AccessDenied, UnsupportedTable
+from compactord.maintenance.kind import TableValues
+from compactord.paimon import paths
+from compactord.paimon.options.catalogue import canonical_key
+from compactord.storage.base import Storage
+
+_EXTERNAL = ("data-file.external-paths", "global-index.external-path")
+# Folders of a table in which no data, index or statistics file is.
+_OF_METADATA = frozenset(
+    {"branch", "changelog", "consumer", "manifest", "schema", "snapshot", "tag"}
+)
+
+
+class OwnFiles:
+    """Which files of a store may be deleted as those of one table; for one round.
+
+    `roots` are the folders for files elsewhere.
+    """
+
+    def __init__(self, storage: Storage, location: str, roots: Iterable[str] = ()) -> None:
+        self._storage = storage
+        self._location = location
+        self._roots = tuple(dict.fromkeys((location, *roots)))
+        # By folder: the first folder below the location on the way to it, empty for the location
+        # itself and elsewhere; or why its files are not the table's own.
+        self._places: dict[str, tuple[str, str | None]] = {}
+
+    def require(self, path: str) -> None:
+        """Raises `UnsupportedTable` unless the file is the table's own, and what the store does."""
+        self._place(path)
+
+    def require_data(self, path: str) -> None:
+        """As `require`, of a data, index or statistics file: none is in a folder of metadata.
+
+        Raises `UnsupportedTable` for one there, and as `require`.
+        """
+        if self._place(path) in _OF_METADATA:
+            raise self._refusal(
+                path, "lies among the table's metadata, and is named as another file"
+            )
+
+    def delete(self, path: str) -> None:
+        """Delete the table's own file. Raises as `require`, and what the store raises."""
+        self.require(path)
+        self._storage.delete(path)
+
+    def _place(self, path: str) -> str:
+        folder = path.rpartition("/")[0]
+        if folder not in self._places:
+            self._places[folder] = self._found(folder)
+        place, why_not = self._places[folder]
+        if why_not is not None:
+            raise self._refusal(path, why_not)
+        return place
+
+    def _found(self, folder: str) -> tuple[str, str | None]:
+        real = self._storage.real_folder(folder)
+        for root in self._roots:
+            below = _below(folder, root)
+            real_below = _below(real, self._storage.real_folder(root))
+            if below is None or real_below is None:
+                continue
+            if root == self._location:
+                return real_below.split("/")[0], None
+            other = self._table_at(folder)
+            return "", other and f"lies in the folder of another table, {other}"
+        if any(_below(folder, root) is not None for root in self._roots):
+            return "", f"is behind a link, at {real}, outside of the table"
+        options = " or ".join(_EXTERNAL)
+        return "", (
+            f"is outside of the table at {self._location}: if the file is the table's, name its "
+            f"folder in the table's option {options}"
+        )
+
+    def _table_at(self, folder: str) -> str | None:
+        """The folder at or above this one that is a table's, None without one."""
+        top = paths.store_root(folder)
+        while folder != top:
+            # Where nothing may be listed, nothing speaks for a table.
+            with contextlib.suppress(AccessDenied):
+                if self._has(paths.schema_folder(folder), paths.SCHEMA_PREFIX):
+                    return folder
+                if self._has(paths.snapshot_folder(folder), paths.SNAPSHOT_PREFIX):
+                    return folder
+            folder = folder.rpartition("/")[0]
+        return None
+
+    def _has(self, folder: str, prefix: str) -> bool:
+        return any(
+            paths.id_of(each.name, prefix) is not None for each in self._storage.list(folder)
+        )
+
+    def _refusal(self, path: str, why: str) -> UnsupportedTable:
+        return UnsupportedTable(self._location, [f"file {path} {why}; nothing is deleted"])
+
+
+def own_files(table: TableValues) -> OwnFiles:
+    """The files of a table, by its options."""
+    location = table.ref.location
+    return OwnFiles(
+        table.storage, location, _external_roots(location, table.schema.options.items())
+    )
+
+
+def _external_roots(location: str, options: Iterable[tuple[str, str]]) -> Iterator[str]:
+    for key, text in options:
+        if canonical_key(key) in _EXTERNAL:
+            for place in filter(None, map(str.strip, text.split(","))):
+                path = paths.external_path(location, place.rstrip("/"))
+                if path is not None:
+                    yield path
+
+
+def _below(folder: str, root: str) -> str | None:
+    """The way from a folder to one at or below it; None: it is elsewhere."""
+    if any(name in (".", "..") for name in folder.split("/")) or not f"{folder}/".startswith(
+        f"{root}/"
+    ):
+        return None
+    return folder[len(root) + 1 :]
