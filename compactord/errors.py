@@ -20,6 +20,8 @@
     │   │   └── TransientStorageError worth another try
     │   │       └── StoreSilent   it has not answered lately, and is asked again later
     │   └── FormatError           bytes that are not what the format says
+    │       └── DataFileDamaged   a data file's bytes have changed since it was written
+    ├── TableHeld                 live files are missing or damaged: nothing is deleted
     ├── EngineUnavailable         the place where merges run cannot be reached (exit code 69)
     ├── CommitError
     │   ├── CommitGaveUp          retries or time used up; the table is unchanged
@@ -137,6 +139,17 @@ class StoreSilent(TransientStorageError):
 
 class FormatError(ErrorAtPath):
     """Bytes that are not what the format says; `path` is the file that holds them."""
+
+
+class DataFileDamaged(FormatError):
+    """A data file, or the file of its vector, is not as it was written, whatever its schema.
+
+    Its size is not the manifest's, a checksum does not hold, or its footer cannot be decoded.
+    """
+
+
+class TableHeld(CompactordError):
+    """Live files of the table are missing or damaged; no command deletes anything of it."""
 
 
 class EngineUnavailable(CompactordError):
