@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -90,6 +91,8 @@ def test_files_go_to_the_trash_from_wherever_the_options_put_data(
         data_file__external_paths__strategy="round-robin",
     )
     home = Path(ref.location)
+    (home / "data/more").mkdir(parents=True)
+    shutil.move(home / "bucket-0", home / "data/more/bucket-0")
     left = _leave(home / "bucket-0", home / "data/more/bucket-1", outside / "data/more/bucket-2")
     _leave(home / "data/bucket-1", outside / "bucket-2")
     table = ("--warehouse", str(warehouse), "--table", "d.t", "--foreign")
@@ -175,8 +178,8 @@ def _at_external_path(home: Path, other: Path) -> Path:
     [
         (_linked, ()),
         (_linked, ("--foreign",)),
-        (_in_partition, ()),
-        (_in_partition, ("--foreign",)),
+        (_in_partition, ("--force",)),
+        (_in_partition, ("--foreign", "--force")),
         (_at_external_path, ("--foreign", "--external-paths")),
     ],
 )
