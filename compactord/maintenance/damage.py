@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import posixpath
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -121,22 +121,29 @@ def described(storage: Storage, table: TableRef, damages: Sequence[Damage]) -> S
     first = damages[:_ASKED_MAX]
     names = [posixpath.basename(each.path) for each in first]
     keys = [FileKey(each.bucket, name) for each, name in zip(first, names, strict=True)]
-    try:
-        version = newest_without(storage, table, keys, frozenset(names))
-    except CompactordError:
-        version = None
+    version, whole = version_without(storage, table, keys, frozenset(names))
     others = f" (and {count_text(len(damages) - 1, 'other')})" if len(damages) > 1 else ""
-    whole = without_text(version)
     return [
         replace(each, message=f"{each.message}{others}, {whole}", version=version)
         for each in damages
     ]
 
 
-def without_text(version: str | None) -> str:
-    """What follows in a message about live files; `version` is the newest one without them."""
-    whole = f"the newest version without it is {version}" if version else "no version is without it"
-    return f"readers fail, too; {whole}"
+def version_without(
+    storage: Storage, table: TableRef, files: Collection[FileKey], index_files: Set[str]
+) -> tuple[str | None, str]:
+    """As `newest_without`, with what a message about these live files ends with.
+
+    None, too, if a store fails that is asked for it.
+    """
+    try:
+        version = newest_without(storage, table, files, index_files)
+        whole = "no version is without it"
+        if version is not None:
+            whole = f"the newest version without it is {version}"
+    except CompactordError as error:
+        version, whole = None, f"which version is without it could not be read ({error})"
+    return version, f"readers fail, too; {whole}"
 
 
 def _damage(live: _Live, there: ObjectStatus | None) -> Damage:

@@ -188,9 +188,10 @@ class TableHolds:
             standing = self._standing(files, newest)
             if not self._is_listed or (files and not standing):
                 found = damaged_files(self._storage, newest, bucket_folder)
-                known = {each.damage.path for each in standing}
+                # Where a version could not be read, there may be one without the file all the same.
+                known = {each.damage.path for each in standing if each.damage.version is not None}
                 new = [each for each in found if each.path not in known]
-                standing = _joined(standing, self._found(new))
+                standing = _joined(self._found(new, standing), standing)
                 self._is_listed = True
             self._write(stored, standing)
             return self.known
@@ -225,12 +226,13 @@ class TableHolds:
             return False
         return damage.stands(self._storage.status(damage.path))
 
-    def _found(self, damages: Sequence[Damage]) -> Sequence[HeldFile]:
+    def _found(self, damages: Sequence[Damage], before: Sequence[HeldFile]) -> Sequence[HeldFile]:
         if not damages:
             return ()
         now_ms, branch = self._clock.now_ms(), self._table.branch
+        since_ms = {each.damage.path: each.since_ms for each in before}
         return [
-            HeldFile(each, branch, now_ms)
+            HeldFile(each, branch, since_ms.get(each.path, now_ms))
             for each in described(self._storage, self._table, damages)
         ]
 

@@ -8,9 +8,8 @@ import structlog
 
 from compactord.amounts import count_text
 from compactord.errors import CompactordError, DataFileDamaged, ObjectNotFound
-from compactord.maintenance.damage import VECTORS_FILE, Damage, DamageKind, without_text
+from compactord.maintenance.damage import VECTORS_FILE, Damage, DamageKind, version_without
 from compactord.maintenance.expire_reader import FileKey
-from compactord.maintenance.rollback import newest_without
 from compactord.model import Compaction, MergeCompaction, SubcompactionFailure
 from compactord.paimon import paths
 from compactord.paimon.data_file import DataFile
@@ -54,7 +53,6 @@ def missing_input(table: OpenTable, compaction: Compaction, state: TableState) -
             if path not in index_files
         ]
         lost = frozenset(named[len(keys) :])
-        version = newest_without(table.storage, table.ref, keys, lost) if gone else None
     except CompactordError as error:
         _not_asked_for(table, compaction, error)
         return None
@@ -63,10 +61,11 @@ def missing_input(table: OpenTable, compaction: Compaction, state: TableState) -
     count = len(gone) - 1
     others = f" (and {count_text(count, 'other')} of its bucket)" if count else ""
     what = "data file" if keys else VECTORS_FILE
+    version, whole = version_without(table.storage, table.ref, keys, lost)
     return Damage(
         path=gone[0],
         kind=DamageKind.MISSING,
-        message=f"a live {what}{others} does not exist, {without_text(version)}",
+        message=f"a live {what}{others} does not exist, {whole}",
         bucket=compaction.bucket,
         version=version,
     )
@@ -104,17 +103,17 @@ def _damaged_input(
     name = posixpath.basename(error.path)
     try:
         there = table.storage.status(error.path)
-        keys = [FileKey(compaction.bucket, name)]
-        version = newest_without(table.storage, table.ref, keys, frozenset([name]))
     except CompactordError as why:
         _not_asked_for(table, compaction, why)
         return None
     if there is None:
         return None
+    keys = [FileKey(compaction.bucket, name)]
+    version, whole = version_without(table.storage, table.ref, keys, frozenset([name]))
     return Damage(
         path=error.path,
         kind=DamageKind.CONTENT,
-        message=f"{error.message}, {without_text(version)}",
+        message=f"{error.message}, {whole}",
         bucket=compaction.bucket,
         version=version,
         size_bytes=there.size_bytes,
