@@ -223,9 +223,12 @@ class ScheduledTable:
         )
 
     def take_hold(self, hold: Hold | None, now_ms: int) -> None:
-        """Nothing is deleted while there is a hold; rounds of maintenance find out when it ends."""
+        """Nothing is deleted while there is a hold; rounds of expiry find out when it ends."""
         since_ms = self.hold.since_ms if self.hold is not None else now_ms
         self.hold = None if hold is None else halt_of_hold(hold, since_ms)
+        if hold is not None and (expiry := self.rounds.get(ExpireSnapshots.name)) is not None:
+            # Also of a table that does not change.
+            expiry.has_news = True
 
     @property
     def has_nothing_failing(self) -> bool:

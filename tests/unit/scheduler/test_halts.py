@@ -20,6 +20,7 @@ from compactord.errors import (
     TransientStorageError,
 )
 from compactord.maintenance.holds import Hold
+from compactord.maintenance.kind import MaintenanceRecord
 from compactord.model import FailureKind
 from compactord.paimon.data_file import BucketId
 from compactord.scheduler.effects import CycleJob, DiscardJob, DispatchJob, Submit
@@ -474,6 +475,10 @@ def test_a_hold_is_told_as_a_halt_and_its_end_too() -> None:
     assert shown.message == "a live data file does not exist: /t/bucket-0/data-1"
     assert shown.since_ms == stage.now
     assert not stage.scheduler.tables[NAME].keeps_snapshots, "a round finds out when it ends"
+    rounds = stage.scheduler.tables[NAME].rounds
+    expiry = rounds.setdefault("expire", MaintenanceRecord(has_news=False))
+    stage.scheduler.tables[NAME].take_hold(hold, stage.now)
+    assert expiry.has_news, "a round follows even if the table does not change"
     _look(stage)
     assert stage.scheduler.tables[NAME].shown_halt is None
     assert stage.observer.halts == ["TableHalted", "TableResumed"]
