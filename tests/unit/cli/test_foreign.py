@@ -20,6 +20,7 @@ from compactord.cli.orphans import foreign_sweep
 from compactord.cli.registries import Registries
 from compactord.clock import SystemClock
 from compactord.errors import UsageError
+from compactord.maintenance.holds import HOLD_FILE
 from compactord.paimon import paths
 from compactord.paimon.table import TableRef
 from compactord.storage.base import Located, Store
@@ -108,6 +109,17 @@ def test_files_go_to_the_trash_from_wherever_the_options_put_data(
     }
     assert (moved / "bucket-0" / _NAME).read_bytes() == b"left"
     assert not any(Path(path).exists() for path in left)
+
+
+@pytest.mark.parametrize("arguments", [("--foreign",), ()])
+def test_a_hold_is_no_left_over_file(
+    arguments: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ref = keyed(tmp_path, "d.t", commits=1)
+    hold = Path(ref.location, HOLD_FILE)
+    hold.write_bytes(b"")
+    found = _run(capsys, "--warehouse", str(tmp_path), "--table", "d.t", *arguments, "--force")
+    assert (found["orphans"], hold.exists()) == ([], True)
 
 
 @pytest.mark.parametrize("trash", [None, "trash"])
