@@ -125,6 +125,17 @@ def _held_file(found: Any) -> HeldFile:
     )
 
 
+def stored_hold(storage: Storage, location: str) -> Hold | None:
+    """The hold in a table's folder, if any, as it was found. Raises `StorageError`."""
+    path = hold_path(location)
+    try:
+        return _hold_of(parse_hold(storage.read(path), path))
+    except ObjectNotFound:
+        return None
+    except FormatError as error:
+        return _unreadable(path, error, 0)
+
+
 class TableHolds:
     """The hold of one table, or branch, for one process. Any thread may call it.
 

@@ -634,6 +634,10 @@ def test_no_command_deletes_while_a_live_file_is_missing_unless_it_is_forced(
         assert part in text
     held = digest(tmp_path)
     hold = f"d.db/t/{HOLD_FILE}"
+    for tells in (("tables",), ("why", "d.t")):
+        text = said(capsys, *tells, "--warehouse", str(tmp_path))
+        assert "halted" in text
+        assert "the newest version without it is snapshot 6" in text
     assert {name: found for name, found in held.items() if name != hold} == before
     assert hold in held
     found = answered(capsys, *table, code=3)
