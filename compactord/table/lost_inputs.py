@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+from functools import partial
 
 import structlog
 
@@ -13,7 +14,9 @@ from compactord.maintenance.expire_reader import FileKey
 from compactord.model import Compaction, MergeCompaction, SubcompactionFailure
 from compactord.paimon import paths
 from compactord.paimon.data_file import DataFile
+from compactord.paimon.deletion_vectors import read_deleted_rows
 from compactord.state.table_state import TableState
+from compactord.storage.fetching import read_twice
 from compactord.storage.parallel import results_of
 from compactord.table.opening import OpenTable
 
@@ -90,7 +93,24 @@ def lost_input(
     found = None
     if isinstance(error, DataFileDamaged):
         found = _damaged_input(table, compaction, error)
-    return found or missing_input(table, compaction, state)
+    found = found or missing_input(table, compaction, state)
+    if found is None and error is DROPPED:
+        found = _damaged_vectors(table, compaction, state)
+    return found
+
+
+def _damaged_vectors(table: OpenTable, compaction: Compaction, state: TableState) -> Damage | None:
+    """The first index file of the bucket whose deletion vectors cannot be read."""
+    bucket = compaction.bucket
+    try:
+        vectors = state.indexes.vectors(bucket)
+        for name, file in state.files.named(bucket, vectors.keys()).items():
+            read_twice(partial(read_deleted_rows, table.storage, vectors[name], file.row_count))
+    except DataFileDamaged as error:
+        return _damaged_input(table, compaction, error)
+    except CompactordError as error:
+        _not_asked_for(table, compaction, error)
+    return None
 
 
 def _damaged_input(

@@ -16,8 +16,9 @@ from compactord.plan.table import Strategy
 from compactord.table.compactor import TableCompactor
 from compactord.table.cycle import Cycle
 from compactord.table.in_flight import InFlight
-from tests.storages import Call, WatchedStorage
-from tests.unit.maintenance.holding import Held, held_table
+from tests import builders
+from tests.storages import Call, MemoryStorage, WatchedStorage
+from tests.unit.maintenance.holding import HOME, Held, held_table
 from tests.unit.table.compacting import ALL, outcome_of
 
 
@@ -115,3 +116,27 @@ def test_a_read_that_fails_is_no_damage() -> None:
     assert ended.result.kind is FailureKind.TRANSIENT
     assert (cycle.causes, cycle.hold, held.hold) == ({}, None, None)
     assert held.expired().snapshots > 0
+
+
+def test_so_does_a_damaged_file_of_deletion_vectors_that_only_the_commit_reads() -> None:
+    storage = MemoryStorage()
+    table = builders.keyed_table(
+        storage, HOME, buckets=1, options={"deletion-vectors.enabled": "true"}
+    )
+    target = builders.writer(storage, table)
+    for keys in (200, 5):
+        target.write(builders.rows_of([(key, keys) for key in range(keys)]))
+        builders.compact(storage, table)
+    target.write(builders.rows_of([(7, 7)]))
+    held = Held(storage, table, ())
+    compactor = held.started()
+    [bucket] = held.state().files.bucket_ids()
+    dispatched = compactor.dispatch(bucket, number=1, free_slots=1)
+    assert isinstance(dispatched, InFlight)
+    ended = outcome_of(dispatched)
+    [path] = {vector.path for vector in held.state().indexes.vectors(bucket).values()}
+    storage.objects[path] = storage.objects[path][:-1] + b"?"
+    error = compactor.cycle([ended], ALL).causes[1]
+    assert isinstance(error, DataFileDamaged)
+    assert error.path == path
+    assert held.hold["files"][0]["damage"] == "content"
