@@ -1,7 +1,8 @@
 """Live files that are missing or damaged, as one listing of the newest snapshot's files shows.
 
 Data files of the table's own folders and index files of deletion vectors are compared by name and
-size. A file in another store is not known, nor are companions of data files.
+size. Not known are files in other stores, companions of data files, and files of partitions
+that cannot be read.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from compactord.amounts import count_text
-from compactord.errors import CompactordError, DataFileDamaged, DataFileMissing
+from compactord.errors import CompactordError, DataFileDamaged, DataFileMissing, FormatError
 from compactord.maintenance.expire_reader import FileKey
 from compactord.maintenance.folder_listing import FolderListing
 from compactord.maintenance.rollback import newest_without
@@ -166,23 +167,31 @@ def _suspects(
 ) -> Iterator[_Live]:
     """Live files that listings lack or show with another size."""
 
-    def listed(bucket: BucketId) -> FolderListing:
-        folder = bucket_folder(bucket)
-        return FolderListing(folder, storage.list(folder))
+    def folder_of(bucket: BucketId) -> str | None:
+        """None where the values of its partition cannot be read."""
+        try:
+            return bucket_folder(bucket)
+        except FormatError:
+            return None
+
+    def listed(bucket: BucketId) -> FolderListing | None:
+        folder = folder_of(bucket)
+        return None if folder is None else FolderListing(folder, storage.list(folder))
 
     files = state.files
     base = (files.consolidated() if files.layers else files).base
     buckets = files.bucket_ids()
     for bucket, listing in zip(buckets, results_of(storage, listed, buckets), strict=True):
-        for part in _live_in(base, bucket, listing.folder):
-            yield from _unlike(part, listing)
+        if listing is not None:
+            for part in _live_in(base, bucket, listing.folder):
+                yield from _unlike(part, listing)
     index_files = list(_index_files(state))
     if index_files:
         folder = paths.index_folder(state.table.location)
         for each in _unlike(index_files, FolderListing(folder, storage.list(folder))):
             # Where options put index files beside data files, entries do not say so.
-            beside = paths.join(bucket_folder(each.bucket), posixpath.basename(each.path))
-            found = storage.status(beside)
+            beside = folder_of(each.bucket) or folder
+            found = storage.status(paths.join(beside, posixpath.basename(each.path)))
             if found is None or found.size_bytes != each.size_bytes:
                 yield each
 

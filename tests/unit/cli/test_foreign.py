@@ -190,8 +190,8 @@ def _at_external_path(home: Path, other: Path) -> Path:
     [
         (_linked, ()),
         (_linked, ("--foreign",)),
-        (_in_partition, ("--force",)),
-        (_in_partition, ("--foreign", "--force")),
+        (_in_partition, ()),
+        (_in_partition, ("--foreign",)),
         (_at_external_path, ("--foreign", "--external-paths")),
     ],
 )
