@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -161,21 +162,19 @@ class TableHolds:
         # Whether the newest snapshot's files have been listed since the start.
         self._is_listed = False
         self._had_file = False
-        # What could not be written.
+        # What was added and not yet written, and what could not be written.
+        self._added: deque[HeldFile] = deque()
         self._unwritten: Sequence[HeldFile] = ()
         # The hold as it was known last, which asks no store.
         self.known: Hold | None = None
 
     def add(self, damage: Damage) -> None:
-        """Hold everything because of a file that was found to be damaged just now."""
-        with self._turn:
-            new = [HeldFile(damage, self._table.branch, self._clock.now_ms())]
-            try:
-                stored = self._stored()
-            except (StorageError, FormatError) as error:
-                self._keep_in_memory(_joined(self._unwritten, new), error)
-            else:
-                self._write(stored, _joined(stored, self._unwritten, new))
+        """Hold everything because of a file that was found to be damaged just now.
+
+        While another thread lists the table, that one writes it down: a cycle does not wait.
+        """
+        self._added.append(HeldFile(damage, self._table.branch, self._clock.now_ms()))
+        self._write_added()
 
     def why_held(
         self, newest: Callable[[], TableState], bucket_folder: Callable[[BucketId], str]
@@ -183,29 +182,53 @@ class TableHolds:
         """Why nothing may be deleted now, or None.
 
         `newest` reads the newest state, `bucket_folder` is where a bucket's files are. Reads the
-        hold's file. Lists the files of the newest snapshot the first time, and when the
-        damage seems to be gone. Raises what reading raises: whether all is there is not known then.
+        hold's file. Lists the files of the newest snapshot the first time, and when the damage
+        seems to be gone. Raises what reading raises: whether all is there is not known then.
         """
-        with self._turn:
+        try:
+            with self._turn:
+                self._look(newest, bucket_folder)
+        finally:
+            self._write_added()
+        return self.known
+
+    def _write_added(self) -> None:
+        # Whoever has the turn comes here after it.
+        while self._added and self._turn.acquire(blocking=False):
             try:
-                stored = self._stored()
-            except FormatError as error:
-                self._set(_unreadable(self._path, error, self._clock.now_ms()))
-                return self.known
-            if self._had_file and not stored:
-                # Another process or an operator has removed it: look again.
-                self._is_listed, self._unwritten = False, ()
-            files = _joined(stored, self._unwritten)
-            standing = self._standing(files, newest)
-            if not self._is_listed or (files and not standing):
-                found = damaged_files(self._storage, newest, bucket_folder)
-                # Where a version could not be read, there may be one without the file all the same.
-                known = {each.damage.path for each in standing if each.damage.version is not None}
-                new = [each for each in found if each.path not in known]
-                standing = _joined(self._found(new, standing), standing)
-                self._is_listed = True
-            self._write(stored, standing)
-            return self.known
+                self._add([self._added.popleft() for _ in range(len(self._added))])
+            finally:
+                self._turn.release()
+
+    def _add(self, new: Sequence[HeldFile]) -> None:
+        try:
+            stored = self._stored()
+        except (StorageError, FormatError) as error:
+            self._keep_in_memory(_joined(self._unwritten, new), error)
+        else:
+            self._write(stored, _joined(stored, self._unwritten, new))
+
+    def _look(
+        self, newest: Callable[[], TableState], bucket_folder: Callable[[BucketId], str]
+    ) -> None:
+        try:
+            stored = self._stored()
+        except FormatError as error:
+            self._set(_unreadable(self._path, error, self._clock.now_ms()))
+            return
+        if self._had_file and not stored:
+            # Another process or an operator has removed it: look again.
+            self._is_listed, self._unwritten = False, ()
+        files = _joined(stored, self._unwritten)
+        standing = self._standing(files, newest)
+        if not self._is_listed or (files and not standing):
+            found = damaged_files(self._storage, newest, bucket_folder)
+            # Where a version could not be read, there may be one without the file all the same.
+            known = {each.damage.path for each in standing if each.damage.version is not None}
+            new = [each for each in found if each.path not in known]
+            standing = _joined(self._found(new, standing), standing)
+            self._is_listed = True
+        self._write(stored, standing)
 
     def _stored(self) -> Sequence[HeldFile]:
         """What the hold's file names, nothing if there is none. Raises `FormatError`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -9,12 +10,20 @@ import pytest
 
 from compactord.config.model import Recovery
 from compactord.errors import StorageError, TransientStorageError
+from compactord.maintenance.damage import Damage, DamageKind
 from compactord.maintenance.done_partitions import MarkDone
-from compactord.maintenance.holds import HOLD_FILE, hold_json, hold_path, parse_hold
+from compactord.maintenance.holds import (
+    HOLD_FILE,
+    TableHolds,
+    hold_json,
+    hold_path,
+    parse_hold,
+)
 from compactord.maintenance.registry import maintenance_kinds
 from compactord.paimon import paths
 from compactord.plan.table import Strategy
 from tests import builders
+from tests.builders import FIRST, VirtualClock
 from tests.storages import (
     Call,
     Fault,
@@ -248,3 +257,33 @@ def test_no_kind_that_deletes_does_so_while_a_file_is_lost(kind: Any) -> None:
     objects = dict(held.storage.objects)
     kind.run(compactor, None)
     assert held.storage.objects == objects
+
+
+def test_damage_that_is_found_while_the_table_is_listed_waits_for_no_listing() -> None:
+    held = held_table()
+    compactor = held.started()
+    hold = held.started().why_held()
+    assert hold is None
+    damage = Damage(
+        path=held.merged[0],
+        kind=DamageKind.CONTENT,
+        message="a checksum does not hold",
+        bucket=held.state().files.bucket_ids()[0],
+        size_bytes=len(held.storage.objects[held.merged[0]]),
+        changed_ms=0,
+    )
+    holds: TableHolds
+
+    def find(call: Call) -> None:
+        if call.method == "list" and call.path.endswith("/bucket-0"):
+            other = threading.Thread(target=holds.add, args=(damage,))
+            other.start()
+            other.join(60)
+            assert not other.is_alive()
+
+    hooked = HookedStorage(held.storage, before=find)
+    holds = TableHolds(hooked, held.table, VirtualClock(), FIRST)
+    found = holds.why_held(held.state, compactor.table.bucket_folder)
+    assert found is not None
+    assert found.path == damage.path
+    assert held.hold is not None
