@@ -20,7 +20,9 @@
     │   │   └── TransientStorageError worth another try
     │   │       └── StoreSilent   it has not answered lately, and is asked again later
     │   └── FormatError           bytes that are not what the format says
-    │       └── UnreadableColumn    a file has a column that is not read as the table's; no damage
+    │       ├── UnreadableColumn  a file has a column that is not read as the table's; no damage
+    │       └── DataFileDamaged   a data file's bytes have changed since it was written
+    ├── TableHeld                 live files are missing or damaged: nothing is deleted
     ├── EngineUnavailable         the place where merges run cannot be reached (exit code 69)
     ├── CommitError
     │   ├── CommitGaveUp          retries or time used up; the table is unchanged
@@ -153,6 +155,17 @@ class UnreadableColumn(FormatError):
 
     def __reduce__(self) -> tuple[type[UnreadableColumn], tuple[Any, ...]]:
         return UnreadableColumn, (self.path, self.message, self.others)
+
+
+class DataFileDamaged(FormatError):
+    """A data file, or the file of its vector, is not as it was written, whatever its schema.
+
+    Its size is not the manifest's, a checksum does not hold, or its footer cannot be decoded.
+    """
+
+
+class TableHeld(CompactordError):
+    """Live files of the table are missing or damaged; no command deletes anything of it."""
 
 
 class EngineUnavailable(CompactordError):

@@ -385,13 +385,17 @@ class FailureKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubcompactionFailure:
-    """A subcompaction that did not succeed; it left no file behind unless its worker died."""
+    """A subcompaction that did not succeed; it left no file behind unless its worker died.
+
+    `error` is the name of the error's class, `path` the object that it is about, if any.
+    """
 
     compaction: int
     index: int
     kind: FailureKind
     error: str
     message: str
+    path: str = ""
     traceback: str = ""
     # Path and why of inputs with columns that cannot be read as the table's.
     unreadable: tuple[tuple[str, str], ...] = ()

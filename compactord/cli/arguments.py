@@ -73,6 +73,12 @@ def _repeated(name: str, metavar: str, help: str, **meaning: Any) -> Callable[[_
 
 bucket = _argument("--bucket", type=int, metavar="N", help="only the buckets of this number")
 dry_run = _argument("--dry-run", action="store_true", help="say what would go; change nothing")
+force = _argument(
+    "--force",
+    action="store_true",
+    help="delete although live files of a table are missing or damaged; versions that it could be "
+    "rolled back to may go",
+)
 execute = _argument(
     "--execute", action="store_true", help="change the database instead of printing SQL"
 )

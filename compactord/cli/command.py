@@ -31,6 +31,7 @@ class _Command(NamedTuple):
     has_figures: bool = False
 
 
+_DELETES = (takes.dry_run, takes.force)
 _PLAN_ARGUMENTS = (takes.choice, takes.option, takes.plan, takes.engine)
 _COMMANDS = (
     _Command("compact", "compact", _PLAN_ARGUMENTS, has_figures=True),
@@ -40,9 +41,9 @@ _COMMANDS = (
     _Command(
         "why", "why", (takes.one_table, takes.bucket, takes.partition, takes.worst, takes.pick)
     ),
-    _Command("maintain", "maintain", (takes.choice, takes.only, takes.dry_run, takes.grace)),
-    _Command("expire", "maintain", (takes.choice, takes.dry_run)),
-    _Command("orphans", "maintain", (takes.choice, takes.dry_run, takes.grace, takes.foreign)),
+    _Command("maintain", "maintain", (takes.choice, takes.only, *_DELETES, takes.grace)),
+    _Command("expire", "maintain", (takes.choice, *_DELETES)),
+    _Command("orphans", "maintain", (takes.choice, *_DELETES, takes.grace, takes.foreign)),
     _Command("verify", "verify", (takes.choice, takes.verify)),
     _Command("doctor", "doctor", (takes.doctor, takes.as_json)),
     _Command("serve", "serve", (takes.serve,)),

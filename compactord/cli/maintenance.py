@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, TypeVar
 
 import structlog
 
 from compactord import ids
+from compactord.catalog.access import TableAccess
 from compactord.cli.arguments import error_json
 from compactord.cli.choice import Choice, Target
 from compactord.cli.each_table import Result, joint_code
@@ -19,9 +20,12 @@ from compactord.clock import Clock
 from compactord.commit.changes import CommitOutcome
 from compactord.config.choices import MaintenanceRule
 from compactord.config.reasons import setting_origin
-from compactord.errors import CompactordError, UnsupportedTable, UsageError
+from compactord.errors import CompactordError, TableHeld, UnsupportedTable, UsageError
+from compactord.maintenance.holds import Hold, TableHolds, text_of
 from compactord.maintenance.kind import AnyKind, ChosenPartitions, Done, OfferedKind, ShownTable
 from compactord.paimon.options.maintenance import ExpireOptions
+from compactord.paimon.table import TableRef
+from compactord.scheduler.halts import advice
 from compactord.state.table_state import TableState
 from compactord.table.followed import FollowedTable
 from compactord.table.opening import OpenTable
@@ -48,12 +52,31 @@ class MaintenanceRun:
     stop: threading.Event
     kinds: Sequence[AnyKind]
     grace_ms: int
+    _holds: dict[TableRef, TableHolds] = field(default_factory=dict)
 
     @property
     def is_dry(self) -> bool:
         """Whether it only says what would be done."""
         dry: bool = self.args.dry_run
         return dry
+
+    def holds_of(self, access: TableAccess) -> TableHolds | None:
+        """What holds a table back, for all kinds of this run; None with `--force`."""
+        if self.args.force:
+            return None
+        made = TableHolds(
+            access.storage, access.ref, self.clock, ids.this_process(), is_kept=not self.is_dry
+        )
+        return self._holds.setdefault(access.ref, made)
+
+    def refusal(self, target: Target, hold: Hold | None) -> Sequence[str]:
+        """Lines for a dry run that would be refused; else raises `TableHeld` for a hold."""
+        if hold is None:
+            return ()
+        why = f"{hold}. {advice(hold.error)} --force deletes all the same"
+        if self.is_dry:
+            return [f"  would be refused: {why}"]
+        raise TableHeld(f"nothing of {target.full_name} is deleted: {why}")
 
     def shown(self, target: Target, table: OpenTable | None) -> ShownTable:
         """A table of the choice, and as what it is open."""
@@ -75,7 +98,7 @@ def in_turn(
 
     Of each come the name, what is told of when it fails, and the work. One that fails is told, and
     does not keep the others from their turn; with `raises_refusal` a table that is refused by the
-    first is not tried again.
+    first, or held, is not tried again.
     """
     lines: list[str] = []
     found: dict[str, Mapping[str, Any]] = {}
@@ -87,7 +110,8 @@ def in_turn(
         try:
             result = work()
         except CompactordError as error:
-            if raises_refusal and isinstance(error, UnsupportedTable) and not found:
+            is_refused = isinstance(error, UnsupportedTable | TableHeld)
+            if raises_refusal and is_refused and not found:
                 raise
             say(f"{told_of}: FAILED: {error}")
             found[name] = error_json(error)
@@ -126,22 +150,30 @@ def of_a_command(options: ExpireOptions, least: int = _LEAST) -> ExpireOptions:
 class CommandTable:
     """As `OpenedTable`, a table that this command alone has open, as the service opens it.
 
-    Of snapshots `least` expire at a time if they may. Raises `UnsupportedTable` for what must not
-    be touched, live files included.
+    Of snapshots `least` expire at a time if they may. `holds_of` has what holds the table back.
+    Raises `UnsupportedTable` for what must not be touched, live files included.
     """
 
     watches_files = False
 
     def __init__(
-        self, target: Target, clock: Clock, stop: threading.Event, *, least: int = _LEAST
+        self,
+        target: Target,
+        clock: Clock,
+        stop: threading.Event,
+        *,
+        holds_of: Callable[[TableAccess], TableHolds | None],
+        least: int = _LEAST,
     ) -> None:
         self.clock, self.owner = clock, ids.this_process()
         self._stop, self._least = stop, least
         self._memories: dict[type, Any] = {}
         self._was_looked_back = False
         request = CompactRequest(overrides=target.policy.options)
+        access = target.open()
+        self._holds = holds_of(access)
         self._followed = FollowedTable(
-            target.open(),
+            access,
             request,
             clock=clock,
             owner=self.owner,
@@ -174,7 +206,13 @@ class CommandTable:
         looked back at first. Raises what reading raises.
         """
         self._look_back()
-        return self._followed.why_keep()
+        return self._followed.why_keep() or text_of(self.why_held())
+
+    def why_held(self) -> Hold | None:
+        """See `OpenedTable`; None where `--force` overrides it."""
+        if self._holds is None:
+            return None
+        return self._holds.why_held(self.newest_state, self.table.bucket_folder)
 
     def drop_partitions(self, chosen: ChosenPartitions) -> CommitOutcome:
         # Later ones are looked back at by the commit, which commits again what was lost.
@@ -203,15 +241,19 @@ def of_choice(name: str, run: MaintenanceRun, target: Target) -> Result:
     if kinds is None:
         raise UsageError(f"there is no kind of maintenance {name}")
     opened: CommandTable | None = None
+    refusal: Sequence[str] = ()
     all_done: list[Done[Any]] = []
     table: OpenTable | None = None
     for kind in kinds:
         why_not = off_by_rule(run, target, kind.rule)
         if why_not is None:
             least = _ALL_ROUNDS if run.is_dry else _LEAST
-            opened = opened or CommandTable(target, run.clock, run.stop, least=least)
-            # What is told is by the options that asked for it.
-            table = table or opened.table
+            opened = opened or CommandTable(
+                target, run.clock, run.stop, holds_of=run.holds_of, least=least
+            )
+            if table is None:
+                # What is told is by the options that asked for it.
+                table, refusal = opened.table, run.refusal(target, opened.why_held())
             all_done.append(_done(kind.for_table(target.policy), run, opened))
         else:
             all_done.append(Done(why_not=why_not))
@@ -222,7 +264,7 @@ def of_choice(name: str, run: MaintenanceRun, target: Target) -> Result:
         say(f"{shown.name}: FAILED: {error}")
     was_stopped = opened is not None and not run.is_dry and run.stop.is_set()
     return Result(
-        lines=told.lines,
+        lines=[*told.lines, *refusal],
         found={**told.found, **(error_json(errors[0]) if errors else {})},
         code=FAILED if was_stopped or errors else OK,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -24,7 +24,9 @@ from compactord.maintenance.orphan_sweep import files_told, owner_rule
 from compactord.maintenance.table_files import TableFolders
 from compactord.maintenance.used_names import Incomplete
 from compactord.paimon import paths
+from compactord.paimon.data_file import BucketId
 from compactord.paimon.options.catalogue import canonical_key
+from compactord.state.table_state import TableState
 from compactord.storage.base import Storage
 from compactord.storage.elsewhere import with_others
 from compactord.table.opening import OpenTable, describe_table
@@ -55,7 +57,11 @@ def foreign_sweep(run: MaintenanceRun, target: Target) -> Result:
     """
     others_grace_ms = amount_of(run.args, "older_than", target.policy.foreign_files_older_than_ms)
     access = target.open()
-    folders, left_alone, storage, table = _places(run, target, access)
+    folders, left_alone, storage, table, bucket_folder = _places(run, target, access)
+    holds = run.holds_of(access)
+    newest = partial(_newest, access)
+    hold = None if holds is None else holds.why_held(newest, bucket_folder)
+    refusal = run.refusal(target, hold)
     rule = replace(owner_rule(run.clock, run.grace_ms), others_grace_ms=others_grace_ms)
     trash = _trash(run, target, access, folders)
     progress = told_of(run.choice.shown_name(target), run.clock)
@@ -77,6 +83,7 @@ def foreign_sweep(run: MaintenanceRun, target: Target) -> Result:
     if run.is_dry:
         lines += [f"  {folder} (empty folder)" for folder in search.empty_folders]
     lines += [f"  not looked at: external path {place}" for place in left_alone]
+    lines += refusal
     return Result(
         lines=lines,
         found={**told.found, "left_alone": list(left_alone)},
@@ -86,11 +93,11 @@ def foreign_sweep(run: MaintenanceRun, target: Target) -> Result:
 
 def _places(
     run: MaintenanceRun, target: Target, access: TableAccess
-) -> tuple[TableFolders, Sequence[str], Storage, OpenTable]:
+) -> tuple[TableFolders, Sequence[str], Storage, OpenTable, Callable[[BucketId], str]]:
     """Where files of the table are looked for, external paths where they are not, a store, a table.
 
-    The store has them all. Other tables may have the same external paths, and their files the same
-    folders there.
+    The store has them all. Last comes where the files of a bucket are. Other tables may have the
+    same external paths, and their files the same folders there.
 
     Raises `UnsupportedTable` for a table that is not compacted for another reason than that.
     """
@@ -101,14 +108,15 @@ def _places(
     table = describe_table(access, as_usual, target.policy.options, target.registries)
     if table.refusals:
         raise UnsupportedTable(target.full_name, table.refusals)
-    location = target.ref.location
+    location = home = target.ref.location
     roots, left_alone = [], []
     others: dict[str, Storage] = {}
     inner = texts.get(_PATH_DIRECTORY, "").strip()
     if inner:
         if not all(map(paths.is_file_name, inner.split("/"))):
             raise UnsupportedTable(target.full_name, [f"option {_PATH_DIRECTORY}={inner}"])
-        roots.append(paths.join(location, inner))
+        home = paths.join(location, inner)
+        roots.append(home)
     for place in filter(None, map(str.strip, texts.get(_EXTERNAL_PATHS, "").split(","))):
         opened = _opened(run, target, access, place) if run.args.external_paths else None
         if opened is None:
@@ -124,7 +132,14 @@ def _places(
         other_roots=tuple(roots),
         of_others=True,
     )
-    return folders, left_alone, with_others(access.storage, others), table
+    # Readers find data files below the inner folder alone.
+    moved = replace(table, access=replace(access, ref=replace(access.ref, location=home)))
+    storage = with_others(access.storage, others)
+    return folders, left_alone, storage, table, moved.bucket_folder
+
+
+def _newest(access: TableAccess) -> TableState:
+    return access.newest_state().state
 
 
 def _opened(

@@ -11,6 +11,7 @@ from typing import Any
 from compactord.cli.choice import Choice, Target
 from compactord.clock import Clock
 from compactord.errors import CompactordError, UnsupportedTable
+from compactord.maintenance.holds import stored_hold
 from compactord.service.unserved import unread_view, unserved_view
 from compactord.service.view import TableView
 from compactord.state.table_state import TableState
@@ -92,7 +93,7 @@ def read_table(choice: Choice, target: Target, clock: Clock) -> ReadTable:
     table: OpenTable | None = None
     state: TableState | None = None
     refused: list[str] = []
-    error = ""
+    error, hold = "", None
     try:
         access = target.open()
         schema, overrides = access.newest_schema(), target.policy.options
@@ -100,6 +101,7 @@ def read_table(choice: Choice, target: Target, clock: Clock) -> ReadTable:
         refused += table.refusals
         state = with_waiting_rows(table, access.newest_state().state, clock)
         refused += live_reasons(table, state)
+        hold = stored_hold(access.storage, access.ref.location)
     except UnsupportedTable as unsupported:
         refused += unsupported.reasons
     except CompactordError as failure:
@@ -112,7 +114,10 @@ def read_table(choice: Choice, target: Target, clock: Clock) -> ReadTable:
     # Of a table that cannot be read nobody knows whether it is write-only.
     alone = choice.left_alone(target, write_only=table is None or table.options.write_only)
     return ReadTable(
-        target=target, view=unserved_view(view, alone, refused), table=table, state=state
+        target=target,
+        view=unserved_view(view, alone, refused, hold),
+        table=table,
+        state=state,
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
 
-from compactord.errors import FormatError, ObjectNotFound, TransientStorageError
+from compactord.errors import DataFileDamaged, FormatError, ObjectNotFound, TransientStorageError
 from compactord.formats.finding import Finder, StreamFinder
 from compactord.formats.keyrange import RowRange
 from compactord.formats.layout import Layout
@@ -211,7 +211,8 @@ def reading(path: str, format_name: str) -> Iterator[None]:
     """Convert errors of Arrow and of decoding to ours, which name the file.
 
     An `OSError` with an errno comes from the operating system: `StorageError`. Without one Arrow
-    reports that the bytes do not follow the format: `FormatError`.
+    reports that the bytes do not follow the format, or a page not its checksum: `DataFileDamaged`.
+    Other errors of Arrow's are `FormatError`s: it may only lack something.
     """
     try:
         yield
@@ -220,7 +221,7 @@ def reading(path: str, format_name: str) -> Iterator[None]:
             raise ObjectNotFound(path, "read failed (no such file)") from error
         if error.errno is not None:
             raise TransientStorageError(path, f"read failed ({error.strerror})") from error
-        raise FormatError(path, f"not a readable {format_name} file ({error})") from error
+        raise DataFileDamaged(path, f"not a readable {format_name} file ({error})") from error
     except pa.ArrowMemoryError:
         raise
     except pa.ArrowException as error:

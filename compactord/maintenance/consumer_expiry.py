@@ -113,6 +113,9 @@ class ExpireConsumers(RuledKind[Sequence[IdleConsumer]]):
         return Done(rounds=[idle_consumers(table.table, table.clock.now_ms())])
 
     def run(self, table: OpenedTable, under_way: UnderWay | None) -> Sequence[IdleConsumer]:
+        if table.why_held() is not None:
+            # They hold snapshots, none of which may go.
+            return ()
         return expire_consumers(table.table, table.clock.now_ms())
 
     def ended(self, result: Sequence[IdleConsumer] | CompactordError, seconds: float) -> Round:

@@ -20,6 +20,7 @@ from compactord.config.policy import TablePolicy
 from compactord.config.windows import may_start
 from compactord.errors import CompactordError
 from compactord.ids import Owner
+from compactord.maintenance.holds import Hold
 from compactord.model import WorkKind
 from compactord.paimon.catalog_partitions import PartitionEntries, PartitionEvents, PartitionSpec
 from compactord.paimon.data_file import BucketId
@@ -128,8 +129,15 @@ class OpenedTable(Protocol):
         """The newest state. Raises what reading raises."""
         ...
 
+    def why_held(self) -> Hold | None:
+        """Why nothing may be deleted now: live files are missing or damaged, or None.
+
+        Raises what reading raises: whether they are is not known then.
+        """
+        ...
+
     def why_keep(self) -> str | None:
-        """Why no snapshot may expire now, or None."""
+        """Why no snapshot may expire now, or None; also what `why_held` has. Raises as that."""
         ...
 
     def drop_partitions(self, chosen: ChosenPartitions) -> CommitOutcome:

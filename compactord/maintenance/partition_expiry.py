@@ -276,6 +276,8 @@ class ExpirePartitions(RuledKind[ExpiredPartitions]):
         return Done(rounds=[expired])
 
     def run(self, table: OpenedTable, under_way: UnderWay | None) -> ExpiredPartitions:
+        if (hold := table.why_held()) is not None:
+            return ExpiredPartitions(why_not=str(hold))
         return expire_partitions(
             table.table,
             table.newest_state(),

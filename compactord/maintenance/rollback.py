@@ -6,12 +6,15 @@ import contextlib
 from bisect import bisect_left
 from collections.abc import Collection, Set
 
-from compactord.errors import CompactordError
+from compactord.errors import FormatError, ObjectNotFound, UnsupportedTable
 from compactord.maintenance.expire_reader import FileKey, MetadataReader
 from compactord.paimon.manifest.index_manifest import read_index_entries
 from compactord.paimon.snapshot import Snapshot, read_snapshot, read_tags, snapshot_ids
 from compactord.paimon.table import TableRef
 from compactord.storage.base import Storage
+
+# What is wrong with a version itself, not with the store that is asked for it.
+_UNREADABLE = (FormatError, ObjectNotFound, UnsupportedTable)
 
 
 def newest_without(
@@ -25,7 +28,8 @@ def newest_without(
     `index_files` are names of such files.
     Snapshots first, then tags. Of the files that the newest snapshot needs: they are live from some
     snapshot on, which is found by halving. Only versions whose metadata can be read count; their
-    other data files are not checked. Raises what listing raises.
+    other data files are not checked. Raises what listing raises, and what a
+    store raises that fails.
     """
     reader = MetadataReader(storage, table.location)
     reader.look_for(files)
@@ -42,12 +46,12 @@ def newest_without(
 
     def is_known_without(snapshot_id: int) -> bool:
         """False, too, if it cannot be read."""
-        with contextlib.suppress(CompactordError):
+        with contextlib.suppress(*_UNREADABLE):
             return is_without(read_snapshot(storage, table.root, snapshot_id))
         return False
 
     if ids:
-        with contextlib.suppress(CompactordError):
+        with contextlib.suppress(*_UNREADABLE):
             newest = read_snapshot(storage, table.root, ids[-1])
             if is_without(newest):
                 return f"snapshot {ids[-1]}"
@@ -58,7 +62,7 @@ def newest_without(
         return f"snapshot {ids[end - 1]}"
     tags = read_tags(storage, table.root)
     for name in sorted(tags, key=lambda name: tags[name].id, reverse=True):
-        with contextlib.suppress(CompactordError):
+        with contextlib.suppress(*_UNREADABLE):
             if is_without(tags[name]):
                 return f"tag {name}"
     return None

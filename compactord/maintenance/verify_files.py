@@ -22,6 +22,7 @@ from compactord.maintenance.finding import (
     attempted,
     read_finding,
 )
+from compactord.maintenance.folder_listing import FolderListing
 from compactord.maintenance.verify_chain import Version
 from compactord.paimon import paths
 from compactord.paimon.avro.columns import Ints
@@ -168,9 +169,9 @@ class FileCheck:
             if finding is not None:
                 yield finding
 
-    def _listed(self, bucket: BucketId) -> _Listing:
+    def _listed(self, bucket: BucketId) -> FolderListing:
         folder = self._rules.bucket_folder(bucket)
-        return _Listing(folder, self._storage.list(folder))
+        return FolderListing(folder, self._storage.list(folder))
 
     def _unreadable(self, bucket: BucketId, error: CompactordError) -> Finding:
         """Neither the folder of a partition that has no path nor its files can be verified."""
@@ -185,7 +186,7 @@ class FileCheck:
         base: BaseFiles,
         bucket: BucketId,
         rows: Ints,
-        listing: _Listing,
+        listing: FolderListing,
         vectors: dict[str, VectorRef],
         above: list[DataFile],
     ) -> Iterator[Finding]:
@@ -283,27 +284,6 @@ class FileCheck:
             path = paths.join(folder, entry.file.file_name)
             if path not in gone:
                 yield path, entry.file
-
-
-class _Listing:
-    """The files of a folder by hashes of their names, with sizes: 16 bytes each."""
-
-    def __init__(self, folder: str, statuses: Iterable[ObjectStatus]) -> None:
-        self.folder = folder
-        pairs = ((hash(each.name), each.size_bytes) for each in statuses if not each.is_folder)
-        found = np.fromiter(pairs, np.dtype([("name", np.int64), ("size", np.int64)]))
-        found.sort(order="name")
-        self._names: Ints = found["name"].copy()
-        self._sizes: Ints = found["size"].copy()
-
-    def sizes_of(self, names: Sequence[str]) -> Ints:
-        """Bytes of each file, -1 where it is not listed."""
-        wanted = np.fromiter(map(hash, names), np.int64, len(names))
-        if not len(self._names):
-            return np.full(len(names), -1)
-        places = np.searchsorted(self._names, wanted)
-        places[places == len(self._names)] = 0
-        return np.where(self._names[places] == wanted, self._sizes[places], -1)
 
 
 def _entries(base: BaseFiles, rows: Ints) -> Iterator[list[ManifestEntry]]:

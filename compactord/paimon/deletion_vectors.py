@@ -19,7 +19,7 @@ from types import MappingProxyType
 import numpy as np
 import numpy.typing as npt
 
-from compactord.errors import FormatError, StorageError
+from compactord.errors import DataFileDamaged, FormatError, StorageError
 from compactord.paimon.roaring import FULL, ascending, bitmap_of_parts
 from compactord.storage.base import Storage
 
@@ -155,7 +155,7 @@ def read_stored(storage: Storage, ref: VectorRef) -> bytes:
         if left >= longest:
             raise
         if left < ref.length:
-            raise FormatError(ref.path, f"it ends within the vector at {ref.offset}") from error
+            raise DataFileDamaged(ref.path, f"it ends within the vector at {ref.offset}") from error
         data = storage.read_range(ref.path, ref.offset, ref.length)
     return _whole(data, ref)
 
@@ -178,7 +178,7 @@ def _is_64(data: bytes) -> bool:
 def _whole(data: bytes, ref: VectorRef) -> bytes:
     """The vector with which `data` begins."""
     if len(data) < _SIZE_BYTES + _MAGIC_BYTES + _CHECKSUM_BYTES:
-        raise FormatError(ref.path, f"it ends within the vector at {ref.offset}")
+        raise DataFileDamaged(ref.path, f"it ends within the vector at {ref.offset}")
     (size,) = struct.unpack_from(">i", data)
     whole = size + _SIZE_BYTES + _CHECKSUM_BYTES
     if ref.length != (whole if _is_64(data) else size):
@@ -186,7 +186,7 @@ def _whole(data: bytes, ref: VectorRef) -> bytes:
             ref.path, f"the vector at {ref.offset} has {size} bytes, not {ref.length}"
         )
     if len(data) < whole:
-        raise FormatError(ref.path, f"it ends within the vector at {ref.offset}")
+        raise DataFileDamaged(ref.path, f"it ends within the vector at {ref.offset}")
     return data[:whole]
 
 
@@ -212,7 +212,7 @@ def _checked(stored: bytes, path: str) -> memoryview:
     if magic not in (_MAGIC_32, _MAGIC_64):
         raise FormatError(path, f"a vector begins with {magic.hex()}, which no release writes")
     if struct.pack(">I", zlib.crc32(body)) != stored[-_CHECKSUM_BYTES:]:
-        raise FormatError(path, "the checksum of a vector does not hold")
+        raise DataFileDamaged(path, "the checksum of a vector does not hold")
     if magic == _MAGIC_32:
         return bitmap
     with _reading(path):

@@ -10,9 +10,10 @@ import contextlib
 import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 from compactord.clock import Clock, SystemClock
-from compactord.errors import AccessDenied, StorageError, UnreadableColumn
+from compactord.errors import AccessDenied, ErrorAtPath, StorageError, UnreadableColumn
 from compactord.formats.base import Copier
 from compactord.formats.keyrange import row_range
 from compactord.formats.layout import Layout, append_layout, keyed_layout
@@ -53,6 +54,7 @@ from compactord.rewrite.reader import Input, InputReader, Section, sample
 from compactord.rewrite.unreadable import named, with_others
 from compactord.rewrite.writer import GroupSize, RollingWriter
 from compactord.storage.base import Storage
+from compactord.storage.fetching import read_twice
 from compactord.storage.requests import RequestTally, reporting
 
 # Files of a concatenation that are expected while one is read.
@@ -70,11 +72,15 @@ def run_subcompaction(
 ) -> SubcompactionOutcome:
     """Call `rewrite`; its exceptions become a `SubcompactionFailure`. The entry point of a worker.
 
+    What looks damaged is read once more first: a bit may have flipped on its way from the store.
     Exceptions that end the process (KeyboardInterrupt, SystemExit) are raised after the
     subcompaction's files have been removed.
     """
+    rewritten = partial(
+        rewrite, subcompaction, threaded=threaded, formats=formats, functions=functions
+    )
     try:
-        return rewrite(subcompaction, threaded=threaded, formats=formats, functions=functions)
+        return read_twice(rewritten)
     except Exception as error:  # noqa: BLE001 - a worker answers, whatever happens
         return SubcompactionFailure(
             compaction=subcompaction.compaction,
@@ -82,6 +88,7 @@ def run_subcompaction(
             kind=failure_kind(error),
             error=type(error).__name__,
             message=str(error),
+            path=error.path if isinstance(error, ErrorAtPath) else "",
             traceback=traceback.format_exc(),
             unreadable=named(error),
         )

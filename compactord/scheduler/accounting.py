@@ -12,7 +12,13 @@ from typing import TypeGuard
 
 from compactord.commit.changes import Conflict, LossOutcome
 from compactord.config.model import Retry
-from compactord.errors import CompactordError, DataFileMissing, FormatError, ObjectNotFound
+from compactord.errors import (
+    CompactordError,
+    DataFileDamaged,
+    DataFileMissing,
+    FormatError,
+    ObjectNotFound,
+)
 from compactord.maintenance.kind import Round
 from compactord.model import MergeCompaction, SubcompactionFailure
 from compactord.redaction import redact_text
@@ -76,7 +82,7 @@ class Accounting:
             if record.pending.bucket not in damaged:
                 cause = cycle.causes.get(number)
                 damage = Failure(message=drop.why, error=FormatError.__name__)
-                if isinstance(cause, DataFileMissing):
+                if isinstance(cause, DataFileMissing | DataFileDamaged):
                     damage = Failure.of(cause)
                 quarantine(record, damage, self.retry, now_ms)
         for number in settled.replaced:
@@ -124,7 +130,7 @@ class Accounting:
     def _inputs_gone(
         self, record: CompactionRecord, failed: SubcompactionFailure, cycle: Cycle, now_ms: int
     ) -> None:
-        """Inputs could not be found: others replaced and expired them, or they are lost.
+        """Inputs could not be read: others replaced and expired them, or they are lost or damaged.
 
         If the cause is unknown, this does not count as a failure: the next attempt decides.
         """
@@ -164,12 +170,13 @@ class Accounting:
     def bucket_failed(self, record: CompactionRecord, failure: Failure, now_ms: int) -> None:
         """Quarantine the bucket and count a failure of the table.
 
-        A file that is gone, and a bucket that fails again and again, concern that bucket alone: the
-        table has others that can be compacted. It is halted when many of them fail, in a row.
+        A file that is gone or damaged, and a bucket that fails again and again, concern that bucket
+        alone: the table has others that can be compacted. It is halted when many of them fail, in a
+        row.
         """
         scheduled, bucket = record.table, record.pending.bucket
         is_new = bucket not in scheduled.quarantined or HaltEnd.COMMIT in scheduled.halts
-        if is_new and failure.error != DataFileMissing.__name__:
+        if is_new and not failure.is_certain:
             self._failed(scheduled, failure, now_ms)
         quarantine(record, failure, self.retry, now_ms)
 
@@ -245,6 +252,9 @@ class Accounting:
             scheduled.last_commit_ms = cycle.last_commit.ended_ms
             scheduled.last_commit_snapshot_id = cycle.last_commit.snapshot_id
         self._take_in_losses(scheduled, cycle, now_ms)
+        if cycle.error is None or cycle.hold is not None:
+            with scheduled.telling_halts():
+                scheduled.take_hold(cycle.hold, now_ms)
         if cycle.error is not None and cycle.in_commit:
             # Without a pause the dropped merge would be repeated at once.
             self._failed(scheduled, Failure.of(cycle.error), now_ms)
@@ -313,7 +323,8 @@ def is_undecided(failure: SubcompactionFailure | None) -> TypeGuard[Subcompactio
     """Whether the next cycle decides: on the cause, or on files that cannot be read."""
     if failure is None:
         return False
-    return failure.error == ObjectNotFound.__name__ or bool(failure.unreadable)
+    kinds = (ObjectNotFound.__name__, DataFileDamaged.__name__)
+    return failure.error in kinds or bool(failure.unreadable)
 
 
 def _ended_compaction(

@@ -7,10 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from compactord import errors
+from compactord.maintenance.holds import Hold
 from compactord.paimon.data_file import BucketId
 from compactord.scheduler.record import TIMED_OUT
 from compactord.scheduler.status import Halt, HaltReason
 from compactord.table.report import bucket_text
+
+# The classes of errors that say for certain that a live file is missing or damaged.
+CERTAIN = frozenset({errors.DataFileMissing.__name__, errors.DataFileDamaged.__name__})
 
 
 class HaltEnd(enum.Enum):
@@ -33,6 +37,11 @@ class Failure:
     message: str
     error: str = ""
 
+    @property
+    def is_certain(self) -> bool:
+        """Whether a live file is certainly missing or damaged."""
+        return self.error in CERTAIN
+
     @classmethod
     def of(cls, error: errors.CompactordError) -> Failure:
         return cls(message=str(error), error=type(error).__name__)
@@ -54,6 +63,12 @@ class Quarantined:
     partition: str
     # As which halt people are told of it.
     halt: HaltReason | None = None
+
+    @property
+    def keeps_snapshots(self) -> bool:
+        """Whether what the table could be rolled back to must stay."""
+        is_told = self.halt is not None and self.halt is not HaltReason.REPEATED_FAILURES
+        return is_told or self.error in CERTAIN
 
     @property
     def is_damaged(self) -> bool:
@@ -99,9 +114,20 @@ def _halt_of(reason: HaltReason, lacking: Sequence[tuple[BucketId, Quarantined]]
     )
 
 
+def halt_of_hold(hold: Hold, since_ms: int) -> Halt:
+    """How people are told that nothing of the table is deleted."""
+    is_missing = hold.error == errors.DataFileMissing.__name__
+    return Halt(
+        reason=HaltReason.DATA_FILE_MISSING if is_missing else HaltReason.DATA_CHECK_FAILED,
+        message=str(hold),
+        action=f"{advice(hold.error)} Compactions of other files go on.",
+        since_ms=since_ms,
+    )
+
+
 def failure_reason(error: str) -> HaltReason:
     """The reason of a halt for failed compactions; `error` is the name of the error's class."""
-    is_damage = error == errors.FormatError.__name__
+    is_damage = error in (errors.FormatError.__name__, errors.DataFileDamaged.__name__)
     return HaltReason.DATA_CHECK_FAILED if is_damage else HaltReason.REPEATED_FAILURES
 
 
@@ -139,6 +165,10 @@ _ADVICE = {
     errors.UnreadableColumn.__name__: (
         "Write the rows of the file that the message names anew with the table's types, or "
         "overwrite the partition."
+    ),
+    errors.DataFileDamaged.__name__: (
+        "Restore the file, or roll the table back to a version without it. No snapshot expires "
+        "meanwhile."
     ),
     TIMED_OUT: (
         "Look at the store and at the machine of the worker: one of them hangs. If merges are only "

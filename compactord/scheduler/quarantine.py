@@ -6,7 +6,7 @@ Functions of the scheduler over one `ScheduledTable`. The table's other buckets 
 from __future__ import annotations
 
 from compactord.config.model import Backoff, Retry
-from compactord.errors import DataFileMissing
+from compactord.errors import DataFileDamaged, DataFileMissing
 from compactord.paimon.data_file import BucketId
 from compactord.scheduler.events import BucketQuarantined
 from compactord.scheduler.halts import Drops, Failure, Quarantined, failure_reason
@@ -18,6 +18,8 @@ from compactord.table.cycle import Planned
 # Quarantine a bucket after so many fruitless compactions in a row: writers commit faster than
 # compactions of it, or it makes the engine die.
 DROPS_MAX = 5
+# So many failures by a damaged file, each of which has read it twice, are told as a halt.
+_DAMAGED_MAX = 2
 
 
 def dropped(record: CompactionRecord, message: str, retry: Retry, now_ms: int) -> None:
@@ -67,6 +69,8 @@ def _halt_of(error: str, failures: int, retry: Retry) -> HaltReason | None:
     """As which halt people are told of the bucket; None until it has failed often enough."""
     if error == DataFileMissing.__name__:
         return HaltReason.DATA_FILE_MISSING
+    if error == DataFileDamaged.__name__ and failures >= _DAMAGED_MAX:
+        return failure_reason(error)
     if not error or failures < retry.halt_after_consecutive_failures:
         return None
     return failure_reason(error)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from compactord.config.choices import Mode
 from compactord.config.policy import TablePolicy
+from compactord.maintenance.holds import Hold
 from compactord.maintenance.kind import MaintenanceRecord
 from compactord.maintenance.snapshot_expiry import ExpireSnapshots
 from compactord.model import TableName, WorkKind
@@ -17,10 +18,16 @@ from compactord.scheduler.at_engine import Key, Submitted
 from compactord.scheduler.counts import Counts
 from compactord.scheduler.effects import CycleJob, DispatchJob, Job, MaintenanceJob
 from compactord.scheduler.events import Event, Observer, TableHalted, TableResumed
-from compactord.scheduler.halts import Drops, HaltEnd, Quarantined, halt_of_buckets
+from compactord.scheduler.halts import (
+    Drops,
+    HaltEnd,
+    Quarantined,
+    halt_of_buckets,
+    halt_of_hold,
+)
 from compactord.scheduler.priority import priority_class
 from compactord.scheduler.record import IN_FLIGHT, CompactionRecord, Status
-from compactord.scheduler.status import Halt, HaltReason, PriorityClass
+from compactord.scheduler.status import Halt, PriorityClass
 from compactord.table.backlog import PendingCompaction
 from compactord.table.cycle import Planned
 from compactord.table.status import TableInfo
@@ -90,6 +97,8 @@ class ScheduledTable:
     held_until_ms: int = 0
     # Several halts may hold at once; the end of one does not end the others.
     halts: dict[HaltEnd, Halt] = field(default_factory=dict)
+    # What people are told while nothing of it is deleted for damaged files.
+    hold: Halt | None = None
     counts: Counts = field(default_factory=Counts)
     last_success_ms: dict[WorkKind, int] = field(default_factory=dict)
     last_commit_ms: int = 0
@@ -194,9 +203,12 @@ class ScheduledTable:
         """What people are told: the halt of the table, else that of buckets that cannot go on.
 
         The latter stops these buckets alone, and expiry where data is missing or damaged: what one
-        could roll back to stays.
+        could roll back to stays. So does a hold, whose bucket may still have its second try.
         """
-        return self.halt or halt_of_buckets(self.quarantined)
+        found = self.halt or halt_of_buckets(self.quarantined)
+        if found is None and not any(each.keeps_snapshots for each in self.quarantined.values()):
+            return self.hold
+        return found
 
     @property
     def is_unsafe(self) -> bool:
@@ -206,10 +218,17 @@ class ScheduledTable:
     @property
     def keeps_snapshots(self) -> bool:
         """Whether nothing may expire, since somebody may have to roll back."""
-        if self.halt is not None:
-            return True
-        shown = self.shown_halt
-        return shown is not None and shown.reason is not HaltReason.REPEATED_FAILURES
+        return self.halt is not None or any(
+            each.keeps_snapshots for each in self.quarantined.values()
+        )
+
+    def take_hold(self, hold: Hold | None, now_ms: int) -> None:
+        """Nothing is deleted while there is a hold; rounds of expiry find out when it ends."""
+        since_ms = self.hold.since_ms if self.hold is not None else now_ms
+        self.hold = None if hold is None else halt_of_hold(hold, since_ms)
+        if hold is not None and (expiry := self.rounds.get(ExpireSnapshots.name)) is not None:
+            # Also of a table that does not change.
+            expiry.has_news = True
 
     @property
     def has_nothing_failing(self) -> bool:

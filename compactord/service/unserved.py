@@ -12,8 +12,10 @@ from compactord.config import reasons
 from compactord.config.choices import Mode
 from compactord.config.load import LoadedConfig
 from compactord.config.policy import TablePolicy
+from compactord.maintenance.holds import Hold
 from compactord.model import TableName
 from compactord.paimon.table import TableRef
+from compactord.scheduler.halts import halt_of_hold
 from compactord.scheduler.status import Halt, HaltReason
 from compactord.service.view import TableStatus, TableView, status_and_why
 from compactord.table.info import table_info
@@ -47,13 +49,17 @@ def unread_view(
 
 
 def unserved_view(
-    read: TableView, alone: tuple[TableStatus, str] | None, refused: Sequence[str]
+    read: TableView,
+    alone: tuple[TableStatus, str] | None,
+    refused: Sequence[str],
+    hold: Hold | None = None,
 ) -> TableView:
     """The table with its status and the reason; `read` has what could be read, and the error.
 
-    `alone` as of `left_alone`; `refused` are reasons to refuse the table.
+    `alone` as of `left_alone`; `refused` are reasons to refuse the table, `hold` is that in its
+    folder.
     """
-    halt = None
+    halt = None if hold is None else halt_of_hold(hold, hold.since_ms)
     if refused:
         halt = Halt(reason=HaltReason.UNSUPPORTED_FEATURE, message="; ".join(refused))
     status, why = status_and_why(alone, halt, read.error)

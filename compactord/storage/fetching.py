@@ -14,7 +14,7 @@ from typing import ParamSpec, Protocol, TypeVar
 
 import pyarrow as pa
 
-from compactord.errors import FormatError
+from compactord.errors import DataFileDamaged
 from compactord.storage.base import Storage
 from compactord.storage.ranges import REQUEST_BYTES
 
@@ -46,7 +46,7 @@ class KnownFile(Protocol):
 
 @contextlib.contextmanager
 def opened(storage: Storage, file: KnownFile) -> Iterator[pa.NativeFile]:
-    """The open file. Raises `FormatError` when its size is not that in the manifest."""
+    """The open file. Raises `DataFileDamaged` when its size is not that in the manifest."""
     with storage.open_input(file.path, file.size_bytes) as stream:
         check_size(file, stream.size())
         if file.size_bytes > SMALL_FILE:
@@ -56,10 +56,18 @@ def opened(storage: Storage, file: KnownFile) -> Iterator[pa.NativeFile]:
     yield pa.BufferReader(content)
 
 
+def read_twice(read: Callable[[], T]) -> T:
+    """What `read` returns; what looks damaged is read once more: bits may flip on their way."""
+    try:
+        return read()
+    except DataFileDamaged:
+        return read()
+
+
 def check_size(file: KnownFile, size_bytes: int) -> None:
-    """Raise `FormatError` unless `size_bytes`, the size in the store, is that in the manifest."""
+    """Raise `DataFileDamaged` unless `size_bytes`, that in the store, is that in the manifest."""
     if size_bytes != file.size_bytes:
-        raise FormatError(
+        raise DataFileDamaged(
             file.path, f"the manifest says {file.size_bytes} bytes, the store {size_bytes}"
         )
 
@@ -165,7 +173,7 @@ class Fetcher:
             yield stream
 
     def whole(self, file: KnownFile) -> pa.Buffer:
-        """All bytes of a file. Raises `FormatError` for a size that is not the manifest's."""
+        """All bytes of a file. Raises `DataFileDamaged` unless its size is the manifest's."""
         if not self.is_needed:
             with self._storage.open_input(file.path, file.size_bytes) as stream:
                 check_size(file, stream.size())
@@ -178,7 +186,7 @@ class Fetcher:
         )
 
     def check_size(self, file: KnownFile) -> None:
-        """After an error: raise `FormatError` if the file's size is not that in the manifest."""
+        """After an error: raise `DataFileDamaged` if the size is not the manifest's."""
         status = self._storage.status(file.path)
         if status is not None:
             check_size(file, status.size_bytes)

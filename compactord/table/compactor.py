@@ -11,6 +11,7 @@ import contextlib
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 import structlog
@@ -19,19 +20,27 @@ from compactord.catalog.access import TableAccess
 from compactord.clock import Clock
 from compactord.commit.changes import CommitOutcome, Committed, Conflict, NothingCommitted, Replaced
 from compactord.commit.discard import remove_outputs
-from compactord.errors import CommitUnknown, CompactordError, DataFileMissing, ObjectNotFound
+from compactord.errors import (
+    CommitUnknown,
+    CompactordError,
+    DataFileDamaged,
+    DataFileMissing,
+    ObjectNotFound,
+)
+from compactord.maintenance.holds import Hold, TableHolds, text_of
 from compactord.maintenance.kind import ChosenPartitions
 from compactord.model import Compaction, MergeCompaction, SubcompactionFailure
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.deletion_vectors import NO_VECTORS, VectorRef
 from compactord.state.published import last_commit
 from compactord.state.table_state import TableState
+from compactord.storage.fetching import read_twice
 from compactord.storage.pacing import DeletePace
 from compactord.table.backlog import Skip
-from compactord.table.cycle import Cycle, InputsReplaced, OwnCommit, Phase, Settled
+from compactord.table.cycle import Cause, Cycle, InputsReplaced, OwnCommit, Phase, Settled
 from compactord.table.followed import FollowedTable
 from compactord.table.in_flight import Finished, InFlight
-from compactord.table.lost_inputs import missing_input
+from compactord.table.lost_inputs import DROPPED, at_input, lost_input
 from compactord.table.opening import OpenTable
 from compactord.table.own_work import OwnWork
 from compactord.table.paced import paced
@@ -80,6 +89,7 @@ class TableCompactor:
         )
         # Validate partitions first.
         PartitionTest(self._followed.table, request.partitions)
+        self._holds = TableHolds(access.storage, access.ref, clock, worker.owner)
         self._own_work = OwnWork()
         self._planner = TablePlanner(self._followed, self._own_work, clock=clock, zone=worker.zone)
         self.phase = Phase.PLAN
@@ -127,7 +137,7 @@ class TableCompactor:
         ]
         settled, planned, error, merge_error = None, None, None, None
         in_commit, start_s, commit_seconds = bool(finished), self.clock.monotonic_s(), 0.0
-        causes: dict[int, InputsReplaced | DataFileMissing | None] = {}
+        causes: dict[int, Cause | None] = {}
         for each, why in failed:
             self._own_work.cannot_read(each.compaction.bucket, why.unreadable)
         try:
@@ -170,6 +180,7 @@ class TableCompactor:
             info=planned.info if planned is not None else None,
             causes=causes,
             wait_ms=followed.wait_ms(),
+            hold=self._holds.known,
         )
 
     def dispatch(
@@ -178,7 +189,7 @@ class TableCompactor:
         """The next decision on a bucket, cut into subcompactions; None when there is none any more.
 
         Raises what cutting into key ranges raises: footers of the inputs are read. Of a live file
-        that is gone, `DataFileMissing`.
+        that is gone or damaged, `DataFileMissing` or `DataFileDamaged`.
         """
         with self._turn:
             taken = self._planner.take(bucket)
@@ -188,21 +199,22 @@ class TableCompactor:
             assert state.snapshot is not None, "a decision is about files"
             size = sum(file.file_size for file in compaction.inputs)
             vectors = state.indexes.vectors(bucket)
+            cutting = partial(
+                subcompactions,
+                self._followed.table,
+                compaction,
+                number=number,
+                free_slots=max(1, free_slots, -(-size // _SUBCOMPACTION_BYTES_MAX)),
+                worker=self._worker,
+                clock=self.clock,
+                vectors=vectors,
+            )
             try:
-                cut = subcompactions(
-                    self._followed.table,
-                    compaction,
-                    number=number,
-                    free_slots=max(1, free_slots, -(-size // _SUBCOMPACTION_BYTES_MAX)),
-                    worker=self._worker,
-                    clock=self.clock,
-                    vectors=vectors,
-                )
-            except ObjectNotFound as error:
+                cut = read_twice(cutting)
+            except (ObjectNotFound, DataFileDamaged) as error:
                 if self._are_inputs_replaced(number, compaction, str(error)):
                     return InputsReplaced(why=str(error))
-                newest = self._followed.state
-                raise missing_input(self._followed.table, compaction, newest) or error from error
+                raise self._held(compaction, error) or error from error
             # Nothing else than a merge depends on its neighbours.
             is_merge = isinstance(compaction, MergeCompaction)
             in_flight = InFlight(
@@ -231,9 +243,13 @@ class TableCompactor:
         age_ms = max(0, self.clock.now_ms() - found.time_ms)
         return OwnCommit(snapshot_id=found.id, ended_ms=self.clock.steady_ms() - age_ms)
 
+    def why_held(self) -> Hold | None:
+        """See `OpenedTable`; any thread may ask."""
+        return self._holds.why_held(self.newest_state, self.table.bucket_folder)
+
     def why_keep(self) -> str | None:
-        """Why no snapshot may expire now, or None; any thread may ask."""
-        return self._followed.why_keep()
+        """See `OpenedTable`; any thread may ask."""
+        return self._followed.why_keep() or text_of(self.why_held())
 
     def drop_partitions(self, chosen: ChosenPartitions) -> CommitOutcome:
         """See `OpenedTable`; the next cycle plans on what is left. Any thread may call it."""
@@ -304,22 +320,31 @@ class TableCompactor:
 
     def _causes(
         self, failed: Sequence[tuple[InFlight, SubcompactionFailure]], dropped: Sequence[InFlight]
-    ) -> dict[int, InputsReplaced | DataFileMissing | None]:
+    ) -> dict[int, Cause | None]:
         """As `Cycle.causes`; the commit `dropped` some as those of a damaged bucket."""
-        not_found = ObjectNotFound.__name__
-        asked = [
-            (each, why.message, each.vectors) for each, why in failed if why.error == not_found
-        ]
-        asked += [(each, "dropped by the commit", NO_VECTORS) for each in dropped]
-        causes: dict[int, InputsReplaced | DataFileMissing | None] = {}
-        for each, why, vectors in asked:
-            is_replaced = self._are_inputs_replaced(each.number, each.compaction, why, vectors)
+        asked = [(each, at_input(why), each.vectors) for each, why in failed]
+        asked += [(each, DROPPED, NO_VECTORS) for each in dropped]
+        causes: dict[int, Cause | None] = {}
+        for each, error, vectors in asked:
+            if error is None:
+                continue
+            why, compaction = error.message, each.compaction
+            is_replaced = self._are_inputs_replaced(each.number, compaction, why, vectors)
             if is_replaced:
                 causes[each.number] = InputsReplaced(why=why)
             elif is_replaced is not None:
-                state = self._followed.state
-                causes[each.number] = missing_input(self._followed.table, each.compaction, state)
+                causes[each.number] = self._held(compaction, error)
         return causes
+
+    def _held(
+        self, compaction: Compaction, error: ObjectNotFound | DataFileDamaged
+    ) -> DataFileMissing | DataFileDamaged | None:
+        """Which live file a compaction cannot read, if any; nothing is deleted from now on then."""
+        damage = lost_input(self._followed.table, compaction, self._followed.state, error)
+        if damage is None:
+            return None
+        self._holds.add(damage)
+        return damage.error
 
     def _are_inputs_replaced(
         self,

@@ -5,9 +5,11 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from compactord.commit.changes import DroppedChange, LostCommit
-from compactord.errors import CompactordError, DataFileMissing
+from compactord.errors import CompactordError, DataFileDamaged, DataFileMissing
+from compactord.maintenance.holds import Hold
 from compactord.paimon.data_file import BucketId
 from compactord.table.backlog import DamagedBucket, PendingCompaction
 from compactord.table.shape import TopBucket
@@ -80,6 +82,10 @@ class InputsReplaced:
     why: str
 
 
+# That others had replaced and expired an input, or which live file is gone or damaged.
+Cause: TypeAlias = InputsReplaced | DataFileMissing | DataFileDamaged
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cycle:
     """The outcome of a cycle. `planned` is None when nothing is new since the last one.
@@ -99,12 +105,13 @@ class Cycle:
     merge_error: CompactordError | None = None
     # What the table is; None where nothing new was read of it.
     info: TableInfo | None = None
-    # Of compactions that failed because an input was not found, as far as is known: that others had
-    # replaced and expired it, or which live data file is gone (None: none is).
-    causes: Mapping[int, InputsReplaced | DataFileMissing | None] = field(default_factory=dict)
+    # Of compactions that failed because an input was not found or is damaged, as far as is known.
+    causes: Mapping[int, Cause | None] = field(default_factory=dict)
     # What writers lost to late renames, committed again or not.
     lost_commits: tuple[LostCommit, ...] = ()
     # The last commit of ours that the table itself tells of; only after a start.
     last_commit: OwnCommit | None = None
     # How long nothing may be built on our newest snapshot; `planned` is None meanwhile.
     wait_ms: int = 0
+    # Why nothing of the table is deleted, as it was known last.
+    hold: Hold | None = None

@@ -6,8 +6,11 @@ import shutil
 import time
 from pathlib import Path
 
+import pytest
+
 from compactord import ids
 from compactord.maintenance.foreign_files import remove_found
+from compactord.maintenance.holds import HOLD_FILE
 from compactord.maintenance.orphan_files import OrphanSearch, OwnerRule
 from compactord.maintenance.table_files import TableFolders
 from compactord.storage.local import LocalStorage
@@ -93,6 +96,24 @@ def test_the_same_files_and_folders_are_left(judge: Judge, tmp_path: Path) -> No
     assert everything(judge, ours) == before
 
 
+@pytest.mark.parametrize("folder", ["", "data/more"])
+def test_java_and_our_sweeps_ignore_a_hold(judge: Judge, tmp_path: Path, folder: str) -> None:
+    path = tmp_path / "db.db" / "t"
+    options = {**_OPTIONS, **({"data-file.path-directory": folder} if folder else {})}
+    judge.create_table(path, _COLUMNS, primary_key=("p", "k"), partition_by=("p",), options=options)
+    hold = path / HOLD_FILE
+    hold.write_bytes(b"hold")
+    for commit in range(6):
+        judge.write(path, [(p, k, commit) for p in "ab" for k in range(4)])
+        judge.compact(path, full=commit % 2 == 0)
+    judge.compact(path, full=False, options={**QUIET, **NOW, "snapshot.num-retained.max": "2"})
+    before = everything(judge, path)
+    assert judge.orphan_files(path, delete=True) == []
+    assert _swept(path, folder) == set()
+    assert hold.read_bytes() == b"hold"
+    assert everything(judge, path) == before
+
+
 def test_a_mark_in_a_partition_without_buckets_stays_unlike_javas(
     judge: Judge, tmp_path: Path
 ) -> None:
@@ -104,8 +125,9 @@ def test_a_mark_in_a_partition_without_buckets_stays_unlike_javas(
     assert _swept(path) == set()
 
 
-def _swept(path: Path) -> set[str]:
-    folders = TableFolders(location=str(path), partition_depth=1, of_others=True)
+def _swept(path: Path, folder: str = "") -> set[str]:
+    roots = (f"{path}/{folder}",) if folder else ()
+    folders = TableFolders(location=str(path), partition_depth=1, other_roots=roots, of_others=True)
     rule = OwnerRule(
         myself=ids.this_process(),
         liveness=ids.liveness,

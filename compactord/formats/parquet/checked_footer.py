@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from compactord.errors import FormatError
+from compactord.errors import DataFileDamaged, FormatError
 from compactord.formats.parquet import footers, thrift
 from compactord.formats.parquet.footers import as_arrow_reads, footer_bytes
 from compactord.formats.parquet.structs import (
@@ -170,6 +170,10 @@ class Footer(NamedTuple):
         return found
 
 
+class _UnsupportedError(ValueError):
+    """The footer may be right: it declares what no writer of Paimon does."""
+
+
 class _Leaf(NamedTuple):
     """A leaf column of the schema; the metadata of its chunks must agree with it."""
 
@@ -182,18 +186,21 @@ class _Leaf(NamedTuple):
 def read_footer(read: Callable[[int, int], bytes | memoryview], size: int, path: str) -> Footer:
     """Read and validate the footer of a file of `size` bytes; `read` takes an offset and a length.
 
-    Raises `FormatError` when the footer is damaged or contradicts itself.
+    Raises `DataFileDamaged` when the footer is damaged or contradicts itself, `FormatError` when it
+    declares what is not supported.
     """
     try:
         encoded = bytes(footer_bytes(read, size))
     except ValueError as error:
-        raise FormatError(path, f"not a readable Parquet file ({error})") from error
+        raise DataFileDamaged(path, f"not a readable Parquet file ({error})") from error
     try:
         return _checked(encoded, path)
     except pa.ArrowMemoryError:
         raise
-    except (ValueError, pa.ArrowException, OSError) as error:
+    except (_UnsupportedError, pa.ArrowNotImplementedError) as error:
         raise FormatError(path, f"the Parquet footer cannot be read ({error})") from error
+    except (ValueError, pa.ArrowException, OSError) as error:
+        raise DataFileDamaged(path, f"the Parquet footer cannot be read ({error})") from error
 
 
 def _checked(encoded: bytes, path: str) -> Footer:
@@ -284,7 +291,7 @@ def _check_element(element: Struct) -> None:
 def _check_chunk(chunk: Struct, leaf: _Leaf) -> None:
     _check_kinds(chunk, _CHUNK_KINDS)
     if not _ELSEWHERE.isdisjoint(chunk):
-        raise ValueError(f"a chunk of column {leaf.path} is encrypted or in another file")
+        raise _UnsupportedError(f"a chunk of column {leaf.path} is encrypted or in another file")
     meta = required(chunk, Chunk.META, Kind.STRUCT)
     _check_kinds(meta, _META_KINDS)
     type_ = required(meta, Meta.TYPE, Kind.I32)
@@ -294,9 +301,9 @@ def _check_chunk(chunk: Struct, leaf: _Leaf) -> None:
     if b".".join(name).decode() != leaf.path:
         raise ValueError(f"a chunk of column {leaf.path} has another name")
     if required(meta, Meta.CODEC, Kind.I32) not in _CODECS:
-        raise ValueError(f"a chunk of column {leaf.path} has an unknown codec")
+        raise _UnsupportedError(f"a chunk of column {leaf.path} has an unknown codec")
     if not _KNOWN_ENCODINGS.issuperset(required_list(meta, Meta.ENCODINGS, Kind.I32)):
-        raise ValueError(f"a chunk of column {leaf.path} has an unknown encoding")
+        raise _UnsupportedError(f"a chunk of column {leaf.path} has an unknown encoding")
     for field in (Meta.VALUES, Meta.SIZE, Meta.STORED_SIZE, Meta.DATA_AT):
         _natural(meta, field)
     if Meta.STATISTICS in meta:
@@ -307,7 +314,9 @@ def _check_chunk(chunk: Struct, leaf: _Leaf) -> None:
             encoding = required(each, EncodingStats.ENCODING, Kind.I32)
             required(each, EncodingStats.COUNT, Kind.I32)
             if type_ not in _PAGE_TYPES or encoding not in _KNOWN_ENCODINGS:
-                raise ValueError(f"column {leaf.path} has pages of an unknown type or encoding")
+                raise _UnsupportedError(
+                    f"column {leaf.path} has pages of an unknown type or encoding"
+                )
     if Meta.SIZE_STATISTICS in meta:
         _check_sizes(meta[Meta.SIZE_STATISTICS].value, leaf)
 

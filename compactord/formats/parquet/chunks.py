@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
 
-from compactord.errors import FormatError
+from compactord.errors import DataFileDamaged
 from compactord.formats.parquet import thrift
 from compactord.formats.parquet.assembly import EncodedChunk, Location
 from compactord.formats.parquet.footers import restored_meta
@@ -233,7 +233,7 @@ def _pages(
     try:
         pages = checked_pages(stored)
     except ValueError as error:
-        raise FormatError(file.path, f"column {column.name}: {error}") from error
+        raise DataFileDamaged(file.path, f"column {column.name}: {error}") from error
     if pages is None or not all(_is_plain(page, column) for page in pages):
         return None
     gained = sum(page.uncompressed_size - page.stored_size for page in pages)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,6 +20,7 @@ from compactord.cli.orphans import foreign_sweep
 from compactord.cli.registries import Registries
 from compactord.clock import SystemClock
 from compactord.errors import UsageError
+from compactord.maintenance.holds import HOLD_FILE
 from compactord.paimon import paths
 from compactord.paimon.table import TableRef
 from compactord.storage.base import Located, Store
@@ -90,6 +92,8 @@ def test_files_go_to_the_trash_from_wherever_the_options_put_data(
         data_file__external_paths__strategy="round-robin",
     )
     home = Path(ref.location)
+    (home / "data/more").mkdir(parents=True)
+    shutil.move(home / "bucket-0", home / "data/more/bucket-0")
     left = _leave(home / "bucket-0", home / "data/more/bucket-1", outside / "data/more/bucket-2")
     _leave(home / "data/bucket-1", outside / "bucket-2")
     table = ("--warehouse", str(warehouse), "--table", "d.t", "--foreign")
@@ -105,6 +109,17 @@ def test_files_go_to_the_trash_from_wherever_the_options_put_data(
     }
     assert (moved / "bucket-0" / _NAME).read_bytes() == b"left"
     assert not any(Path(path).exists() for path in left)
+
+
+@pytest.mark.parametrize("arguments", [("--foreign",), ()])
+def test_a_hold_is_no_left_over_file(
+    arguments: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ref = keyed(tmp_path, "d.t", commits=1)
+    hold = Path(ref.location, HOLD_FILE)
+    hold.write_bytes(b"")
+    found = _run(capsys, "--warehouse", str(tmp_path), "--table", "d.t", *arguments, "--force")
+    assert (found["orphans"], hold.exists()) == ([], True)
 
 
 @pytest.mark.parametrize("trash", [None, "trash"])

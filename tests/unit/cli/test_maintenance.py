@@ -19,26 +19,29 @@ from compactord import ids
 from compactord.catalog.access import TableAccess
 from compactord.catalog.filesystem import FilesystemCatalog
 from compactord.catalog.hive import wire
-from compactord.cli.choice import Target
+from compactord.cli.choice import Target, choose
 from compactord.cli.command import _parser
 from compactord.cli.maintain import maintain, orphans
-from compactord.cli.maintenance import CommandTable
+from compactord.cli.maintenance import CommandTable, MaintenanceRun
 from compactord.cli.plan import plan
 from compactord.cli.registries import Registries
 from compactord.clock import Clock, SystemClock
 from compactord.commit.publish import StorePublisher
 from compactord.ids import Owner
 from compactord.maintenance.expire import Expired
+from compactord.maintenance.holds import HOLD_FILE
 from compactord.maintenance.kind import Done, ShownTable
 from compactord.maintenance.snapshot_expiry import expiry_told
 from compactord.paimon import paths
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.snapshot import CommitKind, snapshot_ids
 from compactord.paimon.table import TableRef
+from compactord.state.table_state import load_state
 from compactord_demo.writer import create_table
 from tests import builders
 from tests.e2e.tables import digest
 from tests.simulation.world import policy
+from tests.storages import HookedStorage
 from tests.unit.catalog.metastore import Metastore, running
 from tests.unit.catalog.metastore import table as in_metastore
 from tests.unit.cli.warehouses import LOCAL, answered, append, configuration, keyed, said
@@ -597,9 +600,95 @@ def test_expiry_waits_until_the_newest_snapshot_of_ours_has_stood(tmp_path: Path
     )
     clock, stop = SystemClock(), threading.Event()
     start_s = clock.monotonic_s()
-    assert CommandTable(target, clock, stop).why_keep() is None
+    assert CommandTable(target, clock, stop, holds_of=lambda access: None).why_keep() is None
     assert clock.monotonic_s() - start_s >= 0.5
     stop.set()
-    why = CommandTable(target, clock, stop).why_keep()
+    why = CommandTable(target, clock, stop, holds_of=lambda access: None).why_keep()
     assert why is not None
     assert "may still be replaced" in why
+
+
+def _lost(ref: TableRef) -> tuple[Path, bytes]:
+    """A live file is gone: its path and bytes."""
+    state = load_state(LOCAL, ref)
+    path = Path(next(iter(builders.live_paths(LOCAL, ref, state))))
+    data = path.read_bytes()
+    path.unlink()
+    return path, data
+
+
+@pytest.mark.parametrize(
+    "command", [("expire",), ("maintain",), ("orphans",), ("orphans", "--foreign")]
+)
+def test_no_command_deletes_while_a_live_file_is_missing_unless_it_is_forced(
+    command: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ref = _compacted(tmp_path)
+    path, data = _lost(ref)
+    table = (*command, "--warehouse", str(tmp_path), "--table", "d.t")
+    before = digest(tmp_path)
+    text = said(capsys, *table, "--dry-run")
+    assert "would be refused: a live data file does not exist" in text
+    assert digest(tmp_path) == before, "a dry run writes no hold"
+    text = said(capsys, *table, code=3)
+    assert text.count("nothing of d.t is deleted: a live data file does not exist") == 1
+    for part in (str(path), "the newest version without it is snapshot 6", "verify", "--force"):
+        assert part in text
+    held = digest(tmp_path)
+    hold = f"d.db/t/{HOLD_FILE}"
+    for tells in (("tables",), ("why", "d.t")):
+        text = said(capsys, *tells, "--warehouse", str(tmp_path))
+        assert "halted" in text
+        assert "the newest version without it is snapshot 6" in text
+    assert {name: found for name, found in held.items() if name != hold} == before
+    assert hold in held
+    found = answered(capsys, *table, code=3)
+    assert found["kind"] == "TableHeld"
+    path.write_bytes(data)
+    said(capsys, *table)
+    assert hold not in digest(tmp_path)
+
+
+def test_forced_commands_delete_all_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ref = _compacted(tmp_path)
+    _lost(ref)
+    table = ("--warehouse", str(tmp_path), "--table", "d.t", "--force")
+    assert "expired 6 snapshots" in said(capsys, "expire", *table)
+
+
+def test_all_kinds_of_one_run_list_a_table_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each kind opens the table by itself."""
+    ref = _compacted(tmp_path)
+    listed: list[str] = []
+
+    class Watched(FilesystemCatalog):
+        def open(self, table: TableRef) -> TableAccess:
+            access = super().open(table)
+            hooked = HookedStorage(access.storage, before=lambda call: listed.append(call.path))
+            return replace(access, storage=hooked)
+
+    target = Target(
+        catalog_name="",
+        catalog=Watched(LOCAL, str(tmp_path)),
+        ref=ref,
+        policy=policy(),
+        registries=Registries(),
+    )
+    args = _parser().parse_args(["maintain", "--warehouse", str(tmp_path), "--table", "d.t"])
+    args.registries = Registries()
+    run = MaintenanceRun(
+        args=args,
+        choice=choose(args),
+        clock=SystemClock(),
+        stop=threading.Event(),
+        kinds=(),
+        grace_ms=builders.DAY_MS,
+    )
+    for _ in range(3):
+        opened = CommandTable(target, run.clock, run.stop, holds_of=run.holds_of)
+        assert opened.why_held() is None
+    assert listed.count(f"{ref.location}/bucket-0") == 1

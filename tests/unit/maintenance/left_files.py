@@ -17,6 +17,7 @@ Keep = Callable[[Lineage, Snapshot], None]
 HOME = TABLE.location
 ALIVE = Owner(host=0x444444, start_ticks=1, pid=1)
 OLD_MS = NOW_MS - DAY_MS - 1
+_LIVE = b"live"
 UUID = "0b4e1a2c-7f1d-4c3a-9d2e-0123456789ab"
 # What Java, a cancelled job or a user may leave: each goes.
 LEFT = (
@@ -74,7 +75,8 @@ def old_table(keep: Sequence[Keep] = ()) -> Deletions:
     """All in it is old and in use: tag, branch, changelog and main name files of all kinds each."""
     table = Deletions(KEYED)
     table.storage.now_ms = OLD_MS
-    table.append(1)
+    for file in table.append(1):
+        table.storage.write_new(table.data_path(0, file), bytes(file.file_size))
     for keep_as in keep or (as_tag, as_branch, as_changelog):
         keep_as(table, committed(table))
         table.roll_back(1)
@@ -85,7 +87,7 @@ def old_table(keep: Sequence[Keep] = ()) -> Deletions:
 def committed(table: Deletions) -> Snapshot:
     """A snapshot of a foreign writer that names files of all kinds; they are there."""
     file = table.new_file()
-    file = replace(file, extra_files=(f"{file.file_name}.index",))
+    file = replace(file, extra_files=(f"{file.file_name}.index",), file_size=len(_LIVE))
     changelog = replace(table.new_file(), file_name=f"changelog-{file.file_name}")
     [manifest] = table.history.write_manifests([table._entry(changelog, 0)])
     manifest = replace(manifest, extra_files=(f"{manifest.file_name}.avro.sidecar",))
@@ -99,7 +101,7 @@ def committed(table: Deletions) -> Snapshot:
         paths.index_path(HOME, index),
         paths.statistics_path(HOME, statistics),
     ):
-        table.storage.write_new(path, b"live")
+        table.storage.write_new(path, _LIVE)
     return table._foreign(
         [table._entry(file, 0)],
         CommitKind.APPEND,

@@ -18,7 +18,7 @@ from compactord.catalog.access import table_in_folder
 from compactord.clock import WallTime
 from compactord.commit.changes import CommitOutcome, Conflict, Replaced
 from compactord.config.choices import MaintenanceRule
-from compactord.errors import CompactordError, StorageError
+from compactord.errors import CompactordError, FormatError, StorageError
 from compactord.maintenance.kind import ChosenPartitions, MaintenanceRecord
 from compactord.maintenance.partition_expiry import (
     DuePartitions,
@@ -27,6 +27,7 @@ from compactord.maintenance.partition_expiry import (
     due_partitions,
     expire_partitions,
 )
+from compactord.paimon import paths
 from compactord.paimon.binary_row import Value, encode_row
 from compactord.paimon.data_file import DataFile, ManifestEntry
 from compactord.paimon.snapshot import CommitKind
@@ -60,7 +61,7 @@ _INT = AtomicType(root=TypeRoot.INT, nullable=False)
 
 
 class Parts:
-    """A table of metadata alone; its partition columns are `p0`, `p1`, …"""
+    """A table whose data files hold no rows; its partition columns are `p0`, `p1`, …"""
 
     def __init__(
         self, options: Mapping[str, str], *types: AtomicType, storage: MemoryStorage | None = None
@@ -97,6 +98,10 @@ class Parts:
             file = replace(file, creation_time_ms=created_ms)
             entries.append(entry(file, partition=partition, bucket=bucket, total_buckets=-1))
         self.history.commit(entries, CommitKind.APPEND)
+        for each in entries:
+            with contextlib.suppress(FormatError):
+                path = paths.join(self.opened.bucket_folder(each.bucket_id), each.file.file_name)
+                self.storage.write_new(path, bytes(each.file.file_size))
 
     @property
     def opened(self) -> OpenTable:
@@ -224,6 +229,12 @@ def test_postponed_files_alone_do_not_expire_and_do_not_go_with_others() -> None
         (table.row(OLD), -2),
         (table.row("2023-01-01"), -2),
     }
+
+
+def test_a_partition_that_cannot_be_read_holds_nothing() -> None:
+    table = Parts(BY_VALUES)
+    table.add([TODAY], b"\0" * 12)
+    assert _compactor(table.storage, table.ref).why_held() is None
 
 
 def test_many_go_in_batches_and_not_more_than_options_say() -> None:

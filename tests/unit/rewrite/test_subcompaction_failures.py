@@ -30,8 +30,9 @@ def test_a_truncated_input_is_poison_that_names_the_file(tmp_path):
     Path(file.path).write_bytes(Path(file.path).read_bytes()[:-30])
     outcome = run_subcompaction(merge_subcompaction(tmp_path, KEY_VALUE, ["k"], [[file]]))
     assert isinstance(outcome, SubcompactionFailure)
-    assert (outcome.kind, outcome.error) == (FailureKind.POISON, "FormatError")
+    assert (outcome.kind, outcome.error) == (FailureKind.POISON, "DataFileDamaged")
     assert file.path in outcome.message
+    assert outcome.path == file.path
     assert (outcome.compaction, outcome.index) == (7, 2)
     assert "Traceback" in outcome.traceback
 
@@ -41,7 +42,7 @@ def test_garbage_of_the_right_size_is_poison(tmp_path):
     Path(file.path).write_bytes(b"\x00" * file.size_bytes)
     outcome = run_subcompaction(merge_subcompaction(tmp_path, KEY_VALUE, ["k"], [[file]]))
     assert isinstance(outcome, SubcompactionFailure)
-    assert (outcome.kind, outcome.error) == (FailureKind.POISON, "FormatError")
+    assert (outcome.kind, outcome.error) == (FailureKind.POISON, "DataFileDamaged")
 
 
 def test_another_number_of_rows_than_planned_is_an_error(tmp_path):
@@ -86,7 +87,7 @@ def test_a_broken_page_far_into_the_input_leaves_nothing_behind(tmp_path, thread
     )
     outcome = run_subcompaction(subcompaction, threaded=threaded)
     assert isinstance(outcome, SubcompactionFailure)
-    assert (outcome.kind, outcome.error) == (FailureKind.POISON, "FormatError")
+    assert (outcome.kind, outcome.error) == (FailureKind.POISON, "DataFileDamaged")
     assert files_left(subcompaction) == []
 
 

@@ -11,6 +11,7 @@ from compactord.config.model import Backoff
 from compactord.errors import (
     AccessDenied,
     CommitGaveUp,
+    DataFileDamaged,
     DataFileMissing,
     FormatError,
     ReadOnlyFileSystem,
@@ -18,10 +19,12 @@ from compactord.errors import (
     StoreFull,
     TransientStorageError,
 )
+from compactord.maintenance.holds import Hold
+from compactord.maintenance.kind import MaintenanceRecord
 from compactord.model import FailureKind
 from compactord.paimon.data_file import BucketId
 from compactord.scheduler.effects import CycleJob, DiscardJob, DispatchJob, Submit
-from compactord.scheduler.status import HaltReason, Outcome
+from compactord.scheduler.status import Halt, HaltReason, Outcome
 from tests.simulation.tables import MIB, TRIGGER
 from tests.unit.scheduler.test_scheduler import NAME, Stage, is_expiry, only
 
@@ -430,6 +433,61 @@ def test_a_dispatch_that_meets_a_lost_file_quarantines_its_bucket_alone() -> Non
     scheduled = stage.scheduler.tables[NAME]
     assert scheduled.halt is None
     assert scheduled.shown_halt is not None
+
+
+def _damaged(stage: Stage, submitted: Submit) -> None:
+    """A live file is damaged: as a worker has read it twice, and the cycle has found it live."""
+    stage.ends(submitted, FailureKind.POISON, error="DataFileDamaged")
+    error = DataFileDamaged("/t/bucket-0/data-1", "a checksum does not hold")
+    number = submitted.subcompaction.compaction
+    stage.cycle_ended(only(stage.decide()), causes={number: error})
+
+
+def test_damage_keeps_snapshots_at_the_first_failure_and_is_told_as_a_halt_at_the_second() -> None:
+    stage = Stage()
+    stage.add()
+    _damaged(stage, stage.submitted()[0])
+    scheduled = stage.scheduler.tables[NAME]
+    assert scheduled.keeps_snapshots
+    assert (scheduled.shown_halt, scheduled.failures) == (None, 0)
+    stage.dispatched(stage.next_dispatch(60_000))
+    (again,) = stage.decide()
+    assert isinstance(again, Submit)
+    _damaged(stage, again)
+    assert scheduled.halt is None, "no other bucket stops"
+    assert _shown(stage).reason is HaltReason.DATA_CHECK_FAILED
+    assert _shown(stage).message == "bucket 0: a checksum does not hold: /t/bucket-0/data-1"
+    assert "No snapshot expires" in _shown(stage).action
+
+
+def test_a_hold_is_told_as_a_halt_and_its_end_too() -> None:
+    stage = Stage()
+    stage.add()
+    hold = Hold(
+        path="/t/bucket-0/data-1",
+        error="DataFileMissing",
+        message="a live data file does not exist",
+        since_ms=1,
+    )
+    stage.cycle_ended(only(stage.decide()), hold=hold)
+    shown = _shown(stage)
+    assert shown.reason is HaltReason.DATA_FILE_MISSING
+    assert shown.message == "a live data file does not exist: /t/bucket-0/data-1"
+    assert shown.since_ms == stage.now
+    assert not stage.scheduler.tables[NAME].keeps_snapshots, "a round finds out when it ends"
+    rounds = stage.scheduler.tables[NAME].rounds
+    expiry = rounds.setdefault("expire", MaintenanceRecord(has_news=False))
+    stage.scheduler.tables[NAME].take_hold(hold, stage.now)
+    assert expiry.has_news, "a round follows even if the table does not change"
+    _look(stage)
+    assert stage.scheduler.tables[NAME].shown_halt is None
+    assert stage.observer.halts == ["TableHalted", "TableResumed"]
+
+
+def _shown(stage: Stage) -> Halt:
+    found = stage.scheduler.tables[NAME].shown_halt
+    assert found is not None
+    return found
 
 
 def test_a_table_whose_compactions_fail_is_polled_all_the_same() -> None:

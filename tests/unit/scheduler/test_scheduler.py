@@ -137,7 +137,7 @@ class Stage:
     def cycle_ended(self, effect: Effect, **how: object) -> None:
         assert isinstance(effect, CycleJob)
         how.setdefault("error", None)
-        told = {each: how.pop(each) for each in ("causes", "last_commit") if each in how}
+        told = {each: how.pop(each) for each in ("causes", "hold", "last_commit") if each in how}
         cycle = self.tables[effect.name].cycle(effect.ended, effect.skip, **how)  # type: ignore[arg-type]
         cycle = replace(cycle, **told)  # type: ignore[arg-type]
         self.scheduler.job_ended(effect, cycle, 0.0, self.now)

@@ -207,18 +207,20 @@ def test_a_dispatch_that_fails_makes_its_bucket_due_again_without_a_new_snapshot
     clock.is_broken = True
     with pytest.raises(StorageError):
         compactor.dispatch(first, number=1, free_slots=1)
-    clock.is_broken = False
     again = compactor.cycle((), ALL).planned
     assert again is not None, "there is something to do, and nothing else will say so"
     assert again.offered == planned.offered
 
 
 class BreakableClock(VirtualClock):
+    """One whose next call fails once it `is_broken`."""
+
     is_broken = False
     error: type[StorageError] = StorageError
 
     def now_ms(self) -> int:
         if self.is_broken:
+            self.is_broken = False
             raise self.error("/clock", "stands still")
         return super().now_ms()
 

@@ -1,0 +1,234 @@
+"""Live files that are missing or damaged, as one listing of the newest snapshot's files shows.
+
+Data files of the table's own folders and index files of deletion vectors are compared by name and
+size. Not known are files in other stores, companions of data files, and files of partitions
+that cannot be read.
+"""
+
+from __future__ import annotations
+
+import enum
+import posixpath
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from compactord.amounts import count_text
+from compactord.errors import CompactordError, DataFileDamaged, DataFileMissing, FormatError
+from compactord.maintenance.expire_reader import FileKey
+from compactord.maintenance.folder_listing import FolderListing
+from compactord.maintenance.rollback import newest_without
+from compactord.paimon import paths
+from compactord.paimon.data_file import BucketId
+from compactord.paimon.deletion_vectors import INDEX_TYPE
+from compactord.paimon.table import TableRef
+from compactord.state.base_files import BaseFiles
+from compactord.state.table_state import TableState
+from compactord.storage.base import ObjectStatus, Storage
+from compactord.storage.parallel import results_of
+
+VECTORS_FILE = "index file with deletion vectors"
+# Entries that are in memory as objects at once.
+_AT_ONCE = 4096
+# So many files are looked for in older versions.
+_ASKED_MAX = 1_000
+
+
+class DamageKind(enum.Enum):
+    """MISSING: no such file; SIZE: not the manifest's; CONTENT: it cannot be read."""
+
+    MISSING = "missing"
+    SIZE = "size"
+    CONTENT = "content"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damage:
+    """A live file that readers cannot read. `bucket` is the one that needs it.
+
+    `message` is for people and does not repeat `path`. `version` is the newest one that does not
+    need the file, such as `snapshot 7`, or None if there is none or it is not known. `size_bytes`
+    and `changed_ms` are those of the file that is there, -1 for none.
+    """
+
+    path: str
+    kind: DamageKind
+    message: str
+    bucket: BucketId
+    version: str | None = None
+    size_bytes: int = -1
+    changed_ms: int = -1
+
+    @property
+    def error(self) -> DataFileMissing | DataFileDamaged:
+        kind = DataFileMissing if self.kind is DamageKind.MISSING else DataFileDamaged
+        return kind(self.path, self.message)
+
+    def is_in(self, state: TableState) -> bool:
+        """Whether the file is live."""
+        name = posixpath.basename(self.path)
+        if state.files.named(self.bucket, {name}):
+            return True
+        vectors = state.indexes.vectors(self.bucket).values()
+        return any(vector.path == self.path for vector in vectors)
+
+    def stands(self, there: ObjectStatus | None) -> bool:
+        """Whether it is as it was found, by the file's status now."""
+        if self.kind is DamageKind.MISSING:
+            return there is None
+        seen = (self.size_bytes, self.changed_ms)
+        return there is None or (there.size_bytes, there.changed_ms) == seen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Live:
+    """A file that must be there, with its size by the manifest."""
+
+    path: str
+    size_bytes: int
+    bucket: BucketId
+    noun: str = "data file"
+
+
+def damaged_files(
+    storage: Storage,
+    newest: Callable[[], TableState],
+    bucket_folder: Callable[[BucketId], str],
+) -> Sequence[Damage]:
+    """The live files that do not exist or have another size, none of which a commit has replaced.
+
+    Each bucket's folder is listed once, and the folder of index files if the table has vectors.
+    What a listing lacks is asked for by itself. `newest` reads the newest state. Raises what
+    reading raises.
+    """
+    state = newest()
+    suspects = [*_suspects(storage, state, bucket_folder)]
+    if not suspects:
+        return ()
+    found = results_of(storage, storage.status, [each.path for each in suspects])
+    damages = [
+        _damage(live, there)
+        for live, there in zip(suspects, found, strict=True)
+        if there is None or there.size_bytes != live.size_bytes
+    ]
+    # What others replaced in the meantime may have expired.
+    state = newest()
+    return [each for each in damages if each.is_in(state)]
+
+
+def described(storage: Storage, table: TableRef, damages: Sequence[Damage]) -> Sequence[Damage]:
+    """The damages with the newest version that needs none of these files."""
+    first = damages[:_ASKED_MAX]
+    names = [posixpath.basename(each.path) for each in first]
+    keys = [FileKey(each.bucket, name) for each, name in zip(first, names, strict=True)]
+    version, whole = version_without(storage, table, keys, frozenset(names))
+    others = f" (and {count_text(len(damages) - 1, 'other')})" if len(damages) > 1 else ""
+    return [
+        replace(each, message=f"{each.message}{others}, {whole}", version=version)
+        for each in damages
+    ]
+
+
+def version_without(
+    storage: Storage, table: TableRef, files: Collection[FileKey], index_files: Set[str]
+) -> tuple[str | None, str]:
+    """As `newest_without`, with what a message about these live files ends with.
+
+    None, too, if a store fails that is asked for it.
+    """
+    try:
+        version = newest_without(storage, table, files, index_files)
+        whole = "no version is without it"
+        if version is not None:
+            whole = f"the newest version without it is {version}"
+    except CompactordError as error:
+        version, whole = None, f"which version is without it could not be read ({error})"
+    return version, f"readers fail, too; {whole}"
+
+
+def _damage(live: _Live, there: ObjectStatus | None) -> Damage:
+    kind, why, size_bytes, changed_ms = DamageKind.MISSING, "does not exist", -1, -1
+    if there is not None:
+        kind, size_bytes, changed_ms = DamageKind.SIZE, there.size_bytes, there.changed_ms
+        why = f"has {size_bytes:,} bytes, not {live.size_bytes:,} as recorded"
+    return Damage(
+        path=live.path,
+        kind=kind,
+        message=f"a live {live.noun} {why}",
+        bucket=live.bucket,
+        size_bytes=size_bytes,
+        changed_ms=changed_ms,
+    )
+
+
+def _suspects(
+    storage: Storage, state: TableState, bucket_folder: Callable[[BucketId], str]
+) -> Iterator[_Live]:
+    """Live files that listings lack or show with another size."""
+
+    def folder_of(bucket: BucketId) -> str | None:
+        """None where the values of its partition cannot be read."""
+        try:
+            return bucket_folder(bucket)
+        except FormatError:
+            return None
+
+    def listed(bucket: BucketId) -> FolderListing | None:
+        folder = folder_of(bucket)
+        return None if folder is None else FolderListing(folder, storage.list(folder))
+
+    files = state.files
+    base = (files.consolidated() if files.layers else files).base
+    buckets = files.bucket_ids()
+    for bucket, listing in zip(buckets, results_of(storage, listed, buckets), strict=True):
+        if listing is not None:
+            for part in _live_in(base, bucket, listing.folder):
+                yield from _unlike(part, listing)
+    index_files = list(_index_files(state))
+    if index_files:
+        folder = paths.index_folder(state.table.location)
+        for each in _unlike(index_files, FolderListing(folder, storage.list(folder))):
+            # Where options put index files beside data files, entries do not say so.
+            beside = folder_of(each.bucket) or folder
+            found = storage.status(paths.join(beside, posixpath.basename(each.path)))
+            if found is None or found.size_bytes != each.size_bytes:
+                yield each
+
+
+def _live_in(base: BaseFiles, bucket: BucketId, folder: str) -> Iterator[Sequence[_Live]]:
+    rows = base.rows_of(bucket)
+    for start in range(rows.start, rows.stop, _AT_ONCE):
+        part = []
+        for entry in base.entries(np.arange(start, min(start + _AT_ONCE, rows.stop))):
+            file = entry.file
+            path: str | None = paths.join(folder, file.file_name)
+            if file.external_path is not None:
+                path = paths.external_path(folder, file.external_path)
+            if path is not None:
+                part.append(_Live(path=path, size_bytes=file.file_size, bucket=bucket))
+        yield part
+
+
+def _index_files(state: TableState) -> Iterator[_Live]:
+    location = state.table.location
+    for entry in state.indexes.entries:
+        path: str | None = paths.index_path(location, entry.file_name)
+        if entry.external_path is not None:
+            path = paths.external_path(location, entry.external_path)
+        if entry.index_type == INDEX_TYPE and path is not None:
+            yield _Live(
+                path=path, size_bytes=entry.file_size, bucket=entry.bucket, noun=VECTORS_FILE
+            )
+
+
+def _unlike(lives: Sequence[_Live], listing: FolderListing) -> Iterable[_Live]:
+    sizes = listing.sizes_of([posixpath.basename(each.path) for each in lives])
+    wanted = np.fromiter((each.size_bytes for each in lives), np.int64, len(lives))
+    is_unlike = sizes != wanted
+    # Files elsewhere are asked for one by one.
+    return [
+        each
+        for each, unlike in zip(lives, is_unlike.tolist(), strict=True)
+        if unlike or posixpath.dirname(each.path) != listing.folder
+    ]
