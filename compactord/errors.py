@@ -20,6 +20,7 @@
     │   │   └── TransientStorageError worth another try
     │   │       └── StoreSilent   it has not answered lately, and is asked again later
     │   └── FormatError           bytes that are not what the format says
+    │       └── FileNotSupported  … or no more than we understand
     ├── EngineUnavailable         the place where merges run cannot be reached (exit code 69)
     ├── CommitError
     │   ├── CommitGaveUp          retries or time used up; the table is unchanged
@@ -137,6 +138,10 @@ class StoreSilent(TransientStorageError):
 
 class FormatError(ErrorAtPath):
     """Bytes that are not what the format says; `path` is the file that holds them."""
+
+
+class FileNotSupported(FormatError):
+    """A file that may be right and that others may read, which cannot be read here."""
 
 
 class EngineUnavailable(CompactordError):

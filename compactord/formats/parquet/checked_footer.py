@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from compactord.errors import FormatError
+from compactord.errors import FileNotSupported, FormatError
 from compactord.formats.parquet import footers, thrift
 from compactord.formats.parquet.footers import as_arrow_reads, footer_bytes
 from compactord.formats.parquet.structs import (
@@ -354,7 +354,7 @@ def _check_map_keys(elements: Sequence[Struct], path: str) -> None:
     for element, key in zip(elements, elements[_KEY_BEHIND_MAP:], strict=False):
         if _is_map(element) and _is_optional(key):
             name = required(element, Element.NAME, Kind.BINARY).decode(errors="replace")
-            raise FormatError(
+            raise FileNotSupported(
                 path,
                 f"MAP {name} has keys that are declared optional, as Paimon 0.8 declares them,"
                 " and cannot be read here; Java Paimon 0.9 and later read such a file, and write"
