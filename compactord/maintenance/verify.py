@@ -61,8 +61,15 @@ class Verified:
 
     @property
     def pages_read(self) -> float:
-        """The share of the bytes of data files whose pages were read, 0 to 1."""
-        return self.counts.pages.share if self.pages_wanted else 0.0
+        """The share of the bytes of data files whose pages were read, 0 to 1.
+
+        1 where there is nothing to read, unless that is not known.
+        """
+        if not self.pages_wanted:
+            return 0.0
+        if not self.counts.pages.size_bytes:
+            return 0.0 if self.findings or self.unknown else 1.0
+        return self.counts.pages.share
 
     @property
     def whole(self) -> bool | None:

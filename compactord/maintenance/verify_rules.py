@@ -78,8 +78,8 @@ class PageCounts:
 
     @property
     def share(self) -> float:
-        """From 0 to 1; 1 where there is nothing to read."""
-        return self.read_bytes / self.size_bytes if self.size_bytes else 1.0
+        """The read part of the bytes, from 0 to 1."""
+        return self.read_bytes / max(1, self.size_bytes)
 
     def add(self, other: PageCounts) -> None:
         """Include what was read later."""

@@ -278,8 +278,11 @@ def _stats_of(schema: TableSchema, file: DataFile, path: str) -> Iterator[_Colum
     if len(stats.null_counts) != len(names) or not by_name.keys() >= set(names):
         return
     types = [by_name[name].type for name in names]
-    low = decode_row(stats.min_values, types, source=path)
-    high = decode_row(stats.max_values, types, source=path)
+    try:
+        low = decode_row(stats.min_values, types, source=path)
+        high = decode_row(stats.max_values, types, source=path)
+    except FormatError:
+        return  # They say nothing of the file's pages.
     for place, name in enumerate(names):
         type_ = types[place]
         is_compared = isinstance(type_, AtomicType) and type_.root in _COMPARED

@@ -326,8 +326,9 @@ def test_nothing_is_wrong_with_what_java_writes(
         assert found["findings"] == []
         _same_texts(found["not_verified"], case.unknown)
         assert found["whole"] is (None if case.unknown else True)
-        if not case.unknown:
-            assert found["pages_read"] == 1
+        # Of data files, none is known there.
+        assert found["pages_read"] == 1 or case.unknown
+        assert found["pages_read"] == 0 or case.unknown != _ORC_MANIFESTS
 
 
 def _same_texts(found: Sequence[str], expected: Sequence[str]) -> None:

@@ -247,6 +247,14 @@ def test_what_is_not_verified_is_named_and_is_not_whole(
     assert "column v is string in the file" in found["not_verified"][0]
 
 
+def test_a_table_without_files_is_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    keyed(tmp_path, "d.t")
+    where = ("verify", "--warehouse", str(tmp_path), "--table", "d.t")
+    assert answered(capsys, *where)["whole"] is None
+    found = answered(capsys, *where, "--pages", "all")
+    assert (found["whole"], found["pages_read"]) == (True, 1)
+
+
 def _rules(storage: Storage, table: TableRef, share: float = 1.0) -> FileRules:
     opened = open_table(table_in_folder(storage, table), {})
     reader = FileReader(opened)
