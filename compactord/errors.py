@@ -20,8 +20,9 @@
     │   │   └── TransientStorageError worth another try
     │   │       └── StoreSilent   it has not answered lately, and is asked again later
     │   └── FormatError           bytes that are not what the format says
-    │       ├── UnreadableColumn  a file has a column that is not read as the table's; no damage
-    │       └── DataFileDamaged   a data file's bytes have changed since it was written
+    │       ├── DataFileDamaged   a data file's bytes have changed since it was written
+    │       └── FileNotSupported  … or no more than is understood here
+    │           └── UnreadableColumn  a column cannot be read as the table's
     ├── TableHeld                 live files are missing or damaged: nothing is deleted
     ├── EngineUnavailable         the place where merges run cannot be reached (exit code 69)
     ├── CommitError
@@ -143,10 +144,21 @@ class FormatError(ErrorAtPath):
     """Bytes that are not what the format says; `path` is the file that holds them."""
 
 
-class UnreadableColumn(FormatError):
+class DataFileDamaged(FormatError):
+    """A data file, or the file of its vector, is not as it was written, whatever its schema.
+
+    Its size is not the manifest's, a checksum does not hold, or its footer cannot be decoded.
+    """
+
+
+class FileNotSupported(FormatError):
+    """A file that may be right and that others may read, which cannot be read here."""
+
+
+class UnreadableColumn(FileNotSupported):
     """A column of a data file cannot be read as the table's: another type, name or nullability.
 
-    The file itself is whole. `others` are the same of other inputs, as far as footers show it.
+    `others` are the same of other inputs, as far as footers show it.
     """
 
     def __init__(self, path: str, message: str, others: tuple[UnreadableColumn, ...] = ()) -> None:
@@ -155,13 +167,6 @@ class UnreadableColumn(FormatError):
 
     def __reduce__(self) -> tuple[type[UnreadableColumn], tuple[Any, ...]]:
         return UnreadableColumn, (self.path, self.message, self.others)
-
-
-class DataFileDamaged(FormatError):
-    """A data file, or the file of its vector, is not as it was written, whatever its schema.
-
-    Its size is not the manifest's, a checksum does not hold, or its footer cannot be decoded.
-    """
 
 
 class TableHeld(CompactordError):

@@ -294,6 +294,12 @@ def verify(parser: argparse.ArgumentParser) -> None:
         metavar="{N,all}",
         help="read the footers of so many data files, picked at random (default: 1000)",
     )
+    parser.add_argument(
+        "--pages",
+        metavar="{SHARE,all}",
+        help="read all pages of data files, or of row groups picked at random, as many as are this "
+        "share of the bytes, such as 1%% (default: none)",
+    )
 
 
 def foreign(parser: argparse.ArgumentParser) -> None:

@@ -162,17 +162,22 @@ examples:
   compactord verify --warehouse /data/wh --table sales.orders --snapshot 4711
   compactord verify --config compactord.yaml --tables 'sales\\..*' --footers 0 --json
   compactord verify --warehouse s3://bucket/wh --table sales.orders --all-snapshots --footers all
+  compactord verify --config compactord.yaml --pages 1%
+  compactord verify --warehouse /data/wh --table sales.orders --pages all
 
 It only reads, and needs no Spark. Of every snapshot, tag and branch: that none is missing between
 the oldest and the newest, that the hints are right, that schemas, manifests, statistics and index
 files exist with their sizes and can be read. Of the newest snapshot (or --snapshot, --tag, or all):
 that its data files exist with their sizes, that files above level 0 do not overlap, that deletion
-vectors are of live files. Footers and row counts are read of a sample of files, rows never.
+vectors are of live files. Footers and row counts are read of a sample of files. Pages are read only
+with --pages: checksums, or else decoding; row counts, the order of keys, statistics, deletion
+vectors. Only --pages all can say that a table is whole ("whole": true; false if anything is wrong,
+else null).
 What is missing is looked for twice, ten seconds apart, as it may be expiring; if expiry takes long,
-verify again. What could not be verified is said.
+verify again. What is not understood is listed as not verified, and is no finding.
 
-exit codes: 0 nothing is wrong; 2 arguments or configuration; 3 something is wrong, or cannot be
-read; 77 permission denied
+exit codes: 0 nothing wrong was found; 2 arguments or configuration; 3 something is wrong, or
+cannot be read; 77 permission denied
 """,
     "catalog register": f"""\
 register the tables of a warehouse in the database of a catalog

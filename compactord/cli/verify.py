@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
+import math
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
-from functools import partial
 from typing import Any
 
 from compactord.amounts import count_text
@@ -19,17 +18,14 @@ from compactord.cli.progress import told_of
 from compactord.cli.running import FAILED, OK, say
 from compactord.clock import Clock, SystemClock
 from compactord.errors import FormatError, UnsupportedTable, UsageError
-from compactord.formats.registry import Formats
 from compactord.maintenance.finding import Finding
 from compactord.maintenance.verify import Verified, Wanted, verify_table
-from compactord.maintenance.verify_files import FileRules
-from compactord.model import InputFile
+from compactord.maintenance.verify_rules import FileRules, PageRules
 from compactord.paimon import paths
-from compactord.paimon.data_file import DataFile
+from compactord.paimon.data_file import BucketId
 from compactord.plan.runs import bucket_runs
-from compactord.storage.base import Storage
-from compactord.storage.fetching import Fetcher
-from compactord.table.opening import describe_table
+from compactord.table.file_reading import FileReader
+from compactord.table.opening import OpenTable, describe_table
 
 _SHOWN_MAX = 20
 # Between two looks at what is missing: files of a snapshot that expires go before it does.
@@ -39,7 +35,7 @@ _PAUSE_SECONDS = 10.0
 def verify(args: argparse.Namespace, clock: Clock | None = None) -> int:
     """Run the command; the exit code, or `UsageError`. `clock` None: the machine's."""
     clock = clock or SystemClock()
-    sample = _sample(args.footers)
+    sample, share = _sample(args.footers), _share(args.pages)
     wanted = Wanted(snapshot_id=args.snapshot, tag=args.tag, is_all=args.all_snapshots)
     choice = choose(args)
     if not choice.is_single and (args.snapshot is not None or args.tag is not None):
@@ -51,11 +47,11 @@ def verify(args: argparse.Namespace, clock: Clock | None = None) -> int:
 
     def work(target: Target) -> Result:
         name, access = choice.shown_name(target), target.open()
-        rules = _rules(target, access, sample)
+        rules = _rules(target, access, sample, share)
         told = told_of(name, clock)
         ref, storage = target.ref, access.storage
         found = verify_table(storage, ref, wanted, rules, progress=told, pause=pause)
-        code = FAILED if found.findings else OK
+        code = FAILED if found.whole is False else OK
         return Result(lines=list(_text(name, found)), found=_json(target, found), code=code)
 
     return over_tables(args, choice, work, passes_over=False)
@@ -69,45 +65,63 @@ def _sample(text: str) -> int | None:
     return int(text)
 
 
-def _rules(target: Target, access: TableAccess, sample: int | None) -> FileRules | str:
+def _share(text: str | None) -> float | None:
+    """Of `--pages`, above 0 and up to 1; None without it."""
+    if text is None or text == "all":
+        return None if text is None else 1.0
+    number = text.removesuffix("%")
+    try:
+        share = float(number) / 100
+    except ValueError:
+        share = 0.0
+    if number == text or not 0 < share <= 1:
+        raise UsageError(f"--pages {text}: expected a share such as 1%, or all")
+    return share
+
+
+def _rules(
+    target: Target, access: TableAccess, sample: int | None, share: float | None
+) -> FileRules | str:
     """What the latest schema says of the table's files; as a text why it does not."""
     try:
         schema = access.newest_schema()
         table = describe_table(access, schema, {}, target.registries)
+        bucket_folder = _bucket_folder(table)
     except (UnsupportedTable, FormatError) as error:
         return str(error)
-    if "data-file.path-directory" in schema.options:
-        return "they are elsewhere (data-file.path-directory)"
+    # Files are in the order of other columns then, which may be the same on all levels.
+    is_keyed = table.key_of is not None and not _is_on(table, "pk-clustering-override")
+    reader = FileReader(table)
     key_of = table.key_of
     return FileRules(
-        bucket_folder=table.bucket_folder,
-        check_levels=None if key_of is None else lambda files: bucket_runs(files, key_of),
-        read_footer=partial(_read_footer, access.storage, table.readable),
+        bucket_folder=bucket_folder,
+        check_levels=(lambda files: bucket_runs(files, key_of)) if key_of and is_keyed else None,
+        read_footer=reader.read_footer,
         sample=sample,
         random=random.Random(),
+        pages=None if share is None else PageRules(share=share, read=reader.read_pages),
+        indexes_in_buckets=_is_on(table, "index-file-in-data-file-dir"),
+        is_sorted=is_keyed and not _is_on(table, "primary-key.nullable"),
     )
 
 
-def _read_footer(storage: Storage, formats: Formats, path: str, file: DataFile) -> bool:
-    """As `ReadFooter`."""
-    try:
-        name = paths.format_of(file.file_name)
-    except FormatError:
-        return False
-    if name not in formats:
-        return False
-    described = InputFile(
-        path=path,
-        file_format=name,
-        size_bytes=file.file_size,
-        row_count=file.row_count,
-        min_sequence_number=file.min_sequence_number,
-        max_sequence_number=file.max_sequence_number,
+def _is_on(table: OpenTable, option: str) -> bool:
+    return table.schema.options.get(option, "").strip().lower() == "true"
+
+
+def _bucket_folder(table: OpenTable) -> Callable[[BucketId], str]:
+    """Where the files of buckets are. Raises `UnsupportedTable` if that is not below the table."""
+    directory = table.schema.options.get("data-file.path-directory")
+    if directory is None:
+        return table.bucket_folder
+    names = directory.strip("/").split("/")
+    if not all(map(paths.is_file_name, names)):
+        reason = f"data-file.path-directory={directory} is not a folder below the table"
+        raise UnsupportedTable(table.ref.full_name, [reason])
+    data = paths.join(table.ref.location, *names)
+    return lambda bucket: paths.bucket_folder(
+        data, table.partition_path(bucket.partition), bucket.bucket
     )
-    with contextlib.closing(Fetcher(storage)) as fetcher:
-        opened = formats[name].open(storage, fetcher, described)
-        described.check_rows(sum(group.rows for group in opened.row_groups(None)))
-    return True
 
 
 def _text(name: str, found: Verified) -> Iterator[str]:
@@ -119,9 +133,11 @@ def _text(name: str, found: Verified) -> Iterator[str]:
     if found.files_of:
         figures.append(f"{count_text(counts.files, 'data file')} of {of}{more}")
         figures.append(count_text(counts.footers, "footer"))
-    kinds = Counter(each.kind.value for each in found.findings)
-    verdict = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items()) or "nothing is wrong"
-    yield f"{name}: {verdict}; verified {', '.join(figures)}"
+    if found.pages_wanted:
+        pages = counts.pages
+        read = f"{count_text(pages.groups, 'row group')} of {count_text(pages.files, 'file')}"
+        figures.append(f"{_percent(found.pages_read)} of the pages ({read})")
+    yield f"{name}: {_verdict(found)}; verified {', '.join(figures)}"
     shown: Counter[str] = Counter()
     for each in found.findings:
         shown[each.kind.value] += 1
@@ -132,6 +148,30 @@ def _text(name: str, found: Verified) -> Iterator[str]:
             yield f"  {kind}: {count - _SHOWN_MAX:,} more (--json names all)"
     for text in found.unknown:
         yield f"  not verified: {text}"
+
+
+def _verdict(found: Verified) -> str:
+    kinds = Counter(each.kind.value for each in found.findings)
+    if kinds:
+        return ", ".join(f"{count:,} {kind}" for kind, count in kinds.items())
+    if found.whole:
+        return "nothing is wrong"
+    if not found.files_of:
+        return "metadata is right; data files were not verified"
+    has_footers = found.counts.footers > 0
+    footers = "sizes and footers are" if has_footers else "sizes are"
+    if not found.pages_wanted:
+        unread = "pages were not read" if has_footers else "footers and pages were not read"
+    elif found.pages_read < 1:
+        unread = f"{_percent(found.pages_read)} of the pages were read"
+    else:
+        unread = "all pages were read, but not everything could be verified"
+    return f"metadata, {footers} right; {unread}"
+
+
+def _percent(share: float) -> str:
+    """Rounded down: 100% are all."""
+    return f"{math.floor(share * 1000) / 10:g}%"
 
 
 def _finding_text(each: Finding) -> Iterator[str]:
@@ -147,7 +187,7 @@ def _json(target: Target, found: Verified) -> dict[str, Any]:
     return {
         "table": target.full_name,
         "location": target.ref.location,
-        "whole": not found.findings,
+        "whole": found.whole,
         "findings": [{**asdict(each), "kind": each.kind.value} for each in found.findings],
         "not_verified": list(found.unknown),
         "snapshots_and_tags": found.versions,
@@ -155,4 +195,6 @@ def _json(target: Target, found: Verified) -> dict[str, Any]:
         "files_of": list(found.files_of),
         "data_files": counts.files,
         "footers": counts.footers,
+        "pages_read": found.pages_read,
+        "row_groups": counts.pages.groups,
     }

@@ -132,6 +132,20 @@ class OpenFile(ABC):
         """The parts that can be read separately, with the bounds of `column` in each part."""
         return [RowGroup(self.file.row_count)]
 
+    def group_batches(
+        self, layout: Layout, batch_rows: int, groups: Sequence[int], held_bytes: int
+    ) -> NumberedBatches:
+        """The rows of some of the `row_groups`, by their ascending places; else as `batches`.
+
+        `held_bytes` as in `start`.
+        """
+        self.start(layout, None, held_bytes)
+        return self.batches(layout, batch_rows, None)
+
+    def column_names(self) -> Sequence[str] | None:
+        """The columns that the file itself has, or None if the format does not record them."""
+        return None
+
     def held_bytes(self, layout: Layout) -> tuple[int, int]:
         """Fetched bytes that are in memory while it is read: at least, and at most if it may."""
         return 0, 0

@@ -62,6 +62,27 @@ class Hits(NamedTuple):
         return self.batch.take(pa.array(self.rows))
 
 
+class KeyOrder:
+    """Checks that the keys of a file ascend, batch by batch."""
+
+    def __init__(self, key_columns: Sequence[str], path: str) -> None:
+        self._names = list(key_columns)
+        self._path = path
+        self._last: Key | None = None
+
+    def check(self, row: int, batch: pa.RecordBatch) -> None:
+        """Raise `FormatError` unless each key of the batch, which begins at `row`, is the highest.
+
+        A batch has at least one row.
+        """
+        keys = BatchKeys(batch, self._names)
+        if (self._last is not None and keys[0] <= self._last) or not ascends(
+            batch.select(self._names).columns
+        ):
+            raise FormatError(self._path, f"its keys do not ascend, from row {row} on")
+        self._last = keys[batch.num_rows - 1]
+
+
 class SortedRows:
     """Rows of a file, or of a part of it, that are matched with keys in one pass.
 
@@ -81,11 +102,10 @@ class SortedRows:
     ) -> None:
         self._batches = batches
         self._names = list(key_columns)
-        self._path = path
+        self._order = KeyOrder(key_columns, path)
         self._end = end
         self._held: tuple[int, pa.RecordBatch] | None = None
         self._follows = True
-        self._last: Key | None = None
         self.read_to = first
         self.row = first
         self.passed = 0
@@ -132,19 +152,11 @@ class SortedRows:
                 return None
             row, batch = found
             if batch.num_rows:
-                self._check_order(row, batch)
+                self._order.check(row, batch)
                 self._held = found
                 self._follows = row <= self.read_to
                 self.read_to = row + batch.num_rows
         return self._held
-
-    def _check_order(self, row: int, batch: pa.RecordBatch) -> None:
-        keys = BatchKeys(batch, self._names)
-        if (self._last is not None and keys[0] <= self._last) or not ascends(
-            batch.select(self._names).columns
-        ):
-            raise FormatError(self._path, f"its keys do not ascend, from row {row} on")
-        self._last = keys[batch.num_rows - 1]
 
 
 class StreamFinder(Finder):

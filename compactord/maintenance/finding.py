@@ -27,6 +27,7 @@ class FindingKind(enum.Enum):
     LEVELS_OVERLAP = "levels_overlap"
     INDEX_FILE_MISSING = "index_file_missing"
     INDEX_FILE_SIZE = "index_file_size"
+    INDEX_FILE_DAMAGED = "index_file_damaged"
     VECTOR_WITHOUT_FILE = "vector_without_file"
     CANNOT_BE_READ = "cannot_be_read"
 

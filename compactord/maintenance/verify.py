@@ -6,7 +6,7 @@ what cannot be is said (`Verified.unknown`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from compactord.errors import CompactordError, UsageError
@@ -14,7 +14,10 @@ from compactord.maintenance.expire_reader import FileKey
 from compactord.maintenance.finding import Finding, FindingKind
 from compactord.maintenance.rollback import newest_without, rollback_advice
 from compactord.maintenance.verify_chain import ChainCheck, Version, name_prefix
-from compactord.maintenance.verify_files import FileCheck, FileCounts, FileRules
+from compactord.maintenance.verify_files import FileCheck
+from compactord.maintenance.verify_rules import FileCounts, FileRules
+from compactord.paimon.deletion_vectors import INDEX_TYPE
+from compactord.paimon.manifest.index_manifest import HASH_INDEX
 from compactord.paimon.table import TableRef
 from compactord.storage.base import Storage
 
@@ -45,7 +48,7 @@ class Verified:
     """What is wrong, and for people what could not be verified.
 
     `versions` and `manifests` are how many were read; `files_of` the versions whose data files were
-    verified.
+    verified. `pages_wanted` is the share of pages that was to be read, 0 to 1.
     """
 
     findings: tuple[Finding, ...]
@@ -54,6 +57,26 @@ class Verified:
     manifests: int
     files_of: tuple[str, ...]
     counts: FileCounts
+    pages_wanted: float
+
+    @property
+    def pages_read(self) -> float:
+        """The share of the bytes of data files whose pages were read, 0 to 1.
+
+        1 where there is nothing to read, unless that is not known.
+        """
+        if not self.pages_wanted:
+            return 0.0
+        if not self.counts.pages.size_bytes:
+            return 0.0 if self.findings or self.unknown else 1.0
+        return self.counts.pages.share
+
+    @property
+    def whole(self) -> bool | None:
+        """True if everything was verified, False if anything is wrong, None if it is not known."""
+        if self.findings:
+            return False
+        return True if self.pages_wanted == self.pages_read == 1 and not self.unknown else None
 
 
 def verify_table(
@@ -74,23 +97,38 @@ def verify_table(
     before it does. Raises `UsageError` for a snapshot or tag that does not exist; all else that
     fails is a finding.
     """
-    first = _verified_once(storage, table, wanted, rules, progress)
+    first, check = _verified_once(storage, table, wanted, rules, progress)
     suspects = {(each.kind, each.path) for each in first.findings if each.kind in _MAY_PASS}
     if not suspects:
-        return first
+        return _with_unread(first)
     lasting = tuple(each for each in first.findings if each.kind not in _MAY_PASS)
     pause()
     try:
-        second = _verified_once(storage, table, wanted, rules, progress)
+        second, _ = _verified_once(
+            storage,
+            table,
+            wanted,
+            rules,
+            progress,
+            before=check,
+            suspects=frozenset(path for _, path in suspects),
+        )
     except UsageError as error:
         # The version that was wanted has expired, or was deleted.
-        return replace(first, findings=lasting, unknown=(*first.unknown, str(error)))
+        return _with_unread(replace(first, findings=lasting, unknown=(*first.unknown, str(error))))
     again = (
         each
         for each in second.findings
         if each.kind not in _MAY_PASS or (each.kind, each.path) in suspects
     )
-    return replace(second, findings=_once((*lasting, *again)))
+    second.counts.add_contents(first.counts)
+    return _with_unread(
+        replace(
+            second,
+            findings=_once((*lasting, *again)),
+            unknown=tuple(dict.fromkeys((*first.unknown, *second.unknown))),
+        )
+    )
 
 
 def _verified_once(
@@ -99,41 +137,58 @@ def _verified_once(
     wanted: Wanted,
     rules: FileRules | str,
     progress: Callable[[str], None],
-) -> Verified:
-    chain = ChainCheck(storage, table, progress)
+    *,
+    before: FileCheck | None = None,
+    suspects: Collection[str] = (),
+) -> tuple[Verified, FileCheck | None]:
+    chain = ChainCheck(storage, table, rules, progress)
     findings = list(chain.run())
     chosen = _chosen(chain, table, wanted)
     unknown, files_of, counts = [*chain.unknown], list[str](), FileCounts()
+    check: FileCheck | None = None
     if isinstance(rules, str):
         unknown.append(f"data files: {rules}")
     else:
-        check = FileCheck(storage, table.location, rules, progress)
+        check = FileCheck(
+            storage,
+            table.location,
+            rules,
+            progress,
+            index_paths=chain.indexes.paths,
+            before=before,
+            suspects=suspects,
+        )
         counts = check.counts
         for version in chosen:
             changes = check.changes(version)
             findings += (replace(each, needed_by=(version.name,)) for each in changes)
             if not version.has_rows:
                 continue
-            known = len(counts.missing)
-            found = list(check.run(version.snapshot))
+            known, known_unknown = len(counts.missing), len(check.unknown)
+            found = list(check.run(version.snapshot, version.root))
             advice = _advice(storage, table, chain, counts.missing[known:])
             for each in found:
                 is_gone = each.kind is FindingKind.DATA_FILE_MISSING
                 text = advice if is_gone and advice is not None else each.advice
                 findings.append(replace(each, needed_by=(version.name,), advice=text))
-            if any(each.kind in _OF_METADATA for each in found):
+            is_unknown = len(check.unknown) > known_unknown
+            if is_unknown or any(each.kind in _OF_METADATA for each in found):
                 unknown.append(f"data files of {version.name}: its metadata cannot be read")
             else:
                 files_of.append(version.name)
-    unknown += _not_read(counts)
-    return Verified(
+        unknown += check.unknown
+    counts.index_types = chain.indexes.types
+    share = 0.0 if isinstance(rules, str) or rules.pages is None else rules.pages.share
+    verified = Verified(
         findings=_once(findings),
-        unknown=tuple(unknown),
+        unknown=tuple(dict.fromkeys(unknown)),
         versions=len(chain.versions),
         manifests=chain.manifests,
         files_of=tuple(files_of),
         counts=counts,
+        pages_wanted=share,
     )
+    return verified, check
 
 
 def _chosen(chain: ChainCheck, table: TableRef, wanted: Wanted) -> list[Version]:
@@ -159,11 +214,27 @@ def _once(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     return tuple(found.values())
 
 
+def _with_unread(found: Verified) -> Verified:
+    """Names also the files that were not read."""
+    unread = _contents_not_read(found.counts) if found.pages_wanted else ()
+    return replace(found, unknown=(*found.unknown, *_not_read(found.counts), *unread))
+
+
 def _not_read(counts: FileCounts) -> Iterator[str]:
     if counts.external:
-        yield f"{counts.external:,} data files with an external path: they may be in other stores"
-    if counts.without_reader:
-        yield f"footers of {counts.without_reader:,} data files: of formats that are not read here"
+        yield f"{counts.external:,} data files with an external path: they are in other stores"
+    for why, count in counts.unread.items():
+        yield f"footers of {count:,} data files: {why}"
+
+
+def _contents_not_read(counts: FileCounts) -> Iterator[str]:
+    for why, count in counts.pages.unread.items():
+        yield f"pages of {count:,} data files: {why}"
+    if counts.extra_files:
+        yield f"contents of {counts.extra_files:,} extra files of data files, such as file indexes"
+    for name, count in counts.index_types.items():
+        if name not in (INDEX_TYPE, HASH_INDEX):
+            yield f"contents of {count:,} index files of type {name}"
 
 
 def _advice(

@@ -12,10 +12,12 @@ from itertools import pairwise
 
 from compactord.errors import CompactordError, FormatError, ObjectNotFound, UnsupportedTable
 from compactord.maintenance.finding import Finding, FindingKind, attempted, read_finding
+from compactord.maintenance.verify_indexes import IndexCheck
+from compactord.maintenance.verify_rules import FileRules
 from compactord.paimon import paths
 from compactord.paimon.json_text import parse_json
 from compactord.paimon.manifest.entry_columns import read_entry_columns
-from compactord.paimon.manifest.index_manifest import IndexEntry, read_index_entries
+from compactord.paimon.manifest.index_manifest import read_index_entries
 from compactord.paimon.manifest.manifest_files import ManifestFile, read_manifest_list
 from compactord.paimon.schema import latest_schema, read_schema
 from compactord.paimon.snapshot import (
@@ -62,14 +64,21 @@ class ChainCheck:
     """Reads every version of a table and of its branches; `versions` are those that could be read.
 
     `unreadable` are the names of the others. `progress` is told what is read. `unknown` says what
-    could not be checked.
+    could not be checked. `rules`: a text if buckets' folders are not known.
     """
 
-    def __init__(self, storage: Storage, table: TableRef, progress: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        table: TableRef,
+        rules: FileRules | str,
+        progress: Callable[[str], None],
+    ) -> None:
         self.versions: list[Version] = []
         self.unknown: list[str] = []
         self.unreadable: list[str] = []
         self.manifests = 0
+        self.indexes = IndexCheck(storage, table.location, rules)
         self._storage = storage
         self._location = table.location
         self._table = table
@@ -313,28 +322,13 @@ class ChainCheck:
             yield self._failed(paths.manifest_path(self._location, name), error)
             return
         for entry in entries:
-            if entry.external_path is None:
-                file = paths.index_path(self._location, entry.file_name)
-                if file not in self._read:
-                    self._read[file] = self._index_file(file, entry)
-                yield self._read[file]
-
-    def _index_file(self, path: str, entry: IndexEntry) -> Finding | None:
-        try:
-            status = self._storage.status(path)
-        except CompactordError as error:
-            return read_finding(path, error)
-        if status is not None and status.size_bytes == entry.file_size:
-            return None
-        kind, message = FindingKind.INDEX_FILE_MISSING, "does not exist"
-        if status is not None:
-            kind = FindingKind.INDEX_FILE_SIZE
-            message = f"has {status.size_bytes} bytes, but {entry.file_size} are recorded"
-        advice = (
-            "Restore it from a backup, or roll the table back to a snapshot that does not need it: "
-            "readers or writers of its bucket fail without it."
-        )
-        return Finding(kind=kind, path=path, message=message, advice=advice)
+            key = f"{entry.external_path or ''}:{entry.file_name}"
+            if key not in self._read:
+                try:
+                    self._read[key] = self.indexes.check(entry)
+                except UnsupportedTable as error:
+                    self._read[key] = self._failed(entry.file_name, error)
+            yield self._read[key]
 
     def _parse_json(self, path: str) -> None:
         try:
@@ -356,7 +350,10 @@ class ChainCheck:
         """A finding, unless the file is one that a newer release wrote: that is not known."""
         if not isinstance(error, UnsupportedTable):
             return read_finding(path, error)
-        text = f"{path}: {'; '.join(error.reasons)}"
+        reasons = "; ".join(error.reasons)
+        self._note_unknown(reasons if path in reasons else f"{path}: {reasons}")
+        return None
+
+    def _note_unknown(self, text: str) -> None:
         if text not in self.unknown:
             self.unknown.append(text)
-        return None

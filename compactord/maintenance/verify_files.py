@@ -6,14 +6,15 @@ of each live file that was verified. Entries become objects some thousands at a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from random import Random
-from typing import Protocol
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 
-from compactord.errors import CompactordError, ErrorAtPath, FormatError
+from compactord.errors import CompactordError, ErrorAtPath, FormatError, UnsupportedTable
 from compactord.maintenance.expire_reader import FileKey
 from compactord.maintenance.finding import (
     DAMAGED_ADVICE,
@@ -24,6 +25,8 @@ from compactord.maintenance.finding import (
 )
 from compactord.maintenance.folder_listing import FolderListing
 from compactord.maintenance.verify_chain import Version
+from compactord.maintenance.verify_contents import ContentCheck, entries_of
+from compactord.maintenance.verify_rules import FileCounts, FileRules, PlacedFile
 from compactord.paimon import paths
 from compactord.paimon.avro.columns import Ints
 from compactord.paimon.data_file import (
@@ -43,65 +46,55 @@ from compactord.state.table_state import data_manifests
 from compactord.storage.base import ObjectStatus, Storage
 from compactord.storage.parallel import results_of
 
-# Entries that are in memory as objects at once.
-_AT_ONCE = 4096
-
-
-class ReadFooter(Protocol):
-    """Reads a data file's footer. Raises `FormatError` unless size and rows are the manifest's.
-
-    Returns whether there is a reader for files of its format.
-    """
-
-    def __call__(self, path: str, file: DataFile) -> bool: ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileRules:
-    """What the schema says of a table's files.
-
-    `check_levels` raises `FormatError` when files of a bucket above level 0 overlap; None: the
-    table has no primary key. `sample`: of so many files footers are read; None: of all.
-    """
-
-    bucket_folder: Callable[[BucketId], str]
-    check_levels: Callable[[Sequence[DataFile]], object] | None
-    read_footer: ReadFooter
-    sample: int | None
-    random: Random
-
-
-@dataclass(slots=True, kw_only=True)
-class FileCounts:
-    """What was verified: files, those elsewhere which were not, footers, those without a reader."""
-
-    files: int = 0
-    external: int = 0
-    footers: int = 0
-    without_reader: int = 0
-    missing: list[FileKey] = field(default_factory=list)
-
 
 class FileCheck:
-    """Verifies versions of one table; a file that several have is verified once."""
+    """Verifies versions of one table; a file that several have is verified once.
+
+    `unknown` says what could not be checked. The other arguments are those of `ContentCheck`.
+    """
 
     def __init__(
-        self, storage: Storage, location: str, rules: FileRules, progress: Callable[[str], None]
+        self,
+        storage: Storage,
+        location: str,
+        rules: FileRules,
+        progress: Callable[[str], None],
+        *,
+        index_paths: Mapping[str, str] = MappingProxyType({}),
+        before: FileCheck | None = None,
+        suspects: Collection[str] = (),
     ) -> None:
         self.counts = FileCounts()
+        self.unknown: list[str] = []
         self._storage = storage
         self._location = location
         self._rules = rules
         self._progress = progress
         self._seen = np.zeros(0, np.uint64)
+        self._contents: ContentCheck = ContentCheck(
+            storage,
+            rules,
+            self.counts,
+            progress,
+            index_paths=index_paths,
+            before=None if before is None else before._contents,
+            suspects=suspects,
+        )
 
-    def run(self, snapshot: Snapshot) -> Iterator[Finding]:
-        """What is wrong with the live files of a snapshot, but for files verified before."""
+    def run(self, snapshot: Snapshot, root: str | None = None) -> Iterator[Finding]:
+        """What is wrong with the live files of a snapshot, but for files verified before.
+
+        `root` is that of the snapshot's branch; by default the table's location.
+        """
         path = paths.manifest_path(self._location, snapshot.base_manifest_list)
         try:
             manifests = data_manifests(self._storage, self._location, snapshot)
             base = load_live_files(self._storage, self._location, manifests).base
             indexes = read_indexes(self._storage, self._location, snapshot.index_manifest)
+            vectors = {bucket: indexes.vectors(bucket) for bucket in indexes.buckets}
+        except UnsupportedTable as error:
+            self.unknown += error.reasons
+            return
         except CompactordError as error:
             yield read_finding(error.path if isinstance(error, ErrorAtPath) else path, error)
             return
@@ -109,32 +102,33 @@ class FileCheck:
         self._seen = np.union1d(self._seen, base.columns.identity_hash[is_new])
         total = int(np.count_nonzero(is_new))
         gone: set[str] = set()
-        vectors = {bucket: indexes.vectors(bucket) for bucket in indexes.buckets}
         buckets = base.summaries.index.bucket_ids()
         folders = results_of(self._storage, attempted(self._listed), buckets)
         for bucket, listed in zip(buckets, folders, strict=True):
             rows = base.rows_of(bucket)
             new = np.flatnonzero(is_new[rows]) + rows.start
             named = vectors.pop(bucket, {})
+            of_live: list[tuple[VectorRef, int]] = []
             above: list[DataFile] = []
             if isinstance(listed, CompactordError):
                 yield self._unreadable(bucket, listed)
                 continue
-            for finding in self._bucket(base, bucket, new, listed, named, above):
+            for finding in self._bucket(base, bucket, new, listed, named, above, of_live):
                 gone.add(finding.path)
                 yield finding
             known = np.flatnonzero(~is_new[rows]) + rows.start
-            for entries in _entries(base, known if named or len(new) else known[:0]):
-                for entry in entries:
-                    named.pop(entry.file.file_name, None)
+            for entries in entries_of(base, known if named or len(new) else known[:0]):
+                of_live += _taken(named, entries)
                 above += (entry.file for entry in entries if entry.file.level != 0)
             if len(new):
                 yield from self._levels(bucket, above)
             yield from self._dangling(named)
+            yield from self._contents.vectors(of_live)
             self._progress(f"{self.counts.files:,} of {total:,} data files")
         for named in vectors.values():
             yield from self._dangling(named)
-        yield from self._footers(base, np.flatnonzero(is_new), gone)
+        place = partial(self._present, root=root or self._location, gone=gone)
+        yield from self._contents.files(base, np.flatnonzero(is_new), place)
 
     def changes(self, version: Version) -> Iterator[Finding]:
         """What is wrong with the files of a version that only streaming readers need."""
@@ -146,9 +140,10 @@ class FileCheck:
             manifests = read_manifest_list(self._storage, path, size)
             entries = [e for m in manifests for e in read_entries(self._storage, self._location, m)]
         except CompactordError:
-            return  # A finding among the metadata.
+            return  # A finding among the metadata, or not known.
         rows, recorded = sum(e.file.row_count for e in entries), snapshot.changelog_record_count
-        if name != snapshot.changelog_manifest_list:
+        is_changelog = name == snapshot.changelog_manifest_list
+        if not is_changelog:
             # They read what writers added; not what was merged.
             entries = [e for e in entries if e.kind is EntryKind.ADD]
             entries = [e for e in entries if e.file.file_source != FileSource.COMPACT]
@@ -157,17 +152,30 @@ class FileCheck:
             advice = "Readers do not count: compare what they were told with the table's rows."
             kind = FindingKind.METADATA_DAMAGED
             yield Finding(kind=kind, path=path, message=message, advice=advice)
-        files = list(self._present(entries, set()))
+        files = list(self._present(entries, root=version.root, gone=set()))
+        parts = [paths.merged_changelog(each.path) for each in files]
+        objects = [part.path if part else f.path for part, f in zip(parts, files, strict=True)]
+        once = list(dict.fromkeys(objects))
         status = attempted(self._storage.status)
-        statuses = results_of(self._storage, status, [each for each, _ in files])
-        for (each, file), found in zip(files, statuses, strict=True):
-            finding = _file_finding(each, file.file_size, found)
+        statuses = dict(zip(once, results_of(self._storage, status, once), strict=True))
+        whole: list[PlacedFile] = []
+        for each, part, at in zip(files, parts, objects, strict=True):
+            found = statuses[at]
+            finding = (
+                _file_finding(at, each.file.file_size, found)
+                if part is None
+                else _part_finding(part, found)
+            )
             if finding is not None and finding.kind is FindingKind.DATA_FILE_MISSING:
                 kind = FindingKind.CHANGELOG_FILE_MISSING
                 advice = "Restore it from a backup: streaming readers fail at this snapshot."
                 finding = replace(finding, kind=kind, advice=advice)
             if finding is not None:
                 yield finding
+            else:
+                # A key may be told of several times.
+                whole.append(each._replace(is_sorted=each.is_sorted and not is_changelog))
+        yield from self._contents.changes(whole)
 
     def _listed(self, bucket: BucketId) -> FolderListing:
         folder = self._rules.bucket_folder(bucket)
@@ -189,38 +197,71 @@ class FileCheck:
         listing: FolderListing,
         vectors: dict[str, VectorRef],
         above: list[DataFile],
+        of_live: list[tuple[VectorRef, int]],
     ) -> Iterator[Finding]:
         """Files of a bucket that are not there as recorded.
 
-        Takes live ones from `vectors`, and adds to `above` those with a key range of their own.
+        Moves those of live files from `vectors` to `of_live`, and adds to `above` the files with a
+        key range of their own.
         """
-        for entries in _entries(base, rows):
-            for entry in entries:
-                vectors.pop(entry.file.file_name, None)
+        for entries in entries_of(base, rows):
+            of_live += _taken(vectors, entries)
             if self._rules.check_levels is not None:
                 above += (entry.file for entry in entries if entry.file.level != 0)
             self.counts.files += len(entries)
-            here = [entry.file for entry in entries if entry.file.external_path is None]
-            self.counts.external += len(entries) - len(here)
-            expected: list[tuple[DataFile, str, int | None]] = [
-                (file, file.file_name, file.file_size) for file in here
+            self.counts.extra_files += sum(len(entry.file.extra_files) for entry in entries)
+            here = [
+                each
+                for entry in entries
+                if entry.file.external_path is None
+                for each in _expected(listing.folder, entry.file)
             ]
-            expected += [(file, name, None) for file in here for name in file.extra_files]
-            sizes = listing.sizes_of([name for _, name, _ in expected])
+            sizes = listing.sizes_of([each.name for each in here])
+            # A listing may be older than the file, or lack it on stores that list late.
             suspects = [
                 each
-                for each, found in zip(expected, sizes.tolist(), strict=True)
-                if found < 0 or (each[2] is not None and found != each[2])
+                for each, found in zip(here, sizes.tolist(), strict=True)
+                if found < 0 or (each.size is not None and found != each.size)
             ]
-            paths_of = [paths.join(listing.folder, name) for _, name, _ in suspects]
-            # A listing may be older than the file, or lack it on stores that list late.
-            statuses = results_of(self._storage, attempted(self._storage.status), paths_of)
-            for (file, name, size), path, found in zip(suspects, paths_of, statuses, strict=True):
-                finding = _file_finding(path, size, found)
+            for entry in entries:
+                if entry.file.external_path is not None:
+                    suspects += self._outside(entry.file)
+            status = attempted(self._storage.status)
+            statuses = results_of(self._storage, status, [each.path for each in suspects])
+            for each, found in zip(suspects, statuses, strict=True):
+                finding = _file_finding(each.path, each.size, found)
                 if finding is not None:
                     yield finding
-                    if finding.kind is FindingKind.DATA_FILE_MISSING and name == file.file_name:
-                        self.counts.missing.append(FileKey(bucket, name))
+                    missing = finding.kind is FindingKind.DATA_FILE_MISSING
+                    if missing and each.name == each.file.file_name:
+                        self.counts.missing.append(FileKey(bucket, each.name))
+
+    def _outside(self, file: DataFile) -> Iterator[_Expected]:
+        """Files that are not in the bucket's folder, unless they are in another store."""
+        path = paths.external_path(self._location, file.external_path or "")
+        if path is None:
+            self.counts.external += 1
+        else:
+            yield from _expected(path.rpartition("/")[0], file)
+
+    def _present(
+        self, entries: Iterable[ManifestEntry], *, root: str, gone: set[str]
+    ) -> Iterator[PlacedFile]:
+        """The files that may be read."""
+        for entry in entries:
+            path: str | None
+            if entry.file.external_path is not None:
+                path = paths.external_path(self._location, entry.file.external_path)
+            else:
+                try:
+                    folder = self._rules.bucket_folder(entry.bucket_id)
+                except FormatError:
+                    continue
+                path = paths.join(folder, entry.file.file_name)
+            if path is not None and path not in gone:
+                # Writers put records into a postponed bucket as they come.
+                is_sorted = self._rules.is_sorted and entry.bucket >= 0
+                yield PlacedFile(path, entry.file, root, is_sorted)
 
     def _levels(self, bucket: BucketId, above: Sequence[DataFile]) -> Iterator[Finding]:
         if self._rules.check_levels is None:
@@ -250,45 +291,44 @@ class FileCheck:
                 "deleted may have come back: compare with a snapshot before (time travel).",
             )
 
-    def _footers(self, base: BaseFiles, rows: Ints, gone: set[str]) -> Iterator[Finding]:
-        sample = self._rules.sample
-        if sample is not None and sample < len(rows):
-            rows = np.array(sorted(self._rules.random.sample(rows.tolist(), sample)), np.int64)
-        for entries in _entries(base, rows):
-            files = list(self._present(entries, gone))
-            results = results_of(self._storage, attempted(self._read_footer), files)
-            for (path, _), found in zip(files, results, strict=True):
-                if isinstance(found, CompactordError):
-                    missing, damaged = FindingKind.DATA_FILE_MISSING, FindingKind.DATA_FILE_DAMAGED
-                    yield read_finding(path, found, missing=missing, damaged=damaged)
-                elif not found:
-                    self.counts.without_reader += 1
-                else:
-                    self.counts.footers += 1
-                self._progress(f"footers of {self.counts.footers:,} of {len(rows):,} files")
 
-    def _read_footer(self, each: tuple[str, DataFile]) -> bool:
-        return self._rules.read_footer(*each)
+class _Expected(NamedTuple):
+    """A file that must exist, of so many bytes unless that is not recorded; `file` needs it."""
 
-    def _present(
-        self, entries: Iterable[ManifestEntry], gone: set[str]
-    ) -> Iterator[tuple[str, DataFile]]:
-        """The files whose footer may be read."""
-        for entry in entries:
-            if entry.file.external_path is not None:
-                continue
-            try:
-                folder = self._rules.bucket_folder(entry.bucket_id)
-            except FormatError:
-                continue
-            path = paths.join(folder, entry.file.file_name)
-            if path not in gone:
-                yield path, entry.file
+    file: DataFile
+    name: str
+    path: str
+    size: int | None
 
 
-def _entries(base: BaseFiles, rows: Ints) -> Iterator[list[ManifestEntry]]:
-    for start in range(0, len(rows), _AT_ONCE):
-        yield base.entries(rows[start : start + _AT_ONCE])
+def _expected(folder: str, file: DataFile) -> Iterator[_Expected]:
+    yield _Expected(file, file.file_name, paths.join(folder, file.file_name), file.file_size)
+    for name in file.extra_files:
+        yield _Expected(file, name, paths.join(folder, name), None)
+
+
+def _taken(
+    vectors: dict[str, VectorRef], entries: Iterable[ManifestEntry]
+) -> Iterator[tuple[VectorRef, int]]:
+    """Removes the vectors of live files; each with the number of the file's rows."""
+    for entry in entries:
+        ref = vectors.pop(entry.file.file_name, None)
+        if ref is not None:
+            yield ref, entry.file.row_count
+
+
+def _part_finding(
+    part: paths.FilePart, found: ObjectStatus | CompactordError | None
+) -> Finding | None:
+    """What is wrong with the object in which a changelog file is with others."""
+    end = part.offset + part.size_bytes
+    if not isinstance(found, ObjectStatus):
+        return _file_finding(part.path, None, found)
+    if found.size_bytes >= end:
+        return None
+    kind = FindingKind.DATA_FILE_SIZE
+    message = f"has {found.size_bytes} bytes, but a changelog file in it ends at byte {end}"
+    return Finding(kind=kind, path=part.path, message=message, advice=DAMAGED_ADVICE)
 
 
 def _file_finding(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from compactord.errors import FormatError
 from compactord.paimon.binary_row import Value, decode_row
@@ -33,6 +34,11 @@ _ESCAPED = frozenset(chr(code) for code in (*range(0x20), 0x7F)) | frozenset("\"
 # Of a location: all but its path. Local paths have none.
 _STORE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/]*")
 _LOCAL_FILE = re.compile(r"^file:(//)?(?=/)")
+# Bucket and size of the first part, which is in that bucket, then place and size of another one.
+_MERGED_CHANGELOG = re.compile(
+    r"(?P<first>compacted-changelog-[^$.]*\$(?P<bucket>\d+)-(?P<size>\d+))"
+    r"(?:-(?P<at>\d+)-(?P<length>\d+))?(?P<suffix>\.cc-[^.]+)"
+)
 _NOT_IN_NAMES = re.compile(r"[/\\\x00-\x1f\x7f]")
 
 # How a data file's name shows its compression, when it does (format/HadoopCompressionType.java).
@@ -236,6 +242,36 @@ def format_of(file_name: str) -> str:
     if not parts:
         raise FormatError(file_name, "the data file's name has no known format")
     return parts[-1]
+
+
+class FilePart(NamedTuple):
+    """A file that is a part of an object: its path, the first byte, the number of bytes."""
+
+    path: str
+    offset: int
+    size_bytes: int
+
+
+def merged_changelog(path: str) -> FilePart | None:
+    """Where a changelog file is that `precommit-compact` has put with others, or None for others.
+
+    Its bucket's folder holds nothing of this name unless it is the first part
+    (utils/CompactedChangelogPathResolver.java).
+    """
+    folder, _, name = path.rpartition("/")
+    found = _MERGED_CHANGELOG.fullmatch(name)
+    if found is None:
+        return None
+    if found["at"] is None:
+        return FilePart(path, 0, int(found["size"]))
+    beside = join(folder.rpartition("/")[0], BUCKET_PREFIX + found["bucket"])
+    whole = join(beside, found["first"] + found["suffix"])
+    return FilePart(whole, int(found["at"]), int(found["length"]))
+
+
+def merged_format(file_format: str) -> str:
+    """The format of the parts of such an object, by that of its name; any other stays."""
+    return file_format.removeprefix("cc-")
 
 
 def partition_text(values: Sequence[Value], fields: Sequence[DataField]) -> str:

@@ -275,7 +275,7 @@ def _vector_reasons(options: TableOptions) -> Iterator[str]:
 
 def _column_reasons(schema: TableSchema) -> Iterator[str]:
     for field in schema.fields:
-        refused = sorted(set(_refused_inside(field.type)))
+        refused = sorted(set(refused_inside(field.type)))
         if refused:
             yield f"column {field.name} has type {type_text(field.type)} ({', '.join(refused)})"
     for field in (*schema.key_fields, *schema.partition_fields):
@@ -283,19 +283,20 @@ def _column_reasons(schema: TableSchema) -> Iterator[str]:
             yield f"key column {field.name} has the nested type {type_text(field.type)}"
 
 
-def _refused_inside(type_: DataType) -> Iterator[str]:
+def refused_inside(type_: DataType) -> Iterator[str]:
+    """The types of a column, or inside of it, that are not supported."""
     match type_:
         case AtomicType(root=root):
             if root.value in REFUSED_TYPES:
                 yield root.value
         case ArrayType(element=element) | MultisetType(element=element):
-            yield from _refused_inside(element)
+            yield from refused_inside(element)
         case MapType(key=key, value=value):
-            yield from _refused_inside(key)
-            yield from _refused_inside(value)
+            yield from refused_inside(key)
+            yield from refused_inside(value)
         case RowType(fields=fields):
             for field in fields:
-                yield from _refused_inside(field.type)
+                yield from refused_inside(field.type)
         case VectorType():
             yield "VECTOR"
 

@@ -374,7 +374,7 @@ def _has_ours(ancestry: Ancestry, lost: Lost) -> bool:
     """Whether compactord took part; False if unreadable."""
     try:
         return ancestry.has_ours(lost.snapshot, lost.above)
-    except (ObjectNotFound, FormatError):
+    except (ObjectNotFound, FormatError, UnsupportedTable):
         return False
 
 

@@ -250,7 +250,7 @@ def test_verify_finds_a_lost_file_where_nothing_else_notices_it(
     commands: Commands, tmp_path: Path
 ) -> None:
     tables.small_keyed(tmp_path)
-    table = ("verify", *tables.of_table(tmp_path), "--json")
+    table = ("verify", *tables.of_table(tmp_path), "--pages", "all", "--json")
     whole = commands.run(*table)
     assert (whole.code, whole.found["whole"]) == (0, True)
     lost = sorted(Path(tables.location(tmp_path)).glob("bucket-0/data-*"))[0]

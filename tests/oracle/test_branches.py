@@ -178,7 +178,8 @@ def _verify(table: Branched, capsys: pytest.CaptureFixture[str]) -> None:
     where = ("--warehouse", str(table.path.parent.parent))
     for branch in BRANCHES:
         name = f"db.{table.path.name}$branch_{branch}"
-        found = answered(capsys, "verify", *where, "--table", name, "--all-snapshots")
+        everything = ("--all-snapshots", "--pages", "all")
+        found = answered(capsys, "verify", *where, "--table", name, *everything)
         assert found["whole"], found
 
 

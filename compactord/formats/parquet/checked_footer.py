@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from compactord.errors import DataFileDamaged, FormatError
+from compactord.errors import DataFileDamaged, FileNotSupported, FormatError
 from compactord.formats.parquet import footers, thrift
 from compactord.formats.parquet.footers import as_arrow_reads, footer_bytes
 from compactord.formats.parquet.structs import (
@@ -186,8 +186,8 @@ class _Leaf(NamedTuple):
 def read_footer(read: Callable[[int, int], bytes | memoryview], size: int, path: str) -> Footer:
     """Read and validate the footer of a file of `size` bytes; `read` takes an offset and a length.
 
-    Raises `DataFileDamaged` when the footer is damaged or contradicts itself, `FormatError` when it
-    declares what is not supported.
+    Raises `DataFileDamaged` when the footer is damaged or contradicts itself, `FileNotSupported`
+    when it declares what is not supported.
     """
     try:
         encoded = bytes(footer_bytes(read, size))
@@ -198,7 +198,7 @@ def read_footer(read: Callable[[int, int], bytes | memoryview], size: int, path:
     except pa.ArrowMemoryError:
         raise
     except (_UnsupportedError, pa.ArrowNotImplementedError) as error:
-        raise FormatError(path, f"the Parquet footer cannot be read ({error})") from error
+        raise FileNotSupported(path, f"the Parquet footer cannot be read ({error})") from error
     except (ValueError, pa.ArrowException, OSError) as error:
         raise DataFileDamaged(path, f"the Parquet footer cannot be read ({error})") from error
 
@@ -363,7 +363,7 @@ def _check_map_keys(elements: Sequence[Struct], path: str) -> None:
     for element, key in zip(elements, elements[_KEY_BEHIND_MAP:], strict=False):
         if _is_map(element) and _is_optional(key):
             name = required(element, Element.NAME, Kind.BINARY).decode(errors="replace")
-            raise FormatError(
+            raise FileNotSupported(
                 path,
                 f"MAP {name} has keys that are declared optional, as Paimon 0.8 declares them,"
                 " and cannot be read here; Java Paimon 0.9 and later read such a file, and write"

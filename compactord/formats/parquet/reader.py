@@ -43,6 +43,8 @@ from compactord.storage.ranges import RangedFile, held_limits
 # Page indexes of more bytes are not fetched for a range of keys: many files are open at once.
 _INDEX_BYTES_MAX = 1 << 20
 
+# Rows of row groups, each with the number of the first group.
+_Parts: TypeAlias = Iterable[tuple[int, NumberedBatches]]
 # A file of an object store whose ranges are fetched, and its row groups if they are read by pages.
 _Fetched: TypeAlias = tuple[RangedFile, Sequence[GroupPages]]
 
@@ -120,9 +122,26 @@ class ParquetInput(OpenFile):
             # No row was returned yet.
             yield from self._batches(layout, batch_rows, row_range, by_index=False)
 
-    def _batches(
-        self, layout: Layout, batch_rows: int, row_range: RowRange | None, *, by_index: bool
+    def group_batches(
+        self, layout: Layout, batch_rows: int, groups: Sequence[int], held_bytes: int
     ) -> NumberedBatches:
+        self._held_bytes = held_bytes
+        return self._batches(layout, batch_rows, None, by_index=False, only=groups)
+
+    def column_names(self) -> Sequence[str]:
+        with reading(self.file.path, NAME):
+            return list(self.footer().arrow.schema.to_arrow_schema().names)
+
+    def _batches(
+        self,
+        layout: Layout,
+        batch_rows: int,
+        row_range: RowRange | None,
+        *,
+        by_index: bool,
+        only: Sequence[int] | None = None,
+    ) -> NumberedBatches:
+        """As `batches`; `only`: the row groups to read, or None for all with rows of the range."""
         path, schema = self.file.path, layout.row_schema
         with contextlib.ExitStack() as stack:
             stack.enter_context(reading(path, NAME))
@@ -130,31 +149,31 @@ class ParquetInput(OpenFile):
             paged: Iterable[GroupPages] = ()
             if self.fetcher.is_ranged(self.file):
                 fetched, self._fetched = self._fetched, None
-                ranged, paged = fetched or self._fetching(layout, row_range, by_index=by_index)
+                ranged, paged = fetched or self._fetching(
+                    layout, row_range, by_index=by_index, only=only
+                )
                 stack.callback(ranged.close)
                 stream = stack.enter_context(ranged.stream())
             else:
                 stream = stack.enter_context(self.fetcher.opened(self.file))
             footer, parquet, absent = self._open(stream, layout)
             present, partition = layout.without(absent), partition_arrays(layout, absent)
-            groups = _groups(footer, row_range)
+            groups = _groups(footer, row_range) if only is None else only
             if ranged is None and row_range is not None and is_flat(footer, schema):
                 bounds = row_range if by_index else None
                 paged = checked_pages(stream, footer, groups, schema, bounds)
             elif ranged is None:
                 for group in groups:
                     check_headers(Pages.of(stream), footer, group, schema)
-            parts: Iterable[tuple[int, NumberedBatches]] = (
-                (each.group, read_runs(stream, footer, each, present, batch_rows)) for each in paged
-            )
-            if not paged:
-                # Ranges are given back group by group.
-                together = [groups] if ranged is None else [[group] for group in groups]
-                parts = (
-                    (part[0], read_groups(parquet, part, present, batch_rows))
-                    for part in together
-                    if part
+            if paged:
+                parts: _Parts = (
+                    (one.group, read_runs(stream, footer, one, present, batch_rows))
+                    for one in paged
                 )
+            else:
+                # Ranges are given back group by group, and rows are counted in each.
+                are_one = ranged is None and only is None
+                parts = _parts(parquet, groups, present, batch_rows, are_one=are_one)
             for group, batches in parts:
                 before = sum(footer.arrow.row_group(place).num_rows for place in range(group))
                 is_first = True
@@ -230,11 +249,18 @@ class ParquetInput(OpenFile):
         check_size(self.file, size)
         return read_footer(lambda start, length: stream.read_at(length, start), size, path)
 
-    def _fetching(self, layout: Layout, row_range: RowRange | None, *, by_index: bool) -> _Fetched:
+    def _fetching(
+        self,
+        layout: Layout,
+        row_range: RowRange | None,
+        *,
+        by_index: bool,
+        only: Sequence[int] | None = None,
+    ) -> _Fetched:
         """The ranges of a file that is not small; they are fetched from now on."""
         footer, schema = self.footer(), layout.row_schema
         end = self.fetcher.taken_end(self.file)
-        groups = _groups(footer, row_range)
+        groups = _groups(footer, row_range) if only is None else only
         paged: list[GroupPages] = []
         if by_index and row_range is not None and is_flat(footer, schema):
             most = _INDEX_BYTES_MAX
@@ -296,6 +322,20 @@ class ParquetInput(OpenFile):
                     f"the manifest says sequence numbers {file.min_sequence_number} to"
                     f" {file.max_sequence_number}, the file has {found.min_raw} to {found.max_raw}",
                 )
+
+
+def _parts(
+    parquet: pq.ParquetFile,
+    groups: Sequence[int],
+    layout: Layout,
+    batch_rows: int,
+    *,
+    are_one: bool,
+) -> _Parts:
+    """The rows of row groups, together or of each by itself."""
+    for part in [groups] if are_one else [[group] for group in groups]:
+        if part:
+            yield part[0], read_groups(parquet, part, layout, batch_rows)
 
 
 def _groups(footer: Footer, row_range: RowRange | None) -> list[int]:

@@ -20,11 +20,13 @@ from typing import Any
 import fastavro
 from fastavro.schema import SchemaParseException, UnknownType
 
-from compactord.errors import FormatError
+from compactord.errors import FormatError, UnsupportedTable
 from compactord.paimon.avro.codecs import DAMAGE, Codec, Expansion, is_codec
 from compactord.paimon.json_text import parse_json
 
 _MAGIC = b"Obj\x01"
+# What `manifest.format` may be instead, by the first bytes of files.
+_OTHER_FORMATS = {b"ORC": "ORC", b"PAR1": "Parquet"}
 _SYNC_SIZE = 16
 # As Java's DataFileConstants.DEFAULT_SYNC_INTERVAL: a block ends once it has this many bytes.
 _BLOCK_BYTES = 64_000
@@ -146,8 +148,14 @@ class Container:
 def open_container(data: bytes, path: str) -> Container:
     """Check the frame of a whole file.
 
-    Raises `FormatError` for anything but a header and complete blocks up to the last byte.
+    Raises `FormatError` for anything but a header and complete blocks up to the last byte,
+    `UnsupportedTable` for another `manifest.format` and for a compression that is not known.
     """
+    for magic, name in _OTHER_FORMATS.items():
+        if data.startswith(magic):
+            raise UnsupportedTable(
+                path.rsplit("/", 2)[0], [f"{path} has format {name}: manifests are read as Avro"]
+            )
     cursor = _Cursor(data, path)
     if cursor.take(len(_MAGIC)) != _MAGIC:
         raise FormatError(path, "not an Avro container file (wrong first bytes)")
@@ -155,7 +163,8 @@ def open_container(data: bytes, path: str) -> Container:
     sync = cursor.take(_SYNC_SIZE)
     codec = metadata.get("avro.codec", b"null").decode("utf-8", "replace")
     if not is_codec(codec):
-        raise FormatError(path, f"unknown Avro codec {codec!r}")
+        reason = f"{path} is compressed with {codec!r}, which is not supported"
+        raise UnsupportedTable(path.rsplit("/", 2)[0], [reason])
     try:
         schema = _schema_of_header(metadata.get("avro.schema", b""))
     except FormatError as error:

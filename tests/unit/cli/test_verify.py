@@ -17,7 +17,7 @@ from compactord.cli.verify import verify
 from compactord.errors import AccessDenied, UsageError
 from compactord.maintenance.finding import Finding, FindingKind
 from compactord.maintenance.verify import Verified, Wanted, verify_table
-from compactord.maintenance.verify_files import FileRules
+from compactord.maintenance.verify_rules import FileRules
 from compactord.paimon import paths
 from compactord.paimon.avro.codecs import codec_of
 from compactord.paimon.data_file import DataFile, ManifestEntry
@@ -118,15 +118,15 @@ class Home:
         (listed,) = read_manifest_list(LOCAL, path)
         return read_entries(LOCAL, self.ref.location, listed)
 
-    def index(self, *, vector_of: str, size: int = 3, kind: str = "DELETION_VECTORS") -> Path:
-        """Give snapshot 8 an index manifest with one file, which is written with three bytes."""
+    def index(self, *, vector_of: str, size: int = 3, snapshot_id: int = 8) -> Path:
+        """Give a snapshot an index manifest with one file, which is written with three bytes."""
         ranges = [{"f0": vector_of, "f1": 1, "f2": 2, "_CARDINALITY": 1}]
         record = {
             "_VERSION": 1,
             "_KIND": 0,
             "_PARTITION": UNPARTITIONED,
             "_BUCKET": 0,
-            "_INDEX_TYPE": kind,
+            "_INDEX_TYPE": "DELETION_VECTORS",
             "_FILE_NAME": "index-1",
             "_FILE_SIZE": size,
             "_ROW_COUNT": 1,
@@ -139,7 +139,7 @@ class Home:
         (self.folder / "index").mkdir()
         file = self.folder / "index" / "index-1"
         file.write_bytes(b"abc")
-        self.change(8, index_manifest="index-manifest-1")
+        self.change(snapshot_id, index_manifest="index-manifest-1")
         return file
 
 
@@ -330,7 +330,7 @@ def test_whatever_is_wrong_is_found_and_nothing_else(
     assert finding["path"].endswith(name)
     assert message in finding["message"]
     assert finding["advice"]
-    assert not found["whole"]
+    assert found["whole"] is False
     assert digest(tmp_path) == before
 
 
@@ -342,7 +342,7 @@ def test_a_whole_table_is_whole_and_stays_as_it_is(
     before = digest(tmp_path)
     table = ("verify", "--warehouse", str(tmp_path), "--table", "d.t")
     found = answered(capsys, *table)
-    assert found["whole"]
+    assert (found["whole"], found["pages_read"]) == (None, 0)
     assert not found["findings"]
     assert not found["not_verified"]
     # Eight snapshots, the tag, the branch's snapshot.
@@ -351,7 +351,8 @@ def test_a_whole_table_is_whole_and_stays_as_it_is(
     every = answered(capsys, *table, "--all-snapshots", "--footers", "3")
     assert every["data_files"] == 8
     assert len(every["files_of"]) == 10
-    assert said(capsys, *table).startswith("d.t: nothing is wrong; verified 10 snapshots and tags")
+    text = "d.t: metadata, sizes and footers are right; pages were not read; verified 10 snapshots"
+    assert said(capsys, *table).startswith(text)
     assert digest(tmp_path) == before
 
 
@@ -594,7 +595,7 @@ def test_of_several_tables_each_is_told(tmp_path: Path, capsys: pytest.CaptureFi
     home.data_files(8)[0].unlink()
     config = configuration(tmp_path, "catalogs: {lake: {warehouse: WH}}")
     found = json.loads(_told(capsys, "--config", config, "--json", code=3).splitlines()[-1])
-    assert {each["table"]: each["whole"] for each in found["tables"]} == {"d.a": True, "d.t": False}
+    assert {each["table"]: each["whole"] for each in found["tables"]} == {"d.a": None, "d.t": False}
     text = _told(capsys, "--config", config, "--tables", "d.t", code=3)
     assert "d.t: 1 data_file_missing; verified" in text
     assert "    of snapshot 8\n" in text

@@ -7,7 +7,7 @@ from typing import Any
 import fastavro
 import pytest
 
-from compactord.errors import FormatError, UsageError
+from compactord.errors import FormatError, UnsupportedTable, UsageError
 from compactord.paimon.avro.codecs import codec_of
 from compactord.paimon.avro.container import (
     AvroSchema,
@@ -155,10 +155,16 @@ def test_an_int_of_more_than_32_bits_is_damage(type_: Any) -> None:
             decode_record(schema("int"), data, "f")
 
 
-def test_an_unknown_codec_in_a_file_is_named() -> None:
+def test_what_another_program_may_read_is_named_and_is_no_damage() -> None:
+    """A codec that we do not know, and the other values of `manifest.format`."""
     data = encode_container(SCHEMA, RECORDS[:2], codec_of("null"))
-    with pytest.raises(FormatError, match="nulk"):
-        open_container(data.replace(b"\x08null", b"\x08nulk"), "f")
+    for found, name in (
+        (data.replace(b"\x08null", b"\x08nulk"), "'nulk'"),
+        (b"ORC" + data, "format ORC"),
+        (b"PAR1" + data, "format Parquet"),
+    ):
+        with pytest.raises(UnsupportedTable, match=rf"^table t is refused: t/manifest/m .*{name}"):
+            open_container(found, "t/manifest/m")
 
 
 def test_an_unknown_compression_option_is_refused() -> None:

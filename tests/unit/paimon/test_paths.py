@@ -173,6 +173,32 @@ def test_the_format_is_read_from_the_name(name: str, file_format: str) -> None:
     assert paths.format_of(name) == file_format
 
 
+@pytest.mark.parametrize(
+    ("name", "path", "offset", "size"),
+    [
+        ("compacted-changelog-8e04$0-39253.cc-parquet", "t/bucket-3/", 0, 39253),
+        ("compacted-changelog-8e04$0-39253-39253-35699.cc-orc", "t/bucket-0/", 39253, 35699),
+    ],
+)
+def test_changelogs_are_put_together_in_one_object(
+    name: str, path: str, offset: int, size: int
+) -> None:
+    """utils/CompactedChangelogPathResolverTest.java."""
+    suffix = name[name.index(".") :]
+    found = paths.merged_changelog(f"t/bucket-3/{name}")
+    first = f"{path}compacted-changelog-8e04$0-39253{suffix}"
+    assert found == paths.FilePart(first, offset, size)
+    assert paths.merged_format(paths.format_of(name)) in ("parquet", "orc")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["changelog-1.parquet", "compacted-changelog-1.parquet", "compacted-changelog-1$0.cc-orc"],
+)
+def test_other_names_are_those_of_files(name: str) -> None:
+    assert paths.merged_changelog(f"t/bucket-0/{name}") is None
+
+
 @pytest.mark.parametrize("name", ["data", "data.gz"])
 def test_a_name_without_format_is_refused(name: str) -> None:
     with pytest.raises(FormatError, match="format"):

@@ -118,6 +118,26 @@ def test_a_key_range_has_the_rows_of_a_local_file(
     assert remote.unify_dictionaries().equals(local.unify_dictionaries())
 
 
+@pytest.mark.parametrize("held", HELD)
+@pytest.mark.parametrize("rows", [500, ROWS])
+def test_row_groups_are_read_by_themselves(tmp_path: Path, held: str, rows: int) -> None:
+    group_rows = 3_001 if rows == ROWS else 100
+    file = write(tmp_path / "a.parquet", rows, row_group_size=group_rows)
+    layout = keyed_layout(COLUMNS, ["k"], thin=False)
+    whole = rows_of(file, LocalStorage()).column("k").to_pylist()
+    for storage in (LocalStorage(), RequestCounter(LocalStorage())):
+        for groups in ([0], [1, 4], [2, 3, 4]):
+            with contextlib.closing(reader_of(storage)) as reader:
+                opened = looked_at(reader, file).stored
+                for row, batch in opened.group_batches(layout, 1_000, groups, HELD[held]):
+                    found = batch.column("k").to_pylist()
+                    assert found == whole[row : row + batch.num_rows]
+                    assert row // group_rows in groups
+            with contextlib.closing(reader_of(storage)) as reader:
+                batches = Input(reader, file).stored.group_batches(layout, 70, groups, HELD[held])
+                assert sum(batch.num_rows for _, batch in batches) == len(groups) * group_rows
+
+
 def test_a_small_file_is_one_request(tmp_path: Path) -> None:
     file = write(tmp_path / "a.parquet", 500)
     counter = RequestCounter(LocalStorage())

@@ -1,0 +1,153 @@
+"""Reads inside of data files and index files: footers, pages, deletion vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import TypeAlias
+
+import numpy as np
+
+from compactord.errors import CompactordError, FileNotSupported, FormatError
+from compactord.maintenance.finding import Finding, FindingKind, attempted, read_finding
+from compactord.maintenance.verify_pages import AT_ONCE, PageCheck
+from compactord.maintenance.verify_rules import FileCounts, FileRules, PlacedFile
+from compactord.paimon import paths
+from compactord.paimon.avro.columns import Ints
+from compactord.paimon.data_file import DataFile, ManifestEntry
+from compactord.paimon.deletion_vectors import VectorRef, read_deleted_rows
+from compactord.state.base_files import BaseFiles
+from compactord.storage.base import Storage
+from compactord.storage.parallel import results_of
+
+Place: TypeAlias = Callable[[Iterable[ManifestEntry]], Iterable[PlacedFile]]
+
+
+class ContentCheck:
+    """Reads inside of the files of one table, of each once.
+
+    `index_paths` are those of index files by their names. `before` is an earlier check, whose files
+    are not read again but for those at `suspects`.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        rules: FileRules,
+        counts: FileCounts,
+        progress: Callable[[str], None],
+        *,
+        index_paths: Mapping[str, str] = MappingProxyType({}),
+        before: ContentCheck | None = None,
+        suspects: Collection[str] = (),
+    ) -> None:
+        self._storage = storage
+        self._rules = rules
+        self._counts = counts
+        self._progress = progress
+        self._index_paths = index_paths
+        self._suspects = suspects
+        # Hashes of live files; paths of changelog files, and places of vectors.
+        self._read = np.zeros(0, np.uint64)
+        self._before = self._read if before is None else before._read
+        self._read_parts: set[object] = set() if before is None else set(before._read_parts)
+        self._pages: PageCheck | None = None
+        if rules.pages is not None:
+            self._pages = PageCheck(storage, rules.pages, rules.random, counts.pages, progress)
+
+    def changes(self, files: Sequence[PlacedFile]) -> Iterator[Finding]:
+        """What is wrong with pages of files that streaming readers need."""
+        if self._pages is None:
+            return
+        new = [each for each in files if each.path not in self._read_parts]
+        again = [each for each in files if each.path in self._read_parts & set(self._suspects)]
+        self._read_parts.update(each.path for each in new)
+        sizes = np.fromiter((each.file.file_size for each in new), np.int64, len(new))
+        yield from self._pages.run(sizes, lambda places: [new[place] for place in places.tolist()])
+        yield from self._pages.read(again)
+
+    def vectors(self, of_live: Sequence[tuple[VectorRef, int]]) -> Iterator[Finding]:
+        """What is wrong with deletion vectors; as many are read as pages are."""
+        if self._rules.pages is None:
+            return
+        picked: list[tuple[VectorRef, int]] = []
+        share = self._rules.pages.share
+        for ref, rows in of_live:
+            path = self._index_paths.get(ref.path.rpartition("/")[2])
+            part = path, ref.offset
+            is_new = part not in self._read_parts or path in self._suspects
+            self._read_parts.add(part)
+            if path is not None and is_new and self._rules.random.random() < share:
+                picked.append((replace(ref, path=path), rows))
+
+        def read(each: tuple[VectorRef, int]) -> None:
+            read_deleted_rows(self._storage, *each)
+
+        results = results_of(self._storage, attempted(read), picked)
+        for (ref, _), found in zip(picked, results, strict=True):
+            self._counts.pages.vectors += found is None
+            if found is not None:
+                missing, damaged = FindingKind.INDEX_FILE_MISSING, FindingKind.INDEX_FILE_DAMAGED
+                yield read_finding(ref.path, found, missing=missing, damaged=damaged)
+
+    def files(self, base: BaseFiles, rows: Ints, place: Place) -> Iterator[Finding]:
+        """What is wrong inside of files that were not read before, and inside of suspects."""
+        hashes = base.columns.identity_hash[rows]
+        self._read = np.union1d(self._read, hashes)
+        was_read = np.isin(hashes, self._before)
+        known = rows[was_read] if self._suspects else rows[:0]
+        again = [
+            each
+            for entries in entries_of(base, known)
+            for each in place(entries)
+            if each.path in self._suspects
+        ]
+        rows = rows[~was_read]
+        yield from self._footers(base, rows, place, again)
+        if self._pages is not None:
+
+            def files_at(places: Ints) -> Iterator[PlacedFile]:
+                for entries in entries_of(base, rows[places]):
+                    yield from place(entries)
+
+            yield from self._pages.run(base.columns.file_size[rows], files_at)
+            yield from self._pages.read(again)
+
+    def _footers(
+        self, base: BaseFiles, rows: Ints, place: Place, again: Sequence[PlacedFile]
+    ) -> Iterator[Finding]:
+        sample = self._rules.sample
+        if sample is not None and sample < len(rows):
+            rows = np.array(sorted(self._rules.random.sample(rows.tolist(), sample)), np.int64)
+        for part in (*map(place, entries_of(base, rows)), again if sample != 0 else ()):
+            files = list(part)
+            results = results_of(self._storage, attempted(self._read_footer), files)
+            for each, found in zip(files, results, strict=True):
+                if isinstance(found, FileNotSupported):
+                    self._counts.unread[found.message] += 1
+                elif isinstance(found, CompactordError):
+                    missing, damaged = FindingKind.DATA_FILE_MISSING, FindingKind.DATA_FILE_DAMAGED
+                    yield read_finding(each.path, found, missing=missing, damaged=damaged)
+                elif not found:
+                    why = f"there is no reader for format {_format_of(each.file)}"
+                    self._counts.unread[why] += 1
+                else:
+                    self._counts.footers += 1
+                self._progress(f"footers of {self._counts.footers:,} of {len(rows):,} files")
+
+    def _read_footer(self, each: PlacedFile) -> bool:
+        return self._rules.read_footer(each.path, each.file)
+
+
+def _format_of(file: DataFile) -> str:
+    try:
+        return paths.format_of(file.file_name)
+    except FormatError:
+        return "unknown"
+
+
+def entries_of(base: BaseFiles, rows: Ints) -> Iterator[list[ManifestEntry]]:
+    """The files of these rows as objects, so many at a time that they fit into memory."""
+    for start in range(0, len(rows), AT_ONCE):
+        yield base.entries(rows[start : start + AT_ONCE])
