@@ -119,6 +119,26 @@ def _branch_of_its_own(judge: Judge, path: Path) -> None:
     judge.write(path, [[k, k, "v", 7] for k in range(9)])
 
 
+def _fast_forward(judge: Judge, path: Path) -> None:
+    """Main becomes what a branch is, which was made of a tag."""
+    judge.create_tag(path, "start", judge.snapshots(path)[2])
+    judge.create_branch(path, "ahead", "start")
+    for number in range(3):
+        judge.write(path, [[k, number, "b"] for k in range(9)], options={"branch": "ahead"})
+    judge.fast_forward(path, "ahead")
+    judge.write(path, [[k, 0, "c"] for k in range(9)])
+
+
+def _overwrite(judge: Judge, path: Path) -> None:
+    """Rows are replaced, all go, and a rollback brings some back."""
+    judge.overwrite(path, [[k, 0, "o"] for k in range(9)])
+    kept = judge.snapshots(path)[-1]
+    judge.truncate(path)
+    judge.write(path, [[k, 0, "c"] for k in range(9)])
+    judge.rollback(path, kept)
+    judge.write(path, [[k, 0, "d"] for k in range(9)])
+
+
 def _precommit(judge: Judge, path: Path) -> None:
     """Commits whose changelog files Flink's own task puts into one object."""
     judge.jvm.load(HERE / "Precommit.java")
@@ -300,6 +320,8 @@ CASES: dict[str, Case] = {
     "other schemas of files without a key": Case(
         keyed=False, options={"bucket": "-1"}, then=_evolve
     ),
+    "fast forward": Case(then=_fast_forward),
+    "overwritten": Case(options=_INPUT, then=_overwrite),
     "branch of its own": Case(then=_branch_of_its_own),
     "long-lived changelogs": Case(
         options={**_INPUT, "changelog.num-retained.max": "100"},
