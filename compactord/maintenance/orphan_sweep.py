@@ -72,7 +72,8 @@ class SweepOrphans(OfferedKind[Sequence[Orphan]]):
             began_ms = min(under_way.since_ms, rule.now_ms - under_way.for_ms)
             rule = replace(rule, own_before_ms=began_ms - self.grace_ms)
         values, depth = table.table, len(table.table.schema.partition_keys)
-        if (hold := table.why_held()) is not None:
+        # A command has asked before, but for `compact`, which would read the whole table for it.
+        if under_way is not None and (hold := table.why_held()) is not None:
             _log.warning("sweep_skipped", reason=str(hold), files=0)
             return ()
 

@@ -19,11 +19,12 @@ from compactord.maintenance.holds import (
     hold_path,
     parse_hold,
 )
+from compactord.maintenance.kind import UnderWay
 from compactord.maintenance.registry import maintenance_kinds
 from compactord.paimon import paths
 from compactord.plan.table import Strategy
 from tests import builders
-from tests.builders import FIRST, VirtualClock
+from tests.builders import FIRST, SECOND, VirtualClock
 from tests.storages import (
     Call,
     Fault,
@@ -254,8 +255,10 @@ def test_no_kind_that_deletes_does_so_while_a_file_is_lost(kind: Any) -> None:
     held.lose()
     compactor = held.started()
     compactor.why_held()
+    left = f"{HOME}/bucket-0/data-{SECOND.unique_name()}-0.parquet"
+    held.storage.objects[left] = b"left over long ago"
     objects = dict(held.storage.objects)
-    kind.run(compactor, None)
+    kind.run(compactor, UnderWay(since_ms=0, for_ms=0))
     assert held.storage.objects == objects
 
 
