@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from compactord.errors import FormatError
+from compactord.errors import UnreadableColumn
 from compactord.formats.base import InputProfile
 from compactord.formats.keyrange import RowRange
 from compactord.formats.layout import Layout, is_binary_like
@@ -77,7 +77,7 @@ class Evolution:
     def converted(self, batch: pa.RecordBatch, path: str) -> pa.RecordBatch:
         """Rows of the file in the latest schema.
 
-        Raises `FormatError` that names the column for a value that cannot be cast, and without a
+        Raises `UnreadableColumn` that names it for a value that cannot be cast, and without a
         key for null in a column that has become NOT NULL. With a key, only what a merge leaves
         matters, as in Java: a newer row may have replaced the null.
         """
@@ -88,7 +88,7 @@ class Evolution:
         ]
         for field, array in zip(schema, arrays, strict=True):
             if not self.target.key_fields and not field.nullable and array.null_count:
-                raise FormatError(
+                raise UnreadableColumn(
                     path,
                     f"column {field.name} is NOT NULL in the latest schema; read from this file,"
                     " which has an older one, it holds nulls",
@@ -107,7 +107,7 @@ class Evolution:
             array = cast(array, column.stored.type, column.wanted.type, self.zone)
         except (CastError, pa.ArrowInvalid) as error:
             old, new = type_text(column.stored.type), type_text(column.wanted.type)
-            raise FormatError(
+            raise UnreadableColumn(
                 path,
                 f"column {column.wanted.name} cannot be cast from {old} to {new}: {error}",
             ) from error
