@@ -62,17 +62,11 @@ class Maintenance:
         if not open_to_short:
             self._waiting |= looked
             return
-        # By folder, whether its round is a long one; and catalogs that have one.
+        # By folder, whether its round is a long one.
         running = {
             each.ref.location: job.kind.is_long for each in tables if (job := each.maintenance)
         }
-        have_long = {
-            each.name.catalog
-            for each in tables
-            if each.maintenance is not None
-            and each.maintenance.kind.is_long
-            and not each.is_maintenance_hung(now_ms)
-        }
+        have_long = _with_long_rounds(tables, now_ms)
         for scheduled in sorted(tables, key=lambda scheduled: scheduled.maintained_ms):
             location, catalog = scheduled.ref.location, scheduled.name.catalog
             if catalog not in looked or not _may(scheduled):
@@ -124,6 +118,17 @@ class Maintenance:
             record.snapshot_id = 0
         else:
             record.succeeded_ms = now_ms
+
+
+def _with_long_rounds(tables: Collection[ScheduledTable], now_ms: int) -> set[str]:
+    """The catalogs that have a long round, unless it hangs."""
+    return {
+        each.name.catalog
+        for each in tables
+        if (job := each.maintenance) is not None
+        and job.kind.is_long
+        and not each.is_maintenance_hung(now_ms)
+    }
 
 
 def _may(scheduled: ScheduledTable) -> bool:

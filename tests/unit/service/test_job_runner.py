@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -41,7 +41,7 @@ from compactord.scheduler.effects import (
 from compactord.service.job_runner import JobRunner
 from compactord.service.table_jobs import ServedTables, TableSpec
 from compactord.table.backlog import Skip
-from compactord.table.cycle import Cycle, OwnCommit
+from compactord.table.cycle import Cycle, OwnCommit, Phase
 from compactord.table.in_flight import InFlight
 from compactord.table.request import CompactRequest
 from compactord.table.subcompactions import WorkerSpec
@@ -68,6 +68,7 @@ class Harness:
         self.table: TableRef = keyed_table(self.inner, "/wh/db.db/t")
         fill_keyed(writer(self.inner, self.table), commits=6)
         self.error: Exception | None = None
+        self.watch: Callable[[Call], None] = lambda call: None
         self.outcomes: queue.SimpleQueue[JobOutcome] = queue.SimpleQueue()
         self.submitted: list[Subcompaction] = []
         self.cancelled: list[tuple[int, int]] = []
@@ -98,6 +99,7 @@ class Harness:
         self.cancelled.append((compaction, index))
 
     def _before(self, call: Call) -> None:
+        self.watch(call)
         if self.error is not None:
             raise self.error
 
@@ -333,3 +335,20 @@ def test_a_stop_ends_long_rounds(harness: Harness) -> None:
     harness.tables.compactors[NAME].is_stopping = False
     harness.outcome(sweep)
     assert left not in harness.inner.objects
+
+
+def test_a_cycle_at_the_end_publishes_and_plans_nothing(harness: Harness) -> None:
+    harness.cycle()
+    dispatched = harness.dispatch(0)
+    assert isinstance(dispatched, InFlight)
+    finished = outcome_of(dispatched)
+    phases: list[Phase] = []
+    harness.watch = lambda call: phases.append(harness.tables.phase(NAME))
+    harness.tables.stop()
+    cycle = harness.outcome(CycleJob(name=NAME, ended=(finished,), skip=Skip()))
+    assert isinstance(cycle, Cycle)
+    assert cycle.settled is not None
+    assert cycle.settled.published == (dispatched.number,)
+    assert (cycle.planned, cycle.error) == (None, None)
+    assert Phase.COMMIT in phases
+    assert harness.tables.phase(NAME) is Phase.PLAN, "an end does not wait for what follows"

@@ -303,9 +303,11 @@ def _sweep(stage: Stage, compactor: TableCompactor, clock: VirtualClock) -> int:
     scheduled = stage.scheduler.tables[NAME]
     scheduled.maintenance, scheduled.rounds["sweep"].ended_ms = None, 0
     kinds = [SweepOrphans(interval_ms=1, grace_ms=GRACE_MS)]
-    (effect,) = Maintenance(Jobs(ROUNDS_MAX, silent=set())).begin(
-        [scheduled], kinds, now_ms=clock.steady_ms(), wall=stage.scheduler.wall
-    )
+    jobs, now_ms = Jobs(ROUNDS_MAX, silent=set()), clock.steady_ms()
+    jobs.added(NAME)
+    rounds = Maintenance(jobs)
+    rounds.tick([scheduled], now_ms)
+    (effect,) = rounds.begin([scheduled], kinds, now_ms=now_ms, wall=stage.scheduler.wall)
     return len(effect.kind.run(compactor, effect.under_way))
 
 
