@@ -90,9 +90,11 @@ class FileReader:
             rows = [group.rows for group in opened.row_groups(None)]
             opened.file.check_rows(sum(rows))
             groups = sorted(random.sample(range(len(rows)), math.ceil(share * len(rows))))
+            facts = file_format.profile([opened], layout)
+            layout = layout.with_dictionaries(facts.dictionaries)
             check = _RowCheck(schema, file, layout)
             try:
-                self._read_groups(opened, file_format, layout, groups, check)
+                self._read_groups(opened, facts.row_bytes, layout, groups, check)
             except FormatError as error:
                 if isinstance(error.__cause__, pa.ArrowNotImplementedError):
                     return f"they are encoded in a way that is not supported ({error.__cause__})"
@@ -104,13 +106,12 @@ class FileReader:
     def _read_groups(
         self,
         opened: OpenFile,
-        file_format: FileFormat,
+        row_bytes: float,
         layout: Layout,
         groups: Sequence[int],
         check: _RowCheck,
     ) -> None:
-        row_bytes = max(1.0, file_format.profile([opened], layout).row_bytes)
-        batch_rows = max(1, min(MAX_BATCH_ROWS, int(_BATCH_BYTES / row_bytes)))
+        batch_rows = max(1, min(MAX_BATCH_ROWS, int(_BATCH_BYTES / max(1.0, row_bytes))))
         held_bytes = min(HELD_BYTES, opened.file.size_bytes)
         needed = opened.open_bytes(layout) + int(batch_rows * row_bytes) + held_bytes
         found = opened.group_batches(layout, batch_rows, groups, held_bytes)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import random
 import struct
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -245,6 +248,32 @@ def test_what_is_not_verified_is_named_and_is_not_whole(
     found = home.verify(capsys, "--pages", "all")
     assert (found["whole"], found["findings"]) == (None, [])
     assert "column v is string in the file" in found["not_verified"][0]
+
+
+def test_rows_of_megabytes_are_read_in_little_memory(tmp_path: Path) -> None:
+    """Decoded they take 800 MiB."""
+    home = _kept(tmp_path, append)
+    schema = home.folder / "schema" / "schema-0"
+    found = json.loads(schema.read_text())
+    found["fields"].append({"id": 2, "name": "s", "type": "STRING"})
+    schema.write_text(json.dumps(found))
+    texts = pa.array([f"{number}" * (1 << 19) for number in range(ROWS)])
+    rows = pq.ParquetFile(home.file).read().append_column("s", texts)
+    # A page for each row; otherwise Arrow puts all of them into one.
+    pq.write_table(rows, home.file, use_dictionary=False, write_batch_size=1)
+    home.rewrite_delta(1, file_size=home.file.stat().st_size)
+    # Arrow's peak is that of a process.
+    where = ["verify", "--warehouse", str(tmp_path), "--table", "d.t", "--pages", "all"]
+    program = (
+        "import pyarrow; from compactord.cli.command import main;"
+        f"print(main({where})); print(pyarrow.default_memory_pool().max_memory())"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=180
+    )
+    text, code, peak = run.stdout.splitlines()
+    assert "nothing is wrong" in text
+    assert (int(code), int(peak) < 192 << 20) == (0, True), peak
 
 
 def test_a_table_without_files_is_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
