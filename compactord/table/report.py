@@ -11,17 +11,16 @@ from compactord.amounts import count_text, size_text
 from compactord.clock import iso_text
 from compactord.errors import FormatError
 from compactord.model import AppendCompaction, Compaction, MergeCompaction
-from compactord.paimon.arrow import TICKS_PRECISION_MAX
 from compactord.paimon.data_file import BucketFiles, BucketId
 from compactord.paimon.manifest.index_manifest import SORTED_INDEXES
 from compactord.paimon.options.table_options import USUAL_MERGE_ENGINE
-from compactord.paimon.types import MOMENTS, AtomicType
 from compactord.plan.lookup_begins import begins_text, holds_parts, is_from_before
 from compactord.plan.runs import bucket_runs
 from compactord.plan.shape import BucketShape, bucket_shape
 from compactord.plan.table import BucketPlan, TableKind
 from compactord.state.rewrites import Rewrite
 from compactord.state.table_state import TableState
+from compactord.table.foreign_times import foreign_note
 from compactord.table.opening import OpenTable
 from compactord.table.planning import damage_text, rest_text
 from compactord.table.totals import CompactTotals
@@ -251,25 +250,6 @@ def damage_notes(
         except FormatError as error:
             place = place_text(table, shape.bucket.partition, shape.bucket.bucket)
             yield f"{place}: {damage_text(error)}"
-
-
-def foreign_note(table: OpenTable, shapes: Sequence[BucketShape]) -> str | None:
-    """That Java may read times of other writers' files wrongly, where the table has some."""
-    count = sum(shape.foreign_file_count for shape in shapes)
-    names = [
-        field.name
-        for field in table.schema.fields
-        if isinstance(field.type, AtomicType)
-        and field.type.root in MOMENTS
-        and (field.type.precision or 0) <= TICKS_PRECISION_MAX
-    ]
-    if not count or not names:
-        return None
-    return (
-        f"{count_text(count, 'file')} with names of other writers: where one has times in another "
-        f"unit than the table (columns {', '.join(names)}), Java 2.0.0 may read them wrongly by a "
-        "factor of 1,000, and compactord reads them rightly; inspect reads no footers to find out"
-    )
 
 
 def inspect_json(
