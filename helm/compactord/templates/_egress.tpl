@@ -46,7 +46,7 @@
 {{- $isServer := and (eq $key "uri") (eq (dig "metastore" "filesystem" $catalog) "rest") }}
 {{- if or $isServer (regexMatch "^(s3|s3a|fs)[.].*(endpoint|storage[.]root[.]url)$|^(hadoop[.])?dfs[.]namenode[.]rpc-address[.]" $key) }}
 {{- include "compactord.requireKnown" (list $ $name $key $value) }}
-{{- $ports = append $ports (include "compactord.endpointPort" (list $key ($value | toString) (ternary 443 $plain $isServer)) | int) }}
+{{- $ports = append $ports (include "compactord.endpointPort" (list $key ($value | toString) $plain) | int) }}
 {{- end }}
 {{- end }}
 {{- end }}
