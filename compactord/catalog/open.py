@@ -84,6 +84,6 @@ def _path_of(
     tables: Stores, location: str, given: Mapping[str, str], served: Collection[str] | None
 ) -> str:
     try:
-        return tables.located(location, given, served).path
+        return tables.path_of(location, given, served)
     except UsageError:
         return location

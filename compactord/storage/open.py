@@ -18,6 +18,7 @@ from compactord.storage.objects import azure, gcs, oss, s3
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
 _FILE = "file"
+_LOCATION_MAX = 4096
 # How options of all of Hadoop's file systems begin, those of no store of ours included.
 _FILE_SYSTEM = "fs."
 # Of a known name and one that may be meant for it, from 0 to 1.
@@ -78,7 +79,21 @@ class Stores:
         Raises `UsageError` for schemes that are not known or not allowed, and for what their stores
         refuse, `CatalogOptionInvalid` for an option that cannot be used.
         """
-        theirs = frozenset(served or ())
+        found, own = self._found(location, options, served or ())
+        if served is not None or self.schemes is not None:
+            self._keep_keys(location, found, own, frozenset(served or ()).intersection(own))
+        return found
+
+    def path_of(
+        self, location: str, options: Mapping[str, str], served: Collection[str] | None
+    ) -> str:
+        """The path that `located` tells, whosever the keys are that open the store."""
+        return self._found(location, options, served or ())[0].path
+
+    def _found(
+        self, location: str, options: Mapping[str, str], theirs: Collection[str]
+    ) -> tuple[Located, Mapping[str, str]]:
+        """What the location's store makes of it, and the options that it was given."""
         options = {key: text for key, text in options.items() if self._counts(key, theirs)}
         store = self._store_of(location, options)
         scheme = self._scheme_of(location)
@@ -88,10 +103,7 @@ class Stores:
                 "it to the catalog's allow_schemes (--allow-scheme) if its tables may lie there"
             )
         own = {key: text for key, text in options.items() if _is_of(store, key)}
-        found = store.locate(location, own)
-        if served is not None or self.schemes is not None:
-            self._keep_keys(location, found, own, theirs.intersection(own))
-        return found
+        return store.locate(location, own), own
 
     def knows(self, location: str, options: Mapping[str, str]) -> bool:
         """Whether a store has the location's scheme. Raises as `located` for everything else."""
@@ -168,6 +180,10 @@ class Stores:
             )
 
     def _store_of(self, location: str, options: Mapping[str, str]) -> Store:
+        if len(location) > _LOCATION_MAX:
+            raise UsageError(
+                f"{location[:100]}…: a location of more than {_LOCATION_MAX} characters"
+            )
         if has_credentials(location):
             # They would be in every path, and so in tasks, errors and logs.
             raise UsageError(

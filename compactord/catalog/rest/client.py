@@ -36,7 +36,8 @@ _ATTEMPTS_MAX = 4
 _PAGES_MAX = 10_000
 _NAME_MAX = _PAGE_TOKEN_MAX = 4096
 # How many bytes are read of an answer. As objects of Python they are up to 45 times as large.
-SMALL_BYTES_MAX, TABLE_BYTES_MAX, PAGE_BYTES_MAX = 512 << 10, 2 << 20, 4 << 20
+TOKEN_BYTES_MAX, SMALL_BYTES_MAX = 64 << 10, 512 << 10
+TABLE_BYTES_MAX, PAGE_BYTES_MAX = 2 << 20, 4 << 20
 # How many items a page is asked to have; fewer once one was too large.
 _PAGE_ITEMS = (100, 10, 1)
 # What parsing needs beside its result is needed once.

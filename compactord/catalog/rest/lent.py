@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import threading
+import weakref
+from collections import deque
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 from compactord.catalog.base import Locate
 from compactord.catalog.rest.auth import auth_of
-from compactord.catalog.rest.client import RestClient, option_texts
+from compactord.catalog.rest.client import TOKEN_BYTES_MAX, RestClient, option_texts
 from compactord.catalog.rest.kind import REST
 from compactord.catalog.rest.renewing import Lent, Renewing
 from compactord.clock import SystemClock
@@ -90,6 +92,7 @@ class _Tokens:
         self._spec = spec
         self.client = client
         self._references: dict[str, str] = {}
+        weakref.finalize(self, _forget_all, self._references)
         self._count = 0
         self._lent = Renewing(self._fetch, SystemClock())
 
@@ -114,20 +117,26 @@ class _Tokens:
     def _fetch(self) -> Lent[int]:
         spec = self._spec
         token = _token_of(self.client, spec.table) if spec.table else _NOTHING
-        before, self._references = self._references, {}
+        before = {**self._references}
+        self._references.clear()
         for key, text in {**secrets_of(self.client), **token.value}.items():
             # The same name for ever: a connection knows its keys by it.
             name = hashlib.sha256(repr((spec, spec.options, key)).encode()).hexdigest()
             self._references[key] = kept(name, text)
-        for reference in {*before.values()} - {*self._references.values()}:
-            forget(reference)
+        _forget_all({key: text for key, text in before.items() if key not in self._references})
         self._count += 1
         return Lent(self._count, token.expires_ms)
 
 
+def _forget_all(references: Mapping[str, str]) -> None:
+    for reference in references.values():
+        forget(reference)
+
+
 def _token_of(client: RestClient, table: tuple[str, str]) -> Lent[Mapping[str, str]]:
     parts = ("databases", table[0], "tables", table[1], "token")
-    found, url = client.get(*parts), "/".join((client.uri, *parts))
+    found = client.get(*parts, bytes_max=TOKEN_BYTES_MAX)
+    url = "/".join((client.uri, *parts))
     token, expires_ms = found.get("token"), found.get("expiresAtMillis")
     if not isinstance(token, dict) or type(expires_ms) is not int:
         raise CatalogUnavailable(url, "answered with something that is no token")
@@ -136,17 +145,23 @@ def _token_of(client: RestClient, table: tuple[str, str]) -> Lent[Mapping[str, s
 
 # An option that goes before the token's own endpoint (rest/RESTTokenFileIO.java).
 _ENDPOINT = "dlf.oss-endpoint"
+# A server may name a table's place anew whenever it is asked.
+_RECENT_MAX = 5_000
 _lock = threading.Lock()
-_known: dict[LentSpec, _Tokens] = {}
+_known: weakref.WeakValueDictionary[LentSpec, _Tokens] = weakref.WeakValueDictionary()
+# Kept between two tasks of a worker, too.
+_recent: deque[_Tokens] = deque(maxlen=_RECENT_MAX)
 # By warehouse and options: tables in thousands share connections.
 _clients: dict[tuple[str, tuple[tuple[str, str], ...]], RestClient] = {}
 
 
 def _tokens_of(spec: LentSpec) -> _Tokens:
     with _lock:
-        if spec not in _known:
-            _known[spec] = _Tokens(spec, _shared_client(spec))
-        return _known[spec]
+        found = _known.get(spec)
+        if found is None:
+            found = _known[spec] = _Tokens(spec, _shared_client(spec))
+        _recent.append(found)
+        return found
 
 
 def _shared_client(spec: LentSpec) -> RestClient:

@@ -24,12 +24,18 @@ from compactord.catalog.hive.login import Security
 from compactord.catalog.hive.wire import CALLS
 from compactord.catalog.open import open_catalog
 from compactord.catalog.rest.access import TableOnServer
-from compactord.catalog.rest.client import PAGE_BYTES_MAX, SMALL_BYTES_MAX, TABLE_BYTES_MAX
-from compactord.catalog.rest.lent import client_of
+from compactord.catalog.rest.client import (
+    PAGE_BYTES_MAX,
+    SMALL_BYTES_MAX,
+    TABLE_BYTES_MAX,
+    TOKEN_BYTES_MAX,
+)
+from compactord.catalog.rest.lent import LentSpec, client_of
 from compactord.clock import SystemClock
 from compactord.errors import AccessDenied, CatalogUnavailable, TransientStorageError
 from compactord.paimon.table import TableRef
 from compactord.redaction import shown_text
+from tests.storages import MemoryStorage
 from tests.unit.catalog import metastore as hive
 from tests.unit.catalog.rest_server import Answer, Asked, FakeServer, serving
 
@@ -73,9 +79,9 @@ _CALLS: dict[str, tuple[int, Any, Callable[[FakeServer], object]]] = {
         lambda server: _on_server(server).newest_snapshot(),
     ),
     "t/token": (
-        SMALL_BYTES_MAX,
+        TOKEN_BYTES_MAX,
         {"token": {}, "expiresAtMillis": 1 << 60},
-        lambda server: _on_server(server).client.get("databases", "db", "tables", "t", "token"),
+        lambda server: _lent(server).opened(lambda *_: (MemoryStorage(), "")),
     ),
     "t/commit": (SMALL_BYTES_MAX, {}, lambda server: _on_server(server).commit({})),
     "partitions/list-by-names": (
@@ -84,6 +90,19 @@ _CALLS: dict[str, tuple[int, Any, Callable[[FakeServer], object]]] = {
         lambda server: _on_server(server).are_done([{"p": "1"}]),
     ),
 }
+
+
+_locations = itertools.count()
+
+
+def _lent(server: FakeServer) -> LentSpec:
+    """Each for the first time: what was lent is known."""
+    return LentSpec(
+        location=f"s3://b/{next(_locations)}",
+        warehouse="lake",
+        table=("db", "t"),
+        options=tuple(server.options.items()),
+    )
 
 
 def _on_server(server: FakeServer) -> TableOnServer:

@@ -28,9 +28,7 @@ def test_a_warehouse_of_another_kind_is_named_and_a_catalog_without_a_lock_refus
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["--metastore", "jdbc"]) == 2
-    assert "--metastore, --catalog-option and --unlocked-writers need --warehouse" in (
-        capsys.readouterr().err
-    )
+    assert "--allow-http and --allow-scheme need --warehouse" in (capsys.readouterr().err)
     locked = ("--metastore", "jdbc", "--catalog-option", f"uri=jdbc:sqlite:{tmp_path}/none.db")
     assert main(["--warehouse", str(tmp_path / "wh"), *locked]) == 3
     assert "unable to open database file" in capsys.readouterr().err
