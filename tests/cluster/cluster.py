@@ -52,16 +52,23 @@ class Cluster:
             check=False,
         )
 
-    def start(self, output: Path, *command: str | Path) -> None:
-        """A command of which a file receives the output; it ends with the cluster at the latest."""
-        with output.open("wb") as file:
+    @contextlib.contextmanager
+    def running(self, output: Path, *command: str | Path) -> Iterator[None]:
+        """Beside a command of which a file receives the output; it is killed at the end."""
+        with (
+            output.open("wb") as file,
             subprocess.Popen(
                 self._inside(*command),
                 env=self._environment,
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=file,
-            )
+            ) as process,
+        ):
+            try:
+                yield
+            finally:
+                process.kill()
 
     @property
     def _environment(self) -> dict[str, str]:

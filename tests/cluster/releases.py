@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -97,9 +98,9 @@ class Release:
         self.cluster.helm("uninstall", "compactord", "-n", self.namespace, "--wait")
 
     def events(self, pod: Pod) -> list[Object]:
-        """What the daemon has logged up to now."""
-        told = self.cluster.kubectl("logs", pod.name, "-n", self.namespace, "-c", "compactord")
-        return list(_events(told))
+        """What the daemon has logged up to now; nothing while its container is being made."""
+        asked = ("logs", pod.name, "-n", self.namespace, "-c", "compactord")
+        return list(_events(self.cluster.run(tool_path("kubectl"), *asked).stdout))
 
     def wait_for(self, pod: Pod, event: str, **fields: str) -> Object:
         """The last event of the name with these fields."""
@@ -112,11 +113,13 @@ class Release:
         last: Object = eventually(found, f"{pod.name} logs {event} {fields}")[-1]
         return last
 
-    def followed(self, pod: Pod) -> Path:
-        """A file that receives the pod's log until it ends, and after it is gone."""
+    @contextlib.contextmanager
+    def followed(self, pod: Pod) -> Iterator[Path]:
+        """A file that receives the pod's log, which is gone when the pod is."""
         path = self.cluster.state / f"{pod.name}.log"
-        self.cluster.start(path, tool_path("kubectl"), "logs", "-f", pod.name, "-n", self.namespace)
-        return path
+        command = (tool_path("kubectl"), "logs", "-f", pod.name, "-n", self.namespace)
+        with self.cluster.running(path, *command):
+            yield path
 
     def make_table(self, database: str, *, rows: int = 2_000, **options: str) -> TableRef:
         """`database.t` with six level-0 files that overlap, of the image's user."""
