@@ -82,7 +82,10 @@ class CopyWatch:
         copy = search.found()
         if copy is None:
             return None
-        return f"{copy} is a copy that was made lately: {MAY_BE_RESTORED}"
+        return (
+            f"{copy} is a copy that was made lately: {MAY_BE_RESTORED}; nothing is deleted until "
+            "recovery.orphan_grace has passed since that file changed"
+        )
 
 
 # Where nobody says how long to wait for copies.

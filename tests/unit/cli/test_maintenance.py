@@ -7,6 +7,7 @@ import shutil
 import threading
 from dataclasses import replace
 from datetime import date, datetime, timedelta, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,11 +45,15 @@ from tests.simulation.world import policy
 from tests.storages import HookedStorage
 from tests.unit.catalog.metastore import Metastore, running
 from tests.unit.catalog.metastore import table as in_metastore
-from tests.unit.cli.warehouses import LOCAL, answered, append, configuration, keyed, said
+from tests.unit.cli import warehouses
+from tests.unit.cli.warehouses import LOCAL, answered, configuration, said
 from tests.unit.maintenance.days import DT
 from tests.unit.paimon.table_builder import SoundStatistics, data_file, entry
 
 KEEP_ONE = {"snapshot_num__retained_min": "1", "snapshot_time__retained": "1 ms"}
+# Commands expire nothing of tables that look as if they had been copied lately.
+keyed = partial(warehouses.keyed, clock=SystemClock())
+append = partial(warehouses.append, clock=SystemClock())
 _ELSEWHERE = Owner(host=0x555555, start_ticks=1, pid=1)
 _IN_TWO_DAYS = builders.VirtualClock(SystemClock().now_ms() + 2 * builders.DAY_MS)
 

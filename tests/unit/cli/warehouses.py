@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from compactord.cli.command import main
-from compactord.clock import SystemClock
+from compactord.clock import Clock
 from compactord.paimon.table import TableRef
 from compactord.storage.local import LocalStorage
 from compactord_demo.writer import create_table
@@ -30,17 +30,23 @@ rules:
 """
 
 
-def keyed(warehouse: Path, name: str, *, commits: int = 0, **options: str) -> TableRef:
+def keyed(
+    warehouse: Path, name: str, *, commits: int = 0, clock: Clock | None = None, **options: str
+) -> TableRef:
     """A primary-key table `database.table` of one bucket with so many level-0 files.
 
-    Options have underscores for dots, and two of them for a dash.
+    Options have underscores for dots, and two of them for a dash. `clock` as of `builders.writer`.
     """
-    return _filled(warehouse, name, commits, {"bucket": "1", "write-only": "true"}, options, ["k"])
+    base = {"bucket": "1", "write-only": "true"}
+    return _filled(warehouse, name, commits, base, options, ["k"], clock)
 
 
-def append(warehouse: Path, name: str, *, commits: int = 0, **options: str) -> TableRef:
+def append(
+    warehouse: Path, name: str, *, commits: int = 0, clock: Clock | None = None, **options: str
+) -> TableRef:
     """As `keyed`, an append table without buckets."""
-    return _filled(warehouse, name, commits, {"bucket": "-1", "write-only": "true"}, options, [])
+    base = {"bucket": "-1", "write-only": "true"}
+    return _filled(warehouse, name, commits, base, options, [], clock)
 
 
 def _filled(
@@ -50,13 +56,14 @@ def _filled(
     base: dict[str, str],
     options: dict[str, str],
     keys: list[str],
+    clock: Clock | None,
 ) -> TableRef:
     database, table = name.split(".")
     ref = TableRef(database=database, name=table, location=f"{warehouse}/{database}.db/{table}")
     given = {key.replace("__", "-").replace("_", "."): text for key, text in options.items()}
     create_table(LOCAL, ref, builders.FIELDS, primary_keys=keys, options={**base, **given})
     # A refused table has no writer.
-    writer = builders.writer(LOCAL, ref, clock=SystemClock()) if commits else None
+    writer = builders.writer(LOCAL, ref, clock=clock) if commits else None
     for commit in range(commits):
         assert writer is not None, "there are commits"
         writer.write(builders.rows_of([(commit, commit), (commit + 1, commit)]))
