@@ -231,8 +231,13 @@ def latest_snapshot_id(storage: Storage, location: str) -> int | None:
 
 
 def hinted_snapshot_id(storage: Storage, location: str) -> int | None:
-    """What the hint LATEST names, None without one; whether it exists is not checked."""
+    """What the hint LATEST names, None without a number; whether that exists is not checked."""
     return _read_hint(storage, paths.latest_hint(location))
+
+
+def has_latest_hint(storage: Storage, location: str) -> bool:
+    """Whether there is a hint LATEST, with a number or without."""
+    return _hint_text(storage, paths.latest_hint(location)) is not None
 
 
 def has_no_snapshot(storage: Storage, location: str) -> bool:
@@ -241,7 +246,7 @@ def has_no_snapshot(storage: Storage, location: str) -> bool:
     A table that is restored from a later one on, without its hint, has one for `latest_snapshot_id`
     only, until a writer commits.
     """
-    return hinted_snapshot_id(storage, location) is None and not _exists(storage, location, 1)
+    return not has_latest_hint(storage, location) and not _exists(storage, location, 1)
 
 
 def earliest_snapshot_id(storage: Storage, location: str) -> int | None:
@@ -350,12 +355,16 @@ def parse_consumer(data: bytes, path: str) -> int:
     return next_snapshot
 
 
-def _read_hint(storage: Storage, path: str) -> int | None:
+def _hint_text(storage: Storage, path: str) -> str | None:
     try:
-        text = storage.read(path).decode("ascii", "replace").strip()
+        return storage.read(path).decode("ascii", "replace").strip()
     except ObjectNotFound:
         return None
-    return int(text) if _ID.fullmatch(text) else None
+
+
+def _read_hint(storage: Storage, path: str) -> int | None:
+    text = _hint_text(storage, path)
+    return int(text) if text is not None and _ID.fullmatch(text) else None
 
 
 def _exists(storage: Storage, location: str, snapshot_id: int) -> bool:

@@ -23,7 +23,7 @@ from compactord.errors import (
 from compactord.redaction import redact_text
 from compactord.references import LateValues
 from compactord.storage.attempts import TimedCalls
-from compactord.storage.base import Creation
+from compactord.storage.base import Creation, aside
 from compactord.storage.objects.bucket import INSTALL_STORES
 
 RACERS, NAMES = 8, 20
@@ -92,6 +92,32 @@ def require_exclusive_creation(files: Any, root: str) -> None:
             f"fsspec's {kind.__name__} cannot create a name only once, so two writers could "
             "replace each other's snapshots; put the warehouse into a store that can",
         )
+
+
+def replace(files: Any, name: str, data: bytes) -> None:
+    """Replace a file; written aside and renamed where the implementation has renames of its own.
+
+    Those are file systems, which truncate what they overwrite; a store of objects replaces one at
+    once, and would copy it to rename it.
+    """
+    from fsspec.spec import AbstractFileSystem
+
+    if type(files).mv is AbstractFileSystem.mv:
+        files.pipe_file(name, data)
+        return
+    temporary = aside(name)
+    try:
+        files.pipe_file(temporary, data)
+    except Exception:
+        with contextlib.suppress(Exception):
+            files.rm_file(temporary)
+        raise
+    with contextlib.suppress(Exception):
+        files.mv(temporary, name)
+    # Some rename onto no file that exists, and not all of them say so.
+    if files.exists(temporary):
+        files.pipe_file(name, data)
+        files.rm_file(temporary)
 
 
 @contextlib.contextmanager

@@ -48,6 +48,7 @@ from compactord.storage.fsspec.opened import (
     connected,
     named_errors,
     prove_create_if_absent,
+    replace,
     require_exclusive_creation,
 )
 from compactord.storage.ranges import ranged_input
@@ -213,7 +214,7 @@ class FsspecStorage(Storage):
 
     def overwrite(self, path: str, data: bytes) -> None:
         self._into_folder(
-            path, "overwrite", lambda name: self._files.pipe_file(name, data), len(data)
+            path, "overwrite", lambda name: replace(self._files, name, data), len(data)
         )
 
     def delete(self, path: str) -> None:
