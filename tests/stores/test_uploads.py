@@ -15,7 +15,6 @@ from compactord.maintenance.orphan_files import OwnerRule, remove_orphans
 from compactord.storage.base import UnfinishedUpload
 from compactord.storage.objects.connection import connection_of
 from compactord.storage.objects.store import ObjectStorage
-from compactord.storage.objects.uploads import list_uploads
 from tests import builders
 from tests.builders import FIRST, SECOND
 from tests.store_servers import StoreServer, free_port, s3
@@ -55,14 +54,14 @@ def test_an_output_that_fails_leaves_no_upload(
     server: str, started: Callable[[str], StoreServer]
 ) -> None:
     storage = started(server).spec.open()
-    path = f"{storage.spec.root}/{uuid.uuid4().hex}/data.parquet"
-    key = storage.spec.key_of(path)
+    folder = f"{storage.spec.root}/{uuid.uuid4().hex}"
+    path = f"{folder}/data.parquet"
 
     def fail() -> None:
         with storage.open_output(path) as stream:
             for _ in range(20):
                 stream.write(bytes(LARGE // 20))
-            (begun,) = list_uploads(storage.spec, path, key)
+            (begun,) = storage.unfinished_uploads(folder)
             assert begun.path == path
             # moto says that all were started in 2010.
             age_ms = time.time() * 1000 - begun.started_ms
@@ -71,7 +70,7 @@ def test_an_output_that_fails_leaves_no_upload(
 
     with pytest.raises(KeyError, match="of the writer"):
         fail()
-    assert list(list_uploads(storage.spec, path, key)) == []
+    assert unfinished(storage, folder) == []
 
 
 def test_a_sweep_aborts_what_the_dead_began_and_nothing_else(moto: StoreServer) -> None:
@@ -121,6 +120,6 @@ def test_a_role_that_cannot_be_had_is_an_error_of_ours(
         "region": "eu-west-1",
     }
     spec = dataclasses.replace(moto.spec, options=tuple(options.items()))
-    with pytest.raises(StorageError, match="connect failed") as failed:
-        list(list_uploads(spec, f"{moto.root}/t", "t/"))
+    with pytest.raises(StorageError, match="Could not connect") as failed:
+        unfinished(spec.open(), f"{moto.root}/t")
     assert failed.value.path == f"{moto.root}/t"
