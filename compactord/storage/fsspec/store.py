@@ -227,7 +227,9 @@ class FsspecStorage(Storage):
 
     def _racer(self) -> Callable[[str, bytes], Creation]:
         """Creates names over a connection of its own."""
-        other = self._spec.open()
+        opened = self._spec.open()._opened
+        limits = self._policy, self._answer_seconds, self._attempts.breaker
+        other = FsspecStorage(self._spec, opened, *limits)
         return lambda path, data: other._create(path, data, "publish")
 
     def _create(self, path: str, data: bytes, action: str) -> Creation:

@@ -234,8 +234,7 @@ class HdfsStorage(Storage):
     ) -> T:
         name = self._name(path, action)
         seconds = self._spec.answer_s + size_bytes / _BYTES_PER_S
-        client = client_of(self._spec)
-        return self._attempts.one(path, action, lambda: call(client, name), seconds)
+        return self._attempts.one(path, action, lambda: call(client_of(self._spec), name), seconds)
 
     def _name(self, path: str, action: str) -> str:
         """The path within the name service."""

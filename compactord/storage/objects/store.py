@@ -56,7 +56,7 @@ _PART_BYTES = 8 << 20
 _PARTS_AT_ONCE = 2
 _PAGE_ENTRIES = 1000
 # Whole objects are metadata. What is larger does not end.
-_READ_BYTES_MAX = 1 << 30
+_READ_BYTES_MAX = 1 << 29
 # By which an upload whose outcome is unknown is recognised. Letters only: Azure takes no hyphen,
 # some proxies no underscore.
 _UPLOAD_MARK = "compactordupload"
