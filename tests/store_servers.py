@@ -97,12 +97,7 @@ def fake_gcs() -> Iterator[StoreServer]:
     with _running(server_path("fake-gcs-server"), *address, *public, port=port):
         body = json.dumps({"name": BUCKET}).encode()
         request(port, "POST", "/storage/v1/b?project=test", body=body, expected=200)
-        options = {
-            "bucket": BUCKET,
-            "endpoint": f"http://127.0.0.1:{port}",
-            "skip_signature": "true",
-        }
-        yield StoreServer(port=port, spec=_spec(f"gs://{BUCKET}", "gcs", options))
+        yield gcs(port)
 
 
 @contextlib.contextmanager
@@ -112,28 +107,14 @@ def azurite() -> Iterator[StoreServer]:
     command = (tool_path("node"), server_path("azurite"), *address, "--skipApiVersionCheck")
     with tempfile.TemporaryDirectory() as folder, _running(*command, port=port, cwd=folder):
         _create_container(port)
-        options = {
-            "container": BUCKET,
-            "endpoint": f"http://127.0.0.1:{port}/{_AZURE_ACCOUNT}",
-            "account_name": _AZURE_ACCOUNT,
-            "account_key": _AZURE_KEY,
-        }
-        root = f"abfs://{BUCKET}@{_AZURE_ACCOUNT}.dfs.core.windows.net"
-        yield StoreServer(port=port, spec=_spec(root, "azblob", options))
+        yield azure(port)
 
 
 @contextlib.contextmanager
 def fake_oss() -> Iterator[StoreServer]:
     port = free_port()
     with _running(sys.executable, "-m", "tests.fake_oss", str(port), port=port):
-        options = {
-            "bucket": BUCKET,
-            "endpoint": f"http://127.0.0.1:{port}",
-            "access_key_id": ACCESS_KEY,
-            "access_key_secret": SECRET_KEY,
-            "addressing_style": "path",
-        }
-        yield StoreServer(port=port, spec=_spec(f"oss://{BUCKET}", "oss", options))
+        yield oss(port)
 
 
 @contextlib.contextmanager
@@ -181,6 +162,37 @@ def s3(port: int, scheme: str = "s3") -> StoreServer:
     }
     spec = _spec(f"{scheme}://{BUCKET}", "s3", options)
     return StoreServer(port=port, spec=spec, options=paimon)
+
+
+def gcs(port: int) -> StoreServer:
+    options = {
+        "bucket": BUCKET,
+        "endpoint": f"http://127.0.0.1:{port}",
+        "skip_signature": "true",
+    }
+    return StoreServer(port=port, spec=_spec(f"gs://{BUCKET}", "gcs", options))
+
+
+def azure(port: int) -> StoreServer:
+    options = {
+        "container": BUCKET,
+        "endpoint": f"http://127.0.0.1:{port}/{_AZURE_ACCOUNT}",
+        "account_name": _AZURE_ACCOUNT,
+        "account_key": _AZURE_KEY,
+    }
+    root = f"abfs://{BUCKET}@{_AZURE_ACCOUNT}.dfs.core.windows.net"
+    return StoreServer(port=port, spec=_spec(root, "azblob", options))
+
+
+def oss(port: int) -> StoreServer:
+    options = {
+        "bucket": BUCKET,
+        "endpoint": f"http://127.0.0.1:{port}",
+        "access_key_id": ACCESS_KEY,
+        "access_key_secret": SECRET_KEY,
+        "addressing_style": "path",
+    }
+    return StoreServer(port=port, spec=_spec(f"oss://{BUCKET}", "oss", options))
 
 
 def request(

@@ -1,8 +1,8 @@
 """Lists the files of a table where any may be left over: by folders, a page at a time.
 
 Folders as in operation/OrphanFilesClean.java. Not looked at are those of schemas, branches and
-consumers, what lies in a partition's folder beside its buckets, such as `_SUCCESS`, and in folders
-of tags what others have left there. Nor are folders whose files may be those of another table: what
+consumers, what others have in a partition's folder beside its buckets, such as `_SUCCESS`, and in
+folders of tags. Nor are folders whose files may be those of another table: what
 links lead to, and partition folders and external paths in which a table lies.
 """
 
@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 
+from compactord.ids import owner_of
 from compactord.paimon import paths
 from compactord.paimon.snapshot import branch_names
 from compactord.storage.base import ObjectStatus, Storage
@@ -72,12 +73,16 @@ class FileListing:
                 )
                 if not status.is_folder and not is_kept:
                     yield folder, status
-        finds_empty = self._is_wanted is None and self._storage.capabilities.has_folders
+        wanted = self._is_wanted
+        finds_empty = wanted is None and self._storage.capabilities.has_folders
         for root in self._folders.data_roots:
             # Folders are remembered only where empty ones can be removed.
             inner: dict[str, ObjectStatus] | None = {} if finds_empty else None
             filled: set[str] = set()
-            for folder, listed in self._begun(self._list, self._buckets(root, inner)):
+            own: list[tuple[str, ObjectStatus]] = []
+            buckets = self._buckets(root, inner, own)
+            yield from own if wanted is None else [each for each in own if wanted(each[1].name)]
+            for folder, listed in self._begun(self._list, buckets):
                 for status in listed:
                     if not status.is_folder and not status.name.endswith(_SHARED_SUFFIX):
                         if inner is not None:
@@ -107,8 +112,16 @@ class FileListing:
             if not of_others:
                 yield paths.tag_folder(root), paths.TAG_PREFIX
 
-    def _buckets(self, root: str, inner: dict[str, ObjectStatus] | None) -> Sequence[str]:
-        """All bucket folders below a root. `inner` gets them, after those of partitions."""
+    def _buckets(
+        self,
+        root: str,
+        inner: dict[str, ObjectStatus] | None,
+        own: list[tuple[str, ObjectStatus]],
+    ) -> Sequence[str]:
+        """All bucket folders below a root. `inner` gets them, after those of partitions.
+
+        `own` gets the files that we left in folders of partitions: marks that were not renamed.
+        """
         level = [root]
         for depth in range(self._folders.partition_depth, -1, -1):
             above, level = level, []
@@ -124,6 +137,8 @@ class FileListing:
                         level.append(paths.join(folder, name))
                         if inner is not None:
                             inner[level[-1]] = status
+                    elif folder != root and not status.is_folder and owner_of(name):
+                        own.append((folder, status))
         return level
 
     def _begun(

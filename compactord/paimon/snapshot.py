@@ -231,7 +231,7 @@ def latest_snapshot_id(storage: Storage, location: str) -> int | None:
 
 
 def hinted_snapshot_id(storage: Storage, location: str) -> int | None:
-    """What the hint LATEST names, None without one; whether it exists is not checked."""
+    """What the hint LATEST names, None without a number; whether that exists is not checked."""
     return _read_hint(storage, paths.latest_hint(location))
 
 
@@ -246,7 +246,7 @@ def has_no_snapshot(storage: Storage, location: str) -> bool:
     A table that is restored from a later one on, without its hint, has one for `latest_snapshot_id`
     only, until a writer commits.
     """
-    return hinted_snapshot_id(storage, location) is None and not _exists(storage, location, 1)
+    return not has_latest_hint(storage, location) and not _exists(storage, location, 1)
 
 
 def earliest_snapshot_id(storage: Storage, location: str) -> int | None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from compactord.clock import Clock
-from compactord.errors import AccessDenied, ObjectNotFound, TransientStorageError
+from compactord.errors import StorageError, TransientStorageError
 from compactord.storage.breaker import Breaker, attempted
 
 T = TypeVar("T")
@@ -91,7 +91,7 @@ class TimedAttempts:
         breaker: Breaker | None,
         named: Callable[[str, str], AbstractContextManager[None]],
     ) -> None:
-        self._breaker = breaker
+        self.breaker = breaker
         self._named = named
         self._calls = TimedCalls(CALLS_AT_ONCE)
 
@@ -102,7 +102,6 @@ class TimedAttempts:
             with self._named(path, action):
                 return self._calls.within(seconds, call)
 
-        answers = (ObjectNotFound, AccessDenied)
         return attempted(
-            self._breaker, path, attempt, silent=TransientStorageError, answers=answers
+            self.breaker, path, attempt, silent=TransientStorageError, answers=StorageError
         )

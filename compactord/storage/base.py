@@ -14,6 +14,7 @@ from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
+from compactord import ids
 from compactord.errors import StorageError
 
 # The time of an object of which the store tells none: as if it was just written, so that nothing
@@ -129,6 +130,15 @@ class Store:
     takes_served_options: bool = False
 
 
+def aside(path: str) -> str:
+    """A new name beside `path` for what is renamed to it once it is whole.
+
+    Should that not happen, sweeps find its owner in the name.
+    """
+    folder, _, name = path.rpartition("/")
+    return f"{folder}/.{name}.{ids.this_process().unique_name()}.tmp"
+
+
 def whole_range(path: str, start: int, size: int, data: bytes) -> bytes:
     """What was read of a range. Raises `StorageError` where that is not `size` bytes."""
     if len(data) != size:
@@ -202,7 +212,10 @@ class Storage(Protocol):
         """A small new object, created exclusively and durable; raises when the path exists."""
 
     def overwrite(self, path: str, data: bytes) -> None:
-        """Replace a hint. Not for files on which correctness depends."""
+        """Replace a hint; readers find the old content or the new one, whole.
+
+        Not for files on which correctness depends.
+        """
 
     def delete(self, path: str) -> None:
         """Remove one object; no error when it is not there."""

@@ -27,6 +27,7 @@ from compactord.storage.base import (
     ObjectStatus,
     Storage,
     Store,
+    aside,
     whole_range,
 )
 
@@ -92,6 +93,24 @@ def _require_gone(path: str) -> None:
         return
     if is_listed and not os.path.islink(path):
         raise OSError(errno.ESTALE, "not found, though its folder lists it")
+
+
+def _looks_alike(path: str, replaced: str) -> bool:
+    """Give a file owner, group and rights of the one that it replaces; whether that succeeds.
+
+    Other writers, who may be other users, must be able to overwrite it, too.
+    """
+    try:
+        old, new = os.stat(replaced), os.stat(path)
+    except FileNotFoundError:
+        return True
+    try:
+        if (old.st_uid, old.st_gid) != (new.st_uid, new.st_gid):
+            os.chown(path, old.st_uid, old.st_gid)
+        os.chmod(path, stat.S_IMODE(old.st_mode))
+    except OSError:
+        return False
+    return True
 
 
 def _folder(path: str) -> str:
@@ -218,8 +237,20 @@ class LocalStorage(Storage):
             _sync(_folder(path))
 
     def overwrite(self, path: str, data: bytes) -> None:
-        with named_errors(path, "overwrite"), open(path, "wb") as file:
-            file.write(data)
+        """Written aside and renamed, or else in place where the owner would change by that."""
+        with named_errors(path, "overwrite"):
+            temporary = aside(path)
+            self._write_synced(temporary, data)
+            try:
+                if _looks_alike(temporary, path):
+                    os.replace(temporary, path)
+                    return
+            finally:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(temporary)
+            with open(path, "r+b") as file:
+                file.write(data)
+                file.truncate()
 
     def delete(self, path: str) -> None:
         with named_errors(path, "delete"), contextlib.suppress(FileNotFoundError):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import pickle
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,7 +39,7 @@ from compactord.storage.fsspec.opened import (
 from compactord.storage.fsspec.store import FsspecStorage
 from compactord.storage.open import STORES
 from tests.builders import VirtualClock
-from tests.fsspec_files import fsspec_at
+from tests.fsspec_files import Exclusive, fsspec_at
 from tests.storages import MemoryStorage
 
 
@@ -53,6 +56,47 @@ def test_a_store_that_creates_a_name_once_may_publish(tmp_path: Path) -> None:
     ]
     assert outcomes == [Creation.CREATED, Creation.EXISTS]
     assert [status.name for status in storage.list(path)] == ["snapshot-1"]
+
+
+class _Full(Exclusive):
+    """Its disk is full once a hint is written: half of what is written gets there."""
+
+    def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **_: Any) -> None:
+        if "LATEST" in path and value == b"18":
+            Path(path).write_bytes(value[:1])
+            raise OSError(errno.ENOSPC, "no space left")
+        super().pipe_file(path, value, mode)
+
+
+class _RenamesOntoNothing(Exclusive):
+    """As the web interface of HDFS: a rename onto a file is refused without an error."""
+
+    def mv(self, path1: str, path2: str, **_: Any) -> None:
+        assert os.path.exists(path2)
+
+
+class _RefusesRenames(Exclusive):
+    def mv(self, path1: str, path2: str, **_: Any) -> None:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [(Exclusive, b"18"), (_RenamesOntoNothing, b"18"), (_RefusesRenames, b"18"), (_Full, b"17")],
+)
+def test_a_hint_is_replaced_whole_or_not_at_all(
+    kind: type[Exclusive], expected: bytes, tmp_path: Path
+) -> None:
+    spec, path = fsspec_at(f"exclusive://{tmp_path}/wh", {})
+    storage, hint = FsspecStorage(spec, Opened(kind())), f"{path}/t/snapshot/LATEST"
+    storage.overwrite(hint, b"17")
+    if expected == b"17":
+        with pytest.raises(StorageError, match="no space left"):
+            storage.overwrite(hint, b"18")
+    else:
+        storage.overwrite(hint, b"18")
+    assert storage.read(hint) == expected
+    assert [status.name for status in storage.list(f"{path}/t/snapshot")] == ["LATEST"]
 
 
 @pytest.mark.parametrize(

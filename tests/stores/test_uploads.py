@@ -9,15 +9,17 @@ from collections.abc import Callable
 
 import pytest
 
-from compactord.errors import AccessDenied, StorageError
+from compactord.errors import AccessDenied, StorageError, TransientStorageError
 from compactord.ids import Liveness, this_process
 from compactord.maintenance.orphan_files import OwnerRule, remove_orphans
+from compactord.storage.attempts import RetryPolicy
 from compactord.storage.base import UnfinishedUpload
+from compactord.storage.breaker import Breaker
 from compactord.storage.objects.connection import connection_of
 from compactord.storage.objects.store import ObjectStorage
-from compactord.storage.objects.uploads import list_uploads
 from tests import builders
-from tests.builders import FIRST, SECOND
+from tests.builders import FIRST, SECOND, VirtualClock
+from tests.silent_servers import page, serving
 from tests.store_servers import StoreServer, free_port, s3
 from tests.tools.store_faults import Fault, How, from_nth
 from tests.tools.store_proxy import StoreProxy
@@ -55,14 +57,14 @@ def test_an_output_that_fails_leaves_no_upload(
     server: str, started: Callable[[str], StoreServer]
 ) -> None:
     storage = started(server).spec.open()
-    path = f"{storage.spec.root}/{uuid.uuid4().hex}/data.parquet"
-    key = storage.spec.key_of(path)
+    folder = f"{storage.spec.root}/{uuid.uuid4().hex}"
+    path = f"{folder}/data.parquet"
 
     def fail() -> None:
         with storage.open_output(path) as stream:
             for _ in range(20):
                 stream.write(bytes(LARGE // 20))
-            (begun,) = list_uploads(storage.spec, path, key)
+            (begun,) = storage.unfinished_uploads(folder)
             assert begun.path == path
             # moto says that all were started in 2010.
             age_ms = time.time() * 1000 - begun.started_ms
@@ -71,7 +73,7 @@ def test_an_output_that_fails_leaves_no_upload(
 
     with pytest.raises(KeyError, match="of the writer"):
         fail()
-    assert list(list_uploads(storage.spec, path, key)) == []
+    assert unfinished(storage, folder) == []
 
 
 def test_a_sweep_aborts_what_the_dead_began_and_nothing_else(moto: StoreServer) -> None:
@@ -93,6 +95,59 @@ def test_a_sweep_aborts_what_the_dead_began_and_nothing_else(moto: StoreServer) 
         f"{location}/bucket-0/{name}" for name in (names[SECOND], "data-of-a-writer-0.parquet")
     )
     assert builders.read_keyed(storage, table) == rows
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        *(Fault(how=how) for how in (How.CLOSE, How.HANG)),
+        *(Fault(how=How.ANSWER, status=status) for status in (400, 403, 404, 500)),
+        Fault(how=How.HALF, after=True),
+    ],
+    ids=str,
+)
+def test_an_abort_that_fails_hides_no_error_and_the_next_sweep_tries_again(
+    fault: Fault, moto: StoreServer
+) -> None:
+    folder = f"{moto.root}/{uuid.uuid4().hex}"
+    path = f"{folder}/data.parquet"
+
+    def fail(storage: ObjectStorage) -> None:
+        with storage.open_output(path) as stream:
+            for _ in range(20):
+                stream.write(bytes(LARGE // 20))
+            raise KeyError("of the writer")
+
+    with StoreProxy(("127.0.0.1", moto.port)) as proxy:
+        # To make a client takes its time on a machine that does other things as well.
+        spec = dataclasses.replace(s3(proxy.port).spec, timeout_s=3.0)
+        heard: list[bool] = []
+        clock = VirtualClock()
+        storage = ObjectStorage(
+            spec,
+            RetryPolicy(clock=clock, attempts_max=2),
+            breaker=Breaker("s3://lake", clock.steady_ms, report=heard.append),
+        )
+        uploads = ("list_uploads", "abort_upload")
+        proxy.fail(lambda request: fault if request.kind in uploads else None)
+        with pytest.raises(KeyError, match="of the writer"):
+            fail(storage)
+        assert proxy.failed
+        assert False in heard or (heard and fault.how is How.ANSWER)
+        proxy.fail(None)
+        (left,) = storage.unfinished_uploads(folder)
+        storage.abort_upload(left)
+        assert unfinished(storage, folder) == []
+
+
+def test_a_listing_of_uploads_that_leads_back_ends(moto: StoreServer) -> None:
+    """A server that says of each page that there is another one, and the same."""
+    text = b"<R><IsTruncated>true</IsTruncated><NextKeyMarker>a</NextKeyMarker></R>"
+    with serving(page("200 OK", text)) as port:
+        policy = RetryPolicy(clock=VirtualClock(), attempts_max=2)
+        storage = ObjectStorage(s3(port).spec, policy)
+        with pytest.raises(TransientStorageError, match="lead nowhere"):
+            unfinished(storage, f"{moto.root}/t")
 
 
 @pytest.mark.parametrize(("status", "kind"), [(403, AccessDenied), (503, StorageError)])
@@ -121,6 +176,6 @@ def test_a_role_that_cannot_be_had_is_an_error_of_ours(
         "region": "eu-west-1",
     }
     spec = dataclasses.replace(moto.spec, options=tuple(options.items()))
-    with pytest.raises(StorageError, match="connect failed") as failed:
-        list(list_uploads(spec, f"{moto.root}/t", "t/"))
+    with pytest.raises(StorageError, match="Could not connect") as failed:
+        unfinished(spec.open(), f"{moto.root}/t")
     assert failed.value.path == f"{moto.root}/t"

@@ -23,7 +23,7 @@ from compactord.errors import (
 from compactord.redaction import redact_text
 from compactord.references import LateValues
 from compactord.storage.attempts import TimedCalls
-from compactord.storage.base import Creation
+from compactord.storage.base import Creation, aside
 from compactord.storage.objects.bucket import INSTALL_STORES
 
 RACERS, NAMES = 8, 20
@@ -31,6 +31,12 @@ _START_SECONDS = 60
 # Creates an object with this content unless there is one.
 Create = Callable[[str, bytes], Creation]
 _LONGEST_TEXT = 200
+# What http.client, json, requests, aiohttp, botocore, google-auth and azure-core raise where no
+# answer came, or none that makes sense. Implementations let it pass.
+_UNANSWERED = {
+    *("HTTPException", "JSONDecodeError", "RequestException", "ClientError", "HTTPClientError"),
+    *("TransportError", "ServiceRequestError", "ServiceResponseError"),
+}
 # Implementations differ in their limits, and many have none: by our clock a call may take so long.
 ANSWER_SECONDS_MAX = 30.0
 
@@ -69,7 +75,7 @@ def connected(root: str, late: LateValues) -> Any:
     except (TypeError, ValueError) as error:
         reason = redact_text(str(error))[:_LONGEST_TEXT]
         raise UsageError(f"{root}: fsspec cannot open it ({reason})") from None
-    except OSError as error:
+    except Exception as error:
         # Some connect at once.
         with named_errors(root, "open"):
             raise error
@@ -94,6 +100,32 @@ def require_exclusive_creation(files: Any, root: str) -> None:
         )
 
 
+def replace(files: Any, name: str, data: bytes) -> None:
+    """Replace a file; written aside and renamed where the implementation has renames of its own.
+
+    Those are file systems, which truncate what they overwrite; a store of objects replaces one at
+    once, and would copy it to rename it.
+    """
+    from fsspec.spec import AbstractFileSystem
+
+    if type(files).mv is AbstractFileSystem.mv:
+        files.pipe_file(name, data)
+        return
+    temporary = aside(name)
+    try:
+        files.pipe_file(temporary, data)
+    except Exception:
+        with contextlib.suppress(Exception):
+            files.rm_file(temporary)
+        raise
+    with contextlib.suppress(Exception):
+        files.mv(temporary, name)
+    # Some rename onto no file that exists, and not all of them say so.
+    if files.exists(temporary):
+        files.pipe_file(name, data)
+        files.rm_file(temporary)
+
+
 @contextlib.contextmanager
 def named_errors(path: str, action: str) -> Iterator[None]:
     """Raise whatever an implementation raises as ours; their kinds of errors share no base."""
@@ -113,6 +145,8 @@ def named_errors(path: str, action: str) -> Iterator[None]:
                 raise AccessDenied(path, message) from None
             case TimeoutError() | ConnectionError():
                 raise TransientStorageError(path, message) from None
+        if _UNANSWERED.intersection(each.__name__ for each in type(error).__mro__):
+            raise TransientStorageError(path, message) from None
         raise StorageError(path, message) from None
 
 
@@ -132,7 +166,7 @@ def prove_create_if_absent(
     Raises `UnsafeStore` when one of the names had not exactly one winner; what `connect` and the
     creations raise.
     """
-    own = f"{folder}/.compactord-race-{ids.random_uuid()}"
+    own = f"{folder}/.compactord-race-{ids.this_process().unique_name()}"
     start = threading.Barrier(RACERS)
 
     def race(number: int, create: Create) -> list[Creation]:
@@ -159,8 +193,13 @@ def prove_create_if_absent(
         outcomes = [run.result() for run in runs]
     finally:
         for name in range(NAMES):
-            with contextlib.suppress(CompactordError):
+            try:
                 delete(f"{own}-{name}")
+            except TransientStorageError:
+                # It need not be waited for so often: a sweep takes what is left.
+                break
+            except CompactordError:
+                continue
     for name in range(NAMES):
         winners = sum(each[name] is Creation.CREATED for each in outcomes)
         if winners != 1:

@@ -48,6 +48,7 @@ from compactord.storage.fsspec.opened import (
     connected,
     named_errors,
     prove_create_if_absent,
+    replace,
     require_exclusive_creation,
 )
 from compactord.storage.ranges import ranged_input
@@ -213,7 +214,7 @@ class FsspecStorage(Storage):
 
     def overwrite(self, path: str, data: bytes) -> None:
         self._into_folder(
-            path, "overwrite", lambda name: self._files.pipe_file(name, data), len(data)
+            path, "overwrite", lambda name: replace(self._files, name, data), len(data)
         )
 
     def delete(self, path: str) -> None:
@@ -226,7 +227,9 @@ class FsspecStorage(Storage):
 
     def _racer(self) -> Callable[[str, bytes], Creation]:
         """Creates names over a connection of its own."""
-        other = self._spec.open()
+        opened = self._spec.open()._opened
+        limits = self._policy, self._answer_seconds, self._attempts.breaker
+        other = FsspecStorage(self._spec, opened, *limits)
         return lambda path, data: other._create(path, data, "publish")
 
     def _create(self, path: str, data: bytes, action: str) -> Creation:

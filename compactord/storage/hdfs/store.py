@@ -10,7 +10,6 @@ from typing import TypeVar
 import pyarrow as pa
 from hdfs_native import Client, FileStatus
 
-from compactord import ids
 from compactord.clock import SystemClock
 from compactord.errors import (
     AccessDenied,
@@ -26,6 +25,7 @@ from compactord.storage.base import (
     Creation,
     ObjectStatus,
     Storage,
+    aside,
     whole_range,
 )
 from compactord.storage.breaker import Breaker
@@ -146,18 +146,18 @@ class HdfsStorage(Storage):
         raise AssertionError("the last attempt returns or raises")
 
     def write_new(self, path: str, data: bytes) -> None:
-        created = self.create_if_absent(path, data, temporary=_aside(path))
+        created = self.create_if_absent(path, data, temporary=aside(path))
         if created is Creation.EXISTS:
             raise StorageError(path, "write failed (exists)")
 
     def overwrite(self, path: str, data: bytes) -> None:
-        aside = f"{_aside(path)}.{ids.random_uuid()}"
-        own = self._name(aside, "overwrite")
+        temporary = aside(path)
+        own = self._name(temporary, "overwrite")
         try:
-            self._write(aside, data)
+            self._write(temporary, data)
             self._once(path, "overwrite", lambda client, to: rename(client, own, to, replaces=True))
         except StorageError:
-            self._remove_quietly(aside)
+            self._remove_quietly(temporary)
             raise
 
     def delete(self, path: str) -> None:
@@ -166,27 +166,27 @@ class HdfsStorage(Storage):
     def remove_empty_folder(self, path: str) -> bool:
         return self._tried(path, "remove folder", remove) is not Removal.NOT_EMPTY
 
-    def _create(self, path: str, data: bytes, aside: str) -> Creation | TransientStorageError:
+    def _create(self, path: str, data: bytes, temporary: str) -> Creation | TransientStorageError:
         """One attempt; the error of one that did nothing and may be followed by another."""
         try:
-            self._write(aside, data)
+            self._write(temporary, data)
         except StoreSilent:
             raise
         except TransientStorageError as error:
             return error
-        own, is_taken = self._name(aside, "publish"), False
+        own, is_taken = self._name(temporary, "publish"), False
         try:
             if self._once(path, "publish", lambda client, to: rename(client, own, to)):
                 return Creation.CREATED
             failed, is_taken = StorageError(path, "publish failed (exists)"), True
         except AccessDenied:
-            self._remove_quietly(aside)
+            self._remove_quietly(temporary)
             raise
         except StorageError as error:
             failed = error
         try:
             # What is gone was renamed, unless the answer to an earlier removal was lost.
-            was_aside = self._tried(aside, "delete", remove) is Removal.DONE
+            was_aside = self._tried(temporary, "delete", remove) is Removal.DONE
             there = None if was_aside else read_back(self, path, failed)
         except StorageError as error:
             message = f"{failed.message}; it may appear yet: {error.message}"
@@ -234,8 +234,7 @@ class HdfsStorage(Storage):
     ) -> T:
         name = self._name(path, action)
         seconds = self._spec.answer_s + size_bytes / _BYTES_PER_S
-        client = client_of(self._spec)
-        return self._attempts.one(path, action, lambda: call(client, name), seconds)
+        return self._attempts.one(path, action, lambda: call(client_of(self._spec), name), seconds)
 
     def _name(self, path: str, action: str) -> str:
         """The path within the name service."""
@@ -243,11 +242,6 @@ class HdfsStorage(Storage):
         if path != root and not path.startswith(f"{root}/"):
             raise StorageError(path, f"{action} failed (outside the store {root})")
         return path[len(root) :] or "/"
-
-
-def _aside(path: str) -> str:
-    folder, _, name = path.rpartition("/")
-    return f"{folder}/.{name}.tmp"
 
 
 def _status(found: FileStatus) -> ObjectStatus:

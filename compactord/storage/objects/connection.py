@@ -145,7 +145,7 @@ def _connect(spec: Bucket) -> Connection:
     retry = layers.RetryLayer(
         max_times=_RETRIES_MAX,
         min_delay=_FIRST_DELAY_S,
-        max_delay=_LONGEST_DELAY_S,
+        max_delay=min(_LONGEST_DELAY_S, timeout_s),
         jitter=True,
     )
     return Connection(

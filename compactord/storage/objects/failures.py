@@ -21,15 +21,6 @@ from compactord.errors import (
 )
 from compactord.redaction import redact_text
 
-# Files of the library raise OSError, with the same texts on one line.
-LIBRARY_ERRORS: tuple[type[Exception], ...] = (
-    OSError,
-    *(
-        found
-        for found in vars(exceptions).values()
-        if isinstance(found, type) and issubclass(found, Exception)
-    ),
-)
 _KIND = re.compile(r"(\w+) \((temporary|permanent|persistent)\)")
 _CODE = re.compile(r"<Code>(\w+)</Code>|\bcode: \"([A-Za-z]\w*)|\breason\"?: ?\"([A-Za-z]\w*)")
 _SOURCE = re.compile(r"\nSource:\n((?:   .*\n?)+)")
@@ -41,6 +32,7 @@ _UNAUTHORIZED = "response: Parts { status: 401,"
 _NO_CREDENTIALS = "failed to load signing credential"
 # Which the library takes for a connection that may succeed later.
 _UNTRUSTED = "invalid peer certificate"
+_SENDING = "source: error sending request"
 _LONGEST_TEXT = 200
 
 
@@ -68,6 +60,25 @@ class Failure(enum.Enum):
         """Whether the store's answer says that it did nothing."""
         return self in _REFUSALS
 
+
+class CallFailed(Exception):
+    """A call of another library that failed; `code` is the store's name for it, or empty."""
+
+    def __init__(self, failure: Failure, code: str, text: str) -> None:
+        self.failure, self.code = failure, code
+        super().__init__(text)
+
+
+# Files of the library raise OSError, with the same texts on one line.
+LIBRARY_ERRORS: tuple[type[Exception], ...] = (
+    CallFailed,
+    OSError,
+    *(
+        found
+        for found in vars(exceptions).values()
+        if isinstance(found, type) and issubclass(found, Exception)
+    ),
+)
 
 _BY_KIND = {
     "ConditionNotMatch": Failure.EXISTS,
@@ -133,6 +144,8 @@ _REMEDIES = {
 
 def failure_of(error: Exception) -> Failure:
     """The kind of one of `LIBRARY_ERRORS`."""
+    if isinstance(error, CallFailed):
+        return error.failure
     code = _code(error)
     if code in _BY_CODE:
         return _BY_CODE[code]
@@ -149,6 +162,23 @@ def failure_of(error: Exception) -> Failure:
     if kind in _BY_KIND:
         return _BY_KIND[kind]
     return Failure.FATAL if permanence == "permanent" else Failure.TRANSIENT
+
+
+def is_unsent(error: OSError) -> bool:
+    """Whether a file of the library's got no answer, of which it does not say why."""
+    return _SENDING in str(error)
+
+
+def failure_of_code(code: str, status: int) -> Failure:
+    """The kind of an answer of S3 by its code, if it has one, and its status; 0: there is none."""
+    if code in _BY_CODE:
+        return _BY_CODE[code]
+    if status in (401, 403):
+        return Failure.DENIED
+    if status == 429:
+        return Failure.THROTTLED
+    is_refusal = status == 501 or (code and 400 <= status < 500)
+    return Failure.FATAL if is_refusal else Failure.TRANSIENT
 
 
 def storage_error(error: Exception, path: str, action: str) -> StorageError:
@@ -195,6 +225,8 @@ def _kind(error: Exception) -> tuple[str, str]:
 
 def _code(error: Exception) -> str:
     """The store's own name for what went wrong; empty when the answer had none."""
+    if isinstance(error, CallFailed):
+        return error.code
     found = _CODE.search(str(error))
     return next(filter(None, found.groups()), "") if found else ""
 
@@ -209,8 +241,9 @@ def _reason(error: Exception, failure: Failure) -> str:
     source = _SOURCE.search(str(error))
     if source is not None:
         return _transport_reason(source[1])
-    # What follows on the first line are URLs and answers.
-    text = str(error).split("\n", 1)[0].split(", context:", 1)[0]
+    # Between what was tried and what was answered are URLs, on the one line that files have.
+    what, is_file, rest = str(error).split("\n", 1)[0].partition(", context: {")
+    text = f"{what} => {rest.rpartition(' } => ')[2]}" if is_file else what
     return redact_text(text)[:_LONGEST_TEXT]
 
 

@@ -6,9 +6,10 @@ import contextlib
 import uuid
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
+from opendal.exceptions import NotFound
 
 from compactord.clock import SystemClock
 from compactord.errors import (
@@ -36,10 +37,11 @@ from compactord.storage.objects.failures import (
     LIBRARY_ERRORS,
     Failure,
     failure_of,
+    is_unsent,
     storage_error,
 )
 from compactord.storage.objects.listing import Listing, listed, status_of
-from compactord.storage.objects.streams import Upload
+from compactord.storage.objects.streams import Upload, pieces_in_time
 from compactord.storage.objects.uploads import abort_upload, list_uploads
 from compactord.storage.ranges import ranged_input
 from compactord.storage.requests import Report, StorageOp, both
@@ -53,6 +55,8 @@ T = TypeVar("T")
 _PART_BYTES = 8 << 20
 _PARTS_AT_ONCE = 2
 _PAGE_ENTRIES = 1000
+# Whole objects are metadata. What is larger does not end.
+_READ_BYTES_MAX = 1 << 29
 # By which an upload whose outcome is unknown is recognised. Letters only: Azure takes no hyphen,
 # some proxies no underscore.
 _UPLOAD_MARK = "compactordupload"
@@ -104,7 +108,11 @@ class ObjectStorage(Storage):
 
     def read(self, path: str) -> bytes:
         key = self._spec.key_of(path)
-        return self._calls.tried(path, "read", StorageOp.GET, lambda store: store.read(key))
+
+        def read(store: Operator) -> bytes:
+            return self._whole(store, key, _READ_BYTES_MAX)
+
+        return self._calls.tried(path, "read", StorageOp.GET, read)
 
     def read_range(self, path: str, start: int, size: int) -> bytes:
         if size == 0:
@@ -112,7 +120,7 @@ class ObjectStorage(Storage):
         key = self._spec.key_of(path)
 
         def read(store: Operator) -> bytes:
-            return store.read(key, offset=start, size=size)
+            return self._whole(store, key, size, offset=start, size=size)
 
         data = self._calls.tried(path, "read", StorageOp.GET, read)
         return whole_range(path, start, size, data)
@@ -216,10 +224,22 @@ class ObjectStorage(Storage):
         """Those of S3. MinIO tells only of those of one object, and removes old ones itself."""
         prefix = self._prefix(folder)
         if self._spec.service == "s3":
-            yield from list_uploads(self._spec, folder, "" if prefix == "/" else prefix)
+            yield from list_uploads(self._calls, folder, "" if prefix == "/" else prefix)
 
     def abort_upload(self, upload: UnfinishedUpload) -> None:
-        abort_upload(self._spec, upload)
+        abort_upload(self._calls, upload)
+
+    def _whole(self, store: Operator, key: str, bytes_max: int, **options: Any) -> bytes:
+        """In pieces: the library waits for each of them alone, and takes whatever comes."""
+        file = store.open(key, "rb", **options)
+        try:
+            return b"".join(pieces_in_time(file.read, self._spec.timeout_s, bytes_max))
+        except OSError as error:
+            if is_unsent(error):
+                # A file does not say why. That HEAD finds no object says nothing.
+                with contextlib.suppress(NotFound):
+                    store.stat(key)
+            raise
 
     def _pages(self, folder: str, prefix: str) -> Iterator[Sequence[Entry]]:
         connection = self._calls.connection(folder)
@@ -323,6 +343,6 @@ class ObjectStorage(Storage):
         """Abort the uploads of one object, whose name nobody else uses; as far as that succeeds."""
         if self._spec.service == "s3":
             with contextlib.suppress(CompactordError):
-                for upload in list_uploads(self._spec, path, key):
+                for upload in list_uploads(self._calls, path, key):
                     if upload.path == path:
-                        abort_upload(self._spec, upload)
+                        abort_upload(self._calls, upload)

@@ -1,9 +1,10 @@
-"""Objects as the streams that Arrow writes."""
+"""Objects as streams: what Arrow writes, and what is read piece by piece, in time."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -11,6 +12,27 @@ if TYPE_CHECKING:
 
 # What is handed to the library at once; it cuts its own parts out of it.
 _WRITE_BYTES = 1 << 20
+_PIECE_BYTES = 1 << 16
+# What comes more slowly for longer than an answer may take does not come.
+_SLOWEST_BYTES_PER_S = 1 << 16
+_LONGEST_FACTOR = 10
+
+
+def pieces_in_time(read: Callable[[int], bytes], seconds: float, bytes_max: int) -> Iterator[bytes]:
+    """What `read` returns, which waits for one piece at most, until it is empty.
+
+    Raises `TimeoutError` where it takes longer than `seconds` and as many bytes need, ten times
+    that at most, and `OSError` beyond `bytes_max`. By the machine's own clock, as the libraries.
+    """
+    began_s, count = time.monotonic(), 0
+    while piece := read(min(_PIECE_BYTES, bytes_max + 1 - count)):
+        count += len(piece)
+        if count > bytes_max:
+            raise OSError(f"an answer of more than {bytes_max} bytes")
+        yield piece
+        spent_s = time.monotonic() - began_s
+        if spent_s > min(seconds + count / _SLOWEST_BYTES_PER_S, seconds * _LONGEST_FACTOR):
+            raise TimeoutError(f"no whole answer within {spent_s:.0f} s")
 
 
 class Upload(io.RawIOBase):

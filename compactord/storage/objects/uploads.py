@@ -5,67 +5,123 @@ botocore can. It is imported only when a sweep, or an output that failed, asks f
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeVar
 
-from compactord.errors import (
-    AccessDenied,
-    StorageError,
-    TransientStorageError,
-    UsageError,
-)
+from compactord.errors import CompactordError, TransientStorageError, UsageError
 from compactord.redaction import redact_text
 from compactord.references import ReferenceMissing, resolve
+from compactord.storage.attempts import TimedCalls
 from compactord.storage.base import UnfinishedUpload
 from compactord.storage.objects.bucket import INSTALL_STORES, Bucket
+from compactord.storage.objects.calls import Calls
+from compactord.storage.objects.failures import CallFailed, Failure, failure_of_code
+from compactord.storage.objects.streams import pieces_in_time
+from compactord.storage.requests import StorageOp
 
-_ATTEMPTS_MAX = 5
+T = TypeVar("T")
+_Page = tuple[Sequence[UnfinishedUpload], Mapping[str, str]]
 _ROLE_SESSION = "compactord"
-_LONGEST_TEXT = 200
 # The keys of a role hold for an hour.
 _CLIENT_AGE_S = 900.0
-# With the options and the monotonic time at which each was made: references may have new values.
-_clients: dict[Bucket, tuple[Mapping[str, str], float, Any]] = {}
-_locks: dict[Bucket, threading.Lock] = {}
-_lock = threading.Lock()
+# Of one store and process; one that never ends keeps its place.
+_CALLS_AT_ONCE = 8
+# Of a thousand uploads each.
+_PAGES_MAX = 10_000
+_ANSWER_BYTES_MAX = 16 << 20
+_NO_CREDENTIALS = ("NoCredentialsError", "PartialCredentialsError")
 
 
-def list_uploads(spec: Bucket, path: str, prefix: str) -> Iterator[UnfinishedUpload]:
+def list_uploads(calls: Calls, path: str, prefix: str) -> Iterator[UnfinishedUpload]:
     """The uploads of keys that begin with `prefix`; `path` is named in errors.
 
     Raises `StorageError`, and `UsageError` without botocore.
     """
-    client = _client(spec, path)
-    pages = client.get_paginator("list_multipart_uploads")
-    bucket = dict(spec.options)["bucket"]
-    try:
-        for page in pages.paginate(Bucket=bucket, Prefix=prefix):
-            for upload in page.get("Uploads", ()):
-                yield UnfinishedUpload(
-                    path=f"{spec.root}/{upload['Key']}",
-                    upload_id=upload["UploadId"],
-                    started_ms=int(upload["Initiated"].timestamp() * 1000),
-                )
-    except _client_errors() as error:
-        raise _named(error, path, "list uploads") from None
+    markers: Mapping[str, str] = {}
+    for _ in range(_PAGES_MAX):
+        read = partial(_page, calls.spec, prefix, markers)
+        page, markers = _tried(calls, path, "list uploads", StorageOp.LIST, read)
+        yield from page
+        if not markers:
+            return
+    raise TransientStorageError(path, f"list uploads failed (more than {_PAGES_MAX:,} pages)")
 
 
-def abort_upload(spec: Bucket, upload: UnfinishedUpload) -> None:
+def abort_upload(calls: Calls, upload: UnfinishedUpload) -> None:
     """No error when it has been completed or aborted meanwhile; else raises as `list_uploads`."""
-    client = _client(spec, upload.path)
+    abort = partial(_abort, calls.spec, upload)
+    _tried(calls, upload.path, "abort upload", StorageOp.DELETE, abort)
+
+
+def _page(spec: Bucket, prefix: str, markers: Mapping[str, str], client: Any) -> _Page:
+    """Some uploads, and what the request for the next ones has to name; empty: there are none."""
+    bucket = dict(spec.options)["bucket"]
+    found = client.list_multipart_uploads(Bucket=bucket, Prefix=prefix, **markers)
+    uploads = [
+        UnfinishedUpload(
+            path=f"{spec.root}/{upload['Key']}",
+            upload_id=upload["UploadId"],
+            started_ms=int(upload["Initiated"].timestamp() * 1000),
+        )
+        for upload in found.get("Uploads", ())
+    ]
+    if not found.get("IsTruncated"):
+        return uploads, {}
+    names = ("KeyMarker", "UploadIdMarker")
+    following = {name: found[f"Next{name}"] for name in names if found.get(f"Next{name}")}
+    if following in ({}, markers):
+        raise CallFailed(Failure.TRANSIENT, "", "its pages lead nowhere")
+    return uploads, following
+
+
+def _abort(spec: Bucket, upload: UnfinishedUpload, client: Any) -> None:
     bucket, key = dict(spec.options)["bucket"], spec.key_of(upload.path)
-    try:
+    with contextlib.suppress(client.exceptions.NoSuchUpload):
         client.abort_multipart_upload(Bucket=bucket, Key=key, UploadId=upload.upload_id)
-    except _client_errors() as error:
-        if _code(error) != "NoSuchUpload":
-            raise _named(error, upload.path, "abort upload") from None
 
 
-def _client(spec: Bucket, path: str) -> Any:
-    """This process's client for a bucket, with keys as they are now; `path` is named in errors.
+@dataclass(slots=True)
+class _Known:
+    """This process's client for a bucket, the options and the time that it was made with."""
+
+    calls: TimedCalls = field(default_factory=lambda: TimedCalls(_CALLS_AT_ONCE))
+    options: Mapping[str, str] = field(default_factory=dict)
+    made_s: float = 0.0
+    client: Any = None
+
+
+_known: dict[Bucket, _Known] = {}
+_lock = threading.Lock()
+
+
+def _tried(calls: Calls, path: str, action: str, op: StorageOp, call: Callable[[Any], T]) -> T:
+    """As `Calls.tried`, with botocore's client: each attempt ends in time, whatever comes."""
+    spec = calls.spec
+    with _lock:
+        known = _known.setdefault(spec, _Known())
+
+    def attempt(_: object) -> T:
+        try:
+            return known.calls.within(spec.timeout_s, lambda: call(_client(spec, known, path)))
+        except (CallFailed, CompactordError):
+            raise
+        except Exception as error:  # noqa: BLE001 - botocore passes on what it is built upon
+            failed = _failed(error)
+            if failed.failure is Failure.EXPIRED:
+                known.client = None
+            raise failed from None
+
+    return calls.tried(path, action, op, attempt)
+
+
+def _client(spec: Bucket, known: _Known, path: str) -> Any:
+    """A client with keys as they are now; `path` is named in errors.
 
     Raises `UsageError` without botocore, `TransientStorageError` where a reference has no value.
     """
@@ -81,18 +137,11 @@ def _client(spec: Bucket, path: str) -> Any:
     except ReferenceMissing as error:
         # It was there when the store was opened.
         raise TransientStorageError(path, f"connect failed ({error})") from None
-    with _lock:
-        # To assume a role is a request: a service that hangs keeps no other store waiting.
-        own = _locks.setdefault(spec, threading.Lock())
-    with own:
-        known, made_s, client = _clients.get(spec, ({}, 0.0, None))
-        if known != options or time.monotonic() - made_s > _CLIENT_AGE_S:
-            try:
-                client = _connected(spec, options, botocore.session.get_session())
-            except _client_errors() as error:
-                raise _named(error, path, "connect") from None
-            _clients[spec] = options, time.monotonic(), client
-        return client
+    client, now_s = known.client, time.monotonic()
+    if client is None or known.options != options or now_s - known.made_s > _CLIENT_AGE_S:
+        client = _connected(spec, options, botocore.session.get_session())
+        known.options, known.made_s, known.client = options, now_s, client
+    return client
 
 
 def _connected(spec: Bucket, options: Mapping[str, str], session: Any) -> Any:
@@ -101,27 +150,59 @@ def _connected(spec: Bucket, options: Mapping[str, str], session: Any) -> Any:
 
     is_virtual = options.get("enable_virtual_host_style") == "true"
     unsigned = {"signature_version": botocore.UNSIGNED} if _is_anonymous(options) else {}
-    config = Config(
-        s3={"addressing_style": "virtual" if is_virtual else "path"},
+    limits = Config(
         connect_timeout=spec.timeout_s,
         read_timeout=spec.timeout_s,
-        retries={"mode": "standard", "total_max_attempts": _ATTEMPTS_MAX},
-        **unsigned,
+        # Attempts are ours.
+        retries={"mode": "standard", "total_max_attempts": 1},
     )
-    return session.create_client(
+    config = Config(s3={"addressing_style": "virtual" if is_virtual else "path"}, **unsigned)
+    client = session.create_client(
         "s3",
         endpoint_url=options.get("endpoint"),
         region_name=options.get("region") or os.environ.get("AWS_REGION"),
-        config=config,
-        **_credentials(session, options),
+        config=limits.merge(config),
+        **_credentials(spec, session, options, limits),
     )
+    return _bounded(client, spec.timeout_s)
+
+
+def _bounded(client: Any, seconds: float) -> Any:
+    """The client, whose answers end: a thread that nobody waits for must not fill the memory."""
+    session = client._endpoint.http_session
+
+    def send(request: Any, **_: object) -> Any:
+        request.stream_output = True
+        answer = session.send(request)
+        answer.raw = _Bounded(answer.raw, seconds)
+        return answer
+
+    client.meta.events.register("before-send", send)
+    return client
+
+
+@dataclass(frozen=True, slots=True)
+class _Bounded:
+    """The body of an answer as botocore reads it."""
+
+    body: Any
+    seconds: float
+
+    def stream(self) -> Iterator[bytes]:
+        try:
+            yield from pieces_in_time(self.body.read1, self.seconds, _ANSWER_BYTES_MAX)
+        except BaseException:
+            self.body.close()
+            raise
 
 
 def _is_anonymous(options: Mapping[str, str]) -> bool:
     return options.get("skip_signature") == "true"
 
 
-def _credentials(session: Any, options: Mapping[str, str]) -> dict[str, str]:
+def _credentials(
+    spec: Bucket, session: Any, options: Mapping[str, str], limits: Any
+) -> dict[str, str]:
     """The keys of the options, those of their role, or none: then botocore has its own chain."""
     keys = {
         "aws_access_key_id": options.get("access_key_id"),
@@ -131,9 +212,10 @@ def _credentials(session: Any, options: Mapping[str, str]) -> dict[str, str]:
     given = {name: value for name, value in keys.items() if value}
     if "role_arn" not in options:
         return given
-    service = session.create_client("sts", region_name=options.get("region"), **given)
+    region = options.get("region")
+    service = session.create_client("sts", region_name=region, config=limits, **given)
     more = {"ExternalId": options["external_id"]} if "external_id" in options else {}
-    assumed = service.assume_role(
+    assumed = _bounded(service, spec.timeout_s).assume_role(
         RoleArn=options["role_arn"],
         RoleSessionName=options.get("role_session_name", _ROLE_SESSION),
         **more,
@@ -145,22 +227,14 @@ def _credentials(session: Any, options: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _client_errors() -> tuple[type[Exception], ...]:
-    from botocore.exceptions import BotoCoreError, ClientError
-
-    return BotoCoreError, ClientError
-
-
-def _code(error: Exception) -> str:
-    response = getattr(error, "response", {})
-    return str(response.get("Error", {}).get("Code", ""))
-
-
-def _named(error: Exception, path: str, action: str) -> StorageError:
-    code = _code(error)
-    if code in ("AccessDenied", "AllAccessDisabled", "403"):
-        return AccessDenied(path, f"{action} failed ({code})")
-    reason = code or redact_text(str(error))[:_LONGEST_TEXT]
-    status = getattr(error, "response", {}).get("ResponseMetadata", {}).get("HTTPStatusCode", 500)
-    kind = TransientStorageError if status >= 500 or status == 429 else StorageError
-    return kind(path, f"{action} failed ({reason})")
+def _failed(error: Exception) -> CallFailed:
+    # What got no answer has a response, too, which is None.
+    response = getattr(error, "response", None) or {}
+    code = str(response.get("Error", {}).get("Code", ""))
+    status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    text = redact_text(str(error)) or type(error).__name__
+    if type(error).__name__ in _NO_CREDENTIALS:
+        return CallFailed(Failure.NO_CREDENTIALS, "", text)
+    # A gateway's page has no code of a store, and botocore names it by its status.
+    named = "" if code.isdigit() else code
+    return CallFailed(failure_of_code(named, status), named, text)

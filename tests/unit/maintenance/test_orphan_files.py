@@ -108,6 +108,8 @@ def _all_kinds(owner: Owner) -> list[str]:
         f"snapshot/.snapshot-9.{uuid}.tmp",
         f"changelog/.changelog-8.{uuid}.tmp",
         f"tag/.tag-2024-03-01.{uuid}.tmp",
+        f"snapshot/.LATEST.{uuid}.tmp",
+        f"changelog/.EARLIEST.{uuid}.tmp",
     ]
 
 
@@ -246,7 +248,7 @@ def test_no_file_is_swept_while_a_branch_has_no_snapshots_yet(has_latest: bool) 
         paths.snapshot_path(root, 1), table.storage.read(paths.snapshot_path(HOME, 1))
     )
     table.storage.overwrite(paths.latest_hint(root), b"1")
-    assert len(_remove(table)) == 9
+    assert len(_remove(table)) == len(_all_kinds(FIRST))
 
 
 @pytest.mark.parametrize("has_snapshot", [False, True], ids=["made empty", "made from a tag"])
@@ -264,16 +266,16 @@ def test_a_branch_that_was_never_written_to_ends_no_sweep_once_it_is_old(
             first = table.storage.read(paths.snapshot_path(HOME, 1))
             table.storage.overwrite(paths.snapshot_path(root, 1), first)
         is_old = now_ms < NOW_MS - DAY_MS
-        assert len(_remove(table)) == (9 if is_old else 0)
+        assert len(_remove(table)) == (len(_all_kinds(FIRST)) if is_old else 0)
 
 
 @pytest.mark.parametrize(
-    ("late_ms", "age_ms", "swept"),
-    [(600_000, 700_000, 9), (600_001, 700_000, 0), (600_001, DAY_MS + 1, 9)],
+    ("late_ms", "age_ms", "is_swept"),
+    [(600_000, 700_000, True), (600_001, 700_000, False), (600_001, DAY_MS + 1, True)],
     ids=["written at once", "copied lately", "copied long ago"],
 )
 def test_a_snapshot_that_was_copied_lately_may_be_followed_by_others(
-    late_ms: int, age_ms: int, swept: int
+    late_ms: int, age_ms: int, is_swept: bool
 ) -> None:
     """Newest and LATEST are there; older ones, which name more files, are not yet."""
     table = _table()
@@ -283,7 +285,7 @@ def test_a_snapshot_that_was_copied_lately_may_be_followed_by_others(
     table.storage.now_ms = NOW_MS - age_ms
     copied = replace(snapshot, time_ms=table.storage.now_ms - late_ms)
     table.storage.overwrite(path, snapshot_json(copied))
-    assert len(_remove(table)) == swept
+    assert len(_remove(table)) == (len(_all_kinds(FIRST)) if is_swept else 0)
 
 
 @pytest.mark.parametrize("kind", ["snapshot", "tag", "branch", "branch tag", "changelog"])
@@ -569,6 +571,14 @@ def test_bucket_folders_are_found_below_the_partitions() -> None:
         f"dt=a/h=b/c=d/bucket-0/{name}",
     )
     assert _remove(table, depth=2) == inside
+
+
+def test_marks_of_partitions_that_a_dead_owner_has_not_renamed_go() -> None:
+    table = _table()
+    name = f"._SUCCESS.{FIRST.unique_name()}.tmp"
+    left = _leave(table, f"dt=2026-01-01/h=7/{name}", f"dt=2026-01-02/{name}")
+    _leave(table, name, "dt=2026-01-01/h=7/_SUCCESS", "dt=2026-01-01/h=7/.of-a-writer.tmp")
+    assert _remove(table, depth=2) == left
 
 
 def test_discarding_a_change_spares_upgraded_files_and_those_of_others() -> None:

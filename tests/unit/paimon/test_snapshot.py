@@ -19,6 +19,9 @@ from compactord.paimon.snapshot import (
     Snapshot,
     branch_names,
     earliest_snapshot_id,
+    has_latest_hint,
+    has_no_snapshot,
+    hinted_snapshot_id,
     latest_snapshot_id,
     parse_snapshot,
     read_changelogs,
@@ -203,6 +206,15 @@ def test_whatever_the_hint_says_the_earliest_snapshot_is_found(hint: bytes | Non
 def test_a_table_without_snapshots_has_no_latest() -> None:
     storage = _table(latest=b"4", earliest=b"4")
     assert (latest_snapshot_id(storage, ROOT), earliest_snapshot_id(storage, ROOT)) == (None, None)
+
+
+@pytest.mark.parametrize(("hint", "is_there"), [(None, False), (b"", True), (b"\x00", True)])
+def test_a_hint_without_a_number_is_told_from_none(hint: bytes | None, is_there: bool) -> None:
+    storage = _table(7, 8, latest=hint)
+    assert hinted_snapshot_id(storage, ROOT) is None
+    assert has_latest_hint(storage, ROOT) is is_there
+    assert has_no_snapshot(storage, ROOT) is not is_there
+    assert latest_snapshot_id(storage, ROOT) == 8
 
 
 def test_temporary_and_foreign_names_are_no_snapshots() -> None:

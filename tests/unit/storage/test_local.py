@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import contextlib
 import errno
 import multiprocessing
 import os
 import resource
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +89,59 @@ def test_an_output_never_replaces_a_file(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="File exists"):
         LocalStorage().write_new(str(path), b"x")
     assert path.read_bytes() == b"live"
+
+
+def test_a_hint_that_cannot_be_replaced_stays_whole_and_nothing_stays_beside_it(
+    tmp_path: Path,
+) -> None:
+    """A disk that is full, by the limit of a file's size: what is truncated first is empty then."""
+    hint = tmp_path / "LATEST"
+    hint.write_bytes(b"17")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+    try:
+        with pytest.raises(StoreFull, match="overwrite failed"):
+            LocalStorage().overwrite(str(hint), b"18")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert hint.read_bytes() == b"17"
+    LocalStorage().overwrite(str(hint), b"18")
+    assert hint.read_bytes() == b"18"
+    assert os.listdir(tmp_path) == ["LATEST"]
+
+
+@pytest.mark.parametrize(("uid", "mode"), [(os.geteuid(), 0o664), (4321, 0o640)])
+def test_a_hint_keeps_its_owner_and_its_rights(uid: int, mode: int, tmp_path: Path) -> None:
+    """Writers of other users overwrite it as well."""
+    if uid != os.geteuid() != 0:
+        pytest.skip("only root gives a file another owner")
+    hint = tmp_path / "LATEST"
+    hint.write_bytes(b"17")
+    os.chown(hint, uid, -1)
+    hint.chmod(mode)
+    LocalStorage().overwrite(str(hint), b"18")
+    found = hint.stat()
+    assert (hint.read_bytes(), found.st_uid, found.st_mode & 0o777) == (b"18", uid, mode)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root acts as another user")
+@pytest.mark.parametrize(("mode", "found"), [(0o666, b"9"), (0o644, b"100")])
+def test_a_hint_whose_owner_could_not_be_kept_is_written_in_place_or_not_at_all(
+    mode: int, found: bytes
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o777)
+        hint = Path(folder, "LATEST")
+        hint.write_bytes(b"100")
+        hint.chmod(mode)
+        os.seteuid(4321)
+        try:
+            with contextlib.nullcontext() if found == b"9" else pytest.raises(AccessDenied):
+                LocalStorage().overwrite(str(hint), b"9")
+        finally:
+            os.seteuid(0)
+        assert (hint.read_bytes(), hint.stat().st_uid) == (found, 0)
+        assert os.listdir(folder) == ["LATEST"]
 
 
 def test_errors_name_path_and_action(tmp_path: Path) -> None:

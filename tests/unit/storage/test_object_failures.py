@@ -16,7 +16,13 @@ from compactord.errors import (
     StoreMissing,
     TransientStorageError,
 )
-from compactord.storage.objects.failures import Failure, failure_of, storage_error
+from compactord.storage.objects.failures import (
+    Failure,
+    failure_of,
+    failure_of_code,
+    is_unsent,
+    storage_error,
+)
 
 SECRET = "s3same"
 
@@ -172,6 +178,47 @@ def test_files_of_the_library_raise_the_same_on_one_line() -> None:
     assert str(storage_error(OSError(text), "oss://b/k", "write")) == (
         "write failed (FileAlreadyExists: it exists): oss://b/k"
     )
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ("io operation timeout reached", "at read => io operation timeout reached"),
+        ("send http request, source: error sending request", "source: error sending request"),
+    ],
+)
+def test_a_file_without_an_answer_says_what_happened_and_not_where(said: str, why: str) -> None:
+    text = f"Unexpected (temporary) at read, context: {{ url: https://h/k?sig={SECRET} }} => {said}"
+    error = OSError(text)
+    assert failure_of(error) is Failure.TRANSIENT
+    assert is_unsent(error) is ("sending" in said)
+    found = str(storage_error(error, "s3://b/k", "read"))
+    assert why in found
+    assert SECRET not in found
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "failure"),
+    [
+        ("", 0, Failure.TRANSIENT),
+        ("", 200, Failure.TRANSIENT),
+        ("", 404, Failure.TRANSIENT),
+        ("", 502, Failure.TRANSIENT),
+        ("InternalError", 500, Failure.TRANSIENT),
+        ("SlowDown", 503, Failure.THROTTLED),
+        ("", 429, Failure.THROTTLED),
+        ("AccessDenied", 403, Failure.DENIED),
+        ("", 403, Failure.DENIED),
+        ("ExpiredToken", 400, Failure.EXPIRED),
+        ("NoSuchBucket", 404, Failure.NO_STORE),
+        ("InvalidArgument", 400, Failure.FATAL),
+        ("NotImplemented", 501, Failure.FATAL),
+    ],
+)
+def test_an_answer_to_another_library_is_known_by_code_and_status(
+    code: str, status: int, failure: Failure
+) -> None:
+    assert failure_of_code(code, status) is failure
 
 
 @pytest.mark.parametrize("action", ["create", "list", "overwrite", "publish", "write"])
