@@ -120,7 +120,7 @@ class FileListing:
     ) -> Sequence[str]:
         """All bucket folders below a root. `inner` gets them, after those of partitions.
 
-        `own` gets the files that we left in folders of partitions: marks that were not renamed.
+        `own` gets the files that we left beside them: marks and holds that were not renamed.
         """
         level = [root]
         for depth in range(self._folders.partition_depth, -1, -1):
@@ -137,7 +137,7 @@ class FileListing:
                         level.append(paths.join(folder, name))
                         if inner is not None:
                             inner[level[-1]] = status
-                    elif folder != root and not status.is_folder and owner_of(name):
+                    elif not status.is_folder and owner_of(name):
                         own.append((folder, status))
         return level
 

@@ -110,6 +110,7 @@ def _all_kinds(owner: Owner) -> list[str]:
         f"tag/.tag-2024-03-01.{uuid}.tmp",
         f"snapshot/.LATEST.{uuid}.tmp",
         f"changelog/.EARLIEST.{uuid}.tmp",
+        f"._compactord-hold.json.{uuid}.tmp",
     ]
 
 
@@ -576,8 +577,8 @@ def test_bucket_folders_are_found_below_the_partitions() -> None:
 def test_marks_of_partitions_that_a_dead_owner_has_not_renamed_go() -> None:
     table = _table()
     name = f"._SUCCESS.{FIRST.unique_name()}.tmp"
-    left = _leave(table, f"dt=2026-01-01/h=7/{name}", f"dt=2026-01-02/{name}")
-    _leave(table, name, "dt=2026-01-01/h=7/_SUCCESS", "dt=2026-01-01/h=7/.of-a-writer.tmp")
+    left = _leave(table, name, f"dt=2026-01-01/h=7/{name}", f"dt=2026-01-02/{name}")
+    _leave(table, "dt=2026-01-01/h=7/_SUCCESS", "dt=2026-01-01/h=7/.of-a-writer.tmp")
     assert _remove(table, depth=2) == left
 
 
