@@ -91,7 +91,8 @@ def _make_groups() -> None:
 
 
 def _remove_groups() -> None:
-    for group in _groups():
+    # runc makes some in the hierarchy of version 2, too.
+    for group in (*_groups(), _HIERARCHIES / "unified" / CGROUP):
         for folder in sorted((path for path in group.rglob("*") if path.is_dir()), reverse=True):
             with contextlib.suppress(OSError):  # a process is in it for a moment still
                 folder.rmdir()

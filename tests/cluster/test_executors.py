@@ -54,12 +54,14 @@ def test_under_a_quota_the_log_says_what_is_refused_and_a_limit_of_cpu_helps(
     namespace = ("-n", release.namespace)
     release.cluster.kubectl("create", "quota", "all", *namespace, f"--hard={_QUOTA}")
     try:
+        before = release.names()
         release.cluster.kubectl("rollout", "restart", "deployment/compactord", *namespace)
 
         def refusals() -> list[str]:
             return [
                 one["error"]
                 for pod in release.pods()
+                if pod.name not in before
                 for one in release.events(pod)
                 if one["event"] == "spark_unavailable"
             ]

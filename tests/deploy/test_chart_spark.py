@@ -90,6 +90,10 @@ def test_spark_knows_every_setting_and_takes_its_value(values: Path) -> None:
 
 @pytest.mark.spark
 def test_executors_have_a_limit_of_cpu_where_a_quota_asks_for_one() -> None:
+    name = "COMPACTORD__SPARK__CONF__spark.kubernetes.executor.limit.cores"
+    for written, value in (("2", "2"), ("1.5", "1.5"), ("1500m", "1500m")):
+        env = container_of(EXECUTORS, "--set", f"executors.cpuLimit={written}")["env"]
+        assert {"name": name, "value": value} in env
     for values, limit in ((EXECUTORS, None), (EVERYTHING, "3")):
         resources = _spark_says(values)["pod"]["spec"]["containers"][0]["resources"]
         assert resources["limits"].get("cpu") == limit

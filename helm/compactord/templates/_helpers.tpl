@@ -211,7 +211,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
   "spark.kubernetes.decommission.script" "/opt/compactord/bin/decommission"
 }}
 {{- with $executors.cpuLimit }}
-{{- $_ := set $settings "spark.kubernetes.executor.limit.cores" . }}
+{{- $_ := set $settings "spark.kubernetes.executor.limit.cores" (. | toString) }}
 {{- end }}
 {{- with .Values.imagePullSecrets }}
 {{- $names := list }}
