@@ -82,6 +82,7 @@ CALLS: Mapping[str, tuple[Call, ...]] = {
     "unfinished_uploads": (lambda storage, path: list(storage.unfinished_uploads(path)),),
     "abort_upload": (_abort,),
     "may_write": (lambda storage, path: storage.may_write(path),),
+    "real_folder": (lambda storage, path: storage.real_folder(path),),
 }
 
 
@@ -135,7 +136,7 @@ def _asks(kind: str, method: str) -> bool:
         return kind == "s3"
     if method == "remove_empty_folder":
         return kind in ("hdfs", "fsspec")
-    return method != "may_write"
+    return method not in ("may_write", "real_folder")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
