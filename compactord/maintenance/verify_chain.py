@@ -225,20 +225,23 @@ class ChainCheck:
                 )
 
     def _check_hints(self, root: str, ids: tuple[int, ...]) -> None:
-        """LATEST may lag, as readers look on from it; it must not name what does not exist."""
+        """LATEST may lag, as readers look on from it; it must not name what does not exist.
+
+        One without a number lags, too: the next commit writes it anew.
+        """
         latest, earliest = paths.latest_hint(root), paths.earliest_hint(root)
         named = hinted_snapshot_id(self._storage, root)
-        if named is None:
-            self._check_number(latest)
-        elif named not in ids and not self._exists(root, named):
+        if named is not None and named not in ids and not self._exists(root, named):
             newest = f"the newest is {ids[-1]}" if ids else "there is none"
             self._hint(
                 latest,
                 f"names snapshot {named}, which does not exist ({newest})",
                 "Restore the snapshots that are missing, if they were lost. Otherwise write the id "
-                "of the newest one into it, or remove it: readers then list the folder.",
+                "of the newest one into it. Do not remove it: expiry takes that for a restore.",
             )
-        self._check_number(earliest)
+        if self._number(earliest, absent=0) is None:
+            advice = "Remove it: readers then list the folder."
+            self._hint(earliest, "holds no number", advice)
         first = self._number(earliest)
         now = snapshot_ids(self._storage, root) if first is not None and ids else ()
         # One below the oldest is harmless: expiry was cut short, readers list the folder.
@@ -248,11 +251,6 @@ class ChainCheck:
                 f"names snapshot {first}, but {now[0]} exists: those below never expire",
                 "Write the id of the oldest snapshot into it, or remove it: the folder is listed.",
             )
-
-    def _check_number(self, path: str) -> None:
-        """A hint that exists must hold a number."""
-        if self._number(path, absent=0) is None:
-            self._hint(path, "holds no number", "Remove it: readers then list the folder.")
 
     def _number(self, path: str, *, absent: int | None = None) -> int | None:
         try:

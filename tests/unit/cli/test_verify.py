@@ -213,11 +213,6 @@ CASES: dict[str, tuple[str, str, Callable[[Home], str]]] = {
         "names snapshot 99, which does not exist (the newest is 8)",
         lambda t: _overwritten(t.folder / "snapshot/LATEST", "99"),
     ),
-    "LATEST is no number": (
-        "hint_wrong",
-        "holds no number",
-        lambda t: _overwritten(t.folder / "snapshot/LATEST", "x"),
-    ),
     "EARLIEST is too late": (
         "hint_wrong",
         "names snapshot 4, but 1 exists",
@@ -339,6 +334,8 @@ def test_a_whole_table_is_whole_and_stays_as_it_is(
 ) -> None:
     home = _table(tmp_path)
     home.index(vector_of=home.data_files(8)[0].name)
+    # As a writer leaves it that had no space left: the next commit writes it anew.
+    _overwritten(home.folder / "snapshot/LATEST", "")
     before = digest(tmp_path)
     table = ("verify", "--warehouse", str(tmp_path), "--table", "d.t")
     found = answered(capsys, *table)
