@@ -15,6 +15,7 @@ import structlog
 
 from compactord.amounts import count_text
 from compactord.errors import CompactordError, FormatError, ObjectNotFound
+from compactord.maintenance.copied_files import watched
 from compactord.maintenance.kind import (
     Done,
     OpenedTable,
@@ -110,13 +111,18 @@ class ExpireConsumers(RuledKind[Sequence[IdleConsumer]]):
     counters = (("expired_consumers", "Consumers that expired."),)
 
     def preview(self, table: OpenedTable) -> Done[Sequence[IdleConsumer]]:
-        return Done(rounds=[idle_consumers(table.table, table.clock.now_ms())])
+        found = () if self._must_wait(table) else idle_consumers(table.table, table.clock.now_ms())
+        return Done(rounds=[found])
 
     def run(self, table: OpenedTable, under_way: UnderWay | None) -> Sequence[IdleConsumer]:
-        if table.why_held() is not None:
-            # They hold snapshots, none of which may go.
+        # They hold snapshots, none of which may go.
+        if table.why_held() is not None or self._must_wait(table):
             return ()
         return expire_consumers(table.table, table.clock.now_ms())
+
+    def _must_wait(self, table: OpenedTable) -> bool:
+        copies = watched(table, self.grace_ms)
+        return copies.why_wait(table.table, table.clock.now_ms()) is not None
 
     def ended(self, result: Sequence[IdleConsumer] | CompactordError, seconds: float) -> Round:
         if isinstance(result, CompactordError):

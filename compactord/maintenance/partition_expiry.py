@@ -21,6 +21,7 @@ from compactord.amounts import count_text
 from compactord.clock import epoch_ms, local_ms
 from compactord.commit.changes import CommitOutcome, Committed, Replaced
 from compactord.errors import CompactordError, FormatError
+from compactord.maintenance.copied_files import watched
 from compactord.maintenance.kind import (
     ChosenPartitions,
     Done,
@@ -259,6 +260,9 @@ class ExpirePartitions(RuledKind[ExpiredPartitions]):
         return why_not or RuledKind.why_unasked(self, table)
 
     def preview(self, table: OpenedTable) -> Done[ExpiredPartitions]:
+        why_wait = watched(table, self.grace_ms).why_wait(table.table, table.clock.now_ms())
+        if why_wait is not None:
+            return Done(why_not=why_wait)
         values, state = table.table, table.newest_state()
         expiry = values.options.maintenance.expire_partitions
         assert expiry is not None, "asked before"
@@ -278,6 +282,9 @@ class ExpirePartitions(RuledKind[ExpiredPartitions]):
     def run(self, table: OpenedTable, under_way: UnderWay | None) -> ExpiredPartitions:
         if (hold := table.why_held()) is not None:
             return ExpiredPartitions(why_not=str(hold))
+        why_wait = watched(table, self.grace_ms).why_wait(table.table, table.clock.now_ms())
+        if why_wait is not None:
+            return ExpiredPartitions(why_not=why_wait)
         return expire_partitions(
             table.table,
             table.newest_state(),

@@ -36,8 +36,8 @@ def maintenance_kinds(recovery: Recovery) -> tuple[AnyKind, ...]:
         # Before the snapshots expire that are to have tags.
         CreateTags(interval_ms=_NEW_TAGS_INTERVAL_MS, grace_ms=grace_ms),
         ExpireTags(interval_ms=_TAGS_INTERVAL_MS, grace_ms=grace_ms),
-        ExpireConsumers(interval_ms=_CONSUMERS_INTERVAL_MS),
-        ExpirePartitions(interval_ms=_PARTITIONS_INTERVAL_MS),
+        ExpireConsumers(interval_ms=_CONSUMERS_INTERVAL_MS, grace_ms=grace_ms),
+        ExpirePartitions(interval_ms=_PARTITIONS_INTERVAL_MS, grace_ms=grace_ms),
         ExpireSnapshots(interval_ms=_EXPIRE_INTERVAL_MS, grace_ms=grace_ms),
         ExpireChangelogs(interval_ms=_CHANGELOGS_INTERVAL_MS, grace_ms=grace_ms),
         MarkDone(interval_ms=_DONE_INTERVAL_MS),

@@ -490,9 +490,10 @@ def test_entries_in_a_catalog_go_and_come_and_a_dry_run_changes_none(
 ) -> None:
     ref = _years(
         tmp_path,
+        SystemClock(),
         metastore_partitioned__table="true",
         partition_expiration__time="700 d",
-        partition_idle__time__to__done="1 h",
+        partition_idle__time__to__done="1 ms",
         partition_time__interval="1 d",
         partition_mark__done__action="done-partition,mark-event",
     )
