@@ -76,8 +76,8 @@ dry_run = _argument("--dry-run", action="store_true", help="say what would go; c
 force = _argument(
     "--force",
     action="store_true",
-    help="delete although live files of a table are missing or damaged; versions that it could be "
-    "rolled back to may go",
+    help="delete even if live files of a table are missing or damaged; this may remove the "
+    "versions that you could roll back to",
 )
 execute = _argument(
     "--execute", action="store_true", help="change the database instead of printing SQL"
@@ -170,7 +170,7 @@ def add_catalog_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--allow-http",
         action="store_true",
-        help="ask the server of a REST --warehouse without TLS, though it is on another machine",
+        help="allow plain http to the server of a REST --warehouse on another machine",
     )
     _repeated(
         "--allow-scheme",
@@ -297,8 +297,8 @@ def verify(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--pages",
         metavar="{SHARE,all}",
-        help="read all pages of data files, or of row groups picked at random, as many as are this "
-        "share of the bytes, such as 1%% (default: none)",
+        help="read every page, or the pages of randomly chosen row groups that make up this share "
+        "of the bytes, such as 1%% (default: none)",
     )
 
 

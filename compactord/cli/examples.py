@@ -112,7 +112,7 @@ kinds, in this order:
 --dry-run says what each kind would do with the tables as they are now. The JSON has an object for
 each kind, under its name in `kinds`, with what went or would go. A kind that fails does not keep
 the others from their turn. With --config the rules apply, as they do for serve, which does all
-this by itself. A table is refused while live files of it are missing or damaged, but for --force.
+this by itself. Tables whose live files are missing or damaged are refused unless --force is given.
 
 exit codes: 0 done, or nothing to do; 2 arguments or configuration; 3 something failed, was
 refused or stopped; 77 permission denied
@@ -150,7 +150,7 @@ With --foreign it also removes files of other programs in the table's folders (d
 indexes, statistics, snapshots) that nothing names and that have not changed for --older-than, and
 bucket and partition folders that are empty. Nothing goes if any snapshot, tag, branch or changelog
 cannot be read. serve does this only in tables whose rule has remove_foreign_files: true.
-A table is refused while live files of it are missing or damaged, but for --force.
+Tables whose live files are missing or damaged are refused unless --force is given.
 
 exit codes: 0 done, or nothing to do; 2 arguments or configuration; 3 something failed, was
 refused or stopped; 77 permission denied

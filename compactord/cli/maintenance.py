@@ -73,7 +73,7 @@ class MaintenanceRun:
         """Lines for a dry run that would be refused; else raises `TableHeld` for a hold."""
         if hold is None:
             return ()
-        why = f"{hold}. {advice(hold.error)} --force deletes all the same"
+        why = f"{hold}. {advice(hold.error)} Use --force to delete anyway"
         if self.is_dry:
             return [f"  would be refused: {why}"]
         raise TableHeld(f"nothing of {target.full_name} is deleted: {why}")

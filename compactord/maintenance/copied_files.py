@@ -83,8 +83,8 @@ class CopyWatch:
         if copy is None:
             return None
         return (
-            f"{copy} is a copy that was made lately: {MAY_BE_RESTORED}; nothing is deleted until "
-            "recovery.orphan_grace has passed since that file changed"
+            f"{copy} changed later than the time recorded in it, so {MAY_BE_RESTORED}; nothing is "
+            "deleted until that file is older than recovery.orphan_grace"
         )
 
 

@@ -336,8 +336,8 @@ def _hold_of(files: Sequence[HeldFile]) -> Hold:
 
 def _unreadable(path: str, error: FormatError, now_ms: int) -> Hold:
     message = (
-        f"{error.message}, so nothing is deleted; delete this file once `compactord verify` finds "
-        "nothing wrong"
+        f"{error.message}, so nothing of the table is deleted; run `compactord verify --pages "
+        "all`, and delete this file if it finds nothing"
     )
     return Hold(path=path, error=FormatError.__name__, message=message, since_ms=now_ms)
 

@@ -163,7 +163,7 @@ _ADVICE = {
         "that does not need it."
     ),
     errors.UnreadableColumn.__name__: (
-        "Write the rows of the file that the message names anew with the table's types, or "
+        "Rewrite the rows of the file that the message names with the table's column types, or "
         "overwrite the partition."
     ),
     errors.DataFileDamaged.__name__: (

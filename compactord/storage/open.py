@@ -99,8 +99,8 @@ class Stores:
         scheme = self._scheme_of(location)
         if self.schemes is not None and scheme not in self.schemes:
             raise UsageError(
-                f"{location}: locations of scheme {scheme}: are not opened in this catalog; add "
-                "it to the catalog's allow_schemes (--allow-scheme) if its tables may lie there"
+                f"{location}: this catalog does not open {scheme}: locations; if its tables may be "
+                f"there, add {scheme} to its allow_schemes (--allow-scheme {scheme})"
             )
         own = {key: text for key, text in options.items() if _is_of(store, key)}
         return store.locate(location, own), own
@@ -167,16 +167,17 @@ class Stores:
             return
         if theirs:
             raise UsageError(
-                f"{location}: the catalog's server answers {', '.join(theirs)} without keys for "
-                "the store, and the keys here are not used with a server's options: set these in "
-                "the catalog's options, or let the server lend keys"
+                f"{location}: the catalog's server sets {', '.join(theirs)} but supplies no keys "
+                "for the store, and your keys are not sent where a server says: set these in the "
+                "catalog's options, or let the server lend keys"
             )
         host = _host_of(location)
         own = (key.lower() for key in options if key not in served)
         if found.names_host and host not in self.hosts and not any(k.endswith(host) for k in own):
             raise UsageError(
-                f"{location}: no key is sent to {host}, which only the table's location names; "
-                "give the catalog an option whose name ends in this host"
+                f"{location}: refusing to send the catalog's key to {host}, which only the table's "
+                "location names; if this host is yours, set a key on the catalog whose option "
+                "name ends in it"
             )
 
     def _store_of(self, location: str, options: Mapping[str, str]) -> Store:

@@ -182,7 +182,7 @@ class StatePlanner:
             return None
         others = f" (and {count_text(len(names) - 1, 'more file')})" if len(names) > 1 else ""
         return (
-            f"{known[names[0]]}{others}; {rest}. Write its rows anew with the table's types, or"
+            f"{known[names[0]]}{others}; {rest}. Rewrite its rows with the table's column types, or"
             " overwrite the partition"
         )
 

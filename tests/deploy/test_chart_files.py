@@ -75,9 +75,9 @@ def test_wrong_values_are_refused_with_their_place(arguments: list[str], message
 
 @pytest.mark.parametrize("name", ["9lives", "a.b.c", "compactord.prod"])
 def test_a_release_whose_service_would_be_refused_is_refused_before(name: str) -> None:
-    with pytest.raises(ValueError, match=rf"would be called {name}.*: set fullnameOverride to a"):
+    with pytest.raises(ValueError, match=rf"would be named {name}.*: set fullnameOverride to a"):
         template(LOCAL, release_name=name)
-    with pytest.raises(ValueError, match="would be called 9x"):
+    with pytest.raises(ValueError, match="would be named 9x"):
         template(LOCAL, "--set", "fullnameOverride=9x", release_name=name)
     rendered = template(LOCAL, "--set", "fullnameOverride=lives", release_name=name)
     assert {o["metadata"]["name"] for o in objects(rendered)} == {"lives", "lives-test"}

@@ -170,8 +170,8 @@ class RestCatalog(Catalog):
             yield Check(
                 name="TLS",
                 verdict=Verdict.WARNING,
-                found=f"{self._client.uri} is asked without TLS, as allow_http lets it",
-                advice="give the server a certificate, and uri https://…",
+                found=f"{self._client.uri} is contacted without TLS (allow_http is set)",
+                advice="enable TLS on the server and use an https:// uri",
             )
 
     def advice(self, error: CompactordError) -> str:

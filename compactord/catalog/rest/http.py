@@ -117,7 +117,8 @@ class Http:
         encoding = response.headers.get("Content-Encoding", "identity")
         if encoding != "identity":
             # A few bytes could be any number of them.
-            raise AnswerRefused(f"the answer is encoded ({encoding[:20]!r}), unasked")
+            why = f"the server compressed its answer ({encoding[:20]!r}) unasked"
+            raise AnswerRefused(f"{why}; it is not read")
         found = bytearray()
         while piece := response.read1(_PIECE_BYTES, decode_content=False):
             found += piece

@@ -143,7 +143,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- $config := .Values.config }}
 {{- $fullname := include "compactord.fullname" . }}
 {{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" $fullname) }}
-{{- fail (printf "the release's objects would be called %s, and a Service may not be: set fullnameOverride to a name of a-z, 0-9 and - that begins with a letter" $fullname) }}
+{{- fail (printf "objects of this release would be named %s, which is not a valid Service name: set fullnameOverride to a name of a-z, 0-9 and - that begins with a letter" $fullname) }}
 {{- end }}
 {{- if not .Values.image.registry }}
 {{- fail "image.registry: give the registry that you pushed the image to, such as registry.example.com/data; without one, nodes would pull somebody else's image of this name" }}

@@ -88,7 +88,7 @@ class _Lie:
     is_asked: bool = False
 
 
-_SIDES = "without keys for the store"
+_SIDES = "supplies no keys for the store"
 _LIES = {
     "a variable in an option": _Lie(
         overrides={**_LENT, "s3.endpoint": "STORE", "s3.access-key": "ENV"}, is_asked=True
@@ -110,10 +110,10 @@ _LIES = {
     "a variable in a location": _Lie(
         location="s3://ENV/t", error="the bucket's name has other signs"
     ),
-    "a file as a location": _Lie(location="FILE", error="scheme file: are not opened"),
+    "a file as a location": _Lie(location="FILE", error="does not open file: locations"),
     "another server": _Lie(overrides={"uri": "STORE", "token": "x"}, location="file:/x"),
-    "local files": _Lie(location="file:///etc", error="of scheme file: are not opened"),
-    "local files by a path": _Lie(location="/etc", error="of scheme file: are not opened"),
+    "local files": _Lie(location="file:///etc", error="does not open file: locations"),
+    "local files by a path": _Lie(location="/etc", error="does not open file: locations"),
     "fsspec": _Lie(
         overrides={"fsspec.enabled": "true", "fsspec.host": "ENV"},
         location="memory://b/t",
@@ -122,13 +122,13 @@ _LIES = {
     "fsspec's local files": _Lie(
         own={"fsspec.enabled": "true"},
         location="local:///etc",
-        error="scheme local: are not opened",
+        error="does not open local: locations",
     ),
     "another scheme of fsspec's": _Lie(
         own={"fsspec.enabled": "true"}, location="ftp://b/t", error="allow_schemes"
     ),
     "an address for the operator's keys": _Lie(
-        own=_OPERATORS, overrides={"s3.endpoint": "STORE"}, error=f"s3.endpoint {_SIDES}"
+        own=_OPERATORS, overrides={"s3.endpoint": "STORE"}, error=f"s3.endpoint but {_SIDES}"
     ),
     "a default address for the operator's keys": _Lie(
         own=_OPERATORS, defaults={"s3.endpoint": "STORE"}, error=_SIDES
@@ -168,7 +168,7 @@ _LIES = {
     "a host in a location for a signature of Azure's": _Lie(
         location="abfss://c@account.evil.example/t",
         own={"fs.azure.sas.fixed.token": f"sig={_SECRET}"},
-        error="no key is sent to account.evil.example",
+        error="send the catalog's key to account.evil.example",
     ),
     "a host that looks like one of Azure's": _Lie(
         location="abfss://c@evil.example#.dfs.core.windows.net/t",
@@ -179,7 +179,7 @@ _LIES = {
         location="abfss://c@account.evil.example/t",
         own={"fs.azure.account.key": _SECRET},
         overrides={"fs.azure.x.account.evil.example": "y"},
-        error="no key is sent to account.evil.example",
+        error="send the catalog's key to account.evil.example",
     ),
     "an address for a key of Azure's": _Lie(
         location="abfss://c@account.dfs.core.windows.net/t",
@@ -256,16 +256,21 @@ def test_a_lie_of_a_rest_server_ends_in_an_error_by_name(
     ("warehouse", "location", "own", "error"),
     [
         ("s3://b/wh", "s3://${env:LIAR_WANTS}/t", {}, "the bucket's name has other signs"),
-        ("s3://b/wh", "file:/etc", {}, "scheme file: are not opened in this catalog"),
-        ("s3://b/wh", "/etc", {}, "scheme file: are not opened in this catalog"),
-        ("s3://b/wh", "${file:/etc/passwd}", {}, "scheme file: are not opened in this catalog"),
+        ("s3://b/wh", "file:/etc", {}, "does not open file: locations"),
+        ("s3://b/wh", "/etc", {}, "does not open file: locations"),
+        ("s3://b/wh", "${file:/etc/passwd}", {}, "does not open file: locations"),
         ("/wh", "memory://b/t", {}, "scheme memory:// is not supported"),
-        ("memory://h/wh", "local://b/etc", {"fsspec.enabled": "true"}, "scheme local: are not"),
+        (
+            "memory://h/wh",
+            "local://b/etc",
+            {"fsspec.enabled": "true"},
+            "does not open local: locations",
+        ),
         (
             "/wh",
             "abfss://c@a.evil.example/t",
             {"fs.azure.account.key": _SECRET},
-            "no key is sent to a.evil.example",
+            "send the catalog's key to a.evil.example",
         ),
     ],
 )
@@ -333,7 +338,8 @@ def test_a_host_of_ones_own_needs_a_key_by_name(
     options: dict[str, str], served: tuple[str, ...], *, is_opened: bool
 ) -> None:
     location = "abfss://c@a.private.example/t"
-    with contextlib.nullcontext() if is_opened else pytest.raises(UsageError, match="no key is"):
+    refused = pytest.raises(UsageError, match="refusing to send")
+    with contextlib.nullcontext() if is_opened else refused:
         STORES.located(location, options, served)
     own = STORES.limited(["abfss://other@a.private.example/wh"], ())
     assert own.located(location, options, served).path == location

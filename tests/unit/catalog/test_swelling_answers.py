@@ -199,7 +199,7 @@ def test_what_was_packed_is_not_unpacked() -> None:
 
     with hive.listening(answer) as uri:
         options = {"uri": uri.replace("thrift", "http"), "token.provider": "bear", "token": "x"}
-        with pytest.raises(CatalogUnavailable, match=r"is encoded \('gzip'\), unasked"):
+        with pytest.raises(CatalogUnavailable, match=r"compressed its answer \('gzip'\) unasked"):
             open_catalog("lake", metastore="rest", options=options).check_access()
 
 
