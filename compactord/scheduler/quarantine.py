@@ -6,7 +6,7 @@ Functions of the scheduler over one `ScheduledTable`. The table's other buckets 
 from __future__ import annotations
 
 from compactord.config.model import Backoff, Retry
-from compactord.errors import DataFileDamaged, DataFileMissing
+from compactord.errors import DataFileDamaged, DataFileMissing, UnreadableColumn
 from compactord.paimon.data_file import BucketId
 from compactord.scheduler.events import BucketQuarantined
 from compactord.scheduler.halts import Drops, Failure, Quarantined, failure_reason
@@ -40,7 +40,7 @@ def quarantine(record: CompactionRecord, failure: Failure, retry: Retry, now_ms:
     """Quarantine the bucket for a time that grows with its failures."""
     scheduled, pending = record.table, record.pending
     known = scheduled.quarantined.get(pending.bucket)
-    failures = known.failures + 1 if known else 1
+    failures = known.failures + 1 if known and not known.is_damaged else 1
     quarantined = Quarantined(
         failures=failures,
         message=failure.message,
@@ -79,7 +79,8 @@ def _halt_of(error: str, failures: int, retry: Retry) -> HaltReason | None:
 def quarantine_damaged(scheduled: ScheduledTable, planned: Planned, now_ms: int) -> None:
     """Quarantine the buckets that could not be planned, and release those that now could.
 
-    Each is told of once. It is no failure of the table: nothing else stops.
+    Each is told of once. It is no failure of the table: nothing else stops. Where other files of a
+    table without buckets fail, too, their pauses and their halt come first.
     """
     damaged = {each.bucket for each in planned.damaged}
     for bucket in [b for b, known in scheduled.quarantined.items() if known.is_damaged]:
@@ -88,6 +89,9 @@ def quarantine_damaged(scheduled: ScheduledTable, planned: Planned, now_ms: int)
     for each in planned.damaged:
         known = scheduled.quarantined.get(each.bucket)
         if known is not None and known.is_damaged and known.message == each.message:
+            continue
+        is_partly = each.error == UnreadableColumn.__name__
+        if known is not None and not known.is_damaged and is_partly:
             continue
         quarantined = Quarantined(
             failures=1,

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from compactord.commit.changes import Conflict
-from compactord.errors import DataFileMissing
+from compactord.errors import DataFileMissing, UnreadableColumn
 from compactord.model import FailureKind
 from compactord.paimon.data_file import BucketId
 from compactord.scheduler.effects import CycleJob, MaintenanceJob, Submit
@@ -31,7 +31,8 @@ class Damaged(Stage):
         assert isinstance(effect, CycleJob)
         cycle = self.tables[effect.name].cycle(effect.ended, effect.skip, error=None)
         if cycle.planned is not None:
-            bad = {each.bucket for each in self.damaged}
+            whole = (each for each in self.damaged if each.error != UnreadableColumn.__name__)
+            bad = {each.bucket for each in whole}
             offered = tuple(p for p in cycle.planned.offered if p.bucket not in bad)
             gone = {p for p in cycle.planned.offered if p.bucket in bad}
             backlog = replace(cycle.planned.backlog, tasks=cycle.planned.backlog.tasks - len(gone))
@@ -110,6 +111,19 @@ def test_a_failure_of_the_bucket_before_does_not_hide_the_damage() -> None:
     stage.damaged = (replace(DAMAGED, bucket=BucketId(b"", failed)),)
     stage.look()
     assert stage.quarantined == {failed: ("two files overlap", 0)}
+
+
+@pytest.mark.parametrize("is_partly", [False, True])
+def test_files_that_cannot_be_read_hide_no_failure_of_the_others(*, is_partly: bool) -> None:
+    """In a table without buckets: the other files are compacted, with pauses of their own."""
+    stage = Damaged(slots=1)
+    stage.damaged = ()
+    stage.ends(stage.submitted()[0], FailureKind.POISON)
+    ((failed, before),) = stage.quarantined.items()
+    unreadable = replace(DAMAGED, bucket=BucketId(b"", failed), error=UnreadableColumn.__name__)
+    stage.damaged = (unreadable if is_partly else replace(unreadable, error="FormatError"),)
+    stage.look()
+    assert (stage.quarantined == {failed: before}) is is_partly
 
 
 @pytest.mark.parametrize(
