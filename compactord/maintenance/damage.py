@@ -49,7 +49,7 @@ class Damage:
 
     `message` is for people and does not repeat `path`. `version` is the newest one that does not
     need the file, such as `snapshot 7`, or None if there is none or it is not known. `size_bytes`
-    and `changed_ms` are those of the file that is there, -1 for none.
+    is that of the file that is there, -1 for none.
     """
 
     path: str
@@ -58,7 +58,6 @@ class Damage:
     bucket: BucketId
     version: str | None = None
     size_bytes: int = -1
-    changed_ms: int = -1
 
     @property
     def error(self) -> DataFileMissing | DataFileDamaged:
@@ -74,11 +73,11 @@ class Damage:
         return any(vector.path == self.path for vector in vectors)
 
     def stands(self, there: ObjectStatus | None) -> bool:
-        """Whether it is as it was found, by the file's status now."""
-        if self.kind is DamageKind.MISSING:
-            return there is None
-        seen = (self.size_bytes, self.changed_ms)
-        return there is None or (there.size_bytes, there.changed_ms) == seen
+        """Whether it is as it was found, by the file's status now.
+
+        Its time says nothing: a change of owner or a backup by links moves it.
+        """
+        return there is None or there.size_bytes == self.size_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,9 +147,9 @@ def version_without(
 
 
 def _damage(live: _Live, there: ObjectStatus | None) -> Damage:
-    kind, why, size_bytes, changed_ms = DamageKind.MISSING, "does not exist", -1, -1
+    kind, why, size_bytes = DamageKind.MISSING, "does not exist", -1
     if there is not None:
-        kind, size_bytes, changed_ms = DamageKind.SIZE, there.size_bytes, there.changed_ms
+        kind, size_bytes = DamageKind.SIZE, there.size_bytes
         why = f"has {size_bytes:,} bytes, not {live.size_bytes:,} as recorded"
     return Damage(
         path=live.path,
@@ -158,7 +157,6 @@ def _damage(live: _Live, there: ObjectStatus | None) -> Damage:
         message=f"a live {live.noun} {why}",
         bucket=live.bucket,
         size_bytes=size_bytes,
-        changed_ms=changed_ms,
     )
 
 

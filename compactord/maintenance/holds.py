@@ -2,7 +2,8 @@
 
 After a start nothing goes before these files have been listed once and agree with the manifests. A
 hold is kept in a file of the table's own folder, for all branches, processes and commands, and is
-removed once the damage is gone: the file is there in its size, is another one, or is not live.
+removed once the damage is gone: the file is there in its size, or is not live. What could not be
+read stays held until it is not live or has another size.
 """
 
 from __future__ import annotations
@@ -85,7 +86,6 @@ def hold_json(files: Sequence[HeldFile]) -> bytes:
             "partition": each.damage.bucket.partition.hex(),
             "bucket": each.damage.bucket.bucket,
             "size_bytes": each.damage.size_bytes,
-            "changed_ms": each.damage.changed_ms,
         }
         for each in files
     ]
@@ -106,7 +106,7 @@ def parse_hold(data: bytes, path: str) -> Sequence[HeldFile]:
 
 def _held_file(found: Any) -> HeldFile:
     version, texts = found["safe_version"], [found["path"], found["message"], found["branch"]]
-    numbers = [found[key] for key in ("since_ms", "bucket", "size_bytes", "changed_ms")]
+    numbers = [found[key] for key in ("since_ms", "bucket", "size_bytes")]
     is_version = version is None or isinstance(version, str)
     are_texts = all(isinstance(text, str) for text in texts)
     if not (is_version and are_texts and all(type(number) is int for number in numbers)):
@@ -119,7 +119,6 @@ def _held_file(found: Any) -> HeldFile:
             bucket=BucketId(bytes.fromhex(found["partition"]), found["bucket"]),
             version=version,
             size_bytes=found["size_bytes"],
-            changed_ms=found["changed_ms"],
         ),
         found["branch"],
         found["since_ms"],
@@ -240,25 +239,25 @@ class TableHolds:
     def _standing(
         self, files: Sequence[HeldFile], newest: Callable[[], TableState]
     ) -> Sequence[HeldFile]:
-        """Those that are damaged still; once the table was listed, all if the first one is."""
+        """Those that are damaged still.
+
+        Once the table was listed, all that this branch still has, or others, if the first one is.
+        """
         if not files:
             return ()
-        state = newest()
-        standing = (each for each in files if self._stands(each, state))
+        state, own = newest(), self._table.branch
+        files = [each for each in files if each.branch != own or each.damage.is_in(state)]
+        standing = (each for each in files if self._stands(each))
         if self._is_listed:
             return files if next(standing, None) is not None else ()
         return list(standing)
 
-    def _stands(self, file: HeldFile, state: TableState) -> bool:
-        table, damage = self._table, file.damage
-        if file.branch == table.branch:
-            if not damage.is_in(state):
-                return False
-        elif file.branch != paths.MAIN_BRANCH and not self._storage.folder_exists(
-            paths.branch_root(table.location, file.branch)
-        ):
+    def _stands(self, file: HeldFile) -> bool:
+        branch, location = file.branch, self._table.location
+        may_be_gone = branch not in (self._table.branch, paths.MAIN_BRANCH)
+        if may_be_gone and not self._storage.folder_exists(paths.branch_root(location, branch)):
             return False
-        return damage.stands(self._storage.status(damage.path))
+        return file.damage.stands(self._storage.status(file.damage.path))
 
     def _found(self, damages: Sequence[Damage], before: Sequence[HeldFile]) -> Sequence[HeldFile]:
         if not damages:
@@ -287,7 +286,7 @@ class TableHolds:
         if files != list(stored) and self._is_kept:
             try:
                 self._replace(stored, files)
-            except StorageError as error:
+            except (StorageError, FormatError) as error:
                 self._keep_in_memory(files, error)
                 return
         self._had_file, self._unwritten = self._is_kept, () if self._is_kept else files

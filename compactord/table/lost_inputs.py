@@ -137,7 +137,6 @@ def _damaged_input(
         bucket=compaction.bucket,
         version=version,
         size_bytes=there.size_bytes,
-        changed_ms=there.changed_ms,
     )
 
 

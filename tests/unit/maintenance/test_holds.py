@@ -23,6 +23,7 @@ from compactord.maintenance.kind import UnderWay
 from compactord.maintenance.registry import maintenance_kinds
 from compactord.paimon import paths
 from compactord.plan.table import Strategy
+from compactord.state.table_state import load_state
 from tests import builders
 from tests.builders import FIRST, SECOND, VirtualClock
 from tests.storages import (
@@ -180,6 +181,44 @@ def test_a_hold_of_a_branch_holds_main_and_the_other_way_round() -> None:
     assert of_branch.started().why_held() is None
 
 
+def test_two_branches_do_not_hold_each_other_once_neither_has_its_file_any_more() -> None:
+    held = held_table()
+    branch = builders.make_branch(held.storage, held.table, "b", 8)
+    folder = held.started().table.bucket_folder
+    states = [load_state(held.storage, table) for table in (held.table, branch)]
+    holds = [TableHolds(held.storage, t, VirtualClock(), FIRST) for t in (held.table, branch)]
+    for one, state in zip(holds, states, strict=True):
+        assert one.why_held(lambda state=state: state, folder) is None
+    for one, state, path in zip(holds, states, held.live, strict=False):
+        bucket = next(b for b in state.files.bucket_ids() if f"/bucket-{b.bucket}/" in path)
+        one.add(Damage(path=path, kind=DamageKind.MISSING, message="it is gone", bucket=bucket))
+        del held.storage.objects[path]
+    for one, state in zip(holds, states, strict=True):
+        assert one.why_held(lambda state=state: state, folder) is not None
+    # Both were overwritten: what is live is there.
+    empty = MemoryStorage()
+    bare = load_state(empty, builders.keyed_table(empty, HOME, buckets=2))
+    for _ in range(2):
+        found = [one.why_held(lambda: bare, folder) for one in holds]
+    assert found == [None, None]
+    assert held.hold is None
+
+
+def test_a_hold_that_another_process_wrote_and_that_makes_no_sense_holds() -> None:
+    held = held_table()
+
+    def race(call: Call) -> None:
+        if call.method == "create_if_absent" and call.path == hold_path(HOME):
+            held.storage.objects[call.path] = b"{"
+
+    path, _ = held.lose()
+    holds = TableHolds(HookedStorage(held.storage, before=race), held.table, VirtualClock(), FIRST)
+    bucket = held.state().files.bucket_ids()[0]
+    holds.add(Damage(path=path, kind=DamageKind.MISSING, message="it is gone", bucket=bucket))
+    assert holds.known is not None
+    assert held.expired().why_not is not None
+
+
 def test_a_branch_that_is_gone_holds_nothing() -> None:
     held = held_table()
     branch = builders.make_branch(held.storage, held.table, "b", 8)
@@ -273,7 +312,6 @@ def test_damage_that_is_found_while_the_table_is_listed_waits_for_no_listing() -
         message="a checksum does not hold",
         bucket=held.state().files.bucket_ids()[0],
         size_bytes=len(held.storage.objects[held.merged[0]]),
-        changed_ms=0,
     )
     holds: TableHolds
 
