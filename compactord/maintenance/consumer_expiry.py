@@ -7,7 +7,7 @@ consumer/ConsumerManager.java (expire).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -69,17 +69,21 @@ def idle_consumers(table: TableValues, now_ms: int) -> tuple[IdleConsumer, ...]:
     return tuple(found)
 
 
-def expire_consumers(table: TableValues, now_ms: int) -> Sequence[IdleConsumer]:
-    """Delete the consumers that expire now; returns those that were deleted.
+def expire_consumers(
+    table: TableValues, now_ms: int, may_delete: Callable[[], bool] = lambda: True
+) -> Sequence[IdleConsumer]:
+    """Delete the consumers that expire now, if any may be; returns those that were deleted.
 
     Each is looked at again right before: one that has moved since, or is gone, is passed over.
     Raises what reading raises, before the first deletion, and `StorageError` if a deletion fails:
     the next round continues there. What has gone is logged in any case.
     """
     gone: list[IdleConsumer] = []
-    own = own_files(table)
+    own, idle = own_files(table), idle_consumers(table, now_ms)
+    if not (idle and may_delete()):
+        return ()
     try:
-        for consumer in idle_consumers(table, now_ms):
+        for consumer in idle:
             status = table.storage.status(consumer.path)
             if status is not None and status.changed_ms == consumer.changed_ms:
                 own.delete(consumer.path)
@@ -111,18 +115,17 @@ class ExpireConsumers(RuledKind[Sequence[IdleConsumer]]):
     counters = (("expired_consumers", "Consumers that expired."),)
 
     def preview(self, table: OpenedTable) -> Done[Sequence[IdleConsumer]]:
-        found = () if self._must_wait(table) else idle_consumers(table.table, table.clock.now_ms())
-        return Done(rounds=[found])
+        idle = idle_consumers(table.table, table.clock.now_ms())
+        return Done(rounds=[idle if idle and self._may_delete(table) else ()])
 
     def run(self, table: OpenedTable, under_way: UnderWay | None) -> Sequence[IdleConsumer]:
-        # They hold snapshots, none of which may go.
-        if table.why_held() is not None or self._must_wait(table):
-            return ()
-        return expire_consumers(table.table, table.clock.now_ms())
+        now_ms = table.clock.now_ms()
+        return expire_consumers(table.table, now_ms, lambda: self._may_delete(table))
 
-    def _must_wait(self, table: OpenedTable) -> bool:
-        copies = watched(table, self.grace_ms)
-        return copies.why_wait(table.table, table.clock.now_ms()) is not None
+    def _may_delete(self, table: OpenedTable) -> bool:
+        """Consumers keep snapshots, none of which may go from a held or restored table."""
+        copies, now_ms = watched(table, self.grace_ms), table.clock.now_ms()
+        return table.why_held() is None and copies.why_wait(table.table, now_ms) is None
 
     def ended(self, result: Sequence[IdleConsumer] | CompactordError, seconds: float) -> Round:
         if isinstance(result, CompactordError):

@@ -171,11 +171,8 @@ def _due(
     if is_new or not snapshots.ids:
         # A branch is made from a tag with one snapshot, without a hint.
         return Expired()
-    trouble = (
-        hint_trouble(storage, root, hint, snapshots.ids)
-        or main_trouble(storage, table.ref, now_ms)
-        or copies.why_wait(table, now_ms, snapshots.get)
-    )
+    trouble = hint_trouble(storage, root, hint, snapshots.ids)
+    trouble = trouble or main_trouble(storage, table.ref, now_ms)
     if trouble is not None:
         return Expired(why_not=trouble)
     # A hint that lags stays until the next commit: were its snapshot gone, the table would pass for
@@ -195,7 +192,8 @@ def _due(
     )
     if wanted.is_empty:
         return Expired(first=wanted.first, end=wanted.first, more=wanted.more)
-    return wanted, snapshots
+    trouble = copies.why_wait(table, now_ms, snapshots.get)
+    return (wanted, snapshots) if trouble is None else Expired(why_not=trouble)
 
 
 class Snapshots:

@@ -22,6 +22,7 @@ from compactord.clock import epoch_ms, local_ms
 from compactord.commit.changes import CommitOutcome, Committed, Replaced
 from compactord.errors import CompactordError, FormatError
 from compactord.maintenance.copied_files import watched
+from compactord.maintenance.holds import text_of
 from compactord.maintenance.kind import (
     ChosenPartitions,
     Done,
@@ -118,12 +119,14 @@ def expire_partitions(
     now_ms: int,
     zone: tzinfo,
     goes_on: Callable[[], bool] = lambda: True,
+    why_wait: Callable[[], str | None] = lambda: None,
 ) -> ExpiredPartitions:
     """Remove what `due_partitions` finds: so many at most, and so many at once, as options say.
 
     `drop` removes those of the newest state that still expire at `now_ms`: one that has got rows
     meanwhile does not by `update-time`. By its values it does, and these rows go, as in Java.
-    Once nothing `goes_on`, no more are removed. Entries in the catalog go first.
+    Once nothing `goes_on`, no more are removed, and none where something has to wait (`why_wait`).
+    Entries in the catalog go first.
 
     Raises what `drop` and the catalog raise; the next round continues. What has gone is logged in
     any case.
@@ -138,6 +141,8 @@ def expire_partitions(
         named = found.unknown[:_NAMED]
         _log.warning("partitions_without_time", count=len(found.unknown), partitions=named)
     done = replace(done, left=max(0, len(found.due) - expiry.most))
+    if found.due and (why_not := why_wait()) is not None:
+        return replace(done, why_not=why_not)
     due = iter(found.due[: expiry.most])
     while (batch := frozenset(islice(due, expiry.at_once))) and goes_on():
         entries = ExpiringEntries()
@@ -260,14 +265,13 @@ class ExpirePartitions(RuledKind[ExpiredPartitions]):
         return why_not or RuledKind.why_unasked(self, table)
 
     def preview(self, table: OpenedTable) -> Done[ExpiredPartitions]:
-        why_wait = watched(table, self.grace_ms).why_wait(table.table, table.clock.now_ms())
-        if why_wait is not None:
-            return Done(why_not=why_wait)
         values, state = table.table, table.newest_state()
         expiry = values.options.maintenance.expire_partitions
         assert expiry is not None, "asked before"
         now_ms, zone = table.clock.now_ms(), table.clock.time_zone
         found = due_partitions(values, state, now_ms=now_ms, zone=zone).due
+        if found and (why_not := self._why_wait(table)) is not None:
+            return Done(why_not=why_not)
         due = dict.fromkeys(found[: expiry.most])
         buckets = [each for each in state.files.bucket_ids() if each.partition in due]
         summaries = [state.files.summary(bucket) for bucket in buckets if bucket.bucket >= 0]
@@ -280,11 +284,6 @@ class ExpirePartitions(RuledKind[ExpiredPartitions]):
         return Done(rounds=[expired])
 
     def run(self, table: OpenedTable, under_way: UnderWay | None) -> ExpiredPartitions:
-        if (hold := table.why_held()) is not None:
-            return ExpiredPartitions(why_not=str(hold))
-        why_wait = watched(table, self.grace_ms).why_wait(table.table, table.clock.now_ms())
-        if why_wait is not None:
-            return ExpiredPartitions(why_not=why_wait)
         return expire_partitions(
             table.table,
             table.newest_state(),
@@ -292,7 +291,12 @@ class ExpirePartitions(RuledKind[ExpiredPartitions]):
             now_ms=table.clock.now_ms(),
             zone=table.clock.time_zone,
             goes_on=lambda: not table.is_stopping,
+            why_wait=lambda: self._why_wait(table),
         )
+
+    def _why_wait(self, table: OpenedTable) -> str | None:
+        copies, now_ms = watched(table, self.grace_ms), table.clock.now_ms()
+        return text_of(table.why_held()) or copies.why_wait(table.table, now_ms)
 
     def ended(self, result: ExpiredPartitions | CompactordError, seconds: float) -> Round:
         if isinstance(result, CompactordError):
