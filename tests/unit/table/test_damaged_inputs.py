@@ -186,6 +186,7 @@ _NO_DAMAGE = {
     "503 once": _How(answer=_is_503, times=1),
     "half of a stream once": _How(answer=_half, times=1, is_local=True),
     "half once": _How(answer=_half, times=1),
+    "half": _How(answer=_half),
 }
 
 
