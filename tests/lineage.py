@@ -219,10 +219,12 @@ class Lineage:
         *,
         level: int | None = None,
         folder: str | None = None,
+        there: str | None = None,
     ) -> None:
         """One that names these index files of bucket 0; no snapshot has it yet.
 
-        With `level`, each covers a file of that level; with `folder` they are there.
+        With `level`, each covers a file of that level; with `folder` they are there, with `there`
+        under this name.
         """
         covering = (
             None
@@ -247,7 +249,7 @@ class Lineage:
                 "_FILE_SIZE": 1,
                 "_ROW_COUNT": 1,
                 "_DELETIONS_VECTORS_RANGES": None,
-                "_EXTERNAL_PATH": None if folder is None else f"{folder}/{file}",
+                "_EXTERNAL_PATH": None if folder is None else f"{folder}/{there or file}",
                 "_GLOBAL_INDEX": covering,
             }
             for file in files

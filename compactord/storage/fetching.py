@@ -15,7 +15,7 @@ from typing import ParamSpec, Protocol, TypeVar
 import pyarrow as pa
 
 from compactord.errors import DataFileDamaged
-from compactord.storage.base import Storage
+from compactord.storage.base import Storage, whole_range
 from compactord.storage.ranges import REQUEST_BYTES
 
 P = ParamSpec("P")
@@ -202,8 +202,10 @@ class Fetcher:
     def _fetched_end(self, file: KnownFile) -> FileEnd:
         if file.size_bytes <= SMALL_FILE:
             data = self._storage.read(file.path)
-            check_size(file, len(data))
-            return FileEnd(0, data)
+            if len(data) != file.size_bytes:
+                # What was cut short on its way is no shorter in the store.
+                self.check_size(file)
+            return FileEnd(0, whole_range(file.path, 0, file.size_bytes, data))
         start = file.size_bytes - END_BYTES
         return FileEnd(start, self._storage.read_range(file.path, start, END_BYTES))
 

@@ -60,6 +60,8 @@ CASES = [
     (f"{HOME}/manifest", "manifest-list-1-0", "among the table's metadata"),
 ]
 
+TYPES = ["btree", "HASH", "DELETION_VECTORS"]
+
 
 def _ref(location: str = HOME) -> TableRef:
     return TableRef(database="db", name="t", location=location)
@@ -85,10 +87,17 @@ KINDS: dict[str, Callable[[OpenTable], object]] = {
 }
 
 
-def _table(kind: str, folder: str | None, name: str, type_: str = "btree") -> Lineage:
-    """Snapshot 1, or a tag of it whose time has passed, has an index file of this name there."""
+def _table(
+    kind: str, folder: str | None, name: str, type_: str = "btree", *, there: str | None = None
+) -> Lineage:
+    """Snapshot 1, or a tag of it whose time has passed, has an index file of this name there.
+
+    It is `there` under that name.
+    """
     table = some_table({"global-index.external-path": f"file:{ROOT}"})
-    table.write_index_manifest("index-manifest-1", [name], type_, level=5, folder=folder)
+    table.write_index_manifest(
+        "index-manifest-1", [name], type_, level=5, folder=folder, there=there
+    )
     change(table, 1, index_manifest="index-manifest-1")
     make_tag(table, snapshot_of(table, 5), "kept")
     if kind == "tags":
@@ -103,7 +112,7 @@ def _table(kind: str, folder: str | None, name: str, type_: str = "btree") -> Li
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("type_", ["btree", "HASH", "DELETION_VECTORS"])
+@pytest.mark.parametrize("type_", TYPES)
 @pytest.mark.parametrize(("folder", "name", "why"), CASES)
 def test_an_index_manifest_leads_to_no_file_of_others(
     kind: str, type_: str, folder: str, name: str, why: str
@@ -113,6 +122,32 @@ def test_an_index_manifest_leads_to_no_file_of_others(
     with pytest.raises(UnsupportedTable, match=why) as refused:
         KINDS[kind](_opened(table.storage, _ref()))
     assert name in str(refused.value)
+    assert table.storage.objects == before
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("type_", TYPES)
+@pytest.mark.parametrize(
+    ("folder", "there"),
+    [
+        (f"{ROOT}/own", "i-2"),
+        (f"{ROOT}/own", "I-1"),
+        (f"{ROOT}/own", "data-1.parquet"),
+        (f"{HOME}/index", "i-2"),
+        (f"{HOME}/bucket-0", "data-0.parquet"),
+    ],
+)
+def test_a_file_that_has_another_name_than_its_entry_is_not_its_file(
+    kind: str, type_: str, folder: str, there: str
+) -> None:
+    """Wherever it lies: below the table's own external root, or in the table."""
+    table = _table(kind, f"file:{folder}", "i-1", type_, there=there)
+    for name in ("i-1", there):
+        table.storage.objects.setdefault(f"{folder}/{name}", b"of somebody")
+    before = dict(table.storage.objects)
+    with pytest.raises(UnsupportedTable, match="index file i-1 has another name") as refused:
+        KINDS[kind](_opened(table.storage, _ref()))
+    assert f"at file:{folder}/{there}" in str(refused.value)
     assert table.storage.objects == before
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import pytest
@@ -18,7 +19,8 @@ from compactord.engine.worker import run_subcompaction
 from compactord.errors import CompactordError, StorageError, UnsupportedTable
 from compactord.ids import Owner
 from compactord.maintenance.foreign_sweep import RemovedFiles, SweepForeign
-from compactord.maintenance.kind import Round, UnderWay
+from compactord.maintenance.kind import OpenedTable, Round, UnderWay
+from compactord.maintenance.orphan_files import Orphan
 from compactord.maintenance.orphan_sweep import REMOVED, SweepOrphans
 from compactord.maintenance.snapshot_expiry import ExpireSnapshots
 from compactord.model import Subcompaction, SubcompactionResult, TableName
@@ -38,7 +40,7 @@ from compactord.scheduler.effects import (
     RestartEngine,
     Submit,
 )
-from compactord.service.job_runner import JobRunner
+from compactord.service.job_runner import THREADS_MAX, JobRunner
 from compactord.service.table_jobs import ServedTables, TableSpec
 from compactord.table.backlog import Skip
 from compactord.table.cycle import Cycle, OwnCommit, Phase
@@ -57,6 +59,8 @@ SWEEP = MaintenanceJob(
     under_way=UnderWay(since_ms=0, for_ms=0, reads_from=1),
 )
 WAIT_S = 180.0
+# Rounds that hang, and how long what is quick may take on a crowded machine.
+_HANGING, _QUICK_S = 8, 30.0
 ERRORS = [StorageError("/t", "no"), OSError("too many open files"), MemoryError(), KeyError("x")]
 
 
@@ -79,8 +83,8 @@ class Harness:
         self.tables = ServedTables(clock=clock, worker=worker, requested=lambda kind, count: None)
         self.runner = JobRunner(
             tables=self.tables,
-            jobs=ThreadPoolExecutor(2),
-            maintenance=ThreadPoolExecutor(2),
+            jobs=ThreadPoolExecutor(THREADS_MAX),
+            maintenance=ThreadPoolExecutor(THREADS_MAX),
             engine=lambda: self,
             restart=self.restarts.append,
             ended=lambda job, outcome, seconds: self.outcomes.put(outcome),
@@ -262,7 +266,8 @@ def test_hung_workers_are_the_engines_business(harness: Harness) -> None:
     assert harness.restarts == ["it hangs"]
 
 
-def test_files_of_a_late_result_are_removed(harness: Harness) -> None:
+def _late_result(harness: Harness) -> tuple[RemoveOutputs, str]:
+    """The effect for a result that nobody waits for any more, and the path of its output."""
     harness.cycle()
     dispatch = harness.dispatch(0)
     assert isinstance(dispatch, InFlight)
@@ -272,7 +277,45 @@ def test_files_of_a_late_result_are_removed(harness: Harness) -> None:
     (file,) = result.after
     path = f"{made.write.folder}/{file.file_name}"
     assert harness.inner.status(path) is not None
-    harness.runner.run(RemoveOutputs(subcompaction=made, result=result))
+    return RemoveOutputs(subcompaction=made, result=result), path
+
+
+def test_files_of_a_late_result_are_removed(harness: Harness) -> None:
+    effect, path = _late_result(harness)
+    harness.runner.run(effect)
+    assert harness.runner.close(WAIT_S)
+    assert harness.inner.status(path) is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _HangingSweep(SweepOrphans):
+    """Its store does not answer until the test `ends`."""
+
+    began: threading.Semaphore
+    ends: threading.Event
+
+    def run(self, table: OpenedTable, under_way: UnderWay | None) -> Sequence[Orphan]:
+        self.began.release()
+        assert self.ends.wait(WAIT_S)
+        return ()
+
+
+def test_rounds_that_hang_keep_no_file_of_a_late_result(harness: Harness) -> None:
+    """Their threads are not those of short work."""
+    effect, path = _late_result(harness)
+    began, ends = threading.Semaphore(0), threading.Event()
+    sweep = _HangingSweep(interval_ms=1, grace_ms=1, began=began, ends=ends)
+    deleted: queue.SimpleQueue[str] = queue.SimpleQueue()
+    harness.watch = lambda call: deleted.put(call.path) if call.method == "delete" else None
+    try:
+        for _ in range(_HANGING):
+            harness.runner.run(replace(SWEEP, kind=sweep))
+        harness.runner.run(effect)
+        assert deleted.get(timeout=_QUICK_S) == path
+        assert all(began.acquire(timeout=_QUICK_S) for _ in range(_HANGING))
+        assert harness.outcomes.empty()
+    finally:
+        ends.set()
     assert harness.runner.close(WAIT_S)
     assert harness.inner.status(path) is None
 

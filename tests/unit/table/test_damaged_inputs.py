@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import itertools
+import math
+import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -13,12 +18,16 @@ from compactord.errors import DataFileDamaged, TransientStorageError
 from compactord.formats.parquet import thrift
 from compactord.model import FailureKind, SubcompactionFailure
 from compactord.plan.table import Strategy
+from compactord.state.table_state import load_state
+from compactord.storage.base import Capabilities, whole_range
+from compactord.storage.fetching import SMALL_FILE
+from compactord.storage.ranges import FileForArrow
 from compactord.table.compactor import TableCompactor
 from compactord.table.cycle import Cycle
 from compactord.table.in_flight import InFlight
 from tests import builders
 from tests.storages import Call, MemoryStorage, WatchedStorage
-from tests.unit.maintenance.holding import HOME, Held, held_table
+from tests.unit.maintenance.holding import HOME, OPTIONS, Held, held_table
 from tests.unit.table.compacting import ALL, outcome_of
 
 
@@ -86,27 +95,75 @@ def test_damage_of_a_live_file_holds_at_the_first_failure(
     assert held.hold is None
 
 
-class _Bad(WatchedStorage):
-    """The first reads of a file fail, or come with a flipped bit."""
+def _eio(data: bytes) -> bytes:
+    raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    def __init__(self, inner: Any, path: str, times: int, error: bool) -> None:
+
+def _is_503(data: bytes) -> bytes:
+    raise TransientStorageError("/somewhere", "read failed (503 Slow Down)")
+
+
+def _half(data: bytes) -> bytes:
+    return data[: len(data) // 2]
+
+
+class _Stream(FileForArrow):
+    """What a store opens; `answered` has the last word on what a read returns."""
+
+    def __init__(self, data: bytes, answered: Callable[[bytes], bytes]) -> None:
+        super().__init__(len(data))
+        self._data, self._answered = data, answered
+
+    def read(self, size: int = -1) -> bytes:
+        end = self.size_bytes if size < 0 else self.position + size
+        found = self._answered(self._data[self.position : end])
+        self.position += len(found)
+        return found
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _How:
+    """`answer` is what reads come to, `times` of them, of a local store or one behind a network."""
+
+    answer: Callable[[bytes], bytes]
+    times: float = math.inf
+    is_local: bool = False
+
+
+class _BadReads(WatchedStorage):
+    """From read `at` on those of a file fail or are wrong."""
+
+    def __init__(self, inner: MemoryStorage, path: str, how: _How, at: int = 1) -> None:
         super().__init__(inner)
-        self._path, self._times, self._error = path, times, error
+        self.reads = 0
+        self._path, self._how, self._at = path, how, at
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(behind_network=not self._how.is_local)
+
+    def read_range(self, path: str, start: int, size: int) -> bytes:
+        return whole_range(path, start, size, super().read_range(path, start, size))
 
     def around(self, call: Call, effect: Callable[[], Any]) -> Any:
-        is_read = call.method in ("read", "read_range", "open_input")
-        if call.path != self._path or not is_read or not self._times:
+        if call.path != self._path or call.method not in ("read", "read_range", "open_input"):
             return effect()
-        self._times -= 1
-        if self._error:
-            raise TransientStorageError(call.path, "read failed (it took too long)")
-        found = effect()
-        return _flipped(found) if isinstance(found, bytes) else found
+        if call.method == "open_input":
+            return _Stream(self.inner.read(call.path), self._answered).stream()
+        return self._answered(effect())
+
+    def _answered(self, data: bytes) -> bytes:
+        self.reads += 1
+        is_bad = self._at <= self.reads < self._at + self._how.times
+        return self._how.answer(data) if is_bad else data
 
 
 def test_a_bit_that_flips_on_its_way_is_no_damage_of_the_file() -> None:
     held = held_table()
-    bad = _Bad(held.storage, held.merged[0], times=1, error=False)
+    bad = _BadReads(held.storage, held.merged[0], _How(answer=_flipped, times=1))
     compactor = held.started(bad, strategy=Strategy.FULL)
     ended, cycle = _compacted(compactor, held)
     assert not isinstance(ended.result, SubcompactionFailure)
@@ -115,15 +172,54 @@ def test_a_bit_that_flips_on_its_way_is_no_damage_of_the_file() -> None:
     assert cycle.hold is None
 
 
-def test_a_read_that_fails_is_no_damage() -> None:
-    held = held_table()
-    bad = _Bad(held.storage, held.merged[0], times=99, error=True)
-    compactor = held.started(bad, strategy=Strategy.FULL)
-    ended, cycle = _compacted(compactor, held)
-    assert isinstance(ended.result, SubcompactionFailure)
-    assert ended.result.kind is FailureKind.TRANSIENT
-    assert (cycle.causes, cycle.hold, held.hold) == ({}, None, None)
-    assert held.expired().snapshots > 0
+def _large_table() -> Held:
+    """Its merged file is read by ranges, or by Arrow from its stream."""
+    storage = MemoryStorage()
+    table = builders.keyed_table(storage, HOME, buckets=1, options=OPTIONS)
+    target = builders.writer(storage, table)
+    # Nothing packs them.
+    target.write(builders.rows_of([(key, key * key * 65_537) for key in range(150_000)]))
+    builders.compact(storage, table, strategy=Strategy.FULL)
+    [merged] = builders.live_paths(storage, table, load_state(storage, table))
+    builders.fill_keyed(target, commits=4, keys=12)
+    assert len(storage.objects[merged]) > SMALL_FILE
+    return Held(storage, table, (), (merged,))
+
+
+_NO_DAMAGE = {
+    "EIO": _How(answer=_eio, is_local=True),
+    "EIO once": _How(answer=_eio, times=1, is_local=True),
+    "503 in a stream": _How(answer=_is_503, is_local=True),
+    "503": _How(answer=_is_503),
+    "503 once": _How(answer=_is_503, times=1),
+    "half of a stream once": _How(answer=_half, times=1, is_local=True),
+    "half once": _How(answer=_half, times=1),
+    "half": _How(answer=_half),
+}
+
+
+@pytest.mark.parametrize("table", [held_table, _large_table])
+@pytest.mark.parametrize("how", _NO_DAMAGE)
+def test_a_read_that_fails_or_ends_early_is_no_damage(table: Callable[[], Held], how: str) -> None:
+    """Whichever read of the merge it is. A disk on which all end early has lost the rest."""
+    template = table()
+    for at in itertools.chain(range(1, 8), itertools.count(8, 8)):
+        held = Held(template.storage.copy(), template.table, template.live, template.merged)
+        bad = _BadReads(held.storage, held.merged[0], _NO_DAMAGE[how], at)
+        compactor = held.started(bad, strategy=Strategy.FULL)
+        before = dict(held.storage.objects)
+        ended, cycle = _compacted(compactor, held)
+        assert (cycle.causes, cycle.hold, held.hold) == ({}, None, None), f"read {at}"
+        if isinstance(ended.result, SubcompactionFailure):
+            assert ended.result.kind is FailureKind.TRANSIENT, f"read {at}: {ended.result}"
+            assert held.storage.objects == before, f"read {at}"
+        else:
+            assert cycle.settled is not None
+            assert cycle.settled.published == (1,)
+        assert held.expired(compactor).snapshots > 0, f"read {at}"
+        if bad.reads < at:
+            break
+    assert at > 1
 
 
 def test_so_does_a_damaged_file_of_deletion_vectors_that_only_the_commit_reads() -> None:
