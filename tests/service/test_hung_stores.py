@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import socket
 import time
+from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from compactord.paimon.snapshot import snapshot_ids
 from tests.service.conftest import Served
-from tests.service.daemon_process import Services
+from tests.service.daemon_process import Service, Services, configuration
 from tests.service.faulty import Faulty
 from tests.service.lakes import LOCAL, Keyed, Lake
 
-# Far less than the grace, which is for merges and commits; some seconds on an idle machine.
-_STOP_SECONDS_MAX = 60
+# From the signal to the last event; the grace, which is for merges and commits, is far longer.
+_STOP_SECONDS_MAX = 10
 # One after the other the requests before them take minutes.
 _PROBES_SECONDS_MAX = 10
 _EXPIRES = {"snapshot.num-retained.min": "1", "snapshot.num-retained.max": "2"}
@@ -51,7 +56,7 @@ def test_maintenance_that_hangs_in_one_store_holds_up_that_of_no_other(
     for _ in range(3):
         assert _expires(faulty, well)
     assert faulty.service.answers("/livez")
-    _assert_quick_end(faulty)
+    _assert_quick_end(faulty.service)
     for keyed in (well, *ill):
         keyed.check()
 
@@ -69,16 +74,50 @@ def test_the_end_waits_for_no_call_that_hangs(services: Services, tmp_path: Path
     faulty.tell({"hang": f"{hang}|/polled/|/db.db$"})
     faulty.service.wait_until(lambda: faulty.has_hung("/polled/"), "a poll hangs")
     faulty.service.wait_until(lambda: faulty.has_hung("/db.db$"), "the listing hangs")
-    _assert_quick_end(faulty)
+    _assert_quick_end(faulty.service)
     assert faulty.service.log("threads_abandoned")
     polled.check()
     expired.check()
 
 
-def _assert_quick_end(faulty: Faulty) -> None:
-    assert faulty.service.stop(_STOP_SECONDS_MAX) == 0
-    faulty.service.assert_no_process_remains()
-    assert faulty.service.log("service_stopped", exit_code=0)
+def test_the_end_waits_for_no_configuration_that_hangs(services: Services, tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    keyed = lake.keyed("configured")
+    config = configuration(lake.warehouse, shutdown={"grace": "10 min"}, reload={"interval": "1 h"})
+    service = services.start(config).wait_started()
+    path = service.folder / "compactord.yaml"
+    path.unlink()
+    os.mkfifo(path)
+    service.signal(signal.SIGHUP)
+    with contextlib.ExitStack() as stack:
+        service.wait_until(lambda: _joined(path, stack), "it reads the configuration")
+        keyed.commit(6)
+        service.wait_settled("configured")
+        assert not service.log("config_reload_failed")
+        _assert_quick_end(service)
+    keyed.check()
+
+
+def _joined(fifo: Path, stack: contextlib.ExitStack) -> bool:
+    """Whether somebody reads; then the other end is open until the stack ends, and silent."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
+        stack.callback(os.close, descriptor)
+        return True
+    return False
+
+
+def _assert_quick_end(service: Service) -> None:
+    assert service.stop() == 0
+    service.assert_no_process_remains()
+    [drained] = service.log("service_draining")
+    [stopped] = service.log("service_stopped", exit_code=0)
+    seconds = _moment_s(stopped) - _moment_s(drained)
+    assert seconds < _STOP_SECONDS_MAX, service.text
+
+
+def _moment_s(line: Mapping[str, Any]) -> float:
+    return datetime.strptime(line["ts"], "%Y-%m-%dT%H:%M:%S.%f%z").timestamp()
 
 
 def test_clients_that_pipeline_requests_keep_no_probe_waiting(served: Served) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import textwrap
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,9 @@ from compactord.storage.open import STORES
 from tests import builders
 from tests.databases import sqlite_database
 from tests.inline_engine import InlineEngine
-from tests.store_servers import ACCESS_KEY, SECRET_KEY, StoreServer
+from tests.store_servers import ACCESS_KEY, SECRET_KEY, StoreServer, s3
+from tests.tools.store_faults import Fault, How, Request, from_nth
+from tests.tools.store_proxy import StoreProxy
 
 _KEYS = (ACCESS_KEY, SECRET_KEY)
 
@@ -167,3 +170,34 @@ def test_a_doctor_looks_at_everything_that_a_store_has_to_do(
     assert {check["verdict"] for check in found.values()} == {"ok"}
     assert " ms for a small request" in found["warehouse: latency"]["found"]
     assert "1 table in s3://lake/doctor" in found["warehouse: tables"]["found"]
+
+
+# Which listings fail, the command's exit code, and what it says of them besides the place.
+_LISTINGS: Mapping[str, tuple[Callable[[Request], bool], int, str]] = {
+    "uploads": (lambda request: request.kind == "list_uploads", 0, "list uploads failed"),
+    "a folder": (lambda request: "bucket-1" in request.target, 3, "list failed"),
+    "all": (lambda request: request.kind in ("list", "list_uploads"), 3, "list failed"),
+}
+
+
+@pytest.mark.parametrize("fault", [Fault(how=How.CLOSE), Fault(how=How.HALF)], ids=str)
+@pytest.mark.parametrize("listing", _LISTINGS)
+def test_a_store_that_hangs_up_on_a_listing_is_one_line_of_orphans(
+    moto: StoreServer, capsys: pytest.CaptureFixture[str], listing: str, fault: Fault
+) -> None:
+    """Files are swept all the same where uploads cannot be listed; that is a warning."""
+    fails, code, what = _LISTINGS[listing]
+    warehouse = _filled(moto, f"hangs_up_{fault.how.name}_{listing.replace(' ', '_')}")
+    with StoreProxy(("127.0.0.1", moto.port)) as proxy:
+        where = _arguments(s3(proxy.port), warehouse)
+        orphans = ("orphans", *where, "--unlocked-writers", "guarded", "--table", "db.t")
+        _said(capsys, *orphans)
+        proxy.fail(from_nth(1, fault, fails))
+        assert main(orphans) == code
+        assert proxy.failed
+    found = capsys.readouterr()
+    [line] = found.err.splitlines()
+    assert what in line
+    assert warehouse in line
+    assert "Traceback" not in found.out + found.err
+    assert ("nothing left over" in found.out) == (code == 0)
