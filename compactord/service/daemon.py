@@ -58,6 +58,8 @@ _JUMP_MS = 2_000
 _NO_ENGINE = 69
 # How long, after the grace period, commits may take to return, and Spark to end.
 _CLOSE_S = 20.0
+# Since the request to stop, for a Spark that is starting: within ten seconds all else has ended.
+_STARTING_CLOSE_S = 8.0
 # The same of all else, which leaves nothing behind or goes on after the next start.
 _READS_CLOSE_S = 1.0
 
@@ -292,7 +294,9 @@ class Daemon:
         self._timetable.close()
         self._chores.shutdown(wait=False, cancel_futures=True)
         has_ended = self._runner.close(_CLOSE_S if self._shutdown.has_work else _READS_CLOSE_S)
-        has_ended &= self._engine.close(_CLOSE_S if self._engine.is_up else _READS_CLOSE_S)
+        # One that is starting removes its files if it may.
+        start_s = max(_READS_CLOSE_S, _STARTING_CLOSE_S - self._shutdown.elapsed_s)
+        has_ended &= self._engine.close(_CLOSE_S if self._engine.is_up else start_s)
         if not has_ended:
             # What a call that reads or deletes leaves behind, the next start finds.
             stuck = [thread.name for thread in threading.enumerate() if thread.name != "MainThread"]

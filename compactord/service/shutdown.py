@@ -57,7 +57,7 @@ class Shutdown:
     def go_on(self, limits: Limits) -> None:
         """Cancel what still runs when its time is over."""
         patience_s = (limits.grace_ms - limits.commit_reserve_ms) / 1000
-        if self._has_cancelled or not (self._asked > 1 or self._elapsed_s() > patience_s):
+        if self._has_cancelled or not (self._asked > 1 or self.elapsed_s > patience_s):
             return
         self._has_cancelled = True
         self._scheduler.end()
@@ -72,7 +72,7 @@ class Shutdown:
         now_s = self._clock.monotonic_s()
         if self.has_work:
             self._worked_s = now_s
-        is_late = self._elapsed_s() > limits.grace_ms / 1000
+        is_late = self.elapsed_s > limits.grace_ms / 1000
         return self._scheduler.is_idle or is_late or now_s - self._worked_s > _READS_S
 
     @property
@@ -84,5 +84,7 @@ class Shutdown:
             if scheduled.job is not None or scheduled.maintenance is not None
         )
 
-    def _elapsed_s(self) -> float:
+    @property
+    def elapsed_s(self) -> float:
+        """Since the first request to stop, 0 before."""
         return 0.0 if self._since_s is None else self._clock.monotonic_s() - self._since_s

@@ -86,7 +86,8 @@ class Command:
     def assert_nothing_remains(self) -> None:
         """No process that it started, and none of their temporary files."""
         self.assert_no_process_remains()
-        assert [path.name for path in self.scratch.iterdir()] == []
+        left = [path.name for path in self.scratch.iterdir()]
+        assert left == [], left
 
     def assert_no_process_remains(self) -> None:
         deadline = time.monotonic() + SECONDS_MAX

@@ -20,6 +20,7 @@ _ROOMS = [
             "paimon/options/catalogue.py",  # a former key of an option of all formats
             "paimon/options/file_options.py",  # the default
             "paimon/arrow.py",  # Arrow's key of field ids
+            "paimon/avro/container.py",  # what manifests may be instead
             "engine/jvm.py",  # jars of Spark
         ),
     ),
@@ -27,6 +28,7 @@ _ROOMS = [
         r"\borc\b",
         (
             "paimon/options/catalogue.py",  # as above
+            "paimon/avro/container.py",  # as above
             "paimon/schema.py",  # the default of old schemas
             "engine/jvm.py",
         ),

@@ -87,6 +87,7 @@ def test_requests_that_would_wait_for_long_are_refused(
         connection.sendall(_SLOW)
     replies = [parse(connection.recv(1 << 16)) for connection in connections]
     refused = [reply for reply in replies if reply.status == 503]
-    assert 0 < len(refused) <= 20
+    # A thread may not have taken its first request yet when the last one comes.
+    assert 0 < len(refused) <= 20 + THREADS
     assert b"try again later" in refused[0].body
     assert [reply.status for reply in replies].count(200) == len(replies) - len(refused)
