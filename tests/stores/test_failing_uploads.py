@@ -100,15 +100,15 @@ def test_an_upload_that_cannot_go_on_leaves_nothing_and_the_next_run_heals(
 def test_what_a_process_leaves_that_is_killed_at_any_request_is_swept(
     trials: LargeTrials,
 ) -> None:
-    """It is killed before every fourth request that changes something, and after some.
+    """It is killed before every third request that changes something, and after some.
 
-    A run begins with one of the first four, by chance. Before three of them an upload is
+    A run begins with one of the first three, by chance. Before three in a row an upload is
     unfinished.
     """
     left = set()
     with _victims(trials.proxy.port) as victims:
         for after in (False, True):
-            first, step = (1, 1) if after else (random.randint(1, 4), 4)
+            first, step = (1, 1) if after else (random.randint(1, 3), 3)
             for number in itertools.count(first, step):
                 fault = Fault(how=How.HANG, after=after)
                 hang = nth(number, fault, _ends_something if after else _changes)
