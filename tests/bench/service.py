@@ -204,7 +204,12 @@ def fleet(started: Daemons, warehouse: Path, quick: bool) -> dict[str, Any]:
         for name, kind, own in (("lake", "rest", refs[:half]), ("hive", "hive", refs[half:])):
             paths = {ref.full_name: ref.location for ref in own}
             options = stack.enter_context(OPTIONS[kind](paths, LocalStorage(), "file:", requests))
-            catalogs[name] = {"metastore": kind, "warehouse": str(warehouse), "options": options}
+            catalogs[name] = {
+                "metastore": kind,
+                "warehouse": str(warehouse),
+                "options": options,
+                "allow_schemes": ["file"],
+            }
         rarely = {"max_quiet_interval": "5 min"}
         # All of them have series, so that their intervals are seen.
         seen = {"max_tables": tables}
