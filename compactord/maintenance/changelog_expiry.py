@@ -107,11 +107,8 @@ def _due(table: TableValues, now_ms: int, copies: CopyWatch) -> ExpireRange:
     snapshots = snapshot_ids(storage, root)
     if retention is None or not known or not snapshots:
         return _NONE
-    trouble = (
-        hint_trouble(storage, root, hint, snapshots)
-        or main_trouble(storage, table.ref, now_ms)
-        or copies.why_wait(table, now_ms)
-    )
+    trouble = hint_trouble(storage, root, hint, snapshots)
+    trouble = trouble or main_trouble(storage, table.ref, now_ms)
     if trouble is not None:
         raise TableChanged(trouble)
 
@@ -119,7 +116,7 @@ def _due(table: TableValues, now_ms: int, copies: CopyWatch) -> ExpireRange:
         found = read_changelog(storage, root, id_) if id_ in known else None
         return None if found is None else found.time_ms
 
-    return changelog_range(
+    wanted = changelog_range(
         retention,
         limit=table.options.expire.limit,
         earliest=known[0],
@@ -129,6 +126,10 @@ def _due(table: TableValues, now_ms: int, copies: CopyWatch) -> ExpireRange:
         time_of=time_ms,
         now_ms=now_ms,
     )
+    trouble = None if wanted.is_empty else copies.why_wait(table, now_ms)
+    if trouble is not None:
+        raise TableChanged(trouble)
+    return wanted
 
 
 class _Round:

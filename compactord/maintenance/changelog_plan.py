@@ -59,11 +59,7 @@ class ExpiringChangelogs:
         versions = (*self.expiring, self.end, *self.later, *self.snapshots)
         known = {each.id: each.identity for each in versions}
         oldest, *newer = self.snapshots
-        return (
-            oldest,
-            *_overwrites(newer),
-            *detached_tags(self.tags, known),
-        )
+        return (oldest, *_overwrites(newer), *detached_tags(self.tags, known))
 
     @property
     def staying(self) -> tuple[Snapshot, ...]:
