@@ -10,7 +10,7 @@ and utils/DateTimeUtils.java.
 
 from __future__ import annotations
 
-import datetime
+from datetime import datetime, timezone
 from decimal import Decimal
 from typing import NamedTuple
 
@@ -23,7 +23,7 @@ from compactord.paimon.types import INTEGERS, MOMENTS, TEXTS, AtomicType, DataTy
 
 _NANOS_PER_S = 1_000_000_000
 _SECONDS_PER_DAY = 86_400
-_EPOCH_ORDINAL = datetime.date(1970, 1, 1).toordinal()
+_EPOCH_ORDINAL = datetime(1970, 1, 1, tzinfo=timezone.utc).toordinal()
 _CYCLE_DAYS = 146_097
 # Java's Character.isWhitespace, which leaves out the spaces that do not break.
 _BLANKS = (
@@ -134,7 +134,7 @@ class _Civil(NamedTuple):
 def _civil(days: int, second_of_day: int = 0, nanos: int = 0) -> _Civil:
     # Python's dates have the years 1 to 9999; after 400 years the calendar is the same again.
     cycles, day_of_cycle = divmod(days + _EPOCH_ORDINAL - 1, _CYCLE_DAYS)
-    date = datetime.date.fromordinal(day_of_cycle + 1)
+    date = datetime.fromordinal(day_of_cycle + 1)
     return _Civil(date.year + 400 * cycles, date.month, date.day, second_of_day, nanos)
 
 

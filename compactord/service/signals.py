@@ -17,7 +17,7 @@ import structlog
 
 from compactord.service.daemon import Daemon
 
-_log = structlog.get_logger(__name__)
+_log = structlog.get_logger()
 
 # The first drains, the second cancels.
 _PATIENCE = 2
