@@ -11,7 +11,7 @@ from compactord.model import TableName
 from compactord.paimon.table import BRANCH_MARK
 
 
-def excluded_by_name(loaded: LoadedConfig, table: TableName) -> str | None:
+def exclusion_by_name(loaded: LoadedConfig, table: TableName) -> str | None:
     """The pattern that excludes a table: `discovery.excluding_tables (c.yaml:7) is a\\.tmp_.*`."""
     name = excluding_key(loaded.config.discovery, table)
     if name is None:
@@ -32,13 +32,13 @@ def not_write_only(loaded: LoadedConfig, table: TableName) -> str:
     return f"not write-only, so its writers compact it themselves; {decides}"
 
 
-def excluded(loaded: LoadedConfig, table: TableName, branch: str) -> str | None:
-    """As `excluded_by_name`, or `rules.0.set.branches (c.yaml:7) does not name main`.
+def exclusion(loaded: LoadedConfig, table: TableName, branch: str) -> str | None:
+    """As `exclusion_by_name`, or `rules.0.set.branches (c.yaml:7) does not name main`.
 
     A branch is listed if what holds for its main branch names it; rules of its own may leave it
     out, and not bring it in.
     """
-    why = excluded_by_name(loaded, table)
+    why = exclusion_by_name(loaded, table)
     if why is not None:
         return why
     for each in (table._replace(table=table.table.partition(BRANCH_MARK)[0]), table):

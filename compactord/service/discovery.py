@@ -125,7 +125,7 @@ def list_catalog(
     silent: dict[str, CompactordError] = dict(listed.unreadable)
     for ref in _with_branches(listed.tables, config.config, name, catalog, silent):
         table = TableName(name, ref.database, ref.name)
-        why = reasons.excluded(config, table, ref.branch)
+        why = reasons.exclusion(config, table, ref.branch)
         if why is None:
             found[table] = ref
         else:

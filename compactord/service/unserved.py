@@ -27,7 +27,7 @@ def left_alone(
     loaded: LoadedConfig, name: TableName, branch: str, policy: TablePolicy, *, write_only: bool
 ) -> tuple[TableStatus, str] | None:
     """Why the service does not work on a table that it could; None: it does."""
-    excluded = reasons.excluded(loaded, name, branch)
+    excluded = reasons.exclusion(loaded, name, branch)
     if excluded is not None:
         return TableStatus.EXCLUDED, excluded
     if policy.only_write_only and not write_only:

@@ -38,7 +38,7 @@ def test_a_pattern_that_excludes_is_named(tmp_path: Path, table: str, why: str |
     path = tmp_path / "c.yaml"
     path.write_text(CONFIG)
     loaded = load_config(str(path), environ={})
-    found = reasons.excluded_by_name(loaded, TableName("lake", *table.split(".")))
+    found = reasons.exclusion_by_name(loaded, TableName("lake", *table.split(".")))
     assert found == (why and why.format(path))
 
 
@@ -78,5 +78,5 @@ def test_a_branch_is_served_if_its_table_and_its_own_rules_name_it(
         f"- {{match: {{table: 'd\\.t\\$branch_b'}}, set: {{branches: [{of_branch}]}}}}\n"
     )
     loaded = load_config(str(path), environ={})
-    found = reasons.excluded(loaded, TableName("lake", "d", "t$branch_b"), "b")
+    found = reasons.exclusion(loaded, TableName("lake", "d", "t$branch_b"), "b")
     assert found == (why and why.format(path))
