@@ -10,7 +10,7 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from compactord.amounts import count_text
+from compactord.text import count_text
 from compactord.top.frame import frame
 from compactord.top.status import place_text
 from compactord_demo.observer import History, Observer

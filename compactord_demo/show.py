@@ -11,12 +11,12 @@ from pathlib import Path
 
 from rich.console import Console
 
-from compactord.amounts import count_text
 from compactord.clock import Clock
 from compactord.ids import Owner
 from compactord.paimon.snapshot import latest_snapshot_id, snapshot_ids
 from compactord.paimon.table import TableRef
 from compactord.storage.base import Storage
+from compactord.text import count_text
 from compactord.top.watch import console_on
 from compactord_demo.daemon import DaemonFailed, DaemonProcess
 from compactord_demo.ingestion import Ingestion

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from rich.table import Table
 from rich.text import Text
 
-from compactord.amounts import count_text, size_text
 from compactord.catalog.access import table_in_folder
 from compactord.paimon.snapshot import snapshot_ids
 from compactord.scheduler.status import Outcome, TableCounters
@@ -16,6 +15,7 @@ from compactord.state.table_state import load_state
 from compactord.storage.base import Storage
 from compactord.table import report
 from compactord.table.opening import open_table
+from compactord.text import count_text, size_text
 from compactord_demo.ingestion import Tally
 from compactord_demo.jobs import Job
 from compactord_demo.observer import History

@@ -7,8 +7,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from compactord.commit.changes import Conflict
-from compactord.model import TableName, WorkKind
-from compactord.reasons import CompactReason
+from compactord.model import CompactReason, TableName, WorkKind
 from compactord.scheduler.record import Status
 from compactord.scheduler.status import (
     EndedCompaction,

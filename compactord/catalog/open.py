@@ -11,8 +11,8 @@ from compactord.catalog.base import Catalog, CatalogPlace
 from compactord.catalog.options import check_names
 from compactord.catalog.registry import CATALOGS, CatalogKinds
 from compactord.errors import CatalogOptionInvalid, UsageError
-from compactord.references import resolve_option
 from compactord.storage.open import STORES, Stores
+from compactord.text import resolve_option
 
 # How long a snapshot of ours stands before we build on it, where nothing excludes writers.
 SETTLE_MS = 10_000

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from compactord.amounts import size_text
 from compactord.cli.registries import registries_of
 from compactord.config.model import LEAST_TASK_MEMORY_BYTES, ServiceConfig
 from compactord.config.values import duration_ms, orphan_grace_ms, size_bytes
@@ -22,6 +21,7 @@ from compactord.model import PickRule
 from compactord.paimon.options.catalogue import check_override
 from compactord.plan.table import Strategy
 from compactord.table.partition_texts import unescaped
+from compactord.text import size_text
 
 T = TypeVar("T")
 _ANY = range(sys.maxsize)

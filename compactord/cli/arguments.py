@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 from compactord.catalog.registry import CATALOGS, CatalogKinds
 from compactord.config.choices import UnlockedWriters
 from compactord.errors import CompactordError, UsageError
-from compactord.redaction import printable, redact_text
+from compactord.text import printable, redact_text
 
 
 def error_json(error: CompactordError | KeyboardInterrupt) -> dict[str, str]:

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from compactord.amounts import count_text
 from compactord.cli.choice import table_test
 from compactord.cli.running import OK, answer
 from compactord.cli.table_status import Listed
@@ -22,6 +21,7 @@ from compactord.service.page.need import Need, attempt_text, freshness_text, nee
 from compactord.service.view import ServiceView, TableDetail, TableStatus, TableView
 from compactord.table.report import bucket_text
 from compactord.table.status import BucketDetail
+from compactord.text import count_text
 from compactord.top.daemon import DaemonSource
 from compactord.top.status import NoAnswer
 

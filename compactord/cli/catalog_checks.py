@@ -9,7 +9,6 @@ from functools import partial
 from itertools import islice
 
 from compactord import ids
-from compactord.amounts import count_text
 from compactord.catalog.access import TableAccess
 from compactord.catalog.base import Catalog
 from compactord.catalog.check import Check, Verdict, failed_check
@@ -33,6 +32,7 @@ from compactord.paimon.options.table_options import TableOptions, parse_options
 from compactord.paimon.table import TableRef
 from compactord.storage.base import Storage
 from compactord.storage.open import Stores
+from compactord.text import count_text
 
 # Ages of left-over files are told by the store's clock; the shortest grace is ten minutes.
 _SKEW_MS_MAX = 30_000

@@ -18,7 +18,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from compactord import __version__
-from compactord.amounts import count_text, size_text
 from compactord.catalog.base import Catalog
 from compactord.catalog.check import Check, Verdict, failed_check
 from compactord.cli.catalog_checks import catalog_checks, option_checks
@@ -40,6 +39,7 @@ from compactord.rewrite.pipeline import usable_cores
 from compactord.service import capacity
 from compactord.service.codec import plain_fields
 from compactord.table.report import columns_text
+from compactord.text import count_text, size_text
 
 _PACKAGES = ("pyarrow", "numpy", "fastavro", "pyspark")
 

@@ -11,13 +11,13 @@ from typing import Any
 
 from structlog.contextvars import bound_contextvars
 
-from compactord.amounts import count_text
 from compactord.cli.argument_values import overrides_of
 from compactord.cli.arguments import error_json
 from compactord.cli.choice import Choice, Target
 from compactord.cli.running import FAILED, NO_ENGINE, OK, USAGE, answer, exit_code, say, tell
 from compactord.errors import CompactordError, UnsupportedTable
 from compactord.paimon.options.table_options import parse_options
+from compactord.text import count_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,9 +25,8 @@ from compactord.errors import (
     UnsafeStore,
     UsageError,
 )
-from compactord.redaction import is_secret_option, redact_value
-from compactord.references import has_reference
 from compactord.storage.open import Stores
+from compactord.text import has_reference, is_secret_option, redact_value
 
 _log = structlog.get_logger()
 NO_LITERAL = (

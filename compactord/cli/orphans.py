@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from compactord.amounts import count_text, size_text
 from compactord.catalog.access import TableAccess
 from compactord.cli.argument_values import amount_of
 from compactord.cli.choice import Target
@@ -30,6 +29,7 @@ from compactord.state.table_state import TableState
 from compactord.storage.base import Storage
 from compactord.storage.elsewhere import with_others
 from compactord.table.opening import OpenTable, describe_table
+from compactord.text import count_text, size_text
 
 _PATH_DIRECTORY = "data-file.path-directory"
 _EXTERNAL_PATHS = "data-file.external-paths"

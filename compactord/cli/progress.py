@@ -7,13 +7,13 @@ from collections.abc import Callable
 
 import structlog
 
-from compactord.amounts import count_text, size_text
 from compactord.cli.running import say
 from compactord.clock import Clock
 from compactord.model import Compaction
 from compactord.table import report
 from compactord.table.in_flight import Finished, InFlight
 from compactord.table.opening import OpenTable
+from compactord.text import count_text, size_text
 
 _log = structlog.get_logger()
 _SAID_EVERY_S = 5.0

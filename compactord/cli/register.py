@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 
-from compactord.amounts import count_text
 from compactord.catalog.base import Registration
 from compactord.cli.choice import catalog_names, load_place, tables_of
 from compactord.cli.loading import open_configured, warn_of_options
@@ -13,7 +12,7 @@ from compactord.cli.running import OK, answer, exit_code, say
 from compactord.config.load import LoadedConfig
 from compactord.errors import CompactordError, UsageError
 from compactord.paimon.table import TableRef
-from compactord.redaction import printable
+from compactord.text import count_text, printable
 
 
 def register(args: argparse.Namespace) -> int:

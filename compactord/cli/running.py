@@ -23,7 +23,7 @@ from compactord.errors import (
     UnsafeStore,
     UsageError,
 )
-from compactord.redaction import printable, redact_text
+from compactord.text import printable, redact_text
 
 OK, USAGE, FAILED, NO_ENGINE, DENIED = 0, 2, 3, 69, 77
 

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from compactord.amounts import count_text, size_text
 from compactord.cli.asked import listed_by_service
 from compactord.cli.choice import Choice, Target, choose, side_by_side
 from compactord.cli.running import OK, answer, exit_code, say
@@ -16,6 +15,7 @@ from compactord.cli.table_status import ASK_A_SERVICE, Listed, read_table
 from compactord.clock import SystemClock
 from compactord.errors import CompactordError
 from compactord.table.report import columns_text
+from compactord.text import count_text, size_text
 
 
 def tables(args: argparse.Namespace) -> int:

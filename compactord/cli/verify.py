@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import Any
 
-from compactord.amounts import count_text
 from compactord.catalog.access import TableAccess
 from compactord.cli.choice import Target, choose
 from compactord.cli.each_table import Result, over_tables
@@ -26,6 +25,7 @@ from compactord.paimon.data_file import BucketId
 from compactord.plan.runs import bucket_runs
 from compactord.table.file_reading import FileReader
 from compactord.table.opening import OpenTable, describe_table
+from compactord.text import count_text
 
 _SHOWN_MAX = 20
 # Between two looks at what is missing: files of a snapshot that expires go before it does.

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from compactord.amounts import count_text, size_text
 from compactord.cli.argument_values import partitions_of, pick_of
 from compactord.cli.asked import why_by_service
 from compactord.cli.choice import Choice, Target, choose
@@ -27,7 +26,6 @@ from compactord.model import WorkKind
 from compactord.paimon.data_file import BucketFiles, BucketId
 from compactord.paimon.options.catalogue import OptionClass, canonical_key, find
 from compactord.paimon.options.table_options import TableOptions
-from compactord.redaction import redacted
 from compactord.service.page.need import freshness_text
 from compactord.service.view import TableStatus
 from compactord.table import report
@@ -37,6 +35,7 @@ from compactord.table.pending_inputs import inputs_of
 from compactord.table.planning import PartitionTest
 from compactord.table.request import CompactRequest
 from compactord.table.status import measured_stop_trigger
+from compactord.text import count_text, redacted, size_text
 
 _WORST = 5
 

@@ -11,7 +11,7 @@ from compactord.config.load import LoadedConfig
 from compactord.config.model import ServiceConfig
 from compactord.config.problems import Path, dotted
 from compactord.config.source import scalar_yaml
-from compactord.redaction import redact_text, redacted
+from compactord.text import redact_text, redacted
 
 
 def show_text(loaded: LoadedConfig) -> list[str]:

@@ -15,8 +15,15 @@ from functools import partial
 import yaml
 
 from compactord.config.problems import Origin, Path, Problem, dotted
-from compactord.redaction import HIDDEN, is_secret_key, redact_text, redacted
-from compactord.references import ReferenceMissing, filled, value_of
+from compactord.text import (
+    HIDDEN,
+    ReferenceMissing,
+    filled,
+    is_secret_key,
+    redact_text,
+    redacted,
+    value_of,
+)
 
 Scalar = str | int | float | bool | None
 OriginAt = Callable[[int], Origin]
@@ -266,7 +273,7 @@ def resolve_references(
     problems: list[Problem],
     is_late: Callable[[Path], bool],
 ) -> tuple[list[tuple[str, str]], dict[str, str]]:
-    """Resolve the references of all texts below `root`, in place (`compactord/references.py`).
+    """Resolve the references of all texts below `root`, in place (`compactord/text.py`).
 
     The references found, in order: the text of each and its value. Texts for which `is_late` says
     so stay as they were written, once it is known that they can be resolved; of these digests of

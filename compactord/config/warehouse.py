@@ -10,8 +10,7 @@ from compactord.config.load import LoadedConfig
 from compactord.config.model import ServiceConfig
 from compactord.config.registries import OWN, ConfigRegistries
 from compactord.errors import UsageError
-from compactord.redaction import redact_text
-from compactord.references import ReferenceMissing, resolve
+from compactord.text import ReferenceMissing, redact_text, resolve
 
 # The name of the catalog of a warehouse that is given without a configuration.
 NAMELESS = "warehouse"

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from compactord.errors import EngineUnavailable
-from compactord.redaction import SECRET
+from compactord.text import SECRET
 
 # What a user may set without a need for spark-submit or for the jars left out.
 _PASSED_ON = (

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 
 from compactord.errors import UsageError
-from compactord.redaction import HIDDEN, redact_text
+from compactord.text import HIDDEN, redact_text
 
 _NUMBER = "[1-9][0-9]{0,5}"
 _LOCAL = re.compile(rf"local(?:\[(?:{_NUMBER}|\*)(?: *, *{_NUMBER})?\])?")

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from urllib.parse import unquote
 
 from compactord.engine.masters import shown_master
-from compactord.redaction import HIDDEN, is_secret_key, redact_text
+from compactord.text import HIDDEN, is_secret_key, redact_text
 
 MESSAGE_CHARACTERS_MAX = 800
 _HEADINGS = ("Driver stacktrace:", "JVM stacktrace:", "Traceback (most recent call last):")

@@ -13,7 +13,6 @@ from typing import Any
 
 import structlog
 
-from compactord.amounts import count_text
 from compactord.errors import CompactordError, FormatError, ObjectNotFound
 from compactord.maintenance.copied_files import watched
 from compactord.maintenance.kind import (
@@ -29,6 +28,7 @@ from compactord.maintenance.kind import (
 from compactord.maintenance.own_files import own_files
 from compactord.paimon import paths
 from compactord.paimon.snapshot import parse_consumer
+from compactord.text import count_text
 
 _log = structlog.get_logger()
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from compactord.amounts import count_text
 from compactord.errors import CompactordError, DataFileDamaged, DataFileMissing, FormatError
 from compactord.maintenance.expire_reader import FileKey
 from compactord.maintenance.folder_listing import FolderListing
@@ -27,6 +26,7 @@ from compactord.state.base_files import BaseFiles
 from compactord.state.table_state import TableState
 from compactord.storage.base import ObjectStatus, Storage
 from compactord.storage.parallel import results_of
+from compactord.text import count_text
 
 VECTORS_FILE = "index file with deletion vectors"
 # Entries that are in memory as objects at once.

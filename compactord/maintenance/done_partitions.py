@@ -16,7 +16,6 @@ from typing import Any
 
 import structlog
 
-from compactord.amounts import count_text
 from compactord.clock import epoch_ms
 from compactord.errors import CompactordError, FormatError
 from compactord.maintenance.done_marks import DoneMarks, DuePartition
@@ -36,6 +35,7 @@ from compactord.paimon.catalog_partitions import PartitionSpec
 from compactord.paimon.partition_time import partition_time_ms
 from compactord.state.newest_files import newest_files
 from compactord.state.table_state import TableState
+from compactord.text import count_text
 
 _log = structlog.get_logger()
 # Partitions whose marks are asked for in one round.

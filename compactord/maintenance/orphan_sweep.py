@@ -10,7 +10,6 @@ from typing import Any
 import structlog
 
 from compactord import ids
-from compactord.amounts import count_text, size_text
 from compactord.clock import Clock, WallTime
 from compactord.errors import CompactordError
 from compactord.ids import Owner
@@ -28,6 +27,7 @@ from compactord.maintenance.kind import (
 )
 from compactord.maintenance.orphan_files import Orphan, OwnerRule, find_orphans, remove_orphans
 from compactord.maintenance.sightings import Sightings
+from compactord.text import count_text, size_text
 
 _log = structlog.get_logger()
 REMOVED = "removed_files"

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 import structlog
 
-from compactord.amounts import count_text
 from compactord.clock import epoch_ms, local_ms
 from compactord.commit.changes import CommitOutcome, Committed, Replaced
 from compactord.errors import CompactordError, FormatError
@@ -43,6 +42,7 @@ from compactord.paimon.partition_time import partition_time_ms
 from compactord.state.live_files import LiveFiles
 from compactord.state.newest_files import newest_files
 from compactord.state.table_state import TableState
+from compactord.text import count_text
 
 _log = structlog.get_logger()
 # Of partitions that stand for no time, in a warning.

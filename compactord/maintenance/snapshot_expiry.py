@@ -7,7 +7,6 @@ from typing import Any
 
 import structlog
 
-from compactord.amounts import count_text, size_text
 from compactord.errors import CompactordError
 from compactord.maintenance.copied_files import watched
 from compactord.maintenance.expire import Expired, expire_snapshots, preview_snapshots
@@ -22,6 +21,7 @@ from compactord.maintenance.kind import (
     because,
 )
 from compactord.maintenance.later_snapshots import LaterSnapshots
+from compactord.text import count_text, size_text
 
 _log = structlog.get_logger()
 _COUNTS = (

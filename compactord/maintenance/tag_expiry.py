@@ -14,7 +14,6 @@ from typing import Any
 
 import structlog
 
-from compactord.amounts import count_text
 from compactord.clock import local_ms
 from compactord.errors import CompactordError, ObjectNotFound
 from compactord.maintenance.copied_files import NO_WATCH, CopyWatch, watched
@@ -36,6 +35,7 @@ from compactord.paimon.json_text import parse_object
 from compactord.paimon.snapshot import parse_snapshot
 from compactord.paimon.tag_times import tag_times
 from compactord.storage.absence import require_gone
+from compactord.text import count_text
 
 _log = structlog.get_logger()
 

@@ -16,7 +16,6 @@ from typing import Any
 
 import structlog
 
-from compactord.amounts import count_text
 from compactord.clock import WallTime, local_ms
 from compactord.errors import CompactordError, ObjectNotFound, StorageError
 from compactord.ids import Owner
@@ -65,6 +64,7 @@ from compactord.paimon.snapshot import (
 )
 from compactord.storage.absence import read_back, require_gone
 from compactord.storage.base import Creation
+from compactord.text import count_text
 
 _log = structlog.get_logger()
 

@@ -21,10 +21,9 @@ from collections.abc import Callable, Collection, Iterable, Sequence, Set
 from dataclasses import dataclass
 
 from compactord.errors import UsageError
-from compactord.model import PickRule, SortedRun
+from compactord.model import CompactReason, PickRule, SortedRun
 from compactord.paimon.data_file import DataFile
 from compactord.paimon.options.table_options import CompactionOptions
-from compactord.reasons import CompactReason
 
 _LONG_SIGN, _LONG_SPAN = 1 << 63, 1 << 64
 

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 from compactord.model import (
     AppendCompaction,
     Compaction,
+    CompactReason,
     MergeCompaction,
     PickRule,
     Rewrite,
@@ -45,7 +46,6 @@ from compactord.plan.picks import (
 from compactord.plan.runs import KeyOf, bucket_runs, level_count
 from compactord.plan.sections import ActionRules, cut_actions, rewrite_each
 from compactord.plan.unaware import PackedCompactions, pack_deleted, pack_unaware, pack_unaware_full
-from compactord.reasons import CompactReason
 from compactord.state.files_by_size import FilesBySize
 from compactord.state.index_files import NO_INDEXES
 from compactord.state.rewrites import Rest

@@ -25,14 +25,13 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from compactord.model import AppendCompaction
+from compactord.model import AppendCompaction, CompactReason
 from compactord.paimon.avro.columns import NULL
 from compactord.paimon.data_file import DataFile, FileSource
 from compactord.paimon.deletion_vectors import VectorRef
 from compactord.paimon.manifest.entry_columns import Mask
 from compactord.paimon.options.table_options import CompactionOptions
 from compactord.plan.append import leaves_fewer_small
-from compactord.reasons import CompactReason
 from compactord.state.files_by_size import FilesBySize
 
 _LARGEST = np.iinfo(np.int64).max

@@ -21,7 +21,6 @@ from compactord.errors import (
 )
 from compactord.maintenance.kind import Round
 from compactord.model import MergeCompaction, SubcompactionFailure
-from compactord.redaction import redact_text
 from compactord.scheduler import events
 from compactord.scheduler.effects import MaintenanceJob
 from compactord.scheduler.halts import Failure, HaltEnd, advice, failure_reason, halt_for
@@ -37,6 +36,7 @@ from compactord.scheduler.record import CompactionRecord, Status
 from compactord.scheduler.scheduled_table import ScheduledTable
 from compactord.scheduler.status import EndedCompaction, Halt, HaltReason, Outcome
 from compactord.table.cycle import Cycle, InputsReplaced, Settled
+from compactord.text import redact_text
 
 _RECENT_MAX = 200
 

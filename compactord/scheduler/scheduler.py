@@ -19,9 +19,8 @@ from compactord.config.model import Limits, Retry
 from compactord.config.policy import TablePolicy
 from compactord.errors import CompactordError
 from compactord.maintenance.kind import AnyKind, Round
-from compactord.model import SubcompactionOutcome, TableName, WorkKind
+from compactord.model import CompactReason, SubcompactionOutcome, TableName, WorkKind
 from compactord.paimon.table import TableRef
-from compactord.reasons import CompactReason
 from compactord.scheduler import effects
 from compactord.scheduler.accounting import Accounting
 from compactord.scheduler.compactions import Compactions

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from compactord.commit.changes import Conflict
-from compactord.model import TableName, WorkKind
-from compactord.reasons import CompactReason
+from compactord.model import CompactReason, TableName, WorkKind
 
 
 class HaltReason(enum.Enum):

@@ -21,7 +21,7 @@ from structlog.typing import EventDict, Processor, WrappedLogger
 
 from compactord.clock import Clock, SystemClock
 from compactord.config.choices import LogFormat, LogLevel
-from compactord.redaction import printable, printable_lines, redacted
+from compactord.text import printable, printable_lines, redacted
 
 # Below these levels the libraries log too much, or nothing an operator needs.
 _LIBRARIES = ("py4j", "pyspark", "apscheduler", "waitress")

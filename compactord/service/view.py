@@ -15,9 +15,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from compactord.model import TableName, WorkKind
+from compactord.model import CompactReason, TableName, WorkKind
 from compactord.plan.table import TableKind
-from compactord.reasons import CompactReason
 from compactord.scheduler.record import Status
 from compactord.scheduler.status import (
     EndedCompaction,

@@ -9,7 +9,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from compactord.errors import CatalogOptionInvalid
-from compactord.references import resolve_option
+from compactord.text import resolve_option
 
 CONF_DIR = "hadoop-conf-dir"
 _DEFAULT_FS = "fs.defaultFS"

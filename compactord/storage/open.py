@@ -8,13 +8,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from compactord.errors import CatalogOptionInvalid, UnknownScheme, UsageError
-from compactord.redaction import has_credentials, redact_text
-from compactord.references import has_reference
 from compactord.storage import local
 from compactord.storage.base import HADOOP, Located, Storage, Store
 from compactord.storage.fsspec.store import ENABLED, FSSPEC
 from compactord.storage.hdfs.spec import HDFS
 from compactord.storage.objects import azure, gcs, oss, s3
+from compactord.text import has_credentials, has_reference, redact_text
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
 _FILE = "file"

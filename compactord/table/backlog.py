@@ -16,12 +16,11 @@ from typing import Any
 import numpy as np
 
 from compactord.errors import FormatError, UnreadableColumn
-from compactord.model import Compaction, WorkKind
+from compactord.model import Compaction, CompactReason, WorkKind
 from compactord.paimon.avro.columns import NULL, Ints
 from compactord.paimon.data_file import BucketFiles, BucketId
 from compactord.paimon.options.table_options import CompactionOptions
 from compactord.plan.table import BucketPlan, PlannedFiles, PlanRequest, TableKind
-from compactord.reasons import CompactReason
 from compactord.state.bucket_summaries import BucketSummaries
 from compactord.state.file_times import FileTimes
 from compactord.state.files_by_size import FilesBySize

@@ -9,21 +9,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from compactord.amounts import count_text, size_text
 from compactord.clock import age_text, iso_text
 from compactord.errors import FormatError
-from compactord.model import Compaction, SortedRun, WorkKind
+from compactord.model import Compaction, CompactReason, SortedRun, WorkKind
 from compactord.paimon.data_file import BucketFiles, BucketId, DataFile
 from compactord.paimon.options.table_options import CompactionOptions
 from compactord.plan.lookup_begins import begins_text
 from compactord.plan.picks import last_full_compaction_ms
 from compactord.plan.runs import bucket_runs
 from compactord.plan.table import BucketPlan, PlanRequest, TableKind
-from compactord.reasons import CompactReason
 from compactord.table import report
 from compactord.table.opening import OpenTable
 from compactord.table.pending_inputs import kind_of
 from compactord.table.planning import LEFT_AS_IT_IS, rest_text
+from compactord.text import count_text, size_text
 
 _LOOKED_UP = "rows of level 0 are to be looked up (lookup-compact)"
 _TRIGGER = "num-sorted-run.compaction-trigger"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compactord.amounts import count_text
 from compactord.paimon.arrow import TICKS_PRECISION_MAX
 from compactord.paimon.types import MOMENTS, AtomicType
 from compactord.plan.shape import BucketShape
 from compactord.table.opening import OpenTable
+from compactord.text import count_text
 
 
 def foreign_note(table: OpenTable, shapes: Sequence[BucketShape]) -> str | None:

@@ -7,7 +7,6 @@ from functools import partial
 
 import structlog
 
-from compactord.amounts import count_text
 from compactord.errors import CompactordError, DataFileDamaged, ObjectNotFound
 from compactord.maintenance.damage import VECTORS_FILE, Damage, DamageKind, version_without
 from compactord.maintenance.expire_reader import FileKey
@@ -19,6 +18,7 @@ from compactord.state.table_state import TableState
 from compactord.storage.fetching import read_twice
 from compactord.storage.parallel import results_of
 from compactord.table.opening import OpenTable
+from compactord.text import count_text
 
 _log = structlog.get_logger()
 # What becomes of a compaction whose bucket a commit has found to be damaged.

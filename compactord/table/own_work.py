@@ -7,9 +7,8 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence, Set
 
 from compactord.commit.changes import BucketChange
-from compactord.model import AppendCompaction, Compaction
+from compactord.model import AppendCompaction, Compaction, CompactReason
 from compactord.paimon.data_file import BucketId, DataFile
-from compactord.reasons import CompactReason
 
 # Live files that we made and that are not to be picked again; the oldest are forgotten beyond this.
 _FINAL_MAX = 100_000

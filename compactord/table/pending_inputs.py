@@ -7,10 +7,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compactord.model import AppendCompaction, Compaction, MergeCompaction, Rewrite, WorkKind
+from compactord.model import (
+    AppendCompaction,
+    Compaction,
+    CompactReason,
+    MergeCompaction,
+    Rewrite,
+    WorkKind,
+)
 from compactord.paimon.avro.columns import Ints
 from compactord.plan.unaware import PackedCompactions
-from compactord.reasons import CompactReason
 
 
 @dataclass(frozen=True, slots=True)

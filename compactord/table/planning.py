@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from compactord.amounts import count_text
 from compactord.clock import Clock, age_text, local_ms
 from compactord.errors import FormatError, UsageError
 from compactord.paimon.binary_row import Value, decode_row, encode_row
@@ -34,6 +33,7 @@ from compactord.table.expired_files import expired_files
 from compactord.table.opening import OpenTable, refuse_formats
 from compactord.table.partition_texts import is_blank, partition_value
 from compactord.table.request import LAG_SERVED_FIRST, CompactRequest
+from compactord.text import count_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

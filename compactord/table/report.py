@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from compactord.amounts import count_text, size_text
 from compactord.clock import iso_text
 from compactord.errors import FormatError
 from compactord.model import AppendCompaction, Compaction, MergeCompaction
@@ -24,6 +23,7 @@ from compactord.table.foreign_times import foreign_note
 from compactord.table.opening import OpenTable
 from compactord.table.planning import damage_text, rest_text
 from compactord.table.totals import CompactTotals
+from compactord.text import count_text, size_text
 
 # The risk for commands that rewrite files of the table.
 REWRITTEN = (

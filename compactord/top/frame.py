@@ -9,14 +9,13 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table
 from rich.text import Text
 
-from compactord.amounts import count_text
 from compactord.clock import iso_text
-from compactord.redaction import printable
 from compactord.scheduler.status import EndedCompaction, Outcome
 from compactord.service.page.figures import more_tables, run_state
 from compactord.service.page.need import Need, freshness_text, is_stale, need_of, why_text
 from compactord.service.view import ActiveCompaction, ServiceView, TableStatus, TableView
 from compactord.table.status import RunState
+from compactord.text import count_text, printable
 from compactord.top.status import (
     Rates,
     SeenCompaction,

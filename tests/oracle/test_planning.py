@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from compactord.errors import FormatError
-from compactord.model import MergeCompaction, PickRule, Rewrite, Upgrade
+from compactord.model import CompactReason, MergeCompaction, PickRule, Rewrite, Upgrade
 from compactord.paimon.binary_row import comparable_key
 from compactord.paimon.data_file import DataFile
 from compactord.paimon.options.table_options import CompactionOptions
@@ -25,7 +25,6 @@ from compactord.plan.runs import bucket_runs, level_count
 from compactord.plan.sections import interval_partition
 from compactord.plan.table import Strategy, plan_bucket
 from compactord.plan.unaware import pack_unaware
-from compactord.reasons import CompactReason
 from compactord.state.files_by_size import FilesBySize
 from tests.oracle.judge import Judge
 from tests.unit.plan.builders import (

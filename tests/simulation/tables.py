@@ -13,13 +13,13 @@ from compactord.commit.changes import Conflict, DroppedChange, LossOutcome, Lost
 from compactord.errors import CompactordError
 from compactord.model import (
     AppendCompaction,
+    CompactReason,
     ConcatSpec,
     InputFile,
     Subcompaction,
     WorkKind,
 )
 from compactord.paimon.data_file import BucketId
-from compactord.reasons import CompactReason
 from compactord.table.backlog import OFFERED_MAX, PendingCompaction, Skip
 from compactord.table.cycle import Cycle, Planned, Settled
 from compactord.table.in_flight import Finished, InFlight

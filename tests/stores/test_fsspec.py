@@ -24,7 +24,6 @@ from compactord.errors import (
     UnsafeStore,
     UsageError,
 )
-from compactord.references import LateValues
 from compactord.storage.attempts import RetryPolicy
 from compactord.storage.base import Creation
 from compactord.storage.breaker import Breaker
@@ -38,6 +37,7 @@ from compactord.storage.fsspec.opened import (
 )
 from compactord.storage.fsspec.store import FsspecStorage
 from compactord.storage.open import STORES
+from compactord.text import LateValues
 from tests.builders import VirtualClock
 from tests.fsspec_files import Exclusive, fsspec_at
 from tests.storages import MemoryStorage

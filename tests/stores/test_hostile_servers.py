@@ -21,7 +21,6 @@ import pytest
 from fsspec.spec import AbstractFileSystem
 
 from compactord.errors import StorageError, TransientStorageError
-from compactord.references import LateValues
 from compactord.storage.attempts import RetryPolicy
 from compactord.storage.base import Storage, UnfinishedUpload
 from compactord.storage.breaker import Breaker
@@ -30,6 +29,7 @@ from compactord.storage.fsspec.store import FsspecSpec, FsspecStorage
 from compactord.storage.hdfs.spec import HdfsSpec
 from compactord.storage.hdfs.store import HdfsStorage
 from compactord.storage.objects.store import ObjectStorage
+from compactord.text import LateValues
 from tests.builders import VirtualClock
 from tests.silent_servers import HTTP_SERVERS, serving
 from tests.store_servers import StoreServer, azure, gcs, oss, s3

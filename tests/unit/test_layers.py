@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent.parent
 PACKAGE = ROOT / "compactord"
-FOUNDATION = {"errors", "amounts", "clock", "ids", "redaction", "references", "reasons"}
+FOUNDATION = {"errors", "clock", "ids", "text"}
 
 
 def _table() -> dict[str, str]:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compactord.redaction import has_credentials, printable, printable_lines, redact_text, redacted
+from compactord.text import has_credentials, printable, printable_lines, redact_text, redacted
 
 SECRET = "s3same"
 

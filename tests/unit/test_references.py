@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from compactord.references import (
+from compactord.text import (
     LateValues,
     ReferenceMissing,
     handed_over,
@@ -91,7 +91,7 @@ def test_a_secret_is_handed_to_started_processes_under_one_name() -> None:
     assert handed == handed_over("a$${b}-hunter2") != handed_over("another")
     assert "hunter2" not in handed
     assert handed_over("${env:A}") == "${env:A}"
-    program = f"from compactord.references import resolve; print(resolve({handed!r}))"
+    program = f"from compactord.text import resolve; print(resolve({handed!r}))"
     asked = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
     assert asked.stdout.decode().strip() == "a${b}-hunter2"
     assert not any(name.startswith("COMPACTORD__") for name in os.environ)

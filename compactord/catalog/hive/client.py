@@ -32,9 +32,9 @@ from compactord.catalog.hive.wire import (
 )
 from compactord.clock import Clock
 from compactord.errors import CatalogDown, CatalogUnavailable
-from compactord.redaction import shown_text
 from compactord.storage.attempts import CALLS_AT_ONCE, TimedCalls
 from compactord.storage.breaker import Breaker, attempted
+from compactord.text import shown_text
 
 _IDLE_MAX = 4
 # Names, and the servers of Kerberos, are asked without a limit of their own.

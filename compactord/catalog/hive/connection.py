@@ -12,10 +12,10 @@ from thrift.protocol.TBinaryProtocol import TBinaryProtocolAccelerated
 from thrift.Thrift import TApplicationException, TException, TMessageType
 from thrift.transport.TTransport import TBufferedTransport, TFramedTransport
 
-from compactord.amounts import size_text
 from compactord.catalog.hive.login import NoLogin, Security, log_in
 from compactord.catalog.hive.wire import CALLS, Call, Struct
 from compactord.clock import Clock
+from compactord.text import size_text
 
 CONNECT_SECONDS_MAX = 5.0
 # Of TLS and login together, and of a call, from its first byte to the last one of the answer.

@@ -18,8 +18,8 @@ from compactord.catalog.hive.wire import BATCH, BATCH_MAX
 from compactord.catalog.options import read_option
 from compactord.errors import CatalogOptionInvalid
 from compactord.paimon.options.values import boolean, duration_ms, integer
-from compactord.redaction import has_credentials
 from compactord.storage.hadoop import default_fs, site_properties
+from compactord.text import has_credentials
 
 _ADDRESS = re.compile(r"(?:thrift://)?(?:\[([^]/@]+)\]|([^:/@,\[\]]+)):([0-9]{1,5})/?")
 _FORMS = "thrift://host:9083, or several with commas"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from compactord.errors import CatalogOptionInvalid
-from compactord.redaction import redact_text
+from compactord.text import redact_text
 
 FORMS = "jdbc:sqlite:/path/of/file, jdbc:postgresql://host/database or jdbc:mysql://host/database"
 _PROTOCOL = re.compile(r"jdbc:([^:]+):(.*)", re.DOTALL)

@@ -35,8 +35,8 @@ from compactord.errors import (
 )
 from compactord.paimon.paths import is_file_name
 from compactord.paimon.table import TableRef, branch_of
-from compactord.references import LateValues
 from compactord.storage.breaker import Breaker, Breakers
+from compactord.text import LateValues
 
 _TABLES = "paimon_tables"
 # As many as are kept, and the longest name: Java's column has no room for more.

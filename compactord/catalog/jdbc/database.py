@@ -26,9 +26,9 @@ from compactord.errors import (
     CatalogUnavailable,
     UsageError,
 )
-from compactord.redaction import HIDDEN, redact_text
 from compactord.storage.attempts import CALLS_AT_ONCE, TimedCalls
 from compactord.storage.breaker import Breaker, attempted
+from compactord.text import HIDDEN, redact_text
 
 T = TypeVar("T")
 # Until a connection stands, and until an answer comes.

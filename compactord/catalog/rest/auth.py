@@ -20,7 +20,7 @@ from compactord.catalog.rest.signing import DlfKeys, Request, default_headers, o
 from compactord.clock import Clock
 from compactord.errors import CatalogOptionInvalid, CatalogUnavailable
 from compactord.paimon.json_text import parse_json
-from compactord.references import resolve
+from compactord.text import resolve
 
 _ECS = "http://100.100.100.200/latest/meta-data/Ram/security-credentials/"
 _REGION = re.compile(r"(?:pre-)?([a-z]+-[a-z]+(?:-\d+)?)")

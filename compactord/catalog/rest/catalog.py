@@ -41,9 +41,9 @@ from compactord.errors import (
 from compactord.paimon import paths
 from compactord.paimon.options.table_options import parse_options
 from compactord.paimon.table import TableRef, branch_of
-from compactord.redaction import has_credentials
 from compactord.storage.base import Storage
 from compactord.storage.breaker import Breaker, Breakers
+from compactord.text import has_credentials
 
 _SHOWN_MAX = 100
 

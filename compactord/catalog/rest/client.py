@@ -26,10 +26,9 @@ from compactord.errors import (
     TransientStorageError,
 )
 from compactord.paimon.json_text import parse_json
-from compactord.redaction import shown_text
-from compactord.references import escaped
 from compactord.storage.attempts import RetryPolicy
 from compactord.storage.breaker import Breaker, attempted
+from compactord.text import escaped, shown_text
 
 Json = dict[str, Any]
 _ATTEMPTS_MAX = 4

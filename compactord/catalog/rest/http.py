@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 import urllib3
 from urllib3 import exceptions
 
-from compactord.amounts import size_text
 from compactord.clock import Clock
 from compactord.storage.attempts import CALLS_AT_ONCE, TimedCalls
+from compactord.text import size_text
 
 CONNECT_SECONDS_MAX = 5.0
 # Of each wait for bytes, and of all of an answer.

@@ -21,13 +21,12 @@ from compactord.catalog.rest.kind import REST
 from compactord.catalog.rest.renewing import Lent, Renewing
 from compactord.clock import SystemClock
 from compactord.errors import CatalogUnavailable, UsageError
-from compactord.redaction import is_secret_option
-from compactord.references import ReferenceMissing, forget, handed_over, kept, resolve
 from compactord.storage.base import Reconnects, Storage
 from compactord.storage.breaker import Breaker
 from compactord.storage.objects.oss import ENDPOINT
 from compactord.storage.open import STORES
 from compactord.storage.requests import Report, reporting
+from compactord.text import ReferenceMissing, forget, handed_over, is_secret_option, kept, resolve
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

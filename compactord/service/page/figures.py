@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
-from compactord.amounts import count_text, size_text
 from compactord.clock import age_text as age_text
 from compactord.clock import iso_text as iso_text
-from compactord.model import TableName, WorkKind
-from compactord.reasons import CompactReason
+from compactord.model import CompactReason, TableName, WorkKind
 from compactord.scheduler.status import PriorityClass
 from compactord.service.page.markup import Markup, element, join
 from compactord.service.page.need import attempt_text
 from compactord.table.status import RunState
+from compactord.text import count_text, size_text
 
 _KINDS = {
     WorkKind.MINOR: "merges the newer sorted runs of a bucket, not all of them",

@@ -10,10 +10,10 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 
-from compactord.amounts import count_text, size_text
 from compactord.service.page.figures import count
 from compactord.service.page.markup import Markup, element, join
 from compactord.table.status import BucketDetail, RunView
+from compactord.text import count_text, size_text
 
 _LANE, _ROOM, _MARK, _HEAD = 30, 12, 18, 20
 # Where the columns begin and end, in percent.

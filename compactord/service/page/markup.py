@@ -11,7 +11,7 @@ import html
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from compactord.redaction import printable_lines
+from compactord.text import printable_lines
 
 _VOID = frozenset({"br", "hr", "input", "link", "meta"})
 # Rows on narrow screens where there is a link to all, as `.few` of the style has it.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from compactord.amounts import count_text
 from compactord.model import WorkKind
 from compactord.service.page.figures import (
     age_text,
@@ -27,6 +26,7 @@ from compactord.service.page.work import with_work, work_sections
 from compactord.service.view import ServiceView, TableDetail, TableView
 from compactord.table.report import REWRITTEN, rewrite_text
 from compactord.table.status import BucketDetail, RunState, TableInfo
+from compactord.text import count_text
 
 # What a table needs that its numbers show, and the alert whose runbook says what to do.
 _NEEDS = {

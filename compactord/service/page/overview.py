@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from compactord.amounts import count_text
 from compactord.service.page.choice import Choice, choice_of, chosen, ordered, sortable, state_links
 from compactord.service.page.figures import (
     age_text,
@@ -28,6 +27,7 @@ from compactord.service.page.need import Need, need_of
 from compactord.service.page.notices import Notice, notice_list, service_notices, table_notices
 from compactord.service.page.work import with_work, work_sections
 from compactord.service.view import BucketView, ServiceView, TableStatus, TableView
+from compactord.text import count_text
 
 # How many are shown unless all are requested.
 TABLES_SHOWN = 200

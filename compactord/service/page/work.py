@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from compactord.amounts import count_text
 from compactord.model import TableName
 from compactord.scheduler.record import Status
 from compactord.scheduler.status import EndedCompaction, Outcome, PriorityClass
@@ -27,6 +26,7 @@ from compactord.service.page.figures import (
 )
 from compactord.service.page.markup import Markup, columns, element, grid, join, section
 from compactord.service.view import ActiveCompaction, ServiceView, total_queued
+from compactord.text import count_text
 
 _RUNNING = columns(
     "Table, Bucket, Kind, Why, Files: number, Size: number, Runs: number, Progress: runs, "

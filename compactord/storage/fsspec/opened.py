@@ -20,11 +20,10 @@ from compactord.errors import (
     UnsafeStore,
     UsageError,
 )
-from compactord.redaction import redact_text
-from compactord.references import LateValues
 from compactord.storage.attempts import TimedCalls
 from compactord.storage.base import Creation, aside
 from compactord.storage.objects.bucket import INSTALL_STORES
+from compactord.text import LateValues, redact_text
 
 RACERS, NAMES = 8, 20
 _START_SECONDS = 60

@@ -27,8 +27,6 @@ from compactord.errors import (
     TransientStorageError,
     UsageError,
 )
-from compactord.redaction import is_secret
-from compactord.references import LateValues, handed_over
 from compactord.storage.absence import read_back, require_gone
 from compactord.storage.attempts import RetryPolicy, TimedAttempts
 from compactord.storage.base import (
@@ -52,6 +50,7 @@ from compactord.storage.fsspec.opened import (
     require_exclusive_creation,
 )
 from compactord.storage.ranges import ranged_input
+from compactord.text import LateValues, handed_over, is_secret
 
 T = TypeVar("T")
 _PREFIX = "fsspec."

@@ -19,9 +19,9 @@ from compactord.errors import (
     StoreFull,
     TransientStorageError,
 )
-from compactord.redaction import redact_text
 from compactord.storage.hdfs.service import NameService
 from compactord.storage.hdfs.settings import ATTEMPTS, REPLICATION
+from compactord.text import redact_text
 
 # A name node's exception is known by its class alone, within the text.
 _REMOTE = re.compile(r'RPCError\("[\w.$]*?(\w+)", "(.*)"\)', re.DOTALL)

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from compactord.errors import CatalogOptionInvalid, UsageError
-from compactord.references import resolve_option
 from compactord.storage.base import HADOOP
 from compactord.storage.hadoop import CONF_DIR, conf_dir, folders_of, site_properties
+from compactord.text import resolve_option
 
 # How the other options begin, which are properties of hdfs-site.xml.
 PROPERTIES = "dfs."

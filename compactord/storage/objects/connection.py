@@ -14,9 +14,9 @@ import opendal
 from opendal import layers
 
 from compactord.errors import StorageError, UsageError
-from compactord.references import LateValues, resolve
 from compactord.storage.objects.bucket import Bucket
 from compactord.storage.objects.failures import LIBRARY_ERRORS, storage_error
+from compactord.text import LateValues, resolve
 
 # Of the library's own retries, which only streams and listings use.
 _RETRIES_MAX = 6

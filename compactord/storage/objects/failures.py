@@ -19,7 +19,7 @@ from compactord.errors import (
     StoreMissing,
     TransientStorageError,
 )
-from compactord.redaction import redact_text
+from compactord.text import redact_text
 
 _KIND = re.compile(r"(\w+) \((temporary|permanent|persistent)\)")
 _CODE = re.compile(r"<Code>(\w+)</Code>|\bcode: \"([A-Za-z]\w*)|\breason\"?: ?\"([A-Za-z]\w*)")

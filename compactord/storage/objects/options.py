@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from compactord.errors import CatalogOptionInvalid
-from compactord.references import resolve_option
 from compactord.storage.base import HADOOP
+from compactord.text import resolve_option
 
 # For options `proxy.…` of any store: ignored, they would send requests another way.
 _PROXY = "compactord takes proxies from HTTPS_PROXY and NO_PROXY in the environment"

@@ -9,10 +9,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from compactord.errors import UsageError
-from compactord.references import escaped, handed_over
 from compactord.storage.base import Capabilities, Located, Store
 from compactord.storage.objects.bucket import INSTALL_STORES, OBJECTS, Bucket
 from compactord.storage.objects.options import OptionNames, StoreService
+from compactord.text import escaped, handed_over
 
 if TYPE_CHECKING:
     from compactord.storage.objects.store import ObjectStorage

@@ -15,8 +15,6 @@ from functools import partial
 from typing import Any, TypeVar
 
 from compactord.errors import CompactordError, TransientStorageError, UsageError
-from compactord.redaction import redact_text
-from compactord.references import ReferenceMissing, resolve
 from compactord.storage.attempts import TimedCalls
 from compactord.storage.base import UnfinishedUpload
 from compactord.storage.objects.bucket import INSTALL_STORES, Bucket
@@ -24,6 +22,7 @@ from compactord.storage.objects.calls import Calls
 from compactord.storage.objects.failures import CallFailed, Failure, failure_of_code
 from compactord.storage.objects.streams import pieces_in_time
 from compactord.storage.requests import StorageOp
+from compactord.text import ReferenceMissing, redact_text, resolve
 
 T = TypeVar("T")
 _Page = tuple[Sequence[UnfinishedUpload], Mapping[str, str]]

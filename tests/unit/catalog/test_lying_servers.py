@@ -18,9 +18,9 @@ from compactord.cli.loading import load_usable
 from compactord.cli.registries import Registries
 from compactord.config.problems import ConfigInvalid
 from compactord.errors import CatalogOptionInvalid, CompactordError, UnsupportedTable, UsageError
-from compactord.references import escaped, resolve
 from compactord.storage.local import LocalStorage
 from compactord.storage.open import STORES
+from compactord.text import escaped, resolve
 from tests.builders import keyed_table
 from tests.unit.catalog import metastore as hive
 from tests.unit.catalog.rest_server import FakeServer, FakeTable, serving

@@ -34,7 +34,7 @@ from compactord.catalog.rest.lent import LentSpec, client_of
 from compactord.clock import SystemClock
 from compactord.errors import AccessDenied, CatalogUnavailable, TransientStorageError
 from compactord.paimon.table import TableRef
-from compactord.redaction import shown_text
+from compactord.text import shown_text
 from tests.storages import MemoryStorage
 from tests.unit.catalog import metastore as hive
 from tests.unit.catalog.rest_server import Answer, Asked, FakeServer, serving

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from compactord.errors import AccessDenied, CatalogOptionInvalid, UsageError
-from compactord.references import handed_over, resolve
 from compactord.storage.base import Capabilities, Located, Store
+from compactord.text import handed_over, resolve
 from tests.storages import MemoryStorage
 
 _KNOWN = ("mem.key", "mem.exclusive")

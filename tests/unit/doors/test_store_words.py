@@ -18,7 +18,7 @@ _ALLOWED = {
     "cli/arguments.py",
     "cli/examples.py",
     "config/model.py",
-    "redaction.py",
+    "text.py",
 }
 
 

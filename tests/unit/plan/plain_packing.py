@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence, Set
 
+from compactord.model import CompactReason
 from compactord.paimon.data_file import DataFile, FileSource
 from compactord.paimon.options.table_options import CompactionOptions
-from compactord.reasons import CompactReason
 
 # Files in reading order, and why.
 Pick = tuple[tuple[DataFile, ...], CompactReason]

@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-from compactord.model import SortedRun
+from compactord.model import CompactReason, SortedRun
 from compactord.plan.picks import pick_full
-from compactord.reasons import CompactReason
 from tests.unit.plan.builders import data_file, names
 
 TOP = [SortedRun(level=5, files=(data_file("a", level=5), data_file("b", level=5, keys=(1, 1))))]

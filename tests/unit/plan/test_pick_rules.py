@@ -5,12 +5,11 @@ from __future__ import annotations
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from compactord.model import PickRule, SortedRun
+from compactord.model import CompactReason, PickRule, SortedRun
 from compactord.paimon.data_file import DataFile
 from compactord.plan.picks import Pick, pick_universal
 from compactord.plan.runs import bucket_runs, level_count
 from compactord.plan.table import PlanRequest, TableKind
-from compactord.reasons import CompactReason
 from tests.unit.plan.builders import NOW_MS, compaction_options, data_file, key_of, plan_request
 from tests.unit.plan.test_table_properties import lsm_files, requests
 

@@ -6,10 +6,9 @@ import itertools
 
 import pytest
 
-from compactord.model import Rewrite
+from compactord.model import CompactReason, Rewrite
 from compactord.plan.picks import Pick
 from compactord.plan.sections import ActionRules, cut_actions, interval_partition
-from compactord.reasons import CompactReason
 from tests.unit.plan.builders import data_file, key_of, names
 
 

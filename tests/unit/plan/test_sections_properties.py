@@ -5,11 +5,10 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compactord.model import Rewrite, Section, Upgrade
+from compactord.model import CompactReason, Rewrite, Section, Upgrade
 from compactord.paimon.data_file import DataFile
 from compactord.plan.picks import Pick
 from compactord.plan.sections import ActionRules, cut_actions, interval_partition
-from compactord.reasons import CompactReason
 from tests.unit.plan.builders import data_file, key_of
 
 SMALL_SIZE = 50

@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from compactord.errors import FormatError
-from compactord.model import MergeCompaction
+from compactord.model import CompactReason, MergeCompaction
 from compactord.paimon.data_file import BucketId
 from compactord.plan.table import Strategy, TableKind, plan_bucket
-from compactord.reasons import CompactReason
 from compactord.table.own_work import final_files
 from tests.unit.plan.builders import (
     BUCKET,

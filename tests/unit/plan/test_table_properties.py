@@ -7,11 +7,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compactord.model import MergeCompaction, PickRule, Upgrade
+from compactord.model import CompactReason, MergeCompaction, PickRule, Upgrade
 from compactord.paimon.data_file import DataFile, FileSource
 from compactord.plan.runs import bucket_runs
 from compactord.plan.table import PlanRequest, Strategy, TableKind, plan_bucket
-from compactord.reasons import CompactReason
 from tests.unit.plan.builders import (
     BUCKET,
     NOW_MS,

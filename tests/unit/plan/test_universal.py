@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from compactord.errors import UsageError
-from compactord.model import PickRule, SortedRun
+from compactord.model import CompactReason, PickRule, SortedRun
 from compactord.plan.picks import last_full_compaction_ms, offpeak_ratio, pick_universal
-from compactord.reasons import CompactReason
 from tests.unit.plan.builders import compaction_options, data_file
 
 

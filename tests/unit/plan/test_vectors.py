@@ -9,11 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compactord.errors import FormatError
-from compactord.model import MergeCompaction, Rewrite
+from compactord.model import CompactReason, MergeCompaction, Rewrite
 from compactord.paimon.data_file import DataFile
 from compactord.paimon.options.lookup import LookupOptions
 from compactord.plan.table import PlanRequest, Strategy, TableKind, plan_bucket
-from compactord.reasons import CompactReason
 from tests.unit.plan.builders import (
     MARKS,
     bucket_of,

@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compactord.config.policy import TablePolicy
-from compactord.model import WorkKind
+from compactord.model import CompactReason, WorkKind
 from compactord.paimon.data_file import BucketId
-from compactord.reasons import CompactReason
 from compactord.scheduler.priority import (
     LARGE_BYTES,
     Contender,

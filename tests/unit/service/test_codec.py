@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from compactord.model import TableName, WorkKind
-from compactord.reasons import CompactReason
+from compactord.model import CompactReason, TableName, WorkKind
 from compactord.scheduler.record import Status
 from compactord.scheduler.status import PriorityClass
 from compactord.service import api

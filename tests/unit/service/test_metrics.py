@@ -13,9 +13,8 @@ from prometheus_client.openmetrics import parser as openmetrics_parser
 
 from compactord.commit.changes import Conflict
 from compactord.maintenance.snapshot_expiry import ExpireSnapshots
-from compactord.model import TableName, WorkKind
+from compactord.model import CompactReason, TableName, WorkKind
 from compactord.plan.table import TableKind
-from compactord.reasons import CompactReason
 from compactord.scheduler.events import Committed, Polled
 from compactord.scheduler.status import HaltReason, Outcome, PriorityClass, TableCounters
 from compactord.service import service_metrics, table_metrics

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from compactord.model import WorkKind
-from compactord.reasons import CompactReason
+from compactord.model import CompactReason, WorkKind
 from compactord.scheduler.status import HaltReason, PriorityClass
 from compactord.service.http import PageResponse
 from compactord.service.page.figures import (

@@ -18,10 +18,9 @@ from compactord.config.load import LoadedConfig
 from compactord.config.model import Limits, Retry, ServiceConfig
 from compactord.config.problems import Origin, OriginKind, dotted
 from compactord.errors import TableNotFound
-from compactord.model import PickRule, TableName, WorkKind
+from compactord.model import CompactReason, PickRule, TableName, WorkKind
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.table import TableRef
-from compactord.reasons import CompactReason
 from compactord.scheduler.effects import Forget
 from compactord.scheduler.scheduler import Scheduler
 from compactord.service.discovery import Listing

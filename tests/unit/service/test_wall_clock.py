@@ -16,9 +16,8 @@ from compactord.errors import StorageError
 from compactord.maintenance.kind import AnyKind, MaintenanceRecord
 from compactord.maintenance.orphan_sweep import SweepOrphans
 from compactord.maintenance.registry import maintenance_kinds
-from compactord.model import TableName
+from compactord.model import CompactReason, TableName
 from compactord.paimon.data_file import BucketId
-from compactord.reasons import CompactReason
 from compactord.scheduler.halts import Quarantined
 from compactord.scheduler.maintenance import ROUNDS_MAX, Maintenance
 from compactord.scheduler.record import CompactionRecord

@@ -8,9 +8,9 @@ import opendal
 import pytest
 
 from compactord.errors import CatalogOptionInvalid, UsageError
-from compactord.references import resolve
 from compactord.storage.objects.spec import ObjectSpec
 from compactord.storage.open import STORES
+from compactord.text import resolve
 
 _KEYS = {"s3.access-key": "AK", "s3.secret-key": "SK"}
 _OPENED_KEYS = {"access_key_id": "AK", "secret_access_key": "SK"}

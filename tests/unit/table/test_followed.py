@@ -10,13 +10,13 @@ import pytest
 
 from compactord.catalog.access import table_in_folder
 from compactord.errors import CommitError
+from compactord.model import CompactReason
 from compactord.paimon import paths
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.schema import latest_schema
 from compactord.paimon.snapshot import latest_snapshot_id, snapshot_json
 from compactord.paimon.table import TableRef
 from compactord.plan.table import Strategy, TableKind
-from compactord.reasons import CompactReason
 from compactord.storage.base import Storage
 from compactord.table.backlog import Skip
 from compactord.table.compactor import TableCompactor

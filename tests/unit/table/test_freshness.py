@@ -9,11 +9,10 @@ from dataclasses import replace
 import pytest
 
 from compactord.catalog.access import table_in_folder
-from compactord.model import WorkKind
+from compactord.model import CompactReason, WorkKind
 from compactord.paimon import paths
 from compactord.paimon.data_file import EMPTY_ROW, BucketId, DataFile, EntryKind, FileSource
 from compactord.plan.table import Strategy
-from compactord.reasons import CompactReason
 from compactord.state.load_files import no_files
 from compactord.state.table_state import TableState, load_state
 from compactord.state.waiting_rows import WaitingRows

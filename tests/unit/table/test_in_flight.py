@@ -6,6 +6,7 @@ import pytest
 
 from compactord.model import (
     AppendCompaction,
+    CompactReason,
     FailureKind,
     MergeCompaction,
     RewriteStats,
@@ -17,7 +18,6 @@ from compactord.model import (
 )
 from compactord.paimon.data_file import DataFile
 from compactord.paimon.deletion_vectors import VectorRef
-from compactord.reasons import CompactReason
 from compactord.table.in_flight import Finished, InFlight
 from tests.builders import data_outputs
 from tests.lineage import bucket_id

@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from compactord.catalog.access import table_in_folder
+from compactord.model import CompactReason
 from compactord.paimon import paths
 from compactord.paimon.avro.codecs import codec_of
 from compactord.paimon.data_file import EMPTY_ROW, BucketId
@@ -18,7 +19,6 @@ from compactord.paimon.manifest.schemas import INDEX_MANIFEST
 from compactord.paimon.snapshot import read_snapshot, snapshot_json
 from compactord.paimon.table import TableRef
 from compactord.plan.table import Strategy
-from compactord.reasons import CompactReason
 from compactord.state.file_times import FileTimes
 from compactord.state.index_files import IndexFiles
 from compactord.state.table_state import TableState, load_state
