@@ -14,11 +14,10 @@ from typing import Any, NamedTuple, Protocol
 
 from compactord.errors import FormatError
 from compactord.ids import Owner
-from compactord.paimon.data_file import BucketId, DataFile
+from compactord.paimon.data_file import BucketId, ColumnStatsMode, DataFile
 from compactord.paimon.deletion_vectors import VectorRef
-from compactord.paimon.merge_rules import ChangelogRule, MergeRules
+from compactord.paimon.options.merge import ChangelogRule, MergeRules
 from compactord.paimon.options.table_options import RecordExpire
-from compactord.paimon.stats import ColumnStatsMode
 from compactord.paimon.types import DataField
 from compactord.storage.base import StorageSpec
 from compactord.storage.requests import RequestTotal

@@ -15,7 +15,7 @@ from compactord.cli.running import FAILED, OK, run, stop_on_signals
 from compactord.clock import SystemClock
 from compactord.config.warehouse import NAMELESS, refuse_catalog_arguments, warehouse_config
 from compactord.errors import UsageError
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from compactord.storage.base import Storage
 from compactord_demo import show
 

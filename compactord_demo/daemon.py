@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import compactord
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 
 CATALOG = "demo"
 # The daemon's grace period in seconds, and how long the demo waits for its end.

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from compactord.clock import Clock
 from compactord.ids import Owner
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from compactord.paimon.types import AtomicType, DataField, TypeRoot
 from compactord.storage.base import Storage
 from compactord_demo.writer import WriteOnlyWriter, create_table

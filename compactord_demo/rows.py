@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from compactord.catalog.access import table_in_folder
 from compactord.paimon import paths
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from compactord.state.table_state import load_state
 from compactord.storage.base import Storage
 from compactord.table.opening import open_table

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 from compactord.paimon.schema import TableSchema
-from compactord.paimon.type_texts import type_text
 from compactord.paimon.types import (
     ArrayType,
     AtomicType,
@@ -15,6 +14,7 @@ from compactord.paimon.types import (
     MultisetType,
     RowType,
     VectorType,
+    type_text,
 )
 
 

@@ -13,8 +13,8 @@ from rich.console import Console
 
 from compactord.clock import Clock
 from compactord.ids import Owner
+from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import latest_snapshot_id, snapshot_ids
-from compactord.paimon.table import TableRef
 from compactord.storage.base import Storage
 from compactord.text import count_text
 from compactord.top.watch import console_on

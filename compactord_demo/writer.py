@@ -29,12 +29,11 @@ from compactord.model import (
     data_files,
 )
 from compactord.paimon import paths
-from compactord.paimon.avro.codecs import codec_of
+from compactord.paimon.avro.types import codec_of
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.data_file import BucketId, DataFile, EntryKind, FileSource, ManifestEntry
-from compactord.paimon.schema import TableSchema
+from compactord.paimon.schema import TableRef, TableSchema
 from compactord.paimon.snapshot import CommitKind, Snapshot, snapshot_json
-from compactord.paimon.table import TableRef
 from compactord.paimon.types import DataField
 from compactord.plan.table import TableKind
 from compactord.rewrite.outputs import AppendedFile, MergedFile, Outputs

@@ -32,8 +32,8 @@ from compactord.paimon.manifest.manifest_files import (
     read_entries,
     read_manifest_list,
 )
+from compactord.paimon.schema import TableRef, branch_of
 from compactord.paimon.snapshot import Snapshot, read_snapshot, snapshot_ids
-from compactord.paimon.table import TableRef, branch_of
 from compactord.paimon.types import AtomicType, DataField, TypeRoot
 from compactord.plan.table import Strategy
 from compactord.rewrite.subcompaction import run_subcompaction

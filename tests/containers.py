@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from compactord.paimon.avro.codecs import Codec
 from compactord.paimon.avro.container import AvroSchema, Container, ContainerWriter, encode_record
+from compactord.paimon.avro.types import Codec
 
 
 def encode_container(

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from compactord.paimon import paths
 from compactord.paimon.data_file import DataFile, ManifestEntry
+from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import CommitKind
-from compactord.paimon.table import TableRef
 from compactord.state.table_state import load_state
 from compactord.storage.base import Storage
 from tests.unit.paimon.table_builder import History, deleted

@@ -13,13 +13,15 @@ from compactord.commit.changes import BucketChange
 from compactord.ids import Owner
 from compactord.model import Marks
 from compactord.paimon import paths
-from compactord.paimon.avro.codecs import codec_of
+from compactord.paimon.avro.types import codec_of
 from compactord.paimon.data_file import BucketId, DataFile
 from compactord.paimon.deletion_vectors import (
     INDEX_TYPE,
     VERSION,
     DeletedRows,
     VectorKind,
+    ascending,
+    bitmap_of_parts,
     encode_vector,
     read_deleted_rows,
 )
@@ -28,7 +30,7 @@ from compactord.paimon.manifest.index_manifest import (
     VectorsFile,
     with_vectors_files,
 )
-from compactord.paimon.roaring import ascending, bitmap_of_parts
+from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import (
     CommitKind,
     Snapshot,
@@ -36,7 +38,6 @@ from compactord.paimon.snapshot import (
     snapshot_ids,
     snapshot_json,
 )
-from compactord.paimon.table import TableRef
 from compactord.state.table_state import load_state
 from compactord.storage.base import Storage
 from tests.lineage import TABLE, Kind, Lineage, bucket_id

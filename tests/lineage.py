@@ -24,12 +24,12 @@ from compactord.commit.publish import StorePublisher
 from compactord.ids import Owner
 from compactord.model import DATA, Output
 from compactord.paimon import paths
-from compactord.paimon.avro.codecs import codec_of
+from compactord.paimon.avro.types import codec_of
 from compactord.paimon.binary_row import comparable_key, encode_row
 from compactord.paimon.data_file import BucketId, DataFile, EntryKind, ManifestEntry
 from compactord.paimon.manifest.schemas import INDEX_MANIFEST
 from compactord.paimon.options.table_options import parse_options
-from compactord.paimon.schema import latest_schema
+from compactord.paimon.schema import TableRef, latest_schema
 from compactord.paimon.snapshot import (
     CommitKind,
     Snapshot,
@@ -38,7 +38,6 @@ from compactord.paimon.snapshot import (
     snapshot_ids,
     snapshot_json,
 )
-from compactord.paimon.table import TableRef
 from compactord.state.follower import Follower
 from compactord.state.table_state import TableState, load_state
 from compactord.storage.base import Storage

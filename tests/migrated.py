@@ -19,7 +19,7 @@ from compactord.paimon.data_file import (
     DataFile,
     FileSource,
 )
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from compactord.storage.base import Storage
 from compactord.table.opening import open_table
 from compactord_demo.writer import WriteOnlyWriter

@@ -15,8 +15,8 @@ from compactord.catalog.access import table_in_folder
 from compactord.errors import CompactordError
 from compactord.maintenance.expire import expire_snapshots
 from compactord.paimon import paths
+from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import Snapshot, parse_snapshot, snapshot_ids
-from compactord.paimon.table import TableRef
 from compactord.plan.table import Strategy
 from compactord.state.load_files import load_live_files
 from compactord.state.table_state import TableState, data_manifests, load_state

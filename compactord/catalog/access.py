@@ -10,13 +10,13 @@ from compactord.paimon import paths
 from compactord.paimon.catalog_partitions import PartitionEntries, PartitionEvents
 from compactord.paimon.schema import (
     SchemaHistory,
+    TableRef,
     TableSchema,
     has_later_schema,
     latest_schema,
     read_schema,
     schema_ids,
 )
-from compactord.paimon.table import TableRef
 from compactord.state.table_state import Refreshed, TableState, load_newest, refresh_state
 from compactord.storage.base import Storage
 

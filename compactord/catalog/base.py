@@ -12,7 +12,7 @@ from compactord.catalog.check import Check
 from compactord.catalog.publishing import Publishing
 from compactord.commit.locked import CatalogLock
 from compactord.errors import CatalogDown, CatalogUnavailable, CompactordError, StorageError
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from compactord.storage.base import Storage
 from compactord.storage.breaker import Breaker, Breakers
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from compactord import ids
 from compactord.commit.locked import CatalogLock
 from compactord.errors import CompactordError
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 
 
 class Verdict(enum.Enum):

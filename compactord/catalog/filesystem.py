@@ -19,7 +19,7 @@ from compactord.catalog.publishing import Publishing
 from compactord.catalog.registry import CATALOGS
 from compactord.errors import CatalogOptionInvalid, TableNotFound
 from compactord.paimon.options.values import boolean
-from compactord.paimon.table import TableRef, branch_of
+from compactord.paimon.schema import TableRef, branch_of
 from compactord.storage.base import Storage
 
 

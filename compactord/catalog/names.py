@@ -9,9 +9,8 @@ from collections.abc import Callable, Sequence
 from compactord.catalog.base import TableList
 from compactord.errors import ObjectNotFound, StorageError, TableNotFound, UsageError
 from compactord.paimon.paths import MAIN_BRANCH, is_file_name, schema_path
-from compactord.paimon.schema import schema_ids
+from compactord.paimon.schema import BRANCH_MARK, TableRef, schema_ids
 from compactord.paimon.snapshot import branch_names
-from compactord.paimon.table import BRANCH_MARK, TableRef
 from compactord.storage.base import Storage
 
 DATABASE_SUFFIX = ".db"

@@ -10,8 +10,8 @@ from compactord import ids
 from compactord.commit.publish import Delta, SnapshotPublisher
 from compactord.errors import AccessDenied, StorageError, UnsafeStore
 from compactord.ids import Owner
+from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import Snapshot
-from compactord.paimon.table import TableRef
 from compactord.storage.base import Creation, Storage, StorageSpec
 
 _FIRST, _SECOND = b"first\n", b"second\n"

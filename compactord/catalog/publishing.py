@@ -10,7 +10,7 @@ from compactord.catalog.registry import CATALOGS
 from compactord.commit.locked import CatalogLock, LockedPublisher
 from compactord.commit.publish import SnapshotPublisher, StorePublisher
 from compactord.errors import AccessDenied, TableNotFound, UnsupportedTable, UsageError
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from compactord.storage.base import Storage
 
 

@@ -27,9 +27,12 @@ from compactord.errors import (
     UsageError,
 )
 from compactord.model import TableName
-from compactord.paimon.options.lookup import DISCOVERY_INTERVAL_MS
-from compactord.paimon.options.table_options import TableOptions, parse_options
-from compactord.paimon.table import TableRef
+from compactord.paimon.options.table_options import (
+    DISCOVERY_INTERVAL_MS,
+    TableOptions,
+    parse_options,
+)
+from compactord.paimon.schema import TableRef
 from compactord.storage.base import Storage
 from compactord.storage.open import Stores
 from compactord.text import count_text

@@ -26,7 +26,7 @@ from compactord.config.values import table_pattern
 from compactord.config.warehouse import refuse_catalog_arguments, warehouse_config
 from compactord.errors import CompactordError, TableNotFound, UsageError
 from compactord.model import TableName
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from compactord.service.discovery import branches_of
 from compactord.service.unserved import left_alone
 from compactord.service.view import TableStatus

@@ -27,8 +27,8 @@ from compactord.maintenance.kind import AnyKind
 from compactord.maintenance.orphan_sweep import SweepOrphans
 from compactord.maintenance.snapshot_expiry import ExpireSnapshots
 from compactord.paimon import paths
+from compactord.paimon.schema import branch_of
 from compactord.paimon.snapshot import branch_names
-from compactord.paimon.table import branch_of
 from compactord.storage.pacing import DeletePace
 from compactord.table.paced import paced
 

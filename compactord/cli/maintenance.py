@@ -24,7 +24,7 @@ from compactord.errors import CompactordError, TableHeld, UnsupportedTable, Usag
 from compactord.maintenance.holds import Hold, TableHolds, text_of
 from compactord.maintenance.kind import AnyKind, ChosenPartitions, Done, OfferedKind, ShownTable
 from compactord.paimon.options.maintenance import ExpireOptions
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from compactord.scheduler.halts import advice
 from compactord.state.table_state import TableState
 from compactord.table.followed import FollowedTable

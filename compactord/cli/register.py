@@ -11,7 +11,7 @@ from compactord.cli.registries import Registries, registries_of
 from compactord.cli.running import OK, answer, exit_code, say
 from compactord.config.load import LoadedConfig
 from compactord.errors import CompactordError, UsageError
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from compactord.text import count_text, printable
 
 

@@ -16,7 +16,7 @@ from functools import partial
 from compactord.commit.changes import BucketChange, Conflict, DroppedChange
 from compactord.paimon import paths
 from compactord.paimon.data_file import BucketId, DataFile, FileIdentity
-from compactord.paimon.manifest.identity_hashes import Deletions, identity_hashes
+from compactord.paimon.manifest.entries import Deletions, identity_hashes
 from compactord.paimon.manifest.manifest_files import ManifestFile
 from compactord.state.load_files import deleted_files
 from compactord.state.table_state import TableState

@@ -22,9 +22,9 @@ from compactord.errors import CommitError, FormatError, ObjectNotFound, TableNot
 from compactord.paimon import paths
 from compactord.paimon.binary_row import comparable_key
 from compactord.paimon.data_file import BucketId
-from compactord.paimon.json_text import parse_json
 from compactord.paimon.manifest.manifest_files import ManifestFile, read_entries
 from compactord.paimon.options.table_options import CommitOptions, SequenceInit
+from compactord.paimon.schema import parse_json
 from compactord.paimon.snapshot import CommitKind, Snapshot
 from compactord.paimon.types import DataType
 from compactord.state.table_state import TableState

@@ -58,7 +58,7 @@ from compactord.errors import (
 )
 from compactord.ids import Owner, random_uuid
 from compactord.paimon import paths
-from compactord.paimon.avro.codecs import codec_of
+from compactord.paimon.avro.types import codec_of
 from compactord.paimon.manifest.manifest_files import ManifestFile
 from compactord.paimon.snapshot import Snapshot, snapshot_ids, snapshot_unless_gone, still_stands
 from compactord.state.build_delay import BuildDelay

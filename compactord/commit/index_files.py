@@ -31,6 +31,7 @@ from compactord.paimon.deletion_vectors import (
     deleted_rows_in,
     encode_vector,
     kind_of,
+    last_of,
     stored_in,
 )
 from compactord.paimon.manifest.index_manifest import (
@@ -39,7 +40,6 @@ from compactord.paimon.manifest.index_manifest import (
     read_index_entries,
 )
 from compactord.paimon.options.table_options import VectorOptions
-from compactord.paimon.roaring import last_of
 from compactord.paimon.snapshot import still_stands
 from compactord.state.table_state import TableState
 from compactord.storage.base import Storage

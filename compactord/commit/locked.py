@@ -13,8 +13,8 @@ from compactord.commit.publish import Delta, SnapshotPublisher
 from compactord.errors import TransientStorageError
 from compactord.ids import Owner
 from compactord.paimon import paths
+from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import Snapshot
-from compactord.paimon.table import TableRef
 from compactord.storage.base import Creation
 
 _log = structlog.get_logger()

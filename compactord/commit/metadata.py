@@ -11,7 +11,7 @@ from functools import partial
 
 from compactord.errors import StorageError, TransientStorageError, UnsupportedTable
 from compactord.paimon import paths
-from compactord.paimon.avro.codecs import Codec
+from compactord.paimon.avro.types import Codec
 from compactord.paimon.data_file import ManifestEntry
 from compactord.paimon.manifest.foreign import TypesDiffer
 from compactord.paimon.manifest.index_manifest import VectorsFile, with_vectors_files

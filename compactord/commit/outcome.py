@@ -15,8 +15,8 @@ from compactord.errors import (
 )
 from compactord.ids import Owner
 from compactord.paimon import paths
+from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import Snapshot, snapshot_unless_gone
-from compactord.paimon.table import TableRef
 from compactord.storage.base import Creation, Storage
 
 # How many times an unknown outcome is checked before it is reported as unknown.

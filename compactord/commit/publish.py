@@ -9,8 +9,8 @@ from typing import Protocol
 from compactord.commit.changes import BucketChange
 from compactord.ids import Owner
 from compactord.paimon import paths
+from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import Snapshot, snapshot_json
-from compactord.paimon.table import TableRef
 from compactord.storage.base import Creation, Storage
 
 

@@ -12,7 +12,7 @@ from compactord.config.problems import dotted
 from compactord.config.table_settings import Rule, TableSettings
 from compactord.model import TableName
 from compactord.paimon.options.catalogue import canonical_key
-from compactord.paimon.table import BRANCH_MARK
+from compactord.paimon.schema import BRANCH_MARK
 
 # Sections read only when the daemon starts: its name and clock, its port, Spark, the catalogs.
 _COLD = frozenset({"service", "spark", "catalogs"})

@@ -8,7 +8,7 @@ from __future__ import annotations
 from compactord.config.load import LoadedConfig
 from compactord.config.policy import excluding_key, policy_for, setting_keys
 from compactord.model import TableName
-from compactord.paimon.table import BRANCH_MARK
+from compactord.paimon.schema import BRANCH_MARK
 
 
 def exclusion_by_name(loaded: LoadedConfig, table: TableName) -> str | None:

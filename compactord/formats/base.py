@@ -19,8 +19,8 @@ from compactord.formats.finding import Finder, StreamFinder
 from compactord.formats.keyrange import RowRange
 from compactord.formats.layout import Layout
 from compactord.model import Encoding, InputFile
+from compactord.paimon.data_file import ColumnBounds
 from compactord.paimon.options.texts import OptionTexts
-from compactord.paimon.stats import ColumnBounds
 from compactord.paimon.types import DataField, DataType
 from compactord.storage.base import Storage
 from compactord.storage.fetching import Fetcher

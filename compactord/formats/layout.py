@@ -12,7 +12,6 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from compactord.paimon.arrow import arrow_field, file_fields, value_schema
 from compactord.paimon.binary_row import Value
 from compactord.paimon.types import (
     BINARIES,
@@ -21,6 +20,9 @@ from compactord.paimon.types import (
     VALUE_KIND,
     AtomicType,
     DataField,
+    arrow_field,
+    file_fields,
+    value_schema,
 )
 
 _BINARY_ROOTS = TEXTS | BINARIES

@@ -13,7 +13,7 @@ from compactord.paimon.options.catalogue import format_of
 from compactord.paimon.options.table_options import TableOptions
 from compactord.paimon.options.texts import OptionTexts
 from compactord.paimon.schema import TableSchema
-from compactord.paimon.type_texts import type_text
+from compactord.paimon.types import type_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

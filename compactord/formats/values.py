@@ -12,10 +12,19 @@ from typing import Any
 import pyarrow as pa
 
 from compactord.formats.layout import Layout
-from compactord.paimon.arrow import arrow_type
 from compactord.paimon.binary_row import Value, text_of, unscaled
-from compactord.paimon.types import MOMENTS, TEXTS, AtomicType, DataField, DataType, TypeRoot
-from compactord.paimon.wide_timestamps import WIDE_TIMESTAMP, from_nanoseconds, nanoseconds_of
+from compactord.paimon.types import (
+    MOMENTS,
+    TEXTS,
+    WIDE_TIMESTAMP,
+    AtomicType,
+    DataField,
+    DataType,
+    TypeRoot,
+    arrow_type,
+    from_nanoseconds,
+    nanoseconds_of,
+)
 
 
 def cell(column: pa.Array | pa.ChunkedArray, index: int, type_: DataType) -> Value:

@@ -25,7 +25,7 @@ from compactord.kernels.kinds import (
     is_retract,
 )
 from compactord.kernels.order import precedence_words
-from compactord.paimon.merge_rules import ChangelogRule
+from compactord.paimon.options.merge import ChangelogRule
 
 # What a key had before: nothing, nothing but the row that it has now, a row that was merged, or
 # nothing, so that its row is told as it is.

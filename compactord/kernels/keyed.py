@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from compactord.kernels.columns import Int64s, fixed_values
 from compactord.kernels.gather import KeyRows, concat_column, taken
 from compactord.kernels.kinds import SEQUENCE_NUMBER, VALUE_KIND
-from compactord.paimon.wide_timestamps import WIDE_TIMESTAMP, text_of
+from compactord.paimon.types import WIDE_TIMESTAMP, text_of
 
 _SHOWN_CHARACTERS = 100
 

@@ -16,9 +16,8 @@ from compactord.errors import FormatError, ObjectNotFound
 from compactord.maintenance.kind import OpenedTable, TableValues
 from compactord.maintenance.restored import MAY_BE_RESTORED, WRITE_DELAY_MAX_MS
 from compactord.paimon import paths
-from compactord.paimon.json_text import parse_object
-from compactord.paimon.snapshot import Snapshot, branch_names, parse_snapshot
-from compactord.paimon.tag_times import tag_times
+from compactord.paimon.schema import parse_object
+from compactord.paimon.snapshot import Snapshot, branch_names, parse_snapshot, tag_times
 from compactord.storage.absence import require_gone
 from compactord.storage.base import NO_TIME_MS, ObjectStatus, Storage
 from compactord.storage.parallel import results_of

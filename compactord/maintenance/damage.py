@@ -21,7 +21,7 @@ from compactord.maintenance.rollback import newest_without
 from compactord.paimon import paths
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.deletion_vectors import INDEX_TYPE
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from compactord.state.base_files import BaseFiles
 from compactord.state.table_state import TableState
 from compactord.storage.base import ObjectStatus, Storage

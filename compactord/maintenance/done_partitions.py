@@ -32,7 +32,7 @@ from compactord.maintenance.kind import (
 from compactord.maintenance.marks import Marks
 from compactord.paimon import paths
 from compactord.paimon.catalog_partitions import PartitionSpec
-from compactord.paimon.partition_time import partition_time_ms
+from compactord.paimon.java_text import partition_time_ms
 from compactord.state.newest_files import newest_files
 from compactord.state.table_state import TableState
 from compactord.text import count_text

@@ -41,6 +41,7 @@ from compactord.maintenance.planned_deletion import PlannedDeletion, TableChange
 from compactord.maintenance.restored import hint_trouble, main_trouble
 from compactord.paimon import paths
 from compactord.paimon.options.maintenance import ChangelogRetention, ExpireOptions
+from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import (
     Snapshot,
     branch_names,
@@ -53,7 +54,6 @@ from compactord.paimon.snapshot import (
     snapshot_unless_gone,
     write_earliest_hint,
 )
-from compactord.paimon.table import TableRef
 from compactord.storage.base import Storage
 from compactord.storage.parallel import results_of
 

@@ -14,8 +14,8 @@ from compactord.errors import UnsupportedTable
 from compactord.paimon import paths
 from compactord.paimon.data_file import BucketId, EntryKind, FileIdentity, FileSource
 from compactord.paimon.deletion_vectors import INDEX_TYPE
+from compactord.paimon.manifest.entries import Hashes, identity_hashes
 from compactord.paimon.manifest.entry_columns import EntryColumns, read_entry_columns
-from compactord.paimon.manifest.identity_hashes import Hashes, identity_hashes
 from compactord.paimon.manifest.index_manifest import (
     HASH_INDEX,
     IndexEntry,

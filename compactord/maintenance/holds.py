@@ -24,7 +24,7 @@ from compactord.ids import Owner
 from compactord.maintenance.damage import Damage, DamageKind, damaged_files, described
 from compactord.paimon import paths
 from compactord.paimon.data_file import BucketId
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from compactord.state.table_state import TableState
 from compactord.storage.base import Creation, Storage
 

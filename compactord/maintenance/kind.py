@@ -25,8 +25,7 @@ from compactord.model import WorkKind
 from compactord.paimon.catalog_partitions import PartitionEntries, PartitionEvents, PartitionSpec
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.options.table_options import TableOptions
-from compactord.paimon.schema import TableSchema
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef, TableSchema
 from compactord.state.table_state import TableState
 from compactord.storage.base import Storage
 

@@ -36,9 +36,8 @@ from compactord.maintenance.kind import (
 )
 from compactord.maintenance.partition_entries import ExpiringEntries, has_entries
 from compactord.paimon.binary_row import decode_row
-from compactord.paimon.java_text import to_string
+from compactord.paimon.java_text import partition_time_ms, to_string
 from compactord.paimon.options.maintenance import EXPIRATION_TIME, PartitionExpiryOptions
-from compactord.paimon.partition_time import partition_time_ms
 from compactord.state.live_files import LiveFiles
 from compactord.state.newest_files import newest_files
 from compactord.state.table_state import TableState

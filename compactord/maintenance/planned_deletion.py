@@ -13,8 +13,8 @@ from compactord.maintenance.kind import TableValues
 from compactord.maintenance.own_files import OwnFiles, own_files
 from compactord.maintenance.table_files import remove_folders
 from compactord.paimon import paths
+from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import CommitKind, branch_names, read_snapshot, snapshot_files
-from compactord.paimon.table import TableRef
 from compactord.storage.base import Storage
 from compactord.storage.parallel import done_with
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from compactord.paimon import paths
+from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import Snapshot, has_latest_hint, hinted_snapshot_id, snapshot_files
-from compactord.paimon.table import TableRef
 from compactord.storage.base import ObjectStatus, Storage
 
 # Writers create a snapshot's file within this time of the moment that stands in it.

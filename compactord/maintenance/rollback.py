@@ -9,8 +9,8 @@ from collections.abc import Collection, Set
 from compactord.errors import FormatError, ObjectNotFound, UnsupportedTable
 from compactord.maintenance.expire_reader import FileKey, MetadataReader
 from compactord.paimon.manifest.index_manifest import read_index_entries
+from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import Snapshot, read_snapshot, read_tags, snapshot_ids
-from compactord.paimon.table import TableRef
 from compactord.storage.base import Storage
 
 # What is wrong with a version itself, not with the store that is asked for it.

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 
 from compactord.errors import ObjectNotFound
-from compactord.paimon.json_text import parse_json
+from compactord.paimon.schema import parse_json
 from compactord.storage.base import Storage
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import tzinfo
 
 from compactord.clock import local_ms
-from compactord.paimon.options.tag_options import TagCreationOptions, has_name
+from compactord.paimon.options.maintenance import TagCreationOptions, has_name
 from compactord.paimon.snapshot import Snapshot
 
 

@@ -31,9 +31,8 @@ from compactord.maintenance.kind import (
 from compactord.maintenance.planned_deletion import TableChanged
 from compactord.maintenance.tag_deletion import DueTag, TagDeletion
 from compactord.paimon import paths
-from compactord.paimon.json_text import parse_object
-from compactord.paimon.snapshot import parse_snapshot
-from compactord.paimon.tag_times import tag_times
+from compactord.paimon.schema import parse_object
+from compactord.paimon.snapshot import parse_snapshot, tag_times
 from compactord.storage.absence import require_gone
 from compactord.text import count_text
 

@@ -51,8 +51,8 @@ from compactord.maintenance.tag_expiry import (
     preview_tags,
 )
 from compactord.paimon import paths
-from compactord.paimon.json_text import parse_object
-from compactord.paimon.options.tag_options import TagCreationOptions
+from compactord.paimon.options.maintenance import TagCreationOptions
+from compactord.paimon.schema import parse_object
 from compactord.paimon.snapshot import (
     Snapshot,
     latest_snapshot_id,

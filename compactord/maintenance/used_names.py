@@ -26,12 +26,12 @@ from compactord.maintenance.expire_reader import refuse_unknown_indexes
 from compactord.maintenance.restored import is_restored, why_incomplete
 from compactord.paimon import paths
 from compactord.paimon.avro.columns import Ints
-from compactord.paimon.json_text import parse_object
 from compactord.paimon.manifest.entry_columns import EntryColumns, read_entry_columns
 from compactord.paimon.manifest.foreign import unknown_columns
 from compactord.paimon.manifest.index_manifest import read_entries_but_hash, read_index_entries
 from compactord.paimon.manifest.manifest_files import ManifestFile, read_entries, read_manifest_list
 from compactord.paimon.manifest.schemas import MANIFEST, plain_of
+from compactord.paimon.schema import parse_object
 from compactord.paimon.snapshot import (
     Snapshot,
     branch_names,

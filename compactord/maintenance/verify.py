@@ -18,7 +18,7 @@ from compactord.maintenance.verify_files import FileCheck
 from compactord.maintenance.verify_rules import FileCounts, FileRules
 from compactord.paimon.deletion_vectors import INDEX_TYPE
 from compactord.paimon.manifest.index_manifest import HASH_INDEX
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from compactord.storage.base import Storage
 
 # What a commit, an expiry or a store under way may explain.

@@ -15,11 +15,10 @@ from compactord.maintenance.finding import Finding, FindingKind, attempted, read
 from compactord.maintenance.verify_indexes import IndexCheck
 from compactord.maintenance.verify_rules import FileRules
 from compactord.paimon import paths
-from compactord.paimon.json_text import parse_json
 from compactord.paimon.manifest.entry_columns import read_entry_columns
 from compactord.paimon.manifest.index_manifest import read_index_entries
 from compactord.paimon.manifest.manifest_files import ManifestFile, read_manifest_list
-from compactord.paimon.schema import latest_schema, read_schema
+from compactord.paimon.schema import TableRef, latest_schema, parse_json, read_schema
 from compactord.paimon.snapshot import (
     CommitKind,
     Snapshot,
@@ -28,7 +27,6 @@ from compactord.paimon.snapshot import (
     parse_snapshot,
     snapshot_ids,
 )
-from compactord.paimon.table import TableRef
 from compactord.storage.base import Storage
 from compactord.storage.parallel import results_of
 

@@ -1,4 +1,6 @@
-"""The table schema: `schema/schema-<id>`, one JSON object.
+"""Table schemas and identities, and the JSON of metadata files.
+
+`schema/schema-<id>`, one JSON object.
 
 Sources: schema/TableSchema.java, schema/SchemaSerializer.java, schema/SchemaManager.java.
 """
@@ -6,17 +8,53 @@ Sources: schema/TableSchema.java, schema/SchemaSerializer.java, schema/SchemaMan
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from compactord.errors import FormatError, ObjectNotFound, TableNotFound, UnsupportedTable
 from compactord.paimon import paths
-from compactord.paimon.json_text import parse_object
-from compactord.paimon.type_texts import UnknownType, parse_field
-from compactord.paimon.types import DataField, bare_field
+from compactord.paimon.paths import MAIN_BRANCH, branch_root
+from compactord.paimon.types import DataField, UnknownType, bare_field, parse_field
 from compactord.storage.base import Storage
 from compactord.storage.parallel import ahead
+
+# Columns of rows within rows take three levels each. What walks over a value may call itself for
+# each level, several functions deep, and Python allows 1,000 calls.
+_LEVELS_MAX = 100
+
+
+def parse_json(data: bytes | str) -> Any:
+    """Raises `ValueError` for what is no JSON, and for lists and objects nested 100 deep."""
+    try:
+        found = json.loads(data)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    level = [found]
+    for _ in range(_LEVELS_MAX):
+        if not level:
+            return found
+        level = [
+            inner
+            for each in level
+            if isinstance(each, list | dict)
+            for inner in (each.values() if isinstance(each, dict) else each)
+        ]
+    raise ValueError("nested too deeply")
+
+
+def parse_object(data: bytes | str, path: str, what: str) -> dict[str, Any]:
+    """The members of an object. Raises `FormatError` where `path` has none; it should be `what`."""
+    try:
+        found = parse_json(data)
+    except ValueError as error:
+        raise FormatError(path, f"{what} that is not JSON ({error})") from error
+    if not isinstance(found, dict):
+        raise FormatError(path, f"{what} that is not a JSON object")
+    return found
+
 
 CURRENT_VERSION = 3
 
@@ -222,3 +260,43 @@ def same_column(left: DataField, right: DataField) -> bool:
     Ids, names, types and nullability count, at any depth; descriptions and default values do not.
     """
     return bare_field(left) == bare_field(right)
+
+
+# Between the names of a table and of its branch.
+BRANCH_MARK = "$branch_"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableRef:
+    """A table by name, and the URL-like path of its root (without a slash at the end).
+
+    A branch has a name of its own, `t$branch_b`, as in Java (catalog/Identifier.java, object name),
+    and the table's location.
+    `identity` is what a catalog tells a table by from another of its name and place (a uuid, the
+    time of its creation); empty where the catalog keeps none.
+    """
+
+    database: str
+    name: str
+    location: str
+    branch: str = MAIN_BRANCH
+    identity: str = ""
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.database}.{self.name}"
+
+    @property
+    def root(self) -> str:
+        """Where the branch keeps its schemas, snapshots, tags, consumers and changelogs.
+
+        Manifests, data, index files and statistics are the table's, below `location`.
+        """
+        return branch_root(self.location, self.branch)
+
+
+def branch_of(table: TableRef, branch: str) -> TableRef:
+    """A branch of the table whose main branch `table` is; main is the table itself."""
+    if branch == MAIN_BRANCH:
+        return table
+    return replace(table, name=f"{table.name}{BRANCH_MARK}{branch}", branch=branch)

@@ -1,4 +1,4 @@
-"""Snapshots, the hints that lead to them, tags, branches, consumers and long-lived changelogs.
+"""Snapshots and tags as metadata files.
 
 A snapshot file is one JSON object. Ids are reused after rollbacks and after a table was dropped
 and created again: facts about an id are valid only while `Snapshot.identity` is the same.
@@ -14,8 +14,9 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from datetime import datetime, timezone
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from compactord.errors import (
     FormatError,
@@ -24,7 +25,7 @@ from compactord.errors import (
     UnsupportedTable,
 )
 from compactord.paimon import paths
-from compactord.paimon.json_text import parse_object
+from compactord.paimon.schema import parse_object
 from compactord.storage.absence import listed_but_missing, require_gone
 from compactord.storage.base import ObjectStatus, Storage
 from compactord.storage.parallel import results_of
@@ -369,3 +370,30 @@ def _read_hint(storage: Storage, path: str) -> int | None:
 
 def _exists(storage: Storage, location: str, snapshot_id: int) -> bool:
     return storage.status(paths.snapshot_path(location, snapshot_id)) is not None
+
+
+class TagTimes(NamedTuple):
+    """Creation by the writer's wall clock as if that were UTC, and retention; in milliseconds."""
+
+    made_ms: int
+    retained_ms: int
+
+
+def tag_times(found: Mapping[str, Any], path: str) -> TagTimes | None:
+    """The times in a tag's file, None for one that is retained for good: it has none.
+
+    Raises `FormatError` for values that are no times.
+    """
+    made, retained = found.get("tagCreateTime"), found.get("tagTimeRetained")
+    if made is None or retained is None:
+        return None
+    try:
+        if type(made) is not list or type(retained) not in (int, float):
+            raise ValueError("a list and a number are expected")
+        # Java leaves out seconds and nanoseconds of 0.
+        year, month, day, hour, minute, second, nanos = [*made, 0, 0][:7]
+        moment = datetime(year, month, day, hour, minute, second, tzinfo=timezone.utc)
+        made_ms = int(moment.timestamp()) * 1000 + nanos // 1_000_000
+        return TagTimes(made_ms, int(retained * 1000))
+    except (TypeError, ValueError, OverflowError) as error:
+        raise FormatError(path, f"tagCreateTime {made!r}, tagTimeRetained {retained!r}") from error

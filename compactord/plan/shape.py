@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from compactord.paimon.data_file import BucketFiles, BucketId, DataFile
 from compactord.paimon.deletion_vectors import NO_VECTORS, VectorRef
-from compactord.paimon.options.file_options import USUAL_PREFIX
+from compactord.paimon.options.merge import USUAL_PREFIX
 from compactord.paimon.options.table_options import CompactionOptions
 
 

@@ -31,8 +31,7 @@ from compactord.model import (
 )
 from compactord.paimon.data_file import BucketFiles, BucketId, DataFile
 from compactord.paimon.deletion_vectors import VectorRef
-from compactord.paimon.options.lookup import LookupOptions
-from compactord.paimon.options.table_options import CompactionOptions
+from compactord.paimon.options.table_options import CompactionOptions, LookupOptions
 from compactord.plan.append import pick_bucketed, pick_bucketed_full
 from compactord.plan.lookup_begins import holds_parts, is_from_before
 from compactord.plan.picks import (

@@ -21,15 +21,15 @@ from compactord.formats.base import InputProfile
 from compactord.formats.keyrange import RowRange
 from compactord.formats.layout import Layout, is_binary_like
 from compactord.formats.nulls import null_values
-from compactord.paimon.arrow import arrow_type
 from compactord.paimon.schema import TableSchema, same_column
-from compactord.paimon.type_texts import type_text
 from compactord.paimon.types import (
     SEQUENCE_NUMBER,
     VALUE_KIND,
     DataField,
+    arrow_type,
     same_type,
     shares_fields,
+    type_text,
 )
 from compactord.rewrite.casting.rules import cast, why_not_castable
 from compactord.rewrite.casting.values import CastError

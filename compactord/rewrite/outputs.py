@@ -23,8 +23,14 @@ from compactord.formats.layout import Layout
 from compactord.formats.values import cell
 from compactord.model import ConcatSpec, Output, WriteSpec
 from compactord.paimon.binary_row import encode_row
-from compactord.paimon.data_file import EMPTY_ROW, EMPTY_STATS, DataFile, FileSource
-from compactord.paimon.stats import ColumnBounds, build_stats
+from compactord.paimon.data_file import (
+    EMPTY_ROW,
+    EMPTY_STATS,
+    ColumnBounds,
+    DataFile,
+    FileSource,
+    build_stats,
+)
 from compactord.paimon.types import SEQUENCE_NUMBER, VALUE_KIND
 from compactord.storage.base import Storage
 

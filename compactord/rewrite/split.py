@@ -21,9 +21,8 @@ from compactord.formats.layout import Layout
 from compactord.formats.registry import FORMATS, Formats
 from compactord.formats.values import cell, nanos_per_unit
 from compactord.model import KeyRange, MergeSpec
-from compactord.paimon.arrow import value_schema
 from compactord.paimon.binary_row import encode_row
-from compactord.paimon.types import INTEGERS, MOMENTS, AtomicType, DataField, TypeRoot
+from compactord.paimon.types import INTEGERS, MOMENTS, AtomicType, DataField, TypeRoot, value_schema
 from compactord.rewrite.reader import Input, InputReader, Sections
 from compactord.storage.base import Storage
 

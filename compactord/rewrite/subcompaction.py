@@ -40,7 +40,7 @@ from compactord.model import (
     data_files,
 )
 from compactord.paimon.data_file import FileSource
-from compactord.paimon.merge_rules import NO_RULES
+from compactord.paimon.options.merge import NO_RULES
 from compactord.paimon.types import VALUE_KIND
 from compactord.rewrite.budget import Budget, Load, budget
 from compactord.rewrite.copying import copy_files, is_worthwhile

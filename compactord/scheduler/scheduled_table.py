@@ -13,7 +13,7 @@ from compactord.maintenance.kind import MaintenanceRecord
 from compactord.maintenance.snapshot_expiry import ExpireSnapshots
 from compactord.model import TableName, WorkKind
 from compactord.paimon.data_file import BucketId
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from compactord.scheduler.at_engine import Key, Submitted
 from compactord.scheduler.counts import Counts
 from compactord.scheduler.effects import CycleJob, DispatchJob, Job, MaintenanceJob

@@ -20,7 +20,7 @@ from compactord.config.policy import TablePolicy
 from compactord.errors import CompactordError
 from compactord.maintenance.kind import AnyKind, Round
 from compactord.model import CompactReason, SubcompactionOutcome, TableName, WorkKind
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from compactord.scheduler import effects
 from compactord.scheduler.accounting import Accounting
 from compactord.scheduler.compactions import Compactions

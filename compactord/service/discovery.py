@@ -17,8 +17,8 @@ from compactord.config.model import ServiceConfig
 from compactord.config.policy import excluding_key, policy_for
 from compactord.errors import CompactordError
 from compactord.model import TableName
+from compactord.paimon.schema import TableRef, branch_of
 from compactord.paimon.snapshot import branch_names
-from compactord.paimon.table import TableRef, branch_of
 from compactord.service.view import TableView, excluded_view
 
 _log = structlog.get_logger()

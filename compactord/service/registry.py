@@ -14,7 +14,7 @@ from compactord.config.load import LoadedConfig
 from compactord.config.model import ServiceConfig
 from compactord.config.policy import TablePolicy, policy_for, unmatched_patterns
 from compactord.model import TableName
-from compactord.paimon.options.lookup import DISCOVERY_INTERVAL_MS
+from compactord.paimon.options.table_options import DISCOVERY_INTERVAL_MS
 from compactord.scheduler.scheduled_table import ScheduledTable
 from compactord.scheduler.scheduler import Scheduler
 from compactord.service.discovery import Listing

@@ -18,7 +18,7 @@ from compactord.clock import Clock
 from compactord.errors import CompactordError, UnsupportedTable
 from compactord.maintenance.kind import Round
 from compactord.model import TableName
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from compactord.plan.table import TableKind
 from compactord.scheduler import effects
 from compactord.storage.pacing import DeletePace

@@ -14,7 +14,7 @@ from compactord.config.load import LoadedConfig
 from compactord.config.policy import TablePolicy
 from compactord.maintenance.holds import Hold
 from compactord.model import TableName
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from compactord.scheduler.halts import halt_of_hold
 from compactord.scheduler.status import Halt, HaltReason
 from compactord.service.view import TableStatus, TableView, status_and_why

@@ -20,11 +20,11 @@ from compactord.ids import owner_of
 from compactord.paimon import paths
 from compactord.paimon.data_file import EntryKind, FileIdentity, ManifestEntry
 from compactord.paimon.deletion_vectors import VectorRef
+from compactord.paimon.manifest.entries import identity_hashes
 from compactord.paimon.manifest.entry_columns import read_entry_columns
-from compactord.paimon.manifest.identity_hashes import identity_hashes
 from compactord.paimon.manifest.manifest_files import ManifestFile, entries_in, read_manifest_list
+from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import CommitKind, Snapshot, read_snapshot
-from compactord.paimon.table import TableRef
 from compactord.state.index_files import read_indexes
 from compactord.storage.base import Storage
 from compactord.storage.parallel import results_of

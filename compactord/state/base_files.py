@@ -19,7 +19,7 @@ from compactord.errors import FormatError
 from compactord.paimon.avro.columns import Ints
 from compactord.paimon.avro.container import AvroSchema, Block, decode_with_bytes
 from compactord.paimon.data_file import BucketId, FileIdentity, ManifestEntry
-from compactord.paimon.manifest.entries import entries_of
+from compactord.paimon.manifest.entries import entries_of, identity_hashes
 from compactord.paimon.manifest.entry_columns import (
     EntryColumns,
     FileColumns,
@@ -27,7 +27,6 @@ from compactord.paimon.manifest.entry_columns import (
     SmallInts,
     columns_of,
 )
-from compactord.paimon.manifest.identity_hashes import identity_hashes
 from compactord.paimon.manifest.schemas import MANIFEST
 from compactord.state.bucket_summaries import (
     EMPTY_BUCKET,

@@ -30,9 +30,8 @@ from compactord.paimon.data_file import (
     FileIdentity,
     ManifestEntry,
 )
-from compactord.paimon.manifest.entries import encoded_entries
+from compactord.paimon.manifest.entries import NO_DELETIONS, Deletions, encoded_entries
 from compactord.paimon.manifest.entry_columns import Mask, columns_of
-from compactord.paimon.manifest.identity_hashes import NO_DELETIONS, Deletions
 from compactord.state.base_files import BaseFiles, BaseFilesBuilder
 from compactord.state.bucket_summaries import BucketSummaries, BucketSummary, TopLevel
 from compactord.state.files_by_size import FilesBySize, SizeColumns, named, names_of

@@ -10,13 +10,13 @@ import numpy as np
 
 from compactord.paimon import paths
 from compactord.paimon.data_file import EntryKind, FileIdentity
+from compactord.paimon.manifest.entries import Deletions
 from compactord.paimon.manifest.entry_columns import (
     MIN_CURSORS,
     EntryColumns,
     Mask,
     read_entry_columns,
 )
-from compactord.paimon.manifest.identity_hashes import Deletions
 from compactord.paimon.manifest.manifest_files import ManifestFile
 from compactord.state.base_files import BaseFiles, BaseFilesBuilder
 from compactord.state.live_files import LiveFiles

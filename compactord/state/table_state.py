@@ -22,6 +22,7 @@ from compactord.paimon import paths
 from compactord.paimon.data_file import BucketId, EntryKind, ManifestEntry
 from compactord.paimon.manifest.entry_columns import read_entry_columns
 from compactord.paimon.manifest.manifest_files import ManifestFile, entries_in, read_manifest_list
+from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import (
     CommitKind,
     Snapshot,
@@ -31,7 +32,6 @@ from compactord.paimon.snapshot import (
     read_snapshot,
     still_stands,
 )
-from compactord.paimon.table import TableRef
 from compactord.state.index_files import NO_INDEXES, IndexFiles, read_indexes
 from compactord.state.later_snapshots import (
     MAX_FOLLOWED,

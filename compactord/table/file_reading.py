@@ -20,7 +20,6 @@ from compactord.formats.layout import Layout
 from compactord.maintenance.verify_rules import PagesRead, PlacedFile
 from compactord.model import InputFile
 from compactord.paimon import paths
-from compactord.paimon.arrow import file_fields
 from compactord.paimon.binary_row import comparable_key, decode_row
 from compactord.paimon.data_file import DataFile, FileSource
 from compactord.paimon.schema import TableSchema, read_schema
@@ -31,6 +30,7 @@ from compactord.paimon.types import (
     AtomicType,
     DataField,
     TypeRoot,
+    file_fields,
     key_field,
 )
 from compactord.rewrite.budget import MAX_BATCH_ROWS

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compactord.paimon.arrow import TICKS_PRECISION_MAX
-from compactord.paimon.types import MOMENTS, AtomicType
+from compactord.paimon.types import MOMENTS, TICKS_PRECISION_MAX, AtomicType
 from compactord.plan.shape import BucketShape
 from compactord.table.opening import OpenTable
 from compactord.text import count_text

@@ -31,9 +31,9 @@ from compactord.errors import (
     UnsupportedTable,
 )
 from compactord.paimon.data_file import BucketId, EntryKind, ManifestEntry
+from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import Snapshot, snapshot_ids, still_stands
 from compactord.paimon.support import moves_keys
-from compactord.paimon.table import TableRef
 from compactord.plan.table import TableKind
 from compactord.state.ancestry import Ancestry, Contained, late_candidates
 from compactord.state.follower import lost_text

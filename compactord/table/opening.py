@@ -21,9 +21,8 @@ from compactord.paimon.data_file import BucketId
 from compactord.paimon.deletion_vectors import INDEX_TYPE
 from compactord.paimon.options.maintenance import NONE_EXPIRES, NONE_MARKED
 from compactord.paimon.options.table_options import TableOptions, parse_options
-from compactord.paimon.schema import CURRENT_VERSION, SchemaHistory, TableSchema
+from compactord.paimon.schema import CURRENT_VERSION, SchemaHistory, TableRef, TableSchema
 from compactord.paimon.support import reasons_to_refuse, warnings
-from compactord.paimon.table import TableRef
 from compactord.plan.table import TableKind
 from compactord.rewrite.evolution import reasons_in_files
 from compactord.state.table_state import TableState

@@ -16,8 +16,7 @@ import numpy as np
 from compactord.errors import FormatError
 from compactord.paimon import paths
 from compactord.paimon.binary_row import Value
-from compactord.paimon.type_texts import type_text
-from compactord.paimon.types import AtomicType, DataField, DataType, TypeRoot
+from compactord.paimon.types import AtomicType, DataField, DataType, TypeRoot, type_text
 from compactord.rewrite.casting.clock_texts import parse_date
 
 _ESCAPE = re.compile("%([0-9A-Fa-f]{2})")

@@ -12,8 +12,7 @@ from compactord.errors import FormatError, UsageError
 from compactord.paimon.binary_row import Value, decode_row, encode_row
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.paths import format_of
-from compactord.paimon.type_texts import type_text
-from compactord.paimon.types import DataField
+from compactord.paimon.types import DataField, type_text
 from compactord.plan.candidates import candidates
 from compactord.plan.table import (
     BucketPlan,

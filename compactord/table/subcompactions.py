@@ -25,12 +25,11 @@ from compactord.model import (
     Upgrade,
     WriteSpec,
 )
-from compactord.paimon import arrow, paths
+from compactord.paimon import paths, types
 from compactord.paimon.binary_row import Value, decode_row
-from compactord.paimon.data_file import DataFile, FileSource
+from compactord.paimon.data_file import ColumnStatsMode, DataFile, FileSource, stats_modes
 from compactord.paimon.deletion_vectors import NO_VECTORS, VectorRef
 from compactord.paimon.options.table_options import SortOrder
-from compactord.paimon.stats import ColumnStatsMode, stats_modes
 from compactord.paimon.types import DataField
 from compactord.rewrite.split import cut_ranges
 from compactord.table.opening import OWN, OpenTable, TableRegistries
@@ -213,7 +212,7 @@ def _stats_modes(
     columns: tuple[DataField, ...] = schema.fields
     if schema.primary_keys:
         key = [field.name for field in schema.key_fields]
-        columns = tuple(arrow.file_fields(schema.fields, key, thin=files.thin_mode))
+        columns = tuple(types.file_fields(schema.fields, key, thin=files.thin_mode))
     return stats_modes(columns, schema, files, level)
 
 

@@ -13,8 +13,8 @@ from compactord.config.policy import policy_for
 from compactord.config.warehouse import NAMELESS
 from compactord.errors import CompactordError, UnsupportedTable
 from compactord.model import TableName
+from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import CommitKind, Snapshot
-from compactord.paimon.table import TableRef
 from compactord.service.unserved import left_alone, unread_view, unserved_view
 from compactord.service.view import TableView
 from compactord.state.later_snapshots import snapshot_if_there

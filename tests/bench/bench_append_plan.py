@@ -24,7 +24,7 @@ from pathlib import Path
 from compactord.catalog.access import table_in_folder
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.data_file import EMPTY_ROW, EMPTY_STATS, BucketId, ManifestEntry
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from compactord.paimon.types import AtomicType, DataField, TypeRoot
 from compactord.state.table_state import TableState, load_state, refresh_state
 from compactord.storage.local import LocalStorage

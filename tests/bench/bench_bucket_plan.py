@@ -28,7 +28,7 @@ from compactord.paimon import paths
 from compactord.paimon.avro.container import ContainerWriter, encode_record
 from compactord.paimon.data_file import ManifestEntry
 from compactord.paimon.manifest.schemas import INDEX_MANIFEST
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from compactord.storage.local import LocalStorage
 from compactord.table.backlog import Skip
 from compactord.table.followed import FollowedTable

@@ -26,7 +26,7 @@ from compactord.maintenance.orphan_files import OrphanSearch, OwnerRule
 from compactord.maintenance.table_files import TableFolders
 from compactord.paimon import paths
 from compactord.paimon.data_file import ManifestEntry
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from compactord.service.logs import configure_logs
 from compactord.storage.local import LocalStorage
 from tests.bench.bench_scan import FILES_PER_BUCKET, Writer, entry, peak_rss_mib

@@ -30,8 +30,8 @@ from compactord.ids import this_process
 from compactord.maintenance.partition_expiry import expire_partitions
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.data_file import ManifestEntry
+from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import snapshot_ids
-from compactord.paimon.table import TableRef
 from compactord.service.logs import configure_logs
 from compactord.storage.local import LocalStorage
 from compactord.table.followed import FollowedTable

@@ -38,11 +38,9 @@ from compactord.model import (
     SubcompactionResult,
     WriteSpec,
 )
-from compactord.paimon.arrow import file_fields, file_schema
-from compactord.paimon.merge_rules import NO_RULES
-from compactord.paimon.stats import parse_stats_mode
-from compactord.paimon.type_texts import parse_type
-from compactord.paimon.types import DataField
+from compactord.paimon.data_file import parse_stats_mode
+from compactord.paimon.options.merge import NO_RULES
+from compactord.paimon.types import DataField, file_fields, file_schema, parse_type
 from compactord.rewrite.subcompaction import rewrite
 from compactord.storage.local import LocalStorage
 

@@ -23,7 +23,7 @@ from itertools import count
 from pathlib import Path
 
 from compactord.paimon import paths
-from compactord.paimon.avro.codecs import codec_of
+from compactord.paimon.avro.types import codec_of
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.data_file import ColumnStats, DataFile, EntryKind, ManifestEntry
 from compactord.paimon.manifest.manifest_files import (
@@ -31,8 +31,8 @@ from compactord.paimon.manifest.manifest_files import (
     encode_manifest_list,
     roll_entries,
 )
+from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import CommitKind, Snapshot, snapshot_json
-from compactord.paimon.table import TableRef
 from compactord.paimon.types import AtomicType, DataField, TypeRoot
 from compactord.state.table_state import data_manifests, load_state, refresh_state
 from compactord.storage.local import LocalStorage

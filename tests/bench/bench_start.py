@@ -29,7 +29,7 @@ import pyarrow as pa
 
 from compactord import ids
 from compactord.clock import SystemClock
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from compactord.paimon.types import AtomicType, DataField, TypeRoot
 from compactord.storage.local import LocalStorage
 from compactord_demo.writer import WriteOnlyWriter, create_table

@@ -14,8 +14,7 @@ import pyarrow as pa
 from compactord.clock import SystemClock
 from compactord.engine.base import Engine
 from compactord.ids import this_process
-from compactord.paimon.type_texts import parse_type
-from compactord.paimon.types import DataField
+from compactord.paimon.types import DataField, parse_type
 from compactord.storage.local import LocalStorage
 from compactord_demo import writer
 from tests.bench.ours import OurSide, table_ref

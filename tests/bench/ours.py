@@ -15,8 +15,8 @@ from compactord.commit.publish import Delta, StorePublisher
 from compactord.engine.base import Engine
 from compactord.ids import Owner, this_process
 from compactord.model import Compaction, PickRule
+from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import Snapshot
-from compactord.paimon.table import TableRef
 from compactord.plan.table import Strategy
 from compactord.service.one_shot import OneShot
 from compactord.storage.base import Creation, Storage

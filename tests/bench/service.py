@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from compactord.paimon import paths
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from compactord.storage.local import LocalStorage
 from tests.bench.catalog_servers import OPTIONS, Requests
 from tests.bench.service_process import (

@@ -17,9 +17,8 @@ from compactord.catalog.access import table_in_folder
 from compactord.clock import SystemClock
 from compactord.ids import this_process
 from compactord.paimon import paths
-from compactord.paimon.table import TableRef
-from compactord.paimon.type_texts import parse_type
-from compactord.paimon.types import DataField
+from compactord.paimon.schema import TableRef
+from compactord.paimon.types import DataField, parse_type
 from compactord.state.table_state import TableState, load_state, refresh_state
 from compactord.storage.local import LocalStorage
 from compactord.table.opening import open_table

@@ -10,7 +10,7 @@ from compactord.clock import SystemClock
 from compactord.ids import this_process
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.data_file import BucketId, ColumnStats, DataFile
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from compactord.storage.local import LocalStorage
 from compactord_demo.writer import WriteOnlyWriter, create_table
 from tests import builders

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from compactord.engine.base import Engine
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from compactord.storage.base import Storage
 from compactord.storage.open import STORES
 from tests.bench.ours import OurRun, OurSide

@@ -21,7 +21,7 @@ from compactord.ids import Liveness
 from compactord.maintenance.expire import expire_snapshots
 from compactord.maintenance.orphan_files import OwnerRule, remove_orphans
 from compactord.paimon.options.maintenance import ExpireOptions
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from compactord.plan.table import Strategy
 from compactord.table.opening import open_table
 from compactord.table.totals import CompactTotals

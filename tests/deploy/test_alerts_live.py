@@ -23,7 +23,7 @@ import yaml
 
 from compactord import ids
 from compactord.clock import SystemClock
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from compactord.storage.local import LocalStorage
 from compactord_demo.writer import WriteOnlyWriter, create_table
 from tests import builders

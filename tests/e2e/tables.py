@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from compactord.clock import SystemClock
 from compactord.ids import owner_of
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from compactord.state.table_state import load_state
 from compactord.storage.local import LocalStorage
 from tests import builders

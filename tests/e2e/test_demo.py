@@ -16,8 +16,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import snapshot_ids
-from compactord.paimon.table import TableRef
 from compactord.state.table_state import load_state
 from compactord_demo.daemon import TAIL_LINES
 from compactord_demo.jobs import SNAPSHOTS_KEPT

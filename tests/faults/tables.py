@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from compactord.state.table_state import load_state
 from compactord.storage.local import LocalStorage
 from tests import builders

@@ -19,8 +19,8 @@ from compactord.errors import (
 )
 from compactord.maintenance.expire import Expired, expire_snapshots
 from compactord.paimon import paths
+from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import Snapshot, read_snapshot, read_tags, snapshot_ids
-from compactord.paimon.table import TableRef
 from compactord.plan.table import Strategy
 from compactord.state.load_files import load_live_files
 from compactord.state.table_state import TableState, data_manifests

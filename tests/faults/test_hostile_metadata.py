@@ -16,8 +16,8 @@ from compactord.maintenance.orphan_files import OrphanSearch
 from compactord.maintenance.table_files import TableFolders
 from compactord.maintenance.tag_expiry import expire_tags
 from compactord.paimon import paths
+from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import snapshot_json
-from compactord.paimon.table import TableRef
 from compactord.storage.base import Storage
 from compactord.storage.local import LocalStorage
 from compactord.table.opening import OpenTable, open_table

@@ -14,8 +14,8 @@ import pytest
 
 from compactord import ids
 from compactord.ids import owner_of
+from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import snapshot_ids
-from compactord.paimon.table import TableRef
 from compactord.storage.local import LocalStorage
 from tests import builders
 from tests.builders import WRITER

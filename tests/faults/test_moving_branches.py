@@ -12,8 +12,8 @@ from compactord.maintenance.changelog_expiry import expire_changelogs
 from compactord.maintenance.expire import Expired, expire_snapshots
 from compactord.maintenance.tag_expiry import ExpiredTags, expire_tags
 from compactord.paimon import paths
+from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import CommitKind, read_snapshot, read_tags, snapshot_ids
-from compactord.paimon.table import TableRef
 from compactord.storage.base import Storage
 from compactord.storage.parallel import AT_ONCE
 from compactord.table.opening import OpenTable, open_table

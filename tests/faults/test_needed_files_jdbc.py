@@ -10,7 +10,7 @@ import pytest
 
 from compactord.catalog.base import Catalog
 from compactord.catalog.open import open_catalog
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from compactord.storage.base import Storage
 from compactord.storage.local import LocalStorage
 from tests import builders, database_servers

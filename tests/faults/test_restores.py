@@ -21,8 +21,8 @@ from compactord.maintenance.expire import Expired, expire_snapshots
 from compactord.maintenance.registry import maintenance_kinds
 from compactord.maintenance.tag_expiry import expire_tags
 from compactord.paimon import paths
+from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import parse_snapshot, read_tags, snapshot_ids, snapshot_json
-from compactord.paimon.table import TableRef
 from compactord.storage.base import NO_TIME_MS, Storage
 from compactord.storage.local import LocalStorage
 from compactord.table.opening import open_table

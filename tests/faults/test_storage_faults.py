@@ -18,7 +18,7 @@ from compactord.errors import (
     StoreFull,
     TransientStorageError,
 )
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from compactord.state.table_state import load_state
 from compactord.storage.base import Storage
 from compactord.storage.local import LocalStorage

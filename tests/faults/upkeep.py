@@ -25,8 +25,8 @@ from compactord.maintenance.partition_expiry import expire_partitions
 from compactord.maintenance.table_files import TableFolders
 from compactord.maintenance.tag_creation import TagProgress
 from compactord.maintenance.tag_writing import create_tags
+from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import read_tags, snapshot_ids
-from compactord.paimon.table import TableRef
 from compactord.plan.table import Strategy
 from compactord.state.table_state import load_state
 from compactord.storage.base import Storage

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from compactord import ids
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from compactord.storage.base import Storage
 from compactord.storage.local import LocalStorage
 from tests import builders

@@ -9,8 +9,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from compactord.paimon.arrow import arrow_type
-from compactord.paimon.types import BINARIES, FLOATS, MOMENTS, TEXTS, AtomicType, TypeRoot
+from compactord.paimon.types import (
+    BINARIES,
+    FLOATS,
+    MOMENTS,
+    TEXTS,
+    AtomicType,
+    TypeRoot,
+    arrow_type,
+)
 from compactord.rewrite.casting.moments import Moments, moments_of, stored
 from tests.oracle.judge_jvm import Value
 

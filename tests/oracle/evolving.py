@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from compactord.paimon.type_texts import parse_type
 from compactord.paimon.types import (
     BINARIES,
     INTEGERS,
@@ -17,6 +16,7 @@ from compactord.paimon.types import (
     AtomicType,
     DataType,
     TypeRoot,
+    parse_type,
 )
 from compactord.rewrite.casting.rules import why_not_castable
 from tests.oracle.differential import LiveTable

@@ -19,8 +19,8 @@ from pathlib import Path
 
 from compactord import ids
 from compactord.clock import SystemClock
+from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import CommitKind, read_snapshot, snapshot_ids
-from compactord.paimon.table import TableRef
 from compactord.storage.local import LocalStorage
 from tests import builders
 from tests.oracle.differential import LiveTable

@@ -31,7 +31,7 @@ from compactord.maintenance.table_files import TableFolders
 from compactord.maintenance.tag_creation import TagProgress
 from compactord.maintenance.tag_expiry import expire_tags
 from compactord.maintenance.tag_writing import create_tags
-from compactord.paimon.table import TableRef, branch_of
+from compactord.paimon.schema import TableRef, branch_of
 from compactord.storage.base import ObjectStatus, Storage
 from compactord.storage.local import LocalStorage
 from compactord.table.followed import FollowedTable

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from compactord.kernels.aggregators import bitmaps
 from compactord.kernels.aggregators.bitmaps import Bitmap64
-from compactord.paimon.roaring import Container, Kind, serialised
+from compactord.paimon.deletion_vectors import Container, Kind, serialised
 from compactord.plan.table import Strategy
 from tests.oracle.differential import (
     LiveTable,

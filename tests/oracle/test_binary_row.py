@@ -15,16 +15,21 @@ from hypothesis import strategies as st
 from compactord.catalog.access import table_in_folder
 from compactord.formats.values import scalar_value
 from compactord.paimon import paths
-from compactord.paimon.arrow import file_fields, file_schema, value_schema
 from compactord.paimon.binary_row import comparable_key, encode_row
-from compactord.paimon.data_file import BucketId
+from compactord.paimon.data_file import BucketId, ColumnBounds, build_stats, stats_modes
 from compactord.paimon.options.table_options import parse_options
-from compactord.paimon.schema import latest_schema, parse_schema
-from compactord.paimon.stats import ColumnBounds, build_stats, stats_modes
-from compactord.paimon.table import TableRef
-from compactord.paimon.type_texts import parse_type
-from compactord.paimon.types import AtomicType, DataField, DataType, TypeRoot
-from compactord.paimon.wide_timestamps import WIDE_TIMESTAMP
+from compactord.paimon.schema import TableRef, latest_schema, parse_schema
+from compactord.paimon.types import (
+    WIDE_TIMESTAMP,
+    AtomicType,
+    DataField,
+    DataType,
+    TypeRoot,
+    file_fields,
+    file_schema,
+    parse_type,
+    value_schema,
+)
 from compactord.storage.local import LocalStorage
 from compactord.table.opening import OpenTable, open_table
 from compactord_demo.binary_rows import row_hash

@@ -6,8 +6,7 @@ import zoneinfo
 
 import pytest
 
-from compactord.paimon.type_texts import parse_type, type_text
-from compactord.paimon.types import AtomicType, TypeRoot
+from compactord.paimon.types import AtomicType, TypeRoot, parse_type, type_text
 from compactord.rewrite.casting.rules import cast, why_not_castable
 from compactord.rewrite.casting.values import CastError
 from tests.oracle.arrow_values import arrow_values, json_values

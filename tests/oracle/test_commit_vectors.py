@@ -14,7 +14,7 @@ from compactord.commit.publish import StorePublisher
 from compactord.model import DATA, Marks, Output
 from compactord.paimon import paths
 from compactord.paimon.data_file import DataFile
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from compactord.state.follower import Follower
 from compactord.state.table_state import load_state
 from compactord.storage.local import LocalStorage

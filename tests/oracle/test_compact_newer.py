@@ -8,12 +8,12 @@ from typing import Any
 
 from compactord.catalog.access import table_in_folder
 from compactord.maintenance.expire import expire_snapshots
-from compactord.paimon.avro.codecs import codec_of
 from compactord.paimon.avro.container import open_container
+from compactord.paimon.avro.types import codec_of
 from compactord.paimon.data_file import EntryKind
 from compactord.paimon.options.maintenance import ExpireOptions
+from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import latest_snapshot_id, read_snapshot
-from compactord.paimon.table import TableRef
 from compactord.plan.table import Strategy
 from compactord.state.table_state import data_manifests, delta_entries
 from compactord.storage.local import LocalStorage

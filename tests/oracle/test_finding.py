@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from compactord.formats.layout import keyed_layout
-from compactord.paimon.arrow import value_schema
+from compactord.paimon.types import value_schema
 from compactord.rewrite.reader import Input, InputReader
 from compactord.storage.base import Storage
 from compactord.storage.local import LocalStorage

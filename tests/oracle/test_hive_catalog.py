@@ -22,7 +22,7 @@ from compactord.errors import CatalogUnavailable, TableNotFound
 from compactord.maintenance.done_partitions import mark_partitions
 from compactord.maintenance.marks import Marks
 from compactord.maintenance.partition_expiry import expire_partitions
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from compactord.table.followed import FollowedTable
 from compactord.table.request import CompactRequest
 from tests import builders

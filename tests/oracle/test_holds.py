@@ -10,7 +10,7 @@ from compactord import ids
 from compactord.catalog.access import table_in_folder
 from compactord.clock import SystemClock
 from compactord.maintenance.holds import Hold, TableHolds
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from compactord.storage.local import LocalStorage
 from compactord.table.opening import describe_table
 from tests.oracle.judge import Judge

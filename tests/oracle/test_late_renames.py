@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from compactord.commit.changes import LossOutcome, LostCommit
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from compactord.storage.local import LocalStorage
 from compactord.table.compactor import TableCompactor
 from tests.builders import VirtualClock

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from compactord.paimon import paths
-from compactord.paimon.avro.codecs import codec_of
 from compactord.paimon.avro.container import open_container
+from compactord.paimon.avro.types import codec_of
 from compactord.paimon.data_file import ColumnStats, FileSource, ManifestEntry
 from compactord.paimon.manifest.index_manifest import read_index_entries
 from compactord.paimon.manifest.manifest_files import (
@@ -25,7 +25,7 @@ from compactord.paimon.manifest.manifest_files import (
     roll_entries,
 )
 from compactord.paimon.manifest.schemas import INDEX_MANIFEST, MANIFEST, MANIFEST_LIST
-from compactord.paimon.schema import latest_schema
+from compactord.paimon.schema import TableRef, latest_schema
 from compactord.paimon.snapshot import (
     CommitKind,
     Snapshot,
@@ -38,7 +38,6 @@ from compactord.paimon.snapshot import (
     snapshot_ids,
     snapshot_json,
 )
-from compactord.paimon.table import TableRef
 from compactord.state.load_files import load_live_files
 from compactord.state.table_state import (
     TableState,

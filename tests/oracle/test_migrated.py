@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from compactord.errors import UnreadableColumn
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from compactord.plan.table import Strategy
 from compactord.storage.local import LocalStorage
 from tests.migrated import add_file

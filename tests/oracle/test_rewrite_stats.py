@@ -21,12 +21,11 @@ from compactord.model import (
     Subcompaction,
     WriteSpec,
 )
-from compactord.paimon.arrow import file_fields
-from compactord.paimon.data_file import ColumnStats, DataFile, FileSource
-from compactord.paimon.merge_rules import NO_RULES
+from compactord.paimon.data_file import ColumnStats, DataFile, FileSource, stats_modes
+from compactord.paimon.options.merge import NO_RULES
 from compactord.paimon.options.table_options import parse_options
 from compactord.paimon.schema import latest_schema
-from compactord.paimon.stats import stats_modes
+from compactord.paimon.types import file_fields
 from compactord.rewrite.subcompaction import rewrite
 from compactord.storage.local import LocalStorage
 from tests.oracle.judge import Judge

@@ -11,7 +11,7 @@ from typing import TypeAlias
 import pytest
 
 from compactord.kernels.aggregators import bitmaps, sketches
-from compactord.paimon.roaring import Kind
+from compactord.paimon.deletion_vectors import Kind
 from tests.oracle.judge import Judge
 
 PROGRAM = Path(__file__).with_name("Sets.java")

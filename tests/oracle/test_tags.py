@@ -19,7 +19,7 @@ from compactord.catalog.access import table_in_folder
 from compactord.maintenance.tag_creation import TagProgress
 from compactord.maintenance.tag_expiry import due_tags, expire_tags
 from compactord.maintenance.tag_writing import CreatedTags, create_tags
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from compactord.storage.local import LocalStorage
 from compactord.table.opening import open_table
 from tests.oracle.differential import canonical

@@ -8,8 +8,8 @@ from pathlib import Path
 from compactord.catalog.filesystem import FilesystemCatalog
 from compactord.clock import SystemClock
 from compactord.maintenance.consumer_expiry import expire_consumers
+from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import CommitKind, read_snapshot, snapshot_ids
-from compactord.paimon.table import TableRef
 from compactord.plan.table import Strategy
 from compactord.storage.local import LocalStorage
 from compactord.table.opening import open_table

@@ -20,9 +20,8 @@ from compactord.clock import SystemClock, local_ms
 from compactord.ids import Owner, owner_of
 from compactord.paimon import paths
 from compactord.paimon.data_file import DataFile, EntryKind
-from compactord.paimon.schema import latest_schema
+from compactord.paimon.schema import TableRef, latest_schema
 from compactord.paimon.snapshot import CommitKind, read_snapshot, snapshot_ids
-from compactord.paimon.table import TableRef
 from compactord.plan.runs import bucket_runs
 from compactord.state.table_state import delta_entries, load_state
 from compactord.storage.local import LocalStorage

@@ -31,7 +31,7 @@ from compactord.model import (
     TableName,
 )
 from compactord.paimon.data_file import DataFile
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from compactord.scheduler.effects import (
     Cancel,
     CycleJob,

@@ -24,7 +24,7 @@ from compactord.model import (
     Subcompaction,
     WriteSpec,
 )
-from compactord.paimon.stats import ColumnStatsMode, StatsMode
+from compactord.paimon.data_file import ColumnStatsMode, StatsMode
 from compactord.paimon.types import AtomicType, DataField, TypeRoot
 from compactord.storage.base import ObjectStatus, Storage
 from compactord.storage.local import LocalStorage

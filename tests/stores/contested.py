@@ -25,8 +25,8 @@ from compactord.model import DATA, Output
 from compactord.paimon import paths
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.data_file import BucketId, DataFile
+from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import CommitKind, read_snapshot, snapshot_ids
-from compactord.paimon.table import TableRef
 from compactord.state.follower import Follower
 from compactord.state.table_state import delta_entries, load_state
 from compactord.storage.base import Storage, StorageSpec

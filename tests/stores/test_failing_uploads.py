@@ -17,7 +17,7 @@ import pytest
 
 from compactord import ids
 from compactord.ids import owner_of
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from compactord.plan.table import Strategy
 from compactord.table.totals import CompactTotals
 from tests import builders

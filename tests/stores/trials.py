@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from compactord.errors import CompactordError
+from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import snapshot_ids
-from compactord.paimon.table import TableRef
 from compactord.plan.table import Strategy
 from compactord.state.table_state import load_state
 from compactord.storage.attempts import RetryPolicy

@@ -13,7 +13,7 @@ import os
 import sys
 
 from compactord import ids
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from compactord.plan.table import Strategy
 
 # Everything is imported before the first fork.

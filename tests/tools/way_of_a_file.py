@@ -17,7 +17,7 @@ from types import CodeType, FrameType
 import compactord
 from compactord.model import InputFile
 from compactord.paimon.data_file import DataFile
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from compactord.state.table_state import load_state
 from compactord.storage.base import Storage
 from tests.builders import compact, fill_keyed, keyed_table, writer

@@ -21,7 +21,7 @@ from compactord.cli.running import run_parsed
 from compactord.clock import SystemClock
 from compactord.config.warehouse import config_of_warehouse
 from compactord.errors import UsageError
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from compactord.paimon.types import AtomicType, DataField, TypeRoot
 from compactord.storage.local import LocalStorage
 from compactord.table.report import totals_text

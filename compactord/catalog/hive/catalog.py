@@ -30,7 +30,7 @@ from compactord.errors import (
     UnsupportedTable,
     UsageError,
 )
-from compactord.paimon.table import BRANCH_MARK, TableRef, branch_of
+from compactord.paimon.schema import BRANCH_MARK, TableRef, branch_of
 from compactord.storage.breaker import Breaker, Breakers
 
 INPUT = "org.apache.paimon.hive.mapred.PaimonInputFormat"

@@ -27,7 +27,7 @@ from compactord.catalog.hive.wire import (
 from compactord.clock import Clock, age_text
 from compactord.commit.locked import release_attempts
 from compactord.errors import CatalogUnavailable
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 
 _FIRST_SLEEP_MS = 50
 _STATES = {3: "ABORT", 4: "NOT_ACQUIRED"}

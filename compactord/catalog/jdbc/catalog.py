@@ -34,7 +34,7 @@ from compactord.errors import (
     UsageError,
 )
 from compactord.paimon.paths import is_file_name
-from compactord.paimon.table import TableRef, branch_of
+from compactord.paimon.schema import TableRef, branch_of
 from compactord.storage.breaker import Breaker, Breakers
 from compactord.text import LateValues
 

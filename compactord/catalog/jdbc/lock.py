@@ -20,7 +20,7 @@ from compactord.catalog.jdbc.options import JdbcOptions
 from compactord.clock import Clock, age_text
 from compactord.commit.locked import release_attempts
 from compactord.errors import AccessDenied, CatalogOptionInvalid, CatalogUnavailable
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 
 _LOCKS = "paimon_distributed_locks"
 # Seconds since the row was made, by the database's clock.

@@ -15,7 +15,7 @@ from compactord.catalog.jdbc.address import Dialect
 from compactord.catalog.jdbc.database import Database, Duplicate, MissingTable
 from compactord.catalog.jdbc.options import JdbcOptions
 from compactord.catalog.names import DATABASE_SUFFIX
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 
 _TABLES: Mapping[str, str] = {
     "paimon_tables": "catalog_key VARCHAR(255) NOT NULL, database_name VARCHAR(255) NOT NULL, "

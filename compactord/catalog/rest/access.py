@@ -25,14 +25,15 @@ from compactord.errors import (
 from compactord.paimon import paths
 from compactord.paimon.catalog_partitions import PartitionEvents, PartitionSpec
 from compactord.paimon.schema import (
+    BRANCH_MARK,
     CURRENT_VERSION,
+    TableRef,
     TableSchema,
     parse_schema,
     read_schema,
     same_column,
 )
 from compactord.paimon.snapshot import Snapshot, parse_snapshot
-from compactord.paimon.table import BRANCH_MARK, TableRef
 from compactord.state.later_snapshots import read_newest
 from compactord.state.table_state import Refreshed, TableState, load_at, refresh_to
 from compactord.storage.base import Storage

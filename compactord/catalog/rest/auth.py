@@ -19,7 +19,7 @@ from compactord.catalog.rest.renewing import Lent, Renewing
 from compactord.catalog.rest.signing import DlfKeys, Request, default_headers, openapi_headers
 from compactord.clock import Clock
 from compactord.errors import CatalogOptionInvalid, CatalogUnavailable
-from compactord.paimon.json_text import parse_json
+from compactord.paimon.schema import parse_json
 from compactord.text import resolve
 
 _ECS = "http://100.100.100.200/latest/meta-data/Ram/security-credentials/"

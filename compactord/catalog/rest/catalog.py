@@ -40,7 +40,7 @@ from compactord.errors import (
 )
 from compactord.paimon import paths
 from compactord.paimon.options.table_options import parse_options
-from compactord.paimon.table import TableRef, branch_of
+from compactord.paimon.schema import TableRef, branch_of
 from compactord.storage.base import Storage
 from compactord.storage.breaker import Breaker, Breakers
 from compactord.text import has_credentials

@@ -25,7 +25,7 @@ from compactord.errors import (
     ObjectNotFound,
     TransientStorageError,
 )
-from compactord.paimon.json_text import parse_json
+from compactord.paimon.schema import parse_json
 from compactord.storage.attempts import RetryPolicy
 from compactord.storage.breaker import Breaker, attempted
 from compactord.text import escaped, shown_text

@@ -15,8 +15,8 @@ from compactord.commit.publish import Delta
 from compactord.errors import CompactordError, TransientStorageError
 from compactord.ids import Owner
 from compactord.paimon.catalog_partitions import PartitionSpec
+from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import Snapshot, snapshot_json, snapshot_unless_gone
-from compactord.paimon.table import TableRef
 from compactord.storage.base import Creation, Storage
 
 # The text of each partition column's value, by the column's name.

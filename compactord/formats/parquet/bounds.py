@@ -20,7 +20,7 @@ from compactord.formats.layout import is_binary_like
 from compactord.formats.parquet.leaves import leaf_count
 from compactord.formats.parquet.statistics import from_statistics, statistics_order
 from compactord.paimon.binary_row import Value
-from compactord.paimon.stats import ColumnBounds
+from compactord.paimon.data_file import ColumnBounds
 from compactord.paimon.types import FLOATS, MOMENTS, AtomicType, DataField
 
 # Arrow's limit for a bound in the footer (parquet/properties.h, DEFAULT_MAX_STATISTICS_SIZE).

@@ -36,9 +36,7 @@ from compactord.formats.parquet.structs import (
 )
 from compactord.formats.parquet.thrift import Kind, Struct, Typed, required
 from compactord.formats.parquet.whole import WholeFile
-from compactord.paimon.arrow import arrow_type
-from compactord.paimon.types import FLOATS, AtomicType
-from compactord.paimon.wide_timestamps import WIDE_TIMESTAMP
+from compactord.paimon.types import FLOATS, WIDE_TIMESTAMP, AtomicType, arrow_type
 
 # By Arrow's names. LZ4 is not among the codecs: Arrow has one name for its two framings.
 _CODECS = {name: getattr(Codec, name) for name in ("UNCOMPRESSED", "SNAPPY", "GZIP", "ZSTD")}

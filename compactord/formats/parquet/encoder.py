@@ -20,8 +20,7 @@ from compactord.formats.parquet.int96 import convert, stored_field
 from compactord.formats.parquet.leaves import leaf_types
 from compactord.formats.parquet.options import ParquetEncoding, codec_of
 from compactord.formats.parquet.thrift import Struct
-from compactord.paimon.arrow import arrow_type
-from compactord.paimon.wide_timestamps import WIDE_TIMESTAMP
+from compactord.paimon.types import WIDE_TIMESTAMP, arrow_type
 
 # The same as parquet-mr: Java skips pages by their bounds.
 _ROWS_PER_PAGE = 20_000

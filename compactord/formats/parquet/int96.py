@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from compactord.kernels.columns import Bools, Int64s
-from compactord.paimon.wide_timestamps import (
+from compactord.paimon.types import (
     NANOS_PER_MS,
     PER_MS,
     WIDE_TIMESTAMP,

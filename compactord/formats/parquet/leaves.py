@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from compactord.paimon.arrow import arrow_type
-from compactord.paimon.types import DataField
+from compactord.paimon.types import DataField, arrow_type
 
 
 def leaf_count(field: DataField) -> int:

@@ -18,10 +18,14 @@ from compactord.formats.layout import Layout
 from compactord.formats.parquet.checked_footer import Footer
 from compactord.formats.parquet.int96 import INT96
 from compactord.formats.parquet.structs import Chunk, Meta, Type
-from compactord.paimon.arrow import FIELD_ID
-from compactord.paimon.type_texts import type_text
-from compactord.paimon.types import AtomicType, DataField, TypeRoot
-from compactord.paimon.wide_timestamps import WIDE_TIMESTAMP
+from compactord.paimon.types import (
+    FIELD_ID,
+    WIDE_TIMESTAMP,
+    AtomicType,
+    DataField,
+    TypeRoot,
+    type_text,
+)
 
 _NANOSECONDS = "ns"
 _NO_FIELD_ID = b"-1"

@@ -22,7 +22,7 @@ from compactord.formats.parquet.leaves import leaf_count
 from compactord.formats.parquet.options import ParquetEncoding
 from compactord.formats.parquet.reader import ParquetInput
 from compactord.formats.parquet.whole import WholeFile
-from compactord.paimon.stats import ColumnBounds
+from compactord.paimon.data_file import ColumnBounds
 from compactord.paimon.types import AtomicType
 from compactord.storage.base import Storage
 

@@ -17,9 +17,8 @@ from compactord.formats.parquet.checked_footer import Footer
 from compactord.formats.parquet.structs import Chunk, ColumnIndex
 from compactord.formats.parquet.thrift import Kind, Struct, required, required_list
 from compactord.formats.values import nanos_per_unit
-from compactord.paimon.arrow import arrow_type
 from compactord.paimon.binary_row import Value, scaled, text_of
-from compactord.paimon.types import MOMENTS, TEXTS, AtomicType, DataField, TypeRoot
+from compactord.paimon.types import MOMENTS, TEXTS, AtomicType, DataField, TypeRoot, arrow_type
 
 # A damaged footer may say anything of an index's size.
 _MOST_BYTES = 1 << 20

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from compactord.kernels.columns import Bools, Int64s, validity
-from compactord.paimon.merge_rules import ColumnRule
+from compactord.paimon.options.merge import ColumnRule
 
 
 class RuleViolation(Exception):

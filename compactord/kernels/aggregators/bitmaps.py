@@ -17,8 +17,8 @@ from typing import TypeAlias
 import numpy as np
 
 from compactord.kernels.aggregators.base import FoldedBytes
-from compactord.paimon import roaring
-from compactord.paimon.roaring import (
+from compactord.paimon import deletion_vectors
+from compactord.paimon.deletion_vectors import (
     Container,
     Kind,
     container_body,
@@ -85,7 +85,9 @@ class RoaringBitmap32(FoldedBytes):
     """Java calls `runOptimize` on each union."""
 
     def united(self, before: bytes, value: bytes) -> bytes:
-        return roaring.serialised(roaring.union(roaring.parsed(before), roaring.parsed(value)))
+        return deletion_vectors.serialised(
+            deletion_vectors.union(deletion_vectors.parsed(before), deletion_vectors.parsed(value))
+        )
 
 
 class RoaringBitmap64(FoldedBytes):

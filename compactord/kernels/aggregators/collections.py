@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from compactord.kernels.aggregators.base import Values, Walking, WalkingBack
 from compactord.kernels.aggregators.equality import Unequal, comparable
 from compactord.kernels.columns import Int64s
-from compactord.paimon.merge_rules import ColumnRule
+from compactord.paimon.options.merge import ColumnRule
 
 Places = list[int]
 

@@ -18,7 +18,7 @@ from compactord.kernels.aggregators.collections import Elements, Places
 from compactord.kernels.codes import word_ranks
 from compactord.kernels.gather import taken
 from compactord.kernels.order import precedence_words
-from compactord.paimon.merge_rules import ColumnRule, NullKeys
+from compactord.paimon.options.merge import ColumnRule, NullKeys
 
 # For each field the place of the row that has its value; None: the row is null.
 _Row: TypeAlias = tuple[int, ...] | None

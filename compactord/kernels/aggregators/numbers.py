@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from compactord.kernels.aggregators.base import Accumulator, RuleViolation, Values
 from compactord.kernels.columns import Bools, Int64s, fixed_array, fixed_values
-from compactord.paimon.merge_rules import ColumnRule
+from compactord.paimon.options.merge import ColumnRule
 
 Numbers = npt.NDArray[Any]
 # Decimals of more digits are Python's whole numbers.

@@ -26,10 +26,8 @@ from compactord.kernels.aggregators.selecting import (
 )
 from compactord.kernels.aggregators.sketches import HllSketch, ThetaSketch
 from compactord.kernels.aggregators.texts import Listagg
-from compactord.paimon.merge_rules import ColumnRule, MergeRules
-from compactord.paimon.options.merge import AGGREGATION_REMOVES
+from compactord.paimon.options.merge import AGGREGATION_REMOVES, ColumnRule, MergeRules
 from compactord.paimon.schema import TableSchema
-from compactord.paimon.type_texts import type_text
 from compactord.paimon.types import (
     NUMBERS,
     STRING,
@@ -40,6 +38,7 @@ from compactord.paimon.types import (
     MapType,
     RowType,
     TypeRoot,
+    type_text,
 )
 
 INSTALL_SKETCHES = "pip install 'datasketches>=5.2,<6'"

@@ -21,7 +21,7 @@ from compactord.kernels.columns import (
     integer_words,
     is_text,
 )
-from compactord.paimon.merge_rules import ColumnRule
+from compactord.paimon.options.merge import ColumnRule
 
 
 class _Selecting(Accumulator):

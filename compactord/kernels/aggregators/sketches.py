@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from compactord.kernels.aggregators.base import FoldedBytes, Values
-from compactord.paimon.merge_rules import ColumnRule
+from compactord.paimon.options.merge import ColumnRule
 
 # What the library and struct raise for bytes that they cannot read.
 _UNREADABLE = (ValueError, RuntimeError, IndexError, struct.error)

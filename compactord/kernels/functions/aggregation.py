@@ -21,7 +21,7 @@ from compactord.kernels.functions.folding import (
 from compactord.kernels.functions.inserts import merged_inserts
 from compactord.kernels.keyed import KeyedRecords
 from compactord.kernels.kinds import DELETE, is_retract_kind
-from compactord.paimon.merge_rules import MergeRules
+from compactord.paimon.options.merge import MergeRules
 
 
 @dataclass(frozen=True)

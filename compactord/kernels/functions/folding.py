@@ -15,7 +15,7 @@ from compactord.kernels.aggregators.registry import accumulator
 from compactord.kernels.columns import Bools, Int64s
 from compactord.kernels.keyed import KeyedRecords
 from compactord.kernels.kinds import DELETE, INSERT, SEQUENCE_NUMBER, VALUE_KIND
-from compactord.paimon.merge_rules import ColumnRule
+from compactord.paimon.options.merge import ColumnRule
 
 
 class Action(enum.Enum):

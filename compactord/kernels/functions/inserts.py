@@ -22,7 +22,7 @@ from compactord.kernels.functions.folding import Action, Step, folded, slots_of_
 from compactord.kernels.gather import taken, taken_valid
 from compactord.kernels.keyed import KeyedRecords
 from compactord.kernels.kinds import INSERT, SEQUENCE_NUMBER, VALUE_KIND
-from compactord.paimon.merge_rules import ColumnRule
+from compactord.paimon.options.merge import ColumnRule
 
 
 class _Values:

@@ -30,7 +30,7 @@ from compactord.kernels.functions.inserts import merged_inserts
 from compactord.kernels.keyed import KeyedRecords
 from compactord.kernels.kinds import DELETE, is_retract_kind
 from compactord.kernels.order import precedence_words
-from compactord.paimon.merge_rules import ColumnRule, MergeRules, SequenceGroup
+from compactord.paimon.options.merge import ColumnRule, MergeRules, SequenceGroup
 
 _NO_RETRACTS = (
     "a partial update cannot take deletes (-U or -D) by default: set ignore-delete to ignore them,"

@@ -12,7 +12,7 @@ from compactord.kernels.functions.base import MergeFunction
 from compactord.kernels.functions.first_row import FirstRow
 from compactord.kernels.functions.partial_update import PartialUpdate
 from compactord.kernels.functions.unchanged import DEDUPLICATE
-from compactord.paimon.merge_rules import MergeRules
+from compactord.paimon.options.merge import MergeRules
 
 # What makes the function of an engine from the rules of a table.
 MergeFunctions: TypeAlias = Mapping[str, Callable[[MergeRules], MergeFunction]]

@@ -21,8 +21,8 @@ import fastavro
 from fastavro.schema import SchemaParseException, UnknownType
 
 from compactord.errors import FormatError, UnsupportedTable
-from compactord.paimon.avro.codecs import DAMAGE, Codec, Expansion, is_codec
-from compactord.paimon.json_text import parse_json
+from compactord.paimon.avro.types import DAMAGE, Codec, Expansion, is_codec
+from compactord.paimon.schema import parse_json
 
 _MAGIC = b"Obj\x01"
 # What `manifest.format` may be instead, by the first bytes of files.

@@ -17,7 +17,6 @@ import pyarrow as pa
 
 from compactord.errors import FormatError, UnsupportedTable
 from compactord.paimon import paths
-from compactord.paimon.avro.codecs import Expansion
 from compactord.paimon.avro.columns import (
     NULL,
     Bytes,
@@ -28,10 +27,17 @@ from compactord.paimon.avro.columns import (
     decode_blocks,
 )
 from compactord.paimon.avro.container import AvroSchema, Block, decode_record, decode_with_bytes
+from compactord.paimon.avro.types import Expansion
 from compactord.paimon.data_file import DataFile, EntryKind, FileIdentity, ManifestEntry
-from compactord.paimon.manifest.entries import added_once, entries_of
+from compactord.paimon.manifest.entries import (
+    Hashes,
+    added_once,
+    entries_of,
+    hash_spans,
+    identity_hashes,
+    mixed,
+)
 from compactord.paimon.manifest.foreign import ForeignColumns, foreign_columns
-from compactord.paimon.manifest.identity_hashes import Hashes, hash_spans, identity_hashes, mixed
 from compactord.paimon.manifest.manifest_files import ManifestFile, manifest_of, require_counts
 from compactord.paimon.manifest.schemas import MANIFEST, MANIFEST_VERSION, plain_of, table_of
 from compactord.storage.base import Storage

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 from compactord.errors import FormatError, UnsupportedTable
 from compactord.paimon import paths
-from compactord.paimon.avro.codecs import Codec
 from compactord.paimon.avro.container import (
     AvroSchema,
     Container,
@@ -25,6 +24,7 @@ from compactord.paimon.avro.container import (
     encode_record,
     open_container,
 )
+from compactord.paimon.avro.types import Codec
 from compactord.paimon.data_file import BucketId, EntryKind
 from compactord.paimon.deletion_vectors import INDEX_TYPE
 from compactord.paimon.manifest.foreign import has_unknown_values, unknown_columns

@@ -14,7 +14,6 @@ from typing import Any
 
 from compactord.errors import FormatError
 from compactord.paimon import paths
-from compactord.paimon.avro.codecs import Codec
 from compactord.paimon.avro.container import (
     AvroSchema,
     Block,
@@ -24,6 +23,7 @@ from compactord.paimon.avro.container import (
     encode_record,
     open_container,
 )
+from compactord.paimon.avro.types import Codec
 from compactord.paimon.binary_row import comparable_key, decode_row, encode_row
 from compactord.paimon.data_file import ColumnStats, EntryKind, ManifestEntry
 from compactord.paimon.manifest.entries import (

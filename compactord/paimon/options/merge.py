@@ -1,24 +1,96 @@
-"""Reads the rules of a table's merge engine from its options.
+"""Merge rules and file options of a table, read from its options.
 
 Sources: CoreOptions.java, mergetree/compact/PartialUpdateMergeFunction.java,
 mergetree/compact/aggregate/{AggregateMergeFunction,factory/*}.java.
+
+Source: CoreOptions.java of release 2.0.0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import enum
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
-from compactord.paimon.merge_rules import (
-    COUNT_LIMIT_MAX,
-    NO_RULES,
-    ColumnRule,
-    MergeRules,
-    NullKeys,
-    SequenceGroup,
-)
 from compactord.paimon.options import values as option_values
 from compactord.paimon.options.texts import OptionTexts
 from compactord.paimon.schema import TableSchema
+
+COUNT_LIMIT_MAX = 2**31 - 1
+
+
+class NullKeys(enum.Enum):
+    """What becomes of an element whose nested key has a null (`nested-key-null-strategy`)."""
+
+    MERGE = "merge"
+    IGNORE = "ignore"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnRule:
+    """How the values of one column become one value: an aggregator's name and its options.
+
+    An option that the aggregator does not have is left at its default.
+    """
+
+    column: str
+    aggregator: str
+    ignore_retract: bool = False
+    delimiter: str = ","
+    distinct: bool = False
+    count_limit: int = COUNT_LIMIT_MAX
+    nested_key: tuple[str, ...] = ()
+    nested_sequence: tuple[str, ...] = ()
+    null_keys: NullKeys = NullKeys.MERGE
+    # The field of a map's values that holds their time; None: the last one.
+    time_field: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SequenceGroup:
+    """Columns of a partial update that have an order of their own.
+
+    A record with a smaller sequence (`sequence_fields`, nulls first) does not replace `columns`.
+    """
+
+    sequence_fields: tuple[str, ...]
+    columns: tuple[str, ...]
+    # A delete of the newest sequence removes the whole record.
+    removes_record: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeRules:
+    """The rules of a table's merge engine.
+
+    `columns` has a rule for each column with an aggregator, in the order of the table's columns.
+    `ignore_delete` and `remove_on_delete` as the engine's options of these names.
+    """
+
+    columns: tuple[ColumnRule, ...] = ()
+    groups: tuple[SequenceGroup, ...] = ()
+    ignore_delete: bool = False
+    remove_on_delete: bool = False
+
+
+NO_RULES = MergeRules()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangelogRule:
+    """Which changes a changelog of compactions tells.
+
+    `compared`: columns in which a row must differ from the one before to have changed; None: each
+    row that was merged counts as changed. `updates_before`, `deletes`: whether rows of kind -U and
+    -D are told.
+    """
+
+    compared: tuple[str, ...] | None
+    updates_before: bool = True
+    deletes: bool = True
+
 
 PRIMARY_KEY = "primary-key"
 LAST_VALUE = "last_value"
@@ -140,3 +212,80 @@ def _names(text: str) -> tuple[str, ...]:
 
 def _trimmed_names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(","))
+
+
+# With which names of data files begin.
+USUAL_PREFIX = "data-"
+STATS_MODE = re.compile(r"(?i:none|counts|full|truncate\((?P<length>0*[1-9][0-9]*)\))")
+_FIELD_STATS_MODE = re.compile(r"fields\.(.+)\.stats-mode")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileOptions:
+    """What output files look like, whatever their format; `formats` reads the options of each.
+
+    Per-level maps win over the table-wide value, and what is set for changelogs over both.
+    """
+
+    data_file_prefix: str
+    suffix_includes_compression: bool
+    format: str
+    format_per_level: Mapping[int, str]
+    compression: str
+    compression_per_level: Mapping[int, str]
+    thin_mode: bool
+    stats_mode: str
+    stats_mode_per_level: Mapping[int, str]
+    stats_mode_per_field: Mapping[str, str]
+    stats_dense: bool
+    stats_keep_first: int
+    changelog_prefix: str
+    changelog_format: str | None
+    changelog_compression: str | None
+    changelog_stats_mode: str | None
+
+
+def file_options(texts: OptionTexts) -> FileOptions:
+    """What the options say of files; they cannot be read as `parse_options` says."""
+    return FileOptions(
+        data_file_prefix=texts.read("data-file.prefix", USUAL_PREFIX, option_values.name_part),
+        suffix_includes_compression=texts.read("file.suffix.include.compression", False),
+        format=texts.read("file.format", "parquet", str.lower),
+        format_per_level=texts.level_map("file.format.per.level", str.lower),
+        compression=texts.read("file.compression", "zstd", option_values.codec),
+        compression_per_level=texts.level_map("file.compression.per.level", option_values.codec),
+        thin_mode=texts.read("data-file.thin-mode", False),
+        stats_mode=texts.read("metadata.stats-mode", "truncate(16)", _stats_mode),
+        stats_mode_per_level=texts.level_map("metadata.stats-mode.per.level", _stats_mode),
+        stats_mode_per_field={
+            found[1]: mode
+            for key in texts.merged
+            if (found := _FIELD_STATS_MODE.fullmatch(key))
+            and (mode := texts.maybe(key, _stats_mode)) is not None
+        },
+        stats_dense=texts.read("metadata.stats-dense-store", True),
+        stats_keep_first=texts.read("metadata.stats-keep-first-n-columns", -1),
+        changelog_prefix=texts.read("changelog-file.prefix", "changelog-", option_values.name_part),
+        changelog_format=texts.maybe("changelog-file.format", str.lower),
+        changelog_compression=texts.maybe("changelog-file.compression", option_values.codec),
+        changelog_stats_mode=texts.maybe("changelog-file.stats-mode", _stats_mode),
+    )
+
+
+def changelog_rule(texts: OptionTexts, columns: Iterable[str]) -> ChangelogRule:
+    """What the options say of changelogs of a table with these columns, as `file_options` does."""
+    producer = "changelog-producer"
+    ignored = texts.maybe(f"{producer}.row-deduplicate-ignore-fields") or ""
+    compared = tuple(name for name in columns if name not in ignored.split(","))
+    only_different = texts.read(f"{producer}.row-deduplicate", False)
+    return ChangelogRule(
+        compared=compared if only_different else None,
+        updates_before=not texts.read(f"{producer}.ignore-update-before", False),
+        deletes=not texts.read(f"{producer}.ignore-delete", False),
+    )
+
+
+def _stats_mode(text: str) -> str:
+    if STATS_MODE.fullmatch(text) is None:
+        raise ValueError("none, counts, full or truncate(n) with n > 0")
+    return text

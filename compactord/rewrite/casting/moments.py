@@ -18,10 +18,15 @@ import pyarrow as pa
 
 from compactord.errors import FormatError
 from compactord.kernels.columns import Bools, Int64s
-from compactord.paimon.arrow import arrow_type
 from compactord.paimon.java_text import cast_text
-from compactord.paimon.types import AtomicType, TypeRoot
-from compactord.paimon.wide_timestamps import WIDE_TIMESTAMP, from_parts, parts_of
+from compactord.paimon.types import (
+    WIDE_TIMESTAMP,
+    AtomicType,
+    TypeRoot,
+    arrow_type,
+    from_parts,
+    parts_of,
+)
 from compactord.rewrite.casting.values import (
     CastError,
     Change,

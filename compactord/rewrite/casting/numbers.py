@@ -16,9 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from compactord.paimon.arrow import arrow_type
 from compactord.paimon.java_text import cast_text
-from compactord.paimon.types import INTEGERS, AtomicType, TypeRoot
+from compactord.paimon.types import INTEGERS, AtomicType, TypeRoot, arrow_type
 from compactord.rewrite.casting.values import (
     CastError,
     Change,

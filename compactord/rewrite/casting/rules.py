@@ -16,8 +16,6 @@ import numpy as np
 import pyarrow as pa
 
 from compactord.formats.nulls import null_values, without_nulls
-from compactord.paimon.arrow import arrow_type
-from compactord.paimon.type_texts import type_text
 from compactord.paimon.types import (
     BINARIES,
     FLOATS,
@@ -32,8 +30,10 @@ from compactord.paimon.types import (
     MapType,
     RowType,
     TypeRoot,
+    arrow_type,
     same_type,
     shares_fields,
+    type_text,
 )
 from compactord.rewrite.casting import moments, numbers, texts
 from compactord.rewrite.casting.texts import array_texts, map_texts, row_texts

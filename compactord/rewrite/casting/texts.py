@@ -16,9 +16,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from compactord.paimon.arrow import arrow_type
 from compactord.paimon.java_text import cast_text
-from compactord.paimon.types import MAX_LENGTH, AtomicType, DataType, MapType, RowType, TypeRoot
+from compactord.paimon.types import (
+    MAX_LENGTH,
+    AtomicType,
+    DataType,
+    MapType,
+    RowType,
+    TypeRoot,
+    arrow_type,
+)
 from compactord.rewrite.casting.clock_texts import (
     BLANKS,
     not_a,

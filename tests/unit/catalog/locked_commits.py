@@ -18,8 +18,8 @@ from compactord.commit.locked import LockedPublisher
 from compactord.commit.publish import Delta, SnapshotPublisher
 from compactord.ids import Owner
 from compactord.paimon import paths
+from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import CommitKind, Snapshot, snapshot_ids, snapshot_json
-from compactord.paimon.table import TableRef
 from compactord.storage.base import Creation, Storage
 
 OPTIONS = {"lock.enabled": "true", "lock-check-max-sleep": "20 ms"}

@@ -29,7 +29,7 @@ from compactord.errors import (
     TableNotFound,
     UnsupportedTable,
 )
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from compactord.storage.local import LocalStorage
 from compactord.table.opening import open_table
 from tests.builders import append_table

@@ -19,7 +19,7 @@ from compactord.clock import SystemClock
 from compactord.commit.locked import LockedPublisher
 from compactord.commit.publish import Delta, StorePublisher
 from compactord.errors import CatalogDown, CatalogUnavailable, TransientStorageError
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from compactord.storage.base import Creation
 from tests.builders import VirtualClock
 from tests.storages import Call, HookedStorage, MemoryStorage

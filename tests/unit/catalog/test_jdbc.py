@@ -11,7 +11,7 @@ from compactord.catalog.open import open_catalog
 from compactord.commit.locked import LockedPublisher
 from compactord.commit.publish import StorePublisher
 from compactord.errors import CatalogUnavailable, TableNotFound, UsageError
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from tests.databases import run_sql, sqlite_database
 
 

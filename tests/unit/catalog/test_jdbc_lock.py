@@ -22,8 +22,8 @@ from compactord.catalog.jdbc.options import jdbc_options
 from compactord.commit.locked import LockedPublisher
 from compactord.commit.publish import Delta, StorePublisher
 from compactord.errors import CatalogDown, CatalogUnavailable, TransientStorageError
+from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import read_snapshot, snapshot_ids
-from compactord.paimon.table import TableRef
 from compactord.storage.base import Capabilities, Creation
 from compactord.storage.local import LocalStorage
 from tests import builders

@@ -25,7 +25,7 @@ from compactord.clock import SystemClock
 from compactord.commit.locked import LockedPublisher
 from compactord.commit.publish import StorePublisher
 from compactord.errors import AccessDenied, CatalogDown, CatalogUnavailable, StorageError
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from tests import builders, database_servers
 from tests.database_servers import Server
 from tests.databases import LOCKS_SQL, TABLES_SQL

@@ -45,8 +45,8 @@ from compactord.errors import (
     UnsupportedTable,
 )
 from compactord.paimon.data_file import EMPTY_ROW, EMPTY_STATS, BucketId, DataFile
+from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import snapshot_json
-from compactord.paimon.table import TableRef
 from compactord.state.follower import Follower
 from compactord.storage.local import LocalStorage
 from compactord.storage.open import STORES

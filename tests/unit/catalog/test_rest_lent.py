@@ -18,7 +18,7 @@ from compactord.catalog.base import Catalog
 from compactord.catalog.open import open_catalog
 from compactord.catalog.rest.lent import LentSpec
 from compactord.errors import AccessDenied, CatalogUnavailable, UnsupportedTable
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from compactord.storage.local import LocalStorage
 from compactord_demo.writer import create_table
 from tests import builders, fake_oss

@@ -12,7 +12,7 @@ from compactord.catalog.trouble import check_catalogs
 from compactord.cli.running import exit_code
 from compactord.commit.locked import LockedPublisher
 from compactord.errors import AccessDenied, UnsafeStore, UnsupportedTable, UsageError
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from compactord.storage.base import Creation, Storage
 from tests import builders
 from tests.builders import VirtualClock

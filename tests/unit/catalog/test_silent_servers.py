@@ -17,7 +17,7 @@ from compactord.catalog.open import open_catalog
 from compactord.catalog.rest.lent import client_of
 from compactord.commit.locked import LockedPublisher
 from compactord.errors import AccessDenied, CatalogDown, StorageError, TransientStorageError
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from compactord.storage.base import Located, Storage, Store
 from compactord.storage.breaker import (
     FAILURES_MAX,

@@ -33,7 +33,7 @@ from compactord.catalog.rest.client import (
 from compactord.catalog.rest.lent import LentSpec, client_of
 from compactord.clock import SystemClock
 from compactord.errors import AccessDenied, CatalogUnavailable, TransientStorageError
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from compactord.text import shown_text
 from tests.storages import MemoryStorage
 from tests.unit.catalog import metastore as hive

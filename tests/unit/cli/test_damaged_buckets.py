@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from tests import builders
 from tests.damage import DAMAGE, Spoil, spoil
 from tests.unit.cli.warehouses import LOCAL, answered, configuration, said

@@ -20,8 +20,7 @@ from compactord.config.model import ServiceConfig
 from compactord.engine.jre import Java
 from compactord.errors import AccessDenied, EngineUnavailable, StorageError, UsageError
 from compactord.paimon.options.table_options import parse_options
-from compactord.paimon.schema import latest_schema
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef, latest_schema
 from compactord.storage.base import Creation, Storage
 from compactord_demo.writer import create_table
 from tests.builders import FIELDS, NOW_MS, VirtualClock

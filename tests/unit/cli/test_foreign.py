@@ -22,7 +22,7 @@ from compactord.clock import SystemClock
 from compactord.errors import UsageError
 from compactord.maintenance.holds import HOLD_FILE
 from compactord.paimon import paths
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from compactord.storage.base import Located, Store
 from compactord.storage.open import STORES
 from tests import builders

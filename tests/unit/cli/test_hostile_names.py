@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from compactord.cli.command import main
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from compactord.paimon.types import AtomicType, DataField, TypeRoot
 from compactord_demo.writer import create_table
 from tests import builders

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from compactord.paimon import paths
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from compactord.paimon.types import AtomicType, DataField, TypeRoot
 from compactord.plan.table import Strategy
 from compactord_demo.writer import create_table

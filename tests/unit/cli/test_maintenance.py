@@ -35,8 +35,8 @@ from compactord.maintenance.kind import Done, ShownTable
 from compactord.maintenance.snapshot_expiry import expiry_told
 from compactord.paimon import paths
 from compactord.paimon.binary_row import encode_row
+from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import CommitKind, snapshot_ids
-from compactord.paimon.table import TableRef
 from compactord.state.table_state import load_state
 from compactord_demo.writer import create_table
 from tests import builders

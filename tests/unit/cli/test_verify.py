@@ -19,7 +19,7 @@ from compactord.maintenance.finding import Finding, FindingKind
 from compactord.maintenance.verify import Verified, Wanted, verify_table
 from compactord.maintenance.verify_rules import FileRules
 from compactord.paimon import paths
-from compactord.paimon.avro.codecs import codec_of
+from compactord.paimon.avro.types import codec_of
 from compactord.paimon.data_file import DataFile, ManifestEntry
 from compactord.paimon.manifest.manifest_files import (
     encode_manifest_list,
@@ -28,8 +28,8 @@ from compactord.paimon.manifest.manifest_files import (
     roll_entries,
 )
 from compactord.paimon.manifest.schemas import INDEX_MANIFEST
+from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import read_snapshot, snapshot_ids, snapshot_json
-from compactord.paimon.table import TableRef
 from compactord.storage.base import Storage
 from tests import builders
 from tests.containers import encode_container

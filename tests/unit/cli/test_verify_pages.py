@@ -24,8 +24,8 @@ from compactord.maintenance.verify import Verified, Wanted, verify_table
 from compactord.maintenance.verify_rules import FileRules, PageRules
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.paths import bucket_folder
-from compactord.paimon.table import TableRef
-from compactord.paimon.type_texts import parse_type
+from compactord.paimon.schema import TableRef
+from compactord.paimon.types import parse_type
 from compactord.plan.table import Strategy
 from compactord.storage.base import Storage
 from compactord.table.file_reading import FileReader

@@ -11,7 +11,7 @@ import pytest
 
 from compactord.cli.command import main
 from compactord.clock import Clock
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from compactord.storage.local import LocalStorage
 from compactord_demo.writer import create_table
 from tests import builders

@@ -16,7 +16,7 @@ from compactord.commit.manifest_merge import ManifestMerge
 from compactord.commit.metadata import MetadataFiles
 from compactord.errors import FormatError, TableNotFound
 from compactord.paimon import paths
-from compactord.paimon.avro.codecs import codec_of
+from compactord.paimon.avro.types import codec_of
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.data_file import EMPTY_STATS, ColumnStats, EntryKind
 from compactord.paimon.manifest.manifest_files import ManifestFile, describe_entries

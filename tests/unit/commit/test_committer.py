@@ -25,8 +25,8 @@ from compactord.errors import (
 )
 from compactord.ids import Owner
 from compactord.paimon import paths
+from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import Snapshot, parse_snapshot, read_snapshot
-from compactord.paimon.table import TableRef
 from compactord.state.follower import Follower
 from compactord.storage.base import Creation, Storage
 from tests.builders import FIRST, VirtualClock

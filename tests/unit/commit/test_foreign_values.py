@@ -13,8 +13,8 @@ from compactord.errors import UnsupportedTable
 from compactord.ids import Liveness
 from compactord.maintenance.orphan_files import OwnerRule, remove_orphans
 from compactord.paimon import paths
-from compactord.paimon.avro.codecs import codec_of
 from compactord.paimon.avro.container import open_container
+from compactord.paimon.avro.types import codec_of
 from compactord.paimon.data_file import DataFile, EntryKind
 from compactord.paimon.manifest.foreign import ForeignValue
 from compactord.paimon.manifest.manifest_files import ManifestFile

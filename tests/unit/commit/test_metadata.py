@@ -7,7 +7,7 @@ import pytest
 
 from compactord.commit.metadata import MetadataFiles
 from compactord.errors import StorageError, TransientStorageError
-from compactord.paimon.avro.codecs import codec_of
+from compactord.paimon.avro.types import codec_of
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.manifest.index_manifest import VectorsFile
 from compactord.storage.base import Storage

@@ -15,8 +15,7 @@ from compactord.paimon import paths
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.data_file import BucketId, DataFile
 from compactord.paimon.options.table_options import parse_options
-from compactord.paimon.schema import latest_schema
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef, latest_schema
 from compactord.paimon.types import AtomicType, DataField, TypeRoot
 from compactord.state.follower import Follower
 from compactord.state.table_state import load_state

@@ -12,8 +12,8 @@ from compactord.commit.changes import CommitOutcome, Committed, Conflict, Nothin
 from compactord.commit.removal import Removal
 from compactord.errors import CommitUnknown, CompactordError, StorageError
 from compactord.paimon import paths
-from compactord.paimon.avro.codecs import codec_of
 from compactord.paimon.avro.container import open_container
+from compactord.paimon.avro.types import codec_of
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.manifest.index_manifest import read_index_entries

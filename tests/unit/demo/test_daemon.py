@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from compactord_demo.daemon import DaemonFailed, DaemonProcess
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from compactord.clock import SystemClock
 from compactord.errors import CompactordError, StoreFull
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from compactord_demo.ingestion import Ingestion
 
 TIMEOUT_S = 10

@@ -21,9 +21,8 @@ from compactord.errors import (
 )
 from compactord.ids import Owner
 from compactord.paimon import paths
-from compactord.paimon.schema import TableSchema
+from compactord.paimon.schema import TableRef, TableSchema
 from compactord.paimon.snapshot import Snapshot, read_snapshot, snapshot_json
-from compactord.paimon.table import TableRef
 from compactord.state.table_state import Refreshed
 from compactord.storage.base import Creation, Storage
 

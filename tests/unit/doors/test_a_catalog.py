@@ -21,7 +21,7 @@ from compactord.config.load import LoadedConfig, load_config
 from compactord.config.problems import ConfigInvalid
 from compactord.config.show import show_text
 from compactord.errors import TransientStorageError
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from compactord.storage.base import Located, Store
 from compactord.storage.open import STORES, Stores
 from compactord_demo.writer import create_table

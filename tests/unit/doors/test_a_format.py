@@ -12,10 +12,9 @@ from compactord.catalog.access import table_in_folder
 from compactord.cli.command import main
 from compactord.errors import UnsupportedTable
 from compactord.formats.registry import FORMATS
+from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import snapshot_ids
-from compactord.paimon.table import TableRef
-from compactord.paimon.type_texts import parse_type
-from compactord.paimon.types import DataField
+from compactord.paimon.types import DataField, parse_type
 from compactord.plan.table import Strategy
 from compactord.state.table_state import load_state
 from compactord.storage.base import Storage

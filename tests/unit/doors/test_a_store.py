@@ -20,7 +20,7 @@ from compactord.config.problems import ConfigInvalid
 from compactord.config.show import show_text
 from compactord.errors import UnsupportedTable, UsageError
 from compactord.model import Subcompaction
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from compactord.storage.base import Storage
 from compactord.storage.open import STORES, Stores, scheme_of
 from compactord.storage.requests import StorageOp, StorageRequest, metered

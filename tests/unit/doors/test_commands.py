@@ -29,7 +29,7 @@ from compactord.maintenance.kind import (
     UnderWay,
 )
 from compactord.maintenance.registry import maintenance_kinds
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from compactord.state.table_state import load_state
 from compactord.storage.base import Storage
 from compactord.storage.open import STORES

@@ -18,8 +18,8 @@ _ROOMS = [
             "formats/parquet/",
             "formats/registry.py",
             "paimon/options/catalogue.py",  # a former key of an option of all formats
-            "paimon/options/file_options.py",  # the default
-            "paimon/arrow.py",  # Arrow's key of field ids
+            "paimon/options/merge.py",  # the default
+            "paimon/types.py",  # Arrow's key of field ids
             "paimon/avro/container.py",  # what manifests may be instead
             "engine/jvm.py",  # jars of Spark
         ),

@@ -14,9 +14,9 @@ from compactord.formats.base import FileFormat, InputProfile, NumberedBatches, O
 from compactord.formats.keyrange import RowRange
 from compactord.formats.layout import Layout
 from compactord.model import InputFile
+from compactord.paimon.data_file import ColumnBounds
 from compactord.paimon.options.texts import OptionTexts
 from compactord.paimon.options.values import memory_size, positive
-from compactord.paimon.stats import ColumnBounds
 from compactord.paimon.types import DataType, MultisetType
 from compactord.storage.base import Storage
 from compactord.storage.fetching import opened

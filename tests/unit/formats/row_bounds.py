@@ -11,7 +11,7 @@ from compactord.formats.bounds import FloatBounds, text_bounds
 from compactord.formats.layout import is_binary_like
 from compactord.formats.values import scalar_value, value_order
 from compactord.paimon.binary_row import Value, text_of
-from compactord.paimon.stats import ColumnBounds
+from compactord.paimon.data_file import ColumnBounds
 from compactord.paimon.types import FLOATS, TEXTS, AtomicType, DataField
 
 

@@ -4,8 +4,7 @@ import pytest
 
 from compactord.formats.parquet.statistics import from_statistics, statistics_order
 from compactord.formats.values import cell, one_row, value_order
-from compactord.paimon.type_texts import parse_type
-from compactord.paimon.types import AtomicType, DataField
+from compactord.paimon.types import AtomicType, DataField, parse_type
 
 
 @pytest.mark.parametrize("text", ["CHAR(3)", "VARCHAR(9)", "STRING"])

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from compactord.paimon.wide_timestamps import WIDE_TIMESTAMP, from_nanoseconds
+from compactord.paimon.types import WIDE_TIMESTAMP, from_nanoseconds
 
 
 class Record(NamedTuple):

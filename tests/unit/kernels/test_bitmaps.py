@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compactord.paimon.roaring import Container, Kind, parsed, serialised, union
+from compactord.paimon.deletion_vectors import Container, Kind, parsed, serialised, union
 
 containers = st.dictionaries(
     st.sampled_from([0, 1, 7, 65535]),

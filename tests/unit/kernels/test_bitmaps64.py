@@ -17,7 +17,7 @@ from compactord.kernels.aggregators.bitmaps import (
     serialised,
     union,
 )
-from compactord.paimon.roaring import Container, Kind
+from compactord.paimon.deletion_vectors import Container, Kind
 
 # Few different bytes, so that keys share some.
 keys = st.lists(st.sampled_from([0, 1, 127, 255]), min_size=6, max_size=6).map(bytes)

@@ -15,7 +15,7 @@ from compactord.kernels.changelog import changelog_rows
 from compactord.kernels.functions.unchanged import DEDUPLICATE, EVERY_RECORD
 from compactord.kernels.merge import LEVEL, Levels, merge_runs
 from compactord.kernels.order import MergeOrder
-from compactord.paimon.merge_rules import ChangelogRule
+from compactord.paimon.options.merge import ChangelogRule
 from tests.unit.kernels.merge_functions import batches_of, merged_rows
 
 TOP = 5

@@ -15,7 +15,7 @@ from compactord.errors import SubcompactionError
 from compactord.kernels.functions.registry import MERGE_FUNCTIONS, function_named
 from compactord.kernels.functions.unchanged import EVERY_RECORD
 from compactord.kernels.order import MergeOrder
-from compactord.paimon.merge_rules import NO_RULES, ColumnRule, MergeRules
+from compactord.paimon.options.merge import NO_RULES, ColumnRule, MergeRules
 from tests.unit.kernels import model
 from tests.unit.kernels.merge_functions import FirstRow, Joined, merged_rows
 from tests.unit.kernels.model import Record

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from compactord.errors import SubcompactionError
 from compactord.kernels.functions.registry import MERGE_FUNCTIONS, function_named
 from compactord.kernels.order import MergeOrder
-from compactord.paimon.merge_rules import ColumnRule, MergeRules
-from compactord.paimon.wide_timestamps import WIDE_TIMESTAMP
+from compactord.paimon.options.merge import ColumnRule, MergeRules
+from compactord.paimon.types import WIDE_TIMESTAMP
 from tests.unit.kernels.merge_functions import merged_rows
 from tests.unit.kernels.model import array_of
 from tests.unit.kernels.test_merge_properties import decimals, floats, integers

@@ -20,7 +20,7 @@ from compactord.kernels.functions.unchanged import DEDUPLICATE, EVERY_RECORD
 from compactord.kernels.keys import Found
 from compactord.kernels.merge import LEVEL, Levels, merge_runs
 from compactord.kernels.order import MergeOrder
-from compactord.paimon.merge_rules import ChangelogRule, ColumnRule, MergeRules
+from compactord.paimon.options.merge import ChangelogRule, ColumnRule, MergeRules
 from tests.unit.kernels.merge_functions import batches_of, merged_rows
 
 SCHEMA = pa.schema(

@@ -10,7 +10,7 @@ import pytest
 from compactord.errors import SubcompactionError
 from compactord.kernels.functions.registry import MERGE_FUNCTIONS, function_named
 from compactord.kernels.order import MergeOrder
-from compactord.paimon.merge_rules import ColumnRule, MergeRules, NullKeys, SequenceGroup
+from compactord.paimon.options.merge import ColumnRule, MergeRules, NullKeys, SequenceGroup
 from tests.unit.kernels.merge_functions import merged_rows
 
 KINDS = {"+I": 0, "-U": 1, "+U": 2, "-D": 3}

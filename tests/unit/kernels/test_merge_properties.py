@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from compactord.kernels.functions.unchanged import DEDUPLICATE
 from compactord.kernels.order import MergeOrder
-from compactord.paimon.wide_timestamps import WIDE_TIMESTAMP
+from compactord.paimon.types import WIDE_TIMESTAMP
 from tests.unit.kernels import model
 from tests.unit.kernels.merge_functions import merged_rows
 from tests.unit.kernels.model import Record

@@ -13,7 +13,7 @@ import pytest
 from compactord.errors import SubcompactionError
 from compactord.kernels.aggregators.base import Values
 from compactord.kernels.aggregators.sketches import HllSketch, ThetaSketch
-from compactord.paimon.merge_rules import ColumnRule
+from compactord.paimon.options.merge import ColumnRule
 from tests.unit.kernels.test_merge_engines import merged, rule
 
 library = pytest.importorskip("datasketches", reason="pip install '.[sketches]'")

@@ -10,8 +10,8 @@ from typing import Any
 from compactord.maintenance.expire import Expired
 from compactord.maintenance.holds import hold_path
 from compactord.paimon import paths
+from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import snapshot_ids
-from compactord.paimon.table import TableRef
 from compactord.plan.table import Strategy
 from compactord.state.table_state import TableState, load_state
 from compactord.storage.base import Storage

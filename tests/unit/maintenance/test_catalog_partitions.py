@@ -17,7 +17,7 @@ from compactord.maintenance.done_partitions import due_partitions, mark_partitio
 from compactord.maintenance.marks import Marks
 from compactord.maintenance.partition_expiry import ExpiredPartitions, expire_partitions
 from compactord.paimon.paths import snapshot_path
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from compactord.state.table_state import load_state
 from compactord.storage.base import Storage
 from compactord.table.followed import FollowedTable

@@ -20,7 +20,7 @@ from compactord.maintenance.consumer_expiry import (
     idle_consumers,
 )
 from compactord.maintenance.kind import MaintenanceRecord
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from compactord.storage.base import NO_TIME_MS, Storage
 from compactord.table.opening import OpenTable, open_table
 from tests.builders import NOW_MS, consumer_path, keyed_table, make_branch

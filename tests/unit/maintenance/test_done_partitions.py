@@ -19,7 +19,7 @@ from compactord.maintenance.done_partitions import MarkDone, due_partitions, mar
 from compactord.maintenance.kind import MaintenanceRecord
 from compactord.maintenance.marks import Marks
 from compactord.paimon import paths
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from compactord.plan.table import Strategy
 from compactord.state.newest_files import AppendedFiles
 from compactord.state.table_state import load_state

@@ -30,8 +30,8 @@ from compactord.maintenance.partition_expiry import (
 from compactord.paimon import paths
 from compactord.paimon.binary_row import Value, encode_row
 from compactord.paimon.data_file import DataFile, ManifestEntry
+from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import CommitKind
-from compactord.paimon.table import TableRef
 from compactord.paimon.types import AtomicType, DataField, TypeRoot
 from compactord.plan.table import Strategy
 from compactord.state.table_state import TableState, load_state

@@ -14,8 +14,8 @@ from compactord.maintenance.tag_creation import (
     new_tags,
     surplus_tags,
 )
+from compactord.paimon.options.maintenance import TagCreationOptions
 from compactord.paimon.options.table_options import parse_options
-from compactord.paimon.options.tag_options import TagCreationOptions
 from compactord.paimon.schema import latest_schema
 from compactord.paimon.snapshot import Snapshot
 from compactord.paimon.support import unserved_maintenance

@@ -20,8 +20,8 @@ from compactord.maintenance.tag_creation import TagProgress
 from compactord.maintenance.tag_expiry import ExpiredTags
 from compactord.maintenance.tag_writing import CreatedTags, CreateTags, create_tags, tags_due
 from compactord.paimon import paths
+from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import read_tags, snapshot_json
-from compactord.paimon.table import TableRef
 from compactord.storage.base import Storage
 from compactord.table.opening import OpenTable, open_table
 from tests.builders import WRITER

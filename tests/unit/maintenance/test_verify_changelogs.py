@@ -11,8 +11,8 @@ from compactord.catalog.access import table_in_folder
 from compactord.maintenance.expire import expire_snapshots
 from compactord.paimon import paths
 from compactord.paimon.manifest.manifest_files import read_entries, read_manifest_list
+from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import read_changelogs
-from compactord.paimon.table import TableRef
 from compactord.storage.local import LocalStorage
 from compactord.table.opening import open_table
 from tests import builders

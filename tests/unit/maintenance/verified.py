@@ -7,7 +7,7 @@ from random import Random
 from compactord.catalog.access import table_in_folder
 from compactord.maintenance.verify import Verified, Wanted, verify_table
 from compactord.maintenance.verify_rules import FileRules
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from compactord.storage.local import LocalStorage
 from compactord.table.opening import open_table
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from compactord.errors import ObjectNotFound
 from compactord.paimon import paths
-from compactord.paimon.avro.codecs import codec_of
 from compactord.paimon.avro.container import ContainerWriter
+from compactord.paimon.avro.types import codec_of
 from compactord.paimon.data_file import EMPTY_ROW, EMPTY_STATS, DataFile, EntryKind, ManifestEntry
 from compactord.paimon.manifest.entries import encode_entry
 from compactord.paimon.manifest.foreign import CarriedColumns
@@ -24,8 +24,8 @@ from compactord.paimon.manifest.manifest_files import (
     roll_entries,
 )
 from compactord.paimon.manifest.schemas import MANIFEST
+from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import CommitKind, Snapshot, snapshot_json
-from compactord.paimon.table import TableRef
 from compactord.paimon.types import DataType
 from compactord.state.table_state import data_manifests
 from compactord.storage.base import Capabilities, Creation, ObjectStatus

@@ -7,16 +7,19 @@ import pyarrow as pa
 import pytest
 
 from compactord.formats.values import scalar_value
-from compactord.paimon.arrow import (
+from compactord.paimon.types import (
     FIELD_ID,
+    WIDE_TIMESTAMP,
+    AtomicType,
+    DataField,
     arrow_field,
     arrow_type,
     file_schema,
+    from_nanoseconds,
+    parse_field,
+    parse_type,
     value_schema,
 )
-from compactord.paimon.type_texts import parse_field, parse_type
-from compactord.paimon.types import AtomicType, DataField
-from compactord.paimon.wide_timestamps import WIDE_TIMESTAMP, from_nanoseconds
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ import fastavro
 import pytest
 
 from compactord.errors import FormatError, UnsupportedTable, UsageError
-from compactord.paimon.avro.codecs import codec_of
 from compactord.paimon.avro.container import (
     AvroSchema,
     ContainerWriter,
@@ -17,6 +16,7 @@ from compactord.paimon.avro.container import (
     encode_record,
     open_container,
 )
+from compactord.paimon.avro.types import codec_of
 from tests.containers import encode_container, records_of
 
 SCHEMA = compile_schema(

@@ -13,8 +13,7 @@ from compactord.errors import FormatError
 from compactord.paimon.avro.columns import NULL, UnusualEncoding, decode_blocks
 from compactord.paimon.avro.container import Block, encode_record
 from compactord.paimon.data_file import ColumnStats, DataFile, EntryKind, ManifestEntry
-from compactord.paimon.manifest.entries import entry_record
-from compactord.paimon.manifest.identity_hashes import identity_hashes
+from compactord.paimon.manifest.entries import entry_record, identity_hashes
 from compactord.paimon.manifest.schemas import MANIFEST, plain_of
 from tests.unit.paimon.table_builder import data_file, entry
 

@@ -7,8 +7,7 @@ import pytest
 
 from compactord.errors import FormatError
 from compactord.paimon.binary_row import comparable_key, decode_row, encode_row, unscaled
-from compactord.paimon.type_texts import parse_type
-from compactord.paimon.types import DataType
+from compactord.paimon.types import DataType, parse_type
 from compactord_demo.binary_rows import row_hash
 
 

@@ -9,10 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compactord.errors import FormatError
-from compactord.paimon.arrow import arrow_type
 from compactord.paimon.binary_row import decode_row, encode_row
-from compactord.paimon.types import AtomicType, DataType, TypeRoot
-from compactord.paimon.wide_timestamps import WIDE_TIMESTAMP, from_nanoseconds
+from compactord.paimon.types import (
+    WIDE_TIMESTAMP,
+    AtomicType,
+    DataType,
+    TypeRoot,
+    arrow_type,
+    from_nanoseconds,
+)
 from compactord_demo.binary_rows import bucket_numbers, encode_rows, row_hash, row_hashes
 from tests.unit.paimon.values import TIMESTAMPS, atomic_types, nested_types, same, values
 

@@ -10,8 +10,8 @@ import pytest
 
 from compactord.errors import FormatError
 from compactord.paimon import paths
-from compactord.paimon.avro.codecs import codec_of
 from compactord.paimon.avro.container import ContainerWriter, encode_record, encoded_long
+from compactord.paimon.avro.types import codec_of
 from compactord.paimon.data_file import ColumnStats, ManifestEntry
 from compactord.paimon.manifest.entries import entry_record
 from compactord.paimon.manifest.entry_columns import MIN_CURSORS

@@ -7,8 +7,8 @@ import pytest
 
 from compactord.errors import FormatError, UnsupportedTable
 from compactord.paimon import paths
-from compactord.paimon.avro.codecs import codec_of
 from compactord.paimon.avro.container import AvroSchema, Container, compile_schema, open_container
+from compactord.paimon.avro.types import codec_of
 from compactord.paimon.data_file import EMPTY_ROW, BucketId
 from compactord.paimon.manifest.index_manifest import (
     IndexEntry,

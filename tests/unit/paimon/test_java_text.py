@@ -7,7 +7,7 @@ import pytest
 
 from compactord.errors import FormatError
 from compactord.paimon.java_text import cast_text, to_string
-from compactord.paimon.type_texts import parse_type
+from compactord.paimon.types import parse_type
 
 SECOND = 1_000_000_000
 MOMENT = 1_700_000_000 * SECOND

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from compactord.kernels.aggregators.registry import INSTALL_SKETCHES, rule_reasons
-from compactord.paimon.merge_rules import ColumnRule, MergeRules, NullKeys, SequenceGroup
+from compactord.paimon.options.merge import ColumnRule, MergeRules, NullKeys, SequenceGroup
 from compactord.paimon.options.table_options import parse_options
 from compactord.paimon.support import reasons_to_refuse
 from tests.unit.paimon.test_support import table

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from compactord.errors import FormatError, UnsupportedTable
 from compactord.paimon import paths
-from compactord.paimon.avro.codecs import codec_of
+from compactord.paimon.avro.types import codec_of
 from compactord.paimon.data_file import EMPTY_ROW, ColumnStats, ManifestEntry
 from compactord.paimon.manifest.entries import entry_record
 from compactord.paimon.manifest.index_manifest import IndexEntry, read_index_entries

@@ -8,12 +8,11 @@ from collections.abc import Callable
 import pytest
 
 from compactord.errors import CompactordError, FormatError
-from compactord.paimon.arrow import arrow_type
 from compactord.paimon.avro.container import encoded_long
 from compactord.paimon.manifest.manifest_files import read_manifest_list
 from compactord.paimon.schema import parse_schema
 from compactord.paimon.snapshot import parse_snapshot
-from compactord.paimon.type_texts import type_text
+from compactord.paimon.types import arrow_type, type_text
 from compactord_demo.schema_files import schema_json
 from tests.storages import MemoryStorage
 

@@ -9,8 +9,8 @@ import pytest
 
 from compactord.errors import FormatError, UnsupportedTable
 from compactord.paimon import paths
-from compactord.paimon.avro.codecs import codec_of
 from compactord.paimon.avro.container import AvroSchema, compile_schema, open_container
+from compactord.paimon.avro.types import codec_of
 from compactord.paimon.manifest.entries import entry_record
 from compactord.paimon.manifest.index_manifest import read_index_entries
 from compactord.paimon.manifest.manifest_files import (

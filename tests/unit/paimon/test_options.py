@@ -20,7 +20,7 @@ from compactord.paimon.options.table_options import (
     parse_options,
 )
 from compactord.paimon.schema import TableSchema
-from compactord.paimon.type_texts import parse_field
+from compactord.paimon.types import parse_field
 
 MIB = 1 << 20
 SCHEMA = TableSchema(

@@ -6,7 +6,7 @@ import datetime
 
 import pytest
 
-from compactord.paimon.partition_time import formatter_trouble, partition_time_ms
+from compactord.paimon.java_text import formatter_trouble, partition_time_ms
 
 
 def _ms(year: int, month: int, day: int, hour: int = 0, minute: int = 0, second: int = 0) -> int:

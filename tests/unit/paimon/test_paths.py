@@ -8,8 +8,7 @@ from compactord.errors import FormatError
 from compactord.paimon import paths
 from compactord.paimon.binary_row import decode_row, encode_row
 from compactord.paimon.data_file import EMPTY_ROW
-from compactord.paimon.type_texts import parse_type
-from compactord.paimon.types import DataField
+from compactord.paimon.types import DataField, parse_type
 
 
 def partition(

@@ -17,8 +17,7 @@ from compactord.paimon.schema import (
     same_column,
     schema_ids,
 )
-from compactord.paimon.type_texts import parse_field
-from compactord.paimon.types import DataField
+from compactord.paimon.types import DataField, parse_field
 from compactord.storage.local import LocalStorage
 from compactord_demo.schema_files import schema_json
 

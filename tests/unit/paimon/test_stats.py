@@ -8,12 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compactord.paimon.arrow import file_fields
 from compactord.paimon.binary_row import decode_row
-from compactord.paimon.data_file import EMPTY_STATS
-from compactord.paimon.options.table_options import parse_options
-from compactord.paimon.schema import TableSchema
-from compactord.paimon.stats import (
+from compactord.paimon.data_file import (
+    EMPTY_STATS,
     ColumnBounds,
     ColumnStatsMode,
     StatsMode,
@@ -23,7 +20,9 @@ from compactord.paimon.stats import (
     truncate_bytes_up,
     truncate_text_up,
 )
-from compactord.paimon.type_texts import parse_field, parse_type
+from compactord.paimon.options.table_options import parse_options
+from compactord.paimon.schema import TableSchema
+from compactord.paimon.types import file_fields, parse_field, parse_type
 
 TRUNCATE_16 = "truncate(16)"
 KEY = "truncate(128)"

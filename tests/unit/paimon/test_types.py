@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 
 from compactord.errors import FormatError
-from compactord.paimon.type_texts import UnknownType, parse_field, parse_type, type_text
 from compactord.paimon.types import (
     ArrayType,
     AtomicType,
@@ -16,10 +15,14 @@ from compactord.paimon.types import (
     MultisetType,
     RowType,
     TypeRoot,
+    UnknownType,
     VectorType,
     element_field_ids,
     is_system_column,
     key_field,
+    parse_field,
+    parse_type,
+    type_text,
 )
 from compactord_demo.schema_files import type_json
 from tests.unit.paimon.values import nested_types

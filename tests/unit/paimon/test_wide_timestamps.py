@@ -5,13 +5,13 @@ import pyarrow.compute as pc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compactord.paimon.arrow import arrow_type
-from compactord.paimon.type_texts import parse_type
-from compactord.paimon.wide_timestamps import (
+from compactord.paimon.types import (
     WIDE_TIMESTAMP,
+    arrow_type,
     from_nanoseconds,
     from_parts,
     nanoseconds_of,
+    parse_type,
     parts_of,
     text_of,
 )

@@ -8,8 +8,7 @@ from typing import Any
 
 from compactord.model import Compaction, PickRule
 from compactord.paimon.data_file import EMPTY_STATS, BucketFiles, BucketId, DataFile, FileSource
-from compactord.paimon.options.lookup import LookupOptions
-from compactord.paimon.options.table_options import CompactionOptions
+from compactord.paimon.options.table_options import CompactionOptions, LookupOptions
 from compactord.plan.table import (
     BucketPlan,
     PlanRequest,

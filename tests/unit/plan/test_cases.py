@@ -25,7 +25,7 @@ import pytest
 from compactord.model import MergeCompaction, PickRule, Rewrite, Section, Upgrade
 from compactord.paimon.data_file import DataFile, FileSource
 from compactord.paimon.deletion_vectors import VectorRef
-from compactord.paimon.options.lookup import LookupOptions
+from compactord.paimon.options.table_options import LookupOptions
 from compactord.plan.picks import pick_universal
 from compactord.plan.runs import bucket_runs, level_count
 from compactord.plan.sections import interval_partition

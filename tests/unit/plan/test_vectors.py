@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from compactord.errors import FormatError
 from compactord.model import CompactReason, MergeCompaction, Rewrite
 from compactord.paimon.data_file import DataFile
-from compactord.paimon.options.lookup import LookupOptions
+from compactord.paimon.options.table_options import LookupOptions
 from compactord.plan.table import PlanRequest, Strategy, TableKind, plan_bucket
 from tests.unit.plan.builders import (
     MARKS,

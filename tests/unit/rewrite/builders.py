@@ -28,18 +28,23 @@ from compactord.model import (
     SubcompactionResult,
     WriteSpec,
 )
-from compactord.paimon.arrow import file_fields, file_schema, value_schema
+from compactord.paimon.data_file import parse_stats_mode
 from compactord.paimon.deletion_vectors import (
     VERSION,
     VectorKind,
     VectorRef,
     encode_vector,
 )
-from compactord.paimon.merge_rules import NO_RULES, MergeRules
-from compactord.paimon.stats import parse_stats_mode
-from compactord.paimon.type_texts import parse_type
-from compactord.paimon.types import DataField, is_system_column
-from compactord.paimon.wide_timestamps import WIDE_TIMESTAMP
+from compactord.paimon.options.merge import NO_RULES, MergeRules
+from compactord.paimon.types import (
+    WIDE_TIMESTAMP,
+    DataField,
+    file_fields,
+    file_schema,
+    is_system_column,
+    parse_type,
+    value_schema,
+)
 from compactord.storage.base import Storage
 from compactord.storage.local import LocalStorage
 from tests.deletions import rows_deleted

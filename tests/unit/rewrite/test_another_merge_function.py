@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from compactord.errors import SubcompactionError
 from compactord.kernels.functions.registry import MERGE_FUNCTIONS
 from compactord.model import Subcompaction
-from compactord.paimon.merge_rules import NO_RULES
+from compactord.paimon.options.merge import NO_RULES
 from compactord.rewrite.subcompaction import rewrite
 from tests.unit.kernels.merge_functions import FirstRow, Joined, Sum
 from tests.unit.rewrite.builders import (

@@ -21,7 +21,7 @@ from compactord.model import (
     SubcompactionResult,
 )
 from compactord.paimon.data_file import FileSource
-from compactord.paimon.merge_rules import ChangelogRule
+from compactord.paimon.options.merge import ChangelogRule
 from compactord.rewrite.subcompaction import rewrite
 from tests.unit.rewrite.builders import (
     KEY_VALUE,

@@ -17,8 +17,7 @@ import pytest
 from compactord.errors import FormatError, SubcompactionError
 from compactord.model import InputFile, KeyRange, MergeSpec, Subcompaction
 from compactord.paimon.binary_row import encode_row
-from compactord.paimon.type_texts import parse_type
-from compactord.paimon.types import DataField
+from compactord.paimon.types import DataField, parse_type
 from compactord.rewrite.casting.rules import cast
 from compactord.rewrite.split import cut_ranges
 from compactord.rewrite.subcompaction import rewrite

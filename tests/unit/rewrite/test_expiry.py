@@ -8,8 +8,7 @@ import pyarrow as pa
 import pytest
 
 from compactord.paimon.options.table_options import RecordExpire
-from compactord.paimon.type_texts import parse_type
-from compactord.paimon.types import DataField
+from compactord.paimon.types import DataField, parse_type
 from compactord.rewrite.expiry import expiry, oldest_second
 
 NOW_MS = 1_700_000_000_999

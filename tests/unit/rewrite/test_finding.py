@@ -16,9 +16,8 @@ from compactord.errors import FormatError
 from compactord.formats.layout import keyed_layout
 from compactord.formats.registry import FORMATS
 from compactord.model import InputFile, Marks
-from compactord.paimon.arrow import value_schema
 from compactord.paimon.deletion_vectors import VectorKind
-from compactord.paimon.types import DataField
+from compactord.paimon.types import DataField, value_schema
 from compactord.rewrite.expiry import Expiry
 from compactord.rewrite.reader import Input, InputReader
 from compactord.storage.base import Storage

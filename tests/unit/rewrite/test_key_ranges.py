@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 from compactord.model import InputFile, KeyRange
-from compactord.paimon.arrow import file_schema
 from compactord.paimon.binary_row import encode_row
+from compactord.paimon.types import file_schema
 from compactord.rewrite.subcompaction import rewrite
 from tests.unit.rewrite.builders import (
     SEQUENCE,

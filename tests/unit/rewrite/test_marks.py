@@ -22,7 +22,7 @@ from compactord.model import (
     Subcompaction,
     SubcompactionResult,
 )
-from compactord.paimon.merge_rules import ChangelogRule
+from compactord.paimon.options.merge import ChangelogRule
 from compactord.paimon.options.table_options import RecordExpire
 from compactord.rewrite.split import cut_ranges
 from compactord.rewrite.subcompaction import rewrite

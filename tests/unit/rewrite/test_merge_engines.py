@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from compactord.errors import SubcompactionError
 from compactord.model import FailureKind, KeyRange, Subcompaction
 from compactord.paimon.binary_row import encode_row
-from compactord.paimon.merge_rules import ColumnRule, MergeRules, SequenceGroup
-from compactord.paimon.wide_timestamps import from_nanoseconds
+from compactord.paimon.options.merge import ColumnRule, MergeRules, SequenceGroup
+from compactord.paimon.types import from_nanoseconds
 from compactord.rewrite.subcompaction import failure_kind, rewrite
 from tests.unit.rewrite.builders import (
     KIND,

@@ -14,9 +14,9 @@ import pytest
 from compactord.errors import FormatError, StoreFull, SubcompactionError
 from compactord.ids import owner_of, this_process
 from compactord.model import FailureKind, KeyRange, SubcompactionFailure
-from compactord.paimon.arrow import file_schema, value_schema
 from compactord.paimon.binary_row import decode_row, encode_row
 from compactord.paimon.data_file import EMPTY_ROW, EMPTY_STATS, FileSource
+from compactord.paimon.types import file_schema, value_schema
 from compactord.rewrite.split import cut_ranges
 from compactord.rewrite.subcompaction import rewrite, run_subcompaction
 from compactord.storage.local import LocalStorage

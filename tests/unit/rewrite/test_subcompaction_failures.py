@@ -12,7 +12,7 @@ import pytest
 
 from compactord.errors import FormatError, ObjectNotFound, StoreFull, SubcompactionError
 from compactord.model import ChangelogSpec, FailureKind, SubcompactionFailure, SubcompactionResult
-from compactord.paimon.merge_rules import ChangelogRule
+from compactord.paimon.options.merge import ChangelogRule
 from compactord.rewrite.subcompaction import failure_kind, rewrite, run_subcompaction
 from compactord.storage.local import LocalStorage
 from tests.unit.rewrite.builders import (

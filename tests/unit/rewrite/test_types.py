@@ -11,10 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from compactord.paimon.arrow import value_schema
 from compactord.paimon.binary_row import decode_row
-from compactord.paimon.stats import parse_stats_mode
-from compactord.paimon.wide_timestamps import from_nanoseconds
+from compactord.paimon.data_file import parse_stats_mode
+from compactord.paimon.types import from_nanoseconds, value_schema
 from compactord.rewrite.subcompaction import rewrite
 from tests.unit.rewrite.builders import (
     SEQUENCE,

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from compactord.paimon.arrow import file_schema
-from compactord.paimon.merge_rules import NO_RULES, ColumnRule, MergeRules
+from compactord.paimon.options.merge import NO_RULES, ColumnRule, MergeRules
+from compactord.paimon.types import file_schema
 from compactord.rewrite.budget import Load, budget
 from tests.unit.formats.parquet.stored_pages import bodies
 from tests.unit.rewrite.builders import (

@@ -26,7 +26,7 @@ from compactord.model import (
     TableName,
 )
 from compactord.paimon.data_file import BucketId
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from compactord.scheduler.effects import (
     CycleJob,
     DiscardJob,

@@ -20,7 +20,7 @@ from compactord.config.model import CatalogSection
 from compactord.engine.base import Engine
 from compactord.errors import EngineUnavailable
 from compactord.model import Subcompaction, SubcompactionOutcome
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from compactord.service import probes
 from compactord.service.daemon import Daemon
 from compactord.service.metrics import Metrics

@@ -18,8 +18,8 @@ from compactord.catalog.open import open_catalog
 from compactord.clock import SystemClock
 from compactord.config.model import CatalogSection
 from compactord.errors import AccessDenied, ObjectNotFound, StorageError, TransientStorageError
+from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import CommitKind, read_snapshot, snapshot_ids
-from compactord.paimon.table import TableRef
 from compactord.service.daemon import Daemon
 from compactord.service.metrics import Metrics
 from compactord.storage.base import Located, Storage, Store

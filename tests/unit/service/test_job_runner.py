@@ -25,8 +25,8 @@ from compactord.maintenance.orphan_sweep import REMOVED, SweepOrphans
 from compactord.maintenance.snapshot_expiry import ExpireSnapshots
 from compactord.model import Subcompaction, SubcompactionResult, TableName
 from compactord.paimon.data_file import BucketId
+from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import read_snapshot, snapshot_ids
-from compactord.paimon.table import TableRef
 from compactord.scheduler.effects import (
     Cancel,
     CycleJob,

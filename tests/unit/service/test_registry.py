@@ -20,7 +20,7 @@ from compactord.config.problems import Origin, OriginKind, dotted
 from compactord.errors import TableNotFound
 from compactord.model import CompactReason, PickRule, TableName, WorkKind
 from compactord.paimon.data_file import BucketId
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from compactord.scheduler.effects import Forget
 from compactord.scheduler.scheduler import Scheduler
 from compactord.service.discovery import Listing

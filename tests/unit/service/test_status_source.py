@@ -10,7 +10,7 @@ from compactord.maintenance.kind import MaintenanceRecord, Round
 from compactord.maintenance.tag_expiry import ExpireTags
 from compactord.model import TableName, WorkKind
 from compactord.paimon.data_file import BucketId
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from compactord.plan.table import TableKind
 from compactord.scheduler.effects import CycleJob, DispatchJob, Submit
 from compactord.scheduler.halts import HaltEnd

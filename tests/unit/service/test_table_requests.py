@@ -10,7 +10,7 @@ import pytest
 
 from compactord.catalog.access import table_in_folder
 from compactord.model import TableName
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from compactord.scheduler.effects import CycleJob
 from compactord.service.table_jobs import ServedTables, TableSpec
 from compactord.storage.base import Storage

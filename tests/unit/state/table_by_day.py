@@ -6,8 +6,8 @@ from typing import Any
 
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.data_file import ManifestEntry
+from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import CommitKind, Snapshot
-from compactord.paimon.table import TableRef
 from compactord.paimon.types import AtomicType, DataField, TypeRoot
 from compactord_demo.writer import create_table
 from tests.unit.paimon.table_builder import (

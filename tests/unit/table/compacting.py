@@ -14,7 +14,7 @@ from compactord.maintenance.expire import Expired
 from compactord.maintenance.kind import UnderWay
 from compactord.maintenance.snapshot_expiry import ExpireSnapshots
 from compactord.model import FailureKind, Subcompaction, SubcompactionFailure, TableName
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from compactord.plan.table import Strategy
 from compactord.storage.base import Storage
 from compactord.table.backlog import Skip

@@ -12,7 +12,7 @@ from compactord.catalog.access import table_in_folder
 from compactord.clock import local_ms
 from compactord.model import Compaction
 from compactord.paimon.data_file import BucketId
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from compactord.plan.picks import last_full_compaction_ms
 from compactord.plan.runs import bucket_runs
 from compactord.plan.table import plan_bucket

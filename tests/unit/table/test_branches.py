@@ -11,8 +11,8 @@ from compactord.errors import TableNotFound
 from compactord.maintenance.expire import Expired, expire_snapshots
 from compactord.maintenance.verify import Wanted, verify_table
 from compactord.paimon import paths
+from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import read_snapshot, snapshot_ids
-from compactord.paimon.table import TableRef
 from compactord.plan.table import Strategy
 from compactord.state.load_files import load_live_files
 from compactord.state.table_state import TableState, data_manifests, load_state

@@ -17,8 +17,8 @@ from compactord.errors import (
 from compactord.maintenance.expire import Expired
 from compactord.model import MergeCompaction, SubcompactionFailure
 from compactord.paimon import paths
+from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import snapshot_ids
-from compactord.paimon.table import TableRef
 from compactord.state.table_state import data_manifests, load_state
 from compactord.storage.base import Storage
 from compactord.table.backlog import Skip

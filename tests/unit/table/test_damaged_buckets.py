@@ -8,8 +8,8 @@ import pytest
 
 from compactord.commit.changes import Conflict
 from compactord.maintenance.orphan_sweep import SweepOrphans
+from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import snapshot_ids
-from compactord.paimon.table import TableRef
 from compactord.table.compactor import TableCompactor
 from compactord.table.cycle import Planned
 from compactord.table.in_flight import InFlight

@@ -12,8 +12,8 @@ from compactord.catalog.access import table_in_folder
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.manifest.manifest_files import read_entries
+from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import CommitKind
-from compactord.paimon.table import TableRef
 from compactord.paimon.types import AtomicType, DataField, TypeRoot
 from compactord.state.table_state import data_manifests, load_state
 from compactord.table import report

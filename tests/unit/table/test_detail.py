@@ -5,7 +5,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from compactord.paimon.types import AtomicType, DataField, TypeRoot
 from compactord.table.detail import bucket_details
 from compactord.table.status import BUCKETS_MAX, BucketDetail

@@ -10,7 +10,7 @@ import pytest
 
 from compactord.errors import UnsupportedTable
 from compactord.paimon.data_file import DataFile
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from compactord.plan.table import Strategy
 from compactord.state.table_state import load_state
 from tests import builders

@@ -13,9 +13,8 @@ from compactord.errors import CommitError
 from compactord.model import CompactReason
 from compactord.paimon import paths
 from compactord.paimon.data_file import BucketId
-from compactord.paimon.schema import latest_schema
+from compactord.paimon.schema import TableRef, latest_schema
 from compactord.paimon.snapshot import latest_snapshot_id, snapshot_json
-from compactord.paimon.table import TableRef
 from compactord.plan.table import Strategy, TableKind
 from compactord.storage.base import Storage
 from compactord.table.backlog import Skip

@@ -18,8 +18,8 @@ from compactord.model import (
 )
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.data_file import BucketId, DataFile
+from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import CommitKind, latest_snapshot_id, read_snapshot
-from compactord.paimon.table import TableRef
 from compactord.paimon.types import AtomicType, DataField, TypeRoot
 from compactord.scheduler.effects import CycleJob, DispatchJob, MaintenanceJob, Submit
 from compactord.table.compactor import TableCompactor

@@ -11,7 +11,7 @@ from compactord.engine.worker import run_subcompaction
 from compactord.errors import EngineUnavailable
 from compactord.ids import owner_of
 from compactord.model import Subcompaction, SubcompactionOutcome
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from tests import builders
 from tests.builders import VirtualClock
 from tests.inline_engine import InlineEngine

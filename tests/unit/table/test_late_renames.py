@@ -12,8 +12,8 @@ import pytest
 from compactord.commit.changes import LossOutcome
 from compactord.commit.publish import StorePublisher
 from compactord.paimon import paths
+from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import latest_snapshot_id, snapshot_ids
-from compactord.paimon.table import TableRef
 from compactord.table.backlog import Skip
 from compactord.table.compactor import TableCompactor
 from tests import builders

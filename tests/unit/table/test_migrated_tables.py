@@ -14,8 +14,8 @@ import pytest
 from compactord.catalog.access import table_in_folder
 from compactord.errors import UnreadableColumn
 from compactord.paimon import paths
-from compactord.paimon.table import TableRef
-from compactord.paimon.wide_timestamps import from_nanoseconds
+from compactord.paimon.schema import TableRef
+from compactord.paimon.types import from_nanoseconds
 from compactord.plan.table import Strategy
 from compactord.state.table_state import load_state
 from compactord.table import report

@@ -18,10 +18,10 @@ from compactord.errors import (
 from compactord.maintenance.orphan_sweep import SweepOrphans
 from compactord.model import FailureKind, Subcompaction, SubcompactionFailure, SubcompactionOutcome
 from compactord.paimon import paths
-from compactord.paimon.avro.codecs import codec_of
+from compactord.paimon.avro.types import codec_of
 from compactord.paimon.manifest.manifest_files import encode_manifest_list
+from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import snapshot_ids, snapshot_json
-from compactord.paimon.table import TableRef
 from compactord.plan.table import Strategy
 from compactord.state.table_state import data_manifests, load_state
 from compactord.table import report

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from compactord.model import PickRule
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from compactord.plan.table import Strategy
 from compactord.state.table_state import load_state
 from compactord.storage.base import Storage

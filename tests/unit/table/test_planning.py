@@ -9,7 +9,7 @@ from compactord.catalog.access import table_in_folder
 from compactord.errors import UsageError
 from compactord.paimon import paths
 from compactord.paimon.binary_row import encode_row
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from compactord.paimon.types import AtomicType, DataField, TypeRoot
 from compactord.plan.table import Strategy
 from compactord.state.table_state import load_state

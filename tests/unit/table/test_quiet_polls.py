@@ -9,8 +9,7 @@ import pytest
 
 from compactord.errors import TableNotFound
 from compactord.paimon import paths
-from compactord.paimon.schema import latest_schema
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef, latest_schema
 from compactord_demo.schema_files import schema_json
 from tests.builders import (
     NOW_MS,

@@ -21,7 +21,7 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from tests import builders
 from tests.storages import Call, MemoryStorage, RequestCounter
 from tests.unit.table.compacting import ALL, compactor_of, outcome_of

@@ -12,12 +12,12 @@ import pytest
 from compactord.catalog.access import table_in_folder
 from compactord.model import CompactReason
 from compactord.paimon import paths
-from compactord.paimon.avro.codecs import codec_of
+from compactord.paimon.avro.types import codec_of
 from compactord.paimon.data_file import EMPTY_ROW, BucketId
 from compactord.paimon.manifest.index_manifest import IndexEntry, VectorRange
 from compactord.paimon.manifest.schemas import INDEX_MANIFEST
+from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import read_snapshot, snapshot_json
-from compactord.paimon.table import TableRef
 from compactord.plan.table import Strategy
 from compactord.state.file_times import FileTimes
 from compactord.state.index_files import IndexFiles

@@ -16,9 +16,7 @@ from compactord.errors import FormatError
 from compactord.formats.parquet.assembly import footer_of
 from compactord.formats.parquet.structs import Chunk, File, Group
 from compactord.model import InputFile
-from compactord.paimon.arrow import file_schema
-from compactord.paimon.types import DataField
-from compactord.paimon.wide_timestamps import from_nanoseconds
+from compactord.paimon.types import DataField, file_schema, from_nanoseconds
 from tests.unit.rewrite.builders import fields, input_file, write_parquet
 
 ROWS = 4_000

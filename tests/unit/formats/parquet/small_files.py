@@ -14,10 +14,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from compactord.model import InputFile, Subcompaction, SubcompactionResult
-from compactord.paimon.arrow import value_schema
 from compactord.paimon.data_file import DataFile
-from compactord.paimon.types import DataField
-from compactord.paimon.wide_timestamps import WIDE_TIMESTAMP, from_nanoseconds
+from compactord.paimon.types import WIDE_TIMESTAMP, DataField, from_nanoseconds, value_schema
 from compactord.rewrite.subcompaction import rewrite
 from tests.unit.formats.parquet.stored_pages import assert_healthy, is_copied
 from tests.unit.rewrite.builders import (

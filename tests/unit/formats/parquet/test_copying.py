@@ -6,8 +6,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from compactord.paimon.arrow import value_schema
-from compactord.paimon.stats import parse_stats_mode
+from compactord.paimon.data_file import parse_stats_mode
+from compactord.paimon.types import value_schema
 from tests.unit.formats.parquet.small_files import (
     FLAT,
     LONG,

@@ -16,7 +16,7 @@ import pytest
 from compactord.formats.parquet import thrift
 from compactord.formats.parquet.assembly import footer_of
 from compactord.formats.parquet.thrift import Kind
-from compactord.paimon.arrow import value_schema
+from compactord.paimon.types import value_schema
 from compactord.rewrite.subcompaction import rewrite
 from tests.unit.formats.parquet.small_files import (
     EXACT,

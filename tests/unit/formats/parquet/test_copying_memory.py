@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from compactord.paimon.arrow import value_schema
+from compactord.paimon.types import value_schema
 from tests.unit.formats.parquet.small_files import write_small
 from tests.unit.formats.parquet.stored_pages import bodies
 from tests.unit.rewrite.builders import concat_subcompaction, fields, input_file

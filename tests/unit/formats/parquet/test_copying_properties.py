@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from compactord.paimon.arrow import value_schema
-from compactord.paimon.stats import parse_stats_mode
+from compactord.paimon.data_file import parse_stats_mode
+from compactord.paimon.types import value_schema
 from tests.unit.formats.parquet.small_files import (
     FLAT,
     PAD,

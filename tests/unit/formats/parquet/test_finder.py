@@ -18,7 +18,7 @@ from compactord.formats.parquet import thrift
 from compactord.formats.parquet.structs import Chunk, ColumnIndex
 from compactord.formats.parquet.thrift import Kind
 from compactord.model import InputFile
-from compactord.paimon.arrow import value_schema
+from compactord.paimon.types import value_schema
 from compactord.rewrite.reader import Input, InputReader
 from compactord.storage.base import Storage
 from compactord.storage.local import LocalStorage

@@ -23,7 +23,7 @@ from compactord.formats.parquet.assembly import footer_of
 from compactord.formats.parquet.profile import profile
 from compactord.formats.parquet.thrift import Kind, Struct
 from compactord.model import InputFile
-from compactord.paimon.arrow import value_schema
+from compactord.paimon.types import value_schema
 from compactord.rewrite.reader import Input, InputReader
 from compactord.rewrite.split import cut_ranges
 from compactord.storage.local import LocalStorage

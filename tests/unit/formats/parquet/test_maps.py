@@ -14,7 +14,7 @@ from compactord.formats.parquet.assembly import footer_of
 from compactord.formats.parquet.structs import Converted, Element, File, Repetition
 from compactord.formats.parquet.thrift import Kind, Struct
 from compactord.model import InputFile
-from compactord.paimon.arrow import value_schema
+from compactord.paimon.types import value_schema
 from tests.unit.formats.parquet.stored_pages import parquet_input, with_footer
 from tests.unit.rewrite.builders import fields, write_parquet
 

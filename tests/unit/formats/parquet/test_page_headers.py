@@ -18,8 +18,8 @@ from compactord.formats.parquet import thrift
 from compactord.formats.parquet.assembly import footer_of
 from compactord.formats.parquet.thrift import Kind, Struct
 from compactord.model import KeyRange
-from compactord.paimon.arrow import value_schema
 from compactord.paimon.binary_row import encode_row
+from compactord.paimon.types import value_schema
 from compactord.rewrite.reader import Input, InputReader
 from compactord.storage.local import LocalStorage
 from tests.unit.formats.parquet.stored_pages import with_footer

@@ -18,8 +18,8 @@ from compactord.formats.parquet.headers import extent
 from compactord.formats.parquet.pages import Pages
 from compactord.formats.parquet.structs import Chunk
 from compactord.model import InputFile, KeyRange
-from compactord.paimon.arrow import file_schema
 from compactord.paimon.binary_row import encode_row
+from compactord.paimon.types import file_schema
 from compactord.rewrite.reader import Input, InputReader
 from compactord.storage.base import Storage
 from compactord.storage.fetching import END_BYTES

@@ -16,8 +16,7 @@ from compactord.errors import FormatError, UnreadableColumn
 from compactord.formats.layout import append_layout
 from compactord.formats.parquet.conversion import check_indices
 from compactord.formats.parquet.int96 import convert
-from compactord.paimon.arrow import value_schema
-from compactord.paimon.wide_timestamps import WIDE_TIMESTAMP, from_nanoseconds, nanoseconds_of
+from compactord.paimon.types import WIDE_TIMESTAMP, from_nanoseconds, nanoseconds_of, value_schema
 from compactord.rewrite.reader import Input, InputReader
 from compactord.storage.fetching import SMALL_FILE
 from compactord.storage.local import LocalStorage
