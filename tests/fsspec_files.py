@@ -16,7 +16,7 @@ from typing import Any
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
-from compactord.storage.fsspec.store import FSSPEC, FsspecSpec
+from compactord.storage.fsspec import FSSPEC, FsspecSpec
 
 
 def fsspec_at(location: str, options: Mapping[str, str]) -> tuple[FsspecSpec, str]:

@@ -14,7 +14,7 @@ from compactord.commit.locked import CatalogLock
 from compactord.errors import CatalogDown, CatalogUnavailable, CompactordError, StorageError
 from compactord.paimon.schema import TableRef
 from compactord.storage.base import Storage
-from compactord.storage.breaker import Breaker, Breakers
+from compactord.storage.calls import Breaker, Breakers
 
 # Of the names of all tables of a catalog; each, and each database, counts for so much more.
 _LISTED_BYTES_MAX = 128 << 20

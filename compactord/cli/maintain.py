@@ -29,7 +29,7 @@ from compactord.maintenance.snapshot_expiry import ExpireSnapshots
 from compactord.paimon import paths
 from compactord.paimon.schema import branch_of
 from compactord.paimon.snapshot import branch_names
-from compactord.storage.pacing import DeletePace
+from compactord.storage.calls import DeletePace
 from compactord.table.paced import paced
 
 _BRANCHES = "branches"

@@ -27,7 +27,7 @@ from compactord.paimon.data_file import BucketId
 from compactord.paimon.options.catalogue import canonical_key
 from compactord.state.table_state import TableState
 from compactord.storage.base import Storage
-from compactord.storage.elsewhere import with_others
+from compactord.storage.open import with_others
 from compactord.table.opening import OpenTable, describe_table
 from compactord.text import count_text, size_text
 

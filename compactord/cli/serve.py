@@ -41,7 +41,7 @@ from compactord.service.metrics import Metrics
 from compactord.service.page.pages import render
 from compactord.service.site import PROBES, Site
 from compactord.storage.base import Storage
-from compactord.storage.breaker import Breakers
+from compactord.storage.calls import Breakers
 from compactord.storage.open import scheme_of
 from compactord.storage.requests import metered
 

@@ -21,7 +21,7 @@ from compactord.paimon.manifest.manifest_files import ManifestFile
 from compactord.state.load_files import deleted_files
 from compactord.state.table_state import TableState
 from compactord.storage.base import Storage
-from compactord.storage.parallel import ahead
+from compactord.storage.calls import ahead
 
 _STATUS_THREADS = 16
 

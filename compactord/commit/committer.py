@@ -66,7 +66,7 @@ from compactord.state.follower import Follower, lost_text
 from compactord.state.live_files import UnknownFile
 from compactord.state.table_state import TableState, applied, data_manifests
 from compactord.storage.base import Storage
-from compactord.storage.parallel import ahead
+from compactord.storage.calls import ahead
 
 _LOST_RACE = "another commit came first"
 # One for all tables: each has 2.5 KB of state.

@@ -43,7 +43,7 @@ from compactord.paimon.options.table_options import VectorOptions
 from compactord.paimon.snapshot import still_stands
 from compactord.state.table_state import TableState
 from compactord.storage.base import Storage
-from compactord.storage.parallel import results_of
+from compactord.storage.calls import results_of
 
 
 @dataclass(slots=True)

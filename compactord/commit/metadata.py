@@ -22,7 +22,7 @@ from compactord.paimon.manifest.manifest_files import (
 )
 from compactord.paimon.types import DataType
 from compactord.storage.base import Storage
-from compactord.storage.parallel import AT_ONCE
+from compactord.storage.calls import AT_ONCE
 
 
 class MetadataFiles:

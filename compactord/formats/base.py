@@ -23,7 +23,7 @@ from compactord.paimon.data_file import ColumnBounds
 from compactord.paimon.options.texts import OptionTexts
 from compactord.paimon.types import DataField, DataType
 from compactord.storage.base import Storage
-from compactord.storage.fetching import Fetcher
+from compactord.storage.ranges import Fetcher
 
 _ENOENT = 2
 

@@ -9,8 +9,7 @@ from compactord.errors import FormatError, ObjectNotFound, StorageError
 from compactord.maintenance.planned_deletion import TableChanged
 from compactord.paimon import paths
 from compactord.paimon.snapshot import Snapshot, parse_snapshot
-from compactord.storage.absence import require_gone
-from compactord.storage.base import Creation, Storage
+from compactord.storage.base import Creation, Storage, require_gone
 
 _log = structlog.get_logger()
 

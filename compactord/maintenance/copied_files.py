@@ -18,9 +18,8 @@ from compactord.maintenance.restored import MAY_BE_RESTORED, WRITE_DELAY_MAX_MS
 from compactord.paimon import paths
 from compactord.paimon.schema import parse_object
 from compactord.paimon.snapshot import Snapshot, branch_names, parse_snapshot, tag_times
-from compactord.storage.absence import require_gone
-from compactord.storage.base import NO_TIME_MS, ObjectStatus, Storage
-from compactord.storage.parallel import results_of
+from compactord.storage.base import NO_TIME_MS, ObjectStatus, Storage, require_gone
+from compactord.storage.calls import results_of
 
 # Wall clocks are behind UTC by this at most.
 _BEHIND_UTC_MS = 12 * 3_600_000

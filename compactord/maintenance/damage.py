@@ -25,7 +25,7 @@ from compactord.paimon.schema import TableRef
 from compactord.state.base_files import BaseFiles
 from compactord.state.table_state import TableState
 from compactord.storage.base import ObjectStatus, Storage
-from compactord.storage.parallel import results_of
+from compactord.storage.calls import results_of
 from compactord.text import count_text
 
 VECTORS_FILE = "index file with deletion vectors"

@@ -55,7 +55,7 @@ from compactord.paimon.snapshot import (
     write_earliest_hint,
 )
 from compactord.storage.base import Storage
-from compactord.storage.parallel import results_of
+from compactord.storage.calls import results_of
 
 _log = structlog.get_logger()
 

@@ -29,9 +29,8 @@ from compactord.paimon.manifest.manifest_files import (
     read_manifest_list,
 )
 from compactord.paimon.snapshot import CommitKind, Snapshot
-from compactord.storage.absence import Absences
-from compactord.storage.base import Storage
-from compactord.storage.parallel import results_of
+from compactord.storage.base import Absences, Storage
+from compactord.storage.calls import results_of
 
 # Each index of these kinds, and of a column, is the one file that the index manifest names.
 _KNOWN_INDEXES = {HASH_INDEX, INDEX_TYPE}

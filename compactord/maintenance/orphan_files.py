@@ -29,7 +29,7 @@ from compactord.maintenance.table_files import FileListing, TableFolders, outer_
 from compactord.maintenance.used_names import Incomplete, UsedNames
 from compactord.paimon import paths
 from compactord.storage.base import ObjectStatus, Storage, UnfinishedUpload
-from compactord.storage.parallel import done_with
+from compactord.storage.calls import done_with
 
 _log = structlog.get_logger()
 # A file whose owner is dead may just have been restored or copied before its snapshot.

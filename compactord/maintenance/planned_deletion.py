@@ -16,7 +16,7 @@ from compactord.paimon import paths
 from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import CommitKind, branch_names, read_snapshot, snapshot_files
 from compactord.storage.base import Storage
-from compactord.storage.parallel import done_with
+from compactord.storage.calls import done_with
 
 # The table is checked against the plan once in this many deletions.
 _CHECK_INTERVAL = 100

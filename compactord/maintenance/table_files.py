@@ -16,7 +16,7 @@ from compactord.ids import owner_of
 from compactord.paimon import paths
 from compactord.paimon.snapshot import branch_names
 from compactord.storage.base import ObjectStatus, Storage
-from compactord.storage.parallel import results_of
+from compactord.storage.calls import results_of
 
 # Packs of managed blobs (blob/ManagedBlobReferenceFile.java): several data files refer to one.
 _SHARED_SUFFIX = ".managed.blob"

@@ -33,7 +33,7 @@ from compactord.maintenance.tag_deletion import DueTag, TagDeletion
 from compactord.paimon import paths
 from compactord.paimon.schema import parse_object
 from compactord.paimon.snapshot import parse_snapshot, tag_times
-from compactord.storage.absence import require_gone
+from compactord.storage.base import require_gone
 from compactord.text import count_text
 
 _log = structlog.get_logger()

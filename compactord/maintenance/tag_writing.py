@@ -62,8 +62,7 @@ from compactord.paimon.snapshot import (
     snapshot_unless_gone,
     still_stands,
 )
-from compactord.storage.absence import read_back, require_gone
-from compactord.storage.base import Creation
+from compactord.storage.base import Creation, read_back, require_gone
 from compactord.text import count_text
 
 _log = structlog.get_logger()

@@ -38,8 +38,7 @@ from compactord.paimon.snapshot import (
     parse_snapshot,
     snapshot_files,
 )
-from compactord.storage.absence import Absences, listed_but_missing
-from compactord.storage.base import ObjectStatus, Storage
+from compactord.storage.base import Absences, ObjectStatus, Storage, listed_but_missing
 
 # The versions are listed at most this many times; then reading a very active table fails.
 _LISTINGS_MAX = 10

@@ -28,7 +28,7 @@ from compactord.paimon.snapshot import (
     snapshot_ids,
 )
 from compactord.storage.base import Storage
-from compactord.storage.parallel import results_of
+from compactord.storage.calls import results_of
 
 # With its size in bytes, None in old snapshots.
 ManifestListName = tuple[str, int | None]

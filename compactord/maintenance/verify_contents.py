@@ -19,7 +19,7 @@ from compactord.paimon.data_file import DataFile, ManifestEntry
 from compactord.paimon.deletion_vectors import VectorRef, read_deleted_rows
 from compactord.state.base_files import BaseFiles
 from compactord.storage.base import Storage
-from compactord.storage.parallel import results_of
+from compactord.storage.calls import results_of
 
 Place: TypeAlias = Callable[[Iterable[ManifestEntry]], Iterable[PlacedFile]]
 

@@ -44,7 +44,7 @@ from compactord.state.index_files import read_indexes
 from compactord.state.load_files import load_live_files
 from compactord.state.table_state import data_manifests
 from compactord.storage.base import ObjectStatus, Storage
-from compactord.storage.parallel import results_of
+from compactord.storage.calls import results_of
 
 
 class FileCheck:

@@ -13,7 +13,7 @@ from compactord.maintenance.finding import Finding, FindingKind, attempted, read
 from compactord.maintenance.verify_rules import PageCounts, PageRules, PagesRead, PlacedFile
 from compactord.paimon.avro.columns import Ints
 from compactord.storage.base import Storage
-from compactord.storage.parallel import results_of
+from compactord.storage.calls import results_of
 
 # Files that are in memory as objects at once.
 AT_ONCE = 4096

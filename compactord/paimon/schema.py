@@ -19,7 +19,7 @@ from compactord.paimon import paths
 from compactord.paimon.paths import MAIN_BRANCH, branch_root
 from compactord.paimon.types import DataField, UnknownType, bare_field, parse_field
 from compactord.storage.base import Storage
-from compactord.storage.parallel import ahead
+from compactord.storage.calls import ahead
 
 # Columns of rows within rows take three levels each. What walks over a value may call itself for
 # each level, several functions deep, and Python allows 1,000 calls.

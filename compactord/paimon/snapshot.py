@@ -26,9 +26,8 @@ from compactord.errors import (
 )
 from compactord.paimon import paths
 from compactord.paimon.schema import parse_object
-from compactord.storage.absence import listed_but_missing, require_gone
-from compactord.storage.base import ObjectStatus, Storage
-from compactord.storage.parallel import results_of
+from compactord.storage.base import ObjectStatus, Storage, listed_but_missing, require_gone
+from compactord.storage.calls import results_of
 
 T = TypeVar("T")
 _VERSION = 3

@@ -31,7 +31,7 @@ from compactord.paimon.types import SEQUENCE_NUMBER, DataField
 from compactord.rewrite.evolution import Evolution, evolution
 from compactord.rewrite.expiry import Expiry
 from compactord.storage.base import Storage
-from compactord.storage.fetching import SMALL_FILE, Fetcher
+from compactord.storage.ranges import SMALL_FILE, Fetcher
 
 T = TypeVar("T")
 

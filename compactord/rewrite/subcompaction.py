@@ -54,7 +54,7 @@ from compactord.rewrite.reader import Input, InputReader, Section, sample
 from compactord.rewrite.unreadable import named, with_others
 from compactord.rewrite.writer import GroupSize, RollingWriter
 from compactord.storage.base import Storage
-from compactord.storage.fetching import read_twice
+from compactord.storage.ranges import read_twice
 from compactord.storage.requests import RequestTally, reporting
 
 # Files of a concatenation that are expected while one is read.

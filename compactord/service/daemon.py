@@ -45,7 +45,7 @@ from compactord.service.status_source import Facts, StatusKeeper
 from compactord.service.table_jobs import ServedTables
 from compactord.service.timetable import Timetable
 from compactord.service.view import ServiceView, TableDetail
-from compactord.storage.breaker import Breaker, Breakers
+from compactord.storage.calls import Breaker, Breakers
 from compactord.table.cycle import Cycle
 from compactord.table.detail import bucket_details
 from compactord.table.subcompactions import WorkerSpec

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import structlog
 
 from compactord.scheduler.scheduler import Scheduler
-from compactord.storage.breaker import Breaker
+from compactord.storage.calls import Breaker
 
 _log = structlog.get_logger()
 

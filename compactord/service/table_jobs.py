@@ -21,7 +21,7 @@ from compactord.model import TableName
 from compactord.paimon.schema import TableRef
 from compactord.plan.table import TableKind
 from compactord.scheduler import effects
-from compactord.storage.pacing import DeletePace
+from compactord.storage.calls import DeletePace
 from compactord.storage.requests import StorageRequest, reporting
 from compactord.table.compactor import TableCompactor
 from compactord.table.cycle import Cycle, Phase

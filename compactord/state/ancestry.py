@@ -27,7 +27,7 @@ from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import CommitKind, Snapshot, read_snapshot
 from compactord.state.index_files import read_indexes
 from compactord.storage.base import Storage
-from compactord.storage.parallel import results_of
+from compactord.storage.calls import results_of
 
 _log = structlog.get_logger()
 

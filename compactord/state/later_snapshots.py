@@ -15,7 +15,7 @@ from compactord.paimon.snapshot import (
     read_snapshot,
 )
 from compactord.storage.base import Storage
-from compactord.storage.parallel import ahead
+from compactord.storage.calls import ahead
 
 T = TypeVar("T")
 

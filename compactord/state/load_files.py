@@ -21,7 +21,7 @@ from compactord.paimon.manifest.manifest_files import ManifestFile
 from compactord.state.base_files import BaseFiles, BaseFilesBuilder
 from compactord.state.live_files import LiveFiles
 from compactord.storage.base import Storage
-from compactord.storage.parallel import results_of
+from compactord.storage.calls import results_of
 
 # As much as one manifest of the usual size.
 _KEPT_BYTES = 8 << 20

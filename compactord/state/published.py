@@ -19,7 +19,7 @@ from compactord.ids import owner_of
 from compactord.paimon.snapshot import CommitKind, Snapshot, snapshot_files
 from compactord.state.later_snapshots import snapshot_if_there
 from compactord.storage.base import NO_TIME_MS, ObjectStatus, Storage
-from compactord.storage.parallel import results_of
+from compactord.storage.calls import results_of
 
 _log = structlog.get_logger()
 # Beyond this the oldest are forgotten.

@@ -46,7 +46,7 @@ from compactord.state.newest_files import AppendedFiles
 from compactord.state.rewrites import Rewrites, is_our_removal, may_rewrite
 from compactord.state.waiting_rows import WaitingRows
 from compactord.storage.base import Storage
-from compactord.storage.parallel import ahead
+from compactord.storage.calls import ahead
 
 # How many snapshots are read for a table's last rewrite, and for those of its partitions.
 _LOOKED_BACK, _LOOKED_BACK_MAX = 50, 500

@@ -34,8 +34,8 @@ from compactord.paimon.data_file import BucketId
 from compactord.paimon.deletion_vectors import NO_VECTORS, VectorRef
 from compactord.state.published import last_commit
 from compactord.state.table_state import TableState
-from compactord.storage.fetching import read_twice
-from compactord.storage.pacing import DeletePace
+from compactord.storage.calls import DeletePace
+from compactord.storage.ranges import read_twice
 from compactord.table.backlog import Skip
 from compactord.table.cycle import Cause, Cycle, InputsReplaced, OwnCommit, Phase, Settled
 from compactord.table.followed import FollowedTable

@@ -37,8 +37,7 @@ from compactord.rewrite.budget import MAX_BATCH_ROWS
 from compactord.rewrite.outputs import FileFacts
 from compactord.rewrite.reader import HELD_BYTES
 from compactord.storage.base import Storage
-from compactord.storage.fetching import Fetcher
-from compactord.storage.part import with_part
+from compactord.storage.ranges import Fetcher, with_part
 from compactord.table.opening import OpenTable
 
 # Of decoded rows of one file.

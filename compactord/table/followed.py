@@ -30,7 +30,7 @@ from compactord.state.follower import Drift, Follower
 from compactord.state.newest_files import AppendedFiles
 from compactord.state.published import PublishedSnapshots
 from compactord.state.table_state import TableState
-from compactord.storage.parallel import ahead
+from compactord.storage.calls import ahead
 from compactord.table.lost_commits import LookBack, LostCommits
 from compactord.table.lost_inputs import files_read
 from compactord.table.opening import OWN, OpenTable, TableRegistries, open_table, refuse_live_state

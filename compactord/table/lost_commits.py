@@ -40,7 +40,7 @@ from compactord.state.follower import lost_text
 from compactord.state.published import PublishedSnapshots
 from compactord.state.table_state import TableState
 from compactord.storage.base import Storage
-from compactord.storage.parallel import AT_ONCE, ahead
+from compactord.storage.calls import AT_ONCE, ahead
 from compactord.table.lost_evidence import LOOKED_BACK, Lost, changes_since, is_there_anyway
 from compactord.table.opening import OpenTable
 

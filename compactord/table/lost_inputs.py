@@ -15,8 +15,8 @@ from compactord.paimon import paths
 from compactord.paimon.data_file import DataFile
 from compactord.paimon.deletion_vectors import read_deleted_rows
 from compactord.state.table_state import TableState
-from compactord.storage.fetching import read_twice
-from compactord.storage.parallel import results_of
+from compactord.storage.calls import results_of
+from compactord.storage.ranges import read_twice
 from compactord.table.opening import OpenTable
 from compactord.text import count_text
 

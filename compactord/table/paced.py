@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from compactord.catalog.access import TableAccess
-from compactord.storage.pacing import DeletePace
+from compactord.storage.calls import DeletePace
 
 
 def paced(access: TableAccess, pace: DeletePace) -> TableAccess:

@@ -15,7 +15,7 @@ from compactord.paimon.snapshot import earliest_snapshot_id
 from compactord.plan.table import TableKind
 from compactord.state.follower import Drift
 from compactord.state.table_state import TableState
-from compactord.storage.parallel import ahead
+from compactord.storage.calls import ahead
 from compactord.table.backlog import Skip, TableBacklog
 from compactord.table.cycle import Planned
 from compactord.table.followed import FollowedTable

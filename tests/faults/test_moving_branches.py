@@ -15,7 +15,7 @@ from compactord.paimon import paths
 from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import CommitKind, read_snapshot, read_tags, snapshot_ids
 from compactord.storage.base import Storage
-from compactord.storage.parallel import AT_ONCE
+from compactord.storage.calls import AT_ONCE
 from compactord.table.opening import OpenTable, open_table
 from tests.lineage import Lineage
 from tests.storages import Call, HookedStorage, MemoryStorage, RequestCounter

@@ -17,8 +17,7 @@ from pathlib import Path
 import pytest
 
 from compactord.errors import AccessDenied, StorageError, StoreMissing, TransientStorageError
-from compactord.storage.attempts import RetryPolicy
-from compactord.storage.breaker import Breaker
+from compactord.storage.calls import Breaker, RetryPolicy
 from compactord.storage.objects.connection import REQUESTS_AT_ONCE, connection_of, forget
 from compactord.storage.objects.spec import ObjectSpec
 from compactord.storage.objects.store import ObjectStorage

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from compactord.errors import AccessDenied, StorageError, TransientStorageError
-from compactord.storage.attempts import RetryPolicy
 from compactord.storage.base import Creation
+from compactord.storage.calls import RetryPolicy
 from compactord.storage.objects.spec import ObjectSpec
 from compactord.storage.objects.store import ObjectStorage
 from compactord.storage.requests import StorageOutcome, StorageRequest

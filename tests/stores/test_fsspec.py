@@ -24,18 +24,17 @@ from compactord.errors import (
     UnsafeStore,
     UsageError,
 )
-from compactord.storage.attempts import RetryPolicy
 from compactord.storage.base import Creation
-from compactord.storage.breaker import Breaker
-from compactord.storage.fsspec.opened import (
+from compactord.storage.calls import Breaker, RetryPolicy
+from compactord.storage.fsspec import (
     RACERS,
     Create,
+    FsspecStorage,
     Opened,
     connected,
     named_errors,
     prove_create_if_absent,
 )
-from compactord.storage.fsspec.store import FsspecStorage
 from compactord.storage.open import STORES
 from compactord.text import LateValues
 from tests.builders import VirtualClock

@@ -39,12 +39,10 @@ from compactord.errors import (
 from compactord.model import Subcompaction
 from compactord.paimon.snapshot import read_snapshot
 from compactord.plan.table import Strategy
-from compactord.storage.attempts import RetryPolicy
 from compactord.storage.base import Creation
-from compactord.storage.breaker import FAILURES_MAX, Breaker
-from compactord.storage.hdfs.client import named_errors
+from compactord.storage.calls import FAILURES_MAX, Breaker, RetryPolicy
 from compactord.storage.hdfs.spec import HdfsSpec
-from compactord.storage.hdfs.store import HdfsStorage
+from compactord.storage.hdfs.store import HdfsStorage, named_errors
 from compactord.storage.open import STORES
 from tests import builders
 from tests.builders import FIRST, SECOND, VirtualClock

@@ -21,11 +21,9 @@ import pytest
 from fsspec.spec import AbstractFileSystem
 
 from compactord.errors import StorageError, TransientStorageError
-from compactord.storage.attempts import RetryPolicy
 from compactord.storage.base import Storage, UnfinishedUpload
-from compactord.storage.breaker import Breaker
-from compactord.storage.fsspec.opened import Opened, connected
-from compactord.storage.fsspec.store import FsspecSpec, FsspecStorage
+from compactord.storage.calls import Breaker, RetryPolicy
+from compactord.storage.fsspec import FsspecSpec, FsspecStorage, Opened, connected
 from compactord.storage.hdfs.spec import HdfsSpec
 from compactord.storage.hdfs.store import HdfsStorage
 from compactord.storage.objects.store import ObjectStorage

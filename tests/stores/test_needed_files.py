@@ -11,8 +11,8 @@ from typing import TypeVar, cast
 
 import pytest
 
-from compactord.storage.attempts import RetryPolicy
 from compactord.storage.base import Storage
+from compactord.storage.calls import RetryPolicy
 from compactord.storage.objects.store import ObjectStorage
 from tests.builders import VirtualClock
 from tests.retained import expire, maintain, names_in, retained, sweep

@@ -12,9 +12,8 @@ import pytest
 from compactord.errors import AccessDenied, StorageError, TransientStorageError
 from compactord.ids import Liveness, this_process
 from compactord.maintenance.orphan_files import OwnerRule, remove_orphans
-from compactord.storage.attempts import RetryPolicy
 from compactord.storage.base import UnfinishedUpload
-from compactord.storage.breaker import Breaker
+from compactord.storage.calls import Breaker, RetryPolicy
 from compactord.storage.objects.connection import connection_of
 from compactord.storage.objects.store import ObjectStorage
 from tests import builders

@@ -16,8 +16,8 @@ from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import snapshot_ids
 from compactord.plan.table import Strategy
 from compactord.state.table_state import load_state
-from compactord.storage.attempts import RetryPolicy
 from compactord.storage.base import Storage
+from compactord.storage.calls import RetryPolicy
 from compactord.storage.objects.store import ObjectStorage
 from compactord.table.totals import CompactTotals
 from tests import builders

@@ -37,7 +37,7 @@ def test_nobody_is_told_to_fetch_compactord_from_an_index() -> None:
         ("compactord/catalog/hive/kind.py", "hive"),
         ("compactord/catalog/hive/options.py", "kerberos"),
         ("compactord/catalog/rest/kind.py", "rest"),
-        ("compactord/storage/objects/bucket.py", "stores"),
+        ("compactord/storage/objects/options.py", "stores"),
         ("compactord/storage/hdfs/spec.py", "hdfs"),
     ],
 )

@@ -31,7 +31,7 @@ from compactord.errors import (
     UsageError,
 )
 from compactord.paimon.schema import BRANCH_MARK, TableRef, branch_of
-from compactord.storage.breaker import Breaker, Breakers
+from compactord.storage.calls import Breaker, Breakers
 
 INPUT = "org.apache.paimon.hive.mapred.PaimonInputFormat"
 OUTPUT = "org.apache.paimon.hive.mapred.PaimonOutputFormat"

@@ -32,8 +32,7 @@ from compactord.catalog.hive.wire import (
 )
 from compactord.clock import Clock
 from compactord.errors import CatalogDown, CatalogUnavailable
-from compactord.storage.attempts import CALLS_AT_ONCE, TimedCalls
-from compactord.storage.breaker import Breaker, attempted
+from compactord.storage.calls import CALLS_AT_ONCE, Breaker, TimedCalls, attempted
 from compactord.text import shown_text
 
 _IDLE_MAX = 4

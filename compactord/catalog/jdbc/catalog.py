@@ -35,7 +35,7 @@ from compactord.errors import (
 )
 from compactord.paimon.paths import is_file_name
 from compactord.paimon.schema import TableRef, branch_of
-from compactord.storage.breaker import Breaker, Breakers
+from compactord.storage.calls import Breaker, Breakers
 from compactord.text import LateValues
 
 _TABLES = "paimon_tables"

@@ -26,8 +26,7 @@ from compactord.errors import (
     CatalogUnavailable,
     UsageError,
 )
-from compactord.storage.attempts import CALLS_AT_ONCE, TimedCalls
-from compactord.storage.breaker import Breaker, attempted
+from compactord.storage.calls import CALLS_AT_ONCE, Breaker, TimedCalls, attempted
 from compactord.text import HIDDEN, redact_text
 
 T = TypeVar("T")

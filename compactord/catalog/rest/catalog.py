@@ -42,7 +42,7 @@ from compactord.paimon import paths
 from compactord.paimon.options.table_options import parse_options
 from compactord.paimon.schema import TableRef, branch_of
 from compactord.storage.base import Storage
-from compactord.storage.breaker import Breaker, Breakers
+from compactord.storage.calls import Breaker, Breakers
 from compactord.text import has_credentials
 
 _SHOWN_MAX = 100

@@ -26,8 +26,7 @@ from compactord.errors import (
     TransientStorageError,
 )
 from compactord.paimon.schema import parse_json
-from compactord.storage.attempts import RetryPolicy
-from compactord.storage.breaker import Breaker, attempted
+from compactord.storage.calls import Breaker, RetryPolicy, attempted
 from compactord.text import escaped, shown_text
 
 Json = dict[str, Any]

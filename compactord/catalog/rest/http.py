@@ -11,7 +11,7 @@ import urllib3
 from urllib3 import exceptions
 
 from compactord.clock import Clock
-from compactord.storage.attempts import CALLS_AT_ONCE, TimedCalls
+from compactord.storage.calls import CALLS_AT_ONCE, TimedCalls
 from compactord.text import size_text
 
 CONNECT_SECONDS_MAX = 5.0

@@ -22,7 +22,7 @@ from compactord.catalog.rest.renewing import Lent, Renewing
 from compactord.clock import SystemClock
 from compactord.errors import CatalogUnavailable, UsageError
 from compactord.storage.base import Reconnects, Storage
-from compactord.storage.breaker import Breaker
+from compactord.storage.calls import Breaker
 from compactord.storage.objects.oss import ENDPOINT
 from compactord.storage.open import STORES
 from compactord.storage.requests import Report, reporting

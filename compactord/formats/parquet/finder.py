@@ -46,7 +46,7 @@ from compactord.kernels.columns import Int64s
 from compactord.kernels.keys import BatchKeys, Found
 from compactord.model import InputFile
 from compactord.paimon.types import FLOATS, AtomicType
-from compactord.storage.fetching import Fetcher, FileEnd
+from compactord.storage.ranges import Fetcher, FileEnd
 
 # Bytes that nobody needs between two ranges are fetched rather than asking twice.
 _GAP_BYTES = 256 << 10

@@ -38,7 +38,7 @@ from compactord.formats.parquet.statistics import (
 from compactord.formats.parquet.structs import Chunk
 from compactord.kernels.keys import BatchKeys
 from compactord.paimon.types import AtomicType
-from compactord.storage.fetching import FileEnd
+from compactord.storage.ranges import FileEnd
 
 
 def is_flat(footer: Footer, schema: pa.Schema) -> bool:

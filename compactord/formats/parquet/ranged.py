@@ -14,8 +14,16 @@ from compactord.formats.parquet.page_runs import GroupPages
 from compactord.formats.parquet.pages import Pages, page_locations
 from compactord.formats.parquet.structs import Chunk
 from compactord.model import InputFile
-from compactord.storage.fetching import Fetcher, FileEnd
-from compactord.storage.ranges import GAP_BYTES, Check, Extent, Peek, RangedFile, Unchecked
+from compactord.storage.ranges import (
+    GAP_BYTES,
+    Check,
+    Extent,
+    Fetcher,
+    FileEnd,
+    Peek,
+    RangedFile,
+    Unchecked,
+)
 
 
 def extents(footer: Footer, groups: Iterable[int], names: Iterable[str]) -> list[Extent]:

@@ -37,8 +37,7 @@ from compactord.formats.parquet.statistics import ReadIndex, groups_in_range, ro
 from compactord.formats.parquet.whole import BUFFER_BYTES, WholeFile, arrow_file, read_groups
 from compactord.formats.values import partition_arrays
 from compactord.paimon.types import SEQUENCE_NUMBER, DataField
-from compactord.storage.fetching import check_size, end_bytes
-from compactord.storage.ranges import RangedFile, held_limits
+from compactord.storage.ranges import RangedFile, check_size, end_bytes, held_limits
 
 # Page indexes of more bytes are not fetched for a range of keys: many files are open at once.
 _INDEX_BYTES_MAX = 1 << 20

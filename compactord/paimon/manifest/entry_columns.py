@@ -41,7 +41,7 @@ from compactord.paimon.manifest.foreign import ForeignColumns, foreign_columns
 from compactord.paimon.manifest.manifest_files import ManifestFile, manifest_of, require_counts
 from compactord.paimon.manifest.schemas import MANIFEST, MANIFEST_VERSION, plain_of, table_of
 from compactord.storage.base import Storage
-from compactord.storage.parallel import results_of
+from compactord.storage.calls import results_of
 
 C = TypeVar("C", bound="Columns")
 SmallInts = npt.NDArray[np.int32]

@@ -1,4 +1,4 @@
-"""What Hadoop's files, the environment and a catalog's options say of a name service.
+"""A name service of HDFS: how it is connected to, from Hadoop files, environment and options.
 
 Source: utils/HadoopUtils.java (`getHadoopConfiguration`). A spec takes what it needs of them along,
 so that workers need no files.
@@ -7,11 +7,13 @@ so that workers need no files.
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from compactord.errors import CatalogOptionInvalid, UsageError
-from compactord.storage.base import HADOOP
+from compactord.storage.base import HADOOP, Storage
 from compactord.storage.hadoop import CONF_DIR, conf_dir, folders_of, site_properties
 from compactord.text import resolve_option
 
@@ -79,3 +81,28 @@ def address_of(service: str, settings: Mapping[str, str]) -> str:
 def is_known(name: str) -> bool:
     """Whether an option, without what comes before Hadoop's, is looked at for some name service."""
     return name in (CONF_DIR, *_CLIENT) or name.startswith((f"{_NAME_NODES}.", f"{_ADDRESS}."))
+
+
+# Of a call without an answer.
+ANSWER_S = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NameService(ABC):
+    """A name service as the user wrote it, `hdfs://service`, with which paths begin.
+
+    `settings` are Hadoop's properties of it. Tickets and user are found where it is opened.
+    """
+
+    root: str
+    settings: tuple[tuple[str, str], ...] = ()
+    answer_s: float = ANSWER_S
+
+    @property
+    def address(self) -> str:
+        """The URL that is connected to."""
+        return address_of(self.root.partition("://")[2], dict(self.settings))
+
+    @abstractmethod
+    def open(self) -> Storage:
+        """See `StorageSpec`: a name service is one, and what connects to it needs no store."""

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from compactord.errors import UsageError
 from compactord.storage.base import HADOOP, Located, Store
 from compactord.storage.hadoop import CONF_DIR
-from compactord.storage.hdfs.service import NameService
-from compactord.storage.hdfs.settings import PROPERTIES, is_known, settings_of
+from compactord.storage.hdfs.settings import PROPERTIES, NameService, is_known, settings_of
 
 if TYPE_CHECKING:
     from compactord.storage.hdfs.store import HdfsStorage

@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from compactord.errors import CompactordError, TransientStorageError
-from compactord.storage.attempts import RetryPolicy
-from compactord.storage.breaker import Breaker
-from compactord.storage.objects.bucket import Bucket
+from compactord.storage.calls import Breaker, RetryPolicy
 from compactord.storage.objects.connection import (
     Connection,
     connection_of,
@@ -23,6 +21,7 @@ from compactord.storage.objects.failures import (
     failure_of,
     storage_error,
 )
+from compactord.storage.objects.options import Bucket
 from compactord.storage.requests import Report, StorageOp, StorageOutcome, StorageRequest
 
 if TYPE_CHECKING:

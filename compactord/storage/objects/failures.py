@@ -206,7 +206,7 @@ def _not_found(text: str, code: str) -> Failure:
 
     A gateway or a proxy may answer 404 for a store that it does not reach, so an object is missing
     only in the store's own words. The answer to HEAD has no words; what depends on it for good is
-    confirmed by a listing (`storage/absence.py`).
+    confirmed by a listing (`storage/base.py`).
     """
     if "bucket does not exist" in text:
         return Failure.NO_STORE

@@ -10,8 +10,13 @@ from typing import TYPE_CHECKING
 
 from compactord.errors import UsageError
 from compactord.storage.base import Capabilities, Located, Store
-from compactord.storage.objects.bucket import INSTALL_STORES, OBJECTS, Bucket
-from compactord.storage.objects.options import OptionNames, StoreService
+from compactord.storage.objects.options import (
+    INSTALL_STORES,
+    OBJECTS,
+    Bucket,
+    OptionNames,
+    StoreService,
+)
 from compactord.text import escaped, handed_over
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from compactord.commit.locked import LockedPublisher
 from compactord.errors import AccessDenied, CatalogDown, StorageError, TransientStorageError
 from compactord.paimon.schema import TableRef
 from compactord.storage.base import Located, Storage, Store
-from compactord.storage.breaker import (
+from compactord.storage.calls import (
     FAILURES_MAX,
     PATIENCE_MS,
     PROBE_MS,

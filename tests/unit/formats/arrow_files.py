@@ -19,7 +19,7 @@ from compactord.paimon.options.texts import OptionTexts
 from compactord.paimon.options.values import memory_size, positive
 from compactord.paimon.types import DataType, MultisetType
 from compactord.storage.base import Storage
-from compactord.storage.fetching import opened
+from compactord.storage.ranges import opened
 from tests.unit.formats.row_bounds import RowBounds
 
 _CODECS = {"none": None, "lz4": "lz4", "zstd": "zstd"}

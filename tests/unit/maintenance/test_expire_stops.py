@@ -23,7 +23,7 @@ from compactord.paimon.snapshot import (
     snapshot_ids,
 )
 from compactord.state.table_state import data_manifests, delta_manifests
-from compactord.storage.parallel import AT_ONCE
+from compactord.storage.calls import AT_ONCE
 from tests.builders import consumer_path
 from tests.lineage import Lineage
 from tests.storages import (

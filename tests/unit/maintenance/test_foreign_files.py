@@ -34,7 +34,7 @@ from compactord.paimon.snapshot import (
     snapshot_json,
 )
 from compactord.storage.base import Storage, UnfinishedUpload
-from compactord.storage.parallel import AT_ONCE
+from compactord.storage.calls import AT_ONCE
 from tests.builders import DAY_MS, FIRST, NOW_MS, SECOND
 from tests.deletions import Deletions
 from tests.storages import (

@@ -18,7 +18,7 @@ from compactord.maintenance.kind import MaintenanceRecord
 from compactord.model import WorkKind
 from compactord.paimon import paths
 from compactord.storage.base import Capabilities
-from compactord.storage.parallel import AT_ONCE
+from compactord.storage.calls import AT_ONCE
 from compactord.table.compactor import TableCompactor
 from tests.builders import DAY_MS, NOW_MS, VirtualClock, make_branch
 from tests.deletions import Deletions

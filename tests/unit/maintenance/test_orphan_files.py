@@ -33,7 +33,7 @@ from compactord.paimon.snapshot import (
 )
 from compactord.state.table_state import delta_manifests
 from compactord.storage.base import ObjectStatus, UnfinishedUpload
-from compactord.storage.parallel import AT_ONCE
+from compactord.storage.calls import AT_ONCE
 from tests.builders import DAY_MS, FIRST, NOW_MS, SECOND, data_outputs
 from tests.deletions import Deletions
 from tests.lineage import APPENDED, KEYED, TABLE, Lineage

@@ -21,8 +21,8 @@ from compactord.paimon.types import DataField, parse_type
 from compactord.rewrite.casting.rules import cast
 from compactord.rewrite.split import cut_ranges
 from compactord.rewrite.subcompaction import rewrite
-from compactord.storage.fetching import SMALL_FILE
 from compactord.storage.local import LocalStorage
+from compactord.storage.ranges import SMALL_FILE
 from tests.storages import RequestCounter
 from tests.unit.rewrite.builders import (
     SEQUENCE,

@@ -12,8 +12,8 @@ import pytest
 from compactord.formats.layout import keyed_layout
 from compactord.rewrite.lookup import Lookup
 from compactord.rewrite.reader import Input, InputReader
-from compactord.storage.fetching import SMALL_FILE
 from compactord.storage.local import LocalStorage
+from compactord.storage.ranges import SMALL_FILE
 from tests.storages import WatchedStorage
 from tests.unit.rewrite.builders import fields, write_run
 

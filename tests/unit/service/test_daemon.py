@@ -25,11 +25,9 @@ from compactord.service import probes
 from compactord.service.daemon import Daemon
 from compactord.service.metrics import Metrics
 from compactord.service.view import ServiceView
-from compactord.storage.attempts import RetryPolicy
 from compactord.storage.base import Storage
-from compactord.storage.breaker import Breakers
-from compactord.storage.fsspec.opened import Opened
-from compactord.storage.fsspec.store import FsspecStorage
+from compactord.storage.calls import Breakers, RetryPolicy
+from compactord.storage.fsspec import FsspecStorage, Opened
 from compactord.storage.local import LocalStorage
 from compactord.table.subcompactions import WorkerSpec
 from compactord_demo.writer import create_table

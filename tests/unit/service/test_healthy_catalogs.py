@@ -23,7 +23,7 @@ from compactord.paimon.snapshot import CommitKind, read_snapshot, snapshot_ids
 from compactord.service.daemon import Daemon
 from compactord.service.metrics import Metrics
 from compactord.storage.base import Located, Storage, Store
-from compactord.storage.breaker import Breakers
+from compactord.storage.calls import Breakers
 from compactord.storage.open import STORES
 from compactord.table.subcompactions import WorkerSpec
 from tests import builders

@@ -8,7 +8,7 @@ from compactord.model import TableName
 from compactord.scheduler.effects import CycleJob, DiscardJob, Submit
 from compactord.scheduler.status import Outcome
 from compactord.service.silent_stores import SilentStores
-from compactord.storage.breaker import FAILURES_MAX, PATIENCE_MS, PROBE_MS, Breaker
+from compactord.storage.calls import FAILURES_MAX, PATIENCE_MS, PROBE_MS, Breaker
 from tests.unit.scheduler.test_scheduler import Stage, is_sweep
 
 GOOD, SILENT = TableName("good", "db", "t"), TableName("silent", "db", "t")

@@ -27,7 +27,7 @@ from compactord.scheduler.status import Halt
 from compactord.service import probes
 from compactord.service.daemon import Daemon
 from compactord.service.metrics import Metrics
-from compactord.storage.breaker import Breakers
+from compactord.storage.calls import Breakers
 from compactord.table.compactor import TableCompactor
 from compactord.table.subcompactions import WorkerSpec
 from tests.builders import (

@@ -10,8 +10,8 @@ from structlog.contextvars import bound_contextvars, get_contextvars
 
 from compactord.errors import StorageError
 from compactord.storage.base import Storage
+from compactord.storage.calls import ahead, results_of
 from compactord.storage.local import LocalStorage
-from compactord.storage.parallel import ahead, results_of
 from tests.storages import MemoryStorage
 
 

@@ -7,10 +7,15 @@ from pathlib import Path
 import pytest
 
 from compactord.errors import ObjectNotFound, StorageError, StoreSilent, TransientStorageError
-from compactord.storage.attempts import RetryPolicy
-from compactord.storage.breaker import FAILURES_MAX, PATIENCE_MS, PROBE_MS, Breaker, Breakers
-from compactord.storage.fsspec.opened import Opened
-from compactord.storage.fsspec.store import FsspecStorage
+from compactord.storage.calls import (
+    FAILURES_MAX,
+    PATIENCE_MS,
+    PROBE_MS,
+    Breaker,
+    Breakers,
+    RetryPolicy,
+)
+from compactord.storage.fsspec import FsspecStorage, Opened
 from compactord.storage.local import LocalStorage
 from compactord.storage.objects.spec import ObjectSpec
 from compactord.storage.objects.store import ObjectStorage

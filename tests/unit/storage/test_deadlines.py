@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from compactord.errors import TransientStorageError
-from compactord.storage.attempts import RetryPolicy, TimedCalls
 from compactord.storage.base import Creation
-from compactord.storage.fsspec.opened import Opened
-from compactord.storage.fsspec.store import FsspecSpec, FsspecStorage
+from compactord.storage.calls import RetryPolicy, TimedCalls
+from compactord.storage.fsspec import FsspecSpec, FsspecStorage, Opened
 from tests.builders import VirtualClock
 from tests.fsspec_files import Exclusive, fsspec_at
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from compactord.storage.pacing import DeletePace
+from compactord.storage.calls import DeletePace
 from tests.builders import VirtualClock
 from tests.storages import MemoryStorage
 

@@ -14,8 +14,8 @@ import pytest
 
 from compactord.errors import CompactordError, TransientStorageError
 from compactord.storage.base import Storage
+from compactord.storage.calls import AT_ONCE, done_with
 from compactord.storage.local import LocalStorage
-from compactord.storage.parallel import AT_ONCE, done_with
 from tests.storages import Fault, FaultyStorage, MemoryStorage
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from compactord.errors import StorageError
-from compactord.storage.part import with_part
+from compactord.storage.ranges import with_part
 from tests.storages import MemoryStorage
 
 PATH = "t/bucket-1/compacted-changelog-1$0-3-3-5.cc-parquet"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from compactord.storage.attempts import RetryPolicy
+from compactord.storage.calls import RetryPolicy
 from tests.builders import VirtualClock
 
 

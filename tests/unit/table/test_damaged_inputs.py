@@ -20,8 +20,7 @@ from compactord.model import FailureKind, SubcompactionFailure
 from compactord.plan.table import Strategy
 from compactord.state.table_state import load_state
 from compactord.storage.base import Capabilities, whole_range
-from compactord.storage.fetching import SMALL_FILE
-from compactord.storage.ranges import FileForArrow
+from compactord.storage.ranges import SMALL_FILE, FileForArrow
 from compactord.table.compactor import TableCompactor
 from compactord.table.cycle import Cycle
 from compactord.table.in_flight import InFlight

@@ -16,8 +16,8 @@ from compactord.formats.parquet.reader import ParquetInput
 from compactord.formats.parquet.structs import Type
 from compactord.formats.parquet.thrift import Kind, Struct
 from compactord.model import InputFile, Subcompaction, SubcompactionResult
-from compactord.storage.fetching import Fetcher
 from compactord.storage.local import LocalStorage
+from compactord.storage.ranges import Fetcher
 from tests.unit.rewrite.builders import input_file, output_paths
 
 EXACT = Context(prec=80)

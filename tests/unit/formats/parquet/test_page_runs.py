@@ -21,8 +21,8 @@ from compactord.model import InputFile, KeyRange
 from compactord.paimon.binary_row import encode_row
 from compactord.rewrite.reader import Input, InputReader
 from compactord.storage.base import Storage
-from compactord.storage.fetching import SMALL_FILE
 from compactord.storage.local import LocalStorage
+from compactord.storage.ranges import SMALL_FILE
 from tests.storages import RangeLog, RequestCounter
 from tests.unit.formats.parquet.keyed_files import (
     KEYS,

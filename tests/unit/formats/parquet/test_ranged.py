@@ -22,8 +22,8 @@ from compactord.paimon.binary_row import encode_row
 from compactord.paimon.types import file_schema
 from compactord.rewrite.reader import Input, InputReader
 from compactord.storage.base import Storage
-from compactord.storage.fetching import END_BYTES
 from compactord.storage.local import LocalStorage
+from compactord.storage.ranges import END_BYTES
 from tests.storages import Fault, FaultyStorage, RangeLog, RequestCounter
 from tests.unit.rewrite.builders import (
     fields,

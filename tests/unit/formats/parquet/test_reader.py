@@ -18,8 +18,8 @@ from compactord.formats.parquet.conversion import check_indices
 from compactord.formats.parquet.int96 import convert
 from compactord.paimon.types import WIDE_TIMESTAMP, from_nanoseconds, nanoseconds_of, value_schema
 from compactord.rewrite.reader import Input, InputReader
-from compactord.storage.fetching import SMALL_FILE
 from compactord.storage.local import LocalStorage
+from compactord.storage.ranges import SMALL_FILE
 from tests.unit.formats.parquet.stored_pages import parquet_input
 from tests.unit.rewrite.builders import fields, input_file, write_parquet
 

@@ -1,0 +1,404 @@
+"""Calls to stores: deadlines, retries, a circuit breaker, concurrency, rate limits.
+
+This is the one place where they are repeated: bounded, with exponential backoff.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import itertools
+import random
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar, cast, runtime_checkable
+
+from compactord.clock import Clock
+from compactord.errors import CatalogDown, StorageError, StoreSilent, TransientStorageError
+from compactord.storage.base import Storage, StorageSpec, UnfinishedUpload
+
+T = TypeVar("T")
+_Errors = type[Exception] | tuple[type[Exception], ...]
+
+# A store is asked no more after so many failures in a row, over so long: shorter troubles are what
+# callers repeat their requests for.
+FAILURES_MAX = 5
+PATIENCE_MS = 10_000
+# Then one request goes through now and then, to find out whether it answers again.
+PROBE_MS = 30_000
+
+
+def _unreported(is_answered: bool) -> None:
+    pass
+
+
+class Breaker:
+    """Of one store or server, `name`d for people; any thread. Times are those of `now_ms`.
+
+    Open once `FAILURES_MAX` attempts in a row, over `PATIENCE_MS`, had no answer or one that says
+    that it does not work. Any other answer closes it, a refusal too. Attempts that are not made
+    raise a `refusal`. `report` is told of each that is made whether it had an answer.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        now_ms: Callable[[], int],
+        refusal: type[StorageError] = StoreSilent,
+        report: Callable[[bool], None] = _unreported,
+    ) -> None:
+        self._name = name
+        self._refusal = refusal
+        self._report = report
+        self.now_ms = now_ms
+        self._lock = threading.Lock()
+        self._failures = 0
+        # When the first of them began, and when the next attempt may be made if it is open.
+        self._since_ms = 0
+        self._next_ms: int | None = None
+
+    def require(self, path: str) -> None:
+        """Called before each attempt. Raises a `refusal` while it is open, but for one probe."""
+        with self._lock:
+            now_ms = self.now_ms()
+            if self._next_ms is None:
+                return
+            if now_ms >= self._next_ms:
+                self._next_ms = now_ms + PROBE_MS
+                return
+            raise self._refusal(path, self._why(now_ms, self._next_ms))
+
+    def answered(self) -> None:
+        """An attempt got an answer, whatever it says."""
+        self._report(True)
+        with self._lock:
+            self._failures, self._next_ms = 0, None
+
+    def failed(self, seconds: float) -> None:
+        """An attempt of so many seconds got no answer, or one of a store that does not work."""
+        self._report(False)
+        with self._lock:
+            now_ms = self.now_ms()
+            began_ms = now_ms - int(seconds * 1000)
+            self._since_ms = min(self._since_ms, began_ms) if self._failures else began_ms
+            self._failures += 1
+            if self._failures < FAILURES_MAX or now_ms - self._since_ms < PATIENCE_MS:
+                return
+            if self._next_ms is None:
+                self._next_ms = now_ms + PROBE_MS
+
+    @property
+    def open_since_ms(self) -> int:
+        """Since when there has been no answer; 0 while it is asked."""
+        with self._lock:
+            return 0 if self._next_ms is None else self._since_ms
+
+    @property
+    def why(self) -> str:
+        """What is said of an open one; empty while it is asked."""
+        with self._lock:
+            return "" if self._next_ms is None else self._why(self.now_ms(), self._next_ms)
+
+    @property
+    def is_probe_due(self) -> bool:
+        """Whether it is open and the next attempt goes through."""
+        with self._lock:
+            return self._next_ms is not None and self.now_ms() >= self._next_ms
+
+    def _why(self, now_ms: int, next_ms: int) -> str:
+        return (
+            f"{self._name} has not answered for {(now_ms - self._since_ms) // 1000} s: "
+            f"next attempt in {max(0, next_ms - now_ms) // 1000} s"
+        )
+
+
+def attempted(
+    breaker: Breaker | None,
+    path: str,
+    call: Callable[[], T],
+    *,
+    silent: _Errors,
+    answers: _Errors = (),
+    is_always_made: bool = False,
+) -> T:
+    """What `call` returns, one attempt, which has no answer if it raises one of `silent`.
+
+    Errors of `answers` are some. Raises as `Breaker.require`, unless it `is_always_made`.
+    """
+    if breaker is None:
+        return call()
+    if not is_always_made:
+        breaker.require(path)
+    start_ms = breaker.now_ms()
+    try:
+        result = call()
+    except silent:
+        breaker.failed((breaker.now_ms() - start_ms) / 1000)
+        raise
+    except answers:
+        breaker.answered()
+        raise
+    breaker.answered()
+    return result
+
+
+@runtime_checkable
+class BehindBreaker(Protocol):
+    """A store each of whose attempts may be refused, and is told of."""
+
+    def behind(self, breaker: Breaker) -> Storage:
+        """The same store, behind the breaker."""
+
+
+@dataclass(frozen=True, slots=True)
+class Breakers:
+    """The breakers of this process: one for each store, and for the server of each catalog.
+
+    Those of servers `report`: stores have reports of their own.
+    """
+
+    now_ms: Callable[[], int]
+    report: Callable[[bool], None] = _unreported
+    _known: dict[StorageSpec, Breaker] = field(default_factory=dict)
+
+    def behind(self, storage: Storage, store: str) -> Storage:
+        """The store behind its breaker; `store` is its name for people. File systems have none."""
+        if not isinstance(storage, BehindBreaker):
+            return storage
+        breaker = self._known.setdefault(storage.spec, Breaker(f"store {store}", self.now_ms))
+        return storage.behind(breaker)
+
+    def of(self, storage: Storage | None) -> Breaker | None:
+        """The breaker of a store that is `behind` one."""
+        return self._known.get(storage.spec) if storage is not None else None
+
+    def of_server(self, address: str) -> Breaker:
+        """One for the server of a catalog."""
+        return Breaker(f"the server {address}", self.now_ms, CatalogDown, self.report)
+
+
+# Of one store and process.
+CALLS_AT_ONCE = 64
+_FIRST_DELAY_S = 0.1
+_LONGEST_DELAY_S = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryPolicy:
+    """How often and how long a call is repeated.
+
+    The n-th pause lasts between half and all of `0.1 * 2**n` seconds, at most 5. An attempt that
+    begins `give_up_after_s` seconds or more after the first one is the last. `jitter` returns
+    numbers from 0 to 1.
+    """
+
+    clock: Clock
+    attempts_max: int = 7
+    give_up_after_s: float = 90.0
+    jitter: Callable[[], float] = random.random
+
+    def attempts(self) -> Iterator[bool]:
+        """One item for each attempt, after its pause: whether it is the last one."""
+        started = self.clock.monotonic_s()
+        for number in range(self.attempts_max):
+            delay_s = min(_LONGEST_DELAY_S, _FIRST_DELAY_S * 2**number)
+            spent_s = self.clock.monotonic_s() - started
+            is_last = number == self.attempts_max - 1 or spent_s + delay_s > self.give_up_after_s
+            yield is_last
+            if is_last:
+                return
+            self.clock.sleep(delay_s * (0.5 + self.jitter() / 2))
+
+
+class TimedCalls:
+    """At most `at_once` calls at a time; one that does not return keeps its place and its thread.
+
+    The threads keep no process from ending.
+    """
+
+    def __init__(self, at_once: int) -> None:
+        self._free = threading.BoundedSemaphore(at_once)
+
+    def within(self, seconds: float, call: Callable[[], T]) -> T:
+        """What `call` returns or raises; `TimeoutError` when it has done neither in time."""
+        if not self._free.acquire(timeout=seconds):
+            raise TimeoutError(f"no answer to earlier calls for {seconds:.0f} s")
+        future: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                future.set_result(call())
+            except BaseException as error:  # noqa: BLE001 - the border of the thread
+                future.set_exception(error)
+            finally:
+                self._free.release()
+
+        threading.Thread(target=run, name="timed-call", daemon=True).start()
+        if wait([future], seconds).not_done:
+            raise TimeoutError(f"no answer within {seconds:.0f} s")
+        return future.result()
+
+
+class TimedAttempts:
+    """Attempts at calls of one store; the breaker, if there is one, may refuse each.
+
+    `named` is entered with path and action, and raises the library's errors as ours.
+    """
+
+    def __init__(
+        self,
+        breaker: Breaker | None,
+        named: Callable[[str, str], AbstractContextManager[None]],
+    ) -> None:
+        self.breaker = breaker
+        self._named = named
+        self._calls = TimedCalls(CALLS_AT_ONCE)
+
+    def one(self, path: str, action: str, call: Callable[[], T], seconds: float) -> T:
+        """One attempt, for so long. Raises what `named` does, and `StoreSilent`."""
+
+        def attempt() -> T:
+            with self._named(path, action):
+                return self._calls.within(seconds, call)
+
+        return attempted(
+            self.breaker, path, attempt, silent=TransientStorageError, answers=StorageError
+        )
+
+
+R = TypeVar("R")
+
+# Requests of one caller under way at once; as many results may wait in memory.
+AT_ONCE = 8
+
+
+@contextlib.contextmanager
+def ahead(storage: Storage, call: Callable[[], R]) -> Iterator[Callable[[], R]]:
+    """Begin a call that lies behind a network; its result, or what it raised, is for whoever asks.
+
+    Any other store is called when it is asked for, and not at all if it is not. The context ends
+    once the call has.
+    """
+    if not storage.capabilities.behind_network:
+        yield call
+        return
+    with ThreadPoolExecutor(1, "request") as pool:
+        # What the call logs names the table, too.
+        yield pool.submit(contextvars.copy_context().run, call).result
+
+
+def results_of(
+    storage: Storage, call: Callable[[T], R], items: Sequence[T], *, on_disks: bool = False
+) -> Iterator[R]:
+    """`call` of each item, in order; up to `AT_ONCE` of them ahead if it lies behind a network.
+
+    `on_disks`: on others as well. What the calls log names the table, as in the caller's thread.
+
+    Raises what the first call that failed raises, once those under way have ended.
+    """
+    if not (storage.capabilities.behind_network or on_disks) or len(items) < 2:
+        yield from map(call, items)
+        return
+    pool = ThreadPoolExecutor(min(AT_ONCE, len(items)), "request")
+
+    def begun(item: T) -> Future[R]:
+        return pool.submit(contextvars.copy_context().run, call, item)
+
+    try:
+        left = iter(items)
+        under_way: deque[Future[R]] = deque(map(begun, itertools.islice(left, AT_ONCE)))
+        while under_way:
+            result = under_way.popleft().result()
+            under_way.extend(map(begun, itertools.islice(left, 1)))
+            yield result
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def done_with(
+    storage: Storage,
+    call: Callable[[T], object],
+    items: Sequence[T],
+    *,
+    on_disks: bool = False,
+    is_stopped: Callable[[], bool] = lambda: False,
+) -> Iterator[T]:
+    """The items for which `call` has succeeded, several at once as `results_of`.
+
+    After an error, or once `is_stopped`, nothing more begins. Raises the first error once all that
+    was done has been told.
+    """
+    errors: list[Exception] = []
+
+    def done_of(some: Sequence[T]) -> Sequence[T]:
+        for number, item in enumerate(some):
+            if errors or is_stopped():
+                return some[:number]
+            try:
+                call(item)
+            except Exception as error:  # noqa: BLE001 - raised below
+                errors.append(error)
+                return some[:number]
+        return some
+
+    # Handing over an item takes as long as deleting a file on a disk: there a few go together.
+    size = max(1, len(items) // (2 * AT_ONCE)) if on_disks else 1
+    shares = [items[first : first + size] for first in range(0, len(items), size)]
+    for done in results_of(storage, done_of, shares, on_disks=on_disks):
+        yield from done
+    if errors:
+        raise errors[0]
+
+
+class DeletePace:
+    """The pace of all stores that are `paced` by it, together; any thread may delete.
+
+    `per_second` None: not limited. It may be set at any time.
+    """
+
+    def __init__(self, clock: Clock, per_second: int | None = None) -> None:
+        self.per_second = per_second
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._next_s = 0.0
+
+    def paced(self, storage: Storage) -> Storage:
+        """The same store, whose deletions wait for their turn."""
+        return cast(Storage, _PacedStorage(storage, self))
+
+    def wait(self) -> None:
+        """Return once the next deletion may be made."""
+        per_second = self.per_second
+        if per_second is None:
+            return
+        with self._lock:
+            now_s = self._clock.monotonic_s()
+            at_s = max(self._next_s, now_s)
+            self._next_s = at_s + 1 / per_second
+        if at_s > now_s:
+            self._clock.sleep(at_s - now_s)
+
+
+class _PacedStorage:
+    def __init__(self, inner: Storage, pace: DeletePace) -> None:
+        self._inner = inner
+        self._pace = pace
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def delete(self, path: str) -> None:
+        self._pace.wait()
+        self._inner.delete(path)
+
+    def remove_empty_folder(self, path: str) -> bool:
+        self._pace.wait()
+        return self._inner.remove_empty_folder(path)
+
+    def abort_upload(self, upload: UnfinishedUpload) -> None:
+        self._pace.wait()
+        self._inner.abort_upload(upload)
