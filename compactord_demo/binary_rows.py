@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from compactord.formats.values import scalar_value
+from compactord.formats.layout import scalar_value
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.types import AtomicType, TypeRoot
 

@@ -16,8 +16,7 @@ import pyarrow as pa
 
 from compactord.errors import DataFileDamaged, FormatError, ObjectNotFound, TransientStorageError
 from compactord.formats.finding import Finder, StreamFinder
-from compactord.formats.keyrange import RowRange
-from compactord.formats.layout import Layout
+from compactord.formats.layout import Layout, RowRange
 from compactord.model import Encoding, InputFile
 from compactord.paimon.data_file import ColumnBounds
 from compactord.paimon.options.texts import OptionTexts

@@ -1,14 +1,21 @@
-"""The formats of data files that can be read and written, by name."""
+"""The registry of file formats, and the choice of format for new files."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from compactord.errors import SubcompactionError
 from compactord.formats.base import FileFormat
 from compactord.formats.parquet.format import PARQUET
-from compactord.paimon.options.catalogue import FormatOptions
+from compactord.model import Encoding
+from compactord.paimon import paths
+from compactord.paimon.options.catalogue import FormatOptions, format_of
+from compactord.paimon.options.table_options import TableOptions
+from compactord.paimon.options.texts import OptionTexts
+from compactord.paimon.schema import TableSchema
+from compactord.paimon.types import type_text
 
 Formats: TypeAlias = Mapping[str, FileFormat]
 
@@ -25,3 +32,126 @@ def format_named(name: str, formats: Formats) -> FileFormat:
     if name not in formats:
         raise SubcompactionError(f"files of format {name} are not supported")
     return formats[name]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewFiles:
+    """The name of their format, the end of their names, and how they are encoded."""
+
+    file_format: str
+    file_suffix: str
+    encoding: Encoding
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableFormats:
+    """What new files of a table are. Levels of which the options say nothing are as `usual`.
+
+    `changelogs` are those of changelog files, of each level in `levels`, and of all others at None.
+
+    `refusals` say why the table cannot be served, `warnings` what is not as its options say. A
+    level whose format is not registered has no files here.
+    """
+
+    usual: NewFiles | None
+    levels: Mapping[int, NewFiles]
+    changelogs: Mapping[int | None, NewFiles]
+    refusals: tuple[str, ...] = field(compare=False)
+    warnings: tuple[str, ...] = field(compare=False)
+
+    def at(self, level: int) -> NewFiles:
+        """Those of a level, of a table that is not refused."""
+        found = self.levels.get(level, self.usual)
+        assert found is not None, "tables with unknown formats are refused"
+        return found
+
+    def changelog_at(self, level: int) -> NewFiles:
+        """Those of changelog files of a level."""
+        return self.changelogs.get(level) or self.changelogs[None]
+
+
+def table_formats(
+    schema: TableSchema, options: TableOptions, overrides: Mapping[str, str], formats: Formats
+) -> TableFormats:
+    """The formats of a table's new files; `overrides` are the options of the run in `options`.
+
+    Raises `UsageError` for an option of the run that cannot be parsed.
+    """
+    texts, files = OptionTexts(schema.options, overrides), options.files
+    reasons: list[str] = []
+    used: dict[str, FileFormat] = {}
+
+    def new_files(option: str, name: str, compression: str) -> NewFiles | None:
+        if name not in formats:
+            reasons.append(f"option {option}{name}: only {', '.join(formats)} files are written")
+            return None
+        used[name] = formats[name]
+        encoding = formats[name].encoding(texts, compression)
+        if encoding.compression not in formats[name].codecs:
+            reasons.append(f"{name} files of compression {encoding.compression} cannot be written")
+        return NewFiles(file_format=name, file_suffix=file_suffix(options, name), encoding=encoding)
+
+    def at_level(level: int | None, *, changelog: bool = False) -> NewFiles | None:
+        """Level None: those of which the options say nothing."""
+        name, compression = files.format, files.compression
+        option = "file.format="
+        if level is not None:
+            compression = files.compression_per_level.get(level, compression)
+            if level in files.format_per_level:
+                name, option = files.format_per_level[level], f"file.format.per.level={level}:"
+        if changelog:
+            compression = files.changelog_compression or compression
+            if files.changelog_format is not None:
+                name, option = files.changelog_format, "changelog-file.format="
+        return new_files(option, name, compression)
+
+    usual = at_level(None)
+    named = sorted(files.format_per_level.keys() | files.compression_per_level.keys())
+    levels = {level: found for level in named if (found := at_level(level)) is not None}
+    changelogs = {
+        level: found
+        for level in (None, *named)
+        if options.compaction.tells and (found := at_level(level, changelog=True)) is not None
+    }
+    reasons += [why for key, why in texts.unreadable.items() if key not in options.unreadable]
+    for each in used.values():
+        reasons += _refusals(each, schema, texts.merged)
+    for key in sorted(texts.merged):
+        if "encrypt" in key.lower() and format_of(key) not in formats:
+            reasons.append(f"option {key}: encrypted files are neither read nor written")
+    return TableFormats(
+        usual=usual,
+        changelogs=changelogs,
+        # Files of tables without keys have no levels.
+        levels=levels if schema.primary_keys else {},
+        refusals=tuple(dict.fromkeys(reasons)),
+        warnings=tuple(_warnings(used.values(), texts.merged)),
+    )
+
+
+def _refusals(
+    file_format: FileFormat, schema: TableSchema, texts: Mapping[str, str]
+) -> Iterator[str]:
+    for column in schema.fields:
+        if not file_format.holds(column.type):
+            why = f"which {file_format.name} files cannot hold"
+            yield f"column {column.name} has type {type_text(column.type)}, {why}"
+    for key, text in sorted(texts.items()):
+        for prefix, why in file_format.refused:
+            if key.lower().startswith(prefix) and text.strip().lower() != "false":
+                yield f"option {key}={text}: {why}"
+
+
+def _warnings(used: Collection[FileFormat], texts: Mapping[str, str]) -> Iterator[str]:
+    for each in used:
+        for key, text in sorted(texts.items()):
+            if format_of(key) == each.name and key not in each.options:
+                yield f"option {key}={text}: not applied to new files"
+
+
+def file_suffix(options: TableOptions, file_format: str) -> str:
+    """How names of new data files of a format end; the table-wide codec may stand before it."""
+    # The name shows this option even when the format's own or a level's overrides it.
+    named = options.raw.get("file.compression", "zstd")
+    is_named = options.files.suffix_includes_compression
+    return paths.file_suffix(file_format, named if is_named else None)

@@ -18,9 +18,7 @@ import pyarrow as pa
 
 from compactord.errors import UnreadableColumn
 from compactord.formats.base import InputProfile
-from compactord.formats.keyrange import RowRange
-from compactord.formats.layout import Layout, is_binary_like
-from compactord.formats.nulls import null_values
+from compactord.formats.layout import Layout, RowRange, is_binary_like, null_values
 from compactord.paimon.schema import TableSchema, same_column
 from compactord.paimon.types import (
     SEQUENCE_NUMBER,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from compactord.formats.values import one_row
+from compactord.formats.layout import one_row
 from compactord.kernels.columns import Bools, Int64s
 from compactord.paimon.binary_row import Value
 from compactord.paimon.options.table_options import RecordExpire

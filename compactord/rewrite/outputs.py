@@ -19,8 +19,7 @@ import pyarrow as pa
 from compactord.clock import Clock
 from compactord.errors import StorageError
 from compactord.formats.base import OutputFile
-from compactord.formats.layout import Layout
-from compactord.formats.values import cell
+from compactord.formats.layout import Layout, cell
 from compactord.model import ConcatSpec, Output, WriteSpec
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.data_file import (

@@ -16,8 +16,7 @@ import pyarrow as pa
 
 from compactord.formats.base import InputProfile, NumberedBatches, RowGroup
 from compactord.formats.finding import Finder
-from compactord.formats.keyrange import RowRange
-from compactord.formats.layout import Layout
+from compactord.formats.layout import Layout, RowRange
 from compactord.formats.registry import FORMATS, Formats, format_named
 from compactord.kernels.keys import Found
 from compactord.model import ConcatSpec, InputFile, Marks, MergeSpec

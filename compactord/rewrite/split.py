@@ -17,9 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from compactord.formats.layout import Layout
+from compactord.formats.layout import Layout, cell, nanos_per_unit
 from compactord.formats.registry import FORMATS, Formats
-from compactord.formats.values import cell, nanos_per_unit
 from compactord.model import KeyRange, MergeSpec
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.types import INTEGERS, MOMENTS, AtomicType, DataField, TypeRoot, value_schema

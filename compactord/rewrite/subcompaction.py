@@ -15,8 +15,7 @@ from functools import partial
 from compactord.clock import Clock, SystemClock
 from compactord.errors import AccessDenied, ErrorAtPath, StorageError, UnreadableColumn
 from compactord.formats.base import Copier
-from compactord.formats.keyrange import row_range
-from compactord.formats.layout import Layout, append_layout, keyed_layout
+from compactord.formats.layout import Layout, append_layout, keyed_layout, row_range
 from compactord.formats.registry import FORMATS, Formats, format_named
 from compactord.kernels.functions.base import MergeFunction, Needs
 from compactord.kernels.functions.registry import (

@@ -10,8 +10,7 @@ from typing import Any
 from compactord.catalog.access import TableAccess
 from compactord.commit.attempt import CommitSettings
 from compactord.errors import FormatError, UnsupportedTable, UsageError
-from compactord.formats.new_files import TableFormats, table_formats
-from compactord.formats.registry import FORMATS, Formats
+from compactord.formats.registry import FORMATS, Formats, TableFormats, table_formats
 from compactord.kernels.aggregators.registry import rule_reasons
 from compactord.kernels.functions.registry import MERGE_FUNCTIONS, MergeFunctions
 from compactord.paimon import paths

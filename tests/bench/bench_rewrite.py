@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 
 from compactord.formats.parquet.encoder import open_writer
 from compactord.formats.parquet.options import ParquetEncoding
-from compactord.formats.parquet.whole import BUFFER_BYTES
+from compactord.formats.parquet.page_runs import BUFFER_BYTES
 from compactord.ids import this_process
 from compactord.model import (
     ConcatSpec,

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 from compactord.catalog.access import table_in_folder
-from compactord.formats.values import scalar_value
+from compactord.formats.layout import scalar_value
 from compactord.paimon import paths
 from compactord.paimon.binary_row import comparable_key, encode_row
 from compactord.paimon.data_file import BucketId, ColumnBounds, build_stats, stats_modes

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from compactord.formats.parquet import thrift
-from compactord.formats.parquet.assembly import footer_of
+from compactord.formats.parquet.copying import footer_of
 from compactord.plan.table import Strategy
 from tests.oracle.differential import LiveTable, assert_same_outcome, canonical
 from tests.oracle.judge import Judge

@@ -11,9 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from compactord.formats.parquet.checked_footer import read_footer
-from compactord.formats.parquet.structs import Chunk, Meta, Type
-from compactord.formats.parquet.thrift import Kind, required
+from compactord.formats.parquet.footer import read_footer
+from compactord.formats.parquet.thrift import Chunk, Kind, Meta, Type, required
 from compactord.plan.table import Strategy
 from tests.oracle.differential import (
     LiveTable,

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from compactord.formats.new_files import table_formats
-from compactord.formats.registry import FORMATS
+from compactord.formats.registry import FORMATS, table_formats
 from compactord.ids import this_process
 from compactord.model import (
     ConcatSpec,

@@ -1,8 +1,10 @@
-"""Converts the columns of a file to the types that output files must have.
+"""Converts Parquet's columns to the Arrow types of a table.
 
 Files of older releases and of other writers store the same values in other Arrow types: wider
 integers, other decimal widths, other units of time, INT96. A cast never changes a value: a value
 that does not fit is an error that names file and column.
+
+Parquet stores only these, and a nested column has several.
 """
 
 from __future__ import annotations
@@ -14,8 +16,9 @@ import pyarrow as pa
 from pyarrow import types as t
 
 from compactord.errors import FormatError, UnreadableColumn
-from compactord.formats.nulls import null_values
+from compactord.formats.layout import null_values
 from compactord.formats.parquet.int96 import convert
+from compactord.paimon.types import DataField, arrow_type
 
 _NONE: Mapping[str, pa.Array] = {}
 # Of any integer.
@@ -87,3 +90,29 @@ def _are_below(size: int, indices: pa.Array) -> bool:
     numbers = np.frombuffer(indices.buffers()[1] or b"", np.uint32)
     numbers = numbers[indices.offset : indices.offset + len(indices)]
     return not numbers.size or bool(numbers.max() < size)
+
+
+def leaf_count(field: DataField) -> int:
+    """The number of Parquet columns of a column: more than one if it is nested."""
+    return len(leaf_types(arrow_type(field.type)))
+
+
+def leaf_types(type_: pa.DataType) -> list[pa.DataType]:
+    """The types of the Parquet columns of a column, in the order of the file."""
+    if pa.types.is_map(type_):
+        return leaf_types(type_.key_type) + leaf_types(type_.item_type)
+    if pa.types.is_list(type_):
+        return leaf_types(type_.value_type)
+    if pa.types.is_struct(type_):
+        return [leaf for i in range(type_.num_fields) for leaf in leaf_types(type_.field(i).type)]
+    return [type_]
+
+
+def top_column(path: str, names: frozenset[str]) -> str | None:
+    """The row column of a leaf with this dotted path; names may contain dots themselves."""
+    if path in names:
+        return path
+    parts = path.split(".")
+    return next(
+        (top for n in range(len(parts) - 1, 0, -1) if (top := ".".join(parts[:n])) in names), None
+    )

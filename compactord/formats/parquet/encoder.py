@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from compactord.formats.layout import Layout
-from compactord.formats.parquet.assembly import EncodedChunk, encoded_chunks, footer_of, renamed
-from compactord.formats.parquet.footers import restored, restored_meta
+from compactord.formats.parquet.conversion import leaf_types
+from compactord.formats.parquet.copying import EncodedChunk, encoded_chunks, footer_of, renamed
+from compactord.formats.parquet.footer import restored, restored_meta
 from compactord.formats.parquet.int96 import convert, stored_field
-from compactord.formats.parquet.leaves import leaf_types
 from compactord.formats.parquet.options import ParquetEncoding, codec_of
 from compactord.formats.parquet.thrift import Struct
 from compactord.paimon.types import WIDE_TIMESTAMP, arrow_type

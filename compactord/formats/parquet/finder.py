@@ -27,21 +27,28 @@ from compactord.formats.base import NumberedBatches, reading
 from compactord.formats.finding import Finder, Hits, SkippedError, SortedRows, list_of
 from compactord.formats.layout import Layout
 from compactord.formats.parquet import NAME
-from compactord.formats.parquet.checked_footer import Footer
 from compactord.formats.parquet.conversion import check_indices, converted
+from compactord.formats.parquet.footer import Footer
 from compactord.formats.parquet.group_pages import (
+    extents,
     is_flat,
     joined,
     page_bounds,
     pages_by_index,
+    ranged_file,
     ranges_with,
+    with_indexes,
 )
-from compactord.formats.parquet.headers import check_headers, read_leaves
-from compactord.formats.parquet.page_runs import ColumnPages, GroupPages, RowRanges, read_runs
-from compactord.formats.parquet.pages import MOST_INDEX_BYTES, Pages
-from compactord.formats.parquet.ranged import extents, ranged_file, with_indexes
+from compactord.formats.parquet.page_runs import (
+    ColumnPages,
+    GroupPages,
+    RowRanges,
+    arrow_file,
+    read_groups,
+    read_runs,
+)
+from compactord.formats.parquet.pages import MOST_INDEX_BYTES, Pages, check_headers, read_leaves
 from compactord.formats.parquet.statistics import row_groups
-from compactord.formats.parquet.whole import arrow_file, read_groups
 from compactord.kernels.columns import Int64s
 from compactord.kernels.keys import BatchKeys, Found
 from compactord.model import InputFile

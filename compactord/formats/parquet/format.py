@@ -3,8 +3,7 @@
 from compactord.formats.base import FileFormat
 from compactord.formats.parquet.options import CODECS, HONOURED, REFUSED, encoding_of
 from compactord.formats.parquet.output import ParquetWriter
-from compactord.formats.parquet.profile import profile
-from compactord.formats.parquet.reader import ParquetInput
+from compactord.formats.parquet.reader import ParquetInput, profile
 
 PARQUET = FileFormat(
     name="parquet",

@@ -15,9 +15,9 @@ from pyarrow import types as t
 
 from compactord.errors import UnreadableColumn
 from compactord.formats.layout import Layout
-from compactord.formats.parquet.checked_footer import Footer
+from compactord.formats.parquet.footer import Footer
 from compactord.formats.parquet.int96 import INT96
-from compactord.formats.parquet.structs import Chunk, Meta, Type
+from compactord.formats.parquet.thrift import Chunk, Meta, Type
 from compactord.paimon.types import (
     FIELD_ID,
     WIDE_TIMESTAMP,

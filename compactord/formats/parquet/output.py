@@ -14,14 +14,19 @@ from functools import cached_property
 import pyarrow as pa
 
 from compactord.formats.layout import Layout
-from compactord.formats.parquet.assembly import AssembledOutput, EncodedChunk
-from compactord.formats.parquet.bounds import FileBounds
-from compactord.formats.parquet.chunks import FlatColumn, StoredFile, copied_chunk
+from compactord.formats.parquet.conversion import leaf_count
+from compactord.formats.parquet.copying import (
+    AssembledOutput,
+    EncodedChunk,
+    FlatColumn,
+    StoredFile,
+    copied_chunk,
+)
 from compactord.formats.parquet.encoder import Encoder
-from compactord.formats.parquet.leaves import leaf_count
 from compactord.formats.parquet.options import ParquetEncoding
+from compactord.formats.parquet.page_runs import WholeFile
 from compactord.formats.parquet.reader import ParquetInput
-from compactord.formats.parquet.whole import WholeFile
+from compactord.formats.parquet.statistics import FileBounds
 from compactord.paimon.data_file import ColumnBounds
 from compactord.paimon.types import AtomicType
 from compactord.storage.base import Storage

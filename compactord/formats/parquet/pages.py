@@ -1,4 +1,4 @@
-"""The pages of a file: their headers and levels, where they lie, an estimate of their memory.
+"""Pages of column chunks: headers and bodies, checked before Arrow sees them.
 
 No checksum covers a header; `headers` compares all of them with the footer. Definition and
 repetition levels, which mark nulls, precede a page's values.
@@ -6,32 +6,53 @@ repetition levels, which mark nulls, precede a page's values.
 Footers do not record the size of pages, and it varies: Java's and our own pages end after 20,000
 rows, those of other writers after a megabyte or later. Writers cut a chunk into pages of equal
 size, so the first page is the estimate for all; it affects memory, never the result.
+
+Checksums cover the bodies of pages, not their headers. If one bit of a header is flipped, Arrow may
+read one value more than the page has, or skip the page. Then the column's values are in the wrong
+rows, without an error. Each value of a header can be checked against the footer, the position of
+the next header or the page's levels.
+
+Headers of a row group are read before it is decoded, one after the other. In local files this needs
+no page indexes: no checksum covers them either, and they would be additional reads. In files of
+object stores headers are checked as they arrive. Where reading ends before a chunk does, its sums
+are not known: the headers so far must then agree with the page index, or the rest is read for its
+headers. Where it begins after the chunk, each header must agree.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from array import array
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
+from compactord.errors import FormatError
 from compactord.formats.parquet import thrift
-from compactord.formats.parquet.assembly import Location, decoded_locations
-from compactord.formats.parquet.checked_footer import Footer
+from compactord.formats.parquet.conversion import top_column
+from compactord.formats.parquet.copying import Location, decoded_locations
+from compactord.formats.parquet.footer import Footer
+from compactord.formats.parquet.page_runs import ColumnPages
 from compactord.formats.parquet.statistics import ReadIndex
-from compactord.formats.parquet.structs import (
+from compactord.formats.parquet.thrift import (
     Chunk,
     Codec,
     DataHeader,
     DataHeaderV2,
     Encoding,
+    EncodingStats,
     Header,
+    Kind,
     Meta,
     PageType,
+    Struct,
+    Typed,
+    required,
 )
-from compactord.formats.parquet.thrift import Kind, Struct, required
 
 # Headers by Java and by us take 30 bytes; with the statistics of other writers, any number.
 _USUAL_BYTES = 128
@@ -289,3 +310,272 @@ def page_locations(chunk: Struct, index: ReadIndex) -> Sequence[Location]:
         return decoded_locations(bytes(encoded))
     except (ValueError, LookupError):
         return ()
+
+
+_OF_LEVELS = frozenset({Encoding.RLE, Encoding.BIT_PACKED})
+
+
+def check_headers(
+    pages: Pages, footer: Footer, group: int, row_schema: pa.Schema
+) -> dict[int, ColumnPages]:
+    """Raise `FormatError` unless all page headers of these columns in a row group are right.
+
+    Returns the pages of each Parquet column; those of nested columns have no rows of their own.
+
+    With right headers Arrow reads the values that were written. Costs one small read per page.
+
+    If the file and `row_schema` disagree on whether a column is nullable, either the table's schema
+    has changed or the footer is damaged. Then a page is read to decide.
+    """
+    found: dict[int, ColumnPages] = {}
+    # Arrow reads no pages of empty groups; its writer stores an empty dictionary and no data.
+    if footer.arrow.row_group(group).num_rows:
+        for leaf in read_leaves(footer, row_schema.names):
+            check = ChunkCheck(pages, footer, group, leaf, row_schema)
+            check.require_inside()
+            check.advance(check.end)
+            found[leaf] = check.found
+    return found
+
+
+def read_leaves(footer: Footer, names: Iterable[str]) -> list[int]:
+    """The numbers of the Parquet columns of these row columns."""
+    wanted, schema = frozenset(names), footer.arrow.schema
+    return [
+        leaf
+        for leaf in range(len(schema))
+        if top_column(schema.column(leaf).path, wanted) is not None
+    ]
+
+
+class ChunkCheck:
+    """Checks the headers of one column chunk as its bytes arrive.
+
+    `locations`: its data pages by its page index, if that is known. `begin`: the offset of the page
+    from which on it is read. `needs_index`: headers that differ from the index are an error.
+    """
+
+    def __init__(
+        self,
+        pages: Pages,
+        footer: Footer,
+        group: int,
+        leaf: int,
+        row_schema: pa.Schema,
+        locations: Sequence[Location] = (),
+        *,
+        begin: int | None = None,
+        needs_index: bool = False,
+    ) -> None:
+        self._pages = pages
+        self._column = footer.arrow.schema.column(leaf)
+        self._meta: Struct = footer.chunk(group, leaf)[Chunk.META].value
+        self._rows: int = footer.arrow.row_group(group).num_rows
+        self._levels = (self._column.max_definition_level, self._column.max_repetition_level)
+        self._is_doubtful = _is_doubtful(self._column, row_schema)
+        self._where = f"column {self._column.path}, row group {group}"
+        self._path = footer.path
+        self._position, self.end = extent(self._meta)
+        self._start = self._position
+        self._needs_index = needs_index
+        self._offsets, self._first_rows = array("q"), array("q")
+        self._values = 0
+        self._encodings: Counter[tuple[int, ...]] = Counter()
+        # Only a flat column has a value for each row.
+        self._is_indexed = bool(locations) and not self._column.max_repetition_level
+        if begin is not None and begin > self._start:
+            locations = [each for each in locations if each.offset >= begin]
+            self._position, self._values = begin, locations[0].first_row
+        self._begin = self._position
+        self._to_come = iter((*locations, Location(self.end, 0, self._rows)))
+        self._expected = next(self._to_come)
+
+    @property
+    def is_proved(self) -> bool:
+        """Whether the headers so far are right, whatever follows: the page index says the same."""
+        if self._position >= self.end:
+            return True
+        only = _only_encoding(self._meta)
+        return all(of_values == only for of_values, *_ in self._encodings) and self._is_expected(
+            self._position, self._values
+        )
+
+    @property
+    def found(self) -> ColumnPages:
+        """The data pages, once all headers are checked; `rows` only of a flat column."""
+        return ColumnPages(
+            self._start,
+            array("q", [*self._offsets, self.end]),
+            array("q", [*self._first_rows, self._values]),
+        )
+
+    def require_inside(self) -> None:
+        """Raise `FormatError` when the footer places the chunk outside the file."""
+        if self.end > self._pages.size_bytes:
+            raise FormatError(self._path, f"{self._where}: the footer places it outside the file")
+
+    def advance(self, limit: int) -> None:
+        """Check the headers before this offset, and what only all of them show at the end.
+
+        Raises `FormatError`.
+        """
+        try:
+            self._check_pages(limit)
+            if self._is_doubtful and self._encodings:
+                # The header of the first data page is right.
+                self._is_doubtful = False
+                levels = self._column.max_definition_level
+                _check_first_page(self._pages, self._meta, levels, self._begin)
+            if self._position >= self.end:
+                self._check_sums()
+            elif self._encodings:
+                _check_named(self._meta, self._encodings, self._levels)
+        except ValueError as error:
+            raise FormatError(self._path, f"{self._where}: {error}") from error
+
+    def _check_pages(self, limit: int) -> None:
+        pages, found = self._pages, self._encodings
+        is_plain = self._meta[Meta.CODEC].value == Codec.UNCOMPRESSED
+        position, values = self._position, self._values
+        while position < limit:
+            header = pages.header(position)
+            body = position + header.length
+            if is_plain and not header.is_plain:
+                raise ValueError("an uncompressed page has two different sizes")
+            if header.type != PageType.DICTIONARY:
+                if header.version_2 is not None:
+                    _check_version_2(pages, header, body, self._levels)
+                if self._is_indexed:
+                    self._is_indexed = self._is_expected(position, values)
+                    self._expected = next(self._to_come, self._expected)
+                self._offsets.append(position)
+                self._first_rows.append(values)
+                found[header.encodings] += 1
+                values += header.values
+            position = body + header.stored_size
+        self._position, self._values = position, values
+        if self._needs_index and not self._is_expected(position, values):
+            # The last page that is read has other rows than the next one's first row says.
+            raise ValueError("its page index does not agree with its pages")
+
+    def _is_expected(self, position: int, values: int) -> bool:
+        """Whether the next data page begins where the page index says, and with which row."""
+        expected = self._expected
+        return self._is_indexed and (expected.offset, expected.first_row) == (position, values)
+
+    def _check_sums(self) -> None:
+        if self._position != self.end:
+            raise ValueError("its pages do not end where the footer says")
+        said = self._meta[Meta.VALUES].value
+        if self._values != said:
+            raise ValueError(f"its pages hold {self._values} values, the footer says {said}")
+        most = self._column.max_repetition_level
+        if not most and self._values != self._rows:
+            raise ValueError(f"it has {self._values} values for {self._rows} rows")
+        _check_encodings(
+            self._meta, self._encodings, self._levels, are_all=self._begin == self._start
+        )
+
+
+def _is_doubtful(column: pq.ColumnSchema, row_schema: pa.Schema) -> bool:
+    """Whether file and table disagree on nullability; False for nested columns."""
+    index = row_schema.get_field_index(column.path)
+    if index < 0:
+        return False
+    is_nullable: bool = row_schema.field(index).nullable
+    return is_nullable != bool(column.max_definition_level)
+
+
+def _check_first_page(pages: Pages, meta: Struct, most: int, position: int) -> None:
+    """Raise `ValueError` when the first page has levels but should not, or lacks them."""
+    _, end = extent(meta)
+    while position < end:
+        fields, length = thrift.decode(pages.read(position, MOST_BYTES))
+        stored_size = fields[Header.STORED_SIZE].value
+        if fields[Header.TYPE].value == PageType.DATA:
+            body = pages.read(position + length, stored_size)
+            count = fields[Header.DATA].value[DataHeader.VALUES].value
+            size, codec = fields[Header.SIZE].value, meta[Meta.CODEC].value
+            found = begins_with_levels(body, codec, size, count)
+            if found not in (None, bool(most)):
+                raise ValueError("its pages and the footer disagree on whether it may be null")
+            return
+        position += length + stored_size
+
+
+def extent(meta: Struct) -> tuple[int, int]:
+    """The offsets of the first byte of a chunk (ColumnMetaData) and of the byte after it."""
+    start = meta[Meta.DATA_AT].value
+    if Meta.DICTIONARY_AT in meta and 0 < meta[Meta.DICTIONARY_AT].value < start:
+        start = meta[Meta.DICTIONARY_AT].value
+    return start, start + meta[Meta.STORED_SIZE].value
+
+
+def _check_encodings(
+    meta: Struct,
+    found: Mapping[tuple[int, ...], int],
+    levels: tuple[int, int],
+    *,
+    are_all: bool,
+) -> None:
+    """Check the encodings of all pages of a chunk, or of its last ones if there is only one."""
+    _check_named(meta, found, levels)
+    # With a dictionary, PLAIN is that of the dictionary page or of pages after it became full.
+    if len(_named(meta) - _OF_LEVELS) > 1 and Meta.ENCODING_STATS in meta:
+        by_values: Counter[int] = Counter()
+        for (of_values, *_), count in found.items():
+            by_values[of_values] += count
+        if by_values != _counted(meta) if are_all else by_values.keys() != {_only_encoding(meta)}:
+            raise ValueError("its pages have other encodings than the footer says")
+
+
+def _check_named(meta: Struct, found: Iterable[tuple[int, ...]], levels: tuple[int, int]) -> None:
+    named = _named(meta)
+    for of_values, *of_levels in found:
+        # Levels that take no bytes are not decoded, and some writers do not list RLE for them.
+        used = {each for each, most in zip(of_levels, levels, strict=True) if most} - {Encoding.RLE}
+        if not used | {of_values} <= named:
+            raise ValueError("a page has an encoding that the footer does not name")
+
+
+def has_one_encoding(meta: Struct) -> bool:
+    """Whether the footer says that the values of all data pages have the same encoding."""
+    return _only_encoding(meta) is not None
+
+
+def _only_encoding(meta: Struct) -> int | None:
+    """The encoding of the values in all data pages; None if the footer does not name just one."""
+    found = set(_counted(meta)) if Meta.ENCODING_STATS in meta else _named(meta) - _OF_LEVELS
+    return found.pop() if len(found) == 1 else None
+
+
+def _named(meta: Struct) -> set[int]:
+    return {one_name(encoding) for encoding in meta[Meta.ENCODINGS].value.values}
+
+
+def _counted(meta: Struct) -> Counter[int]:
+    """The data pages of each encoding, by the footer."""
+    counts: Counter[int] = Counter()
+    for each in meta[Meta.ENCODING_STATS].value.values:
+        if each[EncodingStats.PAGE_TYPE].value != PageType.DICTIONARY:
+            counts[one_name(each[EncodingStats.ENCODING].value)] += each[EncodingStats.COUNT].value
+    return counts
+
+
+def _check_version_2(pages: Pages, header: PageHeader, body: int, levels: tuple[int, int]) -> None:
+    """Check the lengths of levels, which precede the values; only the header has these lengths."""
+    fields = header.version_2
+    assert fields is not None, "the header of a page of version 2"
+    if not header.is_plain and fields.get(DataHeaderV2.IS_COMPRESSED) == Typed(Kind.FALSE, False):
+        raise ValueError("an uncompressed page has two different sizes")
+    for most, field in zip(
+        reversed(levels),
+        (DataHeaderV2.REPETITION_BYTES, DataHeaderV2.DEFINITION_BYTES),
+        strict=True,
+    ):
+        size = required(fields, field, Kind.I32)
+        if not 0 <= size <= header.stored_size:
+            raise ValueError("a page's levels are longer than the page")
+        if not are_levels(pages.read(body, size), most, header.values):
+            raise ValueError("a page's levels are not as long as its header says")
+        body += size

@@ -1,24 +1,53 @@
-"""Bounds of a column: in statistics (`min_raw`, `max_raw`), row groups and the column index.
+"""Statistics of data files from Parquet footers: counts, and bounds as Paimon's types.
 
 No checksum covers the column index: who relies on it proves it by what is decoded.
+
+The Parquet writer collects these statistics anyway. In two cases bounds are computed from the
+values instead: for floats, whose Parquet statistics exclude NaN and do not order zeros (Java's
+readers compare with Double.compare and would skip files); and for columns with values of more than
+4096 bytes, for which Arrow's writer omits the bound.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from compactord.formats.base import RowGroup
-from compactord.formats.keyrange import RowRange
+from compactord.formats.layout import (
+    FloatBounds,
+    RowRange,
+    TextBounds,
+    is_binary_like,
+    nanos_per_unit,
+    text_bounds,
+)
 from compactord.formats.parquet import thrift
-from compactord.formats.parquet.checked_footer import Footer
-from compactord.formats.parquet.structs import Chunk, ColumnIndex
-from compactord.formats.parquet.thrift import Kind, Struct, required, required_list
-from compactord.formats.values import nanos_per_unit
+from compactord.formats.parquet.conversion import leaf_count
+from compactord.formats.parquet.footer import Footer
+from compactord.formats.parquet.thrift import (
+    Chunk,
+    ColumnIndex,
+    Kind,
+    Struct,
+    required,
+    required_list,
+)
 from compactord.paimon.binary_row import Value, scaled, text_of
-from compactord.paimon.types import MOMENTS, TEXTS, AtomicType, DataField, TypeRoot, arrow_type
+from compactord.paimon.data_file import ColumnBounds
+from compactord.paimon.types import (
+    FLOATS,
+    MOMENTS,
+    TEXTS,
+    AtomicType,
+    DataField,
+    TypeRoot,
+    arrow_type,
+)
 
 # A damaged footer may say anything of an index's size.
 _MOST_BYTES = 1 << 20
@@ -135,3 +164,124 @@ def _bounds(chunk: pq.ColumnChunkMetaData, type_: AtomicType) -> tuple[Any, Any]
     if statistics is None or not statistics.has_min_max:
         return None
     return statistics_order(statistics.min_raw, type_), statistics_order(statistics.max_raw, type_)
+
+
+# Arrow's limit for a bound in the footer (parquet/properties.h, DEFAULT_MAX_STATISTICS_SIZE).
+MAX_FOOTER_BOUND = 4096
+# TIMESTAMP(7..9) is INT96 in Java's files, which have no statistics for it.
+_MAX_BOUNDED_PRECISION = 6
+
+
+class FileBounds:
+    """Collects the bounds of one file's columns; each comes with the name of its row column."""
+
+    def __init__(self, columns: Sequence[tuple[DataField, str]]) -> None:
+        self._columns = columns
+        self._floats = {
+            source: FloatBounds(field.type)
+            for field, source in columns
+            if isinstance(field.type, AtomicType) and field.type.root in FLOATS
+        }
+        self._texts = sorted({source for field, source in columns if is_binary_like(field)})
+        # For text columns whose footer will have no bounds of some row groups: those of these.
+        self._long: dict[str, TextBounds] = {}
+        self._long_groups: dict[str, set[int]] = {name: set() for name in self._texts}
+        self._groups = 0
+
+    def add_group(self, rows: pa.Table) -> None:
+        """Include the rows of the next row group.
+
+        Text columns may be missing if the footer is known to have their bounds.
+        """
+        for name, floats in self._floats.items():
+            for chunk in rows.column(name).chunks:
+                floats.add(chunk)
+        for name in self._texts:
+            if name not in rows.column_names:
+                continue
+            column = rows.column(name)
+            if _has_long_values(column) or _has_unused_words(column):
+                self._long_groups[name].add(self._groups)
+                # Values may have megabytes: two are kept, not two of each row group.
+                both = (self._long.get(name, (None, None)), text_bounds(column))
+                self._long[name] = (
+                    min((low for low, _ in both if low is not None), default=None),
+                    max((high for _, high in both if high is not None), default=None),
+                )
+        self._groups += 1
+
+    def result(self, footer: pq.FileMetaData) -> list[ColumnBounds]:
+        """The bounds of all columns of the file, in its order."""
+        found = []
+        leaf = 0
+        for field, source in self._columns:
+            found.append(self._column(field, source, footer, leaf))
+            leaf += leaf_count(field)
+        assert leaf == footer.num_columns, "the file has the columns of its layout"
+        return found
+
+    def _column(
+        self, field: DataField, source: str, footer: pq.FileMetaData, leaf: int
+    ) -> ColumnBounds:
+        if not isinstance(field.type, AtomicType):
+            return ColumnBounds(name=field.name, type=field.type)
+        chunks = [
+            footer.row_group(group).column(leaf).statistics
+            for group in range(footer.num_row_groups)
+        ]
+        low, high = self._extremes(field.type, source, chunks)
+        return ColumnBounds(
+            name=field.name,
+            type=field.type,
+            minimum=low,
+            maximum=high,
+            null_count=self._floats[source].nulls
+            if source in self._floats
+            else sum(chunk.null_count for chunk in chunks),
+        )
+
+    def _extremes(
+        self, type_: AtomicType, source: str, chunks: Sequence[pq.Statistics]
+    ) -> tuple[Value, Value]:
+        if source in self._floats:
+            return self._floats[source].result()
+        if type_.root in MOMENTS and (type_.precision or 0) > _MAX_BOUNDED_PRECISION:
+            return None, None
+        pairs: list[tuple[Any, Any]] = []
+        computed = self._long.get(source, (None, None))
+        # Chunks with nulls only have no bounds.
+        if computed[0] is not None:
+            pairs.append(computed)
+        for group, chunk in enumerate(chunks):
+            if group in self._long_groups.get(source, ()):
+                continue
+            if chunk.has_min_max:
+                pairs.append((chunk.min_raw, chunk.max_raw))
+            elif chunk.num_values:
+                return None, None
+        if not pairs:
+            return None, None
+        low = min((pair[0] for pair in pairs), key=lambda raw: statistics_order(raw, type_))
+        high = max((pair[1] for pair in pairs), key=lambda raw: statistics_order(raw, type_))
+        return from_statistics(low, type_), from_statistics(high, type_)
+
+
+def _has_long_values(column: pa.ChunkedArray) -> bool:
+    """Whether a value may be longer than the longest bound in a footer."""
+    for chunk in column.chunks:
+        texts = chunk.dictionary if pa.types.is_dictionary(chunk.type) else chunk
+        if texts.nbytes <= MAX_FOOTER_BOUND:
+            continue
+        offsets = np.frombuffer(texts.buffers()[1], np.int32, len(texts) + 1, texts.offset * 4)
+        if int(np.diff(offsets).max(initial=0)) > MAX_FOOTER_BOUND:
+            return True
+    return False
+
+
+def _has_unused_words(column: pa.ChunkedArray) -> bool:
+    """Whether Arrow's bounds may include dictionary values that no row has.
+
+    Arrow's writer uses the whole dictionary if the number of distinct indices equals the number of
+    dictionary values, and it counts null as an index.
+    """
+    return column.null_count > 0 and bool(pa.types.is_dictionary(column.type))

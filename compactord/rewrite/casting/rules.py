@@ -15,7 +15,7 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from compactord.formats.nulls import null_values, without_nulls
+from compactord.formats.layout import null_values, without_nulls
 from compactord.paimon.types import (
     BINARIES,
     FLOATS,

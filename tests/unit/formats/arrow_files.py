@@ -11,8 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from compactord.formats.base import FileFormat, InputProfile, NumberedBatches, OpenFile, reading
-from compactord.formats.keyrange import RowRange
-from compactord.formats.layout import Layout
+from compactord.formats.layout import Layout, RowRange
 from compactord.model import InputFile
 from compactord.paimon.data_file import ColumnBounds
 from compactord.paimon.options.texts import OptionTexts

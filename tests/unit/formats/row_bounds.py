@@ -7,9 +7,13 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from compactord.formats.bounds import FloatBounds, text_bounds
-from compactord.formats.layout import is_binary_like
-from compactord.formats.values import scalar_value, value_order
+from compactord.formats.layout import (
+    FloatBounds,
+    is_binary_like,
+    scalar_value,
+    text_bounds,
+    value_order,
+)
 from compactord.paimon.binary_row import Value, text_of
 from compactord.paimon.data_file import ColumnBounds
 from compactord.paimon.types import FLOATS, TEXTS, AtomicType, DataField

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from compactord.formats.layout import cell, one_row, value_order
 from compactord.formats.parquet.statistics import from_statistics, statistics_order
-from compactord.formats.values import cell, one_row, value_order
 from compactord.paimon.types import AtomicType, DataField, parse_type
 
 

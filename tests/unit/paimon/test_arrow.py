@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from compactord.formats.values import scalar_value
+from compactord.formats.layout import scalar_value
 from compactord.paimon.types import (
     FIELD_ID,
     WIDE_TIMESTAMP,

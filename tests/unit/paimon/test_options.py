@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from compactord.errors import UsageError
-from compactord.formats.new_files import file_suffix
+from compactord.formats.registry import file_suffix
 from compactord.paimon.deletion_vectors import VectorKind
 from compactord.paimon.options.table_options import (
     ChangelogProducer,

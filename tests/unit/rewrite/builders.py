@@ -11,13 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from compactord.formats.parquet import thrift
-from compactord.formats.parquet.assembly import footer_of
-from compactord.formats.parquet.footers import restored, restored_meta, with_tail
+from compactord.formats.parquet.conversion import leaf_types
+from compactord.formats.parquet.copying import footer_of
+from compactord.formats.parquet.footer import restored, restored_meta, with_tail
 from compactord.formats.parquet.int96 import convert, stored_field
-from compactord.formats.parquet.leaves import leaf_types
 from compactord.formats.parquet.options import ParquetEncoding
-from compactord.formats.parquet.structs import Chunk, File, Group
-from compactord.formats.parquet.thrift import Kind
+from compactord.formats.parquet.thrift import Chunk, File, Group, Kind
 from compactord.ids import this_process
 from compactord.model import (
     ConcatSpec,

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from compactord.errors import FormatError
-from compactord.formats.parquet.assembly import footer_of
-from compactord.formats.parquet.structs import Chunk, File, Group
+from compactord.formats.parquet.copying import footer_of
+from compactord.formats.parquet.thrift import Chunk, File, Group
 from compactord.model import InputFile
 from compactord.paimon.types import DataField, file_schema, from_nanoseconds
 from tests.unit.rewrite.builders import fields, input_file, write_parquet

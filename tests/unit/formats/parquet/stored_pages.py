@@ -11,10 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from compactord.formats.parquet import thrift
-from compactord.formats.parquet.assembly import footer_of
+from compactord.formats.parquet.copying import footer_of
 from compactord.formats.parquet.reader import ParquetInput
-from compactord.formats.parquet.structs import Type
-from compactord.formats.parquet.thrift import Kind, Struct
+from compactord.formats.parquet.thrift import Kind, Struct, Type
 from compactord.model import InputFile, Subcompaction, SubcompactionResult
 from compactord.storage.local import LocalStorage
 from compactord.storage.ranges import Fetcher

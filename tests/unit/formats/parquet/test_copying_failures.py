@@ -13,7 +13,7 @@ import pytest
 
 from compactord.errors import StoreFull, TransientStorageError
 from compactord.formats.parquet import thrift
-from compactord.formats.parquet.assembly import footer_of
+from compactord.formats.parquet.copying import footer_of
 from compactord.model import FailureKind, InputFile, Subcompaction, SubcompactionFailure
 from compactord.paimon.types import DataField
 from compactord.rewrite.subcompaction import run_subcompaction

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from compactord.formats.parquet import thrift
-from compactord.formats.parquet.assembly import footer_of
+from compactord.formats.parquet.copying import footer_of
 from compactord.formats.parquet.thrift import Kind
 from compactord.paimon.types import value_schema
 from compactord.rewrite.subcompaction import rewrite

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from compactord.formats.parquet import thrift
-from compactord.formats.parquet.assembly import footer_of
+from compactord.formats.parquet.copying import footer_of
 from compactord.rewrite.subcompaction import rewrite
 from tests.unit.formats.parquet.stored_pages import bodies
 from tests.unit.rewrite.builders import (

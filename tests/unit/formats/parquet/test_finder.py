@@ -15,8 +15,7 @@ import pytest
 from compactord.errors import FormatError
 from compactord.formats.layout import Layout, keyed_layout
 from compactord.formats.parquet import thrift
-from compactord.formats.parquet.structs import Chunk, ColumnIndex
-from compactord.formats.parquet.thrift import Kind
+from compactord.formats.parquet.thrift import Chunk, ColumnIndex, Kind
 from compactord.model import InputFile
 from compactord.paimon.types import value_schema
 from compactord.rewrite.reader import Input, InputReader

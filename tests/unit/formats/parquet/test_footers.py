@@ -19,8 +19,8 @@ import pytest
 from compactord.errors import FormatError
 from compactord.formats.layout import append_layout
 from compactord.formats.parquet import thrift
-from compactord.formats.parquet.assembly import footer_of
-from compactord.formats.parquet.profile import profile
+from compactord.formats.parquet.copying import footer_of
+from compactord.formats.parquet.reader import profile
 from compactord.formats.parquet.thrift import Kind, Struct
 from compactord.model import InputFile
 from compactord.paimon.types import value_schema

@@ -10,9 +10,8 @@ import pytest
 
 from compactord.errors import FormatError
 from compactord.formats.parquet import thrift
-from compactord.formats.parquet.assembly import footer_of
-from compactord.formats.parquet.structs import Converted, Element, File, Repetition
-from compactord.formats.parquet.thrift import Kind, Struct
+from compactord.formats.parquet.copying import footer_of
+from compactord.formats.parquet.thrift import Converted, Element, File, Kind, Repetition, Struct
 from compactord.model import InputFile
 from compactord.paimon.types import value_schema
 from tests.unit.formats.parquet.stored_pages import parquet_input, with_footer

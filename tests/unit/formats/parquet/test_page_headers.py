@@ -12,10 +12,9 @@ import pyarrow as pa
 import pytest
 
 from compactord.errors import FormatError
-from compactord.formats.keyrange import row_range
-from compactord.formats.layout import append_layout
+from compactord.formats.layout import append_layout, row_range
 from compactord.formats.parquet import thrift
-from compactord.formats.parquet.assembly import footer_of
+from compactord.formats.parquet.copying import footer_of
 from compactord.formats.parquet.thrift import Kind, Struct
 from compactord.model import KeyRange
 from compactord.paimon.binary_row import encode_row

@@ -11,12 +11,10 @@ import pyarrow as pa
 import pytest
 
 from compactord.errors import FormatError
-from compactord.formats.keyrange import RowRange, row_range
-from compactord.formats.layout import keyed_layout
+from compactord.formats.layout import RowRange, keyed_layout, row_range
 from compactord.formats.parquet import thrift
-from compactord.formats.parquet.assembly import decoded_locations
-from compactord.formats.parquet.structs import Chunk, ColumnIndex
-from compactord.formats.parquet.thrift import Kind
+from compactord.formats.parquet.copying import decoded_locations
+from compactord.formats.parquet.thrift import Chunk, ColumnIndex, Kind
 from compactord.model import InputFile, KeyRange
 from compactord.paimon.binary_row import encode_row
 from compactord.rewrite.reader import Input, InputReader

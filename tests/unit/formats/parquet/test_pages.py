@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compactord.formats.parquet.checked_footer import read_footer
-from compactord.formats.parquet.chunks import checked_pages
-from compactord.formats.parquet.headers import read_leaves
-from compactord.formats.parquet.pages import UNKNOWN_BYTES, Pages, open_pages_bytes
+from compactord.formats.parquet.copying import checked_pages
+from compactord.formats.parquet.footer import read_footer
+from compactord.formats.parquet.pages import UNKNOWN_BYTES, Pages, open_pages_bytes, read_leaves
 
 _ROWS = 50_000
 

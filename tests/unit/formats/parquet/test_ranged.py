@@ -11,12 +11,10 @@ import pyarrow as pa
 import pytest
 
 from compactord.errors import FormatError, ObjectNotFound, TransientStorageError
-from compactord.formats.keyrange import RowRange, row_range
-from compactord.formats.layout import keyed_layout
-from compactord.formats.parquet.checked_footer import read_footer
-from compactord.formats.parquet.headers import extent
-from compactord.formats.parquet.pages import Pages
-from compactord.formats.parquet.structs import Chunk
+from compactord.formats.layout import RowRange, keyed_layout, row_range
+from compactord.formats.parquet.footer import read_footer
+from compactord.formats.parquet.pages import Pages, extent
+from compactord.formats.parquet.thrift import Chunk
 from compactord.model import InputFile, KeyRange
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.types import file_schema

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compactord.formats.parquet import thrift
-from compactord.formats.parquet.assembly import footer_of
+from compactord.formats.parquet.copying import footer_of
 from compactord.formats.parquet.thrift import Items, Kind, Struct, Typed, required, required_list
 
 ROWS = 4_000

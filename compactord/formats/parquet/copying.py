@@ -1,42 +1,322 @@
-"""Makes column chunks of the stored pages of other files.
+"""Copies pages of column chunks into new files without decoding them.
 
 Checksums cover the bodies of pages, not their headers. A value in a header is used only if the
 footer confirms it or if only one value is valid. Pages that differ from what our own writer would
 have written are not copied but encoded again, so that Arrow decodes them with all its checks.
+
+The schema, and all metadata that does not depend on rows, comes from Arrow's writer for the same
+output schema, so that the file does not differ from one that Arrow wrote. This module writes row
+groups, page indexes and the footer (parquet.thrift in the Parquet format).
 """
 
 from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from compactord.errors import DataFileDamaged
 from compactord.formats.parquet import thrift
-from compactord.formats.parquet.assembly import EncodedChunk, Location
-from compactord.formats.parquet.footers import restored_meta
+from compactord.formats.parquet.footer import (
+    MAGIC,
+    as_arrow_reads,
+    declared,
+    footer_bytes,
+    restored_meta,
+    with_tail,
+)
 from compactord.formats.parquet.options import ParquetEncoding, codec_of
+from compactord.formats.parquet.page_runs import WholeFile
 from compactord.formats.parquet.statistics import Bounds, bound_order, indexed_bounds
-from compactord.formats.parquet.structs import (
+from compactord.formats.parquet.thrift import (
+    Chunk,
     Codec,
     ColumnIndex,
     DataHeader,
     Encoding,
     EncodingStats,
+    File,
+    Group,
     Header,
+    Kind,
     Meta,
+    OffsetIndex,
     Order,
+    PageLocation,
     PageType,
     Statistics,
+    Struct,
     Type,
+    Typed,
+    required,
+    required_list,
 )
-from compactord.formats.parquet.thrift import Kind, Struct, Typed, required
-from compactord.formats.parquet.whole import WholeFile
 from compactord.paimon.types import FLOATS, WIDE_TIMESTAMP, AtomicType, arrow_type
+from compactord.storage.base import Storage
+
+# The header of an OffsetIndex's list, and those of a PageLocation's fields: each id is one more.
+_LOCATION_LIST = OffsetIndex.LOCATIONS << 4 | Kind.LIST
+_LOCATION_FIELDS = (
+    (PageLocation.OFFSET, Kind.I64),
+    (PageLocation.SIZE, Kind.I32),
+    (PageLocation.FIRST_ROW, Kind.I64),
+)
+_LOCATION_HEADS = tuple(1 << 4 | kind for _, kind in _LOCATION_FIELDS)
+
+
+class Location(NamedTuple):
+    """A data page: offset and stored size with header, in bytes; number of its first row."""
+
+    offset: int
+    size: int
+    first_row: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncodedChunk:
+    """One column of a row group: the bytes of its pages and their metadata.
+
+    Offsets in `meta` (ColumnMetaData) and `locations` count from the chunk's first byte.
+    `column_index` is encoded; None where no page has bounds.
+    """
+
+    pieces: Sequence[bytes | memoryview]
+    meta: Struct
+    locations: Sequence[Location]
+    column_index: bytes | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _PlacedChunk:
+    """The metadata of a written chunk, kept until the footer is written."""
+
+    meta: Struct
+    offset_index: bytes
+    column_index: bytes | None
+
+
+class AssembledOutput:
+    """A file of chunks. `template` is the decoded footer of the same file without rows.
+
+    Only one thread may use it at a time, but another thread may continue.
+    """
+
+    def __init__(self, storage: Storage, path: str, template: Struct) -> None:
+        self.rows = 0
+        # With the tail, once it is closed.
+        self.bytes_written = 0
+        self._template = template
+        self._groups: list[tuple[int, list[_PlacedChunk]]] = []
+        self.path = path
+        self._context = storage.open_output(path)
+        self._sink: pa.NativeFile = self._context.__enter__()
+        try:
+            self._sink.write(MAGIC)
+        except BaseException as error:
+            self.abort(error)
+            raise
+
+    def write_group(self, chunks: Sequence[EncodedChunk], rows: int) -> None:
+        """Write one row group; the chunks are those of the schema's leaves, in its order."""
+        placed = []
+        for chunk in chunks:
+            start = self._sink.tell()
+            for piece in chunk.pieces:
+                self._sink.write(piece)
+            placed.append(
+                _PlacedChunk(
+                    meta=_moved(chunk.meta, start, Meta.DATA_AT, Meta.DICTIONARY_AT),
+                    offset_index=_offset_index(chunk.locations, start),
+                    column_index=chunk.column_index,
+                )
+            )
+        self._groups.append((rows, placed))
+        self.rows += rows
+        self.bytes_written = int(self._sink.tell())
+
+    def finish(self) -> pq.FileMetaData:
+        """Write indexes and footer, make the file durable, return the footer.
+
+        The returned footer is Arrow's decoding, as `read_footer` gives it. If a step fails, it
+        aborts and raises the error.
+        """
+        try:
+            footer = self._write_indexes()
+            encoded = thrift.encode(footer)
+            for_arrow = declared(footer)
+            found = as_arrow_reads(encoded if for_arrow is footer else thrift.encode(for_arrow))
+            self._sink.write(with_tail(encoded))
+            self.bytes_written = int(self._sink.tell())
+        except BaseException as error:
+            self.abort(error)
+            raise
+        self._context.__exit__(None, None, None)
+        return found
+
+    def abort(self, error: BaseException) -> None:
+        """Exit the storage's context with `error`, which removes the file.
+
+        Raises the error that the storage makes of it: one of ours, with the path.
+        """
+        suppressed = self._context.__exit__(type(error), error, error.__traceback__)
+        assert not suppressed, "a store does not suppress errors"
+
+    def _write_indexes(self) -> Struct:
+        """Write all column indexes, then all offset indexes, as other writers do: the footer."""
+        all_placed = [chunk for _, chunks in self._groups for chunk in chunks]
+        column_indexes = [self._write_index(chunk.column_index) for chunk in all_placed]
+        offset_indexes = [self._write_index(chunk.offset_index) for chunk in all_placed]
+        indexes = zip(offset_indexes, column_indexes, strict=True)
+        groups = [
+            _row_group(rows, chunks, [_column_chunk(c.meta, *next(indexes)) for c in chunks])
+            for rows, chunks in self._groups
+        ]
+        return {
+            **self._template,
+            File.ROWS: thrift.i64(self.rows),
+            File.GROUPS: thrift.items(Kind.STRUCT, groups),
+        }
+
+    def _write_index(self, index: bytes | None) -> tuple[int, int] | None:
+        """The offset of the written index and its length, in bytes."""
+        if index is None:
+            return None
+        start = self._sink.tell()
+        self._sink.write(index)
+        return start, len(index)
+
+
+def footer_of(content: bytes | memoryview) -> Struct:
+    """The decoded footer of a whole file. Raises `ValueError` when there is none."""
+    return thrift.decode(footer_bytes(partial(_copied, content), len(content)))[0]
+
+
+def encoded_chunks(content: memoryview) -> list[EncodedChunk]:
+    """The chunks of a whole file of one row group, with page indexes; pages are not copied."""
+    (group,) = footer_of(content)[File.GROUPS].value.values
+    found = []
+    for chunk in group[Group.COLUMNS].value.values:
+        meta = chunk[Chunk.META].value
+        start = meta.get(Meta.DICTIONARY_AT, meta[Meta.DATA_AT]).value
+        offset_index = _copied(
+            content,
+            chunk[Chunk.OFFSET_INDEX_AT].value,
+            chunk[Chunk.OFFSET_INDEX_LENGTH].value,
+        )
+        column_index = None
+        if Chunk.COLUMN_INDEX_AT in chunk:
+            column_index = _copied(
+                content,
+                chunk[Chunk.COLUMN_INDEX_AT].value,
+                chunk[Chunk.COLUMN_INDEX_LENGTH].value,
+            )
+        found.append(
+            EncodedChunk(
+                pieces=[content[start : start + meta[Meta.STORED_SIZE].value]],
+                meta=_moved(meta, -start, Meta.DATA_AT, Meta.DICTIONARY_AT),
+                locations=[
+                    Location(offset - start, size, row)
+                    for offset, size, row in decoded_locations(offset_index)
+                ],
+                column_index=column_index,
+            )
+        )
+    return found
+
+
+def _copied(content: bytes | memoryview, start: int, size: int) -> bytes:
+    """Copy the bytes, so that the whole file need not stay in memory."""
+    return bytes(content[start : start + size])
+
+
+def renamed(chunk: EncodedChunk, name: str) -> EncodedChunk:
+    """The same chunk for another column, which is not nested."""
+    path = thrift.items(Kind.BINARY, [name.encode()])
+    return replace(chunk, meta={**chunk.meta, Meta.PATH: path})
+
+
+def _moved(fields: Struct, distance: int, *names: int) -> Struct:
+    """The struct with the offsets in the fields `names`, if present, increased by `distance`."""
+    moved = {name: thrift.i64(fields[name].value + distance) for name in names if name in fields}
+    return {**fields, **moved}
+
+
+def decoded_locations(content: bytes) -> list[Location]:
+    """The page locations of an encoded OffsetIndex; a fast path, as there is one for each page."""
+    if content[0] != _LOCATION_LIST:
+        return _any_locations(content)
+    _, count, at = thrift.list_head(content, 1)
+    found = []
+    for _ in range(count):
+        numbers = []
+        for head in _LOCATION_HEADS:
+            if content[at] != head:
+                return _any_locations(content)
+            number, at = thrift.signed(content, at + 1)
+            numbers.append(number)
+        if content[at]:
+            return _any_locations(content)
+        at += 1
+        found.append(Location(*numbers))
+    return found
+
+
+def _any_locations(content: bytes) -> list[Location]:
+    index, _ = thrift.decode(content)
+    return [
+        Location(*(required(location, field, kind) for field, kind in _LOCATION_FIELDS))
+        for location in required_list(index, OffsetIndex.LOCATIONS, Kind.STRUCT)
+    ]
+
+
+def _offset_index(locations: Sequence[Location], distance: int) -> bytes:
+    """An encoded OffsetIndex with all offsets increased by `distance`."""
+    out = bytearray([_LOCATION_LIST])
+    thrift.put_list_head(out, Kind.STRUCT, len(locations))
+    offset_head, size_head, row_head = _LOCATION_HEADS
+    for offset, size, row in locations:
+        out.append(offset_head)
+        thrift.put_signed(out, offset + distance)
+        out.append(size_head)
+        thrift.put_signed(out, size)
+        out.append(row_head)
+        thrift.put_signed(out, row)
+        out.append(0)
+    out.append(0)
+    return bytes(out)
+
+
+def _column_chunk(
+    meta: Struct, offset_index: tuple[int, int] | None, column_index: tuple[int, int] | None
+) -> Mapping[int, Typed]:
+    chunk = {Chunk.OFFSET: thrift.i64(0), Chunk.META: thrift.struct(meta)}
+    if offset_index is not None:
+        chunk[Chunk.OFFSET_INDEX_AT] = thrift.i64(offset_index[0])
+        chunk[Chunk.OFFSET_INDEX_LENGTH] = thrift.i32(offset_index[1])
+    if column_index is not None:
+        chunk[Chunk.COLUMN_INDEX_AT] = thrift.i64(column_index[0])
+        chunk[Chunk.COLUMN_INDEX_LENGTH] = thrift.i32(column_index[1])
+    return chunk
+
+
+def _row_group(
+    rows: int, placed: Sequence[_PlacedChunk], chunks: Sequence[Mapping[int, Typed]]
+) -> Mapping[int, Typed]:
+    first = placed[0].meta
+    return {
+        Group.COLUMNS: thrift.items(Kind.STRUCT, chunks),
+        Group.SIZE: thrift.i64(sum(chunk.meta[Meta.SIZE].value for chunk in placed)),
+        Group.ROWS: thrift.i64(rows),
+        Group.OFFSET: first.get(Meta.DICTIONARY_AT, first[Meta.DATA_AT]),
+        Group.STORED_SIZE: thrift.i64(sum(chunk.meta[Meta.STORED_SIZE].value for chunk in placed)),
+    }
+
 
 # By Arrow's names. LZ4 is not among the codecs: Arrow has one name for its two framings.
 _CODECS = {name: getattr(Codec, name) for name in ("UNCOMPRESSED", "SNAPPY", "GZIP", "ZSTD")}
@@ -134,7 +414,7 @@ class FlatColumn:
         return self.is_float or self.is_int96
 
 
-class _Placed(NamedTuple):
+class _PlacedPage(NamedTuple):
     page: Page
     bounds: Bounds
 
@@ -171,7 +451,7 @@ def copied_chunk(
     """
     if not all(_is_as_written(file, column, encoding) for file in files):
         return None
-    placed: list[_Placed] = []
+    placed: list[_PlacedPage] = []
     totals: list[Bounds] = []
     encodings: dict[int, None] = {}
     chunk: Any = None
@@ -258,7 +538,7 @@ def _chunk_bounds(chunk: pq.ColumnChunkMetaData, column: FlatColumn) -> Bounds:
 
 def _bounded(
     file: StoredFile, group: int, leaf: int, pages: Sequence[Page], whole: Bounds | None
-) -> Iterator[_Placed]:
+) -> Iterator[_PlacedPage]:
     """Each page with its bounds: from the column index, else those of the chunk, also valid."""
     bounds: Sequence[Bounds]
     if whole is None:
@@ -269,7 +549,7 @@ def _bounded(
         bounds = _indexed(file, group, leaf, len(pages)) or [
             _part(whole, page.values) for page in pages
         ]
-    return map(_Placed, pages, bounds)
+    return map(_PlacedPage, pages, bounds)
 
 
 def _part(whole: Bounds, values: int) -> Bounds:
