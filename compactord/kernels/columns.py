@@ -1,4 +1,4 @@
-"""Arrow columns as numpy arrays, without copies where Arrow's layout allows it.
+"""Columns of record batches: system columns, row kinds, gathering by index.
 
 All code that orders rows uses this module, so the order of every type is defined in one place. It
 is that of the key comparator that Paimon generates (codegen/GenerateUtils.scala):
@@ -7,16 +7,31 @@ is that of the key comparator that Paimon generates (codegen/GenerateUtils.scala
 - decimals: numeric; a decimal is a signed 128-bit integer of fixed scale
 - floats: -0.0 before 0.0, NaN after all numbers and equal to every other NaN
 - strings, binaries: by unsigned bytes, a prefix before longer values
+
+Selected rows that are adjacent in the input are returned as slices, without a copy. Otherwise each
+column is concatenated and the rows are taken from it: only one concatenated column is in memory at
+a time, in addition to the input and the output.
+
+Files store kinds as int8: +I 0, -U 1, +U 2, -D 3; -U and -D are retracts.
+
+A merge function that makes new rows folds the records of each key from first to last. It does so
+for all keys at once: round n takes the n-th record of every key that has one. There are as many
+rounds as the most records of a key, at most one per run, and a round costs a few numpy calls on
+each column. Keys with a single record take part in no round: their record stays as it is.
 """
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from compactord.paimon.types import WIDE_TIMESTAMP, text_of
 
 Int64s: TypeAlias = npt.NDArray[np.int64]
 UInt64s: TypeAlias = npt.NDArray[np.uint64]
@@ -208,3 +223,279 @@ class RowSizes:
             start, rows = column.offset, batch.num_rows
             size += rows * offset_type.itemsize + int(offsets[start + rows] - offsets[start])
         return size + sum(int(batch.column(position).nbytes) for position in self._nested)
+
+
+# Slices shorter than this on average cost later steps more than a copy would.
+_MIN_SLICE_ROWS = 4096
+# Strings and lists have 32-bit offsets: a concatenation must stay below 2^31 bytes and elements,
+# and an element of a list may be as small as one bit.
+MAX_CONCAT_BYTES = 1 << 28
+
+
+def concat_column(parts: Sequence[pa.Array]) -> pa.Array:
+    """The parts as one array; different dictionaries are unified."""
+    return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
+
+
+def hand_on(parts: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """All rows in their order: the same batches, or one copy if there are many small ones."""
+    rows = sum(part.num_rows for part in parts)
+    if len(parts) * _MIN_SLICE_ROWS <= rows or not fits(parts, MAX_CONCAT_BYTES):
+        yield from parts
+    else:
+        yield _concat(parts)
+
+
+def gather(
+    parts: Sequence[pa.RecordBatch],
+    rows: Int64s,
+    concatenated: Mapping[str, pa.Array] | None = None,
+    *,
+    max_bytes: int = MAX_CONCAT_BYTES,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows `rows` of `parts` in the given order.
+
+    `rows` (int64) are row numbers counted over all parts; each occurs at most once. `concatenated`
+    maps names to columns that are concatenated already. If the columns of variable width take more
+    than `max_bytes`, the parts are not concatenated as a whole.
+    """
+    segments = np.count_nonzero(np.diff(rows) != 1) + 1
+    if segments == 1 or (segments + len(parts)) * _MIN_SLICE_ROWS <= len(rows):
+        yield from _slices(parts, rows)
+    elif not fits(parts, max_bytes):
+        for half in np.array_split(rows, 2):
+            yield from gather(*_narrow(parts, half), max_bytes=max_bytes)
+    else:
+        ready = concatenated or {}
+        indices = pa.array(rows)
+        schema = parts[0].schema
+        columns = [
+            # The rows come from a sort of these parts, so they are within bounds.
+            pc.take(
+                ready[name]
+                if name in ready
+                else concat_column([part.column(position) for part in parts]),
+                indices,
+                boundscheck=False,
+            )
+            for position, name in enumerate(schema.names)
+        ]
+        yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+class KeyRows(NamedTuple):
+    """Rows `rows` of `parts` in key order; keys begin at the positions `starts` (both int64).
+
+    `concatenated` maps names to columns that are concatenated already.
+    """
+
+    parts: Sequence[pa.RecordBatch]
+    rows: Int64s
+    starts: Int64s
+    concatenated: Mapping[str, pa.Array]
+
+
+def split_keys(whole: KeyRows, *, max_bytes: int = MAX_CONCAT_BYTES) -> Iterator[KeyRows]:
+    """Yield all rows in order, in parts that can be concatenated and split no key.
+
+    Columns of variable width take at most `max_bytes`, unless the rows of a single key take more.
+    """
+    parts, rows, starts, _ = whole
+    if len(starts) > 1 and not fits(parts, max_bytes):
+        middle = len(starts) // 2
+        cut = int(starts[middle])
+        for half, begins in ((rows[:cut], starts[:middle]), (rows[cut:], starts[middle:] - cut)):
+            narrowed, numbers = _narrow(parts, half)
+            yield from split_keys(KeyRows(narrowed, numbers, begins, {}), max_bytes=max_bytes)
+    elif len(starts):
+        yield whole
+
+
+def taken(column: pa.Array, rows: Int64s) -> pa.Array:
+    """The values of the rows; row -1: null."""
+    missing = rows < 0
+    if not missing.any():
+        return pc.take(column, pa.array(rows), boundscheck=False)
+    if not pa.types.is_struct(column.type) or len(column) == 0:
+        return pc.take(column, pa.array(rows, mask=missing), boundscheck=False)
+    # Inside a null struct Arrow would put nulls into fields that cannot be null.
+    filled = pc.take(column, pa.array(np.where(missing, 0, rows)), boundscheck=False)
+    nulls = missing | filled.is_null().to_numpy(zero_copy_only=False)
+    children = [filled.field(place) for place in range(filled.type.num_fields)]
+    return pa.StructArray.from_arrays(children, fields=list(column.type), mask=pa.array(nulls))
+
+
+def taken_valid(column: pa.Array, rows: Int64s) -> pa.Array:
+    """As `taken`, of rows none of which is null; faster for numbers and dictionaries."""
+    type_ = column.type
+    if pa.types.is_dictionary(type_):
+        indices = taken_valid(column.indices, rows)
+        return pa.DictionaryArray.from_arrays(indices, column.dictionary, safe=False)
+    if not pa.types.is_primitive(type_) or pa.types.is_boolean(type_):
+        return taken(column, rows)
+    valid = rows >= 0
+    values = fixed_values(column, f"i{type_.bit_width // 8}").take(rows)
+    values *= valid
+    return fixed_array(values, valid, type_)
+
+
+def fits(parts: Sequence[pa.RecordBatch], max_bytes: int) -> bool:
+    """Columns of fixed width always fit: a window has far fewer rows than 32-bit offsets allow."""
+    sizes = RowSizes(parts[0].schema)
+    return sum(sizes.of_varying(part) for part in parts) <= max_bytes
+
+
+def _concat(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(parts) == 1:
+        return parts[0]
+    schema = parts[0].schema
+    columns = [
+        concat_column([part.column(position) for part in parts])
+        for position in range(len(schema.names))
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _starts(parts: Sequence[pa.RecordBatch]) -> Int64s:
+    """The number of each part's first row, followed by the total number of rows."""
+    return np.cumsum([0, *(part.num_rows for part in parts)])
+
+
+def _slices(parts: Sequence[pa.RecordBatch], rows: Int64s) -> Iterator[pa.RecordBatch]:
+    if len(rows) == 0:
+        return
+    starts = _starts(parts)
+    breaks = np.flatnonzero(np.diff(rows) != 1)
+    firsts = rows[np.append(0, breaks + 1)]
+    ends = rows[np.append(breaks, len(rows) - 1)] + 1
+    for first, end in zip(firsts.tolist(), ends.tolist(), strict=True):
+        index = int(np.searchsorted(starts, first, side="right")) - 1
+        while first < end:
+            part_start, part_end = int(starts[index]), int(starts[index + 1])
+            stop = min(end, part_end)
+            if stop > first:
+                yield parts[index].slice(first - part_start, stop - first)
+            first = max(first, stop)
+            index += 1
+
+
+def _narrow(parts: Sequence[pa.RecordBatch], rows: Int64s) -> tuple[list[pa.RecordBatch], Int64s]:
+    """The parts reduced to the given rows, and the numbers of the given rows in these parts."""
+    wanted = np.sort(rows)
+    starts = _starts(parts)
+    cuts = np.searchsorted(wanted, starts)
+    narrowed = [
+        part.take(pa.array(wanted[low:high] - start))
+        for part, start, low, high in zip(parts, starts[:-1], cuts[:-1], cuts[1:], strict=True)
+        if high > low
+    ]
+    return narrowed, np.searchsorted(wanted, rows)
+
+
+VALUE_KIND = "_VALUE_KIND"
+SEQUENCE_NUMBER = "_SEQUENCE_NUMBER"
+INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = range(4)
+
+
+def is_retract(kinds: pa.Array) -> Bools:
+    """One bool per row: True for -U and -D."""
+    return is_retract_kind(fixed_values(kinds, np.int8))
+
+
+def is_retract_kind(kinds: npt.NDArray[Any]) -> Bools:
+    """As `is_retract`, for kinds in numpy."""
+    retracts: Bools = (kinds & 1).astype(np.bool_)
+    return retracts
+
+
+def drop_retracts(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The +I and +U rows, which the highest level keeps (mergetree/DropDeleteReader.java).
+
+    Returns the same batch when there are no others.
+    """
+    retracts = is_retract(batch.column(VALUE_KIND))
+    return batch.filter(pa.array(~retracts)) if retracts.any() else batch
+
+
+_SHOWN_CHARACTERS = 100
+
+
+class KeyedRecords:
+    """A window's records, or a part of them that splits no key.
+
+    A row number counts the rows of the columns that `column` returns. A slot is the number of a key
+    among those with several records (`folds_all`: or one), those with the most records first.
+    """
+
+    def __init__(
+        self, records: KeyRows, key_columns: Sequence[str], *, folds_all: bool = False
+    ) -> None:
+        self._records = records
+        self._key_columns = key_columns
+        counts = np.diff(records.starts, append=len(records.rows))
+        several = np.flatnonzero(counts > (0 if folds_all else 1))
+        counts = counts[several]
+        self._keys: Int64s = several[np.argsort(-counts, kind="stable")]
+        self.slots = len(several)
+        starts = records.starts[self._keys]
+        # Slots are in descending order of their records.
+        sizes = np.bincount(counts)[::-1].cumsum()[::-1] if len(counts) else np.zeros(1, np.int64)
+        self.rounds: list[Int64s] = [
+            records.rows[starts[: sizes[number + 1]] + number] for number in range(len(sizes) - 1)
+        ]
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._records.parts[0].schema
+
+    def column(self, name: str) -> pa.Array:
+        """All rows of a column, in the order of the parts, not of keys."""
+        if name in self._records.concatenated:
+            return self._records.concatenated[name]
+        return concat_column([part.column(name) for part in self._records.parts])
+
+    @cached_property
+    def used(self) -> Int64s:
+        """The row numbers of all records of keys with several."""
+        return np.concatenate([np.empty(0, np.int64), *self.rounds])
+
+    @cached_property
+    def kinds(self) -> Int64s:
+        """The kind of each row (int8)."""
+        kinds: Int64s = fixed_values(self.column(VALUE_KIND), np.int8)
+        return kinds
+
+    @cached_property
+    def sequences(self) -> Int64s:
+        """The sequence number of each row."""
+        numbers: Int64s = fixed_values(self.column(SEQUENCE_NUMBER), np.int64)
+        return numbers
+
+    def place(self, chosen: Int64s) -> Int64s:
+        """Row numbers of all keys in key order: `chosen` by slot, else the key's only record."""
+        rows: Int64s = self._records.rows.take(self._records.starts)
+        rows[self._keys] = chosen
+        return rows
+
+    def selected(self, column: pa.Array, chosen: Int64s) -> pa.Array:
+        """The result column with, for each slot, the value of row `chosen`; -1: null."""
+        return taken(column, self.place(chosen))
+
+    def computed(self, column: pa.Array, values: pa.Array) -> pa.Array:
+        """The result column with, for each slot, the value of `values`."""
+        rows = self.place(np.arange(len(values)) + len(column))
+        return pc.take(pa.concat_arrays([column, values]), pa.array(rows), boundscheck=False)
+
+    def key_text(self, row: int) -> str:
+        """The key of a row, for errors."""
+        return key_text({name: self.column(name)[row] for name in self._key_columns})
+
+
+def key_text(key: Mapping[str, pa.Scalar]) -> str:
+    """A key's columns, for errors."""
+    texts = []
+    for name, value in key.items():
+        text = text_of(value) if value.type == WIDE_TIMESTAMP and value.is_valid else str(value)
+        is_long = len(text) > _SHOWN_CHARACTERS
+        texts.append(f"{name}={text[:_SHOWN_CHARACTERS]}…" if is_long else f"{name}={text}")
+    return ", ".join(texts)

@@ -18,6 +18,7 @@ from compactord.kernels.codes import pack
 from compactord.kernels.columns import (
     Bools,
     Int64s,
+    concat_column,
     fixed_values,
     integer_values,
     integer_words,
@@ -25,8 +26,7 @@ from compactord.kernels.columns import (
     plain_text,
     text_buffers,
 )
-from compactord.kernels.gather import concat_column
-from compactord.kernels.grouping import key_numbers
+from compactord.kernels.order import key_numbers
 
 Key: TypeAlias = tuple[int | bytes, ...]
 

@@ -17,10 +17,8 @@ import numpy as np
 import pyarrow as pa
 
 from compactord.errors import FormatError
-from compactord.kernels.columns import Int64s
-from compactord.kernels.gather import gather
+from compactord.kernels.columns import VALUE_KIND, Int64s, gather, is_retract
 from compactord.kernels.keys import BatchKeys, Found
-from compactord.kernels.kinds import VALUE_KIND, is_retract
 from compactord.paimon.types import FLOATS, AtomicType
 from compactord.rewrite.reader import Input, InputFinder
 

@@ -22,12 +22,9 @@ import numpy as np
 import pyarrow as pa
 
 from compactord.errors import SubcompactionError
-from compactord.kernels.changelog import MergedKeys, changelog_rows
-from compactord.kernels.functions.base import MergeFunction
-from compactord.kernels.functions.unchanged import EVERY_RECORD
-from compactord.kernels.keyed import key_text
-from compactord.kernels.kinds import drop_retracts
-from compactord.kernels.lookup import Find
+from compactord.kernels.columns import drop_retracts, key_text
+from compactord.kernels.functions.base import EVERY_RECORD, MergeFunction
+from compactord.kernels.lookup import Find, MergedKeys, changelog_rows
 from compactord.kernels.merge import LEVEL, Levels, merge_runs
 from compactord.kernels.order import MergeOrder
 from compactord.model import CHANGELOG, DATA, MergeSpec

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from compactord.kernels.functions.unchanged import DEDUPLICATE
+from compactord.kernels.functions.base import DEDUPLICATE
 from compactord.kernels.order import MergeOrder
 from tests.unit.kernels.merge_functions import merged_rows
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from compactord.kernels.functions.unchanged import DEDUPLICATE
+from compactord.kernels.functions.base import DEDUPLICATE
 from compactord.kernels.order import MergeOrder
 from tests.oracle.judge import Judge
 from tests.unit.kernels.merge_functions import merged_rows

@@ -12,20 +12,23 @@ from importlib.util import find_spec
 from compactord.errors import SubcompactionError
 from compactord.kernels.aggregators.base import Accumulator, Values
 from compactord.kernels.aggregators.bitmaps import RoaringBitmap32, RoaringBitmap64
-from compactord.kernels.aggregators.collections import Collect, MergeMap, MergeMapWithKeyTime
-from compactord.kernels.aggregators.nested import NestedPartialUpdate, NestedUpdate
 from compactord.kernels.aggregators.numbers import BoolAnd, BoolOr, Product, Sum
-from compactord.kernels.aggregators.selecting import (
+from compactord.kernels.aggregators.sketches import HllSketch, ThetaSketch
+from compactord.kernels.aggregators.values import (
+    Collect,
     FirstNonNullValue,
     FirstValue,
     LastNonNullValue,
     LastValue,
+    Listagg,
     Max,
+    MergeMap,
+    MergeMapWithKeyTime,
     Min,
+    NestedPartialUpdate,
+    NestedUpdate,
     PrimaryKey,
 )
-from compactord.kernels.aggregators.sketches import HllSketch, ThetaSketch
-from compactord.kernels.aggregators.texts import Listagg
 from compactord.paimon.options.merge import AGGREGATION_REMOVES, ColumnRule, MergeRules
 from compactord.paimon.schema import TableSchema
 from compactord.paimon.types import (

@@ -1,4 +1,4 @@
-"""The protocol of merge functions: they turn the ordered records of each key into result rows.
+"""The protocol of merge functions, and functions that keep rows unchanged.
 
 A window of rows of all runs is sorted and grouped by key before a function sees it, and the records
 of a key are in a total order: by user sequence fields, then by sequence number, then in the order
@@ -9,15 +9,25 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from compactord.kernels.columns import Int64s
-from compactord.kernels.gather import KeyRows, concat_column, gather, split_keys
-from compactord.kernels.keyed import KeyedRecords
+from compactord.errors import SubcompactionError
+from compactord.kernels.columns import (
+    VALUE_KIND,
+    Int64s,
+    KeyedRecords,
+    KeyRows,
+    concat_column,
+    gather,
+    is_retract,
+    is_retract_kind,
+    split_keys,
+)
 
 
 class Needs(enum.Enum):
@@ -139,3 +149,43 @@ class MergeFunction(Protocol):
         ReducerMergeFunctionWrapper.java). So the function is not called for a window whose rows
         all come from one run.
         """
+
+
+@dataclass(frozen=True)
+class Unchanged:
+    """A `MergeFunction` that returns the records that it `needs`."""
+
+    needs: Needs
+    ignores_deletes: bool
+    merges_again = True
+
+    def merge(self, records: OrderedRecords) -> Iterator[pa.RecordBatch]:
+        return records.all_rows()
+
+
+# The merge engine `deduplicate` keeps a key's last record, even a retract
+# (mergetree/compact/DeduplicateMergeFunction.java).
+DEDUPLICATE = Unchanged(Needs.LAST, ignores_deletes=True)
+# Not a merge engine, for temporary files of functions that need all records: there are several rows
+# of a key, in their order, so readers need `keys_repeat`.
+EVERY_RECORD = Unchanged(Needs.ALL, ignores_deletes=False)
+
+
+class FirstRow:
+    """The `MergeFunction` of `first-row`; raises `SubcompactionError` for deletes."""
+
+    needs = Needs.FIRST
+    ignores_deletes = True
+    merges_again = True
+
+    def merge(self, records: OrderedRecords) -> Iterator[pa.RecordBatch]:
+        if is_retract(records.column(VALUE_KIND)).any():
+            for keyed in records.keyed():
+                retracts = keyed.used[np.flatnonzero(is_retract_kind(keyed.kinds[keyed.used]))]
+                if len(retracts):
+                    raise SubcompactionError(
+                        f"key {keyed.key_text(int(retracts[0]))}: a table that keeps first rows "
+                        "cannot take deletes (-U or -D) by default: set ignore-delete to ignore "
+                        "them"
+                    )
+        return records.rows_at(records.starts)

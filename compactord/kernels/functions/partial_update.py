@@ -16,19 +16,17 @@ import pyarrow as pa
 
 from compactord.errors import SubcompactionError
 from compactord.kernels.codes import word_ranks
-from compactord.kernels.columns import Bools, Int64s
+from compactord.kernels.columns import DELETE, Bools, Int64s, KeyedRecords, is_retract_kind
 from compactord.kernels.functions.base import Needs, OrderedRecords
 from compactord.kernels.functions.folding import (
     Action,
     KeyFacts,
     Steps,
     folded,
+    merged_inserts,
     result_rows,
     slots_of_round,
 )
-from compactord.kernels.functions.inserts import merged_inserts
-from compactord.kernels.keyed import KeyedRecords
-from compactord.kernels.kinds import DELETE, is_retract_kind
 from compactord.kernels.order import precedence_words
 from compactord.paimon.options.merge import ColumnRule, MergeRules, SequenceGroup
 

@@ -7,11 +7,9 @@ from typing import TypeAlias
 
 from compactord.errors import SubcompactionError
 from compactord.kernels.aggregators.registry import missing_package
-from compactord.kernels.functions.aggregation import Aggregation
-from compactord.kernels.functions.base import MergeFunction
-from compactord.kernels.functions.first_row import FirstRow
+from compactord.kernels.functions.base import DEDUPLICATE, FirstRow, MergeFunction
+from compactord.kernels.functions.folding import Aggregation
 from compactord.kernels.functions.partial_update import PartialUpdate
-from compactord.kernels.functions.unchanged import DEDUPLICATE
 from compactord.paimon.options.merge import MergeRules
 
 # What makes the function of an engine from the rules of a table.

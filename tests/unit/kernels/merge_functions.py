@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from compactord.kernels.columns import concat_column
 from compactord.kernels.functions.base import Needs, OrderedRecords
-from compactord.kernels.gather import concat_column
 from compactord.kernels.merge import merge_runs
 
 

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compactord.errors import SubcompactionError
-from compactord.kernels.changelog import changelog_rows
-from compactord.kernels.functions.unchanged import DEDUPLICATE, EVERY_RECORD
+from compactord.kernels.functions.base import DEDUPLICATE, EVERY_RECORD
+from compactord.kernels.lookup import changelog_rows
 from compactord.kernels.merge import LEVEL, Levels, merge_runs
 from compactord.kernels.order import MergeOrder
 from compactord.paimon.options.merge import ChangelogRule

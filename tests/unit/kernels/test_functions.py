@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compactord.errors import SubcompactionError
+from compactord.kernels.functions.base import EVERY_RECORD
 from compactord.kernels.functions.registry import MERGE_FUNCTIONS, function_named
-from compactord.kernels.functions.unchanged import EVERY_RECORD
 from compactord.kernels.order import MergeOrder
 from compactord.paimon.options.merge import NO_RULES, ColumnRule, MergeRules
 from tests.unit.kernels import model

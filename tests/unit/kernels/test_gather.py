@@ -8,8 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compactord.kernels.columns import validity
-from compactord.kernels.gather import KeyRows, gather, hand_on, split_keys, taken, taken_valid
+from compactord.kernels.columns import (
+    KeyRows,
+    gather,
+    hand_on,
+    split_keys,
+    taken,
+    taken_valid,
+    validity,
+)
 
 
 def parts_of(sizes: list[int]) -> list[pa.RecordBatch]:

@@ -11,7 +11,7 @@ import pytest
 
 from compactord.errors import SubcompactionError
 from compactord.kernels.codes import pack
-from compactord.kernels.grouping import collide_often, group_rows, key_numbers, last_rows
+from compactord.kernels.order import collide_often, group_rows, key_numbers, last_rows
 from tests.unit.kernels import model
 
 RUN_COUNT = 4

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from compactord.kernels.functions.unchanged import DEDUPLICATE
-from compactord.kernels.kinds import drop_retracts
+from compactord.kernels.columns import drop_retracts
+from compactord.kernels.functions.base import DEDUPLICATE
 from compactord.kernels.order import MergeOrder
 from tests.unit.kernels.merge_functions import merged_rows
 

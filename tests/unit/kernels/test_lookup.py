@@ -12,12 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compactord.errors import SubcompactionError
-from compactord.kernels.changelog import changelog_rows
-from compactord.kernels.functions.aggregation import Aggregation
-from compactord.kernels.functions.base import MergeFunction
-from compactord.kernels.functions.first_row import FirstRow
-from compactord.kernels.functions.unchanged import DEDUPLICATE, EVERY_RECORD
+from compactord.kernels.functions.base import DEDUPLICATE, EVERY_RECORD, FirstRow, MergeFunction
+from compactord.kernels.functions.folding import Aggregation
 from compactord.kernels.keys import Found
+from compactord.kernels.lookup import changelog_rows
 from compactord.kernels.merge import LEVEL, Levels, merge_runs
 from compactord.kernels.order import MergeOrder
 from compactord.paimon.options.merge import ChangelogRule, ColumnRule, MergeRules

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compactord.kernels.functions.unchanged import DEDUPLICATE
+from compactord.kernels.functions.base import DEDUPLICATE
 from compactord.kernels.order import MergeOrder
 from compactord.paimon.types import WIDE_TIMESTAMP
 from tests.unit.kernels import model

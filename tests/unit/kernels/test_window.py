@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compactord.errors import SubcompactionError
-from compactord.kernels.window import windows
+from compactord.kernels.merge import windows
 
 WIDE = 1 << 40
 
