@@ -13,8 +13,8 @@ from compactord.commit.publish import StorePublisher
 from compactord.commit.removal import Removal
 from compactord.ids import Owner
 from compactord.paimon.data_file import BucketId
+from compactord.state.ancestry import PublishedSnapshots
 from compactord.state.follower import Follower
-from compactord.state.published import PublishedSnapshots
 from compactord.state.table_state import TableState
 from compactord.storage.base import Storage
 from compactord.table.lost_commits import LookBack, LostCommits

@@ -18,7 +18,7 @@ from compactord.paimon import paths
 from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import Snapshot, parse_snapshot, snapshot_ids
 from compactord.plan.table import Strategy
-from compactord.state.load_files import load_live_files
+from compactord.state.loading import load_live_files
 from compactord.state.table_state import TableState, data_manifests, load_state
 from compactord.storage.base import Storage
 from compactord.table.opening import open_table

@@ -18,7 +18,7 @@ from compactord.paimon import paths
 from compactord.paimon.data_file import BucketId, DataFile, FileIdentity
 from compactord.paimon.manifest.entries import Deletions, identity_hashes
 from compactord.paimon.manifest.manifest_files import ManifestFile
-from compactord.state.load_files import deleted_files
+from compactord.state.loading import deleted_files
 from compactord.state.table_state import TableState
 from compactord.storage.base import Storage
 from compactord.storage.calls import ahead

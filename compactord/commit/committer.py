@@ -61,7 +61,7 @@ from compactord.paimon import paths
 from compactord.paimon.avro.types import codec_of
 from compactord.paimon.manifest.manifest_files import ManifestFile
 from compactord.paimon.snapshot import Snapshot, snapshot_ids, snapshot_unless_gone, still_stands
-from compactord.state.build_delay import BuildDelay
+from compactord.state.ancestry import BuildDelay
 from compactord.state.follower import Follower, lost_text
 from compactord.state.live_files import UnknownFile
 from compactord.state.table_state import TableState, applied, data_manifests

@@ -32,7 +32,7 @@ class SnapshotPublisher(Protocol):
     def excludes_writers(self) -> bool:
         """Whether no writer of these tables can put a snapshot in the place of another one.
 
-        If not, snapshots of ours are looked back at for a while (`state/published.py`). If so, they
+        If not, snapshots of ours are looked back at for a while (`state/ancestry.py`). If so, they
         can only be rolled back, and EXISTS is certain.
         """
         ...
@@ -42,7 +42,7 @@ class SnapshotPublisher(Protocol):
         """How long a snapshot of ours has to stand before we build on it; 0: not at all.
 
         More than the longest time between a writer's look and the end of its copy, where nothing
-        excludes writers (`state/build_delay.py`).
+        excludes writers (`state/ancestry.py`).
         """
         ...
 

@@ -33,7 +33,7 @@ from compactord.maintenance.marks import Marks
 from compactord.paimon import paths
 from compactord.paimon.catalog_partitions import PartitionSpec
 from compactord.paimon.java_text import partition_time_ms
-from compactord.state.newest_files import newest_files
+from compactord.state.columns import newest_files
 from compactord.state.table_state import TableState
 from compactord.text import count_text
 

@@ -38,8 +38,8 @@ from compactord.maintenance.partition_entries import ExpiringEntries, has_entrie
 from compactord.paimon.binary_row import decode_row
 from compactord.paimon.java_text import partition_time_ms, to_string
 from compactord.paimon.options.maintenance import EXPIRATION_TIME, PartitionExpiryOptions
+from compactord.state.columns import newest_files
 from compactord.state.live_files import LiveFiles
-from compactord.state.newest_files import newest_files
 from compactord.state.table_state import TableState
 from compactord.text import count_text
 

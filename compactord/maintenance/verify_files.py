@@ -41,7 +41,7 @@ from compactord.paimon.manifest.manifest_files import read_entries, read_manifes
 from compactord.paimon.snapshot import Snapshot
 from compactord.state.base_files import BaseFiles
 from compactord.state.index_files import read_indexes
-from compactord.state.load_files import load_live_files
+from compactord.state.loading import load_live_files
 from compactord.state.table_state import data_manifests
 from compactord.storage.base import ObjectStatus, Storage
 from compactord.storage.calls import results_of

@@ -16,7 +16,7 @@ from compactord.paimon.manifest.entry_columns import Mask
 from compactord.paimon.options.table_options import CompactionOptions
 from compactord.plan.append import FULL_MIN_FILES
 from compactord.plan.table import Strategy, TableKind
-from compactord.state.bucket_summaries import BucketSummaries
+from compactord.state.base_files import BucketSummaries
 
 
 def candidates(

@@ -11,8 +11,7 @@ from compactord.clock import SystemClock
 from compactord.errors import CompactordError
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.snapshot import Snapshot
-from compactord.state.build_delay import BuildDelay
-from compactord.state.published import PublishedSnapshots
+from compactord.state.ancestry import BuildDelay, PublishedSnapshots
 from compactord.state.table_state import Refreshed, TableState
 
 _log = structlog.get_logger()

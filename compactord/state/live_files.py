@@ -1,4 +1,4 @@
-"""The live files of a table, updated with its snapshots at the cost of what these change.
+"""Live files of a table, updated with each snapshot at the cost of its changes.
 
 A large immutable base (see `base_files`) has a few layers of patches, newest last, each with the
 changed buckets only. Layers are merged when one is not much larger than the next, so there are few
@@ -32,10 +32,62 @@ from compactord.paimon.data_file import (
 )
 from compactord.paimon.manifest.entries import NO_DELETIONS, Deletions, encoded_entries
 from compactord.paimon.manifest.entry_columns import Mask, columns_of
-from compactord.state.base_files import BaseFiles, BaseFilesBuilder
-from compactord.state.bucket_summaries import BucketSummaries, BucketSummary, TopLevel
+from compactord.state.base_files import (
+    BaseFiles,
+    BaseFilesBuilder,
+    BucketSummaries,
+    BucketSummary,
+    TopLevel,
+)
 from compactord.state.files_by_size import FilesBySize, SizeColumns, named, names_of
-from compactord.state.layers import Layer, Patch, merged_layers
+
+# A layer is merged into the one below unless that one is this many times larger.
+_LAYER_RATIO = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """The changes of one bucket since the layer below; `summary` describes the bucket afterwards.
+
+    `removed` maps to the file's row in the base, None if a lower layer had added it.
+    """
+
+    removed: Mapping[FileIdentity, int | None]
+    added: Mapping[FileIdentity, ManifestEntry]
+    summary: BucketSummary
+
+    @property
+    def change_count(self) -> int:
+        return len(self.removed) + len(self.added)
+
+
+Layer = dict[BucketId, Patch]
+
+
+def merged_layers(layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
+    """Newest layers merged until each is more than twice as large as the next."""
+    merged = list(layers)
+    while len(merged) > 1 and len(merged[-2]) <= _LAYER_RATIO * len(merged[-1]):
+        upper = merged.pop()
+        merged[-1] = _merge(merged[-1], upper)
+    return tuple(merged)
+
+
+def _merge(lower: Layer, upper: Layer) -> Layer:
+    merged = dict(lower)
+    for bucket, patch in upper.items():
+        below = lower.get(bucket)
+        if below is not None:
+            added = {i: e for i, e in below.added.items() if i not in patch.removed}
+            removed = {i: row for i, row in patch.removed.items() if i not in below.added}
+            patch = Patch(
+                removed={**below.removed, **removed},
+                added={**added, **patch.added},
+                summary=patch.summary,
+            )
+        merged[bucket] = patch
+    return merged
+
 
 _MIN_CHANGES_TO_CONSOLIDATE = 2000
 _CONSOLIDATE_SHARE = 4

@@ -32,19 +32,19 @@ from compactord.paimon.snapshot import (
     read_snapshot,
     still_stands,
 )
+from compactord.state.columns import AppendedFiles, WaitingRows
 from compactord.state.index_files import NO_INDEXES, IndexFiles, read_indexes
-from compactord.state.later_snapshots import (
+from compactord.state.live_files import LiveFiles, UnknownFile
+from compactord.state.loading import (
     MAX_FOLLOWED,
     later_snapshots,
+    load_live_files,
     newest_by_hint,
+    no_files,
     read_newest,
     snapshot_if_there,
 )
-from compactord.state.live_files import LiveFiles, UnknownFile
-from compactord.state.load_files import load_live_files, no_files
-from compactord.state.newest_files import AppendedFiles
 from compactord.state.rewrites import Rewrites, is_our_removal, may_rewrite
-from compactord.state.waiting_rows import WaitingRows
 from compactord.storage.base import Storage
 from compactord.storage.calls import ahead
 

@@ -21,8 +21,8 @@ from compactord.paimon.avro.columns import NULL, Ints
 from compactord.paimon.data_file import BucketFiles, BucketId
 from compactord.paimon.options.table_options import CompactionOptions
 from compactord.plan.table import BucketPlan, PlannedFiles, PlanRequest, TableKind
-from compactord.state.bucket_summaries import BucketSummaries
-from compactord.state.file_times import FileTimes
+from compactord.state.base_files import BucketSummaries
+from compactord.state.columns import FileTimes
 from compactord.state.files_by_size import FilesBySize
 from compactord.state.rewrites import Rest
 from compactord.table.pending_inputs import inputs_of

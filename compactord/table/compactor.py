@@ -32,7 +32,7 @@ from compactord.maintenance.kind import ChosenPartitions
 from compactord.model import Compaction, MergeCompaction, SubcompactionFailure
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.deletion_vectors import NO_VECTORS, VectorRef
-from compactord.state.published import last_commit
+from compactord.state.ancestry import last_commit
 from compactord.state.table_state import TableState
 from compactord.storage.calls import DeletePace
 from compactord.storage.ranges import read_twice

@@ -26,9 +26,9 @@ from compactord.paimon.data_file import BucketId
 from compactord.paimon.deletion_vectors import NO_VECTORS, VectorRef
 from compactord.paimon.schema import TableSchema
 from compactord.paimon.snapshot import SnapshotIdentity
+from compactord.state.ancestry import PublishedSnapshots
+from compactord.state.columns import AppendedFiles
 from compactord.state.follower import Drift, Follower
-from compactord.state.newest_files import AppendedFiles
-from compactord.state.published import PublishedSnapshots
 from compactord.state.table_state import TableState
 from compactord.storage.calls import ahead
 from compactord.table.lost_commits import LookBack, LostCommits

@@ -35,9 +35,8 @@ from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import Snapshot, snapshot_ids, still_stands
 from compactord.paimon.support import moves_keys
 from compactord.plan.table import TableKind
-from compactord.state.ancestry import Ancestry, Contained, late_candidates
+from compactord.state.ancestry import Ancestry, Contained, PublishedSnapshots, late_candidates
 from compactord.state.follower import lost_text
-from compactord.state.published import PublishedSnapshots
 from compactord.state.table_state import TableState
 from compactord.storage.base import Storage
 from compactord.storage.calls import AT_ONCE, ahead

@@ -23,10 +23,10 @@ from compactord.plan.table import (
     one_round,
     plan_bucket,
 )
+from compactord.state.columns import WaitingRows
 from compactord.state.files_by_size import FilesBySize
 from compactord.state.rewrites import Rewrite, Rewrites
 from compactord.state.table_state import TableState, with_rewrites
-from compactord.state.waiting_rows import WaitingRows
 from compactord.table.delta_commits import delta_commits_due
 from compactord.table.expired_files import expired_files
 from compactord.table.opening import OpenTable, refuse_formats

@@ -12,8 +12,8 @@ from compactord.clock import local_ms
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.options.table_options import CompactionOptions
 from compactord.plan.table import TableKind
-from compactord.state.bucket_summaries import BucketSummaries
-from compactord.state.file_times import FileTimes
+from compactord.state.base_files import BucketSummaries
+from compactord.state.columns import FileTimes
 from compactord.state.table_state import TableState
 from compactord.table.planning import StatePlanner
 from compactord.table.status import RunState, TableShape

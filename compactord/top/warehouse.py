@@ -17,7 +17,7 @@ from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import CommitKind, Snapshot
 from compactord.service.unserved import left_alone, unread_view, unserved_view
 from compactord.service.view import TableView
-from compactord.state.later_snapshots import snapshot_if_there
+from compactord.state.loading import snapshot_if_there
 from compactord.state.table_state import TableState
 from compactord.storage.base import Storage
 from compactord.table.backlog import TableBacklog

@@ -22,7 +22,7 @@ from compactord.paimon import paths
 from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import Snapshot, read_snapshot, read_tags, snapshot_ids
 from compactord.plan.table import Strategy
-from compactord.state.load_files import load_live_files
+from compactord.state.loading import load_live_files
 from compactord.state.table_state import TableState, data_manifests
 from compactord.storage.base import Storage
 from compactord.table.opening import open_table

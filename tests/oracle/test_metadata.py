@@ -38,7 +38,7 @@ from compactord.paimon.snapshot import (
     snapshot_ids,
     snapshot_json,
 )
-from compactord.state.load_files import load_live_files
+from compactord.state.loading import load_live_files
 from compactord.state.table_state import (
     TableState,
     data_manifests,

@@ -34,7 +34,7 @@ from compactord.paimon.schema import (
     same_column,
 )
 from compactord.paimon.snapshot import Snapshot, parse_snapshot
-from compactord.state.later_snapshots import read_newest
+from compactord.state.loading import read_newest
 from compactord.state.table_state import Refreshed, TableState, load_at, refresh_to
 from compactord.storage.base import Storage
 

@@ -21,7 +21,7 @@ from compactord.maintenance.marks import Marks
 from compactord.paimon import paths
 from compactord.paimon.schema import TableRef
 from compactord.plan.table import Strategy
-from compactord.state.newest_files import AppendedFiles
+from compactord.state.columns import AppendedFiles
 from compactord.state.table_state import load_state
 from compactord.storage.base import Storage
 from compactord.table.compactor import TableCompactor

@@ -22,7 +22,7 @@ from compactord.paimon.manifest.manifest_files import (
     roll_entries,
 )
 from compactord.paimon.manifest.schemas import MANIFEST
-from compactord.state.load_files import load_live_files
+from compactord.state.loading import load_live_files
 from tests.storages import MemoryStorage
 from tests.unit.paimon.table_builder import data_file, deleted, entry
 

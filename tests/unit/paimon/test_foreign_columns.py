@@ -27,7 +27,7 @@ from compactord.paimon.manifest.schemas import (
     MANIFEST_LIST,
     MANIFEST_LIST_WITH_EXTRA_FILES,
 )
-from compactord.state.load_files import load_live_files
+from compactord.state.loading import load_live_files
 from tests.containers import encode_container, records_of
 from tests.unit.paimon.foreign_files import (
     ENTRY,

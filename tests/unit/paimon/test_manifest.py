@@ -24,7 +24,7 @@ from compactord.paimon.manifest.manifest_files import (
 )
 from compactord.paimon.manifest.schemas import MANIFEST, MANIFEST_LIST
 from compactord.paimon.types import AtomicType, TypeRoot
-from compactord.state.load_files import load_live_files
+from compactord.state.loading import load_live_files
 from tests.containers import encode_container
 from tests.unit.paimon.table_builder import CODEC, MemoryStorage, data_file, deleted, entry
 

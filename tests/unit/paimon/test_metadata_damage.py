@@ -35,7 +35,7 @@ from compactord.paimon.snapshot import (
     parse_snapshot,
     snapshot_json,
 )
-from compactord.state.load_files import load_live_files
+from compactord.state.loading import load_live_files
 from tests.containers import encode_container
 from tests.unit.paimon.foreign_files import ENTRY, FILE, Added, with_columns
 from tests.unit.paimon.table_builder import MemoryStorage, data_file, deleted, entry

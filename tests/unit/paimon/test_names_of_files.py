@@ -28,7 +28,7 @@ from compactord.paimon.snapshot import (
     read_tags,
     snapshot_json,
 )
-from compactord.state.load_files import load_live_files
+from compactord.state.loading import load_live_files
 from tests.containers import encode_container
 from tests.unit.paimon.table_builder import CODEC, History, MemoryStorage, data_file, entry
 

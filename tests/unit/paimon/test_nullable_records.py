@@ -21,7 +21,7 @@ from compactord.paimon.manifest.manifest_files import (
     read_manifest_list,
 )
 from compactord.paimon.manifest.schemas import INDEX_MANIFEST, MANIFEST, MANIFEST_LIST
-from compactord.state.load_files import load_live_files
+from compactord.state.loading import load_live_files
 from tests.containers import encode_container, records_of
 from tests.unit.paimon.foreign_files import (
     ENTRY,

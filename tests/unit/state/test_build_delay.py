@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from compactord.paimon.snapshot import CommitKind, Snapshot
-from compactord.state.build_delay import BuildDelay
+from compactord.state.ancestry import BuildDelay
 from tests.builders import FIRST, NOW_MS, VirtualClock
 
 SETTLE_MS = 10_000

@@ -13,10 +13,10 @@ from compactord.paimon.binary_row import encode_row
 from compactord.paimon.data_file import BucketId, DataFile, FileIdentity, ManifestEntry
 from compactord.paimon.snapshot import CommitKind
 from compactord.paimon.types import AtomicType, TypeRoot
-from compactord.state.bucket_summaries import BucketSummaries
+from compactord.state.base_files import BucketSummaries
 from compactord.state.files_by_size import FilesBySize, SizeColumns
 from compactord.state.live_files import LiveFiles
-from compactord.state.load_files import load_live_files, no_files
+from compactord.state.loading import load_live_files, no_files
 from compactord.state.table_state import data_manifests, load_state, refresh_state
 from tests.unit.paimon.table_builder import History, data_file, deleted, entry
 

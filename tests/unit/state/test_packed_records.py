@@ -4,7 +4,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compactord.state.packed_records import PackedRecords
+from compactord.state.base_files import PackedRecords
 
 RECORDS = st.lists(st.binary(max_size=40), max_size=70)
 

@@ -8,7 +8,7 @@ import pytest
 
 from compactord.paimon import paths
 from compactord.paimon.snapshot import read_snapshot, snapshot_ids, snapshot_json
-from compactord.state.published import PublishedSnapshots, last_commit
+from compactord.state.ancestry import PublishedSnapshots, last_commit
 from compactord.storage.base import NO_TIME_MS
 from tests import builders
 from tests.storages import MemoryStorage

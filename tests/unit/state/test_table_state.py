@@ -11,7 +11,7 @@ from compactord.paimon import paths
 from compactord.paimon.data_file import BucketId, ManifestEntry
 from compactord.paimon.snapshot import CommitKind, snapshot_json
 from compactord.state.live_files import UnknownFile
-from compactord.state.load_files import load_live_files, no_files
+from compactord.state.loading import load_live_files, no_files
 from compactord.state.table_state import TableState, data_manifests, load_state, refresh_state
 from tests.lineage import Lineage
 from tests.storages import RecordingStorage

@@ -9,8 +9,8 @@ import pytest
 
 from compactord.paimon.data_file import BucketId, ManifestEntry
 from compactord.paimon.snapshot import CommitKind
+from compactord.state.columns import WaitingRows
 from compactord.state.table_state import TableState, load_state, refresh_state
-from compactord.state.waiting_rows import WaitingRows
 from tests.unit.paimon.table_builder import UNPARTITIONED, History, data_file, deleted, entry
 
 BUCKET = BucketId(UNPARTITIONED, 0)

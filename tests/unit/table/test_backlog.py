@@ -15,7 +15,7 @@ from compactord.paimon.data_file import EMPTY_ROW, BucketId, DataFile, EntryKind
 from compactord.paimon.types import AtomicType, TypeRoot
 from compactord.plan.runs import bucket_runs
 from compactord.plan.table import Strategy
-from compactord.state.load_files import no_files
+from compactord.state.loading import no_files
 from compactord.state.table_state import TableState, load_state
 from compactord.table.backlog import TableBacklog
 from compactord.table.opening import open_table

@@ -13,9 +13,9 @@ from compactord.model import CompactReason, WorkKind
 from compactord.paimon import paths
 from compactord.paimon.data_file import EMPTY_ROW, BucketId, DataFile, EntryKind, FileSource
 from compactord.plan.table import Strategy
-from compactord.state.load_files import no_files
+from compactord.state.columns import WaitingRows
+from compactord.state.loading import no_files
 from compactord.state.table_state import TableState, load_state
-from compactord.state.waiting_rows import WaitingRows
 from compactord.table.backlog import PendingCompaction, Skip, TableBacklog
 from compactord.table.cycle import Planned
 from compactord.table.in_flight import InFlight

@@ -19,7 +19,7 @@ from compactord.paimon.manifest.schemas import INDEX_MANIFEST
 from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import read_snapshot, snapshot_json
 from compactord.plan.table import Strategy
-from compactord.state.file_times import FileTimes
+from compactord.state.columns import FileTimes
 from compactord.state.index_files import IndexFiles
 from compactord.state.table_state import TableState, load_state
 from compactord.storage.base import Storage
