@@ -22,7 +22,7 @@ from compactord.maintenance.verify import Verified, Wanted, verify_table
 from compactord.maintenance.verify_rules import FileRules, PageRules
 from compactord.paimon import paths
 from compactord.paimon.data_file import BucketId
-from compactord.plan.runs import bucket_runs
+from compactord.plan.picks import bucket_runs
 from compactord.table.file_reading import FileReader
 from compactord.table.opening import OpenTable, describe_table
 from compactord.text import count_text

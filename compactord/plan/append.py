@@ -1,7 +1,7 @@
-"""Picks in append tables, which have neither keys nor levels.
+"""Plans append tables: bin packing of small files, with or without buckets.
 
 In bucketed tables only neighbours in arrival order are rewritten, so that rows keep their order
-(BucketedAppendCompactManager.java). Tables without buckets: compactord.plan.unaware.
+(BucketedAppendCompactManager.java). Tables without buckets: compactord.plan.append.
 
 Differences from Java, so that planning after each commit comes to an end and needs no history:
 
@@ -17,14 +17,39 @@ Differences from Java, so that planning after each commit comes to an end and ne
 
 `final` names outputs of the running command that count as full whatever their size
 (`PlanRequest.final`): the command ends even if the writer closes files early.
+
+Counted on columns, as a partition may have very many small files; only files of a task that is
+asked for become objects. As AppendCompactCoordinator.java but for what compactord.plan.append says
+of all append tables, and:
+
+- A coordinator's age, counted in rounds, becomes the age of the files.
+- A full compaction, which Java's coordinator does not have, takes every file below the target size.
+- Files of one size are in the order of their sequence numbers and names; Java's is a hash set's.
+
+Files whose deletion vectors are in one index file go into one task: whoever rewrites one of them
+replaces the index file. Each task is due at once, also one of a single file. What it writes has no
+vectors, so repeating ends.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence, Set
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, overload
 
+import numpy as np
+import numpy.typing as npt
+
+from compactord.model import AppendCompaction, CompactReason
+from compactord.paimon.avro.columns import NULL
 from compactord.paimon.data_file import DataFile, FileSource
+from compactord.paimon.deletion_vectors import VectorRef
+from compactord.paimon.manifest.entry_columns import Mask
 from compactord.paimon.options.table_options import CompactionOptions
+from compactord.state.files_by_size import FilesBySize
 
 # BucketedAppendCompactManager.FULL_COMPACT_MIN_FILE.
 FULL_MIN_FILES = 3
@@ -129,3 +154,214 @@ def leaves_fewer_small(options: CompactionOptions, count: int, size_bytes: int) 
     full_count, last_bytes = divmod(size_bytes, target)
     small_after = (full_count if target < small else 0) + (0 < last_bytes < small)
     return small_after < count
+
+
+_LARGEST = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True, slots=True)
+class Bin:
+    """Files to rewrite into larger ones: those from one place to before another, in that order."""
+
+    start: int
+    stop: int
+    reason: CompactReason
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PackedCompactions(Sequence[AppendCompaction]):
+    """One for each of `bins`, made of `files` when it is asked for."""
+
+    files: FilesBySize
+    bins: tuple[Bin, ...]
+
+    def __len__(self) -> int:
+        return len(self.bins)
+
+    @overload
+    def __getitem__(self, index: int) -> AppendCompaction: ...
+    @overload
+    def __getitem__(self, index: slice) -> PackedCompactions: ...
+    def __getitem__(self, index: int | slice) -> AppendCompaction | PackedCompactions:
+        if isinstance(index, slice):
+            return replace(self, bins=self.bins[index])
+        one = self.bins[index]
+        return AppendCompaction(
+            bucket=self.files.bucket,
+            total_buckets=self.files.total_buckets,
+            reason=one.reason,
+            inputs=self.files.read(one.start, one.stop),
+            ordered=False,
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def followed_by(self, other: PackedCompactions) -> PackedCompactions:
+        """All of both, which are of one bucket and share no file."""
+        behind = len(self.files)
+        moved = (Bin(one.start + behind, one.stop + behind, one.reason) for one in other.bins)
+        return PackedCompactions(self.files.followed_by(other.files), (*self.bins, *moved))
+
+    @property
+    def taken(self) -> Mask:
+        """Which of `files` are in a bin."""
+        taken = np.zeros(len(self.files), np.bool_)
+        for one in self.bins:
+            taken[one.start : one.stop] = True
+        return taken
+
+
+def pack_unaware(
+    files: FilesBySize,
+    options: CompactionOptions,
+    *,
+    now_local_ms: int,
+    wait_ms: int | None,
+    final: Set[str] = frozenset(),
+) -> tuple[PackedCompactions, int]:
+    """Small files of one partition in bins of at least twice the target size, smallest first.
+
+    And how many small files are left for later.
+
+    Files that do not fill a bin become a task if there are `compaction.min.file-num` of them, or if
+    at least two were created more than `wait_ms` ago (None: never). `now_local_ms` is on the clock
+    of creation times. A file without a creation time counts as having waited, and so does one whose
+    creation time is more than `wait_ms` in the future: the clock was set back, its age is unknown.
+    """
+    small = files.smaller_than(options.small_file_size).without(final)
+    filled = _filled(small, options)
+    leaves_fewer = partial(leaves_fewer_small, options)
+    bins = [
+        Bin(start, stop, CompactReason.APPEND_SMALL_FILES)
+        for start, stop in filled.bounds
+        if leaves_fewer(stop - start, filled.size_bytes(start, stop))
+    ]
+    start, stop = filled.rest
+    reason = _reason_for_rest(small.take(slice(start, stop)), options, now_local_ms, wait_ms)
+    waiting = stop - start
+    if reason is not None and leaves_fewer(waiting, filled.size_bytes(start, stop)):
+        bins.append(Bin(start, stop, reason))
+        waiting = 0
+    return PackedCompactions(small, tuple(bins)), waiting
+
+
+def pack_unaware_full(
+    files: FilesBySize,
+    options: CompactionOptions,
+    *,
+    final: Set[str] = frozenset(),
+) -> PackedCompactions:
+    """Every file of one partition below the target size, in bins as `pack_unaware` fills them.
+
+    A single file is not rewritten, nor are full outputs of compactions. So each task turns at least
+    two candidates into at most one, and repeating ends with at most one candidate.
+    `compaction.force-rewrite-all-files` has no effect here, as in Java's coordinator.
+    """
+    columns = files.columns
+    is_full_output = columns.file_source == FileSource.COMPACT
+    is_full_output &= columns.file_size >= options.small_file_size
+    below = columns.file_size < options.target_file_size
+    candidates = files.take(below & ~is_full_output).without(final)
+    filled = _filled(candidates, options)
+    bounds = (*filled.bounds, filled.rest)
+    bins = tuple(
+        Bin(start, stop, CompactReason.APPEND_FULL) for start, stop in bounds if stop - start > 1
+    )
+    return PackedCompactions(candidates, bins)
+
+
+@dataclass(frozen=True, slots=True)
+class _Filled:
+    """Where full bins begin and end, and what is left behind them, which may be nothing.
+
+    `weights` are those of all files before each place: their bytes, and `cost` for each.
+    """
+
+    bounds: list[tuple[int, int]]
+    rest: tuple[int, int]
+    weights: npt.NDArray[Any]
+    cost: int
+
+    def size_bytes(self, start: int, stop: int) -> int:
+        weight = int(self.weights[stop]) - int(self.weights[start])
+        return weight - (stop - start) * self.cost
+
+
+def _filled(files: FilesBySize, options: CompactionOptions) -> _Filled:
+    sizes, cost, full = (
+        files.columns.file_size,
+        options.open_file_cost,
+        options.target_file_size * 2,
+    )
+    count = len(sizes)
+    # An option may be the largest number that there is; Python's numbers have no end.
+    largest = max(abs(int(sizes[0])), abs(int(sizes[-1])), abs(cost)) if count else 0
+    number = np.int64 if largest < _LARGEST // (2 * count + 2) else object
+    weights = np.zeros(count + 1, number)
+    np.cumsum(sizes.astype(number) + cost, out=weights[1:])
+    bounds = []
+    start = 0
+    while count - start > 1:
+        stop = bisect_left(weights, int(weights[start]) + full, lo=start + 2)
+        if stop > count:
+            break
+        bounds.append((start, stop))
+        start = stop
+    return _Filled(bounds, (start, count), weights, cost)
+
+
+def _reason_for_rest(
+    rest: FilesBySize, options: CompactionOptions, now_local_ms: int, wait_ms: int | None
+) -> CompactReason | None:
+    if len(rest) >= max(2, options.min_file_num):
+        return CompactReason.APPEND_SMALL_FILES
+    if wait_ms is None:
+        return None
+    created_ms = rest.columns.creation_time_ms
+    waited = (created_ms == NULL) | (np.abs(now_local_ms - created_ms) > wait_ms)
+    return CompactReason.APPEND_WAITED if np.count_nonzero(waited) > 1 else None
+
+
+def pack_deleted(
+    files: FilesBySize,
+    vectors: Mapping[str, VectorRef],
+    options: CompactionOptions,
+    *,
+    is_full: bool,
+) -> PackedCompactions:
+    """Files that have vectors, in bins of at least twice the target size, smallest index first.
+
+    Those that are small, or of whose rows more than `compaction.delete-ratio-threshold` or an
+    unknown number are deleted; all if it `is_full`.
+    """
+    reason = CompactReason.APPEND_FULL if is_full else CompactReason.DELETED_ROWS
+    having = files.only(vectors.keys())
+    found = having.read(0, len(having))
+    by_index: dict[str, list[int]] = defaultdict(list)
+    for place, file in enumerate(found):
+        vector = vectors[file.file_name]
+        if is_full or _is_due(file, vector, options):
+            by_index[vector.path].append(place)
+    sizes = [file.file_size for file in found]
+    groups = sorted(by_index.values(), key=lambda places: sum(sizes[each] for each in places))
+    places: list[int] = []
+    bins: list[Bin] = []
+    start = weight = 0
+    for group in groups:
+        places += group
+        weight += sum(sizes[place] + options.open_file_cost for place in group)
+        if len(places) - start > 1 and weight >= options.target_file_size * 2:
+            bins.append(Bin(start, len(places), reason))
+            start, weight = len(places), 0
+    if start < len(places):
+        bins.append(Bin(start, len(places), reason))
+    return PackedCompactions(having.take(np.array(places, np.int64)), tuple(bins))
+
+
+def _is_due(file: DataFile, vector: VectorRef, options: CompactionOptions) -> bool:
+    if file.file_size < options.small_file_size or vector.cardinality is None:
+        return True
+    return vector.cardinality > file.row_count * options.delete_ratio

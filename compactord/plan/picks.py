@@ -1,4 +1,4 @@
-"""Picks in tables with a primary key: minor ones, and everything into the highest level.
+"""Universal compaction: sorted runs and the picks of each trigger.
 
 A minor pick is universal compaction as Paimon's default strategy does it. The first trigger that
 fires, in this order: early full compaction, size amplification, size ratio, run count, and, if the
@@ -13,14 +13,31 @@ is older than what it makes.
 
 Java's strategy also remembers when it last picked everything; here that moment is an argument, so
 equal arguments give equal results.
+
+Level 0: each file is a run of its own, newest first. Each level above is one run of files with
+disjoint key ranges in key order. All planning on primary-key tables starts with these runs.
+
+A key then may have records on several levels above 0: parts of its state, or records of which the
+lowest one counts and the others are not marked as deleted. Readers who merge no levels see each.
+Before anything else is compacted, one merge of all levels above 0 makes one record of them.
+What is on the highest of these levels hides nothing, so files there need no look.
+
+A merge of parts has to take in every record of a key. One of whole states has to take the one of
+the lowest level, which has the others in it; where a state is one of the records, both come to the
+same. So of whole states beside parts only that can be merged. In tables whose rows are marked, a
+delete that came while others were on two levels has marked one of them and is gone: what readers
+see again since then stays.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence, Set
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
 
-from compactord.errors import UsageError
+from compactord.errors import FormatError, UsageError
 from compactord.model import CompactReason, PickRule, SortedRun
 from compactord.paimon.data_file import DataFile
 from compactord.paimon.options.table_options import CompactionOptions
@@ -247,3 +264,90 @@ def last_full_compaction_ms(files: Iterable[DataFile], options: CompactionOption
         ),
         default=None,
     )
+
+
+# A serialised key to a value that compares as Paimon's key comparator does.
+KeyOf = Callable[[bytes], Any]
+
+
+def bucket_runs(files: Iterable[DataFile], key_of: KeyOf) -> tuple[SortedRun, ...]:
+    """Level-0 runs, newest first, then the non-empty levels in ascending order.
+
+    Agrees with Levels.levelSortedRuns. Keys are decoded for levels above 0 only. Raises
+    `FormatError` with the name of a file whose key range overlaps its neighbour's on one level or
+    cannot be read, or whose level is negative.
+    """
+    by_level: dict[int, list[DataFile]] = defaultdict(list)
+    for file in files:
+        if file.level < 0:
+            raise FormatError(
+                file.file_name, f"data file on level {file.level}, expected 0 or more"
+            )
+        by_level[file.level].append(file)
+    newest_first = sorted(by_level.pop(0, ()), key=_level_0_order)
+    runs = [SortedRun(level=0, files=(file,)) for file in newest_first]
+    runs += [_level_run(level, by_level[level], key_of) for level in sorted(by_level)]
+    return tuple(runs)
+
+
+def level_count(highest: int, configured: int) -> int:
+    """The number of levels in effect: the configured one, or more if files are on higher levels.
+
+    `highest` is the highest level with a file, -1 if there is none. Raises `UsageError` when the
+    number is below 2, as Levels.java refuses.
+    """
+    count = max(configured, 1 + highest)
+    if count < 2:
+        raise UsageError(f"num-levels is {configured}, must be at least 2")
+    return count
+
+
+def _level_0_order(file: DataFile) -> tuple[int, int, int, str]:
+    return -file.max_sequence_number, file.min_sequence_number, file.created_ms, file.file_name
+
+
+def _level_run(level: int, files: list[DataFile], key_of: KeyOf) -> SortedRun:
+    keyed = [(*file.key_range(key_of), file) for file in files]
+    keyed.sort(key=lambda item: item[0])
+    for (_, previous_max, previous), (minimum, _, file) in pairwise(keyed):
+        if not minimum > previous_max:
+            raise FormatError(
+                file.file_name,
+                f"key range overlaps that of {previous.file_name} on level {level}, "
+                "where files must be disjoint",
+            )
+    return SortedRun(level=level, files=tuple(file for _, _, file in keyed))
+
+
+def holds_parts(
+    runs: Sequence[SortedRun], partial_schemas: Set[int], *, is_one_record: bool
+) -> bool:
+    """Whether states of keys are spread over levels, by files that have one of these schemas.
+
+    `is_one_record`: the state of a key is one of its records. Raises `FormatError` where it is not,
+    and whole states lie beside parts: nobody knows which parts they have in them.
+    """
+    middle = [file for run in runs if 0 < run.level < runs[-1].level for file in run.files]
+    parts = [file for file in middle if file.schema_id in partial_schemas]
+    if parts and len(parts) < len(middle) and not is_one_record:
+        raise FormatError(
+            parts[0].file_name,
+            "it was compacted while the table did not look keys up, others of its bucket while it "
+            "did: which rows they hold together cannot be told",
+        )
+    return bool(parts)
+
+
+def is_from_before(files: Iterable[DataFile], schemas: Set[int]) -> bool:
+    """Whether levels above 0 are merged into one first: some file of these schemas hides others."""
+    above = [file for file in files if file.level > 0]
+    highest = max((file.level for file in above), default=0)
+    return any(file.level < highest and file.schema_id in schemas for file in above)
+
+
+def begins_text(options: CompactionOptions) -> str:
+    """What levels of before are merged for, of a table."""
+    does = "looks up what keys have above"
+    if options.lookup is not None and options.lookup.marks:
+        does = "marks rows that others replace (deletion-vectors.enabled)"
+    return f"{does}; levels above 0 were compacted before it did and are merged into one first"

@@ -14,8 +14,7 @@ from typing import Any
 from compactord.model import Rewrite, Section, SortedRun, Upgrade
 from compactord.paimon.data_file import DataFile
 from compactord.paimon.options.table_options import LookupOptions
-from compactord.plan.picks import Pick, never_expired
-from compactord.plan.runs import KeyOf
+from compactord.plan.picks import KeyOf, Pick, never_expired
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

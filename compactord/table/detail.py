@@ -11,7 +11,7 @@ from compactord.paimon.binary_row import Value, decode_row
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.java_text import to_string
 from compactord.paimon.types import DataField
-from compactord.plan.runs import bucket_runs
+from compactord.plan.picks import bucket_runs
 from compactord.plan.table import TableKind, plan_bucket
 from compactord.table import report
 from compactord.table.opening import OpenTable

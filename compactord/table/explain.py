@@ -14,9 +14,7 @@ from compactord.errors import FormatError
 from compactord.model import Compaction, CompactReason, SortedRun, WorkKind
 from compactord.paimon.data_file import BucketFiles, BucketId, DataFile
 from compactord.paimon.options.table_options import CompactionOptions
-from compactord.plan.lookup_begins import begins_text
-from compactord.plan.picks import last_full_compaction_ms
-from compactord.plan.runs import bucket_runs
+from compactord.plan.picks import begins_text, bucket_runs, last_full_compaction_ms
 from compactord.plan.table import BucketPlan, PlanRequest, TableKind
 from compactord.table import report
 from compactord.table.opening import OpenTable

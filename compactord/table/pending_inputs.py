@@ -16,7 +16,7 @@ from compactord.model import (
     WorkKind,
 )
 from compactord.paimon.avro.columns import Ints
-from compactord.plan.unaware import PackedCompactions
+from compactord.plan.append import PackedCompactions
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,13 +13,13 @@ from compactord.paimon.binary_row import Value, decode_row, encode_row
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.paths import format_of
 from compactord.paimon.types import DataField, type_text
-from compactord.plan.candidates import candidates
 from compactord.plan.table import (
     BucketPlan,
     PlannedFiles,
     PlanRequest,
     Strategy,
     TableKind,
+    candidates,
     one_round,
     plan_bucket,
 )

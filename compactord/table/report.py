@@ -13,8 +13,7 @@ from compactord.model import AppendCompaction, Compaction, MergeCompaction
 from compactord.paimon.data_file import BucketFiles, BucketId
 from compactord.paimon.manifest.index_manifest import SORTED_INDEXES
 from compactord.paimon.options.table_options import USUAL_MERGE_ENGINE
-from compactord.plan.lookup_begins import begins_text, holds_parts, is_from_before
-from compactord.plan.runs import bucket_runs
+from compactord.plan.picks import begins_text, bucket_runs, holds_parts, is_from_before
 from compactord.plan.shape import BucketShape, bucket_shape
 from compactord.plan.table import BucketPlan, TableKind
 from compactord.state.rewrites import Rewrite

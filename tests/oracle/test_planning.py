@@ -19,12 +19,17 @@ from compactord.paimon.binary_row import comparable_key
 from compactord.paimon.data_file import DataFile
 from compactord.paimon.options.table_options import CompactionOptions
 from compactord.paimon.types import AtomicType, TypeRoot
-from compactord.plan.append import pick_bucketed, pick_bucketed_full
-from compactord.plan.picks import Pick, offpeak_ratio, pick_full, pick_universal
-from compactord.plan.runs import bucket_runs, level_count
+from compactord.plan.append import pack_unaware, pick_bucketed, pick_bucketed_full
+from compactord.plan.picks import (
+    Pick,
+    bucket_runs,
+    level_count,
+    offpeak_ratio,
+    pick_full,
+    pick_universal,
+)
 from compactord.plan.sections import interval_partition
 from compactord.plan.table import Strategy, plan_bucket
-from compactord.plan.unaware import pack_unaware
 from compactord.state.files_by_size import FilesBySize
 from tests.oracle.judge import Judge
 from tests.unit.plan.builders import (

@@ -22,7 +22,7 @@ from compactord.paimon import paths
 from compactord.paimon.data_file import DataFile, EntryKind
 from compactord.paimon.schema import TableRef, latest_schema
 from compactord.paimon.snapshot import CommitKind, read_snapshot, snapshot_ids
-from compactord.plan.runs import bucket_runs
+from compactord.plan.picks import bucket_runs
 from compactord.state.table_state import delta_entries, load_state
 from compactord.storage.local import LocalStorage
 from compactord.table.opening import open_table

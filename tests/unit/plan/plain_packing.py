@@ -1,6 +1,6 @@
 """Packing of tables without buckets file by file, on objects: slow, plain, and what must come out.
 
-Kept as the reference of compactord.plan.unaware.
+Kept as the reference of compactord.plan.append.
 """
 
 from __future__ import annotations

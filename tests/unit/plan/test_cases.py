@@ -26,8 +26,7 @@ from compactord.model import MergeCompaction, PickRule, Rewrite, Section, Upgrad
 from compactord.paimon.data_file import DataFile, FileSource
 from compactord.paimon.deletion_vectors import VectorRef
 from compactord.paimon.options.table_options import LookupOptions
-from compactord.plan.picks import pick_universal
-from compactord.plan.runs import bucket_runs, level_count
+from compactord.plan.picks import bucket_runs, level_count, pick_universal
 from compactord.plan.sections import interval_partition
 from compactord.plan.table import Strategy, TableKind, plan_bucket
 from tests.unit.plan.builders import (

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from compactord.errors import FormatError, UsageError
-from compactord.plan.runs import bucket_runs, level_count
+from compactord.plan.picks import bucket_runs, level_count
 from tests.unit.plan.builders import data_file, key_of, names
 
 

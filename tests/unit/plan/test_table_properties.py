@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from compactord.model import CompactReason, MergeCompaction, PickRule, Upgrade
 from compactord.paimon.data_file import DataFile, FileSource
-from compactord.plan.runs import bucket_runs
+from compactord.plan.picks import bucket_runs
 from compactord.plan.table import PlanRequest, Strategy, TableKind, plan_bucket
 from tests.unit.plan.builders import (
     BUCKET,

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from compactord.model import AppendCompaction, Compaction
 from compactord.paimon.avro.columns import Ints
 from compactord.paimon.data_file import BucketFiles, DataFile, FileSource
+from compactord.plan.append import pack_unaware, pack_unaware_full
 from compactord.plan.table import PlanRequest, Strategy, TableKind, plan_bucket
-from compactord.plan.unaware import pack_unaware, pack_unaware_full
 from compactord.state.files_by_size import FilesBySize, SizeColumns, names_of
 from tests.unit.plan.builders import (
     BUCKET,

@@ -13,7 +13,7 @@ from compactord.catalog.access import table_in_folder
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.data_file import EMPTY_ROW, BucketId, DataFile, EntryKind, ManifestEntry
 from compactord.paimon.types import AtomicType, TypeRoot
-from compactord.plan.runs import bucket_runs
+from compactord.plan.picks import bucket_runs
 from compactord.plan.table import Strategy
 from compactord.state.loading import no_files
 from compactord.state.table_state import TableState, load_state

@@ -13,8 +13,7 @@ from compactord.clock import local_ms
 from compactord.model import Compaction
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.schema import TableRef
-from compactord.plan.picks import last_full_compaction_ms
-from compactord.plan.runs import bucket_runs
+from compactord.plan.picks import bucket_runs, last_full_compaction_ms
 from compactord.plan.table import plan_bucket
 from compactord.state.table_state import TableState, load_state
 from compactord.table.backlog import PendingCompaction, TableBacklog
