@@ -36,9 +36,8 @@ from compactord.paimon.schema import TableRef, TableSchema
 from compactord.paimon.snapshot import CommitKind, Snapshot, snapshot_json
 from compactord.paimon.types import DataField
 from compactord.plan.table import TableKind
-from compactord.rewrite.outputs import AppendedFile, MergedFile, Outputs
+from compactord.rewrite.outputs import AppendedFile, GroupSize, MergedFile, Outputs, RollingWriter
 from compactord.rewrite.pipeline import Encoding
-from compactord.rewrite.writer import GroupSize, RollingWriter
 from compactord.state.table_state import TableState, data_manifests, load_state, refresh_state
 from compactord.storage.base import Creation, Storage
 from compactord.table.opening import OpenTable, open_table

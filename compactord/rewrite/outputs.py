@@ -1,16 +1,33 @@
-"""A subcompaction's output files: named, described when they are complete, removed if it fails.
+"""Writes output files of each kind: rows, copied pages, statistics.
 
 Files have kinds, each with its own series of files. A failure removes the files of all kinds.
 
 The manifest's record of a file agrees with io/KeyValueDataFileWriter.java and
 io/RowDataFileWriter.java: keys of the first and last row, statistics, sequence numbers, retracts.
+
+Rows are collected in row groups; a full one is encoded in a second thread while the next one is
+filled, so two row groups are in memory. File sizes are controlled by measurement: after each row
+group the bytes written so far give the number of rows still missing. These are divided evenly
+between the remaining row groups, so that there is no small last group and a file ends within about
+a percent of its target.
+
+Without copying, the compaction of an append table would spend most of its time on decoding and
+encoding the same values. The format decides what is copied and what is decoded nevertheless
+(`formats.base.Copier`).
+
+Whole inputs are in memory: those of the row group that is copied, and those of the next one. So
+only subcompactions of small files are copied (`is_worthwhile`). The order of rows is the same as
+with encoding.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import itertools
+import math
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -18,9 +35,10 @@ import pyarrow as pa
 
 from compactord.clock import Clock
 from compactord.errors import StorageError
-from compactord.formats.base import OutputFile
+from compactord.formats.base import Copier, FileWriter, InputProfile, OutputFile
 from compactord.formats.layout import Layout, cell
-from compactord.model import ConcatSpec, Output, WriteSpec
+from compactord.kernels.columns import RowSizes
+from compactord.model import ConcatSpec, InputFile, Output, Subcompaction, WriteSpec
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.data_file import (
     EMPTY_ROW,
@@ -31,6 +49,8 @@ from compactord.paimon.data_file import (
     build_stats,
 )
 from compactord.paimon.types import SEQUENCE_NUMBER, VALUE_KIND
+from compactord.rewrite.pipeline import Decoding, Encoding
+from compactord.rewrite.reader import Input, ReadCounts
 from compactord.storage.base import Storage
 
 Opened = TypeVar("Opened", bound=OutputFile)
@@ -278,3 +298,253 @@ class OutputSeries:
         output, self._open = self._open, None
         if output is not None:
             output.abort(error)
+
+
+# A file is full when less than this share of its rows is missing.
+_TOLERANCE = 0.01
+# Before the first measurement the estimate may be wrong, so the first group is smaller.
+_FIRST_GROUP_SHARE = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSize:
+    """Limits of a row group; `bytes_per_row` is a guess of encoded bytes until one is written."""
+
+    rows: int
+    size_bytes: int
+    bytes_per_row: float
+
+
+class RollingWriter:
+    """Writes the outputs of one kind."""
+
+    def __init__(
+        self,
+        outputs: OutputSeries,
+        *,
+        size: GroupSize,
+        writer: FileWriter,
+        encoding: Encoding,
+    ) -> None:
+        self._outputs = outputs
+        self._spec = outputs.spec
+        self._layout = outputs.layout
+        self._sizes = RowSizes(outputs.layout.row_schema)
+        self._size = size
+        self._bytes_per_row = max(size.bytes_per_row, 0.01)
+        self._max_group_bytes = min(size.size_bytes, outputs.spec.encoding.group_bytes)
+        self._writer = writer
+        self._encoding = encoding
+        self._pending: list[pa.RecordBatch] = []
+        self._pending_rows = 0
+        self._pending_bytes = 0
+        self._output: OutputFile | None = None
+        self._group_rows = self._next_group_rows()
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Append rows; they follow those of earlier calls."""
+        if batch.num_rows == 0:
+            return
+        self._pending.append(batch)
+        self._pending_rows += batch.num_rows
+        self._pending_bytes += self._sizes.of(batch)
+        while self._is_group_full():
+            # The bytes written so far decide the size of this group.
+            self._encoding.wait()
+            self._roll_when_full()
+            self._group_rows = self._next_group_rows()
+            if self._is_group_full():
+                self._write_group()
+
+    def finish(self) -> None:
+        """Write the remaining rows and close the last file."""
+        while self._pending_rows:
+            self._encoding.wait()
+            self._roll_when_full()
+            self._group_rows = self._next_group_rows()
+            self._write_group()
+        self._close_output()
+
+    def _is_group_full(self) -> bool:
+        return (
+            self._pending_rows >= self._group_rows or self._pending_bytes >= self._max_group_bytes
+        )
+
+    def _next_group_rows(self) -> int:
+        """Rows of the next group, so that the file reaches its target with even groups."""
+        missing = self._missing_bytes() / self._bytes_per_row
+        if self._output is None and not self._outputs.has_finished:
+            missing *= _FIRST_GROUP_SHARE
+        groups = max(1, math.ceil(missing / self._size.rows))
+        return max(1, math.ceil(missing / groups))
+
+    def _missing_bytes(self) -> float:
+        written = 0 if self._output is None else self._output.bytes_written
+        return float(max(0, self._spec.target_file_size - written))
+
+    def _roll_when_full(self) -> None:
+        output = self._output
+        if output is None or not output.rows:
+            return
+        self._bytes_per_row = max(output.bytes_written / output.rows, 0.01)
+        if self._missing_bytes() <= _TOLERANCE * self._spec.target_file_size:
+            self._close_output()
+
+    def _write_group(self) -> None:
+        rows = min(self._group_rows, self._pending_rows)
+        if self._pending_bytes > self._max_group_bytes:
+            fitting = self._pending_rows * self._max_group_bytes // self._pending_bytes
+            rows = max(1, min(rows, fitting))
+        table = self._take(rows)
+        if self._output is None:
+            self._output = self._outputs.open(self._writer.open)
+        self._encoding.submit(self._encode_job(self._output, self._outputs.facts, table))
+
+    def _encode_job(
+        self, output: OutputFile, facts: FileFacts, rows: pa.Table
+    ) -> Callable[[], None]:
+        def encode() -> None:
+            output.write(rows)
+            facts.add_group(rows)
+
+        return encode
+
+    def _take(self, rows: int) -> pa.Table:
+        """The first pending rows, with one dictionary per dictionary-encoded column."""
+        taken: list[pa.RecordBatch] = []
+        missing = rows
+        while missing:
+            batch = self._pending[0]
+            if batch.num_rows <= missing:
+                taken.append(self._pending.pop(0))
+            else:
+                taken.append(batch.slice(0, missing))
+                self._pending[0] = batch.slice(missing)
+            missing -= taken[-1].num_rows
+        self._pending_rows -= rows
+        self._pending_bytes = sum(self._sizes.of(batch) for batch in self._pending)
+        table = pa.Table.from_batches(taken)
+        return table.unify_dictionaries() if self._layout.dictionaries else table
+
+    def _close_output(self) -> None:
+        self._encoding.wait()
+        self._output = None
+        self._outputs.close()
+
+
+# Inputs of two row groups (one is being fetched), and their decoded and encoded columns.
+_MEMORY_SHARE = 8
+_MAX_GROUP_ROWS = 1 << 20
+# Bytes per column of a file on average. Pages of smaller files would stay small if copied.
+_MIN_COLUMN_BYTES = 16 << 10
+# An output ends where an input ends: large inputs would make its size miss the target.
+_TARGET_SHARE = 4
+_MIN_PLAIN_SHARE = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupLimits:
+    """The most rows and stored bytes of the inputs of one row group."""
+
+    rows: int
+    size_bytes: int
+
+
+def group_limits(memory_bytes: int, row_bytes: float) -> GroupLimits:
+    """The limits that the memory allows; `row_bytes`: bytes of a decoded row."""
+    share = memory_bytes // _MEMORY_SHARE
+    return GroupLimits(
+        rows=max(1, min(_MAX_GROUP_ROWS, int(share / max(1.0, row_bytes)))), size_bytes=share
+    )
+
+
+def _limits(subcompaction: Subcompaction, facts: InputProfile) -> GroupLimits:
+    limits = group_limits(subcompaction.memory_bytes, facts.row_bytes)
+    # Stored bytes are at most the bytes before compression, to which the option's limit applies.
+    most = subcompaction.write.encoding.group_bytes
+    return replace(limits, size_bytes=min(limits.size_bytes, most))
+
+
+def is_worthwhile(subcompaction: Subcompaction, source: ConcatSpec, facts: InputProfile) -> bool:
+    """Whether to copy: the files fit into the memory, and much of their bytes can be copied."""
+    files, limits = source.files, _limits(subcompaction, facts)
+    largest = max(file.size_bytes for file in files)
+    return (
+        subcompaction.write.keeps_encoding
+        and facts.plain_share >= _MIN_PLAIN_SHARE
+        and min(file.row_count for file in files) > 0
+        and max(file.row_count for file in files) <= limits.rows
+        and largest <= limits.size_bytes
+        and largest * _TARGET_SHARE <= subcompaction.write.target_file_size
+        and sum(f.size_bytes for f in files) >= len(files) * facts.columns * _MIN_COLUMN_BYTES
+    )
+
+
+Group = list[InputFile]
+
+
+def packed(files: Sequence[InputFile], target: int, limits: GroupLimits) -> list[list[Group]]:
+    """The row groups of each output, and the inputs of each row group, in order.
+
+    An output ends after the input at which its size is nearest to `target` bytes.
+    """
+    outputs: list[list[Group]] = []
+    written = group_bytes = group_rows = 0
+    for file in files:
+        if not outputs or 2 * (target - written) < file.size_bytes:
+            outputs.append([])
+            written = 0
+        groups = outputs[-1]
+        if (
+            not groups
+            or group_bytes + file.size_bytes > limits.size_bytes
+            or group_rows + file.row_count > limits.rows
+        ):
+            groups.append([])
+            group_bytes = group_rows = 0
+        groups[-1].append(file)
+        written += file.size_bytes
+        group_bytes += file.size_bytes
+        group_rows += file.row_count
+    return outputs
+
+
+def copy_files(
+    subcompaction: Subcompaction,
+    inputs: Sequence[Input],
+    facts: InputProfile,
+    copier: Copier,
+    *,
+    counts: ReadCounts,
+    outputs: OutputSeries,
+    decoding: Decoding,
+    encoding: Encoding,
+) -> None:
+    """Concatenate the inputs, those of a subcompaction that `is_worthwhile`.
+
+    Raises `FormatError` for inputs that are damaged or do not match their manifests, and
+    `StorageError`.
+    """
+    planned = packed(
+        subcompaction.source.files,
+        subcompaction.write.target_file_size,
+        _limits(subcompaction, facts),
+    )
+
+    def fetched() -> Generator[list[Any], None, None]:
+        in_order = iter(inputs)
+        for group in itertools.chain.from_iterable(planned):
+            files = copier.fetch([each.stored for each in itertools.islice(in_order, len(group))])
+            for file in group:
+                counts.add(file)
+            yield files
+
+    with contextlib.closing(decoding.ahead(fetched())) as fetching:
+        for groups in planned:
+            output = outputs.open(copier.open)
+            for _ in groups:
+                # Release it before the next group is fetched: two are in memory, not three.
+                encoding.wait()
+                encoding.submit(partial(output.copy, next(fetching)))
+            encoding.wait()
+            outputs.close()

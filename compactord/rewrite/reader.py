@@ -1,36 +1,302 @@
-"""Reads input files of any format as batches of rows in the types of the layout."""
+"""Reads input files as rows of the table's schema: evolution, deletion vectors, record expiry.
+
+Columns are matched by field id between the file's schema and the latest; in the file itself they
+have the names of the file's schema. Missing columns are null, dropped ones are not read, and values
+of a column whose type has changed are cast. Default values do not matter here: writers apply them.
+
+Sources: utils/FormatReaderMapping.java, schema/SchemaEvolutionUtil.java.
+
+Records expire before they are merged, so an expired newest record of a key uncovers an older one
+whose time has not passed, as in Java. Readers show expired records until they are compacted.
+
+Otherwise each of them would need a try of its own.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import datetime
 import posixpath
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
+from compactord.errors import CompactordError, UnreadableColumn
 from compactord.formats.base import InputProfile, NumberedBatches, RowGroup
 from compactord.formats.finding import Finder
-from compactord.formats.layout import Layout, RowRange
+from compactord.formats.layout import Layout, RowRange, is_binary_like, null_values, one_row
 from compactord.formats.registry import FORMATS, Formats, format_named
+from compactord.kernels.columns import Bools, Int64s
 from compactord.kernels.keys import Found
 from compactord.model import ConcatSpec, InputFile, Marks, MergeSpec
+from compactord.paimon.binary_row import Value
 from compactord.paimon.deletion_vectors import (
     DeletedRows,
     deleted_rows_in,
     read_deleted_rows,
     read_stored,
 )
-from compactord.paimon.types import SEQUENCE_NUMBER, DataField
-from compactord.rewrite.evolution import Evolution, evolution
-from compactord.rewrite.expiry import Expiry
+from compactord.paimon.options.table_options import RecordExpire
+from compactord.paimon.schema import TableSchema, same_column
+from compactord.paimon.types import (
+    SEQUENCE_NUMBER,
+    VALUE_KIND,
+    DataField,
+    arrow_type,
+    same_type,
+    shares_fields,
+    type_text,
+)
+from compactord.rewrite.casting.moments import moments_of
+from compactord.rewrite.casting.rules import cast, why_not_castable
+from compactord.rewrite.casting.values import CastError, nulls_of, numbers_of
 from compactord.storage.base import Storage
 from compactord.storage.ranges import SMALL_FILE, Fetcher
+
+_SYSTEM = (SEQUENCE_NUMBER, VALUE_KIND)
+# Assumed bytes of a text that values are cast to.
+_TEXT_BYTES = 24
+_OFFSET_BYTES = 5
+
+
+class _Column(NamedTuple):
+    """A column of rows and that of the file which it comes from; None: the file lacks it."""
+
+    wanted: DataField
+    stored: DataField | None
+
+    @property
+    def is_unchanged(self) -> bool:
+        """Whether values stay as they are; names and nullability may differ."""
+        return self.stored is not None and same_type(self.stored.type, self.wanted.type)
+
+
+@dataclass(frozen=True, slots=True)
+class Evolution:
+    """How files of one older schema are read: in `layout`, then converted to the rows' layout."""
+
+    layout: Layout
+    columns: tuple[_Column, ...]
+    target: Layout
+    zone: datetime.tzinfo
+
+    def stored(self, column: DataField) -> DataField:
+        """The file's column of a key column."""
+        found = next(c.stored for c in self.columns if c.wanted.id == column.id)
+        assert found is not None, "keys are never added to a table"
+        return found
+
+    def row_range(self, bounds: RowRange | None) -> RowRange | None:
+        """The same range, in the names of the file."""
+        if bounds is None:
+            return None
+        by_name = {c.wanted.name: c.stored.name for c in self.columns if c.stored is not None}
+        return bounds.renamed([by_name[name] for name in bounds.key_columns])
+
+    def converted(self, batch: pa.RecordBatch, path: str) -> pa.RecordBatch:
+        """Rows of the file in the latest schema.
+
+        Raises `UnreadableColumn` that names it for a value that cannot be cast, and without a
+        key for null in a column that has become NOT NULL. With a key, only what a merge leaves
+        matters, as in Java: a newer row may have replaced the null.
+        """
+        schema = self.target.row_schema
+        arrays = [
+            self._array(column, field.type, batch, path)
+            for column, field in zip(self.columns, schema, strict=True)
+        ]
+        for field, array in zip(schema, arrays, strict=True):
+            if not self.target.key_fields and not field.nullable and array.null_count:
+                raise UnreadableColumn(
+                    path,
+                    f"column {field.name} is NOT NULL in the latest schema; read from this file,"
+                    " which has an older one, it holds nulls",
+                )
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def _array(
+        self, column: _Column, wanted: pa.DataType, batch: pa.RecordBatch, path: str
+    ) -> pa.Array:
+        if column.stored is None:
+            return null_values(batch.num_rows, wanted)
+        array = batch.column(column.stored.name)
+        if column.is_unchanged and array.type == wanted:
+            return array
+        try:
+            array = cast(array, column.stored.type, column.wanted.type, self.zone)
+        except (CastError, pa.ArrowInvalid) as error:
+            old, new = type_text(column.stored.type), type_text(column.wanted.type)
+            raise UnreadableColumn(
+                path,
+                f"column {column.wanted.name} cannot be cast from {old} to {new}: {error}",
+            ) from error
+        return array.dictionary_encode() if pa.types.is_dictionary(wanted) else array
+
+    def profile(self, found: InputProfile) -> InputProfile:
+        """Facts about files of this schema, in the names and types of the rows."""
+        names = {
+            column.stored.name: column.wanted.name
+            for column in self.columns
+            if column.stored is not None and column.is_unchanged
+        }
+        missing = {c.wanted.name for c in self.columns if c.stored is None}
+        texts = {c.wanted.name for c in self.columns if is_binary_like(c.wanted)}
+        return InputProfile(
+            row_bytes=found.row_bytes + sum(map(_added_bytes, self.columns)),
+            columns=found.columns,
+            dictionaries=frozenset(
+                {names[name] for name in found.dictionaries if name in names} | (missing & texts)
+            ),
+            dictionary_paths=tuple(names[p] for p in found.dictionary_paths if p in names),
+        )
+
+
+def _added_bytes(column: _Column) -> float:
+    """By how much a row of the latest schema is larger in memory."""
+    if column.is_unchanged:
+        return 0.0
+    before = 0.0 if column.stored is None else _width(arrow_type(column.stored.type))
+    return max(0.0, _width(arrow_type(column.wanted.type)) - before)
+
+
+def _width(type_: pa.DataType) -> float:
+    try:
+        return float(type_.bit_width) / 8
+    except ValueError:
+        return float(_OFFSET_BYTES + _TEXT_BYTES)
+
+
+def evolution(
+    fields: tuple[DataField, ...], zone: datetime.tzinfo, target: Layout
+) -> Evolution | None:
+    """How files of an older schema are read; None if they have the layout's columns as they are."""
+    by_id = {field.id: field for field in (*_SYSTEM, *fields)}
+    columns = tuple(
+        _Column(field, _source(by_id.get(field.id), field)) for field in target.row_fields
+    )
+    if all(c.stored is not None and same_column(c.stored, c.wanted) for c in columns):
+        return None
+    stored = tuple(column.stored for column in columns if column.stored is not None)
+    keys = tuple(by_id[field.id] for field in target.key_fields)
+    dictionaries = {
+        column.stored.name
+        for column in columns
+        if column.stored is not None
+        and column.is_unchanged
+        and column.wanted.name in target.dictionaries
+    }
+    of_partition = dict(target.partition)
+    layout = Layout(
+        row_fields=stored,
+        key_fields=keys,
+        dictionaries=frozenset(dictionaries),
+        partition=tuple(
+            (column.stored.name, of_partition[column.wanted.name])
+            for column in columns
+            if column.stored is not None and column.wanted.name in of_partition
+        ),
+    )
+    return Evolution(layout, columns, target, zone)
+
+
+def _source(stored: DataField | None, wanted: DataField) -> DataField | None:
+    if stored is None or not shares_fields(stored.type, wanted.type):
+        return None
+    return stored
+
+
+def reasons_in_files(latest: TableSchema, schemas: Iterable[TableSchema]) -> tuple[str, ...]:
+    """Why live files, whose schemas are `schemas`, cannot be rewritten."""
+    return tuple(reason for schema in schemas for reason in _evolution_reasons(schema, latest))
+
+
+def _evolution_reasons(schema: TableSchema, latest: TableSchema) -> Iterator[str]:
+    """Why rows of files with `schema` cannot become rows of `latest`."""
+    for what, old, new in (
+        ("primary key", schema.key_fields, latest.key_fields),
+        ("partition columns", schema.partition_fields, latest.partition_fields),
+    ):
+        if [(f.id, f.type) for f in old] != [(f.id, f.type) for f in new]:
+            yield f"files of schema {schema.id} have another {what} than schema {latest.id}"
+    by_id = {field.id: field for field in schema.fields}
+    for field in latest.fields:
+        if field.id in by_id:
+            why = why_not_castable(by_id[field.id].type, field.type)
+            if why is not None:
+                yield f"files of schema {schema.id} have another type of column {field.name}: {why}"
+
+
+# BIGINT counts milliseconds from here on, else seconds.
+_FIRST_MILLIS = 1_000_000_000_000
+
+
+def seconds_of(times: pa.Array) -> Int64s:
+    """Seconds since the epoch of a time column, milliseconds cut off; undefined where null."""
+    if not pa.types.is_integer(times.type):
+        millis = moments_of(times).millis
+        result: Int64s = (millis - np.fmod(millis, 1000)) // 1000
+        return result
+    numbers = numbers_of(times).astype(np.int64)
+    if pa.types.is_int32(times.type):
+        return numbers
+    return np.where(numbers >= _FIRST_MILLIS, numbers // 1000, numbers)
+
+
+def oldest_second(
+    value: Value, stored: DataField, column: DataField, zone: datetime.tzinfo
+) -> int | None:
+    """The second of a file's smallest time, which has the type of the file's schema.
+
+    `zone` as for the casts of rows. None if it is not known or cannot be cast.
+    """
+    if value is None:
+        return None
+    [array] = one_row([value], [stored]).columns
+    try:
+        array = cast(array, stored.type, column.type, zone)
+    except CastError:
+        return None
+    if array.null_count:
+        return None
+    return int(seconds_of(array)[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Expiry:
+    """Records before `limit_s` (seconds since the epoch) in `column` have expired."""
+
+    column: str
+    limit_s: int
+
+    def alive(
+        self, batches: Generator[pa.RecordBatch, None, None]
+    ) -> Generator[pa.RecordBatch, None, None]:
+        """The records that have not expired; those without a time never do."""
+        for batch in batches:
+            kept = self.is_alive(batch)
+            if kept.all():
+                yield batch
+            elif kept.any():
+                yield batch.filter(pa.array(kept))
+
+    def is_alive(self, batch: pa.RecordBatch) -> Bools:
+        """One bool per record."""
+        times = batch.column(self.column)
+        alive: Bools = nulls_of(times) | (seconds_of(times) >= self.limit_s)
+        return alive
+
+
+def expiry(expire: RecordExpire | None, now_ms: int) -> Expiry | None:
+    """What has expired at a moment; None if nothing ever does."""
+    if expire is None:
+        return None
+    return Expiry(expire.field, now_ms // 1000 - expire.seconds)
+
 
 T = TypeVar("T")
 
@@ -391,3 +657,26 @@ def _stamped(rows: pa.RecordBatch, number: int | None) -> pa.RecordBatch:
         return rows
     numbers = pa.array(np.full(rows.num_rows, number, np.int64))
     return rows.set_column(place, rows.schema.field(place), numbers)
+
+
+def with_others(error: UnreadableColumn, inputs: Sequence[Input]) -> UnreadableColumn:
+    """The same error, with those of other inputs as far as their footers show them."""
+    found = []
+    for each in inputs:
+        if each.file.path == error.path:
+            continue
+        try:
+            each.check()
+        except UnreadableColumn as other:
+            found.append(other)
+        except CompactordError:
+            # The next try fails for it.
+            break
+    return UnreadableColumn(error.path, error.message, tuple(found))
+
+
+def named(error: Exception) -> tuple[tuple[str, str], ...]:
+    """Path and message of each file; none of another error."""
+    if not isinstance(error, UnreadableColumn):
+        return ()
+    return tuple((each.path, str(each)) for each in (error, *error.others))

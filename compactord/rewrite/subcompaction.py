@@ -1,4 +1,4 @@
-"""Runs one subcompaction in a worker: from input files to output files.
+"""Runs one subcompaction from input files to output files, with its meter.
 
 A failed subcompaction leaves no files: its outputs have names that nobody else uses, and all of
 them are removed after any error.
@@ -7,10 +7,13 @@ them are removed after any error.
 from __future__ import annotations
 
 import contextlib
+import resource
+import time
 import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 from compactord.clock import Clock, SystemClock
 from compactord.errors import AccessDenied, ErrorAtPath, StorageError, UnreadableColumn
@@ -42,19 +45,61 @@ from compactord.paimon.data_file import FileSource
 from compactord.paimon.options.merge import NO_RULES
 from compactord.paimon.types import VALUE_KIND
 from compactord.rewrite.budget import Budget, Load, budget
-from compactord.rewrite.copying import copy_files, is_worthwhile
-from compactord.rewrite.expiry import expiry
-from compactord.rewrite.lookup import Lookup
-from compactord.rewrite.merging import Emitted, merged_rows
-from compactord.rewrite.meter import Meter
-from compactord.rewrite.outputs import AppendedFile, Describe, MergedFile, Outputs, OutputSeries
+from compactord.rewrite.merging import Emitted, Lookup, merged_rows
+from compactord.rewrite.outputs import (
+    AppendedFile,
+    Describe,
+    GroupSize,
+    MergedFile,
+    Outputs,
+    OutputSeries,
+    RollingWriter,
+    copy_files,
+    is_worthwhile,
+)
 from compactord.rewrite.pipeline import Decoding, Encoding, use_threads
-from compactord.rewrite.reader import Input, InputReader, Section, sample
-from compactord.rewrite.unreadable import named, with_others
-from compactord.rewrite.writer import GroupSize, RollingWriter
+from compactord.rewrite.reader import (
+    Input,
+    InputReader,
+    Section,
+    expiry,
+    named,
+    sample,
+    with_others,
+)
 from compactord.storage.base import Storage
 from compactord.storage.ranges import read_twice
 from compactord.storage.requests import RequestTally, reporting
+
+_STATUS = Path("/proc/self/status")
+_CLEAR = Path("/proc/self/clear_refs")
+_PEAK = "VmHWM:"
+
+
+class Meter:
+    """Processor time and peak memory of the process since this object was created.
+
+    Subcompactions that run at the same time in one process are counted together.
+    """
+
+    def __init__(self) -> None:
+        self._cpu_s = time.process_time()
+        # A worker runs many subcompactions: reset the peak of earlier ones, if Linux allows it.
+        with contextlib.suppress(OSError):
+            _CLEAR.write_text("5")
+
+    def cpu_s(self) -> float:
+        """Processor seconds since the start, of all threads."""
+        return time.process_time() - self._cpu_s
+
+    def peak_rss_bytes(self) -> int:
+        """Peak resident memory of the process, in bytes."""
+        with contextlib.suppress(OSError):
+            for line in _STATUS.read_text().splitlines():
+                if line.startswith(_PEAK):
+                    return int(line.split()[1]) * 1024
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
 
 # Files of a concatenation that are expected while one is read.
 _EXPECTED_FILES = 4

@@ -9,7 +9,7 @@ from compactord.paimon.binary_row import decode_row
 from compactord.paimon.data_file import DataFile
 from compactord.paimon.types import DataField
 from compactord.plan.picks import never_expired
-from compactord.rewrite.expiry import oldest_second
+from compactord.rewrite.reader import oldest_second
 from compactord.table.opening import OpenTable
 
 

@@ -23,7 +23,7 @@ from compactord.paimon.options.table_options import TableOptions, parse_options
 from compactord.paimon.schema import CURRENT_VERSION, SchemaHistory, TableRef, TableSchema
 from compactord.paimon.support import reasons_to_refuse, warnings
 from compactord.plan.table import TableKind
-from compactord.rewrite.evolution import reasons_in_files
+from compactord.rewrite.reader import reasons_in_files
 from compactord.state.table_state import TableState
 from compactord.storage.base import Storage
 

@@ -17,7 +17,7 @@ from compactord.errors import FormatError
 from compactord.paimon import paths
 from compactord.paimon.binary_row import Value
 from compactord.paimon.types import AtomicType, DataField, DataType, TypeRoot, type_text
-from compactord.rewrite.casting.clock_texts import parse_date
+from compactord.rewrite.casting.moments import parse_date
 
 _ESCAPE = re.compile("%([0-9A-Fa-f]{2})")
 _WHOLE = re.compile(r"-?[0-9]+")

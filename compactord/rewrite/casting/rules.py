@@ -35,8 +35,18 @@ from compactord.paimon.types import (
     shares_fields,
     type_text,
 )
-from compactord.rewrite.casting import moments, numbers, texts
-from compactord.rewrite.casting.texts import array_texts, map_texts, row_texts
+from compactord.rewrite.casting import moments, texts
+from compactord.rewrite.casting.texts import (
+    array_texts,
+    boolean_to_number,
+    decimal_to_decimal,
+    decimal_to_number,
+    map_texts,
+    number_to_boolean,
+    number_to_decimal,
+    number_to_number,
+    row_texts,
+)
 from compactord.rewrite.casting.values import CastError, Change, nulls_of
 
 Cast: TypeAlias = Callable[[pa.Array, Change], pa.Array]
@@ -50,12 +60,12 @@ _SECONDS = frozenset({TypeRoot.INT, TypeRoot.BIGINT})
 _Roots: TypeAlias = frozenset[TypeRoot]
 
 _CASTS: tuple[tuple[_Roots, _Roots, Cast], ...] = (
-    (INTEGERS | FLOATS, INTEGERS | FLOATS, numbers.number_to_number),
-    (INTEGERS | FLOATS, _DECIMAL, numbers.number_to_decimal),
-    (_DECIMAL, _DECIMAL, numbers.decimal_to_decimal),
-    (_DECIMAL, INTEGERS | FLOATS, numbers.decimal_to_number),
-    (_BOOLEAN, NUMBERS, numbers.boolean_to_number),
-    (INTEGERS, _BOOLEAN, numbers.number_to_boolean),
+    (INTEGERS | FLOATS, INTEGERS | FLOATS, number_to_number),
+    (INTEGERS | FLOATS, _DECIMAL, number_to_decimal),
+    (_DECIMAL, _DECIMAL, decimal_to_decimal),
+    (_DECIMAL, INTEGERS | FLOATS, decimal_to_number),
+    (_BOOLEAN, NUMBERS, boolean_to_number),
+    (INTEGERS, _BOOLEAN, number_to_boolean),
     (NUMBERS | _BOOLEAN, TEXTS, texts.plain_to_text),
     (TEXTS, TEXTS, texts.text_to_text),
     (BINARIES, TEXTS, texts.binary_to_text),

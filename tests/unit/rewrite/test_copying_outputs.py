@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from compactord.formats.layout import append_layout
 from compactord.model import InputFile, Subcompaction
 from compactord.paimon.types import value_schema
-from compactord.rewrite.copying import GroupLimits, group_limits, packed
+from compactord.rewrite.outputs import GroupLimits, group_limits, packed
 from compactord.rewrite.reader import SAMPLE_FILES, InputReader, sample
 from compactord.rewrite.subcompaction import rewrite
 from tests.unit.formats.parquet.small_files import (

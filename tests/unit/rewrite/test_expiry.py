@@ -9,7 +9,7 @@ import pytest
 
 from compactord.paimon.options.table_options import RecordExpire
 from compactord.paimon.types import DataField, parse_type
-from compactord.rewrite.expiry import expiry, oldest_second
+from compactord.rewrite.reader import expiry, oldest_second
 
 NOW_MS = 1_700_000_000_999
 LIMIT_S = 1_700_000_000 - 100

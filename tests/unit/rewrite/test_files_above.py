@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from compactord.formats.layout import keyed_layout
-from compactord.rewrite.lookup import Lookup
+from compactord.rewrite.merging import Lookup
 from compactord.rewrite.reader import Input, InputReader
 from compactord.storage.local import LocalStorage
 from compactord.storage.ranges import SMALL_FILE

@@ -18,8 +18,7 @@ from compactord.formats.registry import FORMATS
 from compactord.model import InputFile, Marks
 from compactord.paimon.deletion_vectors import VectorKind
 from compactord.paimon.types import DataField, value_schema
-from compactord.rewrite.expiry import Expiry
-from compactord.rewrite.reader import Input, InputReader
+from compactord.rewrite.reader import Expiry, Input, InputReader
 from compactord.storage.base import Storage
 from compactord.storage.local import LocalStorage
 from tests.deletions import bitmap_of, numbers_in

@@ -14,9 +14,8 @@ from compactord.formats.layout import keyed_layout
 from compactord.formats.registry import FORMATS
 from compactord.model import DATA, Output, Subcompaction
 from compactord.paimon.data_file import DataFile, FileSource
-from compactord.rewrite.outputs import MergedFile, Outputs
+from compactord.rewrite.outputs import GroupSize, MergedFile, Outputs, RollingWriter
 from compactord.rewrite.pipeline import Encoding
-from compactord.rewrite.writer import GroupSize, RollingWriter
 from tests.unit.rewrite.builders import KEY_VALUE, files_left, merge_subcompaction
 
 KINDS = (DATA, "audit")
