@@ -7,10 +7,9 @@ from collections.abc import Collection
 
 from compactord.catalog.access import table_in_folder
 from compactord.clock import Clock
-from compactord.commit.changes import BucketChange, CommitOutcome, LostCommit
+from compactord.commit.changes import BucketChange, CommitOutcome, LostCommit, Removal
 from compactord.commit.committer import Committer, commit_user
 from compactord.commit.publish import StorePublisher
-from compactord.commit.removal import Removal
 from compactord.ids import Owner
 from compactord.paimon.data_file import BucketId
 from compactord.state.ancestry import PublishedSnapshots

@@ -10,7 +10,7 @@ from typing import Protocol
 from compactord.catalog.access import TableAccess
 from compactord.catalog.check import Check
 from compactord.catalog.publishing import Publishing
-from compactord.commit.locked import CatalogLock
+from compactord.commit.publish import CatalogLock
 from compactord.errors import CatalogDown, CatalogUnavailable, CompactordError, StorageError
 from compactord.paimon.schema import TableRef
 from compactord.storage.base import Storage

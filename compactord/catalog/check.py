@@ -6,7 +6,7 @@ import enum
 from dataclasses import dataclass
 
 from compactord import ids
-from compactord.commit.locked import CatalogLock
+from compactord.commit.publish import CatalogLock
 from compactord.errors import CompactordError
 from compactord.paimon.schema import TableRef
 

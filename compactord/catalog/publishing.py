@@ -7,8 +7,12 @@ import contextlib
 from compactord.catalog.access import TableAccess
 from compactord.catalog.probe import ProvedPublisher, StoreProof
 from compactord.catalog.registry import CATALOGS
-from compactord.commit.locked import CatalogLock, LockedPublisher
-from compactord.commit.publish import SnapshotPublisher, StorePublisher
+from compactord.commit.publish import (
+    CatalogLock,
+    LockedPublisher,
+    SnapshotPublisher,
+    StorePublisher,
+)
 from compactord.errors import AccessDenied, TableNotFound, UnsupportedTable, UsageError
 from compactord.paimon.schema import TableRef
 from compactord.storage.base import Storage

@@ -1,13 +1,17 @@
-"""One attempt's metadata: everything of a snapshot except its publication.
+"""Writes the metadata of one commit attempt, and maps kinds of files to lists of the snapshot.
 
 Agrees with FileStoreCommitImpl.tryCommitOnce for kinds COMPACT and OVERWRITE (which values are
 inherited from the snapshot before, which are computed).
+
+A new kind of output is a line of `LISTS`. Whoever discards, checks or expires files walks all kinds
+of outputs, or all lists of snapshots.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+import enum
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -15,13 +19,13 @@ import structlog
 
 from compactord.commit.changes import BucketChange
 from compactord.commit.index_files import NextIndex
-from compactord.commit.listed import listed_entries
 from compactord.commit.manifest_merge import ManifestMerge, merge_manifests
 from compactord.commit.metadata import MetadataFiles
 from compactord.errors import CommitError, FormatError, ObjectNotFound, TableNotFound
+from compactord.model import CHANGELOG, DATA
 from compactord.paimon import paths
 from compactord.paimon.binary_row import comparable_key
-from compactord.paimon.data_file import BucketId
+from compactord.paimon.data_file import EMPTY_STATS, BucketId, DataFile, EntryKind, ManifestEntry
 from compactord.paimon.manifest.manifest_files import ManifestFile, read_entries
 from compactord.paimon.options.table_options import CommitOptions, SequenceInit
 from compactord.paimon.schema import parse_json
@@ -29,6 +33,87 @@ from compactord.paimon.snapshot import CommitKind, Snapshot
 from compactord.paimon.types import DataType
 from compactord.state.table_state import TableState
 from compactord.storage.base import Storage
+
+
+class SnapshotList(enum.Enum):
+    """The lists of manifests of a snapshot that a commit writes anew."""
+
+    DELTA = "delta"
+    CHANGELOG = "changelog"
+
+
+LISTS: Mapping[str, SnapshotList] = {
+    DATA: SnapshotList.DELTA,
+    CHANGELOG: SnapshotList.CHANGELOG,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedEntries:
+    """The entries of a commit by list, in the order in which they are written."""
+
+    delta: tuple[ManifestEntry, ...]
+    changelog: tuple[ManifestEntry, ...]
+
+    @property
+    def delta_rows(self) -> int:
+        """The rows that are added, less those that are deleted."""
+        return _row_count(self.delta)
+
+    @property
+    def changelog_rows(self) -> int | None:
+        """The rows that are told; None without a list of them."""
+        return _row_count(self.changelog) if self.changelog else None
+
+
+def listed_entries(
+    changes: Sequence[BucketChange],
+    *,
+    drop_stats: bool,
+    lists: Mapping[str, SnapshotList] = LISTS,
+) -> ListedEntries:
+    """The entries of the changes: of the delta, per bucket the deletions, then the additions.
+
+    `drop_stats`: entries that delete files have no statistics. Raises `CommitError` for outputs of
+    a kind that is in none of the `lists`.
+    """
+    found: dict[SnapshotList, list[ManifestEntry]] = {each: [] for each in SnapshotList}
+    delta = found[SnapshotList.DELTA]
+    for change in changes:
+        delta += [
+            _entry(change, EntryKind.DELETE, _without_stats(file) if drop_stats else file)
+            for file in change.before
+        ]
+        delta += [_entry(change, EntryKind.ADD, file) for file in change.upgraded]
+        for kind, file in change.outputs:
+            if kind not in lists:
+                raise CommitError(
+                    f"output {file.file_name} is of kind {kind}, which no manifest lists"
+                )
+            found[lists[kind]].append(_entry(change, EntryKind.ADD, file))
+    return ListedEntries(delta=tuple(delta), changelog=tuple(found[SnapshotList.CHANGELOG]))
+
+
+def _row_count(entries: Iterable[ManifestEntry]) -> int:
+    return sum(
+        entry.file.row_count if entry.kind is EntryKind.ADD else -entry.file.row_count
+        for entry in entries
+    )
+
+
+def _entry(change: BucketChange, kind: EntryKind, file: DataFile) -> ManifestEntry:
+    return ManifestEntry(
+        kind=kind,
+        partition=change.bucket.partition,
+        bucket=change.bucket.bucket,
+        total_buckets=change.total_buckets,
+        file=file,
+    )
+
+
+def _without_stats(file: DataFile) -> DataFile:
+    return replace(file, value_stats=EMPTY_STATS, value_stats_columns=())
+
 
 _log = structlog.get_logger()
 _NOT_MERGED = ManifestMerge(before=(), after=(), written=())

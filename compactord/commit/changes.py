@@ -1,15 +1,26 @@
-"""What a commit publishes, what may come between, and what becomes of it."""
+"""Inputs, conflicts and outcomes of a commit; removal of partitions and of unpublished files.
+
+As operation/FileStoreCommitImpl.java (dropPartitions) and operation/commit/
+OverwriteChangesProvider.java: what goes is found anew in the newest state at each attempt, so that
+nothing can be in conflict with it.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import enum
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from compactord.errors import StorageError
+from compactord.ids import owner_of
 from compactord.model import Marks, Output, data_files
+from compactord.paimon import paths
 from compactord.paimon.data_file import BucketId, DataFile
 from compactord.paimon.deletion_vectors import VectorRef
 from compactord.paimon.snapshot import SnapshotIdentity
+from compactord.state.table_state import TableState
+from compactord.storage.base import Storage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,3 +165,43 @@ class LostCommit:
         if self.again_id is not None:
             return f"{text}; committed again as snapshot {self.again_id}"
         return f"{text}; they are not in the table, and were not committed again: {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """Partitions that go; `chosen` says of the state of each attempt which these are."""
+
+    chosen: Callable[[TableState], Collection[bytes]]
+
+    def changes(self, state: TableState) -> list[BucketChange]:
+        """All files of the partitions, but for postponed ones, which no reader has seen yet.
+
+        Raises what `chosen` raises, and `FormatError` for entries that cannot be read.
+        """
+        partitions = frozenset(self.chosen(state))
+        if not partitions:
+            return []
+        return [
+            BucketChange(
+                bucket=bucket,
+                total_buckets=state.files.summary(bucket).total_buckets,
+                output_level=0,
+                before=state.files.files_in(bucket),
+                upgraded=(),
+                outputs=(),
+                files_above=frozenset(),
+            )
+            for bucket in state.files.bucket_ids()
+            if bucket.partition in partitions and bucket.bucket >= 0
+        ]
+
+
+def remove_outputs(storage: Storage, folder: str, outputs: Iterable[Output]) -> None:
+    """Delete files that workers finished and no commit ever named, of all kinds.
+
+    `folder` is the bucket's. A later orphan sweep finds what cannot be deleted now.
+    """
+    for output in outputs:
+        if owner_of(output.file.file_name) is not None:
+            with contextlib.suppress(StorageError):
+                storage.delete(paths.join(folder, output.file.file_name))

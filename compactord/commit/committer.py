@@ -1,4 +1,4 @@
-"""Publishing finished compactions as a COMPACT snapshot, with optimistic retry.
+"""Publishes finished compactions as one COMPACT snapshot, with optimistic retry.
 
 One attempt, in this order (operation/FileStoreCommitImpl.java, for kind COMPACT):
 
@@ -23,30 +23,30 @@ from __future__ import annotations
 import contextlib
 import itertools
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 
 import structlog
 
 from compactord.clock import Clock
-from compactord.commit.added_files import AddedFilesCheck
-from compactord.commit.attempt import CommitSettings, Stamp, prepare
+from compactord.commit.attempt import CommitSettings, Stamp, listed_entries, prepare
 from compactord.commit.changes import (
     BucketChange,
     CommitOutcome,
     Committed,
+    Conflict,
+    DroppedChange,
     NothingCommitted,
+    Removal,
     Replaced,
 )
-from compactord.commit.listed import listed_entries
-from compactord.commit.manifest_merge import is_merge_due
+from compactord.commit.conflicts import AddedFilesCheck, still_valid
+from compactord.commit.index_files import NextIndex, index_without, next_index
+from compactord.commit.manifest_merge import ManifestMerge, is_merge_due
 from compactord.commit.metadata import MetadataFiles
-from compactord.commit.outcome import Publication
-from compactord.commit.pending import Pending
-from compactord.commit.publish import Delta, SnapshotPublisher
+from compactord.commit.publish import Delta, Publication, SnapshotPublisher
 from compactord.commit.recommit import Recommit
-from compactord.commit.removal import Removal
-from compactord.commit.retries import Retries
 from compactord.errors import (
     CatalogDown,
     CommitGaveUp,
@@ -60,13 +60,156 @@ from compactord.ids import Owner, random_uuid
 from compactord.paimon import paths
 from compactord.paimon.avro.types import codec_of
 from compactord.paimon.manifest.manifest_files import ManifestFile
-from compactord.paimon.snapshot import Snapshot, snapshot_ids, snapshot_unless_gone, still_stands
+from compactord.paimon.options.table_options import CommitOptions
+from compactord.paimon.snapshot import (
+    CommitKind,
+    Snapshot,
+    snapshot_ids,
+    snapshot_unless_gone,
+    still_stands,
+)
 from compactord.state.ancestry import BuildDelay
 from compactord.state.follower import Follower, lost_text
 from compactord.state.live_files import UnknownFile
 from compactord.state.table_state import TableState, applied, data_manifests
 from compactord.storage.base import Storage
 from compactord.storage.calls import ahead
+
+# How long a catalog that is down is waited for where the table has no `commit.timeout`: the restart
+# of a database, and less than after what a job counts as hung.
+_OUTAGE_MS_MAX = 5 * 60_000
+
+
+class Retries:
+    """Yields the numbers of attempts: 1, 2, …; pauses double and have jitter.
+
+    `commit.max-retries` counts lost races and failures of the store. Attempts for which the catalog
+    was down do not count: they come and go within milliseconds, so that ten of them would not
+    outlast the restart of a database. `commit.timeout` ends them, or five minutes without it.
+    """
+
+    def __init__(self, options: CommitOptions, clock: Clock, jitter: random.Random) -> None:
+        self._options = options
+        self._clock = clock
+        self._jitter = jitter
+        # Whether the attempt under way came to nothing because the catalog is down.
+        self.is_down = False
+
+    def __iter__(self) -> Iterator[int]:
+        options = self._options
+        start_ms = down_since_ms = self._monotonic_ms()
+        lost, outages = 0, 0
+        for attempt in itertools.count(1):
+            self.is_down = False
+            yield attempt
+            now_ms = self._monotonic_ms()
+            if options.timeout_ms is not None and now_ms - start_ms > options.timeout_ms:
+                return
+            if self.is_down:
+                down_since_ms = down_since_ms if outages else now_ms
+                if options.timeout_ms is None and now_ms - down_since_ms > _OUTAGE_MS_MAX:
+                    return
+                self._pause(outages)
+                outages += 1
+            # A negative number means no retry, as in Java: the first attempt is always made.
+            elif lost >= options.max_retries:
+                return
+            else:
+                self._pause(lost)
+                lost, outages = lost + 1, 0
+
+    def _pause(self, number: int) -> None:
+        options = self._options
+        wait_ms = min(options.min_retry_wait_ms << min(number, 40), options.max_retry_wait_ms)
+        wait_ms += self._jitter.randrange(max(1, wait_ms // 5))
+        self._clock.sleep(wait_ms / 1000)
+
+    def _monotonic_ms(self) -> float:
+        return self._clock.monotonic_s() * 1000
+
+
+@dataclass(slots=True)
+class Pending:
+    """The changes of one commit, and what was dropped of them; `merge` is kept if it fits.
+
+    With `again` they are those of another writer's lost snapshot: all are published, or none. With
+    `removal` they are made anew of each state.
+    """
+
+    changes: list[BucketChange]
+    settings: CommitSettings
+    again: Recommit | None = None
+    removal: Removal | None = None
+    merges_only: bool = False
+    dropped: list[DroppedChange] = field(default_factory=list)
+    merge: ManifestMerge | None = None
+
+    @classmethod
+    def of(
+        cls,
+        changes: Sequence[BucketChange] | Removal,
+        settings: CommitSettings,
+        again: Recommit | None,
+    ) -> Pending:
+        """See `Committer.commit`."""
+        if isinstance(changes, Removal):
+            return cls([], settings, removal=changes)
+        return cls(list(changes), settings, again, merges_only=not changes)
+
+    @property
+    def kind(self) -> CommitKind:
+        return CommitKind.COMPACT if self.removal is None else CommitKind.OVERWRITE
+
+    def index_on(
+        self,
+        storage: Storage,
+        state: TableState,
+        manifests: Sequence[ManifestFile],
+        files: MetadataFiles,
+        added_files: AddedFilesCheck,
+    ) -> NextIndex:
+        """Write the index files that follow those of `state`; from now on `changes` fit both.
+
+        `manifests` are those of its snapshot. Raises what reading and writing raise.
+        """
+        if self.removal is not None:
+            index = index_without(storage, state, self.removal.changes(state), files)
+        else:
+            valid = self._publishable(storage, state, manifests, added_files)
+            index = next_index(storage, state, valid, self.settings.options.vectors, files)
+        self.changes = index.changes
+        self.dropped += index.dropped
+        return index
+
+    def _publishable(
+        self,
+        storage: Storage,
+        state: TableState,
+        manifests: Sequence[ManifestFile],
+        added_files: AddedFilesCheck,
+    ) -> list[BucketChange]:
+        """Changes that fit the state, with complete files; the others are dropped."""
+        again, settings = self.again, self.settings
+        if again is None:
+            valid, dropped = still_valid(storage, state, self.changes, settings)
+        else:
+            valid, dropped = self.changes, []
+            why = again.objection(state)
+            if why is not None:
+                self._drop_all(Conflict.OTHER, why)
+                return []
+        valid, lost = added_files.passed(state, valid, manifests)
+        if again is not None and lost:
+            self._drop_all(lost[0].conflict, lost[0].why)
+            return []
+        self.dropped += [*dropped, *lost]
+        return valid
+
+    def _drop_all(self, conflict: Conflict, why: str) -> None:
+        self.dropped += [
+            DroppedChange(change=change, conflict=conflict, why=why) for change in self.changes
+        ]
+
 
 _LOST_RACE = "another commit came first"
 # One for all tables: each has 2.5 KB of state.

@@ -1,16 +1,27 @@
-"""The protocol that publishes a snapshot under its id, and its implementation for stores."""
+"""Publishes a snapshot under its id, under a lock if there is one; resolves unknown outcomes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import structlog
+
+from compactord.clock import Clock
 from compactord.commit.changes import BucketChange
+from compactord.commit.metadata import MetadataFiles
+from compactord.errors import (
+    CommitUnknown,
+    CompactordError,
+    StorageError,
+    TransientStorageError,
+)
 from compactord.ids import Owner
 from compactord.paimon import paths
 from compactord.paimon.schema import TableRef
-from compactord.paimon.snapshot import Snapshot, snapshot_json
+from compactord.paimon.snapshot import Snapshot, snapshot_json, snapshot_unless_gone
 from compactord.storage.base import Creation, Storage
 
 
@@ -83,4 +94,165 @@ class StorePublisher:
             paths.snapshot_path(table.root, snapshot.id),
             snapshot_json(snapshot),
             temporary=f"{folder}/.snapshot-{snapshot.id}.{owner.unique_name()}.tmp",
+        )
+
+
+_log = structlog.get_logger()
+# How long a catalog that fails is asked to release a lock.
+_RELEASE_SECONDS_MAX = 30
+_FIRST_PAUSE_MS, _PAUSE_MS_MAX = 50, 2_000
+
+
+class HeldLock(Protocol):
+    """A lock that was acquired."""
+
+    def release(self) -> bool:
+        """Give it back. False when another may have had it meanwhile; theirs is left alone."""
+        ...
+
+
+class CatalogLock(Protocol):
+    """A lock for each table, as catalog/CatalogLock.java; any number of threads may ask."""
+
+    def acquire(self, table: TableRef) -> HeldLock:
+        """Wait for the table's lock.
+
+        Raises `CatalogUnavailable` when it cannot be had, `AccessDenied` when it is forbidden.
+        """
+        ...
+
+
+def release_attempts(clock: Clock) -> Iterator[int]:
+    """Numbers of attempts to give back a lock, for which others wait, with pauses between them."""
+    start_s, pause_ms = clock.monotonic_s(), _FIRST_PAUSE_MS
+    for attempt in itertools.count(1):
+        yield attempt
+        if clock.monotonic_s() - start_s > _RELEASE_SECONDS_MAX:
+            return
+        pause_ms = min(2 * pause_ms, _PAUSE_MS_MAX)
+        clock.sleep(pause_ms / 1000)
+
+
+class LockedPublisher:
+    """Holds the lock of a table while another publisher makes a snapshot appear, and no longer.
+
+    The inner publisher still creates only what is absent: a lock whose time is over can be taken
+    by others while its holder believes in it. Then `publish` raises `TransientStorageError`, and
+    the caller reads the snapshot back; it also raises what `CatalogLock.acquire` raises.
+    """
+
+    settle_ms = 0
+
+    def __init__(self, publisher: SnapshotPublisher, lock: CatalogLock) -> None:
+        self.lock = lock
+        self._publisher = publisher
+
+    @property
+    def excludes_writers(self) -> bool:
+        """Not by the lock: who stops for longer than its time limit may replace a snapshot."""
+        return self._publisher.excludes_writers
+
+    def publish(
+        self, table: TableRef, snapshot: Snapshot, delta: Delta, *, owner: Owner
+    ) -> Creation:
+        held = self.lock.acquire(table)
+        was_ours = False
+        try:
+            created = self._publisher.publish(table, snapshot, delta, owner=owner)
+        finally:
+            was_ours = held.release()
+            if not was_ours:
+                _log.warning("catalog_lock_lost", snapshot_id=snapshot.id)
+        if was_ours:
+            return created
+        # Another may have replaced it.
+        raise TransientStorageError(
+            paths.snapshot_path(table.root, snapshot.id),
+            "the catalog's lock expired while the snapshot was being published",
+        )
+
+
+# How many times an unknown outcome is checked before it is reported as unknown.
+_OUTCOME_ATTEMPTS = 5
+
+
+class Publication:
+    """Publishes snapshots for one committer and finds out whether they were published."""
+
+    def __init__(
+        self, *, storage: Storage, publisher: SnapshotPublisher, clock: Clock, owner: Owner
+    ) -> None:
+        self._storage = storage
+        self._publisher = publisher
+        self._clock = clock
+        self._owner = owner
+
+    @property
+    def is_final(self) -> bool:
+        """Whether nobody can replace what was published; it may still be rolled back."""
+        return self._publisher.excludes_writers
+
+    def published(
+        self, table: TableRef, snapshot: Snapshot, delta: Delta, files: MetadataFiles
+    ) -> bool:
+        """Publish the snapshot; False when another has its id.
+
+        `files` are those that only this snapshot names: they are deleted when it was refused, and
+        kept when it may have existed briefly. Raises `StorageError` when it was refused and
+        `CommitUnknown` when the outcome cannot be determined.
+        """
+        path = paths.snapshot_path(table.root, snapshot.id)
+        is_in_doubt = False
+        for attempt in range(1, _OUTCOME_ATTEMPTS + 1):
+            failure: StorageError | None = None
+            try:
+                created = self._publisher.publish(table, snapshot, delta, owner=self._owner)
+                if created is Creation.CREATED:
+                    return True
+                if self.is_final and not is_in_doubt:
+                    return False
+            except StorageError as error:
+                failure, is_in_doubt = error, True
+            is_refused = failure is not None and not isinstance(failure, TransientStorageError)
+            if failure is not None and not is_refused:
+                _log.warning("commit_outcome_unknown", attempt=attempt, error=str(failure))
+            found = self.found_at(table, snapshot.id)
+            if is_refused and found is not None:
+                # The store reported a refusal, but a snapshot exists: ours after all, or another's.
+                _log.warning("commit_outcome_unknown", attempt=attempt, error=str(failure))
+            if found is not None and found.uuid == snapshot.uuid:
+                return True
+            if found is not None:
+                if is_in_doubt:
+                    # Ours may have existed before it, with another snapshot built upon it.
+                    files.let_go()
+                return False
+            if failure is not None and is_refused:
+                if attempt > 1:
+                    raise CommitUnknown(
+                        f"{failure}; an earlier call may still take effect, so nothing was deleted"
+                    ) from failure
+                files.take_back()
+                why = f"{failure.message}; there is no snapshot {snapshot.id}"
+                raise type(failure)(failure.path, f"{why}, nothing was published") from failure
+            # The same snapshot again: if the first call takes effect late, it is still ours.
+            self._clock.sleep(0.01 * 2**attempt)
+        raise CommitUnknown(
+            f"{path}: the store did not confirm whether it was created; "
+            "nothing was deleted, the next run checks again"
+        )
+
+    def found_at(self, table: TableRef, snapshot_id: int) -> Snapshot | None:
+        """The snapshot under this id; None when there certainly is none. Else `CommitUnknown`."""
+        reason = ""
+        for attempt in range(1, _OUTCOME_ATTEMPTS + 1):
+            try:
+                return snapshot_unless_gone(self._storage, table.root, snapshot_id)
+            except CompactordError as error:
+                reason = str(error)
+                _log.warning("commit_outcome_unknown", attempt=attempt, error=reason)
+                self._clock.sleep(0.01 * 2**attempt)
+        raise CommitUnknown(
+            f"{paths.snapshot_path(table.root, snapshot_id)} cannot be read ({reason}), so it is "
+            "unknown whether our snapshot was published; nothing was deleted"
         )

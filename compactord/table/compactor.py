@@ -18,8 +18,14 @@ import structlog
 
 from compactord.catalog.access import TableAccess
 from compactord.clock import Clock
-from compactord.commit.changes import CommitOutcome, Committed, Conflict, NothingCommitted, Replaced
-from compactord.commit.discard import remove_outputs
+from compactord.commit.changes import (
+    CommitOutcome,
+    Committed,
+    Conflict,
+    NothingCommitted,
+    Replaced,
+    remove_outputs,
+)
 from compactord.errors import (
     CommitUnknown,
     CompactordError,

@@ -16,9 +16,8 @@ import structlog
 
 from compactord.catalog.access import TableAccess
 from compactord.clock import Clock
-from compactord.commit.changes import BucketChange, CommitOutcome, Committed, LostCommit
+from compactord.commit.changes import BucketChange, CommitOutcome, Committed, LostCommit, Removal
 from compactord.commit.committer import Committer, commit_user
-from compactord.commit.removal import Removal
 from compactord.errors import CompactordError
 from compactord.ids import Owner
 from compactord.model import Compaction

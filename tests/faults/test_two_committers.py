@@ -12,8 +12,8 @@ from compactord.commit.changes import (
     Committed,
     Conflict,
     NothingCommitted,
+    Removal,
 )
-from compactord.commit.removal import Removal
 from tests.builders import FIRST, SECOND
 from tests.deletions import Deletions
 from tests.lineage import APPENDED, DYNAMIC, KEYED, Kind, Lineage

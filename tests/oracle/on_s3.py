@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from compactord.catalog.open import open_catalog
-from compactord.commit.locked import LockedPublisher
+from compactord.commit.publish import LockedPublisher
 from tests.databases import run_sql
 from tests.oracle.contest import PROGRAM, Contest
 from tests.oracle.judge import Judge

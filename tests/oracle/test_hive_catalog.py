@@ -17,7 +17,7 @@ from compactord.catalog.access import TableAccess
 from compactord.catalog.base import Catalog
 from compactord.catalog.hive.lock import HeldHiveLock, HiveLock
 from compactord.clock import SystemClock
-from compactord.commit.locked import LockedPublisher
+from compactord.commit.publish import LockedPublisher
 from compactord.errors import CatalogUnavailable, TableNotFound
 from compactord.maintenance.done_partitions import mark_partitions
 from compactord.maintenance.marks import Marks

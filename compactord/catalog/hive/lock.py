@@ -25,7 +25,7 @@ from compactord.catalog.hive.wire import (
     LockResponse,
 )
 from compactord.clock import Clock, age_text
-from compactord.commit.locked import release_attempts
+from compactord.commit.publish import release_attempts
 from compactord.errors import CatalogUnavailable
 from compactord.paimon.schema import TableRef
 

@@ -18,7 +18,7 @@ from compactord.catalog.jdbc.address import Dialect
 from compactord.catalog.jdbc.database import Database, Duplicate, MissingTable
 from compactord.catalog.jdbc.options import JdbcOptions
 from compactord.clock import Clock, age_text
-from compactord.commit.locked import release_attempts
+from compactord.commit.publish import release_attempts
 from compactord.errors import AccessDenied, CatalogOptionInvalid, CatalogUnavailable
 from compactord.paimon.schema import TableRef
 

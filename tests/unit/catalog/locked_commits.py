@@ -14,8 +14,7 @@ import time
 from compactord import ids
 from compactord.catalog.jdbc.catalog import JdbcCatalog
 from compactord.catalog.open import open_catalog
-from compactord.commit.locked import LockedPublisher
-from compactord.commit.publish import Delta, SnapshotPublisher
+from compactord.commit.publish import Delta, LockedPublisher, SnapshotPublisher
 from compactord.ids import Owner
 from compactord.paimon import paths
 from compactord.paimon.schema import TableRef

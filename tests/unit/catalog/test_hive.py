@@ -21,7 +21,7 @@ from compactord.catalog.open import open_catalog
 from compactord.cli.loading import check_online, load_usable
 from compactord.cli.registries import Registries
 from compactord.clock import SystemClock
-from compactord.commit.locked import LockedPublisher
+from compactord.commit.publish import LockedPublisher
 from compactord.errors import (
     CatalogDown,
     CatalogOptionInvalid,

@@ -16,8 +16,7 @@ from compactord.catalog.hive.lock import HiveLock
 from compactord.catalog.hive.login import Security
 from compactord.catalog.hive.options import hive_options
 from compactord.clock import SystemClock
-from compactord.commit.locked import LockedPublisher
-from compactord.commit.publish import Delta, StorePublisher
+from compactord.commit.publish import Delta, LockedPublisher, StorePublisher
 from compactord.errors import CatalogDown, CatalogUnavailable, TransientStorageError
 from compactord.paimon.schema import TableRef
 from compactord.storage.base import Creation

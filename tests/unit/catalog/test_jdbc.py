@@ -8,8 +8,7 @@ import pytest
 
 from compactord.catalog.base import Catalog
 from compactord.catalog.open import open_catalog
-from compactord.commit.locked import LockedPublisher
-from compactord.commit.publish import StorePublisher
+from compactord.commit.publish import LockedPublisher, StorePublisher
 from compactord.errors import CatalogUnavailable, TableNotFound, UsageError
 from compactord.paimon.schema import TableRef
 from tests.databases import run_sql, sqlite_database

@@ -19,8 +19,7 @@ from compactord.catalog.jdbc.address import JdbcAddress, jdbc_address
 from compactord.catalog.jdbc.database import Database
 from compactord.catalog.jdbc.lock import JdbcLock
 from compactord.catalog.jdbc.options import jdbc_options
-from compactord.commit.locked import LockedPublisher
-from compactord.commit.publish import Delta, StorePublisher
+from compactord.commit.publish import Delta, LockedPublisher, StorePublisher
 from compactord.errors import CatalogDown, CatalogUnavailable, TransientStorageError
 from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import read_snapshot, snapshot_ids

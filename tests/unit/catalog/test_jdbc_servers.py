@@ -22,8 +22,7 @@ from compactord.catalog.jdbc.lock import JdbcLock
 from compactord.catalog.jdbc.options import jdbc_options
 from compactord.catalog.open import open_catalog
 from compactord.clock import SystemClock
-from compactord.commit.locked import LockedPublisher
-from compactord.commit.publish import StorePublisher
+from compactord.commit.publish import LockedPublisher, StorePublisher
 from compactord.errors import AccessDenied, CatalogDown, CatalogUnavailable, StorageError
 from compactord.paimon.schema import TableRef
 from tests import builders, database_servers

@@ -10,7 +10,7 @@ from compactord.catalog.filesystem import FilesystemCatalog
 from compactord.catalog.open import open_catalog
 from compactord.catalog.trouble import check_catalogs
 from compactord.cli.running import exit_code
-from compactord.commit.locked import LockedPublisher
+from compactord.commit.publish import LockedPublisher
 from compactord.errors import AccessDenied, UnsafeStore, UnsupportedTable, UsageError
 from compactord.paimon.schema import TableRef
 from compactord.storage.base import Creation, Storage

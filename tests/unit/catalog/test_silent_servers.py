@@ -15,7 +15,7 @@ import pytest
 from compactord.catalog.base import Catalog
 from compactord.catalog.open import open_catalog
 from compactord.catalog.rest.lent import client_of
-from compactord.commit.locked import LockedPublisher
+from compactord.commit.publish import LockedPublisher
 from compactord.errors import AccessDenied, CatalogDown, StorageError, TransientStorageError
 from compactord.paimon.schema import TableRef
 from compactord.storage.base import Located, Storage, Store

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from compactord.commit.attempt import LISTS, SnapshotList, listed_entries
 from compactord.commit.changes import BucketChange
-from compactord.commit.listed import LISTS, SnapshotList, listed_entries
 from compactord.errors import CommitError
 from compactord.model import CHANGELOG, DATA, Output
 from compactord.paimon.data_file import EMPTY_STATS, EntryKind

@@ -8,8 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from compactord.commit.changes import CommitOutcome, Committed, Conflict, NothingCommitted
-from compactord.commit.removal import Removal
+from compactord.commit.changes import CommitOutcome, Committed, Conflict, NothingCommitted, Removal
 from compactord.errors import CommitUnknown, CompactordError, StorageError
 from compactord.paimon import paths
 from compactord.paimon.avro.container import open_container

@@ -11,8 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-from compactord.commit.changes import Committed
-from compactord.commit.discard import remove_outputs
+from compactord.commit.changes import Committed, remove_outputs
 from compactord.errors import (
     AccessDenied,
     FormatError,

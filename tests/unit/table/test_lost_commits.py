@@ -9,9 +9,8 @@ from dataclasses import replace
 import pytest
 
 from compactord.catalog.access import TableAccess
-from compactord.commit.changes import Committed, LossOutcome, LostCommit
+from compactord.commit.changes import Committed, LossOutcome, LostCommit, Removal
 from compactord.commit.publish import StorePublisher
-from compactord.commit.removal import Removal
 from compactord.paimon import paths
 from compactord.paimon.data_file import DataFile
 from compactord.paimon.snapshot import CommitKind, Snapshot, read_snapshot, snapshot_ids
