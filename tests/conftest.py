@@ -13,7 +13,7 @@ import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 
-from compactord.engine.pool import PooledEngine
+from compactord.engine.base import PooledEngine
 from compactord.engine.spark import start_spark
 from tests.tools.class_archive import archive_options
 

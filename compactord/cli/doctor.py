@@ -32,7 +32,7 @@ from compactord.config.warehouse import (
     refuse_catalog_arguments,
     warehouse_config,
 )
-from compactord.engine.jre import Java, find_java
+from compactord.engine.jvm import Java, find_java
 from compactord.engine.masters import is_embedded, shown_master
 from compactord.errors import EngineUnavailable, UsageError
 from compactord.rewrite.pipeline import usable_cores

@@ -15,12 +15,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from compactord.engine.class_archive import ClassArchive, cache_folder
-from compactord.engine.jre import Java, find_java
-from compactord.engine.jvm import LEAST, jvm_command, starts_alone, submit_arguments
-from compactord.engine.masters import is_embedded
-from compactord.engine.messages import Messages
-from compactord.engine.scratch import new_scratch
+from compactord.engine.jvm import (
+    LEAST,
+    ClassArchive,
+    Java,
+    cache_folder,
+    find_java,
+    jvm_command,
+    starts_alone,
+    submit_arguments,
+)
+from compactord.engine.masters import Messages, is_embedded, new_scratch
 from compactord.engine.shipping import package_zip
 from compactord.errors import EngineUnavailable, UsageError
 

@@ -1,8 +1,20 @@
-"""The worker's end of an engine: bytes of a subcompaction in, bytes of its outcome out.
+"""The worker's end of an engine: a subcompaction in, its outcome out, under a lease.
 
 A task can be stopped from outside in three ways: its lease ends, or it gets SIGTERM, or SIGHUP,
 which its daemon sends when the executor is gone. The worker then removes the files that it wrote.
 Only SIGKILL leaves files behind; their names identify their owner.
+
+Spark does not tell a Python worker that its task was killed: after about three seconds the process
+gets a SIGKILL, and its files would be left behind. So each subcompaction is sent with a lease. The
+worker keeps a connection to the driver while it works, and the driver closes it when the
+subcompaction's job has ended, for whatever reason: a result arrived (a speculative copy of the task
+has to stop), it was cancelled, or the driver died. Before a worker returns its result to Spark it
+sends the names of its files to the driver and waits for an acknowledgement. So the driver can
+remove the files of a speculative copy that finished as well, or of a worker whose result was lost.
+A worker that cannot reach the driver works without a lease.
+
+On the connection the worker sends a token; then, at most once, the length of the names (4 bytes,
+big-endian) and the names in UTF-8, each ended by a newline. The driver answers with one byte.
 """
 
 from __future__ import annotations
@@ -10,19 +22,148 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import secrets
 import select
 import signal
 import socket
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from compactord.engine.inspection import rewrite_module
-from compactord.engine.lease import Lease, hold, report
 from compactord.errors import StorageError
 from compactord.model import Subcompaction, SubcompactionOutcome, SubcompactionResult
+
+_TOKEN_BYTES = 16
+_LENGTH_BYTES = 4
+_REPORT_BYTES_MAX = 1 << 24
+# For each call on a worker's connection.
+_ANSWER_SECONDS_MAX = 2.0
+# Who connects sends its token at once; a packet may be lost on the way.
+_TOKEN_SECONDS_MAX = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """`address` is a host and a port, or the path of a Unix domain socket."""
+
+    address: tuple[str, int] | str
+    token: bytes
+
+
+def hold(lease: Lease) -> socket.socket | None:
+    """A connection that the driver closes when the lease ends; None when it cannot be reached."""
+    is_local = isinstance(lease.address, str)
+    connection = socket.socket(socket.AF_UNIX if is_local else socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        connection.settimeout(_ANSWER_SECONDS_MAX)
+        connection.connect(lease.address)
+        connection.sendall(lease.token)
+    except OSError:
+        connection.close()
+        return None
+    return connection
+
+
+def report(connection: socket.socket, names: Sequence[str]) -> bool:
+    """Tell the driver which files were written; False when the lease has ended.
+
+    True also when the driver does not answer: only the end of the lease is a reason to stop.
+    """
+    text = "".join(f"{name}\n" for name in names).encode()
+    try:
+        connection.sendall(len(text).to_bytes(_LENGTH_BYTES, "big") + text)
+        return connection.recv(1) != b""
+    except TimeoutError:
+        return True
+    except OSError:
+        return False
+
+
+class LeaseOffice:
+    """The driver's side: a listening socket, a thread that accepts, and one for each connection."""
+
+    def __init__(self, folder: Path | None, *, host: str = "", bind: str = "") -> None:
+        """A Unix domain socket in `folder`, or else any free port of the address `bind`.
+
+        `host` is the name by which workers reach this machine.
+        """
+        self._address: tuple[str, int] | str
+        if folder is not None:
+            self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            self._address = str(folder / "leases")
+            self._listener.bind(self._address)
+            self._listener.listen()
+        else:
+            self._listener = socket.create_server((bind, 0))
+            self._address = (host, self._listener.getsockname()[1])
+        self._is_closed = False
+        self._lock = threading.Lock()
+        # By token, while the lease is valid: connections, and the names of files.
+        self._holders: dict[bytes, list[socket.socket]] = {}
+        self._reported: dict[bytes, set[str]] = {}
+        self._thread = threading.Thread(target=self._accept, name="leases", daemon=True)
+        self._thread.start()
+
+    def grant(self) -> Lease:
+        token = secrets.token_bytes(_TOKEN_BYTES)
+        with self._lock:
+            self._holders[token] = []
+            self._reported[token] = set()
+        return Lease(address=self._address, token=token)
+
+    def end(self, lease: Lease) -> set[str]:
+        """End a lease for its present and later holders.
+
+        Returns the names of all files that holders have reported.
+        """
+        with self._lock:
+            holders = self._holders.pop(lease.token, [])
+            reported = self._reported.pop(lease.token, set())
+        for connection in holders:
+            # Some have gone.
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        return reported
+
+    def close(self) -> None:
+        """End all leases."""
+        self._is_closed = True
+        # It wakes the thread, which a mere close would not.
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+        self._listener.close()
+        for token in list(self._holders):
+            self.end(Lease(address=self._address, token=token))
+
+    def _accept(self) -> None:
+        while not self._is_closed:
+            with contextlib.suppress(OSError):
+                connection, _ = self._listener.accept()
+                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        """Take down what a holder reports, until it goes or its lease ends."""
+        with contextlib.suppress(OSError), connection, connection.makefile("rb") as said:
+            connection.settimeout(_TOKEN_SECONDS_MAX)
+            token = said.read(_TOKEN_BYTES)
+            connection.settimeout(None)
+            with self._lock:
+                if token not in self._holders:
+                    return
+                self._holders[token].append(connection)
+            while len(length := said.read(_LENGTH_BYTES)) == _LENGTH_BYTES:
+                size = int.from_bytes(length, "big")
+                text = said.read(size) if size <= _REPORT_BYTES_MAX else b""
+                with self._lock:
+                    if len(text) < size or token not in self._reported:
+                        return
+                    self._reported[token].update(text.decode().splitlines())
+                connection.sendall(b"!")
+
 
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 

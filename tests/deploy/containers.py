@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pyspark
 
-from compactord.engine.jre import find_java
+from compactord.engine.jvm import find_java
 from tests.deploy import imaging
 from tests.deploy.rendering import ROOT
 from tests.spark.remote import descendants

@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from compactord.engine.jre import find_java
+from compactord.engine.jvm import find_java
 
 # Objects whose making registers the settings that they declare.
 _DECLARING = (

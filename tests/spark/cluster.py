@@ -17,7 +17,7 @@ from types import TracebackType
 
 import pyspark
 
-from compactord.engine.jre import find_java
+from compactord.engine.jvm import find_java
 from tests.conftest import REPOSITORY
 from tests.spark.remote import descendants, find_process
 from tests.spark.subcompactions import eventually

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
-from compactord.engine.pool import PooledEngine
+from compactord.engine.base import PooledEngine
 from compactord.engine.spark import ClassicCarrier, start_spark
 from compactord.model import Subcompaction, SubcompactionOutcome
 

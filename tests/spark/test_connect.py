@@ -13,7 +13,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from compactord.engine.jre import find_java
+from compactord.engine.jvm import find_java
 from compactord.errors import EngineUnavailable
 from compactord.model import FailureKind, SubcompactionFailure, SubcompactionResult
 from tests.spark.cluster import SPARK_HOME, doubles_zip, free_port, is_listening, worker_python

@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from compactord.engine.pool import PooledEngine
+from compactord.engine.base import PooledEngine
 from compactord.engine.spark import start_spark
 from compactord.errors import UsageError
 from compactord.model import (

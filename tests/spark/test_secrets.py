@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from compactord.engine.pool import PooledEngine
+from compactord.engine.base import PooledEngine
 from compactord.errors import EngineUnavailable
 from compactord.model import SubcompactionResult
 from tests.conftest import REPOSITORY

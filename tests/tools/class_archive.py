@@ -14,9 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from compactord.engine.class_archive import ClassArchive
-from compactord.engine.jre import find_java
-from compactord.engine.jvm import JvmCommand
+from compactord.engine.jvm import ClassArchive, JvmCommand, find_java
 
 _FOLDER = Path(sys.prefix) / "var" / "spark-classes"
 _SECONDS_MAX = 180.0

@@ -17,7 +17,7 @@ from compactord.cli import doctor
 from compactord.cli.catalog_checks import catalog_checks, poll_check
 from compactord.clock import Clock
 from compactord.config.model import ServiceConfig
-from compactord.engine.jre import Java
+from compactord.engine.jvm import Java
 from compactord.errors import AccessDenied, EngineUnavailable, StorageError, UsageError
 from compactord.paimon.options.table_options import parse_options
 from compactord.paimon.schema import TableRef, latest_schema

@@ -13,7 +13,7 @@ import structlog
 
 from compactord.config.choices import LogFormat, LogLevel
 from compactord.engine.jvm import LEAST
-from compactord.engine.messages import Messages
+from compactord.engine.masters import Messages
 from compactord.service.logs import configure_logs
 from compactord.storage.open import STORES
 from tests.fsspec_files import fsspec_at

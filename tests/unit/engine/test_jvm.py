@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from compactord.engine.class_archive import ClassArchive, cache_folder
-from compactord.engine.jvm import JvmCommand, jvm_command, starts_alone
+from compactord.engine.jvm import ClassArchive, JvmCommand, cache_folder, jvm_command, starts_alone
 from compactord.errors import EngineUnavailable
 
 

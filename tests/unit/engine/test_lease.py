@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from compactord.engine.lease import Lease, LeaseOffice, hold, report
+from compactord.engine.worker import Lease, LeaseOffice, hold, report
 
 SECONDS = 180.0
 

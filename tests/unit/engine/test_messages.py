@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from compactord.engine.messages import MESSAGE_CHARACTERS_MAX, Messages
+from compactord.engine.masters import MESSAGE_CHARACTERS_MAX, Messages
 
 _PLAIN = Messages("local", {})
 SECRET = "s3same-wJalrXUtnFEMI"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from compactord.engine.pool import JobFailed, PooledEngine
+from compactord.engine.base import JobFailed, PooledEngine
 from compactord.engine.worker import run_subcompaction
 from compactord.errors import EngineUnavailable
 from compactord.model import (

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from compactord import ids
-from compactord.engine import scratch
-from compactord.engine.scratch import new_scratch
+from compactord.engine import masters
+from compactord.engine.masters import new_scratch
 from compactord.errors import EngineUnavailable
 
-_MAKE = "from compactord.engine.scratch import new_scratch; print(new_scratch(), flush=True)"
+_MAKE = "from compactord.engine.masters import new_scratch; print(new_scratch(), flush=True)"
 _MAKE_AND_WAIT = f"{_MAKE}; input()"
 
 
@@ -62,7 +62,7 @@ def test_folders_of_other_hosts_and_of_unknown_names_stay(tmp_path: Path) -> Non
     me = ids.this_process()
     stranger = ids.Owner(host=me.host ^ 1, start_ticks=1, pid=1)
     names = [
-        f"compactord-spark-{scratch._mark(stranger)}.0",
+        f"compactord-spark-{masters._mark(stranger)}.0",
         "compactord-spark-abcdefgh",
         "compactord-spark-.0",
     ]
@@ -87,7 +87,7 @@ def test_a_link_with_a_dead_name_is_not_followed(tmp_path: Path) -> None:
 def test_a_process_id_that_was_given_anew_is_told_apart(tmp_path: Path) -> None:
     me = ids.this_process()
     before = ids.Owner(host=me.host, start_ticks=(me.start_ticks + 1) % (1 << 28), pid=me.pid)
-    folder = tmp_path / f"compactord-spark-{scratch._mark(before)}.0"
+    folder = tmp_path / f"compactord-spark-{masters._mark(before)}.0"
     folder.mkdir()
     new_scratch(tmp_path)
     assert not folder.exists()
@@ -102,8 +102,8 @@ def test_a_process_id_that_was_given_anew_is_told_apart(tmp_path: Path) -> None:
     ],
 )
 def test_a_name_tells_its_owner_and_is_short(owner: ids.Owner) -> None:
-    name = f"compactord-spark-{scratch._mark(owner)}.0"
-    assert scratch._owner_of(name) == owner
+    name = f"compactord-spark-{masters._mark(owner)}.0"
+    assert masters._owner_of(name) == owner
     assert len(name) == 33
 
 

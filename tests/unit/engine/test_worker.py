@@ -13,8 +13,13 @@ from pathlib import Path
 import pytest
 
 from compactord.engine import inspection
-from compactord.engine.lease import LeaseOffice
-from compactord.engine.worker import Assignment, StopWatch, run_assignment, run_payloads
+from compactord.engine.worker import (
+    Assignment,
+    LeaseOffice,
+    StopWatch,
+    run_assignment,
+    run_payloads,
+)
 from compactord.model import SubcompactionResult
 from tests.spark.subcompactions import append_subcompaction, outputs
 
