@@ -19,8 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from compactord.catalog.jdbc.address import jdbc_address
-from compactord.catalog.jdbc.database import Database
+from compactord.catalog.jdbc.database import Database, jdbc_address
 from compactord.catalog.jdbc.lock import JdbcLock
 from compactord.catalog.jdbc.options import jdbc_options
 from compactord.errors import CatalogUnavailable

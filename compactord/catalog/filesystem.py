@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from compactord.catalog.access import TableAccess
-from compactord.catalog.base import Catalog, CatalogPlace, TableList
-from compactord.catalog.names import (
+from compactord.catalog.base import (
     DATABASE_SUFFIX,
+    Catalog,
+    CatalogPlace,
+    TableList,
     may_be_table,
     nearest_names,
     parse_name,
     require_schema,
     table_at,
 )
-from compactord.catalog.options import read_option
+from compactord.catalog.kinds import read_option
 from compactord.catalog.publishing import Publishing
 from compactord.catalog.registry import CATALOGS
 from compactord.errors import CatalogOptionInvalid, TableNotFound

@@ -8,7 +8,7 @@ from functools import partial
 from types import MappingProxyType
 
 from compactord.catalog.base import Catalog, CatalogPlace
-from compactord.catalog.options import check_names
+from compactord.catalog.kinds import check_names
 from compactord.catalog.registry import CATALOGS, CatalogKinds
 from compactord.errors import CatalogOptionInvalid, UsageError
 from compactord.storage.open import STORES, Stores

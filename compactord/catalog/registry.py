@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from compactord.catalog.hive.kind import HIVE
 from compactord.catalog.jdbc.kind import JDBC
-from compactord.catalog.kind import CatalogKind
+from compactord.catalog.kinds import CatalogKind
 from compactord.catalog.rest.kind import REST
 
 CatalogKinds = Mapping[str, CatalogKind]

@@ -12,7 +12,7 @@ from compactord import ids
 from compactord.catalog.access import TableAccess
 from compactord.catalog.base import Catalog
 from compactord.catalog.check import Check, Verdict, failed_check
-from compactord.catalog.probe import probe
+from compactord.catalog.publishing import probe
 from compactord.catalog.trouble import CatalogTrouble, check_catalogs
 from compactord.cli.loading import without_effect
 from compactord.clock import Clock, age_text

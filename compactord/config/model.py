@@ -22,7 +22,7 @@ from pydantic import (
     model_validator,
 )
 
-from compactord.catalog.kind import CatalogKind
+from compactord.catalog.kinds import CatalogKind
 from compactord.catalog.registry import CATALOGS
 from compactord.config.choices import LogFormat, LogLevel, UnlockedWriters
 from compactord.config.registries import OWN, ConfigRegistries, registries_of

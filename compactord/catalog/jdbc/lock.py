@@ -14,8 +14,7 @@ from typing import NamedTuple
 
 import structlog
 
-from compactord.catalog.jdbc.address import Dialect
-from compactord.catalog.jdbc.database import Database, Duplicate, MissingTable
+from compactord.catalog.jdbc.database import Database, Dialect, Duplicate, MissingTable
 from compactord.catalog.jdbc.options import JdbcOptions
 from compactord.clock import Clock, age_text
 from compactord.commit.publish import release_attempts

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from compactord.catalog.options import read_option
+from compactord.catalog.kinds import read_option
 from compactord.errors import CatalogOptionInvalid
 from compactord.paimon.options.values import boolean, duration_ms, integer_within
 

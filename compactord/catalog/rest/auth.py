@@ -1,26 +1,187 @@
-"""How requests to the server say who asks: a token, or a signature of Aliyun's DLF.
+"""Authentication of REST requests: bearer tokens and signatures of Aliyun's DLF.
 
 Sources: rest/auth/{BearTokenAuthProvider,DLFAuthProvider,DLFAuthProviderFactory}.java, and the
 token loaders beside them. Credentials that are references are read again once they are refused.
+
+Sources: rest/auth/{DLFDefaultSigner,DLFOpenApiSigner}.java.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import hmac
 import re
+import threading
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from email.utils import format_datetime
 from functools import partial
-from typing import Protocol
-from urllib.parse import urlsplit
+from typing import Generic, Protocol, TypeVar
+from urllib.parse import quote_plus, unquote_plus, urlsplit
+
+import structlog
 
 from compactord import ids
 from compactord.catalog.rest.http import AnswerRefused, Http, NoAnswer
-from compactord.catalog.rest.renewing import Lent, Renewing
-from compactord.catalog.rest.signing import DlfKeys, Request, default_headers, openapi_headers
 from compactord.clock import Clock
-from compactord.errors import CatalogOptionInvalid, CatalogUnavailable
+from compactord.errors import CatalogOptionInvalid, CatalogUnavailable, CompactordError
 from compactord.paimon.schema import parse_json
 from compactord.text import resolve
+
+_JSON = "application/json"
+_PRODUCT, _REQUEST, _ALGORITHM = "DlfNext", "aliyun_v4_request", "DLF4-HMAC-SHA256"
+_UNSIGNED = "UNSIGNED-PAYLOAD"
+_API_VERSION = "2026-01-18"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What is signed: the path below the server's address, as it is sent; `query` unescaped."""
+
+    method: str
+    path: str
+    query: Mapping[str, str]
+    body: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DlfKeys:
+    """A pair of keys; `token` is that of a session, empty without one."""
+
+    key_id: str
+    secret: str = field(repr=False)
+    token: str = field(default="", repr=False)
+
+
+def form_encoded(text: str) -> str:
+    """As Java's URLEncoder: a blank is `+`."""
+    return quote_plus(text, safe="*").replace("~", "%7E")
+
+
+def default_headers(
+    request: Request, keys: DlfKeys, now: datetime, *, region: str
+) -> dict[str, str]:
+    """The headers of the algorithm `default`; `now` is in UTC."""
+    time = now.strftime("%Y%m%dT%H%M%SZ")
+    headers = {"x-dlf-date": time, "x-dlf-content-sha256": _UNSIGNED, "x-dlf-version": "v1"}
+    headers |= _of_body(request.body)
+    if keys.token:
+        headers["x-dlf-security-token"] = keys.token
+    signed = sorted((name.lower(), value.strip()) for name, value in headers.items())
+    encoded = {key: form_encoded(text) for key, text in request.query.items()}
+    canonical = [request.method, request.path, _query(encoded)]
+    canonical += [f"{name}:{value}" for name, value in signed]
+    digest = hashlib.sha256("\n".join([*canonical, _UNSIGNED]).encode()).hexdigest()
+    scope = f"{time[:8]}/{region}/{_PRODUCT}/{_REQUEST}"
+    key = f"aliyun_v4{keys.secret}".encode()
+    for part in (time[:8], region, _PRODUCT, _REQUEST):
+        key = hmac.digest(key, part.encode(), "sha256")
+    text = "\n".join((_ALGORITHM, time, scope, digest))
+    signature = hmac.digest(key, text.encode(), "sha256").hex()
+    credential = f"{_ALGORITHM} Credential={keys.key_id}/{scope}"
+    return {**headers, "Authorization": f"{credential},Signature={signature}"}
+
+
+def openapi_headers(
+    request: Request, keys: DlfKeys, now: datetime, *, host: str, nonce: str
+) -> dict[str, str]:
+    """The headers of the algorithm `openapi`; `now` is in UTC, `nonce` used once."""
+    acs = {
+        "x-acs-signature-method": "HMAC-SHA1",
+        "x-acs-signature-nonce": nonce,
+        "x-acs-signature-version": "1.0",
+        "x-acs-version": _API_VERSION,
+    }
+    if keys.token:
+        acs["x-acs-security-token"] = keys.token
+    date, body = format_datetime(now, usegmt=True), _of_body(request.body)
+    lines = [request.method, _JSON, body.get("Content-MD5", ""), body.get("Content-Type", ""), date]
+    lines += [f"{name}:{value.strip()}" for name, value in sorted(acs.items())]
+    path = unquote_plus(request.path)
+    if request.query:
+        path += "?" + _query(request.query)
+    text = "\n".join([*lines, path])
+    digest = hmac.digest(keys.secret.encode(), text.encode(), "sha1")
+    authorization = f"acs {keys.key_id}:{base64.b64encode(digest).decode()}"
+    plain = {"Date": date, "Accept": _JSON, "Host": host, **body}
+    return {**plain, **acs, "Authorization": authorization}
+
+
+def _of_body(body: str) -> dict[str, str]:
+    if not body:
+        return {}
+    digest = hashlib.md5(body.encode(), usedforsecurity=False).digest()
+    return {"Content-Type": _JSON, "Content-MD5": base64.b64encode(digest).decode()}
+
+
+def _query(query: Mapping[str, str]) -> str:
+    """Sorted; a name without a value stands alone."""
+    return "&".join(f"{key}={text}" if text else key for key, text in sorted(query.items()))
+
+
+T = TypeVar("T")
+_log = structlog.get_logger()
+# As Java, which asks at each call for one that lives no longer (rest/auth/DLFAuthProvider.java).
+_LEFT_MS = 3_600_000
+# Between two attempts while the old one still holds, and for one that was old when it came.
+_AGAIN_MS, _AT_LEAST_MS = 60_000, 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Lent(Generic[T]):
+    """`expires_ms` is since the epoch; None: never."""
+
+    value: T
+    expires_ms: int | None
+
+
+class Renewing(Generic[T]):
+    """Any number of threads may ask; `load` fetches one, for all of them."""
+
+    def __init__(self, load: Callable[[], Lent[T]], clock: Clock) -> None:
+        self._load = load
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._lent: Lent[T] | None = None
+        self._renew_ms = 0
+
+    def value(self) -> T:
+        """One with an hour of its life left, or half of what it had. Raises as `load`.
+
+        While another cannot be had, the old one until it expires.
+        """
+        with self._lock:
+            now_ms = self._clock.now_ms()
+            lent = self._lent
+            if lent is None or (lent.expires_ms is not None and now_ms >= self._renew_ms):
+                lent = self._renewed(lent, now_ms)
+            return lent.value
+
+    def is_renewed(self) -> bool:
+        """Whether another one is there in place of the one that was just refused."""
+        with self._lock:
+            before, now_ms = self._lent, self._clock.now_ms()
+            try:
+                return self._renewed(None, now_ms).value != (before and before.value)
+            except CompactordError:
+                return False
+
+    def _renewed(self, old: Lent[T] | None, now_ms: int) -> Lent[T]:
+        try:
+            lent = self._lent = self._load()
+        except CompactordError as error:
+            if old is None or old.expires_ms is None or now_ms >= old.expires_ms:
+                raise
+            _log.warning("credential_not_renewed", error=str(error))
+            self._renew_ms = now_ms + _AGAIN_MS
+            return old
+        if lent.expires_ms is not None:
+            left_ms = min(_LEFT_MS, (lent.expires_ms - now_ms) // 2)
+            self._renew_ms = max(lent.expires_ms - left_ms, now_ms + _AT_LEAST_MS)
+        return lent
+
 
 _ECS = "http://100.100.100.200/latest/meta-data/Ram/security-credentials/"
 _REGION = re.compile(r"(?:pre-)?([a-z]+-[a-z]+(?:-\d+)?)")

@@ -14,9 +14,8 @@ from urllib.parse import urlsplit
 import tzlocal
 
 from compactord.catalog.access import TableAccess
-from compactord.catalog.base import Catalog, CatalogPlace, TableList
+from compactord.catalog.base import Catalog, CatalogPlace, TableList, nearest_names, parse_name
 from compactord.catalog.check import Check, Verdict
-from compactord.catalog.names import nearest_names, parse_name
 from compactord.catalog.rest.access import (
     InternalTable,
     RestTable,

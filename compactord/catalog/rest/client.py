@@ -14,9 +14,8 @@ from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
-from compactord.catalog.rest.auth import Auth
+from compactord.catalog.rest.auth import Auth, Request, form_encoded
 from compactord.catalog.rest.http import READ_SECONDS_MAX, AnswerRefused, Http, NoAnswer
-from compactord.catalog.rest.signing import Request, form_encoded
 from compactord.clock import Clock
 from compactord.errors import (
     AccessDenied,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from compactord.catalog.kind import CatalogKind
+from compactord.catalog.kinds import CatalogKind
 
 _WHERE = """\
 --metastore rest \\

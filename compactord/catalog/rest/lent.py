@@ -15,10 +15,9 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from compactord.catalog.base import Locate
-from compactord.catalog.rest.auth import auth_of
+from compactord.catalog.rest.auth import Lent, Renewing, auth_of
 from compactord.catalog.rest.client import TOKEN_BYTES_MAX, RestClient, option_texts
 from compactord.catalog.rest.kind import REST
-from compactord.catalog.rest.renewing import Lent, Renewing
 from compactord.clock import SystemClock
 from compactord.errors import CatalogUnavailable, UsageError
 from compactord.storage.base import Reconnects, Storage

@@ -16,7 +16,7 @@ from compactord.catalog.base import Catalog
 from compactord.catalog.hive import wire
 from compactord.catalog.hive.catalog import INPUT, OUTPUT
 from compactord.catalog.hive.client import HiveClient
-from compactord.catalog.hive.login import Security
+from compactord.catalog.hive.options import Security
 from compactord.catalog.open import open_catalog
 from compactord.cli.loading import check_online, load_usable
 from compactord.cli.registries import Registries

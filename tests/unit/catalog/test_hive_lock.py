@@ -13,8 +13,7 @@ from compactord import ids
 from compactord.catalog.hive import wire
 from compactord.catalog.hive.client import HiveClient
 from compactord.catalog.hive.lock import HiveLock
-from compactord.catalog.hive.login import Security
-from compactord.catalog.hive.options import hive_options
+from compactord.catalog.hive.options import Security, hive_options
 from compactord.clock import SystemClock
 from compactord.commit.publish import Delta, LockedPublisher, StorePublisher
 from compactord.errors import CatalogDown, CatalogUnavailable, TransientStorageError

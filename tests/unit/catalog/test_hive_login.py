@@ -24,7 +24,7 @@ from thrift.transport.TTransport import TFramedTransport
 
 from compactord.catalog.base import Catalog
 from compactord.catalog.hive.client import HiveClient
-from compactord.catalog.hive.login import (
+from compactord.catalog.hive.options import (
     Login,
     LoginRefused,
     NoLogin,
@@ -33,7 +33,7 @@ from compactord.catalog.hive.login import (
     kerberos,
     log_in,
 )
-from compactord.catalog.hive.login import plain as by_password
+from compactord.catalog.hive.options import plain as by_password
 from compactord.catalog.open import open_catalog
 from compactord.clock import SystemClock
 from compactord.errors import CatalogDown, CatalogOptionInvalid, CatalogUnavailable

@@ -15,8 +15,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from compactord import ids
-from compactord.catalog.jdbc.address import JdbcAddress, jdbc_address
-from compactord.catalog.jdbc.database import Database
+from compactord.catalog.jdbc.database import Database, JdbcAddress, jdbc_address
 from compactord.catalog.jdbc.lock import JdbcLock
 from compactord.catalog.jdbc.options import jdbc_options
 from compactord.commit.publish import Delta, LockedPublisher, StorePublisher

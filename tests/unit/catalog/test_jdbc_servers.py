@@ -16,8 +16,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from structlog.testing import capture_logs
 
-from compactord.catalog.jdbc.address import jdbc_address
-from compactord.catalog.jdbc.database import Database
+from compactord.catalog.jdbc.database import Database, jdbc_address
 from compactord.catalog.jdbc.lock import JdbcLock
 from compactord.catalog.jdbc.options import jdbc_options
 from compactord.catalog.open import open_catalog

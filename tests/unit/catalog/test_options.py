@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from compactord.catalog.jdbc.address import Dialect, jdbc_address
+from compactord.catalog.jdbc.database import Dialect, jdbc_address
 from compactord.catalog.jdbc.options import jdbc_options
 from compactord.catalog.open import open_catalog
 from compactord.errors import CatalogOptionInvalid

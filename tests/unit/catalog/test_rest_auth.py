@@ -10,9 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from compactord.catalog.rest.auth import Auth, auth_of
-from compactord.catalog.rest.renewing import Lent, Renewing
-from compactord.catalog.rest.signing import DlfKeys, Request, default_headers, openapi_headers
+from compactord.catalog.rest.auth import (
+    Auth,
+    DlfKeys,
+    Lent,
+    Renewing,
+    Request,
+    auth_of,
+    default_headers,
+    openapi_headers,
+)
 from compactord.errors import CatalogOptionInvalid, CatalogUnavailable, CompactordError
 from tests.builders import VirtualClock
 from tests.unit.catalog.rest_server import Answer, Asked, FakeServer, serving

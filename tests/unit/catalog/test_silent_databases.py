@@ -9,8 +9,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from compactord.catalog.jdbc.address import jdbc_address
-from compactord.catalog.jdbc.database import Database
+from compactord.catalog.jdbc.database import Database, jdbc_address
 from compactord.errors import CatalogUnavailable
 from tests.silent_servers import postgresql_after_login, serving, silence
 

@@ -20,7 +20,7 @@ import pytest
 
 from compactord.catalog.base import Catalog, TableList
 from compactord.catalog.hive.client import HiveClient
-from compactord.catalog.hive.login import Security
+from compactord.catalog.hive.options import Security
 from compactord.catalog.hive.wire import CALLS
 from compactord.catalog.open import open_catalog
 from compactord.catalog.rest.access import TableOnServer

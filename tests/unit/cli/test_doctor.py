@@ -12,7 +12,7 @@ import pytest
 
 from compactord.catalog.check import Check, Verdict
 from compactord.catalog.filesystem import FilesystemCatalog
-from compactord.catalog.probe import probe
+from compactord.catalog.publishing import probe
 from compactord.cli import doctor
 from compactord.cli.catalog_checks import catalog_checks, poll_check
 from compactord.clock import Clock

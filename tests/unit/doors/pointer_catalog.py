@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from compactord.catalog.access import TableAccess
 from compactord.catalog.base import Catalog, CatalogPlace, TableList
 from compactord.catalog.check import Check, Verdict
-from compactord.catalog.kind import CatalogKind
+from compactord.catalog.kinds import CatalogKind
 from compactord.catalog.publishing import Publishing
 from compactord.commit.publish import Delta, SnapshotPublisher
 from compactord.errors import (

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from compactord.catalog.kind import CatalogKind
+from compactord.catalog.kinds import CatalogKind
 from compactord.catalog.registry import CATALOGS
 
 _PRODUCT = Path(__file__).parents[3] / "compactord"
