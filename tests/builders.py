@@ -40,11 +40,10 @@ from compactord.rewrite.subcompaction import run_subcompaction
 from compactord.service.one_shot import OneShot
 from compactord.state.table_state import TableState, data_manifests, load_state
 from compactord.storage.base import Storage
-from compactord.table.in_flight import InFlight
+from compactord.table.jobs import CompactTotals, InFlight, Progress
 from compactord.table.opening import OpenTable, TableRegistries, describe_table
 from compactord.table.request import CompactRequest
 from compactord.table.subcompactions import WorkerSpec
-from compactord.table.totals import CompactTotals, Progress
 from compactord_demo.writer import WriteOnlyWriter, create_table
 from tests.inline_engine import InlineEngine
 

@@ -31,7 +31,7 @@ from compactord.service.view import (
     TableView,
     excluded_view,
 )
-from compactord.table.cycle import Planned
+from compactord.table.jobs import Planned
 from compactord.table.status import Backlog, BucketDetail, RunState, RunView, TableInfo, TableShape
 
 NOW_MS = 1_795_000_000_000

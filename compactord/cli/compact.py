@@ -31,8 +31,8 @@ from compactord.errors import AccessDenied, CompactordError
 from compactord.maintenance.orphan_sweep import REMOVED, SweepOrphans
 from compactord.service.one_shot import OneShot
 from compactord.table import report
+from compactord.table.jobs import CompactTotals
 from compactord.table.request import CompactRequest
-from compactord.table.totals import CompactTotals
 
 
 def figures_of_error(error: BaseException) -> dict[str, object]:

@@ -30,7 +30,7 @@ from compactord.paimon import paths
 from compactord.paimon.schema import branch_of
 from compactord.paimon.snapshot import branch_names
 from compactord.storage.calls import DeletePace
-from compactord.table.paced import paced
+from compactord.table.status import paced
 
 _BRANCHES = "branches"
 

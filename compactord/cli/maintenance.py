@@ -27,9 +27,9 @@ from compactord.paimon.options.maintenance import ExpireOptions
 from compactord.paimon.schema import TableRef
 from compactord.scheduler.halts import advice
 from compactord.state.table_state import TableState
-from compactord.table.followed import FollowedTable
 from compactord.table.opening import OpenTable
 from compactord.table.request import CompactRequest
+from compactord.table.session import FollowedTable
 
 T = TypeVar("T")
 _log = structlog.get_logger()

@@ -11,7 +11,7 @@ from compactord.cli.running import say
 from compactord.clock import Clock
 from compactord.model import Compaction
 from compactord.table import report
-from compactord.table.in_flight import Finished, InFlight
+from compactord.table.jobs import Finished, InFlight
 from compactord.table.opening import OpenTable
 from compactord.text import count_text, size_text
 

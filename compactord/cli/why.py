@@ -29,9 +29,9 @@ from compactord.paimon.options.table_options import TableOptions
 from compactord.service.page.need import freshness_text
 from compactord.service.view import TableStatus
 from compactord.table import report
+from compactord.table.backlog import inputs_of
 from compactord.table.explain import BucketReasons, explain, explain_damage
 from compactord.table.opening import OpenTable
-from compactord.table.pending_inputs import inputs_of
 from compactord.table.planning import PartitionTest
 from compactord.table.request import CompactRequest
 from compactord.table.status import measured_stop_trigger

@@ -35,7 +35,7 @@ from compactord.scheduler.quarantine import (
 from compactord.scheduler.record import CompactionRecord, Status
 from compactord.scheduler.scheduled_table import ScheduledTable
 from compactord.scheduler.status import EndedCompaction, Halt, HaltReason, Outcome
-from compactord.table.cycle import Cycle, InputsReplaced, Settled
+from compactord.table.jobs import Cycle, InputsReplaced, Settled
 from compactord.text import redact_text
 
 _RECENT_MAX = 200

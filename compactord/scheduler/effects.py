@@ -14,8 +14,7 @@ from compactord.maintenance.kind import AnyKind, Round, UnderWay
 from compactord.model import Subcompaction, SubcompactionResult, TableName
 from compactord.paimon.data_file import BucketId
 from compactord.table.backlog import Skip
-from compactord.table.cycle import Cycle, InputsReplaced
-from compactord.table.in_flight import InFlight
+from compactord.table.jobs import Cycle, InFlight, InputsReplaced
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from compactord.scheduler.at_engine import Submitted
 from compactord.scheduler.halts import Quarantined
 from compactord.scheduler.record import CompactionRecord
 from compactord.scheduler.status import EndedCompaction, Halt, Outcome
-from compactord.table.cycle import Planned
+from compactord.table.jobs import Planned
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from compactord.scheduler.halts import Drops, Failure, Quarantined, failure_reas
 from compactord.scheduler.record import CompactionRecord
 from compactord.scheduler.scheduled_table import ScheduledTable
 from compactord.scheduler.status import HaltReason
-from compactord.table.cycle import Planned
+from compactord.table.jobs import Planned
 
 # Quarantine a bucket after so many fruitless compactions in a row: writers commit faster than
 # compactions of it, or it makes the engine die.

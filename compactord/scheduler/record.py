@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from compactord.model import FailureKind, SubcompactionFailure
 from compactord.scheduler.status import Outcome, PriorityClass
 from compactord.table.backlog import PendingCompaction
-from compactord.table.in_flight import Finished, InFlight
+from compactord.table.jobs import Finished, InFlight
 
 if TYPE_CHECKING:
     from compactord.scheduler.scheduled_table import ScheduledTable

@@ -29,7 +29,7 @@ from compactord.scheduler.priority import priority_class
 from compactord.scheduler.record import IN_FLIGHT, CompactionRecord, Status
 from compactord.scheduler.status import Halt, PriorityClass
 from compactord.table.backlog import PendingCompaction
-from compactord.table.cycle import Planned
+from compactord.table.jobs import Planned
 from compactord.table.status import TableInfo
 
 # Longer than a first poll of a huge table, or a commit that retries: a job that takes longer hangs

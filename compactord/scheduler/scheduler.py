@@ -32,8 +32,7 @@ from compactord.scheduler.record import Status
 from compactord.scheduler.scheduled_table import ScheduledTable
 from compactord.scheduler.slots import Jobs, Slots
 from compactord.scheduler.status import Outcome
-from compactord.table.cycle import Cycle, InputsReplaced, Planned
-from compactord.table.in_flight import InFlight
+from compactord.table.jobs import Cycle, InFlight, InputsReplaced, Planned
 
 
 class Scheduler:

@@ -46,8 +46,8 @@ from compactord.service.table_jobs import ServedTables
 from compactord.service.timetable import Timetable
 from compactord.service.view import ServiceView, TableDetail
 from compactord.storage.calls import Breaker, Breakers
-from compactord.table.cycle import Cycle
-from compactord.table.detail import bucket_details
+from compactord.table.explain import bucket_details
+from compactord.table.jobs import Cycle
 from compactord.table.subcompactions import WorkerSpec
 
 _log = structlog.get_logger()

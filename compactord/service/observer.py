@@ -9,7 +9,7 @@ from compactord.model import TableName
 from compactord.scheduler import events
 from compactord.scheduler.status import EndedCompaction, HaltReason, Outcome
 from compactord.service.metrics import Metrics
-from compactord.table.cycle import Planned
+from compactord.table.jobs import Planned
 from compactord.table.report import REWRITTEN
 
 _log = structlog.get_logger()

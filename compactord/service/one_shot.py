@@ -37,12 +37,10 @@ from compactord.scheduler.scheduler import Scheduler
 from compactord.scheduler.status import Outcome
 from compactord.service.job_runner import JobRunner, OwnThread
 from compactord.service.table_jobs import TableJobs, TableSpec
-from compactord.table.cycle import Cycle, InputsReplaced
-from compactord.table.in_flight import Finished, InFlight
+from compactord.table.jobs import CompactTotals, Cycle, Finished, InFlight, InputsReplaced, Progress
 from compactord.table.planning import PartitionTest, rest_text
 from compactord.table.request import CompactRequest
 from compactord.table.subcompactions import WorkerSpec
-from compactord.table.totals import CompactTotals, Progress
 
 _log = structlog.get_logger()
 _DENIED = {AccessDenied.__name__, ReadOnlyFileSystem.__name__}

@@ -15,7 +15,7 @@ from compactord.scheduler.scheduler import Scheduler
 from compactord.service.status_source import Facts
 from compactord.service.table_jobs import ServedTables
 from compactord.service.view import ServiceView
-from compactord.table.cycle import Phase
+from compactord.table.jobs import Phase
 
 # A catalog that has not been listed for this long is named.
 CATALOG_REACHABLE_MS = 300_000

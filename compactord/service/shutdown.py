@@ -15,7 +15,7 @@ from compactord.clock import Clock
 from compactord.config.model import Shutdown as Limits
 from compactord.scheduler.scheduler import Scheduler
 from compactord.service.table_jobs import ServedTables
-from compactord.table.cycle import Phase
+from compactord.table.jobs import Phase
 
 _log = structlog.get_logger()
 # How long jobs that only read or delete may take to return, once nothing else is under way.

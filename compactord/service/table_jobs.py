@@ -24,9 +24,8 @@ from compactord.scheduler import effects
 from compactord.storage.calls import DeletePace
 from compactord.storage.requests import StorageRequest, reporting
 from compactord.table.compactor import TableCompactor
-from compactord.table.cycle import Cycle, Phase
-from compactord.table.in_flight import Finished
-from compactord.table.info import described_info
+from compactord.table.explain import described_info
+from compactord.table.jobs import Cycle, Finished, Phase
 from compactord.table.request import CompactRequest
 from compactord.table.subcompactions import WorkerSpec
 

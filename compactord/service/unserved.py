@@ -18,7 +18,7 @@ from compactord.paimon.schema import TableRef
 from compactord.scheduler.halts import halt_of_hold
 from compactord.scheduler.status import Halt, HaltReason
 from compactord.service.view import TableStatus, TableView, status_and_why
-from compactord.table.info import table_info
+from compactord.table.explain import table_info
 from compactord.table.opening import OpenTable
 from compactord.table.status import TableInfo
 

@@ -1,4 +1,4 @@
-"""What is due in a table, and the table's numbers, updated bucket by bucket.
+"""Pending compactions of a table and its numbers, updated bucket by bucket.
 
 Only buckets whose files changed are planned again, and those that became due by time: small files
 have waited long enough, or rows for readers, or a partition is no longer skipped after a rewrite.
@@ -9,26 +9,99 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from compactord.errors import FormatError, UnreadableColumn
-from compactord.model import Compaction, CompactReason, WorkKind
+from compactord.model import (
+    AppendCompaction,
+    Compaction,
+    CompactReason,
+    MergeCompaction,
+    Rewrite,
+    WorkKind,
+)
 from compactord.paimon.avro.columns import NULL, Ints
 from compactord.paimon.data_file import BucketFiles, BucketId
 from compactord.paimon.options.table_options import CompactionOptions
+from compactord.plan.append import PackedCompactions
 from compactord.plan.table import BucketPlan, PlannedFiles, PlanRequest, TableKind
 from compactord.state.base_files import BucketSummaries
 from compactord.state.columns import FileTimes
 from compactord.state.files_by_size import FilesBySize
 from compactord.state.rewrites import Rest
-from compactord.table.pending_inputs import inputs_of
 from compactord.table.planning import StatePlanner, damage_text
-from compactord.table.shape import TopBucket, table_shape, top_buckets
-from compactord.table.status import Backlog, RestingPartition, TableShape
+from compactord.table.status import (
+    Backlog,
+    RestingPartition,
+    TableShape,
+    TopBucket,
+    table_shape,
+    top_buckets,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PendingInputs:
+    """What the first of a bucket's compactions is, and the files that all of them take.
+
+    `output_level` is that of its new files. `is_read`: a worker has to read some of the files.
+    `created_ms` are the creation times, NULL for none, of those on level 0 or, where there is none,
+    of all.
+    """
+
+    kind: WorkKind
+    reason: CompactReason
+    output_level: int
+    is_read: bool
+    count: int
+    size_bytes: int
+    created_ms: Ints | list[int]
+
+
+def inputs_of(compactions: Sequence[Compaction]) -> PendingInputs:
+    """The inputs of at least one compaction."""
+    if isinstance(compactions, PackedCompactions):
+        columns, taken = compactions.files.columns, compactions.taken
+        newcomers = taken & (columns.level == 0)
+        return PendingInputs(
+            kind=WorkKind.APPEND,
+            reason=compactions.bins[0].reason,
+            output_level=0,
+            is_read=True,
+            count=int(np.count_nonzero(taken)),
+            size_bytes=int(columns.file_size[taken].sum()),
+            created_ms=columns.creation_time_ms[newcomers if newcomers.any() else taken],
+        )
+    first = compactions[0]
+    files = [file for each in compactions for file in each.inputs]
+    newest = [file for file in files if file.level == 0] or files
+    return PendingInputs(
+        kind=kind_of(first),
+        reason=first.reason,
+        output_level=first.output_level if isinstance(first, MergeCompaction) else 0,
+        is_read=any(map(_reads_files, compactions)),
+        count=len(files),
+        size_bytes=sum(file.file_size for file in files),
+        created_ms=[file.created_ms for file in newest],
+    )
+
+
+def _reads_files(compaction: Compaction) -> bool:
+    if isinstance(compaction, AppendCompaction):
+        return True
+    return any(isinstance(each, Rewrite) or each.reads_rows for each in compaction.actions)
+
+
+def kind_of(compaction: Compaction) -> WorkKind:
+    """The kind of work that windows and counters see in a compaction."""
+    if isinstance(compaction, AppendCompaction):
+        return WorkKind.APPEND
+    return WorkKind.FULL if compaction.reason.is_full else WorkKind.MINOR
+
 
 # How many of a table's most urgent buckets are offered at once; the others are counted.
 OFFERED_MAX = 64

@@ -43,16 +43,23 @@ from compactord.state.table_state import TableState
 from compactord.storage.calls import DeletePace
 from compactord.storage.ranges import read_twice
 from compactord.table.backlog import Skip
-from compactord.table.cycle import Cause, Cycle, InputsReplaced, OwnCommit, Phase, Settled
-from compactord.table.followed import FollowedTable
-from compactord.table.in_flight import Finished, InFlight
-from compactord.table.lost_inputs import DROPPED, at_input, lost_input
+from compactord.table.jobs import (
+    Cause,
+    Cycle,
+    Finished,
+    InFlight,
+    InputsReplaced,
+    OwnCommit,
+    Phase,
+    Settled,
+)
+from compactord.table.lost_commits import DROPPED, at_input, lost_input
 from compactord.table.opening import OpenTable
-from compactord.table.own_work import OwnWork
-from compactord.table.paced import paced
-from compactord.table.planner import TablePlanner
+from compactord.table.planner import OwnWork, TablePlanner
 from compactord.table.planning import PartitionTest, StatePlanner
 from compactord.table.request import CompactRequest
+from compactord.table.session import FollowedTable
+from compactord.table.status import paced
 from compactord.table.subcompactions import WorkerSpec, subcompactions
 
 T = TypeVar("T")

@@ -1,4 +1,4 @@
-"""Why a bucket is picked, why it is not, and what would change that: for people.
+"""Explains picks: why a bucket is picked, why not, and what would change that.
 
 The decision itself is the planner's (`plan_bucket`); here it is put into words, with the numbers
 that it was made from and the options that set the bounds.
@@ -6,20 +6,34 @@ that it was made from and the options that set the bounds.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from compactord.catalog.access import TableAccess
 from compactord.clock import age_text, iso_text
-from compactord.errors import FormatError
+from compactord.errors import CompactordError, FormatError
 from compactord.model import Compaction, CompactReason, SortedRun, WorkKind
+from compactord.paimon.binary_row import Value, decode_row
 from compactord.paimon.data_file import BucketFiles, BucketId, DataFile
+from compactord.paimon.java_text import to_string
 from compactord.paimon.options.table_options import CompactionOptions
+from compactord.paimon.types import DataField
 from compactord.plan.picks import begins_text, bucket_runs, last_full_compaction_ms
-from compactord.plan.table import BucketPlan, PlanRequest, TableKind
+from compactord.plan.table import BucketPlan, PlanRequest, TableKind, plan_bucket
+from compactord.state.rewrites import Rewrite
 from compactord.table import report
-from compactord.table.opening import OpenTable
-from compactord.table.pending_inputs import kind_of
-from compactord.table.planning import LEFT_AS_IT_IS, rest_text
+from compactord.table.backlog import kind_of
+from compactord.table.opening import OpenTable, TableRegistries, describe_table
+from compactord.table.planning import LEFT_AS_IT_IS, StatePlanner, damage_text, rest_text
+from compactord.table.request import CompactRequest
+from compactord.table.status import (
+    BUCKETS_MAX,
+    BucketDetail,
+    RunView,
+    TableInfo,
+    measured_stop_trigger,
+)
 from compactord.text import count_text, size_text
 
 _LOOKED_UP = "rows of level 0 are to be looked up (lookup-compact)"
@@ -226,3 +240,136 @@ def _amplification(runs: Sequence[SortedRun]) -> str:
 def _small_text(files: Sequence[DataFile], options: CompactionOptions) -> str:
     bound = size_text(options.small_file_size)
     return f"{count_text(len(files), 'file')} below {bound}"
+
+
+_RUNS_MAX = 200
+# Objects of more files than this are not made for a request.
+_FILES_MAX = 5_000
+_KEY_CHARACTERS_MAX = 80
+
+
+def bucket_details(seen: StatePlanner) -> tuple[BucketDetail, ...]:
+    """The buckets with the most runs, then the largest, at most `BUCKETS_MAX`.
+
+    Answers from memory, of the planner's values alone, so any thread may ask.
+    """
+    summaries = seen.state.files.summaries()
+    worst = heapq.nlargest(
+        BUCKETS_MAX,
+        range(len(summaries)),
+        key=lambda row: (int(summaries.run_count[row]), int(summaries.size_bytes[row])),
+    )
+    return tuple(_detail(seen, summaries.index.bucket_id(row)) for row in worst)
+
+
+def _detail(seen: StatePlanner, bucket: BucketId) -> BucketDetail:
+    summary = seen.state.files.summary(bucket)
+    facts = BucketDetail(
+        partition=seen.table.partition_text(bucket.partition),
+        bucket=bucket.bucket,
+        sorted_runs=summary.run_count,
+        files=summary.file_count,
+        size_bytes=summary.size_bytes,
+        runs=(),
+        plan="",
+    )
+    if summary.file_count > _FILES_MAX:
+        return replace(facts, plan=f"not planned here: it has more than {_FILES_MAX:,} files")
+    try:
+        return _planned(seen, bucket, facts)
+    except FormatError as error:
+        return replace(facts, plan=f"cannot be planned: {damage_text(error)}")
+
+
+def _planned(seen: StatePlanner, bucket: BucketId, facts: BucketDetail) -> BucketDetail:
+    """The facts with runs and plan. Raises `FormatError` for a damaged bucket."""
+    table = seen.table
+    # Of a partition without buckets only the small files are planned and shown.
+    unaware = table.kind is TableKind.APPEND_UNAWARE
+    smaller_than = table.options.compaction.small_file_size if unaware else None
+    found = seen.state.files.bucket(bucket, smaller_than=smaller_than)
+    if table.key_of is not None:
+        runs = bucket_runs(found.files, table.key_of)
+    else:
+        runs = tuple(SortedRun(level=file.level, files=(file,)) for file in reversed(found.files))
+    plan = plan_bucket(found, seen.request)
+    if plan.rest is not None:
+        planned = f"skipped, {report.rewrite_text(plan.rest.rewrite)}"
+    else:
+        texts = (report.compaction_text(table, compaction) for compaction in plan.compactions[:3])
+        planned = "; ".join(texts)
+    return replace(facts, runs=tuple(_run(table, run) for run in runs[:_RUNS_MAX]), plan=planned)
+
+
+def _run(table: OpenTable, run: SortedRun) -> RunView:
+    first, last = run.files[0], run.files[-1]
+    return RunView(
+        level=run.level,
+        files=len(run.files),
+        rows=sum(file.row_count for file in run.files),
+        size_bytes=run.size_bytes,
+        min_key=_key_text(table, first.min_key),
+        max_key=_key_text(table, last.max_key),
+    )
+
+
+def _key_text(table: OpenTable, key: bytes) -> str:
+    fields = table.schema.key_fields
+    if table.key_of is None or not fields:
+        return ""
+    values = decode_row(key, [field.type for field in fields], source=table.manifests)
+    text = ", ".join(_value_text(value, f) for value, f in zip(values, fields, strict=True))
+    return text if len(text) <= _KEY_CHARACTERS_MAX else f"{text[: _KEY_CHARACTERS_MAX - 1]}…"
+
+
+def _value_text(value: Value, field: DataField) -> str:
+    # A key may be binary, or text that is not UTF-8.
+    return (
+        f"0x{value.hex()}" if isinstance(value, bytes) else to_string(value, field.type) or "null"
+    )
+
+
+_DYNAMIC, _POSTPONED = -1, -2
+
+
+def table_info(
+    table: OpenTable, *, stop_trigger_fallback: int, rewrite: Rewrite | None = None
+) -> TableInfo:
+    """What the table's schema and options say; triggers are 0 where there are no sorted runs."""
+    options = table.options
+    has_runs = table.kind is TableKind.PRIMARY_KEY
+    trigger, stop_trigger = 0, 0
+    if has_runs:
+        trigger = options.compaction.compaction_trigger
+        stop_trigger = measured_stop_trigger(options.compaction, stop_trigger_fallback)
+    return TableInfo(
+        kind=table.kind.value,
+        bucket_mode=_bucket_mode(table),
+        merge_engine=options.merge_engine if has_runs else "none",
+        changelog_producer=options.changelog_producer.value,
+        write_only=options.write_only,
+        compaction_trigger=trigger,
+        stop_trigger=stop_trigger,
+        warnings=table.warnings,
+        rewrite=rewrite,
+        readers_wait=options.compaction.waiting_level is not None,
+        maintenance=options.maintenance.asked,
+    )
+
+
+def described_info(
+    access: TableAccess, request: CompactRequest, registries: TableRegistries
+) -> TableInfo | None:
+    """The same of a table that may be refused; None where its schema cannot be read."""
+    try:
+        table = describe_table(access, access.newest_schema(), request.overrides, registries)
+    except CompactordError:
+        return None
+    return table_info(table, stop_trigger_fallback=request.stop_trigger_fallback)
+
+
+def _bucket_mode(table: OpenTable) -> str:
+    """Of these modes `postponed` is refused."""
+    if table.kind is TableKind.APPEND_UNAWARE:
+        return "unaware"
+    return {_DYNAMIC: "dynamic", _POSTPONED: "postponed"}.get(table.options.bucket, "fixed")

@@ -1,10 +1,11 @@
-"""Finds writers' commits that a late rename lost, and commits them again where that is proved safe.
+"""Finds writers' commits that a late rename lost, and restores them where that is proved safe.
 
 docs/adr/0006-late-renames.md has the rules and reasons. One thread looks back; any asks `why_keep`.
 """
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,26 +23,178 @@ from compactord.commit.recommit import (
     is_committed_again,
     is_repeated,
     objection,
+    users_of,
 )
 from compactord.errors import (
     CommitUnknown,
     CompactordError,
+    DataFileDamaged,
     FormatError,
     ObjectNotFound,
     UnsupportedTable,
 )
-from compactord.paimon.data_file import BucketId, EntryKind, ManifestEntry
+from compactord.maintenance.damage import VECTORS_FILE, Damage, DamageKind, version_without
+from compactord.maintenance.expire_reader import FileKey
+from compactord.model import Compaction, MergeCompaction, SubcompactionFailure
+from compactord.paimon import paths
+from compactord.paimon.data_file import BucketId, DataFile, EntryKind, ManifestEntry
+from compactord.paimon.deletion_vectors import read_deleted_rows
 from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import Snapshot, snapshot_ids, still_stands
 from compactord.paimon.support import moves_keys
 from compactord.plan.table import TableKind
-from compactord.state.ancestry import Ancestry, Contained, PublishedSnapshots, late_candidates
+from compactord.state.ancestry import Ancestry, Contained, PublishedSnapshots, Step, late_candidates
 from compactord.state.follower import lost_text
 from compactord.state.table_state import TableState
 from compactord.storage.base import Storage
-from compactord.storage.calls import AT_ONCE, ahead
-from compactord.table.lost_evidence import LOOKED_BACK, Lost, changes_since, is_there_anyway
+from compactord.storage.calls import AT_ONCE, ahead, results_of
+from compactord.storage.ranges import read_twice
 from compactord.table.opening import OpenTable
+from compactord.text import count_text
+
+# How many snapshots the first look back reads, and how many below a lost one for its user.
+LOOKED_BACK = 50
+# With more snapshots since it was lost, nothing is proved.
+_STEPS_MAX = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lost:
+    """A snapshot that the newest one does not descend from; `above` is the next one that it does.
+
+    Not `is_certain`: it may be in the table after all. `damage`: why it cannot be read.
+    """
+
+    snapshot: Snapshot
+    above: Snapshot
+    is_certain: bool
+    damage: str = ""
+
+
+def changes_since(
+    storage: Storage,
+    state: TableState,
+    lost: Mapping[int, Lost],
+    key: int,
+    known: Mapping[int, Snapshot],
+) -> LostChanges | str:
+    """What the proof needs of snapshot `key`, read anew; or why there is no proof.
+
+    `lost` are all that are lost, `known` what this process published, by id. Raises
+    `TransientStorageError`.
+    """
+    each, newest = lost[key], state.snapshot
+    assert newest is not None, "it has snapshots above the lost one"
+    if each.damage:
+        return each.damage
+    if not each.is_certain:
+        return "manifests were merged since, so that it is not known what became of its files"
+    ancestry = Ancestry(storage, state.table)
+    try:
+        if ancestry.snapshot(key).identity != each.snapshot.identity:
+            return "another snapshot has its id now"
+        steps = _steps(ancestry, lost, key, newest, known)
+        if isinstance(steps, str):
+            return steps
+        others = {}
+        for number in range(max(1, key - LOOKED_BACK), newest.id + 1):
+            if number in lost:
+                continue
+            try:
+                others[number] = ancestry.snapshot(number)
+            except ObjectNotFound:
+                if number > key:
+                    raise
+        return LostChanges(
+            snapshot=each.snapshot,
+            entries=ancestry.entries(ancestry.delta(each.snapshot)),
+            # An index manifest that is still the newest one was not made by a lost snapshot.
+            index_before=others.get(key - 1, newest).index_manifest,
+            since=steps,
+            others=users_of(others, each.snapshot),
+        )
+    except (ObjectNotFound, FormatError, UnsupportedTable) as error:
+        return str(error)
+
+
+def is_there_anyway(
+    storage: Storage, state: TableState, lost: Mapping[int, Lost], key: int
+) -> bool:
+    """Whether the files of snapshot `key` are in the table, although nothing else is proved of it.
+
+    A process that starts does not know what the lost snapshot replaced, but sees what was committed
+    again later. Raises `TransientStorageError`.
+    """
+    each, newest = lost[key], state.snapshot
+    assert newest is not None, "it has snapshots above the lost one"
+    if newest.id - key > _STEPS_MAX:
+        return False
+    ancestry = Ancestry(storage, state.table)
+    try:
+        changes = LostChanges(
+            snapshot=each.snapshot,
+            entries=ancestry.entries(ancestry.delta(each.snapshot)),
+            index_before=None,
+            since=_last_steps(ancestry, lost, key, newest),
+            others=(),
+        )
+    except (ObjectNotFound, FormatError, UnsupportedTable):
+        return False
+    return is_committed_again(changes, state)
+
+
+def _last_steps(
+    ancestry: Ancestry, lost: Mapping[int, Lost], key: int, newest: Snapshot
+) -> tuple[Step, ...]:
+    """The steps above `key` to the newest snapshot, as far down as each is in the next one."""
+    steps, above = [ancestry.step(newest)], newest
+    for number in range(newest.id - 1, key, -1):
+        if number in lost:
+            continue
+        snapshot = ancestry.snapshot(number)
+        if ancestry.contained(snapshot, above) is not Contained.YES:
+            break
+        steps.append(ancestry.step(snapshot))
+        above = snapshot
+    return tuple(steps)
+
+
+def _steps(
+    ancestry: Ancestry,
+    lost: Mapping[int, Lost],
+    key: int,
+    newest: Snapshot,
+    known: Mapping[int, Snapshot],
+) -> tuple[Step, ...] | str:
+    """What led from the base of the lost snapshot to the newest one, every step proved."""
+    first, above = lost[key].snapshot, lost[key].above
+    now = newest if above.id == newest.id else ancestry.snapshot(above.id)
+    if above.id > newest.id or now.identity != above.identity:
+        return f"snapshot {above.id} was rolled back"
+    if newest.id - key > _STEPS_MAX:
+        return f"{newest.id - key} snapshots came since"
+    steps: list[Step] = []
+    while True:
+        replaced = ancestry.between(first, above, known)
+        if replaced is None:
+            return f"it is not known what snapshot {above.id} was built on"
+        steps += [*replaced, ancestry.step(above)]
+        while above.id < newest.id:
+            number = above.id + 1
+            if number in lost:
+                break
+            following = newest if number == newest.id else ancestry.snapshot(number)
+            if ancestry.contained(above, following) is not Contained.YES:
+                return f"snapshot {number} was not built on {above.id}"
+            steps.append(ancestry.step(following))
+            above = following
+        else:
+            return tuple(steps)
+        first = lost[above.id + 1].snapshot
+        if ancestry.contained(above, first) is not Contained.YES:
+            return f"lost snapshot {first.id} was not built on {above.id}"
+        above = lost[first.id].above
+
 
 _log = structlog.get_logger()
 # Names of files in a report.
@@ -385,3 +538,131 @@ def _named(snapshot: Snapshot) -> dict[str, str | int]:
         "commit_kind": snapshot.commit_kind.value,
         "time": iso_text(snapshot.time_ms),
     }
+
+
+# What becomes of a compaction whose bucket a commit has found to be damaged.
+DROPPED = ObjectNotFound("", "dropped by the commit")
+
+
+def files_read(compaction: Compaction) -> tuple[DataFile, ...]:
+    """All that a compaction reads: its inputs, then those in which it looks rows up, by name."""
+    if not isinstance(compaction, MergeCompaction):
+        return compaction.inputs
+    above = sorted(compaction.looked_up, key=lambda file: file.file_name)
+    return (*compaction.inputs, *above)
+
+
+def missing_input(table: OpenTable, compaction: Compaction, state: TableState) -> Damage | None:
+    """The first file that it needs and that does not exist, with what could be rolled back to.
+
+    For files that are live in the newest snapshot, where one was not found: each that it reads is
+    asked for, then those with deletion vectors of its bucket's files in `state`, which its commit
+    reads. None when all exist, the store does not answer, or the bucket's entries are damaged.
+    """
+    folder = table.bucket_folder(compaction.bucket)
+    data_files = [paths.join(folder, file.file_name) for file in files_read(compaction)]
+    try:
+        vectors = state.indexes.vectors(compaction.bucket)
+        live = state.files.named(compaction.bucket, vectors.keys())
+        index_files = dict.fromkeys(vectors[name].path for name in live)
+        asked = [*data_files, *index_files]
+        found = zip(asked, results_of(table.storage, table.storage.status, asked), strict=True)
+        gone = [path for path, status in found if status is None]
+        named = [posixpath.basename(path) for path in gone]
+        keys = [
+            FileKey(compaction.bucket, name)
+            for name, path in zip(named, gone, strict=True)
+            if path not in index_files
+        ]
+        lost = frozenset(named[len(keys) :])
+    except CompactordError as error:
+        _not_asked_for(table, compaction, error)
+        return None
+    if not gone:
+        return None
+    count = len(gone) - 1
+    others = f" (and {count_text(count, 'other')} of its bucket)" if count else ""
+    what = "data file" if keys else VECTORS_FILE
+    version, whole = version_without(table.storage, table.ref, keys, lost)
+    return Damage(
+        path=gone[0],
+        kind=DamageKind.MISSING,
+        message=f"a live {what}{others} does not exist, {whole}",
+        bucket=compaction.bucket,
+        version=version,
+    )
+
+
+def at_input(failure: SubcompactionFailure) -> ObjectNotFound | DataFileDamaged | None:
+    """The error of a worker that could not read an input; None for any other failure."""
+    message = failure.message.removesuffix(f": {failure.path}")
+    for kind in (ObjectNotFound, DataFileDamaged):
+        if failure.error == kind.__name__:
+            return kind(failure.path, message)
+    return None
+
+
+def lost_input(
+    table: OpenTable,
+    compaction: Compaction,
+    state: TableState,
+    error: ObjectNotFound | DataFileDamaged,
+) -> Damage | None:
+    """The live file that a compaction cannot read, after this error; `state` is the newest."""
+    found = None
+    if isinstance(error, DataFileDamaged):
+        found = _damaged_input(table, compaction, error)
+    found = found or missing_input(table, compaction, state)
+    if found is None and error is DROPPED:
+        found = _damaged_vectors(table, compaction, state)
+    return found
+
+
+def _damaged_vectors(table: OpenTable, compaction: Compaction, state: TableState) -> Damage | None:
+    """The first index file of the bucket whose deletion vectors cannot be read."""
+    bucket = compaction.bucket
+    try:
+        vectors = state.indexes.vectors(bucket)
+        for name, file in state.files.named(bucket, vectors.keys()).items():
+            read_twice(partial(read_deleted_rows, table.storage, vectors[name], file.row_count))
+    except DataFileDamaged as error:
+        return _damaged_input(table, compaction, error)
+    except CompactordError as error:
+        _not_asked_for(table, compaction, error)
+    return None
+
+
+def _damaged_input(
+    table: OpenTable, compaction: Compaction, error: DataFileDamaged
+) -> Damage | None:
+    """What a compaction found to be wrong with the bytes of a live file, as `missing_input`.
+
+    None when it does not exist any more, or the store does not answer.
+    """
+    name = posixpath.basename(error.path)
+    try:
+        there = table.storage.status(error.path)
+    except CompactordError as why:
+        _not_asked_for(table, compaction, why)
+        return None
+    if there is None:
+        return None
+    keys = [FileKey(compaction.bucket, name)]
+    version, whole = version_without(table.storage, table.ref, keys, frozenset([name]))
+    return Damage(
+        path=error.path,
+        kind=DamageKind.CONTENT,
+        message=f"{error.message}, {whole}",
+        bucket=compaction.bucket,
+        version=version,
+        size_bytes=there.size_bytes,
+    )
+
+
+def _not_asked_for(table: OpenTable, compaction: Compaction, error: CompactordError) -> None:
+    _log.warning(
+        "inputs_not_asked_for",
+        partition=table.partition_text(compaction.bucket.partition),
+        bucket=compaction.bucket.bucket,
+        error=str(error),
+    )

@@ -27,10 +27,9 @@ from compactord.state.columns import WaitingRows
 from compactord.state.files_by_size import FilesBySize
 from compactord.state.rewrites import Rewrite, Rewrites
 from compactord.state.table_state import TableState, with_rewrites
-from compactord.table.delta_commits import delta_commits_due
-from compactord.table.expired_files import expired_files
 from compactord.table.opening import OpenTable, refuse_formats
 from compactord.table.partition_texts import is_blank, partition_value
+from compactord.table.plan_inputs import delta_commits_due, expired_files
 from compactord.table.request import LAG_SERVED_FIRST, CompactRequest
 from compactord.text import count_text
 

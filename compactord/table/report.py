@@ -1,4 +1,4 @@
-"""What commands print: for people on a terminal and, as plain data, for programs."""
+"""What commands print: for people on a terminal, and as plain data for programs."""
 
 from __future__ import annotations
 
@@ -13,16 +13,36 @@ from compactord.model import AppendCompaction, Compaction, MergeCompaction
 from compactord.paimon.data_file import BucketFiles, BucketId
 from compactord.paimon.manifest.index_manifest import SORTED_INDEXES
 from compactord.paimon.options.table_options import USUAL_MERGE_ENGINE
+from compactord.paimon.types import MOMENTS, TICKS_PRECISION_MAX, AtomicType
 from compactord.plan.picks import begins_text, bucket_runs, holds_parts, is_from_before
-from compactord.plan.shape import BucketShape, bucket_shape
 from compactord.plan.table import BucketPlan, TableKind
 from compactord.state.rewrites import Rewrite
 from compactord.state.table_state import TableState
-from compactord.table.foreign_times import foreign_note
+from compactord.table.jobs import CompactTotals
 from compactord.table.opening import OpenTable
 from compactord.table.planning import damage_text, rest_text
-from compactord.table.totals import CompactTotals
+from compactord.table.status import BucketShape, bucket_shape
 from compactord.text import count_text, size_text
+
+
+def foreign_note(table: OpenTable, shapes: Sequence[BucketShape]) -> str | None:
+    """That Java may read times of other writers' files wrongly, where the table has some."""
+    count = sum(shape.foreign_file_count for shape in shapes)
+    names = [
+        field.name
+        for field in table.schema.fields
+        if isinstance(field.type, AtomicType)
+        and field.type.root in MOMENTS
+        and (field.type.precision or 0) <= TICKS_PRECISION_MAX
+    ]
+    if not count or not names:
+        return None
+    return (
+        f"{count_text(count, 'file')} with names of other writers: where one has times in another "
+        f"unit than the table (columns {', '.join(names)}), Java 2.0.0 may read them wrongly by a "
+        "factor of 1,000, and compactord reads them rightly; inspect reads no footers to find out"
+    )
+
 
 # The risk for commands that rewrite files of the table.
 REWRITTEN = (

@@ -1,4 +1,4 @@
-"""What is known of one table, in numbers and texts: immutable values with bounded size.
+"""The status of one table: immutable values of bounded size.
 
 Times are milliseconds since the epoch, 0 where there is none; sizes are bytes.
 """
@@ -6,13 +6,26 @@ Times are milliseconds since the epoch, 0 where there is none; sizes are bytes.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
+import numpy as np
+
+from compactord.catalog.access import TableAccess
+from compactord.clock import local_ms
 from compactord.model import WorkKind
+from compactord.paimon.data_file import BucketFiles, BucketId, DataFile
+from compactord.paimon.deletion_vectors import NO_VECTORS, VectorRef
+from compactord.paimon.options.merge import USUAL_PREFIX
 from compactord.paimon.options.table_options import CompactionOptions
 from compactord.plan.table import TableKind
+from compactord.state.base_files import BucketSummaries
+from compactord.state.columns import FileTimes
 from compactord.state.rewrites import Rewrite
+from compactord.state.table_state import TableState
+from compactord.storage.calls import DeletePace
+from compactord.table.planning import StatePlanner
 
 # A stop-trigger with this value never stops a writer.
 _NEVER = 2**31 - 1
@@ -150,3 +163,238 @@ class BucketDetail:
 
 
 BUCKETS_MAX = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopBucket:
+    """One of the buckets with the most runs."""
+
+    bucket: BucketId
+    partition: str
+    sorted_runs: int
+    level0_files: int
+    size_bytes: int
+
+
+def table_shape(
+    planner: StatePlanner,
+    summaries: BucketSummaries,
+    times: FileTimes,
+    *,
+    snapshots: int,
+    small_files: int,
+    stop_trigger: int,
+) -> TableShape:
+    """The numbers of the planner's state; runs are measured against `stop_trigger`."""
+    state, context, options = planner.state, planner.context, planner.request.options
+    has_runs = planner.request.kind is TableKind.PRIMARY_KEY
+    runs, level0, sizes = summaries.run_count, summaries.level0_count, summaries.size_bytes
+    file_sizes = sizes / np.maximum(1, summaries.file_count)
+    count = len(summaries)
+    # Creation times are by local wall clock.
+    ahead_ms = local_ms(context.now_ms, context.zone) - context.now_ms
+    earliest_ms = min(times.earliest_ms.values(), default=0)
+    return TableShape(
+        snapshot_id=state.snapshot.id if state.snapshot else 0,
+        snapshots=snapshots,
+        buckets=count,
+        files=state.files.file_count,
+        small_files=small_files,
+        size_bytes=state.files.size_bytes,
+        rows=state.files.row_count,
+        sorted_runs_max=int(runs.max()) if count and has_runs else 0,
+        sorted_runs_avg=float(runs.mean()) if count and has_runs else 0.0,
+        level0_files=int(level0.sum()),
+        level0_files_max=int(level0.max()) if count else 0,
+        level0_files_avg=float(level0.mean()) if count else 0.0,
+        bucket_size_bytes_max=int(sizes.max()) if count else 0,
+        bucket_size_bytes_avg=float(sizes.mean()) if count else 0.0,
+        avg_file_size_bytes_min=float(file_sizes.min()) if count else 0.0,
+        size_amplification_max=_amplification(summaries) if has_runs else 0.0,
+        deleted_rows_ratio_max=_deleted_ratio(state, summaries),
+        buckets_by_run_state=_bands(summaries, options.compaction_trigger, stop_trigger)
+        if has_runs
+        else {},
+        last_full_compaction_ms=_last_full_ms(summaries, options, ahead_ms) if has_runs else 0,
+        waiting_since_ms=state.waiting.oldest_ms if state.waiting else 0,
+        last_compacted_file_ms=max(0, max(times.last_ms.values(), default=0) - ahead_ms),
+        earliest_uncompacted_file_ms=max(0, earliest_ms - ahead_ms),
+    )
+
+
+def top_buckets(
+    summaries: BucketSummaries, count: int, partition_text: Callable[[bytes], str]
+) -> tuple[TopBucket, ...]:
+    """The buckets with the most runs, at most `count`."""
+    rows = np.arange(len(summaries))
+    if len(rows) > count:
+        rows = np.argpartition(-summaries.run_count, count)[:count]
+    rows = rows[np.argsort(-summaries.run_count[rows], kind="stable")]
+    return tuple(
+        TopBucket(
+            bucket=summaries.index.bucket_id(int(row)),
+            partition=partition_text(summaries.index.bucket_id(int(row)).partition),
+            sorted_runs=int(summaries.run_count[row]),
+            level0_files=int(summaries.level0_count[row]),
+            size_bytes=int(summaries.size_bytes[row]),
+        )
+        for row in rows
+    )
+
+
+def _amplification(summaries: BucketSummaries) -> float:
+    """(All runs but the oldest) / oldest, of the worst bucket."""
+    oldest = summaries.oldest_run_bytes
+    return float(((summaries.size_bytes - oldest) / np.maximum(1, oldest)).max(initial=0.0))
+
+
+def _deleted_ratio(state: TableState, summaries: BucketSummaries) -> float:
+    """Of the worst bucket. Vectors of files that are gone count, too: there are few."""
+    deleted: dict[BucketId, int] = defaultdict(int)
+    for entry in state.indexes.entries:
+        deleted[entry.bucket] += sum(vector.cardinality or 0 for vector in entry.vectors)
+    rows = {bucket: summaries.index.find(bucket) for bucket, count in deleted.items() if count}
+    return max(
+        (
+            min(1.0, deleted[bucket] / max(1, int(summaries.row_count[row])))
+            for bucket, row in rows.items()
+            if row is not None
+        ),
+        default=0.0,
+    )
+
+
+def _last_full_ms(summaries: BucketSummaries, options: CompactionOptions, ahead_ms: int) -> int:
+    """Since the epoch, of the bucket where it is longest ago; 0 when one never had any.
+
+    As Java estimates it from the files it finds (MergeTreeCompactManagerFactory.java): only what
+    takes all runs writes to the highest level. A file that was moved there as it was has kept its
+    creation time, so the truth may be later, but not earlier.
+    """
+    if not len(summaries):
+        return 0
+    is_full = summaries.max_level >= options.num_levels - 1
+    longest_ago = int(np.where(is_full, summaries.top_created_ms, -1).min())
+    return 0 if longest_ago < 0 else longest_ago - ahead_ms
+
+
+def _bands(summaries: BucketSummaries, trigger: int, stop: int) -> Mapping[RunState, int]:
+    """Buckets by run state; evaluated from the last band down, so that they are disjoint."""
+    runs = summaries.run_count
+    over = int(np.count_nonzero(runs > stop))
+    near = int(np.count_nonzero(runs >= stop - 1)) - over
+    pending = int(np.count_nonzero((runs >= trigger) & (runs < stop - 1)))
+    idle = len(runs) - over - near - pending
+    return {
+        RunState.IDLE: idle,
+        RunState.DUE: pending,
+        RunState.NEAR_STOP: near,
+        RunState.OVER_STOP: over,
+    }
+
+
+def paced(access: TableAccess, pace: DeletePace) -> TableAccess:
+    """The table, in a store whose deletions are paced. What publishes its snapshots is not."""
+    return replace(access, storage=pace.paced(access.storage))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LevelShape:
+    """One non-empty level. `delete_row_count` counts what is known."""
+
+    level: int
+    file_count: int
+    row_count: int
+    delete_row_count: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BucketShape:
+    """Level totals in ascending order, and how the run count stands against the triggers.
+
+    `small_file_count` counts files that planning treats as small. `vector_count` are files that
+    have deletion vectors, `deleted_row_count` their deleted rows as far as that is known.
+    `unindexed_levels` are those that lack a sorted index. `is_from_before`: levels above 0 are, see
+    `lookup_begins`. `foreign_file_count` are files whose names no Paimon writer gives, as those of
+    migrated tables. Append tables have all files on level 0; their run count has no meaning.
+    """
+
+    bucket: BucketId
+    total_buckets: int
+    levels: tuple[LevelShape, ...]
+    small_file_count: int
+    vector_count: int
+    deleted_row_count: int
+    unindexed_levels: int
+    is_from_before: bool
+    foreign_file_count: int
+    compaction_trigger: int
+    stop_trigger: int
+
+    @property
+    def run_count(self) -> int:
+        """Level-0 files and non-empty levels above."""
+        return sum(level.file_count if level.level == 0 else 1 for level in self.levels)
+
+    @property
+    def file_count(self) -> int:
+        return sum(level.file_count for level in self.levels)
+
+    @property
+    def row_count(self) -> int:
+        """Physical rows: several of one key count separately."""
+        return sum(level.row_count for level in self.levels)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(level.size_bytes for level in self.levels)
+
+    @property
+    def is_at_trigger(self) -> bool:
+        """Whether a minor compaction checks the sizes of the runs."""
+        return self.run_count >= self.compaction_trigger
+
+    @property
+    def is_over_stop_trigger(self) -> bool:
+        """Whether writers that compact themselves would wait."""
+        return self.run_count > self.stop_trigger
+
+
+def bucket_shape(
+    bucket: BucketFiles,
+    options: CompactionOptions,
+    vectors: Mapping[str, VectorRef] = NO_VECTORS,
+    unindexed_levels: int = 0,
+    is_from_before: bool = False,
+    file_prefix: str = USUAL_PREFIX,
+) -> BucketShape:
+    """`vectors` are the deletion vectors of the bucket by data file, which need not be live."""
+    own = (USUAL_PREFIX, file_prefix)
+    by_level: dict[int, list[DataFile]] = defaultdict(list)
+    for file in bucket.files:
+        by_level[file.level].append(file)
+    having = [vectors[file.file_name] for file in bucket.files if file.file_name in vectors]
+    return BucketShape(
+        bucket=bucket.bucket,
+        total_buckets=bucket.total_buckets,
+        levels=tuple(_level_shape(level, by_level[level]) for level in sorted(by_level)),
+        small_file_count=sum(file.file_size < options.small_file_size for file in bucket.files),
+        vector_count=len(having),
+        deleted_row_count=sum(vector.cardinality or 0 for vector in having),
+        unindexed_levels=unindexed_levels,
+        is_from_before=is_from_before,
+        foreign_file_count=sum(not file.file_name.startswith(own) for file in bucket.files),
+        compaction_trigger=options.compaction_trigger,
+        stop_trigger=options.stop_trigger,
+    )
+
+
+def _level_shape(level: int, files: list[DataFile]) -> LevelShape:
+    return LevelShape(
+        level=level,
+        file_count=len(files),
+        row_count=sum(file.row_count for file in files),
+        delete_row_count=sum(file.delete_row_count or 0 for file in files),
+        size_bytes=sum(file.file_size for file in files),
+    )

@@ -31,10 +31,9 @@ from compactord.paimon.manifest.schemas import INDEX_MANIFEST
 from compactord.paimon.schema import TableRef
 from compactord.storage.local import LocalStorage
 from compactord.table.backlog import Skip
-from compactord.table.followed import FollowedTable
-from compactord.table.own_work import OwnWork
-from compactord.table.planner import TablePlanner
+from compactord.table.planner import OwnWork, TablePlanner
 from compactord.table.request import CompactRequest
+from compactord.table.session import FollowedTable
 from tests.bench.bench_scan import CODEC, Writer, create_table_of_days, entry
 
 STORAGE = LocalStorage()

@@ -21,7 +21,7 @@ from compactord.plan.table import Strategy
 from compactord.service.one_shot import OneShot
 from compactord.storage.base import Creation, Storage
 from compactord.storage.local import LocalStorage
-from compactord.table.in_flight import Finished, InFlight
+from compactord.table.jobs import Finished, InFlight
 from compactord.table.opening import OpenTable
 from compactord.table.request import CompactRequest
 from compactord.table.subcompactions import WorkerSpec

@@ -23,8 +23,8 @@ from compactord.maintenance.orphan_files import OwnerRule, remove_orphans
 from compactord.paimon.options.maintenance import ExpireOptions
 from compactord.paimon.schema import TableRef
 from compactord.plan.table import Strategy
+from compactord.table.jobs import CompactTotals
 from compactord.table.opening import open_table
-from compactord.table.totals import CompactTotals
 from tests.compat.asking import PyPaimon
 from tests.compat.shapes import BUCKETS, some_change, some_shape
 from tests.compat.watched import STORAGE, WatchedTable

@@ -24,7 +24,7 @@ from compactord.service.http import Request
 from compactord.service.metrics import Metrics
 from compactord.service.page.pages import render
 from compactord.service.site import Site
-from compactord.table.cycle import Phase
+from compactord.table.jobs import Phase
 from tests.deploy.prometheus import DEPLOY, Exposed, Prometheus, running_prometheus
 from tests.deploy.test_dashboard import dashboard
 from tests.deploy.test_rules import alert_names

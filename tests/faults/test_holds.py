@@ -21,7 +21,7 @@ from compactord.errors import (
 from compactord.maintenance.holds import HOLD_FILE
 from compactord.plan.table import Strategy
 from compactord.storage.base import Storage
-from compactord.table.in_flight import InFlight
+from compactord.table.jobs import InFlight
 from tests.storages import Call, Fault, FaultyStorage, HookedStorage
 from tests.unit.maintenance.holding import Held, held_table
 from tests.unit.table.compacting import ALL, outcome_of

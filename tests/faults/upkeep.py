@@ -31,9 +31,9 @@ from compactord.plan.table import Strategy
 from compactord.state.table_state import load_state
 from compactord.storage.base import Storage
 from compactord.storage.local import LocalStorage
-from compactord.table.followed import FollowedTable
 from compactord.table.opening import open_table
 from compactord.table.request import CompactRequest
+from compactord.table.session import FollowedTable
 from tests import builders
 from tests.builders import DAY_MS, FIRST, NOW_MS, VirtualClock
 from tests.unit.maintenance.days import HOME, table_of_days, write_days

@@ -24,11 +24,10 @@ from compactord.plan.table import Strategy
 from compactord.service.one_shot import OneShot
 from compactord.storage.base import Storage
 from compactord.storage.local import LocalStorage
-from compactord.table.in_flight import InFlight
+from compactord.table.jobs import CompactTotals, InFlight
 from compactord.table.opening import OpenTable
 from compactord.table.request import CompactRequest
 from compactord.table.subcompactions import WorkerSpec
-from compactord.table.totals import CompactTotals
 from tests.inline_engine import InlineEngine
 from tests.oracle.judge import Judge
 from tests.oracle.judge_jvm import Row, TypeName, Value

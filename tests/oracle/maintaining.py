@@ -34,8 +34,8 @@ from compactord.maintenance.tag_writing import create_tags
 from compactord.paimon.schema import TableRef, branch_of
 from compactord.storage.base import ObjectStatus, Storage
 from compactord.storage.local import LocalStorage
-from compactord.table.followed import FollowedTable
 from compactord.table.request import CompactRequest
+from compactord.table.session import FollowedTable
 from tests.oracle.judge import Judge
 
 HOUR_MS = 3_600_000

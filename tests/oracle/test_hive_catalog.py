@@ -23,8 +23,8 @@ from compactord.maintenance.done_partitions import mark_partitions
 from compactord.maintenance.marks import Marks
 from compactord.maintenance.partition_expiry import expire_partitions
 from compactord.paimon.schema import TableRef
-from compactord.table.followed import FollowedTable
 from compactord.table.request import CompactRequest
+from compactord.table.session import FollowedTable
 from tests import builders
 from tests.oracle.hive_metastore import FORGET_SECONDS, Metastore, hive_metastore
 from tests.oracle.judge import Judge

@@ -15,8 +15,8 @@ from compactord.clock import SystemClock
 from compactord.maintenance.partition_expiry import ExpiredPartitions, expire_partitions
 from compactord.plan.table import Strategy
 from compactord.storage.local import LocalStorage
-from compactord.table.followed import FollowedTable
 from compactord.table.request import CompactRequest
+from compactord.table.session import FollowedTable
 from tests.oracle.differential import (
     SNAPSHOT_DIFFERENCES,
     LiveTable,

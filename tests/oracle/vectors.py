@@ -14,8 +14,7 @@ from compactord.model import PickRule
 from compactord.paimon.schema import TableRef
 from compactord.plan.table import Strategy
 from compactord.storage.local import LocalStorage
-from compactord.table.in_flight import InFlight
-from compactord.table.totals import CompactTotals
+from compactord.table.jobs import CompactTotals, InFlight
 from tests import builders
 from tests.oracle.differential import LiveTable
 from tests.oracle.judge_jvm import Row

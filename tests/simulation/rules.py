@@ -41,8 +41,7 @@ from compactord.scheduler.priority import cost
 from compactord.scheduler.record import Status
 from compactord.scheduler.scheduled_table import HUNG_JOB_MS, PIN_MAX_MS
 from compactord.scheduler.status import EndedCompaction, Halt, HaltReason, Outcome
-from compactord.table.cycle import Cycle
-from compactord.table.in_flight import InFlight
+from compactord.table.jobs import Cycle, InFlight
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

@@ -21,8 +21,7 @@ from compactord.model import (
 )
 from compactord.paimon.data_file import BucketId
 from compactord.table.backlog import OFFERED_MAX, PendingCompaction, Skip
-from compactord.table.cycle import Cycle, Planned, Settled
-from compactord.table.in_flight import Finished, InFlight
+from compactord.table.jobs import Cycle, Finished, InFlight, Planned, Settled
 from compactord.table.status import Backlog
 from tests.views import planned
 

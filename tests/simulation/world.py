@@ -45,7 +45,7 @@ from compactord.scheduler.effects import (
     Submit,
 )
 from compactord.scheduler.scheduler import Scheduler
-from compactord.table.in_flight import Finished, InFlight
+from compactord.table.jobs import Finished, InFlight
 from tests.simulation.faults import Faults
 from tests.simulation.rules import Rules
 from tests.simulation.tables import MIB, SimTable

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from compactord.table.totals import CompactTotals
+from compactord.table.jobs import CompactTotals
 from tests import builders
 from tests.builders import FIRST
 from tests.store_servers import StoreServer

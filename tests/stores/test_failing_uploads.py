@@ -19,7 +19,7 @@ from compactord import ids
 from compactord.ids import owner_of
 from compactord.paimon.schema import TableRef
 from compactord.plan.table import Strategy
-from compactord.table.totals import CompactTotals
+from compactord.table.jobs import CompactTotals
 from tests import builders
 from tests.builders import FIRST, SECOND, WRITER
 from tests.store_servers import StoreServer

@@ -19,7 +19,7 @@ from compactord.state.table_state import load_state
 from compactord.storage.base import Storage
 from compactord.storage.calls import RetryPolicy
 from compactord.storage.objects.store import ObjectStorage
-from compactord.table.totals import CompactTotals
+from compactord.table.jobs import CompactTotals
 from tests import builders
 from tests.builders import FIRST, SECOND, VirtualClock
 from tests.storages import WatchedStorage

@@ -24,8 +24,8 @@ from compactord.errors import UsageError
 from compactord.paimon.schema import TableRef
 from compactord.paimon.types import AtomicType, DataField, TypeRoot
 from compactord.storage.local import LocalStorage
+from compactord.table.jobs import CompactTotals
 from compactord.table.report import totals_text
-from compactord.table.totals import CompactTotals
 from compactord_demo.writer import WriteOnlyWriter, create_table
 from tests.unit.state.table_by_day import MINUTE, TableByDay
 

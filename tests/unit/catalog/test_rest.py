@@ -50,8 +50,8 @@ from compactord.paimon.snapshot import snapshot_json
 from compactord.state.follower import Follower
 from compactord.storage.local import LocalStorage
 from compactord.storage.open import STORES
-from compactord.table.followed import FollowedTable
 from compactord.table.request import CompactRequest
+from compactord.table.session import FollowedTable
 from compactord_demo.writer import create_table
 from tests import builders
 from tests.builders import FIRST

@@ -20,9 +20,9 @@ from compactord.paimon.paths import snapshot_path
 from compactord.paimon.schema import TableRef
 from compactord.state.table_state import load_state
 from compactord.storage.base import Storage
-from compactord.table.followed import FollowedTable
 from compactord.table.opening import open_table
 from compactord.table.request import CompactRequest
+from compactord.table.session import FollowedTable
 from tests.builders import FIRST, NOW_MS, VirtualClock, make_branch
 from tests.storages import Call, Fault, FaultyStorage, HookedStorage, MemoryStorage
 from tests.unit.maintenance.days import table_of_days, write_days

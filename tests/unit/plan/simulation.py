@@ -9,7 +9,7 @@ from compactord.model import AppendCompaction, Compaction, MergeCompaction, Rewr
 from compactord.paimon.data_file import DataFile, FileSource
 from compactord.paimon.deletion_vectors import VectorRef
 from compactord.plan.table import PlanRequest
-from compactord.table.own_work import final_files
+from compactord.table.planner import final_files
 from tests.unit.plan.builders import bucket_of, data_file, decisions, key_of
 
 A_VECTOR = VectorRef(path="index-a", offset=1, length=9, cardinality=1)

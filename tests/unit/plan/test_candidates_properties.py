@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compactord.paimon.data_file import BucketId, DataFile
-from compactord.plan.shape import bucket_shape
 from compactord.plan.table import PlanRequest, Strategy, TableKind, candidates, plan_bucket
 from compactord.state.base_files import BucketIndex, BucketSummaries, packed_keys
+from compactord.table.status import bucket_shape
 from tests.unit.plan.builders import MARKS, bucket_of, compaction_options, data_file, plan_request
 from tests.unit.plan.simulation import A_VECTOR
 from tests.unit.plan.test_table_properties import append_files, lsm_files, requests

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from compactord.plan.shape import LevelShape, bucket_shape
+from compactord.table.status import LevelShape, bucket_shape
 from tests.unit.plan.builders import BUCKET, MB, bucket_of, compaction_options, data_file
 
 

@@ -10,7 +10,7 @@ from compactord.errors import FormatError
 from compactord.model import CompactReason, MergeCompaction
 from compactord.paimon.data_file import BucketId
 from compactord.plan.table import Strategy, TableKind, plan_bucket
-from compactord.table.own_work import final_files
+from compactord.table.planner import final_files
 from tests.unit.plan.builders import (
     BUCKET,
     MB,

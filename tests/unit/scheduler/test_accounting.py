@@ -16,7 +16,7 @@ from compactord.scheduler.effects import DispatchJob, MaintenanceJob
 from compactord.scheduler.halts import Drops
 from compactord.scheduler.status import Outcome
 from compactord.table.backlog import Skip
-from compactord.table.cycle import InputsReplaced, OwnCommit
+from compactord.table.jobs import InputsReplaced, OwnCommit
 from compactord.table.status import TableShape
 from tests.simulation.tables import MIB
 from tests.unit.scheduler.test_scheduler import NAME, STATS, Stage, only

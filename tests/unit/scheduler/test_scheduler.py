@@ -41,7 +41,7 @@ from compactord.scheduler.events import Event
 from compactord.scheduler.record import Status
 from compactord.scheduler.scheduler import Scheduler
 from compactord.scheduler.status import Outcome
-from compactord.table.in_flight import Finished
+from compactord.table.jobs import Finished
 from tests.simulation.tables import MIB, Bucket, SimTable
 from tests.simulation.world import policy
 

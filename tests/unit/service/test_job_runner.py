@@ -43,8 +43,7 @@ from compactord.scheduler.effects import (
 from compactord.service.job_runner import THREADS_MAX, JobRunner
 from compactord.service.table_jobs import ServedTables, TableSpec
 from compactord.table.backlog import Skip
-from compactord.table.cycle import Cycle, OwnCommit, Phase
-from compactord.table.in_flight import InFlight
+from compactord.table.jobs import Cycle, InFlight, OwnCommit, Phase
 from compactord.table.request import CompactRequest
 from compactord.table.subcompactions import WorkerSpec
 from tests.builders import FIRST, SECOND, VirtualClock, compact, fill_keyed, keyed_table, writer

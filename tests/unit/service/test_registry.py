@@ -31,7 +31,7 @@ from compactord.service.table_jobs import TableSpec
 from compactord.service.timetable import Timetable
 from compactord.service.view import excluded_view
 from compactord.table.backlog import PendingCompaction
-from compactord.table.cycle import Cycle
+from compactord.table.jobs import Cycle
 from compactord.table.status import TableInfo
 from tests.builders import VirtualClock
 from tests.storages import MemoryStorage

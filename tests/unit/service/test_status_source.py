@@ -27,8 +27,7 @@ from compactord.service.view import (
     TableView,
     excluded_view,
 )
-from compactord.table.shape import TopBucket
-from compactord.table.status import Backlog, TableInfo
+from compactord.table.status import Backlog, TableInfo, TopBucket
 from tests.simulation.tables import MIB
 from tests.unit.scheduler.test_scheduler import NAME, OTHER, Stage, only
 

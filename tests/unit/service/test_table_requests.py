@@ -16,7 +16,7 @@ from compactord.service.table_jobs import ServedTables, TableSpec
 from compactord.storage.base import Storage
 from compactord.storage.requests import StorageRequest, metered
 from compactord.table.backlog import Skip
-from compactord.table.cycle import Cycle
+from compactord.table.jobs import Cycle
 from compactord.table.request import CompactRequest
 from compactord.table.subcompactions import WorkerSpec
 from tests.builders import FIRST, VirtualClock, append_table, keyed_table

@@ -19,8 +19,7 @@ from compactord.plan.table import Strategy
 from compactord.storage.base import Storage
 from compactord.table.backlog import Skip
 from compactord.table.compactor import TableCompactor
-from compactord.table.cycle import Cycle, Planned
-from compactord.table.in_flight import InFlight
+from compactord.table.jobs import Cycle, InFlight, Planned
 from compactord.table.request import CompactRequest
 from compactord.table.subcompactions import WorkerSpec
 from tests.builders import FIRST, VirtualClock

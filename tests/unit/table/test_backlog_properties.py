@@ -18,8 +18,7 @@ from compactord.plan.table import plan_bucket
 from compactord.state.table_state import TableState, load_state
 from compactord.table.backlog import PendingCompaction, TableBacklog
 from compactord.table.compactor import TableCompactor
-from compactord.table.cycle import Planned
-from compactord.table.in_flight import InFlight
+from compactord.table.jobs import InFlight, Planned
 from compactord.table.opening import OpenTable, open_table
 from compactord.table.planner import TOP_MAX
 from compactord.table.planning import PlanContext, StatePlanner, without_busy

@@ -17,9 +17,9 @@ from compactord.plan.table import Strategy
 from compactord.state.loading import load_live_files
 from compactord.state.table_state import TableState, data_manifests, load_state
 from compactord.storage.base import Storage
-from compactord.table.followed import FollowedTable
 from compactord.table.opening import describe_table, open_table
 from compactord.table.request import CompactRequest
+from compactord.table.session import FollowedTable
 from tests import builders
 from tests.builders import DAY_MS, FIRST, NOW_MS, SECOND, VirtualClock
 from tests.storages import MemoryStorage

@@ -23,8 +23,7 @@ from compactord.state.table_state import data_manifests, load_state
 from compactord.storage.base import Storage
 from compactord.table.backlog import Skip
 from compactord.table.compactor import TableCompactor
-from compactord.table.cycle import InputsReplaced
-from compactord.table.in_flight import InFlight
+from compactord.table.jobs import InFlight, InputsReplaced
 from compactord.table.request import CompactRequest
 from tests.builders import (
     FIRST,

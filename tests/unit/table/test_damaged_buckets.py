@@ -11,8 +11,7 @@ from compactord.maintenance.orphan_sweep import SweepOrphans
 from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import snapshot_ids
 from compactord.table.compactor import TableCompactor
-from compactord.table.cycle import Planned
-from compactord.table.in_flight import InFlight
+from compactord.table.jobs import InFlight, Planned
 from tests import builders
 from tests.damage import DAMAGE, JUNK, Spoil, of_file, spoil
 from tests.storages import Call, HookedStorage, MemoryStorage

@@ -22,8 +22,7 @@ from compactord.state.table_state import load_state
 from compactord.storage.base import Capabilities, whole_range
 from compactord.storage.ranges import SMALL_FILE, FileForArrow
 from compactord.table.compactor import TableCompactor
-from compactord.table.cycle import Cycle
-from compactord.table.in_flight import InFlight
+from compactord.table.jobs import Cycle, InFlight
 from tests import builders
 from tests.storages import Call, MemoryStorage, WatchedStorage
 from tests.unit.maintenance.holding import HOME, OPTIONS, Held, held_table

@@ -17,7 +17,7 @@ from compactord.paimon.snapshot import CommitKind
 from compactord.paimon.types import AtomicType, DataField, TypeRoot
 from compactord.state.table_state import data_manifests, load_state
 from compactord.table import report
-from compactord.table.detail import bucket_details
+from compactord.table.explain import bucket_details
 from compactord.table.opening import open_table
 from compactord_demo.writer import create_table
 from tests import builders

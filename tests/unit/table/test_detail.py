@@ -7,7 +7,7 @@ import pytest
 
 from compactord.paimon.schema import TableRef
 from compactord.paimon.types import AtomicType, DataField, TypeRoot
-from compactord.table.detail import bucket_details
+from compactord.table.explain import bucket_details
 from compactord.table.status import BUCKETS_MAX, BucketDetail
 from compactord_demo.writer import create_table
 from tests.builders import append_table, fill_keyed, keyed_table, rows_of, writer

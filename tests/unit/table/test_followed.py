@@ -19,10 +19,9 @@ from compactord.plan.table import Strategy, TableKind
 from compactord.storage.base import Storage
 from compactord.table.backlog import Skip
 from compactord.table.compactor import TableCompactor
-from compactord.table.cycle import Cycle, Settled
-from compactord.table.followed import FollowedTable
-from compactord.table.in_flight import Finished, InFlight
+from compactord.table.jobs import Cycle, Finished, InFlight, Settled
 from compactord.table.request import CompactRequest
+from compactord.table.session import FollowedTable
 from compactord_demo.schema_files import schema_json
 from compactord_demo.writer import WriteOnlyWriter
 from tests.builders import (

@@ -17,8 +17,7 @@ from compactord.state.columns import WaitingRows
 from compactord.state.loading import no_files
 from compactord.state.table_state import TableState, load_state
 from compactord.table.backlog import PendingCompaction, Skip, TableBacklog
-from compactord.table.cycle import Planned
-from compactord.table.in_flight import InFlight
+from compactord.table.jobs import InFlight, Planned
 from compactord.table.opening import open_table
 from compactord.table.planning import PlanContext, StatePlanner, with_waiting_rows
 from compactord.table.request import CompactRequest

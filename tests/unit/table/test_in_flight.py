@@ -18,7 +18,7 @@ from compactord.model import (
 )
 from compactord.paimon.data_file import DataFile
 from compactord.paimon.deletion_vectors import VectorRef
-from compactord.table.in_flight import Finished, InFlight
+from compactord.table.jobs import Finished, InFlight
 from tests.builders import data_outputs
 from tests.lineage import bucket_id
 from tests.simulation.tables import subcompaction_of

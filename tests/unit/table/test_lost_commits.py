@@ -14,8 +14,8 @@ from compactord.commit.publish import StorePublisher
 from compactord.paimon import paths
 from compactord.paimon.data_file import DataFile
 from compactord.paimon.snapshot import CommitKind, Snapshot, read_snapshot, snapshot_ids
-from compactord.table.followed import FollowedTable
 from compactord.table.request import CompactRequest
+from compactord.table.session import FollowedTable
 from tests.builders import FIRST, SECOND, VirtualClock
 from tests.late import DELAY_MS, Process
 from tests.lineage import TABLE, Lineage, bucket_id

@@ -19,7 +19,7 @@ from compactord.model import (
     SubcompactionResult,
 )
 from compactord.table.compactor import TableCompactor
-from compactord.table.in_flight import Finished, InFlight
+from compactord.table.jobs import Finished, InFlight
 from tests.builders import fill_keyed, keyed_table, writer
 from tests.storages import MemoryStorage
 from tests.unit.table.compacting import ALL, NAME, compactor_of

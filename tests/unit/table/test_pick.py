@@ -7,7 +7,7 @@ from compactord.paimon.schema import TableRef
 from compactord.plan.table import Strategy
 from compactord.state.table_state import load_state
 from compactord.storage.base import Storage
-from compactord.table.detail import bucket_details
+from compactord.table.explain import bucket_details
 from compactord.table.request import CompactRequest
 from tests.builders import compact, keyed_table, rows_of, writer
 from tests.storages import MemoryStorage

@@ -13,8 +13,8 @@ from compactord.paimon.schema import TableRef
 from compactord.paimon.types import AtomicType, DataField, TypeRoot
 from compactord.plan.table import Strategy
 from compactord.state.table_state import load_state
-from compactord.table.delta_commits import delta_commits_due
 from compactord.table.opening import open_table
+from compactord.table.plan_inputs import delta_commits_due
 from compactord.table.planning import (
     PartitionTest,
     PlanContext,

@@ -13,8 +13,8 @@ from compactord.service.metrics import Metrics
 from compactord.service.observer import LoggingObserver
 from compactord.table import report
 from compactord.table.compactor import TableCompactor
-from compactord.table.cycle import Planned
-from compactord.table.detail import bucket_details
+from compactord.table.explain import bucket_details
+from compactord.table.jobs import Planned
 from compactord.table.request import CompactRequest
 from tests.builders import VirtualClock, one_shot
 from tests.lineage import TABLE, Lineage

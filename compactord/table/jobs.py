@@ -1,15 +1,18 @@
-"""One compaction at the workers: subcompactions go out, outcomes come back and are combined."""
+"""Jobs of one table: requests, results and totals, and compactions in flight."""
 
 from __future__ import annotations
 
+import enum
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Protocol, TypeAlias
 
 import structlog
 
-from compactord.commit.changes import BucketChange
-from compactord.errors import FormatError
+from compactord.commit.changes import BucketChange, DroppedChange, LostCommit
+from compactord.errors import CompactordError, DataFileDamaged, DataFileMissing, FormatError
+from compactord.maintenance.holds import Hold
 from compactord.model import (
     AppendCompaction,
     Compaction,
@@ -23,8 +26,113 @@ from compactord.model import (
     SubcompactionResult,
     TableName,
 )
-from compactord.paimon.data_file import DataFile
+from compactord.paimon.data_file import BucketId, DataFile
 from compactord.paimon.deletion_vectors import NO_VECTORS, VectorRef
+from compactord.table.backlog import DamagedBucket, PendingCompaction
+from compactord.table.opening import OpenTable
+from compactord.table.status import Backlog, RestingPartition, TableInfo, TableShape, TopBucket
+
+
+class Phase(enum.Enum):
+    """What a table's job does, for heartbeats."""
+
+    PLAN = "planner"
+    COMMIT = "committer"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """What became of finished compactions, by their numbers. `snapshot_id` None: none was made."""
+
+    snapshot_id: int | None = None
+    attempts: int = 0
+    published: tuple[int, ...] = ()
+    dropped: tuple[tuple[int, DroppedChange], ...] = ()
+    # Published, and then replaced by another writer: nothing of them is known to be live.
+    replaced: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """The table's status and what is due. `appended_bytes` were added since the last plan.
+
+    `workable` is the backlog without the buckets that were to be skipped.
+    """
+
+    snapshot_id: int
+    info: TableInfo
+    shape: TableShape
+    offered: tuple[PendingCompaction, ...]
+    backlog: Backlog
+    workable: Backlog
+    top: tuple[TopBucket, ...]
+    discovery_interval_ms: int
+    appended_bytes: int
+    # Buckets that have no files any more.
+    gone: frozenset[BucketId] = frozenset()
+    manifests_read: int
+    entries_read: int
+    entries_skipped: int
+    seconds: float
+    resting: tuple[RestingPartition, ...] = ()
+    # Buckets that cannot be planned; the others are.
+    damaged: tuple[DamagedBucket, ...] = ()
+
+    @property
+    def offers_all(self) -> bool:
+        """Whether every due bucket is among the offered ones."""
+        return self.backlog.tasks <= sum(pending.tasks for pending in self.offered)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnCommit:
+    """A commit of compactord, by whichever process; `ended_ms` is steady."""
+
+    snapshot_id: int
+    ended_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputsReplaced:
+    """A decision that others made void: they replaced and expired an input before it was read."""
+
+    why: str
+
+
+# That others had replaced and expired an input, or which live file is gone or damaged.
+Cause: TypeAlias = InputsReplaced | DataFileMissing | DataFileDamaged
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cycle:
+    """The outcome of a cycle. `planned` is None when nothing is new since the last one.
+
+    `error` ended it: in the commit when `in_commit`, else in polling the table. The compactions
+    passed in are settled in any case.
+    """
+
+    settled: Settled | None = None
+    commit_seconds: float = 0.0
+    planned: Planned | None = None
+    lost_snapshots: tuple[str, ...] = ()
+    replaced_snapshots: int = 0
+    error: CompactordError | None = None
+    in_commit: bool = False
+    # Why manifests that wait for no compaction could not be merged; the plan holds all the same.
+    merge_error: CompactordError | None = None
+    # What the table is; None where nothing new was read of it.
+    info: TableInfo | None = None
+    # Of compactions that failed because an input was not found or is damaged, as far as is known.
+    causes: Mapping[int, Cause | None] = field(default_factory=dict)
+    # What writers lost to late renames, committed again or not.
+    lost_commits: tuple[LostCommit, ...] = ()
+    # The last commit of ours that the table itself tells of; only after a start.
+    last_commit: OwnCommit | None = None
+    # How long nothing may be built on our newest snapshot; `planned` is None meanwhile.
+    wait_ms: int = 0
+    # Why nothing of the table is deleted, as it was known last.
+    hold: Hold | None = None
+
 
 _log = structlog.get_logger()
 
@@ -184,3 +292,51 @@ class InFlight:
             ),
             stats=tuple(result.stats for result in results),
         )
+
+
+@dataclass(slots=True)
+class CompactTotals:
+    """What was published so far, and what was lost on the way. Sizes in bytes."""
+
+    snapshots: list[int] = field(default_factory=list)
+    compactions: int = 0
+    files_in: int = 0
+    files_out: int = 0
+    upgraded_files: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    rows_in: int = 0
+    rows_out: int = 0
+    dropped: int = 0
+    wasted_bytes: int = 0
+    worker_cpu_s: float = 0.0
+    peak_worker_rss_bytes: int = 0
+    # From the first plan to the last snapshot, without the start of the engine.
+    seconds: float = 0.0
+    start_seconds: float = 0.0
+    failures: list[str] = field(default_factory=list)
+    # Failures for lack of permission.
+    denied: int = 0
+    lost_snapshots: list[str] = field(default_factory=list)
+    # Commits of writers that a late rename had lost, and that were committed again, as texts.
+    lost_commits: list[str] = field(default_factory=list)
+    orphans_removed: int = 0
+    # Requested partitions that have no live files.
+    absent_partitions: list[str] = field(default_factory=list)
+    # Partitions with something to do that were skipped, and why.
+    resting: dict[str, str] = field(default_factory=dict)
+    stopped: bool = False
+
+
+class Progress(Protocol):
+    """Receives the events of a run; must not block."""
+
+    def planned(self, table: OpenTable, compaction: Compaction) -> None: ...
+
+    def finished(self, in_flight: InFlight) -> None: ...
+
+    def committed(self, snapshot_id: int) -> None: ...
+
+    def waiting(self, wait_ms: int) -> None:
+        """Our last snapshot stands for so long before anything is built on it."""
+        ...

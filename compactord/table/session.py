@@ -1,4 +1,4 @@
-"""One table as it is now: its schema and options, its live files, what late renames lost of it.
+"""One table over time: schema, options, live files, lost commits.
 
 One thread at a time uses it; `table` and `state` are values that other threads may read meanwhile.
 Everything is stored in the table: a process can end at any moment.
@@ -30,8 +30,7 @@ from compactord.state.columns import AppendedFiles
 from compactord.state.follower import Drift, Follower
 from compactord.state.table_state import TableState
 from compactord.storage.calls import ahead
-from compactord.table.lost_commits import LookBack, LostCommits
-from compactord.table.lost_inputs import files_read
+from compactord.table.lost_commits import LookBack, LostCommits, files_read
 from compactord.table.opening import OWN, OpenTable, TableRegistries, open_table, refuse_live_state
 from compactord.table.planning import remember_rewrites, with_waiting_rows
 from compactord.table.request import CompactRequest
