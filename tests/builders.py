@@ -21,7 +21,7 @@ from compactord.engine.base import Engine
 from compactord.formats.registry import FORMATS, Formats
 from compactord.ids import Liveness, Owner, owner_of
 from compactord.kernels.functions.registry import MERGE_FUNCTIONS, MergeFunctions
-from compactord.maintenance.orphan_files import Orphan, OwnerRule, remove_orphans
+from compactord.maintenance.orphan_search import Orphan, OwnerRule, remove_orphans
 from compactord.model import DATA, Compaction, Output, PickRule
 from compactord.paimon import paths
 from compactord.paimon.data_file import BucketId, DataFile

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from compactord.catalog.access import table_in_folder
 from compactord.errors import CompactordError
-from compactord.maintenance.expire import expire_snapshots
+from compactord.maintenance.snapshots import expire_snapshots
 from compactord.paimon import paths
 from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import Snapshot, parse_snapshot, snapshot_ids

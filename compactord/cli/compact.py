@@ -28,7 +28,7 @@ from compactord.config.model import Spark
 from compactord.engine.base import Engine
 from compactord.engine.masters import shown_master
 from compactord.errors import AccessDenied, CompactordError
-from compactord.maintenance.orphan_sweep import REMOVED, SweepOrphans
+from compactord.maintenance.orphans import REMOVED, SweepOrphans
 from compactord.service.one_shot import OneShot
 from compactord.table import report
 from compactord.table.jobs import CompactTotals

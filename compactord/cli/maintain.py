@@ -22,10 +22,9 @@ from compactord.config.model import Recovery
 from compactord.config.policy import policy_for
 from compactord.errors import UsageError
 from compactord.maintenance.changelog_expiry import ExpireChangelogs
-from compactord.maintenance.foreign_sweep import SweepForeign
 from compactord.maintenance.kind import AnyKind
-from compactord.maintenance.orphan_sweep import SweepOrphans
-from compactord.maintenance.snapshot_expiry import ExpireSnapshots
+from compactord.maintenance.orphans import SweepForeign, SweepOrphans
+from compactord.maintenance.snapshots import ExpireSnapshots
 from compactord.paimon import paths
 from compactord.paimon.schema import branch_of
 from compactord.paimon.snapshot import branch_names

@@ -17,10 +17,8 @@ from compactord.cli.running import FAILED, OK
 from compactord.config.reasons import setting_origin
 from compactord.errors import StorageError, TransientStorageError, UnsupportedTable, UsageError
 from compactord.maintenance.copied_files import CopyWatch
-from compactord.maintenance.foreign_files import remove_found, trash_of
-from compactord.maintenance.orphan_files import OrphanSearch
-from compactord.maintenance.orphan_sweep import files_told, owner_rule
-from compactord.maintenance.table_files import TableFolders
+from compactord.maintenance.orphan_search import OrphanSearch, TableFolders
+from compactord.maintenance.orphans import files_told, owner_rule, remove_found, trash_of
 from compactord.maintenance.used_names import Incomplete
 from compactord.paimon import paths
 from compactord.paimon.data_file import BucketId

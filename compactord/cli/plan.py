@@ -14,8 +14,8 @@ from compactord.cli.compact import check_arguments, request_of
 from compactord.cli.each_table import Result, over_tables, table_overrides
 from compactord.clock import Clock, SystemClock
 from compactord.errors import CompactordError, UsageError
-from compactord.maintenance.orphan_files import Orphan, find_orphans
-from compactord.maintenance.orphan_sweep import orphans_json, orphans_text, owner_rule
+from compactord.maintenance.orphan_search import Orphan, find_orphans
+from compactord.maintenance.orphans import orphans_json, orphans_text, owner_rule
 from compactord.paimon.data_file import BucketId
 from compactord.state.table_state import TableState
 from compactord.table import report

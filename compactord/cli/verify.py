@@ -17,9 +17,8 @@ from compactord.cli.progress import told_of
 from compactord.cli.running import FAILED, OK, say
 from compactord.clock import Clock, SystemClock
 from compactord.errors import FormatError, UnsupportedTable, UsageError
-from compactord.maintenance.finding import Finding
 from compactord.maintenance.verify import Verified, Wanted, verify_table
-from compactord.maintenance.verify_rules import FileRules, PageRules
+from compactord.maintenance.verify_rules import FileRules, Finding, PageRules
 from compactord.paimon import paths
 from compactord.paimon.data_file import BucketId
 from compactord.plan.picks import bucket_runs

@@ -14,7 +14,6 @@ from typing import Any
 import structlog
 
 from compactord.errors import CompactordError
-from compactord.maintenance.changelog_plan import ExpiringChangelogs, plan_changelogs
 from compactord.maintenance.changelogs import (
     changelog_ids,
     read_changelog,
@@ -22,15 +21,7 @@ from compactord.maintenance.changelogs import (
     write_changelog_hint,
 )
 from compactord.maintenance.copied_files import NO_WATCH, CopyWatch, watched
-from compactord.maintenance.expire import (
-    Expired,
-    Snapshots,
-    other_versions,
-    others_changelogs,
-    preview_of,
-)
-from compactord.maintenance.expire_files import ExpirePlan
-from compactord.maintenance.expire_range import ExpireRange, changelog_range
+from compactord.maintenance.expire_plan import ExpirePlan, ExpiringChangelogs, plan_changelogs
 from compactord.maintenance.expire_reader import MetadataReader
 from compactord.maintenance.kind import (
     Done,
@@ -43,8 +34,17 @@ from compactord.maintenance.kind import (
     UnderWay,
 )
 from compactord.maintenance.planned_deletion import PlannedDeletion, TableChanged
-from compactord.maintenance.restored import hint_trouble, main_trouble
-from compactord.maintenance.snapshot_expiry import expiry_told
+from compactord.maintenance.snapshots import (
+    Expired,
+    ExpireRange,
+    Snapshots,
+    changelog_range,
+    expiry_told,
+    other_versions,
+    others_changelogs,
+    preview_of,
+)
+from compactord.maintenance.used_names import hint_trouble, main_trouble
 from compactord.paimon import paths
 from compactord.paimon.snapshot import (
     changelogs_by_name,

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from compactord.errors import FormatError, ObjectNotFound
 from compactord.maintenance.kind import OpenedTable, TableValues
-from compactord.maintenance.restored import MAY_BE_RESTORED, WRITE_DELAY_MAX_MS
+from compactord.maintenance.used_names import MAY_BE_RESTORED, WRITE_DELAY_MAX_MS
 from compactord.paimon import paths
 from compactord.paimon.schema import parse_object
 from compactord.paimon.snapshot import Snapshot, branch_names, parse_snapshot, tag_times

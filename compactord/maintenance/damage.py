@@ -16,8 +16,8 @@ import numpy as np
 
 from compactord.errors import CompactordError, DataFileDamaged, DataFileMissing, FormatError
 from compactord.maintenance.expire_reader import FileKey
-from compactord.maintenance.folder_listing import FolderListing
-from compactord.maintenance.rollback import newest_without
+from compactord.maintenance.verify import newest_without
+from compactord.maintenance.verify_files import FolderListing
 from compactord.paimon import paths
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.deletion_vectors import INDEX_TYPE

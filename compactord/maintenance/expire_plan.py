@@ -1,4 +1,4 @@
-"""Which files are deleted with expiring snapshots: decided from metadata before any deletion.
+"""Plans the files to delete with expiring snapshots and changelogs, before any deletion.
 
 Of the snapshots b..e, those before e expire. Deleted are:
 
@@ -25,32 +25,237 @@ Where changelogs outlive their snapshots (`ChangelogRetention`), these keep of t
 - without a changelog producer the data files that writers added, until the changelog expires whose
   snapshot deleted them, and the lists;
 - otherwise the changelog files and lists.
+
+Of the changelogs b..e, those before e expire. Deleted are:
+
+1. Their changelog files.
+2. Data files that their snapshots deleted and did not add again, as far as the expiry of these had
+   kept them: the lists that name them are gone otherwise.
+3. Manifests and lists of b..e-1 that nothing else names.
+
+As table/ExpireChangelogImpl.java, which asks changelog e, the oldest snapshot and some tags alone.
+Asked are here also all that may have files of the past: snapshots and changelogs of an overwrite
+(a rollback as a new snapshot is one), tags on replaced snapshots, and all other branches.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 
-from compactord.errors import ObjectNotFound
-from compactord.maintenance.expire_files import (
-    ExpirePlan,
-    Leaves,
-    added_changelog_files,
-    apply_delta,
-    detached_tags,
-    plan_of,
-    skipping_tags,
-    spare_others,
-    spare_tagged,
-)
+from compactord.errors import ObjectNotFound, UnsupportedTable
 from compactord.maintenance.expire_reader import FileChange, FileKey, MetadataReader, ReadList
 from compactord.maintenance.later_snapshots import LaterSnapshots
+from compactord.paimon import paths
 from compactord.paimon.data_file import BucketId, EntryKind
+from compactord.paimon.manifest.manifest_files import ManifestFile
 from compactord.paimon.options.maintenance import ChangelogRetention
-from compactord.paimon.snapshot import CommitKind, Snapshot
+from compactord.paimon.snapshot import CommitKind, Snapshot, SnapshotIdentity
+
+# Creation times of files come from a wall clock of unknown zone and precision.
+_CLOCKS_DIFFER_MS = 48 * 3_600_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpirePlan:
+    """Paths to delete, in this order: a list after the manifests that it names.
+
+    `bucket_folders` are those that lose files. Extra files follow the data file or manifest that
+    has them. `size_bytes` counts data files, changelog files and manifests.
+    """
+
+    data_files: tuple[str, ...]
+    changelog_files: tuple[str, ...]
+    bucket_folders: tuple[str, ...]
+    manifests: tuple[str, ...]
+    index_files: tuple[str, ...]
+    statistics: tuple[str, ...]
+    lists: tuple[str, ...]
+    size_bytes: int
+
+    @property
+    def files(self) -> tuple[tuple[str, Sequence[str]], ...]:
+        """What is deleted first, by the name of its count in `Expired`."""
+        return ("data_files", self.data_files), ("changelog_files", self.changelog_files)
+
+    @property
+    def metadata(self) -> tuple[tuple[str, Sequence[str]], ...]:
+        """What is deleted then, in the same way."""
+        return (
+            ("manifests", self.manifests),
+            ("index_files", (*self.index_files, *self.statistics)),
+            ("manifests", self.lists),
+        )
+
+
+@dataclass(slots=True)
+class Leaves:
+    """Names of metadata files that nothing needs; `lists` and index manifests name the others.
+
+    Manifests with their sizes in bytes, index files with their paths. The extra files of a manifest
+    follow it, with a size of 0: none is recorded.
+    """
+
+    manifests: dict[str, int] = field(default_factory=dict)
+    index_files: dict[str, str] = field(default_factory=dict)
+    statistics: dict[str, None] = field(default_factory=dict)
+    lists: dict[str, None] = field(default_factory=dict)
+
+    def add_list(self, name: str, manifests: Iterable[ManifestFile], kept: Collection[str]) -> None:
+        """Add a list and its manifests, but for names in `kept`."""
+        for manifest in manifests:
+            if manifest.file_name not in kept:
+                self.manifests[manifest.file_name] = manifest.file_size
+            # A list by Java 2.0.0 keeps the manifest but not the names of its extra files.
+            self.manifests.update((extra, 0) for extra in manifest.extra_files if extra not in kept)
+        if name not in kept:
+            self.lists[name] = None
+
+    def add(
+        self,
+        reader: MetadataReader,
+        snapshot: Snapshot,
+        lists: Iterable[tuple[str, ReadList]],
+        kept: Collection[str],
+    ) -> None:
+        """Add what a snapshot leads to, by these of its lists; what is gone names nothing."""
+        for name, read in lists:
+            self.add_list(name, reader.if_there(read, snapshot), kept)
+        if snapshot.index_manifest is not None and snapshot.index_manifest not in kept:
+            self.lists[snapshot.index_manifest] = None
+        self.index_files.update(
+            (name, entry.path(reader.location))
+            for name, entry in reader.index_files(snapshot, missing_ok=True).items()
+            if name not in kept
+        )
+        if snapshot.statistics is not None and snapshot.statistics not in kept:
+            self.statistics[snapshot.statistics] = None
+
+
+def plan_of(
+    reader: MetadataReader,
+    data: Mapping[FileKey, FileChange],
+    changelog: Mapping[FileKey, FileChange],
+    leaves: Leaves,
+    *,
+    bucket_folder: Callable[[BucketId], str],
+) -> ExpirePlan:
+    """The plan that deletes these files. Raises `UnsupportedTable` for files outside the table."""
+    location = reader.location
+    files = (*data.values(), *changelog.values())
+    for file in files:
+        if file.external_path is not None:
+            name = file.key.file_name
+            raise UnsupportedTable(
+                location, [f"file {name} is outside the table, at {file.external_path}"]
+            )
+    folders = {key.bucket: bucket_folder(key.bucket) for key in (*data, *changelog)}
+    return ExpirePlan(
+        data_files=tuple(
+            paths.join(folders[file.key.bucket], name)
+            for file in data.values()
+            for name in (file.key.file_name, *file.extra_files)
+        ),
+        changelog_files=tuple(paths.join(folders[key.bucket], key.file_name) for key in changelog),
+        bucket_folders=tuple(folders.values()),
+        manifests=tuple(paths.manifest_path(location, name) for name in leaves.manifests),
+        index_files=tuple(leaves.index_files.values()),
+        statistics=tuple(paths.statistics_path(location, name) for name in leaves.statistics),
+        lists=tuple(paths.manifest_path(location, name) for name in leaves.lists),
+        size_bytes=sum(file.size_bytes for file in files) + sum(leaves.manifests.values()),
+    )
+
+
+def skipping_tags(tags: Sequence[Snapshot], first: int, end: int) -> Sequence[Snapshot]:
+    """The tags whose manifests may be those of snapshots `first` to `end` - 1.
+
+    `tags` in order of id. As findSkippingTags of table/ExpireSnapshotsImpl.java: from the last one
+    at or before `first` (the very first, if there is none) to the last one before `end`.
+    """
+    before_end = sum(tag.id < end for tag in tags)
+    at_first = sum(tag.id <= first for tag in tags)
+    return tags[max(at_first - 1, 0) : before_end]
+
+
+def apply_delta(
+    changes: Iterable[FileChange], unneeded: dict[FileKey, FileChange]
+) -> dict[FileKey, FileChange]:
+    """Mark the files that this delta deletes, and unmark those that it adds.
+
+    A file that it deletes and adds moves to another level, in whichever order.
+    """
+    gone: dict[FileKey, FileChange] = {}
+    added: set[FileKey] = set()
+    for change in changes:
+        if change.kind is EntryKind.ADD:
+            added.add(change.key)
+        else:
+            gone[change.key] = change
+    for key in added:
+        gone.pop(key, None)
+        unneeded.pop(key, None)
+    return gone
+
+
+def spare_tagged(
+    reader: MetadataReader, tags: Sequence[Snapshot], gone: dict[FileKey, FileChange]
+) -> None:
+    """Remove the files that the last of `tags` has, or one that is as old as the oldest file.
+
+    Checking all tags would mean to read the manifests of all of them.
+    """
+    oldest_ms = 0
+    for tag in reversed(tags):
+        if gone and oldest_ms <= tag.time_ms + _CLOCKS_DIFFER_MS:
+            for key in reader.live(tag):
+                gone.pop(key, None)
+            oldest_ms = min((file.created_ms for file in gone.values()), default=0)
+
+
+def spare_others(
+    reader: MetadataReader,
+    others: Iterable[Snapshot],
+    changelogs: Iterable[Snapshot],
+    unneeded: dict[FileKey, FileChange],
+) -> None:
+    """Remove the files that these need, of which metadata may be missing; see `ExpiringHistory`."""
+    for other in others:
+        for key in reader.live(other, missing_ok=True) if unneeded else ():
+            unneeded.pop(key, None)
+    for changelog in changelogs:
+        for key in reader.changelog_files(changelog, from_overwrites=True) if unneeded else ():
+            unneeded.pop(key, None)
+
+
+def detached_tags(
+    tags: Iterable[Snapshot], known: Mapping[int, SnapshotIdentity]
+) -> list[Snapshot]:
+    """Tags on snapshots that were replaced or rolled back: the order of their ids is no history.
+
+    `known` are the snapshots that there are by id, the newest among them.
+    """
+    newest = max(known)
+    return [
+        tag for tag in tags if tag.id > newest or known.get(tag.id, tag.identity) != tag.identity
+    ]
+
+
+def added_changelog_files(
+    reader: MetadataReader, expiring: Iterable[Snapshot], *, kept: Iterable[Snapshot]
+) -> dict[FileKey, FileChange]:
+    """The changelog files of `expiring` that none of `kept` has."""
+    unneeded = {file.key: file for s in expiring for file in _changelog_files(reader, s)}
+    for other in kept if unneeded else ():
+        for file in _changelog_files(reader, other):
+            unneeded.pop(file.key, None)
+    return unneeded
+
+
+def _changelog_files(reader: MetadataReader, snapshot: Snapshot) -> Iterator[FileChange]:
+    for manifest in reader.if_there(reader.changelog, snapshot):
+        yield from (c for c in reader.changes_if_there(manifest) if c.kind is EntryKind.ADD)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,3 +409,97 @@ def _unneeded_lists(
 def _is_told(snapshot: Snapshot, retention: ChangelogRetention) -> bool:
     """Whether readers take from the snapshot's delta what an overwrite removed."""
     return retention.from_overwrites and snapshot.commit_kind is CommitKind.OVERWRITE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpiringChangelogs:
+    """The long-lived changelogs of a table or branch, and everything else that names files.
+
+    `expiring` are b..e-1 in order, `end` is e, `later` are the other changelogs that stay.
+    `snapshots` are those of the branch in order, at least one. `others` are the snapshots and tags
+    of other branches, `changelogs` their long-lived changelogs.
+    """
+
+    expiring: Sequence[Snapshot]
+    end: Snapshot
+    later: Sequence[Snapshot]
+    snapshots: Sequence[Snapshot]
+    tags: Sequence[Snapshot]
+    others: Sequence[Snapshot]
+    changelogs: Sequence[Snapshot]
+
+    @property
+    def keeping(self) -> tuple[Snapshot, ...]:
+        """The snapshots that may have files of the past: others have those of the oldest, or new.
+
+        With tags on snapshots that were replaced.
+        """
+        versions = (*self.expiring, self.end, *self.later, *self.snapshots)
+        known = {each.id: each.identity for each in versions}
+        oldest, *newer = self.snapshots
+        return (oldest, *_overwrites(newer), *detached_tags(self.tags, known))
+
+    @property
+    def staying(self) -> tuple[Snapshot, ...]:
+        """The changelogs that may have files of the past."""
+        return (self.end, *_overwrites(self.later), *self.changelogs)
+
+
+def _overwrites(versions: Sequence[Snapshot]) -> list[Snapshot]:
+    return [each for each in versions if each.commit_kind is CommitKind.OVERWRITE]
+
+
+def plan_changelogs(
+    reader: MetadataReader,
+    history: ExpiringChangelogs,
+    *,
+    bucket_folder: Callable[[BucketId], str],
+) -> ExpirePlan:
+    """Plan the expiry; deletes nothing.
+
+    Raises what reading raises, and `UnsupportedTable` for files outside the table. Metadata of
+    changelogs may be missing.
+    """
+    tags = sorted(history.tags, key=lambda tag: tag.id)
+    data = _files_of_changelogs(reader, history, tags)
+    kept = (*history.others, *history.staying, *history.keeping)
+    changelog = added_changelog_files(reader, history.expiring, kept=kept)
+    leaves = _metadata_of_changelogs(reader, history, tags)
+    return plan_of(reader, data, changelog, leaves, bucket_folder=bucket_folder)
+
+
+def _files_of_changelogs(
+    reader: MetadataReader, history: ExpiringChangelogs, tags: Sequence[Snapshot]
+) -> dict[FileKey, FileChange]:
+    deltas = [(each, reader.delta_if_whole(each)) for each in history.expiring]
+    reader.look_for(
+        change.key for _, changes in deltas for change in changes if change.kind is EntryKind.DELETE
+    )
+    unneeded: dict[FileKey, FileChange] = {}
+    for changelog, changes in deltas:
+        gone = apply_delta(changes, unneeded)
+        spare_tagged(reader, [tag for tag in tags if tag.id < changelog.id], gone)
+        unneeded.update(gone)
+    for snapshot in history.keeping:
+        for key in reader.live(snapshot) if unneeded else ():
+            unneeded.pop(key, None)
+    spare_others(reader, history.others, history.staying, unneeded)
+    return unneeded
+
+
+def _metadata_of_changelogs(
+    reader: MetadataReader, history: ExpiringChangelogs, tags: Sequence[Snapshot]
+) -> Leaves:
+    kept: set[str] = set()
+    inside = skipping_tags(tags, history.expiring[0].id, history.end.id)
+    for snapshot in (*history.keeping, *inside):
+        kept |= reader.metadata_to_read(snapshot)
+    for other in history.others:
+        kept |= reader.metadata_named(other)
+    for changelog in history.staying:
+        kept |= reader.changelog_named(changelog)
+    leaves = Leaves()
+    for changelog in history.expiring:
+        for name, read in reader.lists(changelog):
+            leaves.add_list(name, reader.if_there(read, changelog), kept)
+    return leaves

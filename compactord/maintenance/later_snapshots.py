@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from compactord.maintenance.expire_reader import MetadataReader
-from compactord.maintenance.file_names import hashes_of
+from compactord.maintenance.orphan_search import hashes_of
 from compactord.paimon.data_file import EntryKind
 from compactord.paimon.snapshot import CommitKind, Snapshot, SnapshotIdentity
 from compactord.storage.base import NO_TIME_MS, ObjectStatus

@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from compactord.errors import ObjectNotFound
-from compactord.maintenance.expire_files import ExpirePlan
+from compactord.maintenance.expire_plan import ExpirePlan
 from compactord.maintenance.kind import TableValues
+from compactord.maintenance.orphan_search import remove_folders
 from compactord.maintenance.own_files import OwnFiles, own_files
-from compactord.maintenance.table_files import remove_folders
 from compactord.paimon import paths
 from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import CommitKind, branch_names, read_snapshot, snapshot_files

@@ -5,14 +5,13 @@ from __future__ import annotations
 from compactord.config.model import Recovery
 from compactord.maintenance.changelog_expiry import ExpireChangelogs
 from compactord.maintenance.consumer_expiry import ExpireConsumers
-from compactord.maintenance.done_partitions import MarkDone
-from compactord.maintenance.foreign_sweep import SweepForeign
+from compactord.maintenance.done import MarkDone
 from compactord.maintenance.kind import AnyKind
-from compactord.maintenance.orphan_sweep import SweepOrphans
-from compactord.maintenance.partition_expiry import ExpirePartitions
-from compactord.maintenance.snapshot_expiry import ExpireSnapshots
-from compactord.maintenance.tag_expiry import ExpireTags
-from compactord.maintenance.tag_writing import CreateTags
+from compactord.maintenance.new_tags import CreateTags
+from compactord.maintenance.orphans import SweepForeign, SweepOrphans
+from compactord.maintenance.partitions import ExpirePartitions
+from compactord.maintenance.snapshots import ExpireSnapshots
+from compactord.maintenance.tags import ExpireTags
 
 # Least time between two expiries of a table, unless the last one left something to do.
 _EXPIRE_INTERVAL_MS = 10_000

@@ -1,4 +1,4 @@
-"""Reads the names of all files that a table's metadata names: those of every version of it.
+"""Names of all files that any version of a table references, and signs of a restore.
 
 Versions are the snapshots, the tags and the long-lived changelogs of the table and of its branches.
 While they are read, others change them: what one named, another may name then. A snapshot that
@@ -10,7 +10,7 @@ has been read. Whoever deletes reads again in between: only what is new costs mo
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -23,7 +23,6 @@ from compactord.errors import (
     UnsupportedTable,
 )
 from compactord.maintenance.expire_reader import refuse_unknown_indexes
-from compactord.maintenance.restored import is_restored, why_incomplete
 from compactord.paimon import paths
 from compactord.paimon.avro.columns import Ints
 from compactord.paimon.manifest.entry_columns import EntryColumns, read_entry_columns
@@ -31,14 +30,86 @@ from compactord.paimon.manifest.foreign import unknown_columns
 from compactord.paimon.manifest.index_manifest import read_entries_but_hash, read_index_entries
 from compactord.paimon.manifest.manifest_files import ManifestFile, read_entries, read_manifest_list
 from compactord.paimon.manifest.schemas import MANIFEST, plain_of
-from compactord.paimon.schema import parse_object
+from compactord.paimon.schema import TableRef, parse_object
 from compactord.paimon.snapshot import (
     Snapshot,
     branch_names,
+    has_latest_hint,
+    hinted_snapshot_id,
     parse_snapshot,
     snapshot_files,
 )
 from compactord.storage.base import Absences, ObjectStatus, Storage, listed_but_missing
+
+# Writers create a snapshot's file within this time of the moment that stands in it.
+WRITE_DELAY_MAX_MS = 600_000
+# Files that have not changed for so long are part of no restore that goes on.
+_UNCHANGED_MS = 86_400_000
+MAY_BE_RESTORED = "a restore or copy may be under way"
+
+
+def hint_trouble(storage: Storage, root: str, hint: int | None, ids: Collection[int]) -> str | None:
+    """Why snapshots `ids` cannot be all: the hint LATEST, read before them, names none of them.
+
+    Writers set the hint after they create a snapshot, and before they roll it back. One without a
+    number lags: it is being written, or its writer was killed or had no space left.
+    """
+    if hint is None and has_latest_hint(storage, root):
+        return None
+    if hint is None:
+        return f"it has snapshots but no hint LATEST: {MAY_BE_RESTORED}"
+    if hint not in ids:
+        return f"LATEST names snapshot {hint}, which is missing: {MAY_BE_RESTORED}"
+    return None
+
+
+def why_incomplete(storage: Storage, location: str, branch: str, before_ms: int) -> str | None:
+    """Why the snapshots of main or of a branch may not be all; None if nothing speaks for it.
+
+    A branch is made without a hint, and without snapshots unless it is made from a tag. So one
+    whose files are all from before `before_ms` is complete without them.
+    """
+    root = paths.branch_root(location, branch)
+    # In this order: a commit in between adds a snapshot, and then its hint.
+    hint = hinted_snapshot_id(storage, root)
+    files = snapshot_files(storage, root)
+    if hint is None and branch != paths.MAIN_BRANCH:
+        made = [*files.values(), *storage.list(paths.schema_folder(root))]
+        if made and all(status.changed_ms < before_ms for status in made):
+            return None
+    return _trouble_at(storage, root, hint, files)
+
+
+def main_trouble(storage: Storage, table: TableRef, now_ms: int) -> str | None:
+    """Why main's snapshots, which need files of its branches too, may not be all; None for main.
+
+    A restore that goes by names brings branches first and main's snapshots last. Main without any
+    is complete once its schemas are a day old: all may have been written to branches.
+    """
+    root = table.location
+    if table.branch == paths.MAIN_BRANCH:
+        return None
+    hint = hinted_snapshot_id(storage, root)
+    ids = snapshot_files(storage, root).keys()
+    if hint is None and not ids:
+        schemas = list(storage.list(paths.schema_folder(root)))
+        if schemas and all(each.changed_ms < now_ms - _UNCHANGED_MS for each in schemas):
+            return None
+    return _trouble_at(storage, root, hint, ids)
+
+
+def _trouble_at(storage: Storage, root: str, hint: int | None, ids: Collection[int]) -> str | None:
+    if hint is None and not ids:
+        return f"{root} has no snapshots: {MAY_BE_RESTORED}"
+    trouble = hint_trouble(storage, root, hint, ids)
+    return trouble if trouble is None else f"{root}: {trouble}"
+
+
+def is_restored(snapshot: Snapshot, file: ObjectStatus, since_ms: int) -> bool:
+    """Whether the snapshot's file is a copy, made after `since_ms`: others may follow."""
+    is_late = file.changed_ms > snapshot.time_ms + WRITE_DELAY_MAX_MS
+    return is_late and file.changed_ms > since_ms
+
 
 # The versions are listed at most this many times; then reading a very active table fails.
 _LISTINGS_MAX = 10

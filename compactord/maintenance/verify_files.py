@@ -1,4 +1,4 @@
-"""Verifies the data files of one version of a table against what its manifests say of them.
+"""Verifies the data files of one version of a table against their manifest entries.
 
 Each bucket's folder is listed once; 16 bytes are kept of each file that a listing names, and eight
 of each live file that was verified. Entries become objects some thousands at a time.
@@ -16,17 +16,18 @@ import numpy as np
 
 from compactord.errors import CompactordError, ErrorAtPath, FormatError, UnsupportedTable
 from compactord.maintenance.expire_reader import FileKey
-from compactord.maintenance.finding import (
+from compactord.maintenance.verify_chain import Version
+from compactord.maintenance.verify_contents import ContentCheck, entries_of
+from compactord.maintenance.verify_rules import (
     DAMAGED_ADVICE,
+    FileCounts,
+    FileRules,
     Finding,
     FindingKind,
+    PlacedFile,
     attempted,
     read_finding,
 )
-from compactord.maintenance.folder_listing import FolderListing
-from compactord.maintenance.verify_chain import Version
-from compactord.maintenance.verify_contents import ContentCheck, entries_of
-from compactord.maintenance.verify_rules import FileCounts, FileRules, PlacedFile
 from compactord.paimon import paths
 from compactord.paimon.avro.columns import Ints
 from compactord.paimon.data_file import (
@@ -45,6 +46,27 @@ from compactord.state.loading import load_live_files
 from compactord.state.table_state import data_manifests
 from compactord.storage.base import ObjectStatus, Storage
 from compactord.storage.calls import results_of
+
+
+class FolderListing:
+    """The files of a folder by hashes of their names, with sizes: 16 bytes each."""
+
+    def __init__(self, folder: str, statuses: Iterable[ObjectStatus]) -> None:
+        self.folder = folder
+        pairs = ((hash(each.name), each.size_bytes) for each in statuses if not each.is_folder)
+        found = np.fromiter(pairs, np.dtype([("name", np.int64), ("size", np.int64)]))
+        found.sort(order="name")
+        self._names: Ints = found["name"].copy()
+        self._sizes: Ints = found["size"].copy()
+
+    def sizes_of(self, names: Sequence[str]) -> Ints:
+        """Bytes of each file, -1 where it is not listed."""
+        wanted = np.fromiter(map(hash, names), np.int64, len(names))
+        if not len(self._names):
+            return np.full(len(names), -1)
+        places = np.searchsorted(self._names, wanted)
+        places[places == len(self._names)] = 0
+        return np.where(self._names[places] == wanted, self._sizes[places], -1)
 
 
 class FileCheck:

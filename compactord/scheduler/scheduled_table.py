@@ -10,7 +10,7 @@ from compactord.config.choices import Mode
 from compactord.config.policy import TablePolicy
 from compactord.maintenance.holds import Hold
 from compactord.maintenance.kind import MaintenanceRecord
-from compactord.maintenance.snapshot_expiry import ExpireSnapshots
+from compactord.maintenance.snapshots import ExpireSnapshots
 from compactord.model import TableName, WorkKind
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.schema import TableRef

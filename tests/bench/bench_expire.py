@@ -25,7 +25,7 @@ from typing import Any
 
 from compactord.catalog.access import table_in_folder
 from compactord.cli.maintenance import of_a_command
-from compactord.maintenance.expire import Expired, expire_snapshots
+from compactord.maintenance.snapshots import Expired, expire_snapshots
 from compactord.storage.local import LocalStorage
 from compactord.table.opening import open_table
 from tests.bench.bench_scan import peak_rss_mib

@@ -21,9 +21,8 @@ from pathlib import Path
 from compactord import ids
 from compactord.clock import SystemClock
 from compactord.config.choices import LogFormat, LogLevel
-from compactord.maintenance.foreign_files import remove_found
-from compactord.maintenance.orphan_files import OrphanSearch, OwnerRule
-from compactord.maintenance.table_files import TableFolders
+from compactord.maintenance.orphan_search import OrphanSearch, OwnerRule, TableFolders
+from compactord.maintenance.orphans import remove_found
 from compactord.paimon import paths
 from compactord.paimon.data_file import ManifestEntry
 from compactord.paimon.schema import TableRef

@@ -27,7 +27,7 @@ from compactord.catalog.access import table_in_folder
 from compactord.clock import SystemClock
 from compactord.config.choices import LogFormat, LogLevel
 from compactord.ids import this_process
-from compactord.maintenance.partition_expiry import expire_partitions
+from compactord.maintenance.partitions import expire_partitions
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.data_file import ManifestEntry
 from compactord.paimon.schema import TableRef

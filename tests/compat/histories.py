@@ -18,8 +18,8 @@ from compactord.catalog.access import table_in_folder
 from compactord.catalog.filesystem import FilesystemCatalog
 from compactord.clock import SystemClock
 from compactord.ids import Liveness
-from compactord.maintenance.expire import expire_snapshots
-from compactord.maintenance.orphan_files import OwnerRule, remove_orphans
+from compactord.maintenance.orphan_search import OwnerRule, remove_orphans
+from compactord.maintenance.snapshots import expire_snapshots
 from compactord.paimon.options.maintenance import ExpireOptions
 from compactord.paimon.schema import TableRef
 from compactord.plan.table import Strategy

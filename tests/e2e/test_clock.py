@@ -12,7 +12,7 @@ import pytest
 from compactord import ids
 from compactord.catalog.access import table_in_folder
 from compactord.ids import Owner
-from compactord.maintenance.orphan_sweep import REMOVED, SweepOrphans
+from compactord.maintenance.orphans import REMOVED, SweepOrphans
 from compactord.paimon.snapshot import read_snapshot, snapshot_ids
 from compactord.plan.table import Strategy
 from compactord.service.one_shot import OneShot

@@ -17,7 +17,7 @@ from compactord.errors import (
     StorageError,
     TransientStorageError,
 )
-from compactord.maintenance.expire import Expired, expire_snapshots
+from compactord.maintenance.snapshots import Expired, expire_snapshots
 from compactord.paimon import paths
 from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import Snapshot, read_snapshot, read_tags, snapshot_ids

@@ -11,10 +11,9 @@ import pytest
 from compactord.catalog.access import table_in_folder
 from compactord.errors import CompactordError, UnsupportedTable
 from compactord.maintenance.consumer_expiry import expire_consumers
-from compactord.maintenance.expire import expire_snapshots, preview_snapshots
-from compactord.maintenance.orphan_files import OrphanSearch
-from compactord.maintenance.table_files import TableFolders
-from compactord.maintenance.tag_expiry import expire_tags
+from compactord.maintenance.orphan_search import OrphanSearch, TableFolders
+from compactord.maintenance.snapshots import expire_snapshots, preview_snapshots
+from compactord.maintenance.tags import expire_tags
 from compactord.paimon import paths
 from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import snapshot_json

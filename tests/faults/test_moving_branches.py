@@ -9,8 +9,8 @@ import pytest
 
 from compactord.catalog.access import table_in_folder
 from compactord.maintenance.changelog_expiry import expire_changelogs
-from compactord.maintenance.expire import Expired, expire_snapshots
-from compactord.maintenance.tag_expiry import ExpiredTags, expire_tags
+from compactord.maintenance.snapshots import Expired, expire_snapshots
+from compactord.maintenance.tags import ExpiredTags, expire_tags
 from compactord.paimon import paths
 from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import CommitKind, read_snapshot, read_tags, snapshot_ids

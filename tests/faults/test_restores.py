@@ -17,9 +17,9 @@ from compactord.config.model import Recovery
 from compactord.errors import CompactordError
 from compactord.maintenance.changelog_expiry import expire_changelogs
 from compactord.maintenance.copied_files import CheckedFiles, CopyWatch
-from compactord.maintenance.expire import Expired, expire_snapshots
 from compactord.maintenance.registry import maintenance_kinds
-from compactord.maintenance.tag_expiry import expire_tags
+from compactord.maintenance.snapshots import Expired, expire_snapshots
+from compactord.maintenance.tags import expire_tags
 from compactord.paimon import paths
 from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import parse_snapshot, read_tags, snapshot_ids, snapshot_json

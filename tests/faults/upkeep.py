@@ -15,16 +15,13 @@ from compactord.ids import Liveness
 from compactord.maintenance.changelog_expiry import expire_changelogs
 from compactord.maintenance.changelogs import changelog_ids
 from compactord.maintenance.consumer_expiry import expire_consumers
-from compactord.maintenance.done_partitions import mark_partitions
-from compactord.maintenance.expire import expire_snapshots
-from compactord.maintenance.finding import Finding
-from compactord.maintenance.foreign_files import remove_found
-from compactord.maintenance.marks import Marks
-from compactord.maintenance.orphan_files import OrphanSearch
-from compactord.maintenance.partition_expiry import expire_partitions
-from compactord.maintenance.table_files import TableFolders
-from compactord.maintenance.tag_creation import TagProgress
-from compactord.maintenance.tag_writing import create_tags
+from compactord.maintenance.done import Marks, mark_partitions
+from compactord.maintenance.new_tags import TagProgress, create_tags
+from compactord.maintenance.orphan_search import OrphanSearch, TableFolders
+from compactord.maintenance.orphans import remove_found
+from compactord.maintenance.partitions import expire_partitions
+from compactord.maintenance.snapshots import expire_snapshots
+from compactord.maintenance.verify_rules import Finding
 from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import read_tags, snapshot_ids
 from compactord.plan.table import Strategy

@@ -21,16 +21,13 @@ from compactord.catalog.access import table_in_folder
 from compactord.clock import SystemClock
 from compactord.maintenance.changelog_expiry import expire_changelogs
 from compactord.maintenance.consumer_expiry import expire_consumers
-from compactord.maintenance.done_partitions import mark_partitions
-from compactord.maintenance.expire import expire_snapshots
-from compactord.maintenance.foreign_files import remove_found
-from compactord.maintenance.marks import Marks
-from compactord.maintenance.orphan_files import OrphanSearch, OwnerRule
-from compactord.maintenance.partition_expiry import expire_partitions
-from compactord.maintenance.table_files import TableFolders
-from compactord.maintenance.tag_creation import TagProgress
-from compactord.maintenance.tag_expiry import expire_tags
-from compactord.maintenance.tag_writing import create_tags
+from compactord.maintenance.done import Marks, mark_partitions
+from compactord.maintenance.new_tags import TagProgress, create_tags
+from compactord.maintenance.orphan_search import OrphanSearch, OwnerRule, TableFolders
+from compactord.maintenance.orphans import remove_found
+from compactord.maintenance.partitions import expire_partitions
+from compactord.maintenance.snapshots import expire_snapshots
+from compactord.maintenance.tags import expire_tags
 from compactord.paimon.schema import TableRef, branch_of
 from compactord.storage.base import ObjectStatus, Storage
 from compactord.storage.local import LocalStorage

@@ -12,8 +12,8 @@ import pytest
 from compactord.catalog.filesystem import FilesystemCatalog
 from compactord.clock import SystemClock
 from compactord.ids import Liveness
-from compactord.maintenance.expire import Expired, expire_snapshots
-from compactord.maintenance.orphan_files import OwnerRule, remove_orphans
+from compactord.maintenance.orphan_search import OwnerRule, remove_orphans
+from compactord.maintenance.snapshots import Expired, expire_snapshots
 from compactord.plan.table import Strategy
 from compactord.storage.local import LocalStorage
 from compactord.table.opening import open_table

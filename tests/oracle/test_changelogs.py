@@ -13,7 +13,7 @@ import pytest
 from compactord.catalog.access import table_in_folder
 from compactord.errors import TransientStorageError
 from compactord.maintenance.changelog_expiry import expire_changelogs
-from compactord.maintenance.expire import Expired
+from compactord.maintenance.snapshots import Expired
 from compactord.paimon.schema import TableRef, latest_schema
 from compactord.plan.table import Strategy
 from compactord.storage.base import Storage

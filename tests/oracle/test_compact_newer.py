@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from compactord.catalog.access import table_in_folder
-from compactord.maintenance.expire import expire_snapshots
+from compactord.maintenance.snapshots import expire_snapshots
 from compactord.paimon.avro.container import open_container
 from compactord.paimon.avro.types import codec_of
 from compactord.paimon.data_file import EntryKind

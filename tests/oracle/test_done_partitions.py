@@ -9,8 +9,7 @@ from datetime import timezone
 from pathlib import Path
 
 from compactord.catalog.filesystem import FilesystemCatalog
-from compactord.maintenance.done_partitions import mark_partitions
-from compactord.maintenance.marks import Marks
+from compactord.maintenance.done import Marks, mark_partitions
 from compactord.paimon.java_text import formatter_trouble, partition_time_ms
 from compactord.state.table_state import load_state
 from compactord.storage.local import LocalStorage

@@ -15,7 +15,7 @@ import pytest
 
 from compactord.catalog.access import table_in_folder
 from compactord.errors import TransientStorageError
-from compactord.maintenance.expire import Expired, expire_snapshots
+from compactord.maintenance.snapshots import Expired, expire_snapshots
 from compactord.paimon.schema import TableRef, latest_schema
 from compactord.plan.table import Strategy
 from compactord.storage.base import Storage

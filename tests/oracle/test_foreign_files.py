@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from compactord import ids
-from compactord.maintenance.foreign_files import remove_found
 from compactord.maintenance.holds import HOLD_FILE
-from compactord.maintenance.orphan_files import OrphanSearch, OwnerRule
-from compactord.maintenance.table_files import TableFolders
+from compactord.maintenance.orphan_search import OrphanSearch, OwnerRule, TableFolders
+from compactord.maintenance.orphans import remove_found
 from compactord.storage.local import LocalStorage
 from tests.builders import DAY_MS
 from tests.oracle.judge import Judge

@@ -19,9 +19,8 @@ from compactord.catalog.hive.lock import HeldHiveLock, HiveLock
 from compactord.clock import SystemClock
 from compactord.commit.publish import LockedPublisher
 from compactord.errors import CatalogUnavailable, TableNotFound
-from compactord.maintenance.done_partitions import mark_partitions
-from compactord.maintenance.marks import Marks
-from compactord.maintenance.partition_expiry import expire_partitions
+from compactord.maintenance.done import Marks, mark_partitions
+from compactord.maintenance.partitions import expire_partitions
 from compactord.paimon.schema import TableRef
 from compactord.table.request import CompactRequest
 from compactord.table.session import FollowedTable

@@ -12,7 +12,7 @@ import pytest
 from compactord import ids
 from compactord.catalog.filesystem import FilesystemCatalog
 from compactord.clock import SystemClock
-from compactord.maintenance.partition_expiry import ExpiredPartitions, expire_partitions
+from compactord.maintenance.partitions import ExpiredPartitions, expire_partitions
 from compactord.plan.table import Strategy
 from compactord.storage.local import LocalStorage
 from compactord.table.request import CompactRequest

@@ -16,9 +16,8 @@ import pytest
 
 from compactord import ids
 from compactord.catalog.access import table_in_folder
-from compactord.maintenance.tag_creation import TagProgress
-from compactord.maintenance.tag_expiry import due_tags, expire_tags
-from compactord.maintenance.tag_writing import CreatedTags, create_tags
+from compactord.maintenance.new_tags import CreatedTags, TagProgress, create_tags
+from compactord.maintenance.tags import due_tags, expire_tags
 from compactord.paimon.schema import TableRef
 from compactord.storage.local import LocalStorage
 from compactord.table.opening import open_table

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from compactord.config.choices import Mode
 from compactord.config.windows import may_start
-from compactord.maintenance.snapshot_expiry import ExpireSnapshots
+from compactord.maintenance.snapshots import ExpireSnapshots
 from compactord.model import FailureKind, SubcompactionFailure, TableName
 from compactord.paimon.data_file import BucketId
 from compactord.scheduler.at_engine import time_limit_ms

@@ -18,8 +18,8 @@ from compactord.config.model import Backoff, Limits, Retry
 from compactord.config.policy import TablePolicy
 from compactord.errors import CommitGaveUp, CompactordError, FormatError, StorageError
 from compactord.maintenance.kind import Round
-from compactord.maintenance.orphan_sweep import SweepOrphans
-from compactord.maintenance.snapshot_expiry import ExpireSnapshots
+from compactord.maintenance.orphans import SweepOrphans
+from compactord.maintenance.snapshots import ExpireSnapshots
 from compactord.model import (
     DATA,
     FailureKind,

@@ -11,7 +11,7 @@ import pytest
 
 from compactord.errors import AccessDenied, StorageError, TransientStorageError
 from compactord.ids import Liveness, this_process
-from compactord.maintenance.orphan_files import OwnerRule, remove_orphans
+from compactord.maintenance.orphan_search import OwnerRule, remove_orphans
 from compactord.storage.base import UnfinishedUpload
 from compactord.storage.calls import Breaker, RetryPolicy
 from compactord.storage.objects.connection import connection_of

@@ -29,10 +29,9 @@ from compactord.cli.registries import Registries
 from compactord.clock import Clock, SystemClock
 from compactord.commit.publish import StorePublisher
 from compactord.ids import Owner
-from compactord.maintenance.expire import Expired
 from compactord.maintenance.holds import HOLD_FILE
 from compactord.maintenance.kind import Done, ShownTable
-from compactord.maintenance.snapshot_expiry import expiry_told
+from compactord.maintenance.snapshots import Expired, expiry_told
 from compactord.paimon import paths
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.schema import TableRef

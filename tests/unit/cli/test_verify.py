@@ -15,9 +15,8 @@ import pytest
 from compactord.cli.command import _parser
 from compactord.cli.verify import verify
 from compactord.errors import AccessDenied, UsageError
-from compactord.maintenance.finding import Finding, FindingKind
 from compactord.maintenance.verify import Verified, Wanted, verify_table
-from compactord.maintenance.verify_rules import FileRules
+from compactord.maintenance.verify_rules import FileRules, Finding, FindingKind
 from compactord.paimon import paths
 from compactord.paimon.avro.types import codec_of
 from compactord.paimon.data_file import DataFile, ManifestEntry

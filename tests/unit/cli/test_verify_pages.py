@@ -19,9 +19,8 @@ import pytest
 
 from compactord.catalog.access import table_in_folder
 from compactord.errors import TransientStorageError
-from compactord.maintenance.finding import FindingKind
 from compactord.maintenance.verify import Verified, Wanted, verify_table
-from compactord.maintenance.verify_rules import FileRules, PageRules
+from compactord.maintenance.verify_rules import FileRules, FindingKind, PageRules
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.paths import bucket_folder
 from compactord.paimon.schema import TableRef

@@ -11,7 +11,7 @@ from compactord.commit.changes import BucketChange, Committed
 from compactord.commit.metadata import MetadataFiles
 from compactord.errors import UnsupportedTable
 from compactord.ids import Liveness
-from compactord.maintenance.orphan_files import OwnerRule, remove_orphans
+from compactord.maintenance.orphan_search import OwnerRule, remove_orphans
 from compactord.paimon import paths
 from compactord.paimon.avro.container import open_container
 from compactord.paimon.avro.types import codec_of

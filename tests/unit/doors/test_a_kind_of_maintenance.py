@@ -20,8 +20,8 @@ from compactord.clock import SystemClock
 from compactord.config.model import Recovery
 from compactord.errors import TransientStorageError
 from compactord.maintenance.kind import AnyKind, OpenedTable, UnderWay
+from compactord.maintenance.new_tags import CreateTags
 from compactord.maintenance.registry import maintenance_kinds
-from compactord.maintenance.tag_writing import CreateTags
 from compactord.paimon.snapshot import read_tags, snapshot_ids
 from tests.builders import fill_keyed, keyed_table, one_shot, writer
 from tests.storages import MemoryStorage

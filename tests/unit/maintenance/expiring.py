@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from compactord.catalog.access import table_in_folder
 from compactord.errors import AccessDenied, StorageError, TransientStorageError
-from compactord.maintenance.expire import Expired, expire_snapshots
+from compactord.maintenance.snapshots import Expired, expire_snapshots
 from compactord.paimon import paths
 from compactord.paimon.data_file import DataFile, EntryKind
 from compactord.paimon.manifest.manifest_files import read_entries

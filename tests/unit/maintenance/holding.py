@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from compactord.maintenance.expire import Expired
 from compactord.maintenance.holds import hold_path
+from compactord.maintenance.snapshots import Expired
 from compactord.paimon import paths
 from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import snapshot_ids

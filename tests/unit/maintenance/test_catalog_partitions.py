@@ -13,9 +13,8 @@ from structlog.testing import capture_logs
 from compactord.catalog.access import TableAccess
 from compactord.commit.publish import StorePublisher
 from compactord.errors import CompactordError, FormatError, StorageError
-from compactord.maintenance.done_partitions import due_partitions, mark_partitions
-from compactord.maintenance.marks import Marks
-from compactord.maintenance.partition_expiry import ExpiredPartitions, expire_partitions
+from compactord.maintenance.done import Marks, due_partitions, mark_partitions
+from compactord.maintenance.partitions import ExpiredPartitions, expire_partitions
 from compactord.paimon.paths import snapshot_path
 from compactord.paimon.schema import TableRef
 from compactord.state.table_state import load_state

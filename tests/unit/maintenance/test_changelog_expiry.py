@@ -21,9 +21,8 @@ from compactord.maintenance.changelog_expiry import (
     preview_changelogs,
 )
 from compactord.maintenance.changelogs import changelog_ids
-from compactord.maintenance.expire import Expired, expire_snapshots
-from compactord.maintenance.expire_range import changelog_range
 from compactord.maintenance.kind import MaintenanceRecord
+from compactord.maintenance.snapshots import Expired, changelog_range, expire_snapshots
 from compactord.paimon import paths
 from compactord.paimon.data_file import DataFile, EntryKind, FileSource
 from compactord.paimon.manifest.manifest_files import read_entries, read_manifest_list

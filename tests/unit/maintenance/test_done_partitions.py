@@ -15,9 +15,8 @@ from compactord.catalog.access import table_in_folder
 from compactord.clock import SystemClock, WallTime
 from compactord.config.choices import MaintenanceRule
 from compactord.errors import CompactordError, StorageError
-from compactord.maintenance.done_partitions import MarkDone, due_partitions, mark_partitions
+from compactord.maintenance.done import MarkDone, Marks, due_partitions, mark_partitions
 from compactord.maintenance.kind import MaintenanceRecord
-from compactord.maintenance.marks import Marks
 from compactord.paimon import paths
 from compactord.paimon.schema import TableRef
 from compactord.plan.table import Strategy

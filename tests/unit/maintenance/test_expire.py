@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from compactord.errors import UnsupportedTable
-from compactord.maintenance.expire import Expired
-from compactord.maintenance.expire_files import skipping_tags
+from compactord.maintenance.expire_plan import skipping_tags
+from compactord.maintenance.snapshots import Expired
 from compactord.paimon import paths
 from compactord.paimon.manifest.manifest_files import read_entries
 from compactord.paimon.snapshot import (

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from compactord.errors import UsageError
-from compactord.maintenance.expire_range import ExpireRange, expire_range
+from compactord.maintenance.snapshots import ExpireRange, expire_range
 from compactord.paimon.options.maintenance import ExpireOptions
 
 HOUR_MS = 3_600_000

@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compactord.maintenance.expire_range import expire_range
+from compactord.maintenance.snapshots import expire_range
 from compactord.paimon.options.maintenance import ExpireOptions
 
 NOW_MS = 10_000

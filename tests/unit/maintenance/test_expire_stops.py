@@ -16,7 +16,7 @@ from compactord.errors import (
     UnsupportedTable,
     UsageError,
 )
-from compactord.maintenance.restored import hint_trouble
+from compactord.maintenance.used_names import hint_trouble
 from compactord.paimon import paths
 from compactord.paimon.snapshot import (
     CommitKind,

@@ -20,9 +20,8 @@ from compactord.errors import (
     UnsupportedTable,
 )
 from compactord.ids import Liveness
-from compactord.maintenance.foreign_files import remove_found
-from compactord.maintenance.orphan_files import OrphanSearch, OwnerRule
-from compactord.maintenance.table_files import TableFolders, outer_table
+from compactord.maintenance.orphan_search import OrphanSearch, OwnerRule, TableFolders, outer_table
+from compactord.maintenance.orphans import remove_found
 from compactord.maintenance.used_names import Incomplete
 from compactord.paimon import paths
 from compactord.paimon.manifest.foreign import ForeignValue

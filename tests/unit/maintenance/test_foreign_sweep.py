@@ -13,8 +13,8 @@ from structlog.testing import capture_logs
 from compactord.clock import WallTime
 from compactord.config.windows import Window
 from compactord.errors import UsageError
-from compactord.maintenance.foreign_sweep import RemovedFiles, SweepForeign
 from compactord.maintenance.kind import MaintenanceRecord
+from compactord.maintenance.orphans import RemovedFiles, SweepForeign
 from compactord.model import WorkKind
 from compactord.paimon import paths
 from compactord.storage.base import Capabilities

@@ -11,7 +11,7 @@ import pytest
 from compactord.config.model import Recovery
 from compactord.errors import StorageError, TransientStorageError
 from compactord.maintenance.damage import Damage, DamageKind
-from compactord.maintenance.done_partitions import MarkDone
+from compactord.maintenance.done import MarkDone
 from compactord.maintenance.holds import (
     HOLD_FILE,
     TableHolds,

@@ -10,8 +10,8 @@ import pytest
 
 from compactord.catalog.access import table_in_folder
 from compactord.errors import UnsupportedTable
-from compactord.maintenance.expire import Expired, expire_snapshots
 from compactord.maintenance.later_snapshots import LaterSnapshots
+from compactord.maintenance.snapshots import Expired, expire_snapshots
 from compactord.paimon import paths
 from compactord.paimon.snapshot import CommitKind, snapshot_ids, snapshot_json
 from compactord.storage.base import NO_TIME_MS, Storage

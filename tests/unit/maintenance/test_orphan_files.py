@@ -20,8 +20,12 @@ from compactord.errors import (
     TransientStorageError,
 )
 from compactord.ids import Liveness, Owner
-from compactord.maintenance.orphan_files import OwnerRule, remove_orphans
-from compactord.maintenance.table_files import FileListing, TableFolders
+from compactord.maintenance.orphan_search import (
+    FileListing,
+    OwnerRule,
+    TableFolders,
+    remove_orphans,
+)
 from compactord.paimon import paths
 from compactord.paimon.snapshot import (
     CommitKind,

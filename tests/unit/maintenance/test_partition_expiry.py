@@ -20,7 +20,7 @@ from compactord.commit.changes import CommitOutcome, Conflict, Replaced
 from compactord.config.choices import MaintenanceRule
 from compactord.errors import CompactordError, FormatError, StorageError
 from compactord.maintenance.kind import ChosenPartitions, MaintenanceRecord
-from compactord.maintenance.partition_expiry import (
+from compactord.maintenance.partitions import (
     DuePartitions,
     ExpiredPartitions,
     ExpirePartitions,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from compactord.maintenance.orphan_sweep import SweepOrphans
+from compactord.maintenance.orphans import SweepOrphans
 from compactord.storage.base import Capabilities
 from tests.builders import DAY_MS, SECOND, VirtualClock, fill_keyed, keyed_table, writer
 from tests.storages import MemoryStorage

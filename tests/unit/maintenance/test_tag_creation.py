@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 
 import pytest
 
-from compactord.maintenance.tag_creation import (
+from compactord.maintenance.new_tags import (
     TagProgress,
     may_be_due,
     new_tags,

@@ -20,8 +20,7 @@ from compactord.errors import (
     StorageError,
 )
 from compactord.maintenance.kind import MaintenanceRecord
-from compactord.maintenance.tag_deletion import TagDeletion
-from compactord.maintenance.tag_expiry import ExpiredTags, ExpireTags, due_tags, expire_tags
+from compactord.maintenance.tags import ExpiredTags, ExpireTags, TagDeletion, due_tags, expire_tags
 from compactord.paimon import paths
 from compactord.paimon.manifest.manifest_files import read_entries, read_manifest_list
 from compactord.paimon.snapshot import CommitKind, Snapshot, read_tags, snapshot_json

@@ -16,9 +16,14 @@ from compactord.clock import WallTime
 from compactord.config.choices import MaintenanceRule
 from compactord.errors import CompactordError, FormatError, StorageError, TransientStorageError
 from compactord.maintenance.kind import MaintenanceRecord
-from compactord.maintenance.tag_creation import TagProgress
-from compactord.maintenance.tag_expiry import ExpiredTags
-from compactord.maintenance.tag_writing import CreatedTags, CreateTags, create_tags, tags_due
+from compactord.maintenance.new_tags import (
+    CreatedTags,
+    CreateTags,
+    TagProgress,
+    create_tags,
+    tags_due,
+)
+from compactord.maintenance.tags import ExpiredTags
 from compactord.paimon import paths
 from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import read_tags, snapshot_json

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from compactord.catalog.access import table_in_folder
-from compactord.maintenance.expire import expire_snapshots
+from compactord.maintenance.snapshots import expire_snapshots
 from compactord.paimon import paths
 from compactord.paimon.manifest.manifest_files import read_entries, read_manifest_list
 from compactord.paimon.schema import TableRef

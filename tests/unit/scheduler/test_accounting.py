@@ -7,8 +7,7 @@ import pytest
 from compactord.commit.changes import Conflict
 from compactord.config.model import Backoff, Retry
 from compactord.errors import StorageError, TransientStorageError
-from compactord.maintenance.expire import Expired
-from compactord.maintenance.snapshot_expiry import ExpireSnapshots
+from compactord.maintenance.snapshots import Expired, ExpireSnapshots
 from compactord.model import FailureKind
 from compactord.paimon.data_file import BucketId
 from compactord.scheduler import quarantine

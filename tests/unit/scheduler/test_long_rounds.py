@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from compactord.maintenance.foreign_sweep import SweepForeign
-from compactord.maintenance.orphan_sweep import SweepOrphans
+from compactord.maintenance.orphans import SweepForeign, SweepOrphans
 from compactord.model import TableName
 from compactord.scheduler.effects import MaintenanceJob
 from compactord.scheduler.scheduled_table import HUNG_JOB_MS, HUNG_MAINTENANCE_MS

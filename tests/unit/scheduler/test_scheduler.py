@@ -16,8 +16,8 @@ from compactord.config.model import Backoff, Limits, Retry
 from compactord.config.windows import Window
 from compactord.errors import StorageError
 from compactord.maintenance.kind import AnyKind, Round
-from compactord.maintenance.orphan_sweep import SweepOrphans
-from compactord.maintenance.snapshot_expiry import ExpireSnapshots
+from compactord.maintenance.orphans import SweepOrphans
+from compactord.maintenance.snapshots import ExpireSnapshots
 from compactord.model import (
     FailureKind,
     RewriteStats,

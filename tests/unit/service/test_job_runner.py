@@ -18,11 +18,10 @@ from compactord.catalog.access import table_in_folder
 from compactord.engine.worker import run_subcompaction
 from compactord.errors import CompactordError, StorageError, UnsupportedTable
 from compactord.ids import Owner
-from compactord.maintenance.foreign_sweep import RemovedFiles, SweepForeign
 from compactord.maintenance.kind import OpenedTable, Round, UnderWay
-from compactord.maintenance.orphan_files import Orphan
-from compactord.maintenance.orphan_sweep import REMOVED, SweepOrphans
-from compactord.maintenance.snapshot_expiry import ExpireSnapshots
+from compactord.maintenance.orphan_search import Orphan
+from compactord.maintenance.orphans import REMOVED, RemovedFiles, SweepForeign, SweepOrphans
+from compactord.maintenance.snapshots import ExpireSnapshots
 from compactord.model import Subcompaction, SubcompactionResult, TableName
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.schema import TableRef

@@ -12,7 +12,7 @@ from prometheus_client import openmetrics, parser
 from prometheus_client.openmetrics import parser as openmetrics_parser
 
 from compactord.commit.changes import Conflict
-from compactord.maintenance.snapshot_expiry import ExpireSnapshots
+from compactord.maintenance.snapshots import ExpireSnapshots
 from compactord.model import CompactReason, TableName, WorkKind
 from compactord.plan.table import TableKind
 from compactord.scheduler.events import Committed, Polled

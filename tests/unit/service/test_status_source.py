@@ -7,7 +7,7 @@ from dataclasses import replace
 from compactord.config.choices import Mode
 from compactord.errors import DataFileMissing
 from compactord.maintenance.kind import MaintenanceRecord, Round
-from compactord.maintenance.tag_expiry import ExpireTags
+from compactord.maintenance.tags import ExpireTags
 from compactord.model import TableName, WorkKind
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.schema import TableRef

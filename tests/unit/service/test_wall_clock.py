@@ -14,7 +14,7 @@ from compactord.catalog.filesystem import FilesystemCatalog
 from compactord.config.model import Recovery
 from compactord.errors import StorageError
 from compactord.maintenance.kind import AnyKind, MaintenanceRecord
-from compactord.maintenance.orphan_sweep import SweepOrphans
+from compactord.maintenance.orphans import SweepOrphans
 from compactord.maintenance.registry import maintenance_kinds
 from compactord.model import CompactReason, TableName
 from compactord.paimon.data_file import BucketId

@@ -10,9 +10,8 @@ from compactord.clock import Clock
 from compactord.commit.publish import StorePublisher
 from compactord.engine.worker import run_subcompaction
 from compactord.errors import CompactordError
-from compactord.maintenance.expire import Expired
 from compactord.maintenance.kind import UnderWay
-from compactord.maintenance.snapshot_expiry import ExpireSnapshots
+from compactord.maintenance.snapshots import Expired, ExpireSnapshots
 from compactord.model import FailureKind, Subcompaction, SubcompactionFailure, TableName
 from compactord.paimon.schema import TableRef
 from compactord.plan.table import Strategy

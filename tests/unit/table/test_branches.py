@@ -8,7 +8,7 @@ import pytest
 
 from compactord.catalog.access import table_in_folder
 from compactord.errors import TableNotFound
-from compactord.maintenance.expire import Expired, expire_snapshots
+from compactord.maintenance.snapshots import Expired, expire_snapshots
 from compactord.maintenance.verify import Wanted, verify_table
 from compactord.paimon import paths
 from compactord.paimon.schema import TableRef

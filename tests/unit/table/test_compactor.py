@@ -14,7 +14,7 @@ from compactord.errors import (
     TransientStorageError,
     UnsupportedTable,
 )
-from compactord.maintenance.expire import Expired
+from compactord.maintenance.snapshots import Expired
 from compactord.model import MergeCompaction, SubcompactionFailure
 from compactord.paimon import paths
 from compactord.paimon.schema import TableRef

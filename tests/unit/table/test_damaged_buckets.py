@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from compactord.commit.changes import Conflict
-from compactord.maintenance.orphan_sweep import SweepOrphans
+from compactord.maintenance.orphans import SweepOrphans
 from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import snapshot_ids
 from compactord.table.compactor import TableCompactor

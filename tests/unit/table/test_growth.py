@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 
-from compactord.maintenance.orphan_sweep import SweepOrphans
+from compactord.maintenance.orphans import SweepOrphans
 from compactord.model import (
     FailureKind,
     RewriteStats,

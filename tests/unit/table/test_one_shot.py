@@ -15,7 +15,7 @@ from compactord.errors import (
     StoreFull,
     TransientStorageError,
 )
-from compactord.maintenance.orphan_sweep import SweepOrphans
+from compactord.maintenance.orphans import SweepOrphans
 from compactord.model import FailureKind, Subcompaction, SubcompactionFailure, SubcompactionOutcome
 from compactord.paimon import paths
 from compactord.paimon.avro.types import codec_of

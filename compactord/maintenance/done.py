@@ -1,24 +1,31 @@
-"""Partitions that are marked done: nothing is added to them any more, say marks to their readers.
+"""Marks partitions done when their time has passed.
 
 A partition is marked (`done_marks`) once it has been idle for `partition.idle-time-to-done` after
 its newest file was created and after its own time has passed. It counts as done while its mark is
 newer than its newest file of source APPEND; later rows have it marked again. As
 flink/sink/listener/PartitionMarkDoneTrigger.java, which remembers in a job's state what is told
 here from the table.
+
+`success-file` is the file `_SUCCESS` in the partition's folder, `done-partition` an entry in the
+catalog (`done_spec`), and `mark-event` an event there. A catalog knows of events only whether there
+was one: they count as made when they are first asked about, unless another way says it better. As
+partition/actions/*.java.
+
+As partition/file/SuccessFile.java.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import tzinfo
-from typing import Any
+from typing import Any, Protocol
 
 import structlog
 
 from compactord.clock import epoch_ms
-from compactord.errors import CompactordError, FormatError
-from compactord.maintenance.done_marks import DoneMarks, DuePartition
+from compactord.errors import CompactordError, FormatError, ObjectNotFound
 from compactord.maintenance.kind import (
     Done,
     OpenedTable,
@@ -29,13 +36,184 @@ from compactord.maintenance.kind import (
     Told,
     UnderWay,
 )
-from compactord.maintenance.marks import Marks
 from compactord.paimon import paths
-from compactord.paimon.catalog_partitions import PartitionSpec
+from compactord.paimon.catalog_partitions import (
+    PartitionEntries,
+    PartitionEvents,
+    PartitionSpec,
+    done_spec,
+)
 from compactord.paimon.java_text import partition_time_ms
+from compactord.paimon.options.maintenance import DONE_PARTITION, MARK_EVENT, SUCCESS_FILE
+from compactord.paimon.schema import parse_json
 from compactord.state.columns import newest_files
 from compactord.state.table_state import TableState
+from compactord.storage.base import Storage
 from compactord.text import count_text
+
+
+@dataclass(slots=True, kw_only=True)
+class Marks:
+    """When each partition was marked, in ms since the epoch, as far as rounds know."""
+
+    marked_ms: dict[bytes, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuccessTimes:
+    """When it was made first, and last, in ms since the epoch."""
+
+    created_ms: int
+    changed_ms: int
+
+    def to_json(self) -> bytes:
+        """The file's content."""
+        times = {"creationTime": self.created_ms, "modificationTime": self.changed_ms}
+        return json.dumps(times).encode()
+
+
+def read_success(storage: Storage, path: str) -> SuccessTimes | None:
+    """What the file says; None if there is none, or if it was cut short as it was written."""
+    try:
+        found = parse_json(storage.read(path))
+    except (ObjectNotFound, ValueError):
+        found = None
+    times = found if isinstance(found, dict) else {}
+    created_ms, changed_ms = times.get("creationTime"), times.get("modificationTime")
+    if type(created_ms) is not int or type(changed_ms) is not int:
+        return None
+    return SuccessTimes(created_ms=created_ms, changed_ms=changed_ms)
+
+
+SUCCESS = "_SUCCESS"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DuePartition:
+    """A partition that is to be marked; `folder` is that of the table's location."""
+
+    partition: bytes
+    folder: str
+    spec: PartitionSpec
+
+
+class DoneMarks:
+    """Those of one table, in one round that began at `now_ms`.
+
+    `actions` are the ways, in which order they are gone; none where partitions are not marked.
+    Events come first and files last: what a kill leaves out is made by the next round, which goes
+    by the times of the others.
+    """
+
+    def __init__(self, table: TableValues, marks: Marks, now_ms: int) -> None:
+        options = table.options.maintenance
+        self.now_ms = now_ms
+        self._marks = marks
+        ways: dict[str, _Way] = {}
+        if table.events is not None:
+            ways[MARK_EVENT] = _Events(table.events, marks, now_ms)
+        if table.entries is not None:
+            ways[DONE_PARTITION] = _Entries(table.entries)
+        ways[SUCCESS_FILE] = _Files(table)
+        asked = frozenset[str]() if options.mark_done is None else options.mark_done.actions
+        is_kept = options.why_none_marked(table.entries, table.events) is not None
+        self._ways = {name: way for name, way in ways.items() if name in asked and not is_kept}
+
+    @property
+    def actions(self) -> Sequence[str]:
+        return [*self._ways]
+
+    def made_ms(self, asked: Sequence[DuePartition]) -> Sequence[int | None]:
+        """When the oldest mark of each was made last; None: one is not there.
+
+        Raises what reading raises, and what the catalog does.
+        """
+        timed = [way for name, way in self._ways.items() if name != MARK_EVENT]
+        found = [way.made_ms(asked) for way in timed or self._ways.values()]
+        return [_oldest(times) for times in zip(*found, strict=True)]
+
+    def make(self, due: DuePartition) -> None:
+        """Mark it in all ways. Raises what writing raises, and what the catalog does."""
+        for way in self._ways.values():
+            way.make(due, self.now_ms)
+        self._marks.marked_ms[due.partition] = self.now_ms
+
+
+def _oldest(times: Sequence[int | None]) -> int | None:
+    known = [made_ms for made_ms in times if made_ms is not None]
+    return min(known) if len(known) == len(times) else None
+
+
+class _Way(Protocol):
+    def made_ms(self, asked: Sequence[DuePartition]) -> Sequence[int | None]: ...
+
+    def make(self, due: DuePartition, now_ms: int) -> None:
+        """Make the mark; of one that was asked about before."""
+        ...
+
+
+class _Files(_Way):
+    """A file that does not say when it was made is replaced: an overwrite may have been cut short.
+
+    The time of the first mark stays.
+    """
+
+    def __init__(self, table: TableValues) -> None:
+        self._table = table
+        self._known: dict[bytes, SuccessTimes | None] = {}
+
+    def made_ms(self, asked: Sequence[DuePartition]) -> Sequence[int | None]:
+        found = [read_success(self._table.storage, self._path(each)) for each in asked]
+        self._known |= zip((each.partition for each in asked), found, strict=True)
+        return [None if times is None else times.changed_ms for times in found]
+
+    def make(self, due: DuePartition, now_ms: int) -> None:
+        known = self._known.get(due.partition)
+        first_ms = now_ms if known is None else known.created_ms
+        times = SuccessTimes(created_ms=first_ms, changed_ms=now_ms)
+        self._table.storage.overwrite(self._path(due), times.to_json())
+
+    def _path(self, due: DuePartition) -> str:
+        return paths.join(self._table.ref.location, due.folder, SUCCESS)
+
+
+class _Entries(_Way):
+    """An entry that is there keeps its time when it is added: one that is too old is replaced."""
+
+    def __init__(self, entries: PartitionEntries) -> None:
+        self._entries = entries
+        self._known: dict[bytes, int | None] = {}
+
+    def made_ms(self, asked: Sequence[DuePartition]) -> Sequence[int | None]:
+        found = [self._entries.added_ms(done_spec(each.spec)) for each in asked]
+        self._known |= zip((each.partition for each in asked), found, strict=True)
+        return found
+
+    def make(self, due: DuePartition, now_ms: int) -> None:
+        spec = done_spec(due.spec)
+        if self._known.get(due.partition) is not None:
+            self._entries.drop([spec])
+        self._entries.add([spec])
+
+
+class _Events(_Way):
+    def __init__(self, events: PartitionEvents, marks: Marks, now_ms: int) -> None:
+        self._events = events
+        self._marks = marks
+        self._now_ms = now_ms
+
+    def made_ms(self, asked: Sequence[DuePartition]) -> Sequence[int | None]:
+        known = dict(self._marks.marked_ms)
+        new = [each for each in asked if each.partition not in known]
+        done = self._events.are_done([each.spec for each in new]) if new else ()
+        known |= {
+            each.partition: self._now_ms for each, is_done in zip(new, done, strict=True) if is_done
+        }
+        return [known.get(each.partition) for each in asked]
+
+    def make(self, due: DuePartition, now_ms: int) -> None:
+        self._events.mark_done(due.spec)
+
 
 _log = structlog.get_logger()
 # Partitions whose marks are asked for in one round.

@@ -1,15 +1,19 @@
-"""Partitions expire: their files go, in snapshots of kind OVERWRITE, and so do their index files.
+"""Partition expiry: removes partitions in OVERWRITE snapshots, and their catalog entries.
 
 A partition expires once more than `partition.expiration-time` has passed since the time that its
 values stand for, or, by the strategy `update-time`, since its newest file was made; by local time.
 Its values are read as Java's internal objects print them: a DATE is a number of days, which stands
 for no time. As operation/NormalPartitionExpire.java and partition/Partition*ExpireStrategy.java,
 which take the times of deleted files for the newest, too, while manifests still name them.
+
+They go before the files, as in Java (hive/HiveCatalog.java, `dropPartitions`): where a round is cut
+short in between, the next one finds the partition by its files, and goes on. So do the entries that
+say that a partition is done, which Java drops last, and leaves for ever if it is cut short.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import tzinfo
 from itertools import islice
@@ -34,16 +38,64 @@ from compactord.maintenance.kind import (
     UnderWay,
     because,
 )
-from compactord.maintenance.partition_entries import ExpiringEntries, has_entries
+from compactord.paimon import paths
 from compactord.paimon.binary_row import decode_row
+from compactord.paimon.catalog_partitions import PartitionEntries, PartitionSpec, done_spec
 from compactord.paimon.java_text import partition_time_ms, to_string
 from compactord.paimon.options.maintenance import EXPIRATION_TIME, PartitionExpiryOptions
+from compactord.paimon.snapshot import branch_names
 from compactord.state.columns import newest_files
 from compactord.state.live_files import LiveFiles
-from compactord.state.table_state import TableState
+from compactord.state.table_state import TableState, load_newest
 from compactord.text import count_text
 
 _log = structlog.get_logger()
+
+
+def has_entries(table: TableValues) -> bool:
+    """Whether the table's catalog has entries for its partitions."""
+    return table.entries is not None and table.options.maintenance.in_catalog
+
+
+class ExpiringEntries:
+    """Those of the partitions that are to go with one snapshot."""
+
+    def __init__(self) -> None:
+        self._dropped: dict[bytes, PartitionSpec] = {}
+        self._entries: PartitionEntries | None = None
+
+    def drop(self, table: TableValues, partitions: Collection[bytes]) -> None:
+        """Drop those of partitions that no other branch of the table has, once each.
+
+        Raises what reading the branches raises, before any is dropped, and what the catalog does.
+        """
+        new = [each for each in partitions if each not in self._dropped]
+        if table.entries is None or not has_entries(table) or not new:
+            return
+        elsewhere = frozenset[bytes]().union(*_of_other_branches(table))
+        specs = {each: table.partition_spec(each) for each in new if each not in elsewhere}
+        self._entries = table.entries
+        self._entries.drop([*map(done_spec, specs.values()), *specs.values()])
+        self._dropped |= specs
+        folders = sorted(map(paths.spec_path, specs.values()))
+        if folders:
+            _log.info("partition_entries_dropped", partitions=folders)
+
+    def restore(self, gone: Collection[bytes]) -> None:
+        """Add those of partitions that have not `gone` after all. Raises what the catalog does."""
+        kept = [spec for each, spec in self._dropped.items() if each not in gone]
+        if kept and self._entries is not None:
+            self._entries.add(kept)
+
+
+def _of_other_branches(table: TableValues) -> Iterator[frozenset[bytes]]:
+    """The partitions of each."""
+    for branch in (paths.MAIN_BRANCH, *branch_names(table.storage, table.ref.location)):
+        if branch != table.ref.branch:
+            state = load_newest(table.storage, replace(table.ref, branch=branch)).state
+            yield frozenset(bucket.partition for bucket in state.files.bucket_ids())
+
+
 # Of partitions that stand for no time, in a warning.
 _NAMED = 10
 

@@ -1,4 +1,4 @@
-"""Deletes orphan files: files of a table that nobody needs and no metadata names.
+"""Finds and deletes orphan files: old enough, and named by no metadata.
 
 A file that we wrote (`ids.owner_of` its name) goes if its owner is proved dead and the file has not
 changed for ten minutes, or its owner cannot be checked and the file has not changed for the grace.
@@ -10,26 +10,257 @@ what has come since is read, and spares what it names.
 
 While a table is being restored or copied, its data may exist before its snapshots: nothing is
 deleted while the snapshots of main or of a branch may not be complete (`restored`).
+
+Folders as in operation/OrphanFilesClean.java. Not looked at are those of schemas, branches and
+consumers, what others have in a partition's folder beside its buckets, such as `_SUCCESS`, and in
+folders of tags. Nor are folders whose files may be those of another table: what
+links lead to, and partition folders and external paths in which a table lies.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from itertools import chain, islice
 from typing import TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 import structlog
 
 from compactord.errors import CompactordError, TransientStorageError
 from compactord.ids import Liveness, Owner, owner_of
-from compactord.maintenance.file_names import FileNames
 from compactord.maintenance.own_files import OwnFiles
-from compactord.maintenance.table_files import FileListing, TableFolders, outer_table
 from compactord.maintenance.used_names import Incomplete, UsedNames
 from compactord.paimon import paths
+from compactord.paimon.snapshot import branch_names
 from compactord.storage.base import ObjectStatus, Storage, UnfinishedUpload
-from compactord.storage.calls import done_with
+from compactord.storage.calls import done_with, results_of
+
+
+class FileNames:
+    """Names by their hashes: a million take 9 MB. With the hash of another it is named."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._hashes = np.unique(hashes_of(names))
+        self._is_named = np.zeros(len(self._hashes), dtype=np.bool_)
+
+    @property
+    def count(self) -> int:
+        return len(self._hashes)
+
+    @property
+    def are_all_named(self) -> bool:
+        return bool(self._is_named.all())
+
+    def note(self, names: Iterable[str]) -> None:
+        """These are named by metadata; many at once."""
+        places, is_one = self._places(hashes_of(names))
+        self._is_named[places[is_one]] = True
+
+    def unnamed(self, names: Sequence[str]) -> npt.NDArray[np.bool_]:
+        """Whether each is one of them, and no metadata names it; many at once."""
+        places, is_one = self._places(hashes_of(names))
+        is_one[is_one] = ~self._is_named[places[is_one]]
+        return is_one
+
+    def is_unnamed(self) -> Callable[[str], bool]:
+        """Whether one of them is not named as of now, for many that are asked for one by one."""
+        unnamed = frozenset(self._hashes[~self._is_named].tolist())
+        return lambda name: hash(name) in unnamed
+
+    def _places(
+        self, hashes: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+        """Where each hash is, and whether it is there at all."""
+        if not self.count:
+            return hashes, np.zeros(len(hashes), np.bool_)
+        places = np.searchsorted(self._hashes, hashes)
+        places[places == len(self._hashes)] = 0
+        return places, self._hashes[places] == hashes
+
+
+def hashes_of(names: Iterable[str]) -> npt.NDArray[np.int64]:
+    """A number for each name, in order; others in another process."""
+    return np.fromiter(map(hash, names), dtype=np.int64)
+
+
+# Packs of managed blobs (blob/ManagedBlobReferenceFile.java): several data files refer to one.
+_SHARED_SUFFIX = ".managed.blob"
+# What a store tells of a folder in one answer.
+_PAGE = 1_000
+_HINTS = (paths.EARLIEST, paths.LATEST)
+# A folder with these is that of a table.
+_OF_TABLES = ("schema", "snapshot")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableFolders:
+    """Where a table's files are.
+
+    Bucket folders are `partition_depth` folders deep, the number of partition keys, below the
+    location and each of `other_roots`. `of_others`: also where compactord never writes.
+    """
+
+    location: str
+    partition_depth: int
+    other_roots: tuple[str, ...] = ()
+    of_others: bool = False
+
+    @property
+    def data_roots(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((self.location, *self.other_roots)))
+
+
+class FileListing:
+    """One listing of all files, or of those whose names are wanted.
+
+    Of all of them `empty` are then the bucket and partition folders in which it found none.
+    `folders` are those that it has listed so far.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        folders: TableFolders,
+        is_wanted: Callable[[str], bool] | None = None,
+    ) -> None:
+        self.empty: list[tuple[str, ObjectStatus]] = []
+        self.folders: set[str] = set()
+        self._storage = storage
+        self._folders = folders
+        self._is_wanted = is_wanted
+
+    def files(self) -> Iterator[tuple[str, ObjectStatus]]:
+        """Each with its folder. No snapshot, changelog or hint, and nothing that files share."""
+        for folder, kept in self._shared_folders():
+            for status in self._list(folder):
+                is_kept = kept is not None and (
+                    status.name.startswith(kept) or status.name in _HINTS
+                )
+                if not status.is_folder and not is_kept:
+                    yield folder, status
+        wanted = self._is_wanted
+        finds_empty = wanted is None and self._storage.capabilities.has_folders
+        for root in self._folders.data_roots:
+            # Folders are remembered only where empty ones can be removed.
+            inner: dict[str, ObjectStatus] | None = {} if finds_empty else None
+            filled: set[str] = set()
+            own: list[tuple[str, ObjectStatus]] = []
+            buckets = self._buckets(root, inner, own)
+            yield from own if wanted is None else [each for each in own if wanted(each[1].name)]
+            for folder, listed in self._begun(self._list, buckets):
+                for status in listed:
+                    if not status.is_folder and not status.name.endswith(_SHARED_SUFFIX):
+                        if inner is not None:
+                            filled.add(folder)
+                        yield folder, status
+            if inner is not None:
+                filled.update(each for path in tuple(filled) for each in _above(path, root))
+                self.empty += [item for item in reversed(inner.items()) if item[0] not in filled]
+
+    def _list(self, folder: str) -> Iterator[ObjectStatus]:
+        self.folders.add(folder)
+        if self._is_wanted is None:
+            return self._storage.list(folder)
+        return self._storage.list_some(folder, self._is_wanted)
+
+    def _shared_folders(self) -> Iterator[tuple[str, str | None]]:
+        """The folders of all but data files; what begins so, or is a hint, is not to be found."""
+        location, of_others = self._folders.location, self._folders.of_others
+        yield paths.manifest_folder(location), None
+        yield paths.index_folder(location), None
+        if of_others:
+            yield paths.statistics_folder(location), None
+        for branch in (paths.MAIN_BRANCH, *branch_names(self._storage, location)):
+            root = paths.branch_root(location, branch)
+            yield paths.snapshot_folder(root), paths.SNAPSHOT_PREFIX
+            yield paths.changelog_folder(root), paths.CHANGELOG_PREFIX
+            if not of_others:
+                yield paths.tag_folder(root), paths.TAG_PREFIX
+
+    def _buckets(
+        self,
+        root: str,
+        inner: dict[str, ObjectStatus] | None,
+        own: list[tuple[str, ObjectStatus]],
+    ) -> Sequence[str]:
+        """All bucket folders below a root. `inner` gets them, after those of partitions.
+
+        `own` gets the files that we left beside them: marks and holds that were not renamed.
+        """
+        level = [root]
+        for depth in range(self._folders.partition_depth, -1, -1):
+            above, level = level, []
+            for folder, listed in self._begun(self._storage.list, above):
+                if folder != self._folders.location:
+                    listed = list(listed)
+                    if _is_of_table(listed):
+                        continue
+                for status in listed:
+                    name = status.name
+                    is_inner = "=" in name if depth else name.startswith(paths.BUCKET_PREFIX)
+                    if status.is_folder and not status.is_link and is_inner:
+                        level.append(paths.join(folder, name))
+                        if inner is not None:
+                            inner[level[-1]] = status
+                    elif not status.is_folder and owner_of(name):
+                        own.append((folder, status))
+        return level
+
+    def _begun(
+        self, listing: Callable[[str], Iterator[ObjectStatus]], folders: Sequence[str]
+    ) -> Iterator[tuple[str, Iterable[ObjectStatus]]]:
+        """Listings of which a page has been read, of several ahead where that is a request."""
+
+        def begun(folder: str) -> tuple[str, Iterable[ObjectStatus]]:
+            listed = listing(folder)
+            return folder, chain(list(islice(listed, _PAGE)), listed)
+
+        yield from results_of(self._storage, begun, folders)
+
+
+def _above(path: str, root: str) -> Iterator[str]:
+    while path != root:
+        path = path.rpartition("/")[0]
+        yield path
+
+
+def outer_table(storage: Storage, location: str) -> str | None:
+    """The table in one of whose partition folders this one lies: its buckets look like the inner's.
+
+    None where there is none. Raises what listing raises.
+    """
+    folder, _, name = location.rpartition("/")
+    while folder and "=" in name:
+        if _is_of_table(storage.list(folder)):
+            return folder
+        folder, _, name = folder.rpartition("/")
+    return None
+
+
+def _is_of_table(listed: Iterable[ObjectStatus]) -> bool:
+    return any(each.is_folder and each.name in _OF_TABLES for each in listed)
+
+
+def remove_folders(
+    roots: Collection[str], buckets: Iterable[str], remove_empty: Callable[[str], bool]
+) -> None:
+    """Remove bucket folders that have become empty, then their partitions', deepest first.
+
+    None of `roots` goes. As operation/FileDeletionBase.java (cleanEmptyDirectories).
+    """
+    level = dict.fromkeys(buckets)
+    while level:
+        above: dict[str, None] = {}
+        for folder in level:
+            remove_empty(folder)
+            parent = folder.rsplit("/", 1)[0]
+            if parent not in roots:
+                above[parent] = None
+        level = above
+
 
 _log = structlog.get_logger()
 # A file whose owner is dead may just have been restored or copied before its snapshot.

@@ -1,4 +1,4 @@
-"""Snapshot expiry: deletes snapshots that are too old or too many, and files that only they need.
+"""Snapshot expiry: deletes old snapshots and the files that only they need.
 
 It can be interrupted at any moment. Everything is decided before the first deletion. Then data
 files are deleted, then manifests, then the lists that name them, finally the snapshots, oldest
@@ -12,33 +12,45 @@ deletion, and what its readers need is kept (`expire_plan`).
 Other processes may expire, roll back or tag at the same time. The snapshot that becomes the oldest
 is checked repeatedly: if it is gone or replaced, or if tags have changed, deleting stops.
 Agrees with table/ExpireSnapshotsImpl.java; `expire_plan` says where it keeps more.
+
+Agrees with table/ExpireSnapshotsImpl.java (expire), except for two cases in which Java would harm
+the table: see `expire_range`.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import structlog
 
-from compactord.errors import StorageError
+from compactord.errors import CompactordError, StorageError, UsageError
 from compactord.maintenance.changelogs import (
     keep_changelog,
     require_same,
     write_changelog_hint,
 )
-from compactord.maintenance.copied_files import NO_WATCH, CopyWatch
-from compactord.maintenance.expire_files import ExpirePlan
-from compactord.maintenance.expire_plan import ExpiringHistory, plan_expiry
-from compactord.maintenance.expire_range import ExpireRange, expire_range
+from compactord.maintenance.copied_files import NO_WATCH, CopyWatch, watched
+from compactord.maintenance.expire_plan import ExpirePlan, ExpiringHistory, plan_expiry
 from compactord.maintenance.expire_reader import MetadataReader
-from compactord.maintenance.kind import Done, TableValues
+from compactord.maintenance.kind import (
+    Done,
+    OpenedTable,
+    Round,
+    RuledKind,
+    ShownTable,
+    TableValues,
+    Told,
+    UnderWay,
+    because,
+)
 from compactord.maintenance.later_snapshots import LaterSnapshots
 from compactord.maintenance.own_files import own_files
 from compactord.maintenance.planned_deletion import PlannedDeletion, TableChanged
-from compactord.maintenance.restored import hint_trouble, main_trouble
+from compactord.maintenance.used_names import hint_trouble, main_trouble
 from compactord.paimon import paths
 from compactord.paimon.options.maintenance import ChangelogRetention, ExpireOptions
 from compactord.paimon.schema import TableRef
@@ -56,6 +68,119 @@ from compactord.paimon.snapshot import (
 )
 from compactord.storage.base import Storage
 from compactord.storage.calls import results_of
+from compactord.text import count_text, size_text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpireRange:
+    """Snapshots from `first` to `end` (exclusive); none if `is_empty`.
+
+    `more`: only the limit per round keeps later ones.
+    """
+
+    first: int
+    end: int
+    more: bool
+
+    @property
+    def is_empty(self) -> bool:
+        return self.end <= self.first
+
+
+def expire_range(
+    options: ExpireOptions,
+    *,
+    earliest: int,
+    latest: int,
+    next_of_consumers: int | None,
+    keep_from: int | None,
+    time_of: Callable[[int], int | None],
+    now_ms: int,
+) -> ExpireRange:
+    """The snapshots that expire now.
+
+    `next_of_consumers` is the lowest snapshot that a consumer still has to read, `keep_from` the
+    lowest that is being read now: these and all later ones are kept. `time_of` is the time in
+    milliseconds of a snapshot, None if it is gone; it is called for `limit` + 2 snapshots at most.
+    A snapshot expires by age once its successor is older than the time retained; beyond
+    `num_retained_max` it expires whatever its age.
+
+    Raises `UsageError` for options with which Java expires nothing or everything: a maximum below
+    the minimum, a minimum below 1.
+    """
+    fewest, most = options.num_retained_min, options.num_retained_max
+    if fewest < 1:
+        raise UsageError(
+            f"option snapshot.num-retained.min={fewest}: expected 1 or more, "
+            "or the newest snapshot would expire"
+        )
+    _require_ordered("snapshot", fewest, most)
+    always_kept = [latest - fewest + 1]
+    always_kept += [id_ for id_ in (next_of_consumers, keep_from) if id_ is not None]
+    by_age = max(latest - most + 1, earliest)
+
+    def end_within(limit: int) -> int:
+        end = min(*always_kept, earliest + limit)
+        for snapshot_id in range(by_age, end):
+            successor_ms = time_of(snapshot_id + 1)
+            if successor_ms is not None and now_ms - options.time_retained_ms <= successor_ms:
+                return snapshot_id
+        return end
+
+    # A limit of 0 switches expiry off: there is no next round then.
+    limit = max(options.limit, 0)
+    end = max(end_within(limit), earliest)
+    return ExpireRange(first=earliest, end=end, more=limit > 0 and end_within(limit + 1) > end)
+
+
+def changelog_range(
+    retention: ChangelogRetention,
+    *,
+    limit: int,
+    earliest: int,
+    latest: int,
+    snapshots: tuple[int, int],
+    next_of_consumers: int | None,
+    time_of: Callable[[int], int | None],
+    now_ms: int,
+) -> ExpireRange:
+    """The long-lived changelogs that expire now.
+
+    `earliest` and `latest` are those there are, of which the latest never expires; `snapshots` are
+    the oldest and the newest snapshot. Numbers retained count both. A changelog expires by its own
+    age, where a snapshot does by its successor's. As table/ExpireChangelogImpl.java, but that here
+    changelogs of snapshots that are still there stay.
+
+    Raises `UsageError` for a maximum below the minimum.
+    """
+    oldest_snapshot, newest = snapshots
+    fewest, most = retention.num_retained_min, retention.num_retained_max
+    _require_ordered("changelog", fewest, most)
+    always_kept = [newest - fewest + 1, latest, oldest_snapshot]
+    if next_of_consumers is not None:
+        always_kept.append(next_of_consumers)
+    by_age = max(newest - most + 1, earliest)
+
+    def end_within(limit: int) -> int:
+        end = min(*always_kept, earliest + limit)
+        for changelog_id in range(by_age, end):
+            time_ms = time_of(changelog_id)
+            if time_ms is not None and now_ms - retention.time_retained_ms <= time_ms:
+                return changelog_id
+        return end
+
+    limit = max(limit, 0)
+    end = max(end_within(limit), earliest)
+    return ExpireRange(first=earliest, end=end, more=limit > 0 and end_within(limit + 1) > end)
+
+
+def _require_ordered(what: str, fewest: int, most: int) -> None:
+    if most < fewest:
+        raise UsageError(
+            f"option {what}.num-retained.max={most}: expected at least {fewest}, "
+            f"which is {what}.num-retained.min"
+        )
+
 
 _log = structlog.get_logger()
 
@@ -346,3 +471,100 @@ def _other_roots(storage: Storage, table: TableRef) -> Iterator[str]:
     for branch in (paths.MAIN_BRANCH, *branch_names(storage, table.location)):
         if branch != table.branch:
             yield paths.branch_root(table.location, branch)
+
+
+_COUNTS = (
+    ("data_files", "data file"),
+    ("changelog_files", "changelog file"),
+    ("manifests", "manifest file"),
+    ("index_files", "index file"),
+)
+_SUMMED = ("snapshots", "changelogs", "size_bytes", *(name for name, _ in _COUNTS))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpireSnapshots(RuledKind[Expired]):
+    """Due after each plan, `interval_ms` after the last round, in the table's windows."""
+
+    name = "expire"
+    choice = "snapshots"
+    rule = "expire_snapshots"
+    runs_unasked = True
+    after_plans = True
+    duration_metric = ("expire_duration_seconds", "Time of an expiry of a table's snapshots.")
+
+    def run(self, table: OpenedTable, under_way: UnderWay | None) -> Expired:
+        why_keep, values = table.why_keep(), table.table
+        if why_keep is not None:
+            return Expired(why_not=why_keep)
+        return expire_snapshots(
+            values,
+            values.options.expire,
+            now_ms=table.clock.now_ms(),
+            keep_from=under_way.reads_from if under_way is not None else None,
+            copies=watched(table, self.grace_ms),
+            later=table.memory(LaterSnapshots),
+        )
+
+    def preview(self, table: OpenedTable) -> Done[Expired]:
+        why_keep = table.why_keep()
+        if why_keep is not None:
+            return Done(why_not=why_keep)
+        copies, later = watched(table, self.grace_ms), table.memory(LaterSnapshots)
+        return preview_snapshots(table.table, table.clock.now_ms(), copies, later)
+
+    def ended(self, result: Expired | CompactordError, seconds: float) -> Round:
+        if isinstance(result, CompactordError):
+            _log.warning("expire_failed", error=str(result))
+            return Round(counts={"expire_failures": 1}, has_failed=True)
+        if result.why_not is not None:
+            _log.warning("expire_stopped", message=result.why_not)
+        elif result.snapshots:
+            _log.info(
+                "expire_finished",
+                expired_snapshots=result.snapshots,
+                first_snapshot_id=result.first,
+                earliest_snapshot_id=result.end,
+                data_files=result.data_files,
+                manifests=result.manifests,
+                size_bytes=result.size_bytes,
+                duration_s=round(seconds, 3),
+            )
+        files = result.data_files + result.changelog_files + result.manifests + result.index_files
+        return Round(
+            counts={"expired_snapshots": result.snapshots, "expired_files": files},
+            more=result.more,
+            first_snapshot_id=result.end if result.snapshots else None,
+        )
+
+    def told(self, shown: ShownTable, done: Done[Expired], *others: Done[Any]) -> Told:
+        return expiry_told(shown, done, "snapshot")
+
+
+def expiry_told(shown: ShownTable, done: Done[Expired], unit: str) -> Told:
+    """That so many of `unit` expired. The data are the fields of `Expired`, of all rounds."""
+    figures = _of_all(done)
+    count = figures.snapshots + figures.changelogs
+    line = f"{shown.name}: no {unit} {shown.expired}"
+    if count:
+        files = [count_text(n, what) for key, what in _COUNTS if (n := getattr(figures, key))]
+        line = (
+            f"{shown.name}: {shown.expired} {count_text(count, unit)} "
+            f"({figures.first}..{figures.end - 1}): "
+            f"{', '.join([*files, size_text(figures.size_bytes)])}"
+        )
+    found = asdict(figures)
+    if done.files is not None:
+        found["files"] = list(done.files)
+    return Told(lines=[line, *because(figures.why_not, has_some=count)], found=found)
+
+
+def _of_all(done: Done[Expired]) -> Expired:
+    if not done.rounds:
+        return Expired(why_not=done.why_not)
+    sums = {name: sum(getattr(each, name) for each in done.rounds) for name in _SUMMED}
+    first = next((each.first for each in done.rounds if each.first), 0)
+    # A later round that was kept from beginning has none.
+    end = next((each.end for each in reversed(done.rounds) if each.end), 0)
+    of_all: dict[str, Any] = {**sums, "first": first, "end": end}
+    return replace(done.rounds[-1], **of_all)

@@ -1,0 +1,391 @@
+"""Tag expiry: deletes expired tags and the files that only they need.
+
+A tag expires once more time than it is to be retained for (`tagTimeRetained` in its file) has
+passed since it was made, by the writers' wall clock. As tag/TagTimeExpire.java.
+
+What goes is decided before the first deletion: the tag's files that no snapshot, other tag,
+long-lived changelog or branch has. Then the tag's file goes, so that nobody can take its snapshot
+up again, and the rest only if nobody had done so before. What an interruption leaves is
+named by nothing, so a sweep finds it.
+Agrees with utils/TagManager.java (deleteTag) and operation/TagDeletion.java, which ask the
+neighbours of the tag alone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from datetime import tzinfo
+from typing import Any
+
+import structlog
+
+from compactord.clock import local_ms
+from compactord.errors import CompactordError, ObjectNotFound
+from compactord.maintenance.copied_files import NO_WATCH, CopyWatch, watched
+from compactord.maintenance.expire_plan import Leaves, plan_of, spare_others
+from compactord.maintenance.expire_reader import FileChange, FileKey, MetadataReader
+from compactord.maintenance.kind import (
+    Done,
+    OpenedTable,
+    Round,
+    RuledKind,
+    ShownTable,
+    TableValues,
+    Told,
+    UnderWay,
+    because,
+)
+from compactord.maintenance.own_files import own_files
+from compactord.maintenance.planned_deletion import Keepers, TableChanged, delete_checked
+from compactord.maintenance.snapshots import Snapshots, other_versions, others_changelogs
+from compactord.maintenance.used_names import hint_trouble, main_trouble
+from compactord.paimon import paths
+from compactord.paimon.data_file import EntryKind
+from compactord.paimon.options.table_options import ChangelogProducer, parse_options
+from compactord.paimon.schema import SchemaHistory, parse_object
+from compactord.paimon.snapshot import (
+    CommitKind,
+    Snapshot,
+    hinted_snapshot_id,
+    parse_snapshot,
+    read_changelogs,
+    read_snapshot,
+    read_tags,
+    snapshot_ids,
+    still_stands,
+    tag_times,
+)
+from compactord.storage.base import require_gone
+from compactord.text import count_text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DueTag:
+    """A tag that is to go: its snapshot, and when its file changed last."""
+
+    name: str
+    path: str
+    snapshot: Snapshot
+    changed_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TagPlan:
+    """The files that go with a tag, in this order."""
+
+    data_files: tuple[str, ...] = ()
+    metadata: tuple[str, ...] = ()
+
+
+class TagDeletion:
+    """One tag: what goes with it is decided as this is made; `delete` deletes it.
+
+    Raises what reading raises, `UnsupportedTable` for files outside of the table, and
+    `TableChanged` where snapshots may be missing: nothing is deleted then.
+    """
+
+    def __init__(self, table: TableValues, tag: DueTag, now_ms: int) -> None:
+        self._table, self._tag = table, tag
+        self._storage, self._root = table.storage, table.ref.root
+        self._own = own_files(table)
+        hint = hinted_snapshot_id(self._storage, self._root)
+        # One that is made anew under the tag's name counts.
+        own = (tag.path.rpartition("/")[2], tag.changed_ms)
+        self._keepers = Keepers(self._storage, table.ref, own)
+        snapshots = Snapshots(self._storage, self._root)
+        trouble = hint_trouble(self._storage, self._root, hint, snapshots.ids)
+        trouble = trouble or main_trouble(self._storage, table.ref, now_ms)
+        newest = snapshots.get(snapshots.ids[-1]) if snapshots.ids else None
+        if trouble is not None or newest is None:
+            raise TableChanged(trouble or "its newest snapshot is gone")
+        self._first_id, self._newest = snapshots.ids[0], newest
+        tags = {n: s for n, s in read_tags(self._storage, self._root).items() if n != tag.name}
+        self.plan = self._planned([*snapshots.within(0), *tags.values()])
+
+    def delete(self, counts: Counter[str]) -> None:
+        """Delete the tag and its files; `counts` (by fields of `TagPlan`) are right in any case.
+
+        Raises `TableChanged` if the table has changed: what is left is named by nothing, or the tag
+        is still there. Raises `StorageError` if a deletion fails.
+        """
+        self._check()
+        status = self._storage.status(self._tag.path)
+        if status is None or status.changed_ms != self._tag.changed_ms:
+            raise TableChanged(f"tag {self._tag.name} was changed meanwhile")
+        if self._table.options.maintenance.tags_succeed:
+            # Nobody would look for it without the tag.
+            self._own.delete(success_path(self._root, self._tag.name))
+        self._own.delete(self._tag.path)
+        counts["tags"] += 1
+        self._check()
+        self._delete("data_files", self.plan.data_files, counts)
+        self._check()
+        self._delete("metadata", self.plan.metadata, counts)
+
+    def _delete(self, what: str, unneeded: Sequence[str], counts: Counter[str]) -> None:
+        files = self._storage, self._own, self._keepers
+        delete_checked(*files, what, unneeded, counts, self._check)
+
+    def _check(self) -> None:
+        """Whether nothing has come that may need files of the tag's snapshot."""
+        ids = snapshot_ids(self._storage, self._root)
+        if not ids or ids[0] < self._first_id:
+            raise TableChanged("snapshots were rolled back meanwhile")
+        if not still_stands(self._storage, self._root, self._newest):
+            raise TableChanged(f"snapshot {self._newest.id} is gone or was replaced meanwhile")
+        for id_ in (id_ for id_ in ids if id_ > self._newest.id):
+            # Only these add files again; others add new files.
+            if read_snapshot(self._storage, self._root, id_).commit_kind is CommitKind.OVERWRITE:
+                why = f"snapshot {id_} was made meanwhile, which may add old files again"
+                raise TableChanged(why)
+        self._keepers.check()
+
+    def _planned(self, keepers: Sequence[Snapshot]) -> TagPlan:
+        snapshot = self._tag.snapshot
+        if any(each.identity == snapshot.identity for each in keepers):
+            return TagPlan()
+        others = tuple(other_versions(self._storage, self._table.ref))
+        changelogs = (*self._changelogs(), *others_changelogs(self._storage, self._table.ref))
+        reader = MetadataReader(self._storage, self._table.ref.location)
+        unneeded = _live_files(reader, snapshot)
+        reader.look_for(unneeded)
+        kept: set[str] = set()
+        for each in keepers:
+            kept |= reader.metadata_to_read(each)
+            for key in reader.live(each):
+                unneeded.pop(key, None)
+        for each in others:
+            kept |= reader.metadata_named(each)
+        for each in changelogs:
+            kept |= reader.changelog_named(each)
+        spare_others(reader, others, changelogs, unneeded)
+        leaves, folder = Leaves(), self._table.bucket_folder
+        base, delta = snapshot.base_manifest_list, snapshot.delta_manifest_list
+        read = (base, reader.base), (delta, reader.delta)
+        leaves.add(reader, snapshot, read, kept)
+        plan = plan_of(reader, unneeded, {}, leaves, bucket_folder=folder)
+        for path in (*plan.data_files, *plan.index_files, *plan.statistics):
+            self._own.require_data(path)
+        metadata = tuple(path for _, some in plan.metadata for path in some)
+        for path in (self._tag.path, success_path(self._root, self._tag.name), *metadata):
+            self._own.require(path)
+        return TagPlan(data_files=plan.data_files, metadata=metadata)
+
+    def _changelogs(self) -> Iterator[Snapshot]:
+        """The long-lived ones of the branch that readers take changes from.
+
+        With a changelog producer they pass over a snapshot that has no changelog of its own, as
+        table/source/snapshot/ChangelogFollowUpScanner.java, but may be told what an overwrite
+        removed. The schema of the snapshot counts: the table may have got a producer since.
+        """
+        schemas = SchemaHistory(self._storage, self._root, self._table.schema)
+        for changelog in read_changelogs(self._storage, self._root):
+            options = parse_options(schemas.schema(changelog.schema_id))
+            is_told = changelog.changelog_manifest_list is not None
+            is_told = is_told or changelog.commit_kind is CommitKind.OVERWRITE
+            if is_told or options.changelog_producer is ChangelogProducer.NONE:
+                yield changelog
+
+
+def _live_files(reader: MetadataReader, snapshot: Snapshot) -> dict[FileKey, FileChange]:
+    times: Counter[FileKey] = Counter()
+    files: dict[FileKey, FileChange] = {}
+    for manifest in (*reader.base(snapshot), *reader.delta(snapshot)):
+        for change in reader.changes(manifest):
+            times[change.key] += 1 if change.kind is EntryKind.ADD else -1
+            files[change.key] = change
+    return {key: file for key, file in files.items() if times[key] > 0}
+
+
+def success_path(root: str, name: str) -> str:
+    """Where a table with `tag.create-success-file` says that a tag was made."""
+    return paths.join(paths.tag_folder(root), "tag-success-file", f"{name}_SUCCESS")
+
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpiredTags:
+    """What one round deleted; counts are of files. `why_not`: nothing (more) went for this reason.
+
+    `metadata` are manifests, lists, index files and statistics.
+    """
+
+    tags: Sequence[str] = ()
+    data_files: int = 0
+    metadata: int = 0
+    why_not: str | None = None
+
+
+def due_tags(table: TableValues, now_ms: int, zone: tzinfo) -> tuple[DueTag, ...]:
+    """The tags of the branch that expire now, the oldest snapshot's first.
+
+    Raises what reading raises, and `FormatError` for one that cannot be understood.
+    """
+    if not table.options.maintenance.expires_tags:
+        return ()
+    found = []
+    folder, prefix = paths.tag_folder(table.ref.root), paths.TAG_PREFIX
+    for status in table.storage.list(folder):
+        if status.is_folder or not status.name.startswith(prefix):
+            continue
+        path = paths.join(folder, status.name)
+        try:
+            data = table.storage.read(path)
+        except ObjectNotFound:
+            require_gone(table.storage, path)
+            continue
+        end_ms = _end_ms(data, path)
+        if end_ms is not None and local_ms(now_ms, zone) > end_ms:
+            found.append(
+                DueTag(
+                    name=status.name[len(prefix) :],
+                    path=path,
+                    snapshot=parse_snapshot(data, path),
+                    changed_ms=status.changed_ms,
+                )
+            )
+    return tuple(sorted(found, key=lambda tag: (tag.snapshot.id, tag.name)))
+
+
+def _end_ms(data: bytes, path: str) -> int | None:
+    """Until when a tag is retained, by local wall clock as if it were UTC; None: for good."""
+    times = tag_times(parse_object(data, path, "a tag"), path)
+    return None if times is None else times.made_ms + times.retained_ms
+
+
+def expire_tags(
+    table: TableValues, now_ms: int, zone: tzinfo, copies: CopyWatch = NO_WATCH
+) -> ExpiredTags:
+    """Delete the tags that expire now. Raises what `due_tags` and `delete_tags` raise."""
+    return delete_tags(table, due_tags(table, now_ms, zone), now_ms, copies)
+
+
+def delete_tags(
+    table: TableValues, tags: Iterable[DueTag], now_ms: int, copies: CopyWatch = NO_WATCH
+) -> ExpiredTags:
+    """Delete tags, one after the other. `copies` tells whether the table may be being restored.
+
+    Raises what `TagDeletion` raises; the next round continues with the other tags. What has gone
+    is logged in any case.
+    """
+    counts: Counter[str] = Counter()
+    gone: list[str] = []
+    why_not = None
+    try:
+        for tag in _unless_restored(table, tags, now_ms, copies):
+            deletion = TagDeletion(table, tag, now_ms)
+            try:
+                deletion.delete(counts)
+            finally:
+                if counts["tags"] > len(gone):
+                    gone.append(tag.name)
+    except TableChanged as kept:
+        why_not = str(kept)
+    finally:
+        files = {"data_files": counts["data_files"], "metadata": counts["metadata"]}
+        if gone:
+            _log.info("tags_expired", tags=gone, **files)
+    return ExpiredTags(tags=gone, why_not=why_not, **files)
+
+
+def _unless_restored(
+    table: TableValues, tags: Iterable[DueTag], now_ms: int, copies: CopyWatch
+) -> Iterator[DueTag]:
+    """Raises `TableChanged` in place of the first tag where the table may be being restored."""
+    for number, tag in enumerate(tags):
+        trouble = None if number else copies.why_wait(table, now_ms)
+        if trouble is not None:
+            raise TableChanged(trouble)
+        yield tag
+
+
+def preview_tags(
+    table: TableValues, tags: Iterable[DueTag], now_ms: int, copies: CopyWatch = NO_WATCH
+) -> Done[ExpiredTags]:
+    """What `delete_tags` would delete, tag by tag, if each expired alone; changes nothing.
+
+    Raises what `TagDeletion` raises.
+    """
+    going: list[ExpiredTags] = []
+    files: list[str] = []
+    try:
+        for tag in _unless_restored(table, tags, now_ms, copies):
+            plan = TagDeletion(table, tag, now_ms).plan
+            data_files, metadata = len(plan.data_files), len(plan.metadata)
+            going.append(ExpiredTags(tags=[tag.name], data_files=data_files, metadata=metadata))
+            files += [*plan.data_files, tag.path, *plan.metadata]
+    except TableChanged as kept:
+        going.append(ExpiredTags(why_not=str(kept)))
+    return Done(rounds=going, files=files)
+
+
+def joined(rounds: Sequence[ExpiredTags], why_not: str | None = None) -> ExpiredTags:
+    """What several rounds deleted; `why_not` comes before their own reasons."""
+    reasons = [each.why_not for each in rounds if each.why_not is not None]
+    return ExpiredTags(
+        tags=[name for each in rounds for name in each.tags],
+        data_files=sum(each.data_files for each in rounds),
+        metadata=sum(each.metadata for each in rounds),
+        why_not=why_not or next(iter(reasons), None),
+    )
+
+
+def expired_told(shown: ShownTable, expired: ExpiredTags) -> Told:
+    """The data are the fields of `ExpiredTags`."""
+    lines = [f"{shown.name}: no tag {shown.expired}"]
+    if expired.tags:
+        names = f"{count_text(len(expired.tags), 'tag')} ({', '.join(expired.tags)})"
+        files = count_text(expired.data_files, "data file")
+        others = count_text(expired.metadata, "other file")
+        lines = [f"{shown.name}: {shown.expired} {names}: {files}, {others}"]
+    lines += because(expired.why_not, has_some=expired.tags)
+    return Told(lines=lines, found=asdict(expired))
+
+
+def expired_counts(done: ExpiredTags) -> dict[str, int]:
+    """By the counters of `ExpireTags`."""
+    return {"expired_tags": len(done.tags), "expired_tag_files": done.data_files + done.metadata}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpireTags(RuledKind[ExpiredTags]):
+    """Due after a plan, `interval_ms` after the last round, in the windows of expiry."""
+
+    name = choice = "tags"
+    rule = "expire_tags"
+    after_plans = True
+    unasked = "the table's options say so"
+    counters = (
+        ("expired_tags", "Tags that expired, or were too many."),
+        ("expired_tag_files", "Files deleted with expired tags."),
+    )
+
+    def preview(self, table: OpenedTable) -> Done[ExpiredTags]:
+        why_keep = table.why_keep()
+        if why_keep is not None:
+            return Done(why_not=why_keep)
+        now_ms = table.clock.now_ms()
+        due = due_tags(table.table, now_ms, table.clock.time_zone)
+        return preview_tags(table.table, due, now_ms, watched(table, self.grace_ms))
+
+    def run(self, table: OpenedTable, under_way: UnderWay | None) -> ExpiredTags:
+        why_keep = table.why_keep()
+        if why_keep is not None:
+            return ExpiredTags(why_not=why_keep)
+        copies = watched(table, self.grace_ms)
+        return expire_tags(table.table, table.clock.now_ms(), table.clock.time_zone, copies)
+
+    def ended(self, result: ExpiredTags | CompactordError, seconds: float) -> Round:
+        if isinstance(result, CompactordError):
+            _log.warning("tags_kept", error=str(result))
+            return Round(has_failed=True)
+        if result.why_not is not None:
+            _log.warning("tags_kept", error=result.why_not)
+        return Round(counts=expired_counts(result))
+
+    def told(self, shown: ShownTable, done: Done[ExpiredTags], *others: Done[Any]) -> Told:
+        return expired_told(shown, joined(done.rounds, done.why_not))
