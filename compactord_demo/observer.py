@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from compactord.scheduler.status import TableCounters
+from compactord.scheduler.compaction import TableCounters
 from compactord.service.view import TableStatus, TableView
 from compactord.top.daemon import DaemonSource
 from compactord.top.status import NoAnswer, Rates, TopStatus, rates_between, service_troubles

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from compactord.catalog.access import table_in_folder
 from compactord.paimon.snapshot import snapshot_ids
-from compactord.scheduler.status import Outcome, TableCounters
+from compactord.scheduler.compaction import Outcome, TableCounters
 from compactord.state.table_state import load_state
 from compactord.storage.base import Storage
 from compactord.table import report

@@ -8,13 +8,13 @@ from typing import Any
 
 from compactord.commit.changes import Conflict
 from compactord.model import CompactReason, TableName, WorkKind
-from compactord.scheduler.record import Status
-from compactord.scheduler.status import (
+from compactord.scheduler.compaction import (
     EndedCompaction,
     Halt,
     HaltReason,
     Outcome,
     PriorityClass,
+    Status,
     TableCounters,
 )
 from compactord.service.view import (

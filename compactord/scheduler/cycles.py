@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from compactord.scheduler.compaction import CompactionRecord, PriorityClass, Status
 from compactord.scheduler.effects import CycleJob, DiscardJob
-from compactord.scheduler.record import CompactionRecord, Status
 from compactord.scheduler.scheduled_table import ScheduledTable
 from compactord.scheduler.slots import Jobs, Slots
-from compactord.scheduler.status import PriorityClass
 
 
 class Cycles:

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from compactord import errors
 from compactord.maintenance.holds import Hold
 from compactord.paimon.data_file import BucketId
-from compactord.scheduler.record import TIMED_OUT
-from compactord.scheduler.status import Halt, HaltReason
+from compactord.scheduler.compaction import TIMED_OUT, Halt, HaltReason
 from compactord.table.report import bucket_text
 
 # The classes of errors that say for certain that a live file is missing or damaged.

@@ -1,4 +1,6 @@
-"""Which table gets the next free slot. Pure.
+"""Priorities of compactions, and their load at the engine.
+
+Pure.
 
 Four classes, in this order: work for which readers have waited half as long as their table's
 `max_freshness_lag` or longer, the table first that is most over its own; work for which readers
@@ -6,15 +8,20 @@ wait, that keeps a table from its stop-trigger, or that has waited far too long;
 waited longer than its table allows; all other work, by files saved per byte. Within the second and
 the third, tables alternate by weight (stride scheduling). No table starves: whatever waits becomes
 urgent in time, urgent tables alternate, and the first class leaves every fourth slot to others.
+
+A subcompaction without an outcome within its time limit is hung. Its compaction ends at once; its
+slot is lost until the engine reports its end or is started again. Pure except for its state.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 
+from compactord.config.model import Limits
 from compactord.config.policy import TablePolicy
-from compactord.scheduler.status import PriorityClass
+from compactord.model import Subcompaction
+from compactord.scheduler.compaction import CompactionRecord, PriorityClass
 from compactord.table.backlog import PendingCompaction
 from compactord.table.request import LAG_SERVED_FIRST
 
@@ -120,3 +127,131 @@ def _virtual_time(contender: Contender) -> tuple[int, float, float]:
     if contender.priority_class is PriorityClass.BENEFIT:
         return order, -contender.benefit * contender.weight, contender.virtual_time
     return order, contender.virtual_time, -contender.weight
+
+
+# The engine is started again once they have been hung for so long and it runs nothing else.
+RESTART_ALONE_MS = 60_000
+# It is started again, whatever else it runs, once one has been hung for so long.
+RESTART_AT_LAST_MS = 3_600_000
+
+# Longer between two checks of the time limits is a pause, which does not count.
+PAUSE_MS = 30_000
+
+# A subcompaction's compaction and its index.
+Key = tuple[int, int]
+
+
+def time_limit_ms(limits: Limits, size_bytes: int) -> int:
+    """How long one may run that reads that much."""
+    return limits.task_timeout_ms + 1000 * size_bytes // limits.task_min_bytes_per_s
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Submitted:
+    """A subcompaction at the engine. Times are steady; 0 means not yet."""
+
+    record: CompactionRecord
+    subcompaction: Subcompaction
+    # About how much it reads.
+    size_bytes: int
+    is_large: bool
+    limit_ms: int
+    # When it had a core at the latest: before, it may have waited for those submitted earlier.
+    began_ms: int = 0
+    hung_ms: int = 0
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether its compaction has ended, whatever the worker still does."""
+        return not self.record.is_under_way
+
+    @property
+    def key(self) -> Key:
+        return self.subcompaction.compaction, self.subcompaction.index
+
+
+@dataclass(slots=True)
+class AtEngine:
+    """See the module."""
+
+    # In the order in which they were submitted, which is the order in which they begin.
+    _submitted: dict[Key, Submitted] = field(default_factory=dict)
+    _restart_asked_ms: int = 0
+    _checked_ms: int = 0
+
+    @property
+    def running(self) -> int:
+        """How many have time left to answer."""
+        return len(self._submitted) - self.hung
+
+    @property
+    def hung(self) -> int:
+        """How many have not answered in time: so many slots are lost."""
+        return sum(each.hung_ms > 0 for each in self._submitted.values())
+
+    @property
+    def large_running(self) -> int:
+        return sum(each.is_large and not each.hung_ms for each in self._submitted.values())
+
+    def add(self, submitted: Submitted) -> None:
+        self._submitted[submitted.key] = submitted
+        submitted.record.table.at_engine[submitted.key] = submitted
+
+    def ended(self, key: Key) -> Submitted | None:
+        """It has had its outcome, and its slot is free; None for one that is not at the engine."""
+        ended = self._submitted.pop(key, None)
+        if ended is not None:
+            del ended.record.table.at_engine[key]
+        return ended
+
+    def clear(self) -> None:
+        for key in list(self._submitted):
+            self.ended(key)
+
+    def of_compaction(self, number: int) -> list[Submitted]:
+        """What is still at the engine of one compaction."""
+        return [each for (of, _), each in self._submitted.items() if of == number]
+
+    def overdue(self, at_once: int, now_ms: int) -> Iterator[Submitted]:
+        """Those whose time has just run out; `at_once` is how many the engine runs at a time.
+
+        To be called every few seconds. Time in which it was not called for long does not count: the
+        machine was frozen, or outcomes have come and could not be received.
+        """
+        paused_ms, self._checked_ms = now_ms - self._checked_ms, now_ms
+        if paused_ms > PAUSE_MS:
+            for each in self._submitted.values():
+                each.began_ms += paused_ms if each.began_ms else 0
+        for place, each in enumerate(list(self._submitted.values())):
+            if place >= at_once and not each.hung_ms:
+                # It waits for a core; one that had begun may have lost its executor.
+                each.began_ms = 0
+            elif not each.began_ms:
+                each.began_ms = now_ms
+            if each.began_ms and not each.hung_ms and now_ms - each.began_ms > each.limit_ms:
+                each.hung_ms = now_ms
+                yield each
+
+    def all_hung_since_ms(self, slots: int, now_ms: int) -> int:
+        """Since when no slot can be used; `now_ms` while one can."""
+        hung = [each.hung_ms for each in self._submitted.values() if each.hung_ms]
+        return max(hung) if hung and len(hung) >= slots else now_ms
+
+    def why_restart(self, now_ms: int) -> str | None:
+        """Why the engine has to be started again, which ends the workers of all it runs.
+
+        None while it need not be, or was asked for a moment ago.
+        """
+        hung = [each.hung_ms for each in self._submitted.values() if each.hung_ms]
+        if not hung or now_ms - self._restart_asked_ms < RESTART_ALONE_MS:
+            return None
+        others = any(each.began_ms and not each.hung_ms for each in self._submitted.values())
+        is_alone = not others and now_ms - max(hung) >= RESTART_ALONE_MS
+        if not is_alone and now_ms - min(hung) < RESTART_AT_LAST_MS:
+            return None
+        self._restart_asked_ms = now_ms
+        seconds = (now_ms - min(hung)) // 1000
+        return (
+            f"{len(hung)} of its workers did not answer within their time limit, nor did they end"
+            f" when they were cancelled {seconds} s ago"
+        )

@@ -14,10 +14,9 @@ from compactord.maintenance.snapshots import ExpireSnapshots
 from compactord.model import TableName, WorkKind
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.schema import TableRef
-from compactord.scheduler.at_engine import Key, Submitted
-from compactord.scheduler.counts import Counts
+from compactord.scheduler.compaction import IN_FLIGHT, CompactionRecord, Halt, PriorityClass, Status
 from compactord.scheduler.effects import CycleJob, DispatchJob, Job, MaintenanceJob
-from compactord.scheduler.events import Event, Observer, TableHalted, TableResumed
+from compactord.scheduler.events import Counts, Event, Observer, TableHalted, TableResumed
 from compactord.scheduler.halts import (
     Drops,
     HaltEnd,
@@ -25,9 +24,7 @@ from compactord.scheduler.halts import (
     halt_of_buckets,
     halt_of_hold,
 )
-from compactord.scheduler.priority import priority_class
-from compactord.scheduler.record import IN_FLIGHT, CompactionRecord, Status
-from compactord.scheduler.status import Halt, PriorityClass
+from compactord.scheduler.priority import Key, Submitted, priority_class
 from compactord.table.backlog import PendingCompaction
 from compactord.table.jobs import Planned
 from compactord.table.status import TableInfo

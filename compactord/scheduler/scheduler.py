@@ -1,4 +1,6 @@
-"""Decides what is done next, over all tables: events in, effects out. Pure except for its state.
+"""The scheduler: what each table does next. Pure; no threads, no clock.
+
+Pure except for its state.
 
 Nothing here blocks, reads a clock or touches a store: the daemon runs the effects and brings
 their results back as events, and a simulation does the same on a virtual clock. One thread uses it.
@@ -6,33 +8,327 @@ their results back as events, and a simulation does the same on a virtual clock.
 Bounds: one cycle or dispatch at a time for each table, and about `jobs_max` over all tables, shared
 by their catalogs (`Jobs`), and rounds of maintenance in the same way; at most `slots`
 subcompactions at the engine; for each table at most the compactions that one plan offers.
+
+Subcompactions end, hang, or are lost with the engine. Pure except for its state.
+
+The same for all kinds.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from compactord.clock import WallTime
 from compactord.commit.changes import Conflict
 from compactord.config.model import Limits, Retry
 from compactord.config.policy import TablePolicy
 from compactord.errors import CompactordError
-from compactord.maintenance.kind import AnyKind, Round
-from compactord.model import CompactReason, SubcompactionOutcome, TableName, WorkKind
+from compactord.maintenance.kind import AnyKind, MaintenanceRecord, Round, UnderWay
+from compactord.model import (
+    CompactReason,
+    FailureKind,
+    SubcompactionFailure,
+    SubcompactionOutcome,
+    SubcompactionResult,
+    TableName,
+    WorkKind,
+)
 from compactord.paimon.schema import TableRef
 from compactord.scheduler import effects
-from compactord.scheduler.accounting import Accounting
-from compactord.scheduler.compactions import Compactions
+from compactord.scheduler.accounting import Accounting, is_undecided
+from compactord.scheduler.compaction import CompactionRecord, Outcome, Status
 from compactord.scheduler.cycles import Cycles
-from compactord.scheduler.events import NotDispatched, Observer, Polled
+from compactord.scheduler.effects import Cancel, MaintenanceJob, RemoveOutputs, RestartEngine
+from compactord.scheduler.events import NotDispatched, Observer, Polled, SubcompactionHung
 from compactord.scheduler.halts import Failure
-from compactord.scheduler.maintenance import ROUNDS_MAX, Maintenance
-from compactord.scheduler.record import Status
-from compactord.scheduler.scheduled_table import ScheduledTable
+from compactord.scheduler.scheduled_table import HUNG_JOB_MS, ScheduledTable
 from compactord.scheduler.slots import Jobs, Slots
-from compactord.scheduler.status import Outcome
 from compactord.table.jobs import Cycle, InFlight, InputsReplaced, Planned
+
+
+class Compactions:
+    """See the module."""
+
+    def __init__(self, accounting: Accounting, slots: Slots, cycles: Cycles) -> None:
+        self._accounting = accounting
+        self._slots = slots
+        self._cycles = cycles
+        # Results that came too late, whose files have to go.
+        self._late: list[RemoveOutputs] = []
+
+    def take_late(self) -> list[RemoveOutputs]:
+        """These, for the last time."""
+        late, self._late = self._late, []
+        return late
+
+    def subcompaction_ended(self, outcome: SubcompactionOutcome, now_ms: int) -> None:
+        """It has succeeded or failed; of a compaction that has ended only files are removed."""
+        submitted = self._slots.engine.ended((outcome.compaction, outcome.index))
+        if submitted is None:
+            return
+        record = submitted.record
+        if submitted.is_abandoned:
+            if isinstance(outcome, SubcompactionResult) and outcome.outputs:
+                work = submitted.subcompaction
+                self._late.append(RemoveOutputs(subcompaction=work, result=outcome))
+            return
+        record.table.version += 1
+        self._slots.want(record.table)
+        attempts_max = 1 if self._cycles.is_draining else self._accounting.retry.task_attempts
+        record.in_flight.arrived(outcome, record.table.name, attempts_max=attempts_max)
+        self.arrived(record, now_ms)
+
+    def engine_lost(self, tables: Iterable[ScheduledTable], why: str, now_ms: int) -> None:
+        """All subcompactions are lost: their compactions are planned again, no table has failed."""
+        self._slots.engine.clear()
+        for scheduled in tables:
+            for record in [r for r in scheduled.compactions.values() if r.is_under_way]:
+                self.give_up(record, why, now_ms)
+                if record.started_ms and not self._cycles.is_draining:
+                    self._accounting.engine_died(record, why, now_ms)
+
+    def give_up_hung(self, at_once: int, now_ms: int) -> list[Cancel | RestartEngine]:
+        """End compactions whose subcompactions have run for longer than they may.
+
+        Their buckets are quarantined, and their workers cancelled. Where that is of no use, the
+        engine is started again. `at_once` is how many the engine runs at a time.
+        """
+        effects: list[Cancel | RestartEngine] = []
+        for each in list(self._slots.engine.overdue(at_once, now_ms)):
+            record = each.record
+            ran_ms = now_ms - each.began_ms
+            record.table.tell(
+                SubcompactionHung(name=record.table.name, submitted=each, ran_ms=ran_ms)
+            )
+            if each.is_abandoned:
+                # Its compaction has ended before, and it was cancelled then.
+                continue
+            record.table.version += 1
+            index, seconds = each.subcompaction.index, each.limit_ms // 1000
+            record.timed_out(index, size_bytes=each.size_bytes, seconds=seconds)
+            self.arrived(record, now_ms)
+            left = self._slots.engine.of_compaction(record.number)
+            effects += [Cancel(subcompaction=other.subcompaction) for other in left]
+            self._slots.want(record.table)
+        why = None if self._cycles.is_draining else self._slots.engine.why_restart(now_ms)
+        if why is not None:
+            effects.append(RestartEngine(why=why))
+        return effects
+
+    def arrived(self, record: CompactionRecord, now_ms: int) -> None:
+        """The table's next cycle deals with a compaction once it has ended at the workers."""
+        if record.in_flight.result is None:
+            return
+        failure = record.failure
+        if failure is not None:
+            # The table's next choice may be of this bucket.
+            record.table.head = None
+            if not is_undecided(failure):
+                self._failed(record, failure, now_ms)
+        record.finished(now_ms)
+        self._cycles.want(record.table)
+
+    def drop_unbegun(self, scheduled: ScheduledTable, why: str, now_ms: int) -> None:
+        for record in scheduled.with_status(Status.DISPATCHED):
+            self.give_up(record, why, now_ms)
+
+    def give_up(self, record: CompactionRecord, why: str, now_ms: int) -> None:
+        """End a compaction whose outcomes will not come; it is no failure of the table."""
+        self._accounting.ended(record, Outcome.CANCELLED, why, now_ms)
+        record.in_flight.give_up(_lost(why))
+        record.finished(now_ms)
+        self._cycles.want(record.table)
+
+    def _failed(self, record: CompactionRecord, failure: SubcompactionFailure, now_ms: int) -> None:
+        is_stopped = self._cycles.is_draining and failure.kind is FailureKind.LOST
+        outcome = Outcome.CANCELLED if is_stopped else Outcome.FAILED
+        self._accounting.ended(record, outcome, failure.message, now_ms)
+        if not is_stopped:
+            failed = Failure(message=failure.message, error=failure.error)
+            self._accounting.bucket_failed(record, failed, now_ms)
+
+
+def _lost(why: str) -> SubcompactionFailure:
+    return SubcompactionFailure(
+        compaction=0, index=0, kind=FailureKind.LOST, error="Cancelled", message=why
+    )
+
+
+# Rounds that run at once: at most two of one catalog beside any of others. Rounds need memory.
+ROUNDS_MAX = 8
+# Threads that only short rounds use.
+_SHORT_ROUNDS = 2
+
+
+class Maintenance:
+    """The rounds under way, over all tables; `jobs` shares the threads among catalogs."""
+
+    def __init__(self, jobs: Jobs) -> None:
+        self._jobs = jobs
+        # Whether a second has passed since `begin` looked.
+        self._has_ticked = False
+        # Catalogs of which a round may be due before the next second; those that had to wait.
+        self._due: set[str] = set()
+        self._waiting: set[str] = set()
+
+    @property
+    def is_due(self) -> bool:
+        """Whether a round may begin now."""
+        return self._has_ticked or bool(self._due)
+
+    def tick(self, tables: Collection[ScheduledTable], now_ms: int) -> None:
+        """A second has passed: rounds that take too long hold up no others any more."""
+        self._has_ticked = True
+        for scheduled in tables:
+            running = scheduled.maintenance
+            if running is not None and now_ms - running.since_ms > HUNG_JOB_MS:
+                self._jobs.hung(scheduled.name)
+
+    def begin(
+        self,
+        tables: Collection[ScheduledTable],
+        kinds: Sequence[AnyKind],
+        *,
+        now_ms: int,
+        wall: WallTime,
+    ) -> Iterator[MaintenanceJob]:
+        """The rounds that begin now, marked as begun; none of a table before its first plan.
+
+        Least recently maintained tables first. A round spares what work under way reads and writes.
+        Of long ones a catalog has one, alone in its folder: branches have their files in the
+        table's. Where there is place for short ones alone, these are looked for once a second.
+        """
+        ticks, self._has_ticked = self._has_ticked, False
+        looked = set(self._jobs.catalogs) if ticks else self._due
+        self._due = set()
+        open_to_short, open_ = self._open_to(looked, ticks)
+        self._waiting -= looked
+        if not open_to_short:
+            self._waiting |= looked
+            return
+        # By folder, whether its round is a long one.
+        running = {
+            each.ref.location: job.kind.is_long for each in tables if (job := each.maintenance)
+        }
+        have_long = _with_long_rounds(tables, now_ms)
+        for scheduled in sorted(tables, key=lambda scheduled: scheduled.maintained_ms):
+            location, catalog = scheduled.ref.location, scheduled.name.catalog
+            if catalog not in looked or not _may(scheduled):
+                continue
+            if catalog not in open_to_short or running.get(location):
+                self._waiting.add(catalog)
+                continue
+            may_be_long = location not in running and catalog not in have_long
+            able = [
+                kind
+                for kind in kinds
+                if (kind.is_short or catalog in open_)
+                and (may_be_long or not kind.is_long)
+                and kind.is_due(scheduled, scheduled.rounds_of(kind.name), now_ms, wall)
+            ]
+            if catalog not in open_ or not may_be_long:
+                self._waiting.add(catalog)
+            if able:
+                kind = _first(scheduled, able, kinds)
+                running[location] = kind.is_long
+                if kind.is_long:
+                    have_long.add(catalog)
+                self._jobs.began(scheduled.name)
+                yield _begun(scheduled, kind, tables, now_ms=now_ms, wall=wall)
+                open_to_short, open_ = self._open_to(looked, ticks)
+                if not open_to_short:
+                    self._waiting |= looked
+                    return
+
+    def _open_to(self, catalogs: Collection[str], ticks: bool) -> tuple[set[str], set[str]]:
+        """The catalogs of which short rounds are looked for, and those of which all are."""
+        may_begin = self._jobs.may_begin
+        to_all = {each for each in catalogs if may_begin(each, spare=_SHORT_ROUNDS)}
+        return ({each for each in catalogs if may_begin(each)} if ticks else to_all), to_all
+
+    def ended(self, scheduled: ScheduledTable, kind: AnyKind, round_: Round, now_ms: int) -> None:
+        """The table may have another round, of this kind at once if there is more to do."""
+        self._jobs.ended(scheduled.name)
+        self._due |= self._waiting
+        if round_.more:
+            self._due.add(scheduled.name.catalog)
+        scheduled.maintenance = None
+        record = scheduled.rounds.setdefault(kind.name, MaintenanceRecord())
+        # A cycle may have found new snapshots meanwhile.
+        record.has_news = record.has_news or round_.more
+        record.ended_ms = 0 if round_.more else now_ms
+        record.counts.update(round_.counts)
+        if round_.has_failed:
+            record.snapshot_id = 0
+        else:
+            record.succeeded_ms = now_ms
+
+
+def _with_long_rounds(tables: Collection[ScheduledTable], now_ms: int) -> set[str]:
+    """The catalogs that have a long round, unless it hangs."""
+    return {
+        each.name.catalog
+        for each in tables
+        if (job := each.maintenance) is not None
+        and job.kind.is_long
+        and not each.is_maintenance_hung(now_ms)
+    }
+
+
+def _may(scheduled: ScheduledTable) -> bool:
+    """Whether the table may have a round."""
+    if scheduled.maintenance is not None or scheduled.planned is None or scheduled.is_leaving:
+        return False
+    return scheduled.is_worked_on and not scheduled.keeps_snapshots
+
+
+def _first(
+    scheduled: ScheduledTable, able: Collection[AnyKind], kinds: Collection[AnyKind]
+) -> AnyKind:
+    """The kind that goes first: a short one; of others the one that began longest ago.
+
+    A short one goes before others once: they have their turn, however often short ones are due.
+    """
+
+    def began_ms(kind: AnyKind) -> int:
+        return scheduled.rounds_of(kind.name).began_ms
+
+    others_ms = max((began_ms(kind) for kind in kinds if not kind.is_short), default=0)
+
+    def rank(kind: AnyKind) -> tuple[bool, bool, int]:
+        return kind.is_short and began_ms(kind) > others_ms, not kind.is_short, began_ms(kind)
+
+    return min(able, key=rank)
+
+
+def _begun(
+    scheduled: ScheduledTable,
+    kind: AnyKind,
+    tables: Collection[ScheduledTable],
+    *,
+    now_ms: int,
+    wall: WallTime,
+) -> MaintenanceJob:
+    # Branches have their files in the same folders.
+    sharing = [each for each in tables if each.ref.location == scheduled.ref.location]
+    began_ms = min(each.under_way_since_ms(now_ms) for each in sharing)
+    under_way = UnderWay(
+        since_ms=wall.lowest_since(began_ms),
+        for_ms=now_ms - began_ms,
+        reads_from=scheduled.oldest_read_snapshot(now_ms),
+    )
+    scheduled.maintenance = job = MaintenanceJob(
+        name=scheduled.name,
+        since_ms=now_ms,
+        kind=kind.for_table(scheduled.policy),
+        under_way=under_way,
+    )
+    scheduled.maintained_ms = now_ms
+    record = scheduled.rounds.setdefault(kind.name, MaintenanceRecord())
+    record.began_ms, record.has_news = now_ms, False
+    record.snapshot_id = scheduled.snapshot_id
+    return job
 
 
 class Scheduler:

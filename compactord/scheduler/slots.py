@@ -15,20 +15,21 @@ from compactord.config.model import Limits
 from compactord.config.policy import TablePolicy
 from compactord.config.windows import may_start
 from compactord.model import TableName, WorkKind
-from compactord.scheduler.at_engine import AtEngine, Submitted, time_limit_ms
+from compactord.scheduler.compaction import CompactionRecord, PriorityClass
 from compactord.scheduler.effects import DispatchJob, Submit
 from compactord.scheduler.events import CompactionStarted
 from compactord.scheduler.priority import (
     LARGE_BYTES,
+    AtEngine,
     Contender,
+    Submitted,
     choose,
     cost,
     lag_of,
     most_urgent,
+    time_limit_ms,
 )
-from compactord.scheduler.record import CompactionRecord
 from compactord.scheduler.scheduled_table import ScheduledTable
-from compactord.scheduler.status import PriorityClass
 from compactord.table.backlog import PendingCompaction, Skip
 
 # How long a choice among a table's pending compactions is valid: time makes them more urgent.

@@ -7,7 +7,7 @@ import structlog
 from compactord.clock import iso_text
 from compactord.model import TableName
 from compactord.scheduler import events
-from compactord.scheduler.status import EndedCompaction, HaltReason, Outcome
+from compactord.scheduler.compaction import EndedCompaction, HaltReason, Outcome
 from compactord.service.metrics import Metrics
 from compactord.table.jobs import Planned
 from compactord.table.report import REWRITTEN

@@ -29,12 +29,10 @@ from compactord.errors import (
 from compactord.maintenance.kind import AnyKind
 from compactord.model import SubcompactionOutcome, TableName
 from compactord.scheduler import effects
-from compactord.scheduler.counts import Counts
-from compactord.scheduler.events import BucketQuarantined, Committed, Event, SnapshotLost
-from compactord.scheduler.record import Status
+from compactord.scheduler.compaction import Outcome, Status
+from compactord.scheduler.events import BucketQuarantined, Committed, Counts, Event, SnapshotLost
 from compactord.scheduler.scheduled_table import ScheduledTable
 from compactord.scheduler.scheduler import Scheduler
-from compactord.scheduler.status import Outcome
 from compactord.service.job_runner import JobRunner, OwnThread
 from compactord.service.table_jobs import TableJobs, TableSpec
 from compactord.table.jobs import CompactTotals, Cycle, Finished, InFlight, InputsReplaced, Progress

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from compactord.scheduler.status import PriorityClass
+from compactord.scheduler.compaction import PriorityClass
 from compactord.service.exposition import (
     Family,
     Labelled,

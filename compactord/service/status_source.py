@@ -14,10 +14,9 @@ from compactord.clock import WallTime
 from compactord.config.choices import Mode
 from compactord.config.windows import may_start, next_change_ms
 from compactord.model import TableName, WorkKind
-from compactord.scheduler.record import IN_FLIGHT, CompactionRecord, Status
+from compactord.scheduler.compaction import IN_FLIGHT, CompactionRecord, Halt, PriorityClass, Status
 from compactord.scheduler.scheduled_table import ScheduledTable
 from compactord.scheduler.scheduler import Scheduler
-from compactord.scheduler.status import Halt, PriorityClass
 from compactord.service.view import (
     ActiveCompaction,
     BucketView,

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from compactord.commit.changes import LossOutcome
 from compactord.model import WorkKind
-from compactord.scheduler.status import Outcome
+from compactord.scheduler.compaction import Outcome
 from compactord.service.exposition import (
     Family,
     Labelled,

@@ -15,8 +15,8 @@ from compactord.config.policy import TablePolicy
 from compactord.maintenance.holds import Hold
 from compactord.model import TableName
 from compactord.paimon.schema import TableRef
+from compactord.scheduler.compaction import Halt, HaltReason
 from compactord.scheduler.halts import halt_of_hold
-from compactord.scheduler.status import Halt, HaltReason
 from compactord.service.view import TableStatus, TableView, status_and_why
 from compactord.table.explain import table_info
 from compactord.table.opening import OpenTable

@@ -17,12 +17,12 @@ from typing import Protocol
 
 from compactord.model import CompactReason, TableName, WorkKind
 from compactord.plan.table import TableKind
-from compactord.scheduler.record import Status
-from compactord.scheduler.status import (
+from compactord.scheduler.compaction import (
     EndedCompaction,
     Halt,
     HaltReason,
     PriorityClass,
+    Status,
     TableCounters,
 )
 from compactord.table.status import Backlog, BucketDetail, RestingPartition, TableInfo, TableShape

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from compactord.clock import iso_text
-from compactord.scheduler.status import EndedCompaction, Outcome
+from compactord.scheduler.compaction import EndedCompaction, Outcome
 from compactord.service.page.figures import more_tables, run_state
 from compactord.service.page.need import Need, freshness_text, is_stale, need_of, why_text
 from compactord.service.view import ActiveCompaction, ServiceView, TableStatus, TableView

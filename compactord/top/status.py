@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from compactord.clock import age_text
 from compactord.model import TableName
-from compactord.scheduler.status import EndedCompaction
+from compactord.scheduler.compaction import EndedCompaction
 from compactord.service.codec import plain_fields
 from compactord.service.page.need import is_failing, need_of, urgency, why_text
 from compactord.service.view import ActiveCompaction, ServiceView, TableView

@@ -18,7 +18,7 @@ from compactord.cli.command import _parser
 from compactord.config.keys import known_keys
 from compactord.config.show import json_schema
 from compactord.paimon.options.catalogue import find
-from compactord.scheduler import status as scheduler_status
+from compactord.scheduler import compaction as scheduler_status
 from compactord.service import view
 from compactord.service.http import Request
 from compactord.service.metrics import Metrics

@@ -16,7 +16,7 @@ from compactord.config.windows import may_start
 from compactord.maintenance.snapshots import ExpireSnapshots
 from compactord.model import FailureKind, SubcompactionFailure, TableName
 from compactord.paimon.data_file import BucketId
-from compactord.scheduler.at_engine import time_limit_ms
+from compactord.scheduler.compaction import EndedCompaction, Halt, HaltReason, Outcome, Status
 from compactord.scheduler.effects import (
     Cancel,
     CycleJob,
@@ -36,11 +36,9 @@ from compactord.scheduler.events import (
     TableHalted,
     TableResumed,
 )
-from compactord.scheduler.maintenance import ROUNDS_MAX
-from compactord.scheduler.priority import cost
-from compactord.scheduler.record import Status
+from compactord.scheduler.priority import cost, time_limit_ms
 from compactord.scheduler.scheduled_table import HUNG_JOB_MS, PIN_MAX_MS
-from compactord.scheduler.status import EndedCompaction, Halt, HaltReason, Outcome
+from compactord.scheduler.scheduler import ROUNDS_MAX
 from compactord.table.jobs import Cycle, InFlight
 
 if TYPE_CHECKING:

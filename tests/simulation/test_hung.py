@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from compactord.model import TableName
-from compactord.scheduler.at_engine import RESTART_ALONE_MS, RESTART_AT_LAST_MS, time_limit_ms
 from compactord.scheduler.effects import CycleJob, DispatchJob, Job
-from compactord.scheduler.maintenance import ROUNDS_MAX
+from compactord.scheduler.priority import RESTART_ALONE_MS, RESTART_AT_LAST_MS, time_limit_ms
 from compactord.scheduler.scheduled_table import HUNG_JOB_MS, PIN_MAX_MS
+from compactord.scheduler.scheduler import ROUNDS_MAX
 from tests.simulation.tables import MIB, TRIGGER, Bucket, SimTable
 from tests.simulation.world import LIMITS, START_MS, Odds, Plan, World
 

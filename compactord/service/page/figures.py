@@ -11,7 +11,7 @@ from urllib.parse import quote
 from compactord.clock import age_text as age_text
 from compactord.clock import iso_text as iso_text
 from compactord.model import CompactReason, TableName, WorkKind
-from compactord.scheduler.status import PriorityClass
+from compactord.scheduler.compaction import PriorityClass
 from compactord.service.page.markup import Markup, element, join
 from compactord.service.page.need import attempt_text
 from compactord.table.status import RunState

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from compactord.scheduler.status import Halt
+from compactord.scheduler.compaction import Halt
 from compactord.service.page.figures import (
     age_text,
     attempt,

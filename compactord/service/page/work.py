@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from compactord.model import TableName
-from compactord.scheduler.record import Status
-from compactord.scheduler.status import EndedCompaction, Outcome, PriorityClass
+from compactord.scheduler.compaction import EndedCompaction, Outcome, PriorityClass, Status
 from compactord.service.page.figures import (
     CLASSES,
     age_text,

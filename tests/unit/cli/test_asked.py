@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from compactord.scheduler.status import HaltReason
+from compactord.scheduler.compaction import HaltReason
 from compactord.service.http import HttpServer
 from compactord.service.metrics import Metrics
 from compactord.service.page.pages import render

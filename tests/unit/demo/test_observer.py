@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from compactord.model import WorkKind
-from compactord.scheduler.status import Outcome, PriorityClass
+from compactord.scheduler.compaction import Outcome, PriorityClass
 from compactord.service import api
 from compactord.service.codec import encode
 from compactord.service.http import JSON, HttpServer, PageResponse, Request

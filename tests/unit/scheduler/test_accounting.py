@@ -10,10 +10,10 @@ from compactord.errors import StorageError, TransientStorageError
 from compactord.maintenance.snapshots import Expired, ExpireSnapshots
 from compactord.model import FailureKind
 from compactord.paimon.data_file import BucketId
-from compactord.scheduler import quarantine
+from compactord.scheduler import accounting
+from compactord.scheduler.compaction import Outcome
 from compactord.scheduler.effects import DispatchJob, MaintenanceJob
 from compactord.scheduler.halts import Drops
-from compactord.scheduler.status import Outcome
 from compactord.table.backlog import Skip
 from compactord.table.jobs import InputsReplaced, OwnCommit
 from compactord.table.status import TableShape
@@ -28,7 +28,7 @@ BACKOFF = Backoff.model_validate({"min": "1 s", "max": "10 s"})
     ("failures", "pause_ms"), [(1, 1_000), (2, 2_000), (4, 8_000), (5, 10_000), (10_000, 10_000)]
 )
 def test_pauses_grow_up_to_the_longest(failures: int, pause_ms: int) -> None:
-    assert quarantine.pause_ms(BACKOFF, failures) == pause_ms
+    assert accounting.pause_ms(BACKOFF, failures) == pause_ms
 
 
 def _expired(stage: Stage, result: Expired | StorageError) -> None:
@@ -149,10 +149,10 @@ def test_one_act_of_a_writer_counts_once_however_many_compactions_it_ends() -> N
 
     def dropped(number: int) -> None:
         retry = Retry(backoff=BACKOFF)
-        quarantine.dropped(replace(record, number=number), "gone", retry, stage.now)
+        accounting.dropped(replace(record, number=number), "gone", retry, stage.now)
 
     # Each act ends a hundred; those of the next one were dispatched after it.
-    for act in range(quarantine.DROPS_MAX):
+    for act in range(accounting.DROPS_MAX):
         assert not scheduled.quarantined, f"after {act} acts"
         scheduled.last_number = (act + 1) * 100
         for each in range(act * 100, scheduled.last_number):
@@ -208,16 +208,16 @@ def test_a_decision_whose_inputs_go_before_it_is_cut_is_a_drop_and_in_the_end_qu
     stage.add()
     scheduled = stage.scheduler.tables[NAME]
     effect = only(stage.planned())
-    for number in range(1, quarantine.DROPS_MAX + 1):
+    for number in range(1, accounting.DROPS_MAX + 1):
         assert not scheduled.quarantined, f"after {number - 1}"
         assert isinstance(effect, DispatchJob)
         stage.job_ends(InputsReplaced(why="gone"))
-        if number < quarantine.DROPS_MAX:
+        if number < accounting.DROPS_MAX:
             # With what the writer did the bucket is offered anew.
             stage.tables[NAME].commit({0: MIB}, stage.now)
             effect = stage.next_dispatch(1_000)
     assert [each.failures for each in scheduled.quarantined.values()] == [1]
-    assert scheduled.counts.conflicts == {Conflict.FILE_REMOVED: quarantine.DROPS_MAX}
+    assert scheduled.counts.conflicts == {Conflict.FILE_REMOVED: accounting.DROPS_MAX}
     assert scheduled.failures == 0
 
 

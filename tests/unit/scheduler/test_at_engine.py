@@ -6,7 +6,9 @@ import pytest
 
 from compactord.config.model import Limits
 from compactord.model import SubcompactionFailure, SubcompactionResult, TableName
-from compactord.scheduler.at_engine import (
+from compactord.scheduler.compaction import Outcome
+from compactord.scheduler.effects import Cancel, CycleJob, RemoveOutputs, Submit
+from compactord.scheduler.priority import (
     PAUSE_MS,
     RESTART_ALONE_MS,
     RESTART_AT_LAST_MS,
@@ -14,8 +16,6 @@ from compactord.scheduler.at_engine import (
     Submitted,
     time_limit_ms,
 )
-from compactord.scheduler.effects import Cancel, CycleJob, RemoveOutputs, Submit
-from compactord.scheduler.status import Outcome
 from tests.simulation.tables import MIB, subcompaction_of
 from tests.simulation.world import LATE_OUTPUTS
 from tests.unit.scheduler.test_scheduler import NAME, STATS, Stage, is_sweep, only

@@ -10,8 +10,8 @@ from compactord.commit.changes import Conflict
 from compactord.errors import DataFileMissing, UnreadableColumn
 from compactord.model import FailureKind
 from compactord.paimon.data_file import BucketId
+from compactord.scheduler.compaction import HaltReason, Outcome
 from compactord.scheduler.effects import CycleJob, MaintenanceJob, Submit
-from compactord.scheduler.status import HaltReason, Outcome
 from compactord.table.backlog import DamagedBucket
 from tests.unit.scheduler.test_scheduler import NAME, Stage, is_sweep, only
 

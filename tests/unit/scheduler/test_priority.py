@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from compactord.config.policy import TablePolicy
 from compactord.model import CompactReason, WorkKind
 from compactord.paimon.data_file import BucketId
+from compactord.scheduler.compaction import PriorityClass
 from compactord.scheduler.priority import (
     LARGE_BYTES,
     Contender,
@@ -18,7 +19,6 @@ from compactord.scheduler.priority import (
     most_urgent,
     priority_class,
 )
-from compactord.scheduler.status import PriorityClass
 from compactord.table.backlog import PendingCompaction
 
 MIB = 1 << 20

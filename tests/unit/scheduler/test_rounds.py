@@ -20,8 +20,8 @@ from compactord.maintenance.kind import (
 )
 from compactord.model import TableName
 from compactord.scheduler.effects import CycleJob, MaintenanceJob
-from compactord.scheduler.maintenance import ROUNDS_MAX
 from compactord.scheduler.scheduled_table import HUNG_JOB_MS
+from compactord.scheduler.scheduler import ROUNDS_MAX
 from tests.unit.scheduler.test_scheduler import Stage
 
 _INTERVAL_MS = 10_000

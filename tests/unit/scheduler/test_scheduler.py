@@ -27,6 +27,7 @@ from compactord.model import (
 )
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.schema import TableRef
+from compactord.scheduler.compaction import Outcome, Status
 from compactord.scheduler.effects import (
     CycleJob,
     DiscardJob,
@@ -38,9 +39,7 @@ from compactord.scheduler.effects import (
     Submit,
 )
 from compactord.scheduler.events import Event
-from compactord.scheduler.record import Status
 from compactord.scheduler.scheduler import Scheduler
-from compactord.scheduler.status import Outcome
 from compactord.table.jobs import Finished
 from tests.simulation.tables import MIB, Bucket, SimTable
 from tests.simulation.world import policy

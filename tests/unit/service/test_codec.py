@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from compactord.model import CompactReason, TableName, WorkKind
-from compactord.scheduler.record import Status
-from compactord.scheduler.status import PriorityClass
+from compactord.scheduler.compaction import PriorityClass, Status
 from compactord.service import api
 from compactord.service.codec import decode, encode, plain
 from compactord.service.view import (

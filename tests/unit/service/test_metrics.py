@@ -15,8 +15,8 @@ from compactord.commit.changes import Conflict
 from compactord.maintenance.snapshots import ExpireSnapshots
 from compactord.model import CompactReason, TableName, WorkKind
 from compactord.plan.table import TableKind
+from compactord.scheduler.compaction import HaltReason, Outcome, PriorityClass, TableCounters
 from compactord.scheduler.events import Committed, Polled
-from compactord.scheduler.status import HaltReason, Outcome, PriorityClass, TableCounters
 from compactord.service import service_metrics, table_metrics
 from compactord.service.metrics import OPENMETRICS, TEXT, Metrics
 from compactord.service.observer import LoggingObserver

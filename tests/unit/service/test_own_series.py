@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from compactord.scheduler.status import HaltReason
+from compactord.scheduler.compaction import HaltReason
 from compactord.service.metrics import OwnSeries
 from compactord.service.view import TableStatus, TableView
 from compactord.table.status import Backlog

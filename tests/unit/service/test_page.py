@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from compactord.model import CompactReason, WorkKind
-from compactord.scheduler.status import HaltReason, PriorityClass
+from compactord.scheduler.compaction import HaltReason, PriorityClass
 from compactord.service.http import PageResponse
 from compactord.service.page.figures import (
     age_text,

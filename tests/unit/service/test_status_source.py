@@ -12,11 +12,11 @@ from compactord.model import TableName, WorkKind
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.schema import TableRef
 from compactord.plan.table import TableKind
+from compactord.scheduler.compaction import Halt, HaltReason, PriorityClass
 from compactord.scheduler.effects import CycleJob, DispatchJob, Submit
 from compactord.scheduler.halts import HaltEnd
-from compactord.scheduler.maintenance import ROUNDS_MAX, Maintenance
+from compactord.scheduler.scheduler import ROUNDS_MAX, Maintenance
 from compactord.scheduler.slots import Jobs
-from compactord.scheduler.status import Halt, HaltReason, PriorityClass
 from compactord.service.status_source import Facts, StatusKeeper
 from compactord.service.view import (
     ConfigView,

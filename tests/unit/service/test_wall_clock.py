@@ -18,12 +18,11 @@ from compactord.maintenance.orphans import SweepOrphans
 from compactord.maintenance.registry import maintenance_kinds
 from compactord.model import CompactReason, TableName
 from compactord.paimon.data_file import BucketId
+from compactord.scheduler.compaction import CompactionRecord, Halt
 from compactord.scheduler.halts import Quarantined
-from compactord.scheduler.maintenance import ROUNDS_MAX, Maintenance
-from compactord.scheduler.record import CompactionRecord
 from compactord.scheduler.scheduled_table import ScheduledTable
+from compactord.scheduler.scheduler import ROUNDS_MAX, Maintenance
 from compactord.scheduler.slots import Jobs
-from compactord.scheduler.status import Halt
 from compactord.service import probes
 from compactord.service.daemon import Daemon
 from compactord.service.metrics import Metrics
