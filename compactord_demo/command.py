@@ -13,7 +13,7 @@ from compactord.cli.loading import open_section
 from compactord.cli.registries import Registries
 from compactord.cli.running import FAILED, OK, run, stop_on_signals
 from compactord.clock import SystemClock
-from compactord.config.warehouse import NAMELESS, refuse_catalog_arguments, warehouse_config
+from compactord.config.policy import NAMELESS, refuse_catalog_arguments, warehouse_config
 from compactord.errors import UsageError
 from compactord.paimon.schema import TableRef
 from compactord.storage.base import Storage

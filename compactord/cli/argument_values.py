@@ -12,8 +12,8 @@ from typing import TypeVar
 
 from compactord.cli.registries import registries_of
 from compactord.config.model import LEAST_TASK_MEMORY_BYTES, ServiceConfig
+from compactord.config.policy import pairs, resolved
 from compactord.config.values import duration_ms, orphan_grace_ms, size_bytes
-from compactord.config.warehouse import pairs, resolved
 from compactord.engine.masters import check_spark
 from compactord.errors import UsageError
 from compactord.formats.registry import options_of

@@ -14,7 +14,7 @@ from compactord.cli.choice import table_test
 from compactord.cli.running import OK, answer
 from compactord.cli.table_status import Listed
 from compactord.clock import age_text
-from compactord.config.warehouse import refuse_catalog_arguments
+from compactord.config.policy import refuse_catalog_arguments
 from compactord.errors import TableNotFound, UsageError
 from compactord.service.codec import decode, plain, plain_fields
 from compactord.service.page.need import Need, attempt_text, freshness_text, need_of, why_text

@@ -21,9 +21,14 @@ from compactord.catalog.base import Catalog
 from compactord.cli.loading import load_usable, open_configured, warn_of_options
 from compactord.cli.registries import Registries, registries_of
 from compactord.config.load import LoadedConfig
-from compactord.config.policy import TablePolicy, policy_for, setting_keys
+from compactord.config.policy import (
+    TablePolicy,
+    policy_for,
+    refuse_catalog_arguments,
+    setting_keys,
+    warehouse_config,
+)
 from compactord.config.values import table_pattern
-from compactord.config.warehouse import refuse_catalog_arguments, warehouse_config
 from compactord.errors import CompactordError, TableNotFound, UsageError
 from compactord.model import TableName
 from compactord.paimon.schema import TableRef

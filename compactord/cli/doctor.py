@@ -27,7 +27,7 @@ from compactord.cli.running import FAILED, OK, answer
 from compactord.cli.serve import local_zone
 from compactord.clock import SystemClock
 from compactord.config.model import ServiceConfig
-from compactord.config.warehouse import (
+from compactord.config.policy import (
     config_of_warehouse,
     refuse_catalog_arguments,
     warehouse_config,

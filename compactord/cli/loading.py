@@ -13,10 +13,10 @@ from compactord.catalog.open import open_catalog
 from compactord.catalog.trouble import CatalogTrouble, check_catalogs
 from compactord.cli.registries import Registries
 from compactord.clock import Clock
-from compactord.config.choices import UnlockedWriters
 from compactord.config.load import LoadedConfig, load_config
 from compactord.config.model import CatalogSection, ServiceConfig
 from compactord.config.problems import ConfigInvalid, Problem
+from compactord.config.section import UnlockedWriters
 from compactord.engine.masters import MASTERS, is_local, is_master, shown_master, what_instead
 from compactord.errors import (
     CatalogOptionInvalid,

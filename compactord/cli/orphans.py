@@ -14,7 +14,7 @@ from compactord.cli.each_table import Result
 from compactord.cli.maintenance import MaintenanceRun
 from compactord.cli.progress import told_of
 from compactord.cli.running import FAILED, OK
-from compactord.config.reasons import setting_origin
+from compactord.config.policy import setting_origin
 from compactord.errors import StorageError, TransientStorageError, UnsupportedTable, UsageError
 from compactord.maintenance.copied_files import CopyWatch
 from compactord.maintenance.orphan_search import OrphanSearch, TableFolders

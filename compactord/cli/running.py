@@ -63,8 +63,8 @@ def _flush() -> None:
 def run_parsed(args: argparse.Namespace) -> int:
     """Like `run`, for parsed arguments."""
     # Not needed by --help, and slow to import.
-    from compactord.config.choices import LogFormat, LogLevel
     from compactord.config.problems import ConfigInvalid
+    from compactord.config.section import LogFormat, LogLevel
     from compactord.service.logs import configure_logs
 
     # Events go to stderr: readable on a terminal, one JSON object per line elsewhere.

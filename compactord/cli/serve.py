@@ -27,10 +27,9 @@ from compactord.cli.loading import (
 from compactord.cli.registries import Registries, registries_of
 from compactord.cli.running import DENIED, FAILED, OK, USAGE, answer, exit_code, say
 from compactord.clock import Clock, SystemClock
-from compactord.config.load import LoadedConfig
+from compactord.config.load import LoadedConfig, effective_json, json_schema, show_text
+from compactord.config.policy import NAMELESS, catalog_keys, refuse_catalog_arguments
 from compactord.config.problems import ConfigInvalid, Problem
-from compactord.config.show import effective_json, json_schema, show_text
-from compactord.config.warehouse import NAMELESS, catalog_keys, refuse_catalog_arguments
 from compactord.errors import AccessDenied, UsageError
 from compactord.service import signals
 from compactord.service.codec import plain_fields

@@ -10,7 +10,7 @@ from compactord.cli.loading import open_configured
 from compactord.cli.registries import registries_of
 from compactord.cli.running import OK, stop_on_signals
 from compactord.clock import SystemClock
-from compactord.config.warehouse import NAMELESS, refuse_catalog_arguments, warehouse_config
+from compactord.config.policy import NAMELESS, refuse_catalog_arguments, warehouse_config
 from compactord.errors import UsageError
 from compactord.top.daemon import DaemonSource
 from compactord.top.status import Source

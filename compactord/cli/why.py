@@ -15,9 +15,8 @@ from compactord.cli.plan import planner_now
 from compactord.cli.running import OK, answer
 from compactord.cli.table_status import ASK_A_SERVICE, ReadTable, read_table
 from compactord.clock import Clock, SystemClock, iso_text
-from compactord.config.keys import plain
-from compactord.config.policy import matching_rules
-from compactord.config.reasons import shown_key
+from compactord.config.load import plain_config
+from compactord.config.policy import matching_rules, shown_key
 from compactord.config.source import scalar_yaml
 from compactord.config.values import duration_text
 from compactord.config.windows import may_start, next_change_ms
@@ -279,7 +278,7 @@ _KEYED_ONLY = (
 
 def _effective_settings(choice: Choice, target: Target) -> dict[str, tuple[str, str]]:
     """Each setting's value as it would be written, and which rule or default it came from."""
-    values, found = plain(choice.loaded.config), {}
+    values, found = plain_config(choice.loaded.config), {}
     for key, origin in choice.keys_of(target).items():
         if key.startswith("options."):
             continue

@@ -1,4 +1,4 @@
-"""From a file, the environment and the command line to one valid configuration.
+"""Merges file, environment and command line into one valid configuration, and prints it.
 
 Strongest first: `--set key=value`, variables `COMPACTORD__SECTION__KEY` (two underscores for each
 step down, list items by index, values as YAML), the file, defaults. A mapping or list that is given
@@ -7,13 +7,17 @@ as a whole replaces the one below it. Everything wrong is reported at once.
 
 from __future__ import annotations
 
+import difflib
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import ValidationError
 
-from compactord.config.keys import elsewhere, known_keys, leaves, nearest, path_of, written
+from compactord.catalog.registry import CATALOGS, CatalogKinds
 from compactord.config.model import ServiceConfig
 from compactord.config.problems import (
     COMMAND_LINE,
@@ -26,7 +30,119 @@ from compactord.config.problems import (
     dotted,
 )
 from compactord.config.registries import OWN, ConfigRegistries
+from compactord.config.section import Section
 from compactord.config.source import Node, YamlReader, put, resolve_references, scalar_yaml
+from compactord.text import redact_text, redacted
+
+
+def keys_of(section: type[Section]) -> dict[str, object]:
+    """Key → annotation, in the order of the model."""
+    return {field.alias or name: field.annotation for name, field in section.model_fields.items()}
+
+
+def known_keys(path: Sequence[str | int]) -> tuple[str, ...]:
+    """The keys that may stand directly under `path`; empty where any may, or none."""
+    place: object = ServiceConfig
+    for part in path:
+        place = _step(place, part)
+    section = _section(place)
+    return () if section is None else tuple(keys_of(section))
+
+
+def nearest(word: str, words: Iterable[str]) -> str | None:
+    """A hint, if one of the words is close to what was written."""
+    near = difflib.get_close_matches(word.lower(), list(words), n=1)
+    return f"did you mean {near[0]}?" if near else None
+
+
+def elsewhere(word: str) -> str | None:
+    """A hint, if a key of this name is in one section alone."""
+    sections = [name for name in keys_of(ServiceConfig) if word in known_keys((name,))]
+    return f"did you mean {sections[0]}.{word}?" if len(sections) == 1 else None
+
+
+def path_of(parts: Sequence[str], *, any_case: bool = False) -> Path:
+    """A path from its parts as text: list items become numbers, the rest of a free key one part.
+
+    With `any_case` fixed keys are lower-cased, as they come from names of environment variables.
+    """
+    path: list[str | int] = []
+    place: object = ServiceConfig
+    for index, part in enumerate(parts):
+        kind = get_origin(place)
+        if kind is dict and _section(get_args(place)[1]) is None:
+            return (*path, ".".join(parts[index:]))
+        if kind is tuple and re.fullmatch(r"[0-9]{1,9}", part):
+            path.append(int(part))
+        else:
+            path.append(part.lower() if any_case else part)
+        place = _step(place, path[-1])
+    return tuple(path)
+
+
+def written(path: Sequence[str | int]) -> Path:
+    """The path with keys in the place of attribute names."""
+    keys: list[str | int] = []
+    place: object = ServiceConfig
+    for part in path:
+        section = _section(place)
+        field = section.model_fields.get(str(part)) if section is not None else None
+        keys.append(part if field is None or field.alias is None else field.alias)
+        place = _step(place, keys[-1])
+    return tuple(keys)
+
+
+def plain_config(config: ServiceConfig) -> dict[str, Any]:
+    """The configuration as a file could hold it, secrets included; of rules only what they set."""
+    found = config.model_dump(mode="json", by_alias=True)
+    found["rules"] = [
+        rule.model_dump(mode="json", by_alias=True, exclude_unset=True) for rule in config.rules
+    ]
+    return found
+
+
+def leaves(config: ServiceConfig) -> Iterator[tuple[Path, object]]:
+    """Every value with its path; empty mappings and lists count as values. Secrets included."""
+    yield from _leaves(plain_config(config), ())
+
+
+def _leaves(value: object, path: Path) -> Iterator[tuple[Path, object]]:
+    if isinstance(value, dict) and value:
+        for key, item in value.items():
+            yield from _leaves(item, (*path, key))
+    elif isinstance(value, list) and value:
+        for index, item in enumerate(value):
+            yield from _leaves(item, (*path, index))
+    else:
+        yield path, value
+
+
+def _step(place: object, part: str | int) -> object:
+    """The annotation under a key or index of `place`; None if there is none."""
+    section = _section(place)
+    if section is not None:
+        return _bare(keys_of(section).get(str(part)))
+    kind, arguments = get_origin(place), get_args(place)
+    if kind is dict:
+        return _bare(arguments[1])
+    return _bare(arguments[0]) if kind is tuple else None
+
+
+def _bare(annotation: object) -> object:
+    """The annotation without `Annotated` and `| None`."""
+    while True:
+        kind = get_origin(annotation)
+        if kind is Annotated:
+            annotation = get_args(annotation)[0]
+        elif kind in (Union, UnionType):
+            annotation = next(one for one in get_args(annotation) if one is not type(None))
+        else:
+            return annotation
+
+
+def _section(place: object) -> type[Section] | None:
+    return place if isinstance(place, type) and issubclass(place, Section) else None
+
 
 NO_FILE = "no file"
 ENVIRONMENT_PREFIX = "COMPACTORD__"
@@ -281,3 +397,50 @@ def _reference_at(node: Node) -> str | None:
 def _order(problem: Problem) -> tuple[int, int, str]:
     origin = problem.origin
     return (_KIND_ORDER.index(origin.kind), origin.line or 0, problem.key)
+
+
+def show_text(loaded: LoadedConfig) -> list[str]:
+    """One line per effective value: `key = value`, and where it came from."""
+    lines = []
+    for path, value in leaves(loaded.config):
+        key = dotted(path)
+        shown = loaded.references.get(key)
+        if shown is None:
+            hidden = redacted(value, key=key)
+            shown = "{}" if hidden == {} else "[]" if hidden == [] else scalar_yaml(hidden)
+        lines.append((f"{key} = {shown}", str(loaded.origins[key])))
+    width = max(len(left) for left, _ in lines if len(left) <= 60)
+    return [f"{left:<{width}}  # {origin}" for left, origin in lines]
+
+
+def effective_json(loaded: LoadedConfig) -> dict[str, Any]:
+    """The effective values in the shape of the file; references stand as they were written."""
+    shown = _shown(plain_config(loaded.config), (), loaded.references)
+    assert isinstance(shown, dict)
+    return shown
+
+
+def _shown(value: object, path: Path, references: Mapping[str, str]) -> object:
+    if isinstance(value, dict) and value:
+        return {redact_text(k): _shown(v, (*path, k), references) for k, v in value.items()}
+    if isinstance(value, list) and value:
+        return [_shown(v, (*path, i), references) for i, v in enumerate(value)]
+    key = dotted(path)
+    return references[key] if key in references else redacted(value, key=key)
+
+
+def json_schema(kinds: CatalogKinds = CATALOGS) -> dict[str, Any]:
+    """The JSON Schema of the file, for editors; defaults are as they would be written.
+
+    `kinds` are those of catalogs.
+    """
+    schema = ServiceConfig.model_json_schema(mode="serialization")
+    schema["$defs"]["CatalogSection"]["properties"]["metastore"]["enum"] = list(kinds)
+    for section in (schema, *schema["$defs"].values()):
+        for key in section.get("properties", {}).values():
+            if "description" in key:
+                # Without the line breaks of the code.
+                key["description"] = " ".join(key["description"].split())
+    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+    schema["title"] = "compactord"
+    return schema

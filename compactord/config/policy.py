@@ -1,18 +1,26 @@
-"""Which tables are compacted, with which settings: discovery patterns, defaults, rules. Pure."""
+"""Selects tables and their settings: discovery patterns, defaults, rules, reasons. Pure.
+
+Pure.
+
+Pure: the commands and the service give the same reasons.
+"""
 
 from __future__ import annotations
 
+import argparse
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from compactord.config.keys import keys_of, leaves
-from compactord.config.model import Discovery, ServiceConfig
+from compactord.config.load import LoadedConfig, keys_of, leaves
+from compactord.config.model import Discovery, Rule, ServiceConfig, TableSettings
 from compactord.config.problems import dotted
-from compactord.config.table_settings import Rule, TableSettings
+from compactord.config.registries import OWN, ConfigRegistries
+from compactord.errors import UsageError
 from compactord.model import TableName
 from compactord.paimon.options.catalogue import canonical_key
 from compactord.paimon.schema import BRANCH_MARK
+from compactord.text import ReferenceMissing, redact_text, resolve
 
 # Sections read only when the daemon starts: its name and clock, its port, Spark, the catalogs.
 _COLD = frozenset({"service", "spark", "catalogs"})
@@ -132,3 +140,126 @@ def cold_differences(old: ServiceConfig, new: ServiceConfig) -> tuple[str, ...]:
         if path[0] in _COLD
         and (path not in before or path not in after or before[path] != after[path])
     )
+
+
+def exclusion_by_name(loaded: LoadedConfig, table: TableName) -> str | None:
+    """The pattern that excludes a table: `discovery.excluding_tables (c.yaml:7) is a\\.tmp_.*`."""
+    name = excluding_key(loaded.config.discovery, table)
+    if name is None:
+        return None
+    verb = "is" if name == "excluding_tables" else "is only"
+    pattern = getattr(loaded.config.discovery, name).pattern
+    return pattern_text(loaded, f"discovery.{name}", pattern, verb)
+
+
+def pattern_text(loaded: LoadedConfig, key: str, pattern: str, verb: str = "is") -> str:
+    """A pattern with its place: `rules.2.match.table (c.yaml:7) is a\\.tmp_.*`."""
+    return f"{shown_key(loaded, key)} {verb} {loaded.reference(key) or pattern}"
+
+
+def not_write_only(loaded: LoadedConfig, table: TableName) -> str:
+    """Why a table without `write-only` is excluded."""
+    decides = setting_origin(loaded, table, "only_write_only")
+    return f"not write-only, so its writers compact it themselves; {decides}"
+
+
+def exclusion(loaded: LoadedConfig, table: TableName, branch: str) -> str | None:
+    """As `exclusion_by_name`, or `rules.0.set.branches (c.yaml:7) does not name main`.
+
+    A branch is listed if what holds for its main branch names it; rules of its own may leave it
+    out, and not bring it in.
+    """
+    why = exclusion_by_name(loaded, table)
+    if why is not None:
+        return why
+    for each in (table._replace(table=table.table.partition(BRANCH_MARK)[0]), table):
+        if not policy_for(loaded.config, each).takes(branch):
+            return f"{setting_origin(loaded, each, 'branches')} does not name {branch}"
+    return None
+
+
+def paused(loaded: LoadedConfig, table: TableName) -> str:
+    """Which rule pauses a table: `by rules.0.set.mode (c.yaml:7)`."""
+    return f"by {setting_origin(loaded, table, 'mode')}"
+
+
+def setting_origin(loaded: LoadedConfig, table: TableName, setting: str) -> str:
+    """Which rule or default decides a setting of a table, and where that is written."""
+    return shown_key(loaded, setting_keys(loaded.config, table)[setting])
+
+
+def shown_key(loaded: LoadedConfig, key: str) -> str:
+    """A key of the configuration with the place of its value."""
+    return f"{key} ({loaded.origin(key)})"
+
+
+# The name of the catalog of a warehouse that is given without a configuration.
+NAMELESS = "warehouse"
+
+
+def config_of_warehouse(
+    warehouse: str, known: ConfigRegistries = OWN, **keys: object
+) -> LoadedConfig:
+    """The defaults, for a warehouse without a configuration; `keys` are others of its section."""
+    section = {"warehouse": warehouse, **keys}
+    config = ServiceConfig.model_validate({"catalogs": {NAMELESS: section}}, context=known)
+    return LoadedConfig(path="", config=config)
+
+
+def warehouse_config(args: argparse.Namespace, known: ConfigRegistries = OWN) -> LoadedConfig:
+    """The defaults for the one catalog that the arguments name, of a `known` kind.
+
+    Raises `UsageError`.
+    """
+    if not args.warehouse:
+        raise UsageError("--warehouse is empty")
+    keys = catalog_keys(args)
+    for key, value in keys["options"].items():
+        # Catalogs resolve what stands in their options when they are opened.
+        resolved(value, f"--catalog-option {key}")
+    return config_of_warehouse(args.warehouse, known, **keys)
+
+
+def catalog_keys(args: argparse.Namespace) -> dict[str, Any]:
+    """What the arguments say of the catalog of --warehouse: keys of its section."""
+    options = pairs(args.catalog_option, "--catalog-option")
+    given = {
+        "metastore": args.metastore,
+        "unlocked_writers": args.unlocked_writers,
+        "allow_http": args.allow_http or None,
+        "allow_schemes": args.allow_scheme or None,
+    }
+    return {"options": options} | {key: value for key, value in given.items() if value is not None}
+
+
+def refuse_catalog_arguments(args: argparse.Namespace) -> None:
+    """Raises `UsageError` where they are given without --warehouse."""
+    keys = catalog_keys(args)
+    if keys.pop("options") or keys:
+        raise UsageError(
+            "--metastore, --catalog-option, --unlocked-writers, --allow-http and --allow-scheme "
+            "need --warehouse"
+        )
+
+
+def pairs(texts: Sequence[str], argument: str) -> Mapping[str, str]:
+    """Texts `key=value`, by key. Raises `UsageError`, without values."""
+    found: dict[str, str] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise UsageError(f"{argument} {redact_text(text)!r} is not of the form key=value")
+        if found.setdefault(key.strip(), value) != value:
+            raise UsageError(f"{argument} gives {key.strip()} twice, with different values")
+    return found
+
+
+def resolved(text: str, argument: str) -> str:
+    """The text without references, which hide secrets from other users of the machine.
+
+    Raises `UsageError`.
+    """
+    try:
+        return resolve(text)
+    except ReferenceMissing as error:
+        raise UsageError(f"{argument} has {error}") from None

@@ -11,10 +11,9 @@ import structlog
 from compactord.catalog.access import TableAccess
 from compactord.catalog.base import Catalog, TableList
 from compactord.clock import Clock
-from compactord.config import reasons
 from compactord.config.load import LoadedConfig
 from compactord.config.model import ServiceConfig
-from compactord.config.policy import excluding_key, policy_for
+from compactord.config.policy import excluding_key, exclusion, policy_for
 from compactord.errors import CompactordError
 from compactord.model import TableName
 from compactord.paimon.schema import TableRef, branch_of
@@ -125,7 +124,7 @@ def list_catalog(
     silent: dict[str, CompactordError] = dict(listed.unreadable)
     for ref in _with_branches(listed.tables, config.config, name, catalog, silent):
         table = TableName(name, ref.database, ref.name)
-        why = reasons.exclusion(config, table, ref.branch)
+        why = exclusion(config, table, ref.branch)
         if why is None:
             found[table] = ref
         else:

@@ -20,7 +20,7 @@ import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 from compactord.clock import Clock, SystemClock
-from compactord.config.choices import LogFormat, LogLevel
+from compactord.config.section import LogFormat, LogLevel
 from compactord.text import printable, printable_lines, redacted
 
 # Below these levels the libraries log too much, or nothing an operator needs.

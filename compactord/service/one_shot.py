@@ -18,7 +18,7 @@ from compactord.catalog.access import TableAccess
 from compactord.clock import Clock, WallTime
 from compactord.commit.changes import LossOutcome
 from compactord.config.model import Backoff, Limits, Retry
-from compactord.config.warehouse import config_of_warehouse
+from compactord.config.policy import config_of_warehouse
 from compactord.engine.base import Engine
 from compactord.errors import (
     AccessDenied,

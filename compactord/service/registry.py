@@ -8,11 +8,17 @@ from functools import partial
 import structlog
 
 from compactord.clock import Clock
-from compactord.config import reasons
-from compactord.config.choices import Mode
 from compactord.config.load import LoadedConfig
 from compactord.config.model import ServiceConfig
-from compactord.config.policy import TablePolicy, policy_for, unmatched_patterns
+from compactord.config.policy import (
+    TablePolicy,
+    not_write_only,
+    pattern_text,
+    paused,
+    policy_for,
+    unmatched_patterns,
+)
+from compactord.config.section import Mode
 from compactord.model import TableName
 from compactord.paimon.options.table_options import DISCOVERY_INTERVAL_MS
 from compactord.scheduler.scheduled_table import ScheduledTable
@@ -116,7 +122,7 @@ class TableRegistry:
         """Note which patterns match no table: their authors mistook a name, or it is gone."""
         served = (each.name for each in self._scheduler.tables.values() if not each.is_leaving)
         found = unmatched_patterns(self._loaded.config, {*served, *self.excluded}, self._listed)
-        texts = {key: reasons.pattern_text(self._loaded, key, p) for key, p in found.items()}
+        texts = {key: pattern_text(self._loaded, key, p) for key, p in found.items()}
         for text in texts.values():
             if text not in self.unmatched.values():
                 _log.warning("pattern_matches_nothing", pattern=text)
@@ -171,9 +177,9 @@ class TableRegistry:
         scheduled.is_excluded = policy.only_write_only and info is not None and not info.write_only
         event, why = "", ""
         if scheduled.is_excluded:
-            event, why = "table_excluded", reasons.not_write_only(self._loaded, name)
+            event, why = "table_excluded", not_write_only(self._loaded, name)
         elif policy.mode is Mode.PAUSED:
-            event, why = "table_paused", reasons.paused(self._loaded, name)
+            event, why = "table_paused", paused(self._loaded, name)
         if why == scheduled.left_alone:
             return
         scheduled.left_alone = why

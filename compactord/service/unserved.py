@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from compactord.config import reasons
-from compactord.config.choices import Mode
 from compactord.config.load import LoadedConfig
-from compactord.config.policy import TablePolicy
+from compactord.config.policy import TablePolicy, exclusion, not_write_only, paused
+from compactord.config.section import Mode
 from compactord.maintenance.holds import Hold
 from compactord.model import TableName
 from compactord.paimon.schema import TableRef
@@ -27,13 +26,13 @@ def left_alone(
     loaded: LoadedConfig, name: TableName, branch: str, policy: TablePolicy, *, write_only: bool
 ) -> tuple[TableStatus, str] | None:
     """Why the service does not work on a table that it could; None: it does."""
-    excluded = reasons.exclusion(loaded, name, branch)
+    excluded = exclusion(loaded, name, branch)
     if excluded is not None:
         return TableStatus.EXCLUDED, excluded
     if policy.only_write_only and not write_only:
-        return TableStatus.EXCLUDED, reasons.not_write_only(loaded, name)
+        return TableStatus.EXCLUDED, not_write_only(loaded, name)
     if policy.mode is Mode.PAUSED:
-        return TableStatus.PAUSED, reasons.paused(loaded, name)
+        return TableStatus.PAUSED, paused(loaded, name)
     return None
 
 

@@ -9,8 +9,7 @@ from dataclasses import replace
 from compactord.catalog.base import Catalog
 from compactord.clock import Clock
 from compactord.config.load import LoadedConfig
-from compactord.config.policy import policy_for
-from compactord.config.warehouse import NAMELESS
+from compactord.config.policy import NAMELESS, policy_for
 from compactord.errors import CompactordError, UnsupportedTable
 from compactord.model import TableName
 from compactord.paimon.schema import TableRef

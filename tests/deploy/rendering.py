@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from compactord.config.show import json_schema
+from compactord.config.load import json_schema
 from tests.tools.obtain import tool_path
 
 ROOT = Path(__file__).parent.parent.parent

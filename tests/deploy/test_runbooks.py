@@ -15,8 +15,7 @@ import pytest
 import yaml
 
 from compactord.cli.command import _parser
-from compactord.config.keys import known_keys
-from compactord.config.show import json_schema
+from compactord.config.load import json_schema, known_keys
 from compactord.paimon.options.catalogue import find
 from compactord.scheduler import compaction as scheduler_status
 from compactord.service import view

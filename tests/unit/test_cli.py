@@ -19,7 +19,7 @@ from compactord.cli.argument_values import engine_config
 from compactord.cli.command import main
 from compactord.cli.running import run_parsed
 from compactord.clock import SystemClock
-from compactord.config.warehouse import config_of_warehouse
+from compactord.config.policy import config_of_warehouse
 from compactord.errors import UsageError
 from compactord.paimon.schema import TableRef
 from compactord.paimon.types import AtomicType, DataField, TypeRoot

@@ -25,7 +25,7 @@ from compactord.catalog.open import open_catalog
 from compactord.cli.command import _parser
 from compactord.cli.top import top
 from compactord.clock import SystemClock
-from compactord.config.warehouse import config_of_warehouse
+from compactord.config.policy import config_of_warehouse
 from compactord.errors import AccessDenied, TableNotFound, UsageError
 from compactord.service import api, codec
 from compactord.service.http import HttpServer, PageResponse, Request

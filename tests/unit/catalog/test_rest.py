@@ -30,8 +30,8 @@ from compactord.cli.loading import check_online, load_usable, refuse_literal_sec
 from compactord.cli.registries import Registries
 from compactord.clock import SystemClock
 from compactord.commit.changes import BucketChange, Committed
-from compactord.config.show import show_text
-from compactord.config.warehouse import config_of_warehouse
+from compactord.config.load import show_text
+from compactord.config.policy import config_of_warehouse
 from compactord.errors import (
     AccessDenied,
     CatalogDown,

@@ -5,11 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from compactord.config.keys import known_keys, leaves
-from compactord.config.load import load_config
-from compactord.config.model import ServiceConfig
+from compactord.config.load import known_keys, leaves, load_config
+from compactord.config.model import RuleSettings, ServiceConfig
 from compactord.config.problems import OriginKind, dotted
-from compactord.config.table_settings import RuleSettings
 
 EXAMPLE = Path(__file__).parent.parent.parent.parent / "config" / "compactord.yaml"
 

@@ -8,8 +8,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compactord.config.keys import known_keys
-from compactord.config.load import load_config
+from compactord.config.load import known_keys, load_config
 from compactord.config.problems import ConfigInvalid, OriginKind
 from tests.unit.config.files import SMALLEST, load, problems
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from compactord.config import reasons
+from compactord.config import policy
 from compactord.config.load import load_config
 from compactord.model import TableName
 
@@ -38,7 +38,7 @@ def test_a_pattern_that_excludes_is_named(tmp_path: Path, table: str, why: str |
     path = tmp_path / "c.yaml"
     path.write_text(CONFIG)
     loaded = load_config(str(path), environ={})
-    found = reasons.exclusion_by_name(loaded, TableName("lake", *table.split(".")))
+    found = policy.exclusion_by_name(loaded, TableName("lake", *table.split(".")))
     assert found == (why and why.format(path))
 
 
@@ -46,15 +46,15 @@ def test_the_rule_that_decides_is_named_with_its_line(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
     path.write_text(CONFIG)
     loaded = load_config(str(path), environ={}, overrides=["rules.0.set.priority=4"])
-    assert reasons.paused(loaded, TableName("lake", "a", "x")) == f"by rules.0.set.mode ({path}:9)"
+    assert policy.paused(loaded, TableName("lake", "a", "x")) == f"by rules.0.set.mode ({path}:9)"
     not_write_only = "not write-only, so its writers compact it themselves; "
-    assert reasons.not_write_only(loaded, TableName("lake", "a", "y")) == (
+    assert policy.not_write_only(loaded, TableName("lake", "a", "y")) == (
         f"{not_write_only}rules.1.set.only_write_only ({path}:11)"
     )
-    assert reasons.not_write_only(loaded, TableName("lake", "b", "z")) == (
+    assert policy.not_write_only(loaded, TableName("lake", "b", "z")) == (
         f"{not_write_only}defaults.only_write_only (default)"
     )
-    assert reasons.setting_origin(loaded, TableName("lake", "b", "z"), "priority") == (
+    assert policy.setting_origin(loaded, TableName("lake", "b", "z"), "priority") == (
         f"defaults.priority ({path}:6)"
     )
 
@@ -78,5 +78,5 @@ def test_a_branch_is_served_if_its_table_and_its_own_rules_name_it(
         f"- {{match: {{table: 'd\\.t\\$branch_b'}}, set: {{branches: [{of_branch}]}}}}\n"
     )
     loaded = load_config(str(path), environ={})
-    found = reasons.exclusion(loaded, TableName("lake", "d", "t$branch_b"), "b")
+    found = policy.exclusion(loaded, TableName("lake", "d", "t$branch_b"), "b")
     assert found == (why and why.format(path))

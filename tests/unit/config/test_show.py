@@ -7,11 +7,16 @@ from typing import Any
 import pytest
 import yaml
 
-from compactord.config.keys import leaves, plain
-from compactord.config.load import load_config
+from compactord.config.load import (
+    effective_json,
+    json_schema,
+    leaves,
+    load_config,
+    plain_config,
+    show_text,
+)
 from compactord.config.model import ServiceConfig
 from compactord.config.problems import ConfigInvalid, dotted
-from compactord.config.show import effective_json, json_schema, show_text
 from tests.unit.config.files import load, problems
 
 SECRET = "s3same"
@@ -153,4 +158,4 @@ def test_the_schema_names_the_keys_of_the_effective_configuration() -> None:
         ]
 
     config = ServiceConfig.model_validate({"catalogs": {"lake": {"warehouse": "/w"}}})
-    assert keys(plain(config), schema, ()) == []
+    assert keys(plain_config(config), schema, ()) == []

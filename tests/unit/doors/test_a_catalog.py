@@ -17,9 +17,8 @@ from compactord.cli.catalog_checks import catalog_checks
 from compactord.cli.command import main
 from compactord.cli.loading import load_usable, open_configured
 from compactord.cli.registries import Registries
-from compactord.config.load import LoadedConfig, load_config
+from compactord.config.load import LoadedConfig, load_config, show_text
 from compactord.config.problems import ConfigInvalid
-from compactord.config.show import show_text
 from compactord.errors import TransientStorageError
 from compactord.paimon.schema import TableRef
 from compactord.storage.base import Located, Store

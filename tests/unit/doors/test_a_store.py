@@ -16,8 +16,8 @@ from compactord.catalog.open import open_catalog
 from compactord.cli.command import main
 from compactord.cli.loading import load_usable, open_configured, warn_of_options
 from compactord.cli.registries import Registries
+from compactord.config.load import show_text
 from compactord.config.problems import ConfigInvalid
-from compactord.config.show import show_text
 from compactord.errors import UnsupportedTable, UsageError
 from compactord.model import Subcompaction
 from compactord.paimon.schema import TableRef

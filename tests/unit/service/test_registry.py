@@ -13,8 +13,7 @@ from structlog.testing import capture_logs
 
 from compactord.catalog.access import table_in_folder
 from compactord.clock import WallTime
-from compactord.config.keys import leaves
-from compactord.config.load import LoadedConfig
+from compactord.config.load import LoadedConfig, leaves
 from compactord.config.model import Limits, Retry, ServiceConfig
 from compactord.config.problems import Origin, OriginKind, dotted
 from compactord.errors import TableNotFound
