@@ -32,9 +32,8 @@ from compactord.config.values import table_pattern
 from compactord.errors import CompactordError, TableNotFound, UsageError
 from compactord.model import TableName
 from compactord.paimon.schema import TableRef
-from compactord.service.discovery import branches_of
-from compactord.service.unserved import left_alone
-from compactord.service.view import TableStatus
+from compactord.service.registry import branches_of
+from compactord.service.view import TableStatus, left_alone
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -36,7 +36,7 @@ from compactord.engine.jvm import Java, find_java
 from compactord.engine.masters import is_embedded, shown_master
 from compactord.errors import EngineUnavailable, UsageError
 from compactord.rewrite.pipeline import usable_cores
-from compactord.service import capacity
+from compactord.service import settings
 from compactord.service.codec import plain_fields
 from compactord.table.report import columns_text
 from compactord.text import count_text, size_text
@@ -177,16 +177,16 @@ def cores_check(cores: int, config: ServiceConfig) -> Check:
 
 def memory_check(config: ServiceConfig) -> Check:
     task_bytes = config.spark.task_memory_bytes
-    one = f"{size_text(task_bytes)} and {size_text(capacity.IDLE_WORKER_BYTES)} for its worker"
+    one = f"{size_text(task_bytes)} and {size_text(settings.IDLE_WORKER_BYTES)} for its worker"
     try:
-        budget = capacity.memory_budget_bytes(config.limits, task_bytes, config.spark.master)
+        budget = settings.memory_budget_bytes(config.limits, task_bytes, config.spark.master)
     except UsageError as error:
         found, _, advice = str(error).rpartition("; ")
         return failed_check("memory", found, advice)
     if budget is None:
         found = f"executors have their own; a merge takes {one}"
         return Check(name="memory", verdict=Verdict.OK, found=found)
-    count = budget // (task_bytes + capacity.IDLE_WORKER_BYTES)
+    count = budget // (task_bytes + settings.IDLE_WORKER_BYTES)
     found = f"{size_text(budget)}: room for {count_text(count, 'merge')} of {one}"
     return Check(name="memory", verdict=Verdict.OK, found=found)
 

@@ -31,9 +31,8 @@ from compactord.config.load import LoadedConfig, effective_json, json_schema, sh
 from compactord.config.policy import NAMELESS, catalog_keys, refuse_catalog_arguments
 from compactord.config.problems import ConfigInvalid, Problem
 from compactord.errors import AccessDenied, UsageError
-from compactord.service import signals
 from compactord.service.codec import plain_fields
-from compactord.service.daemon import Daemon
+from compactord.service.daemon import Daemon, handled
 from compactord.service.http import HttpServer
 from compactord.service.logs import configure_logs
 from compactord.service.metrics import Metrics
@@ -95,7 +94,7 @@ def serve(args: argparse.Namespace) -> int:
     try:
         host = "localhost" if http.bind in ("0.0.0.0", "::") else http.bind
         _log.info("http_listening", address=f"http://{host}:{server.port}/", bind=http.bind)
-        with signals.handled(daemon):
+        with handled(daemon):
             code = daemon.run()
     finally:
         server.stop()

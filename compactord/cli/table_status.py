@@ -12,8 +12,7 @@ from compactord.cli.choice import Choice, Target
 from compactord.clock import Clock
 from compactord.errors import CompactordError, UnsupportedTable
 from compactord.maintenance.holds import stored_hold
-from compactord.service.unserved import unread_view, unserved_view
-from compactord.service.view import TableView
+from compactord.service.view import TableView, unread_view, unserved_view
 from compactord.state.table_state import TableState
 from compactord.table.opening import OpenTable, describe_table, live_reasons
 from compactord.table.planning import with_waiting_rows

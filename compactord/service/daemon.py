@@ -1,20 +1,30 @@
-"""The service: one loop that owns all state, and threads that post events to it.
+"""The daemon: one loop that owns all state, its signals and its shutdown.
 
 An event is a function that the loop calls; whatever blocks happens elsewhere (`job_runner`,
 `engine_host`, chores) and ends by posting one. After each event the scheduler decides what begins.
 Once a second the loop records a heartbeat and publishes the view that all readers use.
+
+Merges and commits may finish until the grace period is nearly over; then merges are cancelled,
+which leaves the rest of the time to commits. A second request cancels at once. All else is waited
+for only briefly: what reads changes nothing, and what deletes goes on after the next start.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
+import os
 import queue
+import signal
+import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import tzinfo
 from functools import partial
+from types import FrameType
 
 import structlog
 
@@ -23,6 +33,7 @@ from compactord.catalog.base import Catalog
 from compactord.clock import Clock, WallTime
 from compactord.config.load import LoadedConfig
 from compactord.config.model import CatalogSection, Recovery, ServiceConfig
+from compactord.config.model import Shutdown as Limits
 from compactord.engine.base import Engine
 from compactord.errors import CompactordError
 from compactord.maintenance.kind import AnyKind
@@ -30,27 +41,119 @@ from compactord.maintenance.registry import maintenance_kinds
 from compactord.model import SubcompactionOutcome, SubcompactionResult, TableName
 from compactord.scheduler.effects import Job, JobOutcome
 from compactord.scheduler.scheduler import Scheduler
-from compactord.service.capacity import Capacity
-from compactord.service.discovery import Discovery, Listing
 from compactord.service.engine_host import EngineHost
-from compactord.service.job_runner import JOBS_MAX, THREADS_MAX, JobRunner
+from compactord.service.jobs import JOBS_MAX, THREADS_MAX, JobRunner, ServedTables
+from compactord.service.logs import LoggingObserver
 from compactord.service.metrics import Metrics
-from compactord.service.observer import LoggingObserver
 from compactord.service.probes import LOOP_STALE_MS, beat
-from compactord.service.registry import TableRegistry
-from compactord.service.settings import Settings
-from compactord.service.shutdown import Shutdown
-from compactord.service.silent_stores import SilentStores
+from compactord.service.registry import Discovery, Listing, TableRegistry
+from compactord.service.settings import Capacity, Settings, Timetable
 from compactord.service.status_source import Facts, StatusKeeper
-from compactord.service.table_jobs import ServedTables
-from compactord.service.timetable import Timetable
 from compactord.service.view import ServiceView, TableDetail
 from compactord.storage.calls import Breaker, Breakers
 from compactord.table.explain import bucket_details
-from compactord.table.jobs import Cycle
+from compactord.table.jobs import Cycle, Phase
 from compactord.table.subcompactions import WorkerSpec
 
 _log = structlog.get_logger()
+# How long jobs that only read or delete may take to return, once nothing else is under way.
+_READS_S = 2.0
+
+
+class Shutdown:
+    """Used by the loop alone. `cancel` begins to end all that the engine runs."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        tables: ServedTables,
+        clock: Clock,
+        cancel: Callable[[], None],
+    ) -> None:
+        self._scheduler = scheduler
+        self._tables = tables
+        self._clock = clock
+        self._cancel = cancel
+        self._since_s: float | None = None
+        # When merges or commits were under way last.
+        self._worked_s = 0.0
+        self._asked = 0
+        self._has_cancelled = False
+
+    @property
+    def is_asked(self) -> bool:
+        return self._since_s is not None
+
+    def ask(self) -> None:
+        """Begin nothing new from now on."""
+        self._asked += 1
+        _log.info("service_draining", asked=self._asked)
+        if self._since_s is None:
+            self._since_s = self._worked_s = self._clock.monotonic_s()
+        self._scheduler.drain(self._clock.steady_ms())
+
+    def go_on(self, limits: Limits) -> None:
+        """Cancel what still runs when its time is over."""
+        patience_s = (limits.grace_ms - limits.commit_reserve_ms) / 1000
+        if self._has_cancelled or not (self._asked > 1 or self.elapsed_s > patience_s):
+            return
+        self._has_cancelled = True
+        self._scheduler.end()
+        if self._scheduler.engine.running:
+            _log.info("tasks_cancelled", subcompactions=self._scheduler.engine.running)
+        self._cancel()
+
+    def is_over(self, limits: Limits) -> bool:
+        """Whether nothing worth waiting for is under way, or the grace period has passed."""
+        if not self.is_asked:
+            return False
+        now_s = self._clock.monotonic_s()
+        if self.has_work:
+            self._worked_s = now_s
+        is_late = self.elapsed_s > limits.grace_ms / 1000
+        return self._scheduler.is_idle or is_late or now_s - self._worked_s > _READS_S
+
+    @property
+    def has_work(self) -> bool:
+        """Whether merges or commits are under way."""
+        return self._scheduler.has_results or any(
+            self._tables.phase(name) is Phase.COMMIT
+            for name, scheduled in self._scheduler.tables.items()
+            if scheduled.job is not None or scheduled.maintenance is not None
+        )
+
+    @property
+    def elapsed_s(self) -> float:
+        """Since the first request to stop, 0 before."""
+        return 0.0 if self._since_s is None else self._clock.monotonic_s() - self._since_s
+
+
+class SilentStores:
+    """Used by the loop alone. `breakers` are those that tables wait for, by catalog."""
+
+    def __init__(self, breakers: Mapping[str, Sequence[Breaker]], scheduler: Scheduler) -> None:
+        # Since when the stores or servers of catalogs have not answered.
+        self.since_ms: dict[str, int] = {}
+        self._breakers = breakers
+        self._scheduler = scheduler
+
+    def check(self, now_ms: int) -> Iterator[str]:
+        """Tell the scheduler what has changed; the catalogs of which something has to be probed."""
+        for catalog, breakers in self._breakers.items():
+            since_ms = min(filter(None, (each.open_since_ms for each in breakers)), default=0)
+            if since_ms and catalog not in self.since_ms:
+                why = "; ".join(filter(None, (each.why for each in breakers)))
+                _log.error("store_silent", catalog=catalog, error=why)
+                self._scheduler.store_silent(catalog, why)
+            elif not since_ms and self.since_ms.pop(catalog, None) is not None:
+                _log.info("store_answers", catalog=catalog)
+                self._scheduler.store_answers(catalog, now_ms)
+            if since_ms:
+                self.since_ms[catalog] = since_ms
+            if any(each.is_probe_due for each in breakers):
+                yield catalog
+
+
 _TICK_S = 1.0
 _BEAT_MS = 5_000
 # The wall clock counts as set once it has moved this far against the monotonic clock.
@@ -397,3 +500,57 @@ class Daemon:
         self._set_intervals()
         self._registry.apply(loaded)
         self._begin_listing()
+
+
+# The first drains, the second cancels.
+_PATIENCE = 2
+
+
+@contextlib.contextmanager
+def handled(daemon: Daemon) -> Iterator[None]:
+    """Signals become events of the daemon; a third SIGTERM or SIGINT ends the process.
+
+    A handler interrupts the main thread at any point, so it takes no lock and writes nothing: a
+    separate thread writes the stacks.
+    """
+    times_asked = itertools.count(1)
+    stacks_wanted: queue.SimpleQueue[bool] = queue.SimpleQueue()
+
+    def end(number: int, frame: FrameType | None) -> None:
+        del frame
+        if next(times_asked) > _PATIENCE:
+            os._exit(128 + number)
+        daemon.stop()
+
+    def want_stacks(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        if stacks_wanted.empty():
+            stacks_wanted.put(True)
+
+    actions = {
+        signal.SIGTERM: end,
+        signal.SIGINT: end,
+        signal.SIGHUP: lambda number, frame: daemon.reload(),
+        signal.SIGUSR1: want_stacks,
+    }
+    writer = threading.Thread(
+        target=_write_stacks, args=(stacks_wanted,), name="stacks", daemon=True
+    )
+    writer.start()
+    previous = {number: signal.signal(number, action) for number, action in actions.items()}
+    try:
+        yield
+    finally:
+        for number, action in previous.items():
+            signal.signal(number, action)
+        stacks_wanted.put(False)
+        writer.join()
+
+
+def _write_stacks(wanted: queue.SimpleQueue[bool]) -> None:
+    """Log the stacks of all threads each time that `wanted` yields true; end at false."""
+    while wanted.get():
+        names = {thread.ident: thread.name for thread in threading.enumerate()}
+        for ident, frame in sys._current_frames().items():
+            stack = "".join(traceback.format_stack(frame))
+            _log.info("thread_stack", thread=names.get(ident, str(ident)), stack=stack)

@@ -33,8 +33,7 @@ from compactord.scheduler.compaction import Outcome, Status
 from compactord.scheduler.events import BucketQuarantined, Committed, Counts, Event, SnapshotLost
 from compactord.scheduler.scheduled_table import ScheduledTable
 from compactord.scheduler.scheduler import Scheduler
-from compactord.service.job_runner import JobRunner, OwnThread
-from compactord.service.table_jobs import TableJobs, TableSpec
+from compactord.service.jobs import JobRunner, OwnThread, TableJobs, TableSpec
 from compactord.table.jobs import CompactTotals, Cycle, Finished, InFlight, InputsReplaced, Progress
 from compactord.table.planning import PartitionTest, rest_text
 from compactord.table.request import CompactRequest

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 from compactord.scheduler.scheduled_table import HUNG_JOB_MS
 from compactord.scheduler.scheduler import Scheduler
+from compactord.service.jobs import ServedTables
 from compactord.service.status_source import Facts
-from compactord.service.table_jobs import ServedTables
 from compactord.service.view import ServiceView
 from compactord.table.jobs import Phase
 

@@ -1,4 +1,6 @@
-"""What is served at which path. Everything is answered from memory and changes nothing.
+"""The routes of the HTTP server, and the JSON under `/v1`. Everything is answered from memory.
+
+Everything is answered from memory and changes nothing.
 
 /metrics                        Prometheus: text or OpenMetrics
 /livez /readyz /startupz        probes; /healthz is /readyz
@@ -13,17 +15,53 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 
 from compactord.clock import Clock
 from compactord.model import TableName
-from compactord.service import api, probes
-from compactord.service.codec import encode
+from compactord.service import probes
+from compactord.service.codec import Json, encode, plain, plain_fields
 from compactord.service.http import JSON, BadRequest, PageResponse, Request, error_response
 from compactord.service.metrics import Metrics
-from compactord.service.view import StatusSource
+from compactord.service.view import ServiceView, StatusSource, TableDetail
+
+
+def status(view: ServiceView) -> Json:
+    """The view without its tables, which are many, and without what is internal."""
+    names = (field.name for field in dataclasses.fields(view))
+    left_out = ("tables", "queued_by_table", "steady_ms")
+    return plain_fields(tuple(name for name in names if name not in left_out), view)
+
+
+def tables(view: ServiceView) -> Json:
+    return {"now_ms": view.now_ms, "tables": plain(view.tables)}
+
+
+def top_buckets(view: ServiceView, count: int) -> Json:
+    """The `count` buckets with the most sorted runs; at most those that the view names."""
+    return {"now_ms": view.now_ms, "buckets": plain(view.top_buckets[:count])}
+
+
+def plan(detail: TableDetail) -> Json:
+    """What would be picked now in the table's worst buckets, and why or why not."""
+    shown = ("partition", "bucket", "sorted_runs", "files", "size_bytes", "plan")
+    return {
+        "name": plain(detail.view.name),
+        "snapshot_id": detail.view.planned_snapshot_id,
+        "bucket_count": detail.bucket_count,
+        "buckets": [plain_fields(shown, bucket) for bucket in detail.buckets if bucket.plan],
+    }
+
+
+def find_table(status: StatusSource, text: str) -> TableDetail | None:
+    """The table called `catalog.database.table`; parts of a name may hold dots themselves."""
+    names = (table.name for table in status.view().tables)
+    found = next((name for name in names if str(name) == text), None)
+    return None if found is None else status.detail(found)
+
 
 Page = Callable[[str, Mapping[str, str]], PageResponse | None]
 
@@ -65,21 +103,21 @@ class Site:
     def _v1(self, path: list[str], query: Mapping[str, str]) -> PageResponse:
         match path:
             case ["status"]:
-                return _json(api.status(self.status.view()))
+                return _json(status(self.status.view()))
             case ["tables"]:
-                return _json(api.tables(self.status.view()))
+                return _json(tables(self.status.view()))
             case ["tables", catalog, database, table]:
                 name = TableName(catalog, database, table)
                 detail = self.status.detail(name)
                 return _no_table(str(name)) if detail is None else _json(detail)
             case ["buckets", "top"]:
-                return _json(api.top_buckets(self.status.view(), _count(query)))
+                return _json(top_buckets(self.status.view(), _count(query)))
             case ["plan"]:
                 text = query.get("table", "")
                 if text.count(".") < 2:
                     raise BadRequest("name a table: ?table=catalog.database.table")
-                detail = api.find_table(self.status, text)
-                return _no_table(text) if detail is None else _json(api.plan(detail))
+                detail = find_table(self.status, text)
+                return _no_table(text) if detail is None else _json(plan(detail))
         return _unknown("/".join(("", "v1", *path)))
 
 

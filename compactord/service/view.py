@@ -1,21 +1,28 @@
-"""The view of the whole service at one moment: what metrics, HTTP, page and `top` show.
+"""The view of the service at one moment, with or without a running service.
 
 The loop makes one about once a second, from memory, and publishes it; readers never wait for the
 loop and never touch a store. Everything here is an immutable value with bounded size: buckets are
 summed up, only the worst are named. Times are milliseconds since the epoch, 0 where there is none;
 sizes are bytes. All times are by the wall clock as it was set when the view was made, even those
 from before it was set, so that ages are right.
+
+Only a service knows which tables it has halted and which buckets it has quarantined.
 """
 
 from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from compactord.config.load import LoadedConfig
+from compactord.config.policy import TablePolicy, exclusion, not_write_only, paused
+from compactord.config.section import Mode
+from compactord.maintenance.holds import Hold
 from compactord.model import CompactReason, TableName, WorkKind
+from compactord.paimon.schema import TableRef
 from compactord.plan.table import TableKind
 from compactord.scheduler.compaction import (
     EndedCompaction,
@@ -25,6 +32,9 @@ from compactord.scheduler.compaction import (
     Status,
     TableCounters,
 )
+from compactord.scheduler.halts import halt_of_hold
+from compactord.table.explain import table_info
+from compactord.table.opening import OpenTable
 from compactord.table.status import Backlog, BucketDetail, RestingPartition, TableInfo, TableShape
 
 
@@ -224,7 +234,7 @@ class ConfigView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineView:
-    """Where merges run. Slots and memory are what it may use (`service/capacity.py`).
+    """Where merges run. Slots and memory are what it may use (`service/settings.py`).
 
     `lost_slots` are held by subcompactions that did not answer within their time limit.
     """
@@ -309,3 +319,46 @@ class StatusSource(Protocol):
     def detail(self, name: TableName) -> TableDetail | None:
         """One table with its worst buckets, None when it is not served."""
         ...
+
+
+def left_alone(
+    loaded: LoadedConfig, name: TableName, branch: str, policy: TablePolicy, *, write_only: bool
+) -> tuple[TableStatus, str] | None:
+    """Why the service does not work on a table that it could; None: it does."""
+    excluded = exclusion(loaded, name, branch)
+    if excluded is not None:
+        return TableStatus.EXCLUDED, excluded
+    if policy.only_write_only and not write_only:
+        return TableStatus.EXCLUDED, not_write_only(loaded, name)
+    if policy.mode is Mode.PAUSED:
+        return TableStatus.PAUSED, paused(loaded, name)
+    return None
+
+
+def unread_view(
+    name: TableName, ref: TableRef, table: OpenTable | None, loaded: LoadedConfig
+) -> TableView:
+    """What is known of a table before its files are read; `table` None: not even its schema."""
+    info = TableInfo()
+    if table is not None:
+        fallback = loaded.config.alerts.stop_trigger_fallback
+        info = table_info(table, stop_trigger_fallback=fallback)
+    return TableView(name=name, location=ref.location, status=TableStatus.ACTIVE, why="", info=info)
+
+
+def unserved_view(
+    read: TableView,
+    alone: tuple[TableStatus, str] | None,
+    refused: Sequence[str],
+    hold: Hold | None = None,
+) -> TableView:
+    """The table with its status and the reason; `read` has what could be read, and the error.
+
+    `alone` as of `left_alone`; `refused` are reasons to refuse the table, `hold` is that in its
+    folder.
+    """
+    halt = None if hold is None else halt_of_hold(hold, hold.since_ms)
+    if refused:
+        halt = Halt(reason=HaltReason.UNSUPPORTED_FEATURE, message="; ".join(refused))
+    status, why = status_and_why(alone, halt, read.error)
+    return replace(read, status=status, why=why, halt=halt)

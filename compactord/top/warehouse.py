@@ -14,8 +14,7 @@ from compactord.errors import CompactordError, UnsupportedTable
 from compactord.model import TableName
 from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import CommitKind, Snapshot
-from compactord.service.unserved import left_alone, unread_view, unserved_view
-from compactord.service.view import TableView
+from compactord.service.view import TableView, left_alone, unread_view, unserved_view
 from compactord.state.loading import snapshot_if_there
 from compactord.state.table_state import TableState
 from compactord.storage.base import Storage

@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from compactord.catalog.open import open_catalog
-from compactord.service.job_runner import JOBS_MAX
+from compactord.service.jobs import JOBS_MAX
 from compactord.storage.base import Capabilities, Located, Storage, Store
 from compactord.storage.open import STORES
 from compactord.table.compactor import TableCompactor

@@ -23,7 +23,7 @@ from compactord import ids
 from compactord.catalog.access import TableAccess, table_in_folder
 from compactord.clock import SystemClock
 from compactord.paimon.schema import TableRef
-from compactord.service.job_runner import JOBS_MAX
+from compactord.service.jobs import JOBS_MAX
 from compactord.storage.base import Storage
 from compactord.table.backlog import Skip
 from compactord.table.compactor import TableCompactor

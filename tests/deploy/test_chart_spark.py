@@ -14,7 +14,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from compactord.service.capacity import IDLE_WORKER_BYTES
+from compactord.service.settings import IDLE_WORKER_BYTES
 from tests.deploy.rendered import (
     EVERYTHING,
     EXECUTORS,

@@ -27,7 +27,7 @@ from compactord.cli.top import top
 from compactord.clock import SystemClock
 from compactord.config.policy import config_of_warehouse
 from compactord.errors import AccessDenied, TableNotFound, UsageError
-from compactord.service import api, codec
+from compactord.service import codec, site
 from compactord.service.http import HttpServer, PageResponse, Request
 from compactord.service.page.need import Need
 from compactord.service.view import ServiceView, TableStatus
@@ -70,7 +70,7 @@ class Daemon:
         return f"http://{HOST}:{self.server.port}"
 
     def _answer(self, request: Request) -> PageResponse:
-        shown = {"/v1/status": api.status, "/v1/tables": api.tables}.get(request.path)
+        shown = {"/v1/status": site.status, "/v1/tables": site.tables}.get(request.path)
         if shown is None:
             return PageResponse(status=404, content_type="text/plain", body=b"")
         body = self.body if self.body is not None else codec.encode(shown(self.view))
@@ -91,7 +91,7 @@ def sent(status: Mapping[str, Any], tables: Mapping[str, Any]) -> TopStatus:
 
 
 def status_of(view: ServiceView) -> TopStatus:
-    return sent(codec.plain(api.status(view)), codec.plain(api.tables(view)))
+    return sent(codec.plain(site.status(view)), codec.plain(site.tables(view)))
 
 
 def _as_sent(view: ServiceView) -> ServiceView:

@@ -9,7 +9,7 @@ import pytest
 
 from compactord.model import WorkKind
 from compactord.scheduler.compaction import Outcome, PriorityClass
-from compactord.service import api
+from compactord.service import site
 from compactord.service.codec import encode
 from compactord.service.http import JSON, HttpServer, PageResponse, Request
 from compactord.service.view import ServiceView, TableStatus
@@ -29,7 +29,7 @@ class Daemon:
         self.url = ""
 
     def answer(self, request: Request) -> PageResponse:
-        said = {"/v1/status": api.status, "/v1/tables": api.tables}[request.path](self.view)
+        said = {"/v1/status": site.status, "/v1/tables": site.tables}[request.path](self.view)
         return PageResponse(status=HTTPStatus.OK, content_type=JSON, body=encode(said))
 
 

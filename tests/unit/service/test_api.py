@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 from dataclasses import fields, replace
 
-from compactord.service import api, codec
+from compactord.service import codec, site
 from compactord.service.view import ServiceView, TableView
 from tests.views import (
     FixedStatus,
@@ -19,7 +19,7 @@ from tests.views import (
 
 def test_status_is_the_view_without_its_tables() -> None:
     view = busy_night().view()
-    status = json.loads(codec.encode(api.status(view)))
+    status = json.loads(codec.encode(site.status(view)))
     left_out = {"tables", "queued_by_table", "steady_ms"}
     assert set(status) == {field.name for field in fields(ServiceView)} - left_out
     assert status["tables_by_status"]["lake/halted"] == 1
@@ -29,7 +29,7 @@ def test_status_is_the_view_without_its_tables() -> None:
 
 
 def test_tables_keep_the_names_of_their_fields() -> None:
-    (orders, *_) = json.loads(codec.encode(api.tables(busy_night().view())))["tables"]
+    (orders, *_) = json.loads(codec.encode(site.tables(busy_night().view())))["tables"]
     assert set(orders) == {field.name for field in fields(TableView)}
     assert orders["name"] == {"catalog": "lake", "database": "sales", "table": "orders"}
     assert orders["status"] == "active"
@@ -41,12 +41,12 @@ def test_tables_keep_the_names_of_their_fields() -> None:
 
 
 def test_top_buckets_are_cut_to_what_is_asked_for() -> None:
-    top = api.top_buckets(busy_night().view(), 2)
+    top = site.top_buckets(busy_night().view(), 2)
     assert [bucket["sorted_runs"] for bucket in top["buckets"]] == [9, 7]
 
 
 def test_a_plan_names_the_buckets_that_would_be_compacted_and_why() -> None:
-    plan = api.plan(busy_detail(table_view()))
+    plan = site.plan(busy_detail(table_view()))
     assert plan["name"] == {"catalog": "lake", "database": "sales", "table": "orders"}
     assert [bucket["bucket"] for bucket in plan["buckets"]] == [3, 11]
     assert plan["buckets"][0]["plan"].startswith("size_ratio")
@@ -57,6 +57,6 @@ def test_a_table_is_found_by_its_whole_name_also_with_dots_in_it() -> None:
     dotted = replace(table_view(), name=table_name("d.a.b"))
     detail = replace(busy_detail(dotted), buckets=(bucket_detail(run_view(0, 1, "a..b")),))
     status = FixedStatus(service_view(table_view(), dotted), detail)
-    assert api.find_table(status, "lake.d.a.b") == detail
-    assert api.find_table(status, "lake.d.a") is None
-    assert api.find_table(status, "lake.sales.orders") is None
+    assert site.find_table(status, "lake.d.a.b") == detail
+    assert site.find_table(status, "lake.d.a") is None
+    assert site.find_table(status, "lake.sales.orders") is None

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from compactord.config.model import ServiceConfig
 from compactord.errors import UsageError
 from compactord.model import RewriteStats, SubcompactionResult
-from compactord.service.capacity import IDLE_WORKER_BYTES, Capacity
+from compactord.service.settings import IDLE_WORKER_BYTES, Capacity
 from tests.builders import VirtualClock
 
 MIB = 1 << 20

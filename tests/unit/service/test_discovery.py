@@ -13,7 +13,7 @@ from compactord.config.problems import Origin, OriginKind
 from compactord.errors import AccessDenied, StorageError
 from compactord.model import TableName
 from compactord.paimon.schema import TableRef
-from compactord.service.discovery import OVERDUE_MS, Discovery, Listing, list_catalog
+from compactord.service.registry import OVERDUE_MS, Discovery, Listing, list_catalog
 from compactord.storage.base import Storage
 from compactord_demo.writer import create_table
 from tests.builders import FIELDS, VirtualClock, make_branch

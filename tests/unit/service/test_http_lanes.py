@@ -9,8 +9,14 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from compactord.service.http import CONNECTIONS_MAX, THREADS, HttpServer, PageResponse, Request
-from compactord.service.http_lanes import WAITING_MAX
+from compactord.service.http import (
+    CONNECTIONS_MAX,
+    THREADS,
+    WAITING_MAX,
+    HttpServer,
+    PageResponse,
+    Request,
+)
 from compactord.service.site import PROBES
 from tests.unit.service.http_client import connect, get, parse, serving
 

@@ -39,8 +39,7 @@ from compactord.scheduler.effects import (
     RestartEngine,
     Submit,
 )
-from compactord.service.job_runner import THREADS_MAX, JobRunner
-from compactord.service.table_jobs import ServedTables, TableSpec
+from compactord.service.jobs import THREADS_MAX, JobRunner, ServedTables, TableSpec
 from compactord.table.backlog import Skip
 from compactord.table.jobs import Cycle, InFlight, OwnCommit, Phase
 from compactord.table.request import CompactRequest

@@ -17,9 +17,9 @@ from compactord.model import CompactReason, TableName, WorkKind
 from compactord.plan.table import TableKind
 from compactord.scheduler.compaction import HaltReason, Outcome, PriorityClass, TableCounters
 from compactord.scheduler.events import Committed, Polled
-from compactord.service import service_metrics, table_metrics
-from compactord.service.metrics import OPENMETRICS, TEXT, Metrics
-from compactord.service.observer import LoggingObserver
+from compactord.service import table_metrics
+from compactord.service.logs import LoggingObserver
+from compactord.service.metrics import METRICS, OPENMETRICS, TEXT, Metrics
 from compactord.service.view import ServiceView, TableStatus, TableView
 from compactord.storage.requests import RequestTotal, StorageOp, StorageOutcome, StorageRequest
 from compactord.table.status import RunState, TableInfo, TableShape
@@ -213,7 +213,7 @@ def test_the_documentation_names_what_is_exposed_and_nothing_else() -> None:
 
 
 def test_all_that_may_be_made_from_a_view_is_exposed_by_the_eventful_one() -> None:
-    metrics = (*service_metrics.METRICS, *table_metrics.METRICS)
+    metrics = (*METRICS, *table_metrics.METRICS)
     assert {metric.family.name for metric in metrics} <= set(described(everything()))
 
 

@@ -22,12 +22,11 @@ from compactord.paimon.data_file import BucketId
 from compactord.paimon.schema import TableRef
 from compactord.scheduler.effects import Forget
 from compactord.scheduler.scheduler import Scheduler
-from compactord.service.discovery import Listing
+from compactord.service.jobs import TableSpec
+from compactord.service.logs import LoggingObserver
 from compactord.service.metrics import Metrics
-from compactord.service.observer import LoggingObserver
-from compactord.service.registry import TableRegistry
-from compactord.service.table_jobs import TableSpec
-from compactord.service.timetable import Timetable
+from compactord.service.registry import Listing, TableRegistry
+from compactord.service.settings import Timetable
 from compactord.service.view import excluded_view
 from compactord.table.backlog import PendingCompaction
 from compactord.table.jobs import Cycle

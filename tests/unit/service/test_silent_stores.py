@@ -7,7 +7,7 @@ from structlog.testing import capture_logs
 from compactord.model import TableName
 from compactord.scheduler.compaction import Outcome
 from compactord.scheduler.effects import CycleJob, DiscardJob, Submit
-from compactord.service.silent_stores import SilentStores
+from compactord.service.daemon import SilentStores
 from compactord.storage.calls import FAILURES_MAX, PATIENCE_MS, PROBE_MS, Breaker
 from tests.unit.scheduler.test_scheduler import Stage, is_sweep
 

@@ -5,7 +5,7 @@ import pytest
 from compactord.config.model import Limits
 from compactord.engine.masters import is_embedded
 from compactord.errors import UsageError
-from compactord.service.capacity import (
+from compactord.service.settings import (
     IDLE_WORKER_BYTES,
     memory_budget_bytes,
     slots_for,

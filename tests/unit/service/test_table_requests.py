@@ -12,7 +12,7 @@ from compactord.catalog.access import table_in_folder
 from compactord.model import TableName
 from compactord.paimon.schema import TableRef
 from compactord.scheduler.effects import CycleJob
-from compactord.service.table_jobs import ServedTables, TableSpec
+from compactord.service.jobs import ServedTables, TableSpec
 from compactord.storage.base import Storage
 from compactord.storage.requests import StorageRequest, metered
 from compactord.table.backlog import Skip

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from compactord.service.timetable import Timetable
+from compactord.service.settings import Timetable
 
 WAIT_S = 180.0
 

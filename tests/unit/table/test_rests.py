@@ -9,8 +9,8 @@ from compactord.model import TableName
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.snapshot import CommitKind
 from compactord.scheduler.events import Polled
+from compactord.service.logs import LoggingObserver
 from compactord.service.metrics import Metrics
-from compactord.service.observer import LoggingObserver
 from compactord.table import report
 from compactord.table.compactor import TableCompactor
 from compactord.table.explain import bucket_details

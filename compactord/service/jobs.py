@@ -1,4 +1,7 @@
-"""Runs jobs on tables: opens each when it is first needed, and answers with what a job came to.
+"""Runs the scheduler's effects on tables: jobs on executors, each with an end event.
+
+The daemon has two pools of threads, one of which is for maintenance. `compactord compact` has the
+caller's own thread (`OwnThread`).
 
 Errors that a user or a store can cause are outcomes.
 """
@@ -7,20 +10,24 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from concurrent.futures import Executor, Future, wait
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 import structlog
 from structlog.contextvars import bound_contextvars
 
 from compactord.catalog.access import TableAccess
 from compactord.clock import Clock
+from compactord.engine.base import Engine
+from compactord.engine.worker import discard, file_names
 from compactord.errors import CompactordError, UnsupportedTable
 from compactord.maintenance.kind import Round
 from compactord.model import TableName
 from compactord.paimon.schema import TableRef
 from compactord.plan.table import TableKind
 from compactord.scheduler import effects
+from compactord.service.engine_host import EngineHost
 from compactord.storage.calls import DeletePace
 from compactord.storage.requests import StorageRequest, reporting
 from compactord.table.compactor import TableCompactor
@@ -254,3 +261,69 @@ class _Requests:
             self._before += kind is None
         if kind is not None:
             self._count(kind, 1)
+
+
+# Cycles and dispatches that run at once, over all tables: mostly they wait for stores. A quiet poll
+# is three requests: a thousand tables are polled in ten seconds at 50 ms a request.
+JOBS_MAX = 16
+# Threads of each pool, made when needed: the scheduler decides how many jobs run, and threads that
+# hang in calls into stores must not use up those of others.
+THREADS_MAX = 1_000
+
+
+class OwnThread(Executor):
+    """Runs what is submitted in the thread that submits it, and raises what that raises."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_result(fn(*args, **kwargs))
+        return future
+
+
+@dataclass(slots=True, kw_only=True)
+class JobRunner:
+    """`run` is called by the loop alone; `ended` is called by the thread in which a job has ended.
+
+    `engine` may start one; `restart` ends it with all its workers, and says why.
+    Maintenance has an executor of its own: it may be slow, and never takes the threads of cycles.
+    """
+
+    tables: TableJobs
+    jobs: Executor
+    maintenance: Executor
+    engine: Callable[[], Engine | EngineHost]
+    restart: Callable[[str], None]
+    ended: Callable[[effects.Job, effects.JobOutcome, float], None]
+    _under_way: set[Future[None]] = field(default_factory=set, init=False)
+
+    def run(self, effect: effects.Effect) -> None:
+        """Begin the effect."""
+        match effect:
+            case effects.Submit(subcompaction=subcompaction):
+                self.engine().submit(subcompaction)
+            case effects.Cancel(subcompaction=subcompaction):
+                self.engine().cancel_one(subcompaction.compaction, subcompaction.index)
+            case effects.RestartEngine(why=why):
+                self.restart(why)
+            case effects.RemoveOutputs(subcompaction=subcompaction, result=result):
+                self._begin(self.maintenance, discard, subcompaction, file_names(result))
+            case effects.MaintenanceJob():
+                self._begin(self.maintenance, self._run, effect)
+            case effects.Job():
+                self._begin(self.jobs, self._run, effect)
+            case effects.Forget(name=name):
+                self.tables.forget(name)
+
+    def close(self, seconds_max: float) -> bool:
+        """Begin nothing more; whether all running jobs have ended in time."""
+        for pool in (self.jobs, self.maintenance):
+            pool.shutdown(wait=False, cancel_futures=True)
+        return not wait(list(self._under_way), seconds_max).not_done
+
+    def _begin(self, pool: Executor, work: Callable[..., None], *given: object) -> None:
+        future = pool.submit(work, *given)
+        self._under_way.add(future)
+        future.add_done_callback(self._under_way.discard)
+
+    def _run(self, job: effects.Job) -> None:
+        self.ended(job, *self.tables.run(job))
