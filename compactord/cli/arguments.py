@@ -136,7 +136,7 @@ _set_values = _repeated(
 
 
 def choice(parser: Parser, *, or_service: bool = False) -> None:
-    """Which tables a command is for (`cli/choice.py`)."""
+    """Which tables a command is for (`cli/select.py`)."""
     _place(parser, or_service=or_service)
     which = parser.add_mutually_exclusive_group()
     which.add_argument(

@@ -1,4 +1,4 @@
-"""`compactord doctor`: whether compactord can work here; one line for each thing that it needs."""
+"""`compactord doctor`: checks this machine, the catalogs and their stores."""
 
 from __future__ import annotations
 
@@ -9,37 +9,271 @@ import os
 import platform
 import shutil
 import socket
+import statistics
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import tzinfo
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from compactord import __version__
+from compactord import __version__, ids
+from compactord.catalog.access import TableAccess
 from compactord.catalog.base import Catalog
 from compactord.catalog.check import Check, Verdict, failed_check
-from compactord.cli.catalog_checks import catalog_checks, option_checks
-from compactord.cli.loading import load_usable, open_configured
-from compactord.cli.registries import registries_of
-from compactord.cli.running import FAILED, OK, answer
-from compactord.cli.serve import local_zone
-from compactord.clock import SystemClock
+from compactord.catalog.publishing import probe
+from compactord.catalog.trouble import CatalogTrouble, check_catalogs
+from compactord.cli.running import FAILED, OK, answer, registries_of
+from compactord.cli.serve import load_usable, local_zone, open_configured, without_effect
+from compactord.clock import Clock, SystemClock, age_text
 from compactord.config.model import ServiceConfig
 from compactord.config.policy import (
     config_of_warehouse,
+    policy_for,
     refuse_catalog_arguments,
     warehouse_config,
 )
 from compactord.engine.jvm import Java, find_java
 from compactord.engine.masters import is_embedded, shown_master
-from compactord.errors import EngineUnavailable, UsageError
+from compactord.errors import (
+    AccessDenied,
+    CompactordError,
+    EngineUnavailable,
+    StoreMissing,
+    TableNotFound,
+    UnsupportedTable,
+    UsageError,
+)
+from compactord.model import TableName
+from compactord.paimon.options.table_options import (
+    DISCOVERY_INTERVAL_MS,
+    TableOptions,
+    parse_options,
+)
+from compactord.paimon.schema import TableRef
 from compactord.rewrite.pipeline import usable_cores
 from compactord.service import settings
 from compactord.service.codec import plain_fields
+from compactord.storage.base import Storage
+from compactord.storage.open import Stores
 from compactord.table.report import columns_text
 from compactord.text import count_text, size_text
+
+# Ages of left-over files are told by the store's clock; the shortest grace is ten minutes.
+_SKEW_MS_MAX = 30_000
+# A table may have a partition for every day of years; those of one have one owner.
+_FOLDERS_MAX = 100
+_PERMISSION = "give this user read and write permission there (docs/operations.md)"
+_STORE_PERMISSION = (
+    "correct the credentials, or give them the permissions of docs/operations.md on this bucket"
+)
+# A commit waits for some 20 small requests, one after the other.
+_LATENCY_REQUESTS = 5
+# Of a poll that finds nothing new; between polls for a fleet; and how many a second are worth a
+# word: a store bills this many at $3 a day.
+_POLL_REQUESTS = 3
+_LONG_MS = 300_000
+_REQUESTS_MAX = 100
+_LATENCY_MS_MAX = 200
+
+
+def catalog_checks(
+    catalogs: Mapping[str, Catalog], clock: Clock, config: ServiceConfig
+) -> Iterator[Check]:
+    """Of each catalog: is it there, can its tables be read, are commits safe, do clocks agree."""
+    troubles = {trouble.catalog: trouble for trouble in check_catalogs(catalogs, clock)}
+    for name, catalog in catalogs.items():
+        if name in troubles:
+            trouble = troubles[name]
+            what = "catalog" if trouble.advice else "warehouse"
+            advice = trouble.advice or _advice(catalog, trouble)
+            yield failed_check(f"{name}: {what}", str(trouble.error), advice)
+            continue
+        yield from _table_checks(name, catalog, config)
+        for check in catalog.checks():
+            yield replace(check, name=f"{name}: {check.name}")
+        storage = catalog.warehouse_storage
+        if storage is None:
+            continue
+        yield from _probe_checks(name, catalog.warehouse, storage, clock)
+        if storage.capabilities.behind_network:
+            yield _latency_check(name, catalog.warehouse, storage, clock)
+
+
+def option_checks(
+    config: ServiceConfig, catalogs: Iterable[str], stores: Stores
+) -> Iterator[Check]:
+    """A warning for each catalog with options that its warehouse's store does not know."""
+    for name, options in without_effect(config, catalogs, stores):
+        found = f"no effect on this store: {', '.join(options)}"
+        advice = "correct their names, or leave them as they are if they are for writers"
+        yield Check(name=f"{name}: options", verdict=Verdict.WARNING, found=found, advice=advice)
+
+
+def _advice(catalog: Catalog, trouble: CatalogTrouble) -> str:
+    error = trouble.error
+    is_url = _is_url(catalog)
+    match error:
+        case StoreMissing():
+            return "correct the bucket or container, the account, or the endpoint"
+        case TableNotFound() if is_url:
+            return "correct the path, or let a writer create the first table"
+        case UsageError():
+            return "choose one of the two; both are in docs/operations.md"
+        case _ if not trouble.may_pass:
+            return _mend(error, is_url=is_url)
+        case _ if is_url:
+            return "correct the endpoint, open the way to it, or wait for it"
+    return "repair the storage, or wait for it"
+
+
+def poll_check(
+    catalog: str, tables: Mapping[TableRef, TableOptions | None], config: ServiceConfig
+) -> Check:
+    """How many requests polls take while nothing changes, and how many fewer they could take.
+
+    `tables` have their options, None where these cannot be read.
+    """
+    now, longer = 0.0, 0.0
+    for table, options in tables.items():
+        policy = policy_for(config, TableName(catalog, table.database, table.name))
+        own_ms = options.discovery_interval_ms if options else DISCOVERY_INTERVAL_MS
+        interval_ms = policy.discovery_interval_ms or own_ms
+        # Tables whose readers wait for compactions are polled as often, however quiet they are.
+        is_awaited = options is not None and options.compaction.waiting_level is not None
+        quiet_ms = max(interval_ms, 0 if is_awaited else policy.max_quiet_interval_ms or 0)
+        now += _POLL_REQUESTS * 1000 / quiet_ms
+        longer += _POLL_REQUESTS * 1000 / (quiet_ms if is_awaited else max(quiet_ms, _LONG_MS))
+    found = f"while nothing changes, polls take {now:,.1f} requests a second"
+    if now < _REQUESTS_MAX or now == longer:
+        return Check(name=f"{catalog}: polls", verdict=Verdict.OK, found=found)
+    advice = f"set max_quiet_interval: 5 min, which spares {now - longer:,.1f} of them"
+    return Check(name=f"{catalog}: polls", verdict=Verdict.WARNING, found=found, advice=advice)
+
+
+def _table_checks(name: str, catalog: Catalog, config: ServiceConfig) -> Iterator[Check]:
+    """Whether every database can be listed, every table's schema read, every table written."""
+    mend = partial(_mend, is_url=_is_url(catalog))
+    try:
+        listed = catalog.list_tables()
+    except CompactordError as error:
+        yield failed_check(f"{name}: tables", str(error), mend(error))
+        return
+    unreadable: list[CompactordError] = list(listed.unreadable.values())
+    refused: list[str] = []
+    open_for: dict[str, bool | None] = {}
+    options: dict[TableRef, TableOptions | None] = dict.fromkeys(listed.tables)
+    for ref in listed.tables:
+        try:
+            access = catalog.open(ref)
+            overrides = policy_for(config, TableName(name, ref.database, ref.name)).options
+            options[ref] = parse_options(access.newest_schema(), overrides)
+            open_for.update(_folders(access))
+        except UnsupportedTable as error:
+            refused.append(str(error))
+        except CompactordError as error:
+            unreadable.append(error)
+    count = count_text(len(listed.tables) - len(refused), "table")
+    if unreadable:
+        found = f"{count}; errors: {len(unreadable)}, first: {unreadable[0]}"
+        yield failed_check(f"{name}: tables", found, mend(unreadable[0]))
+    else:
+        found = f"{count} in {catalog.warehouse}, all readable"
+        yield Check(name=f"{name}: tables", verdict=Verdict.OK, found=found)
+    if refused:
+        found = f"{count_text(len(refused), 'table')} refused, first: {refused[0]}"
+        advice = "nothing, if its writers compact it themselves"
+        yield Check(name=f"{name}: refused", verdict=Verdict.WARNING, found=found, advice=advice)
+    yield poll_check(name, options, config)
+    closed = [folder for folder, may_write in open_for.items() if may_write is False]
+    if closed:
+        folders = count_text(len(closed), "folder")
+        found = f"this user may not write in {folders}, first: {closed[0]}"
+        yield failed_check(f"{name}: permissions", found, _PERMISSION)
+    elif None not in open_for.values():
+        # Where only trying tells, that is the check of commits.
+        found = "this user may write in the tables' folders"
+        yield Check(name=f"{name}: permissions", verdict=Verdict.OK, found=found)
+
+
+def _folders(access: TableAccess) -> Iterator[tuple[str, bool | None]]:
+    """Of folders in the table's, whether this user may create something there."""
+    storage, ref = access.storage, access.ref
+    children = (status for status in storage.list(ref.location) if status.is_folder)
+    # compactord writes no schema.
+    names = (status.name for status in children if status.name != "schema")
+    for folder in (f"{ref.location}/{name}" for name in islice(names, _FOLDERS_MAX)):
+        yield folder, storage.may_write(folder)
+
+
+def _is_url(catalog: Catalog) -> bool:
+    storage = catalog.warehouse_storage
+    return storage is not None and not storage.capabilities.has_folders
+
+
+def _probe_checks(name: str, warehouse: str, storage: Storage, clock: Clock) -> Iterator[Check]:
+    check = f"{name}: commits"
+    before_ms = clock.now_ms()
+    try:
+        probed = probe(storage, warehouse)
+    except AccessDenied:
+        found = f"not tried: this user may create nothing in {warehouse} itself"
+        advice = "nothing, if it may in the tables' folders: compactord writes only there"
+        yield Check(name=check, verdict=Verdict.WARNING, found=found, advice=advice)
+        return
+    except CompactordError as error:
+        is_url = not storage.capabilities.has_folders
+        yield failed_check(check, str(error), _mend(error, is_url=is_url))
+        return
+    after_ms = clock.now_ms()
+    if probed.is_exclusive:
+        found = "of two creations of one name the second was refused, as commits need it"
+        yield Check(name=check, verdict=Verdict.OK, found=found)
+    else:
+        found = "a second creation of one name replaced the first: snapshots would be lost"
+        advice = "do not commit to this storage; use one with link(2), such as a local disk"
+        if not storage.capabilities.creates_exclusively:
+            advice = (
+                "do not commit to this store; use one, or a release, that honours the condition"
+            )
+        yield failed_check(check, found, advice)
+    ahead_ms = max(probed.changed_ms - after_ms, before_ms - probed.changed_ms)
+    if ahead_ms <= _SKEW_MS_MAX:
+        yield Check(name=f"{name}: clock", verdict=Verdict.OK, found="the store's clock agrees")
+        return
+    where = "ahead of" if probed.changed_ms > after_ms else "behind"
+    found = f"the store's clock is {age_text(ahead_ms)} {where} this machine's"
+    advice = "set both by NTP: ages of left-over files are measured by the store's clock"
+    yield Check(name=f"{name}: clock", verdict=Verdict.WARNING, found=found, advice=advice)
+
+
+def _latency_check(name: str, warehouse: str, storage: Storage, clock: Clock) -> Check:
+    """The median time of a small request; nothing is there, and no answer is shorter."""
+    absent = f"{warehouse}/.compactord-probe-{ids.random_uuid()}"
+    taken_ms = []
+    try:
+        for _ in range(_LATENCY_REQUESTS):
+            start_s = clock.monotonic_s()
+            storage.status(absent)
+            taken_ms.append((clock.monotonic_s() - start_s) * 1000)
+    except CompactordError as error:
+        return failed_check(f"{name}: latency", str(error), _mend(error, is_url=True))
+    median_ms = statistics.median(taken_ms)
+    found = f"{median_ms:.0f} ms for a small request (median of {_LATENCY_REQUESTS})"
+    if median_ms <= _LATENCY_MS_MAX:
+        return Check(name=f"{name}: latency", verdict=Verdict.OK, found=found)
+    advice = "run compactord in the region of the store: each commit waits for some 20 of them"
+    return Check(name=f"{name}: latency", verdict=Verdict.WARNING, found=found, advice=advice)
+
+
+def _mend(error: CompactordError, *, is_url: bool = False) -> str:
+    if isinstance(error, AccessDenied):
+        return _STORE_PERMISSION if is_url else _PERMISSION
+    return "correct the path" if is_url else "create or mount it, or correct the path"
+
 
 _PACKAGES = ("pyarrow", "numpy", "fastavro", "pyspark")
 

@@ -1,4 +1,4 @@
-"""`compactord maintain`: the kinds of maintenance, in tables of a choice, as the service does them.
+"""`compactord maintain`, `expire` and `orphans`: the kinds of maintenance for selected tables.
 
 `expire` and `orphans` do one kind each.
 """
@@ -6,30 +6,202 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
+from compactord.catalog.access import TableAccess
 from compactord.cli.argument_values import amount_of
-from compactord.cli.choice import Target, choose
-from compactord.cli.each_table import Result, note_if_left_alone, over_tables
+from compactord.cli.compact import told_of
 from compactord.cli.maintenance import MaintenanceRun, Work, in_turn, of_choice, offered
-from compactord.cli.orphans import foreign_sweep, ruled_sweep
-from compactord.cli.registries import registries_of
-from compactord.cli.running import stop_on_signals
+from compactord.cli.running import FAILED, OK, registries_of, stop_on_signals
+from compactord.cli.select import Result, Target, choose, note_if_left_alone, over_tables
 from compactord.clock import Clock, SystemClock
 from compactord.config.model import Recovery
-from compactord.config.policy import policy_for
-from compactord.errors import UsageError
+from compactord.config.policy import policy_for, setting_origin
+from compactord.errors import StorageError, TransientStorageError, UnsupportedTable, UsageError
 from compactord.maintenance.changelog_expiry import ExpireChangelogs
+from compactord.maintenance.copied_files import CopyWatch
 from compactord.maintenance.kind import AnyKind
-from compactord.maintenance.orphans import SweepForeign, SweepOrphans
+from compactord.maintenance.orphan_search import OrphanSearch, TableFolders
+from compactord.maintenance.orphans import (
+    SweepForeign,
+    SweepOrphans,
+    files_told,
+    owner_rule,
+    remove_found,
+    trash_of,
+)
 from compactord.maintenance.snapshots import ExpireSnapshots
+from compactord.maintenance.used_names import Incomplete
 from compactord.paimon import paths
+from compactord.paimon.data_file import BucketId
+from compactord.paimon.options.catalogue import canonical_key
 from compactord.paimon.schema import branch_of
 from compactord.paimon.snapshot import branch_names
+from compactord.state.table_state import TableState
+from compactord.storage.base import Storage
 from compactord.storage.calls import DeletePace
+from compactord.storage.open import with_others
+from compactord.table.opening import OpenTable, describe_table
 from compactord.table.status import paced
+from compactord.text import count_text, size_text
+
+_PATH_DIRECTORY = "data-file.path-directory"
+_EXTERNAL_PATHS = "data-file.external-paths"
+# Options for which compaction refuses a table, and which say only where files are.
+_PLACES = (_PATH_DIRECTORY, _EXTERNAL_PATHS, "index-file-in-data-file-dir")
+
+
+def ruled_sweep(run: MaintenanceRun, target: Target) -> Result:
+    """As `foreign_sweep`, in a table whose rule asks for it, in the way that the rule says."""
+    if target.policy.remove_foreign_files:
+        silent = {"older_than": None, "trash": None, "external_paths": False}
+        args = argparse.Namespace(**vars(run.args), **silent)
+        return foreign_sweep(replace(run, args=args), target)
+    key = setting_origin(run.choice.loaded, target.name, "remove_foreign_files")
+    line = f"{run.choice.shown_name(target)}: {key} is false"
+    return Result(lines=[line], found={"orphans": [], "left_alone": []})
+
+
+def foreign_sweep(run: MaintenanceRun, target: Target) -> Result:
+    """Removes what nothing names from one table, as `orphans` of its result.
+
+    `left_alone` are external paths, unless they are asked for and their store can be opened with
+    the catalog's options. Where arguments are silent, the table's rule says how old files must be,
+    and where they go. Raises `TransientStorageError` where names in use cannot be known.
+    """
+    others_grace_ms = amount_of(run.args, "older_than", target.policy.foreign_files_older_than_ms)
+    access = target.open()
+    folders, left_alone, storage, table, bucket_folder = _places(run, target, access)
+    holds = run.holds_of(access)
+    newest = partial(_newest, access)
+    hold = None if holds is None else holds.why_held(newest, bucket_folder)
+    refusal = run.refusal(target, hold)
+    rule = replace(owner_rule(run.clock, run.grace_ms), others_grace_ms=others_grace_ms)
+    trash = _trash(run, target, access, folders)
+    progress = told_of(run.choice.shown_name(target), run.clock)
+    copies = CopyWatch(run.grace_ms)
+    why_wait = partial(copies.why_wait, table, rule.now_ms)
+    search = OrphanSearch(storage, folders, rule, progress, why_wait)
+    try:
+        found = search.find()
+    except Incomplete as why:
+        raise TransientStorageError(target.ref.location, why.reason) from None
+    if not run.is_dry:
+        found = remove_found(
+            storage, folders, search, found, trash=trash, is_stopped=run.stop.is_set
+        )
+    size = size_text(sum(orphan.size_bytes for orphan in found))
+    what = f"{count_text(len(found), 'file')} that nothing names ({size})"
+    told = files_told(run.shown(target, None), found, what)
+    lines = [*told.lines]
+    if run.is_dry:
+        lines += [f"  {folder} (empty folder)" for folder in search.empty_folders]
+    lines += [f"  not looked at: external path {place}" for place in left_alone]
+    lines += refusal
+    return Result(
+        lines=lines,
+        found={**told.found, "left_alone": list(left_alone)},
+        code=FAILED if run.stop.is_set() else OK,
+    )
+
+
+def _places(
+    run: MaintenanceRun, target: Target, access: TableAccess
+) -> tuple[TableFolders, Sequence[str], Storage, OpenTable, Callable[[BucketId], str]]:
+    """Where files of the table are looked for, external paths where they are not, a store, a table.
+
+    The store has them all. Last comes where the files of a bucket are. Other tables may have the
+    same external paths, and their files the same folders there.
+
+    Raises `UnsupportedTable` for a table that is not compacted for another reason than that.
+    """
+    schema = access.newest_schema()
+    texts = {canonical_key(key): text for key, text in schema.options.items()}
+    usual = {key: text for key, text in texts.items() if key not in _PLACES}
+    as_usual = replace(schema, options=usual)
+    table = describe_table(access, as_usual, target.policy.options, target.registries)
+    if table.refusals:
+        raise UnsupportedTable(target.full_name, table.refusals)
+    location = home = target.ref.location
+    roots, left_alone = [], []
+    others: dict[str, Storage] = {}
+    inner = texts.get(_PATH_DIRECTORY, "").strip()
+    if inner:
+        if not all(map(paths.is_file_name, inner.split("/"))):
+            raise UnsupportedTable(target.full_name, [f"option {_PATH_DIRECTORY}={inner}"])
+        home = paths.join(location, inner)
+        roots.append(home)
+    for place in filter(None, map(str.strip, texts.get(_EXTERNAL_PATHS, "").split(","))):
+        opened = _opened(run, target, access, place) if run.args.external_paths else None
+        if opened is None:
+            left_alone.append(place)
+            continue
+        storage, path = opened
+        roots.append(paths.join(path, inner) if inner else path)
+        if storage is not access.storage:
+            others[path] = storage
+    folders = TableFolders(
+        location=location,
+        partition_depth=len(schema.partition_keys),
+        other_roots=tuple(roots),
+        of_others=True,
+    )
+    # Readers find data files below the inner folder alone.
+    moved = replace(table, access=replace(access, ref=replace(access.ref, location=home)))
+    storage = with_others(access.storage, others)
+    return folders, left_alone, storage, table, moved.bucket_folder
+
+
+def _newest(access: TableAccess) -> TableState:
+    return access.newest_state().state
+
+
+def _opened(
+    run: MaintenanceRun, target: Target, access: TableAccess, place: str
+) -> tuple[Storage, str] | None:
+    """The store of a location and the path there; None if it cannot be opened."""
+    path = _in_same_store(run, target, access, place)
+    if path is not None:
+        return access.storage, path
+    section = run.choice.loaded.config.catalogs[target.catalog_name]
+    # The table's options name the location, and any writer may set them.
+    stores = target.registries.stores.limited((section.warehouse,), section.allow_schemes)
+    try:
+        storage, path = stores.open(place, section.options)
+    except (UsageError, StorageError):
+        return None
+    # As the table's own: its deletions wait for their turn.
+    return target.around(replace(access, storage=storage)).storage, path.rstrip("/")
+
+
+def _trash(
+    run: MaintenanceRun, target: Target, access: TableAccess, folders: TableFolders
+) -> str | None:
+    """The folder of this table in the trash. Raises `UsageError` for one that cannot be used."""
+    given = run.args.trash or target.policy.foreign_files_trash
+    if given is None:
+        return None
+    path = _in_same_store(run, target, access, given)
+    key = "--trash" if run.args.trash else "foreign_files_trash"
+    return trash_of(folders, target.full_name, f"{key} {given}", path)
+
+
+def _in_same_store(
+    run: MaintenanceRun, target: Target, access: TableAccess, place: str
+) -> str | None:
+    """The path of a location in the table's store, None if it is in another one."""
+    try:
+        found = target.registries.stores.located(place, _store_options(run, target))
+    except UsageError:
+        return None
+    return found.path.rstrip("/") if found.spec == access.storage.spec else None
+
+
+def _store_options(run: MaintenanceRun, target: Target) -> Mapping[str, str]:
+    return run.choice.loaded.config.catalogs[target.catalog_name].options
+
 
 _BRANCHES = "branches"
 

@@ -13,9 +13,8 @@ import structlog
 from compactord import ids
 from compactord.catalog.access import TableAccess
 from compactord.cli.arguments import error_json
-from compactord.cli.choice import Choice, Target
-from compactord.cli.each_table import Result, joint_code
 from compactord.cli.running import FAILED, OK, exit_code, say
+from compactord.cli.select import Choice, Result, Target, joint_code
 from compactord.clock import Clock
 from compactord.commit.changes import CommitOutcome
 from compactord.config.policy import setting_origin

@@ -9,9 +9,8 @@ import argparse
 from collections.abc import Sequence
 
 from compactord.cli.argument_values import check_overrides, engine_config, partitions_of
-from compactord.cli.choice import Choice, Target, choose
 from compactord.cli.compact import check_arguments, request_of
-from compactord.cli.each_table import Result, over_tables, table_overrides
+from compactord.cli.select import Choice, Result, Target, choose, over_tables, table_overrides
 from compactord.clock import Clock, SystemClock
 from compactord.errors import CompactordError, UsageError
 from compactord.maintenance.orphan_search import Orphan, find_orphans

@@ -11,10 +11,9 @@ from dataclasses import asdict
 from typing import Any
 
 from compactord.catalog.access import TableAccess
-from compactord.cli.choice import Target, choose
-from compactord.cli.each_table import Result, over_tables
-from compactord.cli.progress import told_of
+from compactord.cli.compact import told_of
 from compactord.cli.running import FAILED, OK, say
+from compactord.cli.select import Result, Target, choose, over_tables
 from compactord.clock import Clock, SystemClock
 from compactord.errors import FormatError, UnsupportedTable, UsageError
 from compactord.maintenance.verify import Verified, Wanted, verify_table

@@ -14,7 +14,7 @@ from compactord.catalog.check import Check, Verdict
 from compactord.catalog.filesystem import FilesystemCatalog
 from compactord.catalog.publishing import probe
 from compactord.cli import doctor
-from compactord.cli.catalog_checks import catalog_checks, poll_check
+from compactord.cli.doctor import catalog_checks, poll_check
 from compactord.clock import Clock
 from compactord.config.model import ServiceConfig
 from compactord.engine.jvm import Java

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from compactord.cli.choice import Target, choose
 from compactord.cli.command import _parser
-from compactord.cli.each_table import Result, over_tables
+from compactord.cli.select import Result, Target, choose, over_tables
 from compactord.errors import (
     AccessDenied,
     CompactordError,

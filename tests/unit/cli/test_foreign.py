@@ -12,12 +12,11 @@ from typing import Any
 
 import pytest
 
-from compactord.cli.choice import choose
 from compactord.cli.command import _parser
-from compactord.cli.maintain import maintain, orphans
+from compactord.cli.maintain import foreign_sweep, maintain, orphans
 from compactord.cli.maintenance import MaintenanceRun
-from compactord.cli.orphans import foreign_sweep
-from compactord.cli.registries import Registries
+from compactord.cli.running import Registries
+from compactord.cli.select import choose
 from compactord.clock import SystemClock
 from compactord.errors import UsageError
 from compactord.maintenance.holds import HOLD_FILE

@@ -20,12 +20,12 @@ from compactord import ids
 from compactord.catalog.access import TableAccess
 from compactord.catalog.filesystem import FilesystemCatalog
 from compactord.catalog.hive import wire
-from compactord.cli.choice import Target, choose
 from compactord.cli.command import _parser
 from compactord.cli.maintain import maintain, orphans
 from compactord.cli.maintenance import CommandTable, MaintenanceRun
 from compactord.cli.plan import plan
-from compactord.cli.registries import Registries
+from compactord.cli.running import Registries
+from compactord.cli.select import Target, choose
 from compactord.clock import Clock, SystemClock
 from compactord.commit.publish import StorePublisher
 from compactord.ids import Owner

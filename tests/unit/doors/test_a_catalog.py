@@ -13,10 +13,10 @@ import pytest
 
 from compactord.catalog.base import Catalog
 from compactord.catalog.registry import CATALOGS
-from compactord.cli.catalog_checks import catalog_checks
 from compactord.cli.command import main
-from compactord.cli.loading import load_usable, open_configured
-from compactord.cli.registries import Registries
+from compactord.cli.doctor import catalog_checks
+from compactord.cli.running import Registries
+from compactord.cli.serve import load_usable, open_configured
 from compactord.config.load import LoadedConfig, load_config, show_text
 from compactord.config.problems import ConfigInvalid
 from compactord.errors import TransientStorageError

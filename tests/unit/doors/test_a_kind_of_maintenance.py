@@ -11,11 +11,10 @@ import pytest
 from structlog.contextvars import merge_contextvars
 from structlog.testing import capture_logs
 
-from compactord.cli.choice import choose
 from compactord.cli.command import _parser, main
 from compactord.cli.maintenance import MaintenanceRun, of_choice
-from compactord.cli.registries import Registries
-from compactord.cli.running import FAILED, USAGE
+from compactord.cli.running import FAILED, USAGE, Registries
+from compactord.cli.select import choose
 from compactord.clock import SystemClock
 from compactord.config.model import Recovery
 from compactord.errors import TransientStorageError
