@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from compactord.scheduler.compaction import TableCounters
 from compactord.service.view import TableStatus, TableView
-from compactord.top.daemon import DaemonSource
 from compactord.top.status import NoAnswer, Rates, TopStatus, rates_between, service_troubles
+from compactord.top.top import DaemonSource
 
 
 @dataclass(slots=True)

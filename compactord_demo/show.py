@@ -17,7 +17,7 @@ from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import latest_snapshot_id, snapshot_ids
 from compactord.storage.base import Storage
 from compactord.text import count_text
-from compactord.top.watch import console_on
+from compactord.top.top import console_on
 from compactord_demo.daemon import DaemonFailed, DaemonProcess
 from compactord_demo.ingestion import Ingestion
 from compactord_demo.jobs import SNAPSHOTS_KEPT, ClicksJob, Job, OrdersJob, Scene

@@ -58,8 +58,8 @@ from compactord.table.report import bucket_text, columns_text
 from compactord.table.request import CompactRequest
 from compactord.table.status import BucketDetail, TableShape, measured_stop_trigger
 from compactord.text import count_text, redacted, size_text
-from compactord.top.daemon import DaemonSource
 from compactord.top.status import NoAnswer
+from compactord.top.top import DaemonSource
 
 # The commands say it below what they read themselves.
 ASK_A_SERVICE = (

@@ -11,10 +11,8 @@ from compactord.cli.serve import open_configured
 from compactord.clock import SystemClock
 from compactord.config.policy import NAMELESS, refuse_catalog_arguments, warehouse_config
 from compactord.errors import UsageError
-from compactord.top.daemon import DaemonSource
-from compactord.top.status import Source
-from compactord.top.warehouse import WarehouseSource
-from compactord.top.watch import run
+from compactord.top.status import Source, WarehouseSource
+from compactord.top.top import DaemonSource, run
 
 _LEAST_WIDTH = 40
 

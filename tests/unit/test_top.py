@@ -33,11 +33,16 @@ from compactord.service.page.need import Need
 from compactord.service.view import ServiceView, TableStatus
 from compactord.storage.local import LocalStorage
 from compactord.table.status import Backlog
-from compactord.top.daemon import DaemonSource
 from compactord.top.frame import age_cell, frame, size_cell
-from compactord.top.status import NoAnswer, Rates, TopStatus, rates_between, shown_name
-from compactord.top.warehouse import WarehouseSource
-from compactord.top.watch import run
+from compactord.top.status import (
+    NoAnswer,
+    Rates,
+    TopStatus,
+    WarehouseSource,
+    rates_between,
+    shown_name,
+)
+from compactord.top.top import DaemonSource, run
 from tests.builders import VirtualClock, compact, fill_keyed, keyed_table, writer
 from tests.storages import Call, HookedStorage, MemoryStorage
 from tests.views import (

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from compactord.service.view import TableStatus
-from compactord.top.watch import console_on
+from compactord.top.top import console_on
 from compactord_demo.observer import History, Observer
 from compactord_demo.screen import curve, screen_on
 from tests.views import halt, table_view
