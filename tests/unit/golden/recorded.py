@@ -21,8 +21,8 @@ PLACES: Rules = (
 TIMES: Rules = (
     (r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?(\.\d+)?(Z|[+-]\d\d:?\d\d)?", "<time>"),
     (r'("\w*_ms": )1\d{12}\b', r'\1"<time>"'),
-    (r'("\w*seconds\w*": )[\d.]+', r'\1"<seconds>"'),
-    (r"\b\d+(\.\d+)? s\b(?=[,)]|$| for Spark)", "<seconds> s"),
+    (r'("\w*(?:seconds|cpu_s)": )[\d.e-]+', r'\1"<seconds>"'),
+    (r"\b\d+\.\d+ s\b", "<seconds> s"),
     (r"\b\d{3,} d ago", "<age> ago"),
 )
 # Of files of real rows: they depend on the version of Arrow.
