@@ -15,6 +15,7 @@ from compactord.paimon.binary_row import encode_row
 from compactord.paimon.data_file import ManifestEntry
 from compactord.paimon.table import TableRef
 from compactord.paimon.types import AtomicType, TypeRoot
+from compactord.state.table_state import load_state
 from compactord_demo.writer import create_table
 from tests import builders
 from tests.unit.cli import warehouses
@@ -159,7 +160,7 @@ def files(folder: Path) -> None:
     (bucket / f"data-{_ELSEWHERE.unique_name()}-0.parquet").write_bytes(b"left")
     (bucket / _FOREIGN).write_bytes(b"foreign")
     lost = warehouses.keyed(warehouse, "d.lost", commits=2, clock=clock, **old)
-    state = builders.load_state(LOCAL, lost)
+    state = load_state(LOCAL, lost)
     Path(next(iter(builders.live_paths(LOCAL, lost, state)))).unlink()
     warehouses.keyed(warehouse, "d.due", commits=6)
     warehouses.append(warehouse, "d.raw", commits=6)

@@ -17,13 +17,16 @@ Rules = tuple[tuple[str, str], ...]
 PLACES: Rules = (
     (r"127\.0\.0\.1:\d+", "127.0.0.1:<port>"),
     (r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(-[0-9a-f]{16})?", "<uuid>"),
+    # The origins of `config show` are below each other, unless a path before them is long.
+    (r" +(?=# )", "  "),
 )
 TIMES: Rules = (
     (r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?(\.\d+)?(Z|[+-]\d\d:?\d\d)?", "<time>"),
     (r'("\w*_ms": )1\d{12}\b', r'\1"<time>"'),
     (r'("\w*(?:seconds|cpu_s)": )[\d.e-]+', r'\1"<seconds>"'),
     (r"\b\d+\.\d+ s\b", "<seconds> s"),
-    (r"\b\d{3,} d ago", "<age> ago"),
+    # In a column of `top`.
+    (r" +\d+s ", " <age> "),
 )
 # Of files of real rows: they depend on the version of Arrow.
 SIZES: Rules = (
