@@ -460,10 +460,10 @@ def test_what_is_named_by_reference_needs_an_egress_of_its_own(option: str) -> N
             S3,
             [
                 "In object stores and HDFS: archive, lake.",
-                "lets the daemon out to TCP 443, 9000, 5432, executors to TCP 443, 9000 of any",
+                "lets the daemon out to TCP 443, 9000, 5432, executors to TCP 443, 9000 at any",
             ],
         ),
-        (EVERYTHING, ["On mounted file systems: lake.", "not known here: archive."]),
+        (EVERYTHING, ["On mounted file systems: lake.", "by reference: archive."]),
     ],
     ids=lambda value: getattr(value, "stem", ""),
 )
