@@ -13,9 +13,9 @@ DOCUMENT = Path(__file__).parents[1] / "docs" / "events.md"
 TABLE = frozenset({"catalog", "database", "table"})
 # What every event of a section has.
 _OWNERS = {
-    "Of a table": TABLE,
-    "Of a catalog": frozenset({"catalog"}),
-    "Of the service": frozenset[str](),
+    "Table events": TABLE,
+    "Catalog events": frozenset({"catalog"}),
+    "Service events": frozenset[str](),
 }
 _EVERYWHERE = {"ts", "level", "event", "logger", "version", "instance", "suppressed"}
 _ROW = re.compile(r"^\| `(?P<name>\w+)` \| (?P<level>\w+) \| (?P<fields>[^|]*)\| [^|]+ \|$")

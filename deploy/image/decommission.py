@@ -1,8 +1,8 @@
 #!/opt/compactord/bin/python
-"""What Spark on Kubernetes calls before an executor's pod ends: no new merge, finish the running.
+"""Decommissions an executor before its pod ends: running merges finish, no new one starts.
 
-The executor is told by SIGPWR, as Spark's own images do it, and ends when it has nothing left. The
-kubelet ends whoever takes longer than the pod's grace period.
+Spark on Kubernetes calls it. As in Spark's own images SIGPWR informs the executor, which ends after
+its last merge. The kubelet kills an executor that takes longer than the pod's grace period.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ EXECUTOR = b"KubernetesExecutorBackend"
 
 
 def executors(processes: Path) -> list[int]:
-    """Processes that are executors' JVMs; `processes` is laid out as /proc."""
+    """Process ids of executors' JVMs; `processes` has the layout of /proc."""
     found = []
     for path in processes.glob("[0-9]*/cmdline"):
         try:
@@ -29,10 +29,10 @@ def executors(processes: Path) -> list[int]:
 
 
 def main() -> None:
-    told = executors(Path("/proc"))
-    for pid in told:
+    notified = executors(Path("/proc"))
+    for pid in notified:
         os.kill(pid, signal.SIGPWR)
-    while set(told) & set(executors(Path("/proc"))):
+    while set(notified) & set(executors(Path("/proc"))):
         time.sleep(0.5)
 
 

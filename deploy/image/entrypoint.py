@@ -1,8 +1,8 @@
 #!/opt/compactord/bin/python
 """First program of the image: `compactord`, or an executor of Spark on Kubernetes.
 
-Spark starts its executor pods with the one argument `executor` and says everything else in the
-environment, as it does with its own images. Whatever else is said are arguments of `compactord`.
+Spark starts executor pods with the single argument `executor` and passes all settings in the
+environment, as to its own images. All other arguments are passed to `compactord`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 EXECUTOR = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
-# Argument and the variable in which Spark says its value.
+# Arguments, and the variables in which Spark passes their values.
 ARGUMENTS = {
     "--driver-url": "SPARK_DRIVER_URL",
     "--executor-id": "SPARK_EXECUTOR_ID",

@@ -37,9 +37,9 @@ _KEY = re.compile(r" *(\w+):(?: .*)?")
 _README = """\
 # Chart compactord
 
-Runs `compactord serve` beside write-only ingestion jobs: one pod that keeps the Paimon tables of a
-warehouse compact, with a Spark inside it or with executor pods. Made by `make manifests` from
-`values.yaml`; `docs/operations.md` says how to size, upgrade and stop it.
+Runs `compactord serve` for write-only ingestion jobs: one pod compacts the Paimon tables of a
+warehouse, with a Spark inside it or with executor pods. `make manifests` generates this page from
+`values.yaml`. `docs/operations.md` explains sizing, upgrades and stopping.
 
 ```
 helm install compactord helm/compactord --namespace compactord --create-namespace \\
@@ -48,13 +48,13 @@ helm install compactord helm/compactord --namespace compactord --create-namespac
 helm test compactord --namespace compactord
 ```
 
-The image is built from the repository's `Dockerfile` and pushed to a registry of yours.
+Build the image from the repository's `Dockerfile` and push it to your registry.
 
-Objects are called RELEASE-compactord, or as the release where its name has the word in it. What
-may not be the name of a Service, such as `9lives` or `a.b`, is refused: set `fullnameOverride`.
+Objects are called RELEASE-compactord, or RELEASE if that contains the word. A name that a Service
+must not have, such as `9lives` or `a.b`, is refused: set `fullnameOverride`.
 
-The files in `ci/` are complete examples. What is wrong with values is said before anything is
-installed, wrong keys of `config` included.
+The files in `ci/` are complete examples. Errors in values, including wrong keys of `config`, are
+reported before the installation.
 
 | key | default | meaning |
 |---|---|---|

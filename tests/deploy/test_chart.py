@@ -446,7 +446,7 @@ def test_executors_are_let_out_to_stores_and_not_to_databases(
 )
 def test_what_is_named_by_reference_needs_an_egress_of_its_own(option: str) -> None:
     sets = ("config.catalogs.lake.metastore=jdbc", _STORE, f"config.catalogs.lake.options.{option}")
-    with pytest.raises(ValueError, match=r"give networkPolicy\.extraEgress"):
+    with pytest.raises(ValueError, match=r"set networkPolicy\.extraEgress"):
         _egress(LOCAL, *sets)
     _egress(LOCAL, *sets, "networkPolicy.extraEgress[0].ports[0].port=5432")
     _egress(LOCAL, *sets, "networkPolicy.enabled=false")
@@ -460,10 +460,10 @@ def test_what_is_named_by_reference_needs_an_egress_of_its_own(option: str) -> N
             S3,
             [
                 "In object stores and HDFS: archive, lake.",
-                "lets the daemon out to TCP 443, 9000, 5432, executors to TCP 443, 9000 of any",
+                "lets the daemon out to TCP 443, 9000, 5432, executors to TCP 443, 9000 at any",
             ],
         ),
-        (EVERYTHING, ["On mounted file systems: lake.", "not known here: archive."]),
+        (EVERYTHING, ["On mounted file systems: lake.", "by reference: archive."]),
     ],
     ids=lambda value: getattr(value, "stem", ""),
 )

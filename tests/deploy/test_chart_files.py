@@ -33,29 +33,29 @@ from tests.deploy.rendering import CHART, ROOT, chart_files, helm, manifests, ob
         (["config.catalogs.lake.warehouse=viewfs://name/wh"], "is not supported yet"),
         (
             [r"config.catalogs.lake.options.s3\.secret-key=hunter2"],
-            "a ConfigMap is no place for a secret; write ${file:/run/secrets/compactord/NAME}",
+            "do not put a secret into a ConfigMap; write ${file:/run/secrets/compactord/NAME}",
         ),
         (
             [
                 "executors.enabled=true",
                 r"config.catalogs.lake.options.s3\.secret-key=${file:/run/secrets/compactord/k}",
             ],
-            "give executors.existingSecret",
+            "set executors.existingSecret",
         ),
         (
             ["executors.enabled=true", r"config.catalogs.lake.options.s3\.secret-key=${env:K}"],
-            "give executors.extraEnv or executors.extraEnvFrom",
+            "set executors.extraEnv or executors.extraEnvFrom",
         ),
         (["executors.enabled=true", "config.spark.master=spark://x:7077"], "exclude each other"),
         (["serviceMonitor.enabled=true", "podMonitor.enabled=true"], "exclude each other"),
         (["executors.conf.hadoop=1"], "/executors/conf"),
         (
             ["executors.enabled=true", r"executors.conf.spark\.executor\.cores=8"],
-            "is said by executors.cores",
+            "is set by executors.cores",
         ),
         (
             ["executors.enabled=true", r"config.spark.conf.spark\.executor\.instances=8"],
-            "is said by executors.instances",
+            "is set by executors.instances",
         ),
         (["executors.cpuLimit=two"], "/executors/cpuLimit"),
         (["service.port=70000"], "/service/port"),
@@ -169,7 +169,7 @@ def test_the_chart_is_installed_everywhere_with_a_registry() -> None:
     root = CHART.parent.parent
     pages = [root / "README.md", root / "docs" / "operations.md", CHART / "README.md"]
     found = re.findall(r"helm install (?:.*\\\n)*.*", "\n".join(page.read_text() for page in pages))
-    assert len(found) == 3
+    assert len(found) == 2
     for command in found:
         assert "--set image.registry=" in command
         sets = re.findall(r"--set (\S+)", command)

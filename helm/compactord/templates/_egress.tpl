@@ -1,4 +1,4 @@
-{{/* Where the configuration leads the pods: the ports of stores and databases that it names. */}}
+{{/* Egress of the pods: the ports of stores and databases in the configuration. */}}
 
 {{/* Names of the catalogs whose tables are, or may be, behind a network, as JSON. */}}
 {{- define "compactord.objectStores" -}}
@@ -24,14 +24,14 @@
 {{- end }}
 {{- end }}
 
-{{/* Ports of stores, as JSON; 443 is also that of what gives out tokens (STS, Entra ID, Google). */}}
+{{/* Ports of stores, as JSON; 443 also serves token issuers (STS, Entra ID, Google). */}}
 {{- define "compactord.storePorts" -}}
 {{- $ports := list }}
 {{- range $name := include "compactord.objectStores" . | fromJsonArray }}
 {{- $catalog := index $.Values.config.catalogs $name }}
 {{- $options := dig "options" dict $catalog | default dict }}
 {{- if regexMatch "^(?i)hdfs:" $catalog.warehouse }}
-{{- /* A name node, and where data nodes usually listen. */}}
+{{- /* A name node, and the usual port of data nodes. */}}
 {{- $ports = concat $ports (list (include "compactord.endpointPort" (list "warehouse" $catalog.warehouse 8020) | int) 9866) }}
 {{- else }}
 {{- $ports = append $ports 443 }}
@@ -42,7 +42,7 @@
 {{- end }}
 {{- if not (regexMatch "^(?i)hdfs:" $catalog.warehouse) }}{{ $ports = append $ports $plain }}{{ end }}
 {{- range $key, $value := $options }}
-{{- /* A REST catalog's server lends keys, for which workers ask it, too. */}}
+{{- /* A REST catalog's server vends keys, which workers also fetch. */}}
 {{- $isServer := and (eq $key "uri") (eq (dig "metastore" "filesystem" $catalog) "rest") }}
 {{- if or $isServer (regexMatch "^(s3|s3a|fs)[.].*(endpoint|storage[.]root[.]url)$|^(hadoop[.])?dfs[.]namenode[.]rpc-address[.]" $key) }}
 {{- include "compactord.requireKnown" (list $ $name $key $value) }}
@@ -77,12 +77,12 @@
 {{- $ports | uniq | toJson }}
 {{- end }}
 
-{{/* What is given by reference is not known here: [root, catalog, key, text]. */}}
+{{/* Refuses values given by reference, which the chart cannot resolve: [root, catalog, key, text]. */}}
 {{- define "compactord.requireKnown" -}}
 {{- $root := index . 0 }}
 {{- $policy := $root.Values.networkPolicy }}
 {{- if and $policy.enabled (contains "${" (index . 3 | toString)) (not $policy.extraEgress) }}
-{{- fail (printf "config.catalogs.%s.options.%s: the chart cannot read a reference, so its network policy would keep the pods from there; give networkPolicy.extraEgress (and executorExtraEgress), or write it out" (index . 1) (index . 2)) }}
+{{- fail (printf "config.catalogs.%s.options.%s: the chart cannot read a reference, so its network policy would block this address; set networkPolicy.extraEgress (and executorExtraEgress), or write the value itself" (index . 1) (index . 2)) }}
 {{- end }}
 {{- end }}
 

@@ -2,7 +2,7 @@
 {{- default .Chart.Name .Values.nameOverride | trunc 52 | trimSuffix "-" }}
 {{- end }}
 
-{{/* 52: suffixes as long as "-executor" are added to it. */}}
+{{/* 52 leaves room for suffixes as long as "-executor". */}}
 {{- define "compactord.fullname" -}}
 {{- if .Values.fullnameOverride }}
 {{- .Values.fullnameOverride | trunc 52 | trimSuffix "-" }}
@@ -21,7 +21,7 @@ app.kubernetes.io/name: {{ include "compactord.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
-{{/* Selects the daemon alone: executors bear another component. */}}
+{{/* Selects only the daemon: executors have another component. */}}
 {{- define "compactord.daemonLabels" -}}
 {{ include "compactord.selectorLabels" . }}
 app.kubernetes.io/component: daemon
@@ -77,7 +77,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{ include "compactord.fullname" . }}-driver
 {{- end }}
 
-{{/* Port that the configuration says; the schema has made sure that it is a number. */}}
+{{/* Port in the configuration; the schema guarantees a number. */}}
 {{- define "compactord.httpPort" -}}
 {{- $port := dig "service" "http" "port" 9464 .Values.config | int }}
 {{- if not $port }}
@@ -86,7 +86,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- $port }}
 {{- end }}
 
-{{/* Seconds of a duration as the configuration has it: [key, text]. */}}
+{{/* Seconds of a duration of the configuration: [key, text]. */}}
 {{- define "compactord.seconds" -}}
 {{- $key := index . 0 }}
 {{- $text := index . 1 | toString | trim }}
@@ -102,7 +102,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 {{- end }}
 
-{{/* A drain takes as long as the configuration allows; the rest is for Spark to end. */}}
+{{/* Grace period: the configuration's drain time, plus 30 s for Spark to end. */}}
 {{- define "compactord.gracePeriodSeconds" -}}
 {{- if kindIs "invalid" .Values.terminationGracePeriodSeconds }}
 {{- $grace := dig "shutdown" "grace" "300 s" .Values.config }}
@@ -112,7 +112,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 {{- end }}
 
-{{/* The daemon gives up by itself, and says why, before the kubelet ends it without a word. */}}
+{{/* Failures until the kubelet ends a start: later than the daemon, which logs the cause. */}}
 {{- define "compactord.startupFailures" -}}
 {{- $probe := .Values.probes.startup }}
 {{- if kindIs "invalid" $probe.failureThreshold }}
@@ -124,21 +124,21 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 {{- end }}
 
-{{/* Memory of all merges at once, in executors; without it the daemon's own pod would be the measure. */}}
+{{/* Memory of all concurrent merges in executors; the default is measured on the daemon's own pod. */}}
 {{- define "compactord.executorsMemory" -}}
 {{- $overhead := .Values.executors.memoryOverhead }}
 {{- $amount := regexFind "^[0-9]+" $overhead | int64 }}
 {{- printf "%d %sb" (mul $amount .Values.executors.instances) (regexFind "[kmgt]$" $overhead) }}
 {{- end }}
 
-{{/* Cores of a Spark inside the pod: threads see all cores of the node, but may not use them. */}}
+{{/* Cores of a Spark inside the pod: its threads see all cores of the node, but may not use them. */}}
 {{- define "compactord.cpuResource" -}}
 {{- if dig "limits" "cpu" "" .Values.resources }}limits.cpu
 {{- else if dig "requests" "cpu" "" .Values.resources }}requests.cpu
 {{- end }}
 {{- end }}
 
-{{/* What is contradictory is said here, by all that is wrong. */}}
+{{/* Reports all contradictions of the values. */}}
 {{- define "compactord.check" -}}
 {{- $config := .Values.config }}
 {{- $fullname := include "compactord.fullname" . }}
@@ -146,7 +146,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- fail (printf "objects of this release would be named %s, which is not a valid Service name: set fullnameOverride to a name of a-z, 0-9 and - that begins with a letter" $fullname) }}
 {{- end }}
 {{- if not .Values.image.registry }}
-{{- fail "image.registry: give the registry that you pushed the image to, such as registry.example.com/data; without one, nodes would pull somebody else's image of this name" }}
+{{- fail "image.registry: give the registry that you pushed the image to, such as registry.example.com/data; without one, nodes would pull an image of this name from a public registry" }}
 {{- end }}
 {{- $master := dig "spark" "master" "" $config | default "" }}
 {{- if and .Values.executors.enabled $master }}
@@ -154,7 +154,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 {{- range $key, $value := dict "instances" "spark.executor.instances" "cores" "spark.executor.cores" "memoryOverhead" "spark.executor.memoryOverhead" }}
 {{- if and $.Values.executors.enabled (or (hasKey (dig "spark" "conf" dict $config | default dict) $value) (hasKey $.Values.executors.conf $value)) }}
-{{- fail (printf "%s is said by executors.%s" $value $key) }}
+{{- fail (printf "%s is set by executors.%s" $value $key) }}
 {{- end }}
 {{- end }}
 {{- if and .Values.serviceMonitor.enabled .Values.podMonitor.enabled }}
@@ -162,32 +162,32 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 {{- $bind := dig "service" "http" "bind" "0.0.0.0" $config }}
 {{- if or (hasPrefix "127." $bind) (has $bind (list "localhost" "::1")) }}
-{{- fail (printf "config.service.http.bind: %s cannot be reached by probes; leave it out" $bind) }}
+{{- fail (printf "config.service.http.bind: %s cannot be reached by probes; remove it" $bind) }}
 {{- end }}
 {{- range $name, $catalog := $config.catalogs }}
 {{- if regexMatch "^[A-Za-z][A-Za-z0-9+.-]*:" $catalog.warehouse }}
 {{- if not (regexMatch "^(?i)(file|s3|s3a|s3n|gs|abfs|abfss|wasb|wasbs|oss|hdfs):" $catalog.warehouse) }}
-{{- fail (printf "config.catalogs.%s.warehouse: %s is not supported yet; mounted file systems are, and hdfs://, s3://, gs://, abfss:// and oss://" $name $catalog.warehouse) }}
+{{- fail (printf "config.catalogs.%s.warehouse: %s is not supported yet; supported are mounted file systems, hdfs://, s3://, gs://, abfss:// and oss://" $name $catalog.warehouse) }}
 {{- end }}
 {{- end }}
 {{- range $key, $value := dig "options" dict $catalog | default dict }}
 {{- if and $.Values.executors.enabled (regexMatch "^(s3|s3a|fs|gs|azure|hadoop)[.]" $key) }}
 {{- $text := $value | toString }}
 {{- if and (contains "${file:/run/secrets/compactord/" $text) (not $.Values.executors.existingSecret) }}
-{{- fail (printf "config.catalogs.%s.options.%s: executors read this file themselves; give executors.existingSecret" $name $key) }}
+{{- fail (printf "config.catalogs.%s.options.%s: executors read this file themselves; set executors.existingSecret" $name $key) }}
 {{- end }}
 {{- if and (contains "${env:" $text) (not $.Values.executors.extraEnv) (not $.Values.executors.extraEnvFrom) }}
-{{- fail (printf "config.catalogs.%s.options.%s: executors read this variable themselves; give executors.extraEnv or executors.extraEnvFrom" $name $key) }}
+{{- fail (printf "config.catalogs.%s.options.%s: executors read this variable themselves; set executors.extraEnv or executors.extraEnvFrom" $name $key) }}
 {{- end }}
 {{- end }}
 {{- if and (regexMatch "(?i)(secret|password|token|access.?key|account.?key|[.]sas)" $key) (not (contains "${" ($value | toString))) (not (regexMatch "(?i)(provider|endpoint|token[.]file)" $key)) }}
-{{- fail (printf "config.catalogs.%s.options.%s: a ConfigMap is no place for a secret; write ${file:/run/secrets/compactord/NAME} with existingSecret, or ${env:NAME} with extraEnvFrom" $name $key) }}
+{{- fail (printf "config.catalogs.%s.options.%s: do not put a secret into a ConfigMap; write ${file:/run/secrets/compactord/NAME} with existingSecret, or ${env:NAME} with extraEnvFrom" $name $key) }}
 {{- end }}
 {{- end }}
 {{- end }}
 {{- end }}
 
-{{/* Settings of Spark for executor pods, as YAML; what the configuration sets is left out. */}}
+{{/* Settings of Spark for executor pods, as YAML, without those in the configuration. */}}
 {{- define "compactord.sparkSettings" -}}
 {{- $executors := .Values.executors }}
 {{- $settings := dict

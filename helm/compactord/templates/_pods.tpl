@@ -1,4 +1,4 @@
-{{/* What the daemon's pod and those of executors have in common. */}}
+{{/* Common parts of the daemon's pod and executor pods. */}}
 
 {{/* Resources with a share of the node's disk: [resources, size]. */}}
 {{- define "compactord.resources" -}}
@@ -72,7 +72,7 @@ spec:
       volumeMounts:
         - name: tmp
           mountPath: /tmp
-        # The working directory: what the driver sends along is unpacked here.
+        # The working directory, where files of the driver are unpacked.
         - name: home
           mountPath: /var/lib/compactord
         {{- if $executors.existingSecret }}

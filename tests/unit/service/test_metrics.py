@@ -200,7 +200,7 @@ def described(text: str) -> dict[str, tuple[str, set[str], str]]:
 
 
 def documented() -> dict[str, tuple[str, set[str], str]]:
-    exposed = DOCS.read_text().split("## What is not exposed", 1)[0]
+    exposed = DOCS.read_text().split("## Metrics that do not exist", 1)[0]
     rows = re.findall(r"^\| `(\w+)` \| (\w+) \| (.*?) \| (.+) \|$", exposed, re.MULTILINE)
     return {
         name: (kind, set(re.findall(r"`(\w+)`", labels)), meaning)
