@@ -26,6 +26,7 @@ _ROOTS = (
     "config",
     "deploy/runbooks",
     "README.md",
+    "changelog.d",
     "CONTRIBUTING.md",
     "CHANGELOG.md",
 )
@@ -55,7 +56,7 @@ PATTERNS: dict[str, str] = {
     "are those": r"\b(?:is|are|was|were) those\b",
     "such as a pronoun": r"\b[Ss]uch (?:ones?|a one)\b|\bas such\b|\bothers such\b",
     "the others, all else": r"\b(?:[Aa]ll|[Tt]he|no) others\b|\ball else\b|\belse than\b",
-    "a gloss with a colon": r"\b(?:None|True|False|0|[Ee]mpty): [a-z]",
+    "a gloss with a colon": r"\b(?:None|True|False|(?<![\d.])0|[Ee]mpty): [a-z]",
     "stands": r"\b(?:[Ss]tands?|stood)\b(?!-)",
     "comes to": r"\b(?:comes?|came|coming) to\b",
     "goes by, for so long": (
