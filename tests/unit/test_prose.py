@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import pytest
 
-from tests.tools.prose import ALLOWED, NAMES, PATTERNS, ROOT, Hit, hits, hits_of
+from tests.tools.prose import ALLOWED, NAMES, PATTERNS, ROOT, counts, hits, hits_of
 
-# Lower a number when the folder has fewer hits; `python -m tests.tools.prose` lists them.
+# Lower a number when the folder has fewer hits: `python -m tests.tools.prose --counts`.
 _AT_MOST = {
     "README.md": 7,
     "compactord": 81,
@@ -129,20 +127,10 @@ _CASES: dict[str, tuple[list[str], list[str]]] = {
 }
 
 
-def _folder(hit: Hit) -> str:
-    parts = hit.path.split("/")
-    return "/".join(parts[: 2 if parts[0] in ("compactord", "deploy") and len(parts) > 2 else 1])
-
-
-@pytest.fixture(scope="module")
-def counted() -> Counter[str]:
-    return Counter(map(_folder, hits()))
-
-
-def test_no_folder_has_more_hits_than_recorded(counted: Counter[str]) -> None:
+def test_no_folder_has_more_hits_than_recorded() -> None:
     risen = {
         folder: (count, _AT_MOST.get(folder, 0))
-        for folder, count in counted.items()
+        for folder, count in counts(hits()).items()
         if count > _AT_MOST.get(folder, 0)
     }
     assert risen == {}, "more than recorded; `python -m tests.tools.prose` lists them"
