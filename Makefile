@@ -27,7 +27,7 @@ COMMITS ?= 1000
 
 .DEFAULT_GOAL := help
 .PHONY: help demo setup lint test-fast test test-hdfs test-spark test-bench test-deploy test-cluster tools deploy-tools \
-	cluster-tools stores lock manifests \
+	cluster-tools stores lock manifests changelog \
 	bench bench-large soak contest exits faults follow workloads \
 	compat compat-pypaimon compat-histories compat-oldest compat-releases evolutions merge-histories \
 	maintenance-histories
@@ -88,6 +88,9 @@ $(CACHE)/pip-tools/.installed:
 	$(PYTHON) -m venv $(CACHE)/pip-tools
 	$(CACHE)/pip-tools/bin/pip install --quiet 'pip-tools>=7.4,<8'
 	@touch $@
+
+changelog: setup ## Print the next release's notes; with VERSION=X write them to CHANGELOG.md
+	$(BIN)/towncrier build --version $(or $(VERSION),next) $(if $(VERSION),--yes,--draft)
 
 manifests: deploy-tools ## Renew the chart's schema, copies and page, and the plain manifests
 	$(BIN)/python -m tests.deploy.rendering

@@ -1,6 +1,6 @@
 """May a writer's lost APPEND be committed again? A pure comparison of what it was and what is now.
 
-docs/adr/0006-late-renames.md says why these rules are sufficient. Every rule that is not proved is
+docs/adr/0006-late-renames.md proves that these rules suffice. Every rule that is not proved is
 an objection; nothing is assumed.
 """
 

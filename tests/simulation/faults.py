@@ -1,6 +1,6 @@
-"""Kinds of faults, each with what it may stop, and those that a simulated world has now.
+"""Kinds of faults with their scope, and the current faults of a simulated world.
 
-The table of `docs/design.md`, "What a failure may stop", has the same kinds and sizes.
+The table of `docs/design.md`, "Scope of failures", has the same kinds and sizes.
 """
 
 from __future__ import annotations

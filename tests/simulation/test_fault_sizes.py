@@ -26,7 +26,7 @@ BUCKETS = 3
 
 
 def test_the_design_names_every_fault_with_its_size() -> None:
-    section = DESIGN.read_text().split("## What a failure may stop")[1].split("\n## ")[0]
+    section = DESIGN.read_text().split("## Scope of failures")[1].split("\n## ")[0]
     rows = re.findall(r"^\| (.+?) \| (.+?) \|$", section, re.MULTILINE)
     assert rows[1:] == [(fault.what, fault.size.value) for fault in FAULTS]
     assert {fault.size for fault in FAULTS} == {*Size}

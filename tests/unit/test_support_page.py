@@ -1,4 +1,4 @@
-"""docs/support.md says what is true: its table is the allow-list's."""
+"""The table of docs/support.md is generated from the allow-list."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _END = "<!-- end of compatibility table -->"
 
 
 def test_the_page_has_the_compatibility_table_of_the_allow_list() -> None:
-    """`REWRITE=1 pytest tests/unit/test_support_page.py` writes it anew."""
+    """`REWRITE=1 pytest tests/unit/test_support_page.py` writes it again."""
     text = _PAGE.read_text()
     head, rest = text.split(_START)
     found, tail = rest.split(_END)
@@ -47,7 +47,7 @@ def test_the_compatibility_table_has_a_row_for_every_rule() -> None:
 
 
 def compatibility_table() -> str:
-    """What is supported and what is refused, as Markdown for the page."""
+    """Supported and refused features, as Markdown for the page."""
     rows = [
         (
             "Primary-key tables",
@@ -56,13 +56,13 @@ def compatibility_table() -> str:
         ),
         (
             "Primary keys without all partition columns",
-            "as other keys, though Java's own job refuses them with dynamic buckets",
+            "yes, though Java's own job refuses them with dynamic buckets",
             f"with dynamic buckets and {_code(rule.key for rule in REFUSED_WHERE_KEYS_MOVE)}: a "
             "key could come back in its former partition",
         ),
         ("Append tables", "with (`bucket` > 0) and without (`bucket` = -1) buckets", ""),
-        ("`merge-engine`", _code(MERGE_FUNCTIONS), "others; `first-row` with `sequence.field`"),
-        ("Aggregate functions", _code(AGGREGATORS), "others"),
+        ("`merge-engine`", _code(MERGE_FUNCTIONS), "any other; `first-row` with `sequence.field`"),
+        ("Aggregate functions", _code(AGGREGATORS), "any other"),
         (
             "`changelog-producer`",
             _code(kind.value for kind in ChangelogProducer),
@@ -72,20 +72,20 @@ def compatibility_table() -> str:
         (
             "`force-lookup`",
             "as Java",
-            "`true` with `full-compaction`, but for `deduplicate` without `sequence.field`",
+            "`true` with `full-compaction`, except for `deduplicate` without `sequence.field`",
         ),
         (
             "Deletion vectors",
             "`deletion-vectors.enabled`, with and without primary keys, of 32 and 64 bits",
             "with `first-row` or `full-compaction`; vectors that exist while the option is off",
         ),
-        ("File formats", _code(FORMATS), "all others, also per level"),
+        ("File formats", _code(FORMATS), "any other, also per level"),
         *(
-            (f"Compression of `{each.name}` files", _code(each.codecs), "all others")
+            (f"Compression of `{each.name}` files", _code(each.codecs), "any other")
             for each in FORMATS.values()
         ),
-        ("Compression of manifests", _code(MANIFEST_CODECS), "all others"),
-        ("Column types", "all others", _code(REFUSED_TYPES)),
+        ("Compression of manifests", _code(MANIFEST_CODECS), "any other"),
+        ("Column types", "any other", _code(REFUSED_TYPES)),
         (
             "Schema evolution",
             "columns added, dropped, renamed, moved, of other types, at any depth",
@@ -94,7 +94,7 @@ def compatibility_table() -> str:
         (
             "Record-level expire",
             "`record-level.time-field` of type INT, BIGINT or TIMESTAMP",
-            "time fields of other types, or none",
+            "time fields of other types, or no time field",
         ),
         ("File indexes", "", "`file-index.<type>.columns`"),
         (
@@ -108,10 +108,14 @@ def compatibility_table() -> str:
         (
             "Names of data files",
             "any `data-file.prefix` that is part of a name",
-            "those with `/`, `\\`, `:` or control characters, blank or very long ones",
+            "names with `/`, `\\`, `:` or control characters, blank or very long ones",
         ),
         ("`num-levels`", f"2 to {LEVELS_MAX}", "fewer and more"),
-        ("Values of options", "those that Java takes", "others; of columns that do not exist"),
+        (
+            "Values of options",
+            "all that Java accepts",
+            "any other; options of columns that do not exist",
+        ),
     ]
     alike: dict[tuple[str, str], list[str]] = {}
     for rule in REFUSED_OPTIONS:
@@ -124,7 +128,7 @@ def compatibility_table() -> str:
 
 def _options(file_format: FileFormat) -> tuple[str, str]:
     refused = _code(f"{key}*" for key, _ in file_format.refused)
-    return _code(file_format.options), f"{refused}; others are not applied, with a warning"
+    return _code(file_format.options), f"{refused}; other options have no effect, with a warning"
 
 
 def _supported(rule: RefusedOption) -> str:

@@ -13,7 +13,7 @@ from compactord.ids import Owner
 from compactord.paimon import paths
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.data_file import ManifestEntry
-from compactord.paimon.table import TableRef
+from compactord.paimon.schema import TableRef
 from compactord.paimon.types import AtomicType, TypeRoot
 from compactord.state.table_state import load_state
 from compactord_demo.writer import create_table

@@ -13,7 +13,7 @@ from dataclasses import replace
 import pytest
 
 from compactord.model import WorkKind
-from compactord.reasons import CompactReason
+from compactord.model import CompactReason
 from compactord.service.http import HttpServer
 from compactord.service.metrics import Metrics
 from compactord.service.page.pages import render
