@@ -39,7 +39,7 @@ _COMMANDS = (
     _Command("inspect", "plan", (takes.choice, takes.option, takes.partition, takes.worst)),
     _Command("tables", "tables", (takes.listing,)),
     _Command(
-        "why", "why", (takes.one_table, takes.bucket, takes.partition, takes.worst, takes.pick)
+        "why", "tables", (takes.one_table, takes.bucket, takes.partition, takes.worst, takes.pick)
     ),
     _Command("maintain", "maintain", (takes.choice, takes.only, *_DELETES, takes.grace)),
     _Command("expire", "maintain", (takes.choice, *_DELETES)),

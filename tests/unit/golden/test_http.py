@@ -12,8 +12,7 @@ from dataclasses import replace
 
 import pytest
 
-from compactord.model import WorkKind
-from compactord.model import CompactReason
+from compactord.model import CompactReason, WorkKind
 from compactord.service.http import HttpServer
 from compactord.service.metrics import Metrics
 from compactord.service.page.pages import render
