@@ -18,7 +18,13 @@ from compactord.clock import age_text
 from compactord.config.warehouse import refuse_catalog_arguments
 from compactord.errors import TableNotFound, UsageError
 from compactord.service.codec import decode, plain, plain_fields
-from compactord.service.page.need import Need, attempt_text, freshness_text, need_of, why_text
+from compactord.service.page.attention import (
+    Attention,
+    attempt_text,
+    attention_of,
+    freshness_text,
+    why_text,
+)
 from compactord.service.view import ServiceView, TableDetail, TableStatus, TableView
 from compactord.table.report import bucket_text
 from compactord.table.status import BucketDetail
@@ -116,9 +122,9 @@ def _text(
     table: TableView, detail: TableDetail, buckets: Sequence[BucketDetail], now_ms: int
 ) -> Iterator[str]:
     yield f"{table.name}  ({table.location})"
-    need, why = need_of(table, now_ms), why_text(table, now_ms)
-    is_needy = table.status is TableStatus.ACTIVE and need is not Need.NOTHING
-    state = f"{table.status.value}, {need.word}" if is_needy else table.status.value
+    attention, why = attention_of(table, now_ms), why_text(table, now_ms)
+    is_urgent = table.status is TableStatus.ACTIVE and attention is not Attention.NOTHING
+    state = f"{table.status.value}, {attention.word}" if is_urgent else table.status.value
     yield f"{state}: {why}" if why else state
     if freshness := freshness_text(table, now_ms):
         yield freshness

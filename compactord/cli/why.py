@@ -28,7 +28,7 @@ from compactord.paimon.data_file import BucketFiles, BucketId
 from compactord.paimon.options.catalogue import OptionClass, canonical_key, find
 from compactord.paimon.options.table_options import TableOptions
 from compactord.redaction import redacted
-from compactord.service.page.need import freshness_text
+from compactord.service.page.attention import freshness_text
 from compactord.service.view import TableStatus
 from compactord.table import report
 from compactord.table.explain import BucketReasons, explain, explain_damage

@@ -9,28 +9,18 @@ from dataclasses import fields, is_dataclass, replace
 from html.parser import HTMLParser
 from typing import Any
 
+import jinja2
 import pytest
+from markupsafe import Markup
 
+from compactord.clock import age_text, iso_text
 from compactord.model import WorkKind
 from compactord.reasons import CompactReason
 from compactord.scheduler.status import HaltReason, PriorityClass
 from compactord.service.http import PageResponse
-from compactord.service.page.figures import (
-    age_text,
-    class_mark,
-    iso_text,
-    kind_text,
-    moment,
-    reason,
-    run_state,
-    size,
-)
-from compactord.service.page.markup import Markup, element, escaped, join
-from compactord.service.page.need import Need, need_of
-from compactord.service.page.notices import table_notices
+from compactord.service.page.attention import Attention, attention_of, run_state
 from compactord.service.page.overview import TABLES_SHOWN
-from compactord.service.page.pages import render
-from compactord.service.page.style import STYLE
+from compactord.service.page.pages import STYLE, environment, render
 from compactord.service.view import MaintenanceView, TableDetail, TableStatus
 from compactord.state.rewrites import Rewrite
 from compactord.table.status import Backlog, RestingPartition, RunState, TableInfo
@@ -56,6 +46,7 @@ from tests.views import (
 )
 
 ORDERS = "/tables/lake/sales/orders"
+MACROS: Any = environment().get_template("macros.html.j2").module
 HOSTILE = """<script>alert(1)</script>"'><img src=x onerror=alert(2)>\u202e&amp;"""
 
 
@@ -86,7 +77,8 @@ class Reader(HTMLParser):
         if self._open and self._open[-1] in {"style", "script"}:
             self.raw[self._open[-1]] = data
             return
-        self.texts.append(data)
+        if data.strip():
+            self.texts.append(data)
         if "tr" in self._open:
             self.rows[-1] += data + " "
 
@@ -106,26 +98,20 @@ def overview(*tables: Any, **changes: Any) -> Reader:
     return page(FixedStatus(service_view(*tables, **changes)))
 
 
-def test_text_becomes_markup_that_shows_it() -> None:
-    assert element("p", 'a < b & "c"', class_="x") == (
-        '<p class="x">a &lt; b &amp; &quot;c&quot;</p>'
+def test_texts_are_escaped_in_elements_and_attributes_and_markup_is_not() -> None:
+    shown = environment().from_string('<p title="{{ text }}">{{ text }}{{ markup }}</p>')
+    assert shown.render(text='a < b & "c"', markup=Markup("<br>")) == (
+        '<p title="a &lt; b &amp; &#34;c&#34;">a &lt; b &amp; &#34;c&#34;<br></p>'
+    )
+    assert shown.render(text="a\x1b\nb\u202e", markup=None) == (
+        '<p title="a\\x1b\nb\\u202e">a\\x1b\nb\\u202e</p>'
     )
 
 
-def test_markup_stands_as_it_is_inside_elements_but_not_inside_attributes() -> None:
-    inner = element("b", "x", title='"')
-    assert element("p", inner) == '<p><b title="&quot;">x</b></p>'
-    assert element("p", title=inner) == (
-        '<p title="&lt;b title=&quot;&amp;quot;&quot;&gt;x&lt;/b&gt;"></p>'
-    )
-
-
-def test_none_and_false_leave_out_what_true_gives_no_value() -> None:
-    assert element("input", disabled=True, hidden=False, value=None, tabindex=0) == (
-        '<input disabled tabindex="0">'
-    )
-    assert join("a<", None, Markup("<br>")) == "a&lt;<br>"
-    assert escaped(escaped("<")) == "&lt;"
+def test_a_name_that_a_template_does_not_have_is_an_error() -> None:
+    for source in ("{{ missing }}", "{{ table.missing }}", "{% if table.missing %}{% endif %}"):
+        with pytest.raises(jinja2.UndefinedError):
+            environment().from_string(source).render(table=table_view())
 
 
 @pytest.mark.parametrize(
@@ -144,27 +130,27 @@ def test_ages_have_their_two_largest_units(milliseconds: int, expected: str) -> 
 
 
 def test_times_are_distances_and_utc() -> None:
-    past = moment(NOW_MS - 3 * HOUR, NOW_MS)
+    past = MACROS.moment(NOW_MS - 3 * HOUR, NOW_MS)
     assert "3 h ago" in past
     assert 'datetime="2026-11-18T08:06:40Z"' in past
     assert "<small>2026-11-18T08:06:40Z</small>" in past
-    assert "in 20 min" in moment(NOW_MS + 20 * MINUTE, NOW_MS)
-    assert "never" in moment(0, NOW_MS)
+    assert "in 20 min" in MACROS.moment(NOW_MS + 20 * MINUTE, NOW_MS)
+    assert "never" in MACROS.moment(0, NOW_MS)
 
 
 def test_a_time_beyond_any_calendar_is_shown_as_its_number() -> None:
     assert iso_text(1 << 62) == f"{1 << 62} ms"
-    assert "datetime" not in moment(1 << 62, NOW_MS)
+    assert "datetime" not in MACROS.moment(1 << 62, NOW_MS)
 
 
 def test_sizes_are_short_and_exact() -> None:
-    assert size(1_572_864) == '<data value="1572864" title="1,572,864 bytes">1.5 MiB</data>'
+    assert MACROS.size(1_572_864) == '<data value="1572864" title="1,572,864 bytes">1.5 MiB</data>'
 
 
 @pytest.mark.parametrize("why", CompactReason)
 def test_every_reason_says_what_it_means(why: CompactReason) -> None:
-    assert why.value in reason(why)
-    assert 'title=""' not in reason(why)
+    assert why.value in MACROS.reason(why)
+    assert 'title=""' not in MACROS.reason(why)
 
 
 @pytest.mark.parametrize(
@@ -182,39 +168,45 @@ def test_bands_of_runs_are_those_of_the_view(runs: int, expected: RunState) -> N
     assert run_state(runs, 5, 8) is expected
 
 
-def _need(**changes: Any) -> Need:
-    return need_of(table_view(**changes), NOW_MS)
+def _attention(**changes: Any) -> Attention:
+    return attention_of(table_view(**changes), NOW_MS)
 
 
 def test_needs_rise_with_the_runs() -> None:
     runs = (4, 5, 7, 8, 9)
-    needs = [_need(runs=count) for count in runs]
+    needs = [_attention(runs=count) for count in runs]
     assert needs == [
-        *(Need.NOTHING, Need.AT_TRIGGER, Need.NEAR_STOP, Need.NEAR_STOP, Need.OVER_STOP)
+        *(
+            Attention.NOTHING,
+            Attention.AT_TRIGGER,
+            Attention.NEAR_STOP,
+            Attention.NEAR_STOP,
+            Attention.OVER_STOP,
+        )
     ]
 
 
 def test_runs_at_the_trigger_are_not_due_while_nothing_is_picked() -> None:
     found = overview(table_view(runs=5))
-    assert _need(runs=5, backlog=Backlog(tasks=1, files=5, size_bytes=1)) is Need.DUE
+    assert _attention(runs=5, backlog=Backlog(tasks=1, files=5, size_bytes=1)) is Attention.DUE
     assert "at trigger" in found.text
     assert "due" not in found.rows[-1]
 
 
 def test_a_backlog_older_than_allowed_and_failures_are_late() -> None:
     old = Backlog(tasks=1, files=5, size_bytes=MIB, oldest_ms=NOW_MS - 31 * MINUTE)
-    assert _need(backlog=old) is Need.LATE
-    assert _need(backlog=old, max_backlog_age_ms=0) is Need.DUE
-    assert _need(backlog=replace(old, oldest_ms=NOW_MS - 29 * MINUTE)) is Need.DUE
-    assert _need(consecutive_failures=1) is Need.LATE
-    assert _need(quarantined_count=1) is Need.LATE
+    assert _attention(backlog=old) is Attention.LATE
+    assert _attention(backlog=old, max_backlog_age_ms=0) is Attention.DUE
+    assert _attention(backlog=replace(old, oldest_ms=NOW_MS - 29 * MINUTE)) is Attention.DUE
+    assert _attention(consecutive_failures=1) is Attention.LATE
+    assert _attention(quarantined_count=1) is Attention.LATE
 
 
 def test_what_is_left_alone_on_purpose_comes_last() -> None:
-    assert _need(runs=20, status=TableStatus.UNSUPPORTED) is Need.UNSUPPORTED
-    assert _need(runs=20, status=TableStatus.PAUSED) is Need.PAUSED
-    assert _need(status=TableStatus.HALTED) is Need.HALTED
-    assert _need(status=TableStatus.ERROR) is Need.ERROR
+    assert _attention(runs=20, status=TableStatus.UNSUPPORTED) is Attention.UNSUPPORTED
+    assert _attention(runs=20, status=TableStatus.PAUSED) is Attention.PAUSED
+    assert _attention(status=TableStatus.HALTED) is Attention.HALTED
+    assert _attention(status=TableStatus.ERROR) is Attention.ERROR
 
 
 def test_the_overview_shows_the_numbers_of_a_table() -> None:
@@ -284,8 +276,10 @@ def test_a_table_has_one_notice(status: TableStatus) -> None:
         quarantined=(failed,),
         quarantined_count=1,
     )
-    (notice,) = table_notices(shown, NOW_MS, names_table=True)
-    assert "for a reason" in notice.text
+    found = overview(shown)
+    notices = [attrs for tag, attrs in found.elements if tag == "li"]
+    assert len(notices) == 1
+    assert "for a reason" in found.text
 
 
 def test_a_table_that_cannot_be_read_and_a_quarantined_bucket_say_why() -> None:
@@ -393,12 +387,12 @@ def test_an_engine_without_an_error_is_starting_not_down() -> None:
 
 @pytest.mark.parametrize("kind", WorkKind)
 def test_every_kind_says_what_it_does(kind: WorkKind) -> None:
-    assert "title=" in kind_text(kind)
+    assert "title=" in MACROS.work_kind(kind)
 
 
 @pytest.mark.parametrize("urgency", PriorityClass)
 def test_every_class_says_what_is_in_it(urgency: PriorityClass) -> None:
-    assert "title=" in class_mark(urgency)
+    assert "title=" in MACROS.priority_class(urgency)
 
 
 def test_a_table_that_was_never_compacted_has_no_last_success() -> None:
@@ -600,7 +594,8 @@ def test_hostile_texts_are_only_texts(path: str) -> None:
     assert not [name for name in attributes if name.startswith("on")]
     assert not [h for h in found.values("href") if not h.startswith(("/", "#"))]
     assert HOSTILE.replace("\u202e", r"\u202e") in found.texts
-    assert "\u202e" not in found.text
+    shown = [value or "" for _, attrs in found.elements for value in attrs.values()]
+    assert "\u202e" not in "".join((found.text, *shown))
 
 
 @pytest.mark.parametrize("path", ["/", ORDERS])
@@ -656,7 +651,7 @@ def _contrast(first: str, second: str) -> float:
 
 
 def _themes() -> Iterator[tuple[str, dict[str, str]]]:
-    light, dark = re.findall(r":root\{([^}]*)\}", STYLE)
+    light, dark = re.findall(r":root \{([^}]*)\}", STYLE)
     for name, text in (("light", light), ("dark", dark)):
         yield name, dict(re.findall(r"--([\w-]+):\s*(#\w+)", text))
 
