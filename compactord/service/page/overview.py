@@ -210,7 +210,7 @@ def _health(view: ServiceView, troubles: int) -> tuple[str, str]:
     if not view.is_started:
         return "starting", "starting"
     paused = sum(table.status is TableStatus.PAUSED for table in view.tables)
-    return ("paused", f"{paused:,} paused, all others well") if paused else ("well", "all well")
+    return ("paused", f"{paused:,} paused, otherwise well") if paused else ("well", "all well")
 
 
 def _silent_loops(view: ServiceView, now_ms: int) -> list[LoopView]:
@@ -264,7 +264,7 @@ def service_notices(view: ServiceView, now_ms: int) -> Iterator[Notice]:
     yield from _loop_notices(view, now_ms)
     # Before the first start the notice that the service is starting is enough.
     if not view.engine.is_up and (view.is_started or view.engine.error):
-        detail = view.engine.error or "Nothing is compacted until it is up again."
+        detail = view.engine.error or "No table is compacted until it is up again."
         yield Notice("bad", "The engine is down.", detail, "CompactordSparkUnavailable")
     for catalog in view.catalogs:
         if catalog.store_silent_since_ms:
@@ -272,7 +272,7 @@ def service_notices(view: ServiceView, now_ms: int) -> Iterator[Notice]:
             yield Notice(
                 "bad",
                 f"The store or server of catalog {catalog.name} does not answer; its tables wait.",
-                f"{catalog.warehouse}: no answer for {silent}; asked again every 30 s.",
+                f"{catalog.warehouse}: no answer for {silent}; retried every 30 s.",
                 "CompactordStoreSilent",
             )
         if catalog.error:

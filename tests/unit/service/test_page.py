@@ -331,7 +331,7 @@ def test_paused_tables_are_said_beside_all_others_that_are_well() -> None:
     why = "by rules.0.set.mode (c.yaml:31)"
     paused = table_view("d.off", runs=20, backlog=due, status=TableStatus.PAUSED, why=why)
     found = overview(table_view(), paused)
-    assert "1 paused, all others well" in found.text
+    assert "1 paused, otherwise well" in found.text
     assert "all well" not in found.text
     assert "nothing is due" in found.text, "a paused table has no backlog that waits"
     assert sum(why in row for row in found.rows) == 1
@@ -455,7 +455,7 @@ def test_work_is_shown_with_reasons_progress_and_what_came_of_it() -> None:
     found = page(busy_night())
     for text in (
         "2 of 5 subcompactions", "size_ratio", "append_pack",
-        "waiting in all: 2  forced , 3  benefit",
+        "waiting in total: 2  forced , 3  benefit",
         "700 MiB", "512 MiB", "4,100,000 → 3,020,117", "12.4 s", "snapshot 811", "4 upgraded",
         "data-77ab.parquet is no longer live: another writer compacted this bucket",
     ):  # fmt: skip
@@ -486,7 +486,7 @@ def test_a_filter_is_a_plain_part_of_the_name_and_holds_for_work_too() -> None:
 
 def test_the_numbers_at_the_top_and_of_the_queue_are_those_of_the_tables_shown() -> None:
     def tile(found: Reader, name: str) -> str:
-        text = found.text[found.text.index("Engine") : found.text.index("Up for")]
+        text = found.text[found.text.index("Engine") : found.text.index("Uptime")]
         return text.partition(f" {name} ")[2]
 
     whole, clicks = page(busy_night()), page(busy_night(), q="clicks", state="active")
@@ -497,8 +497,8 @@ def test_the_numbers_at_the_top_and_of_the_queue_are_those_of_the_tables_shown()
     ):
         assert tile(whole, name).startswith(of_all), name
         assert tile(clicks, name).startswith(of_some), name
-    assert "waiting in all: 1  benefit" in clicks.text
-    assert "waiting in all: 2  forced , 2  benefit" in page(busy_night(), ORDERS).text
+    assert "waiting in total: 1  benefit" in clicks.text
+    assert "waiting in total: 2  forced , 2  benefit" in page(busy_night(), ORDERS).text
 
 
 def test_a_filter_goes_along_when_all_tables_are_asked_for() -> None:
