@@ -3,34 +3,26 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
-from dataclasses import is_dataclass
-from inspect import getmembers, isclass
+import re
+from collections.abc import Iterable, Iterator
+from inspect import isclass
 from pathlib import Path
+from typing import Any, get_args, get_type_hints
 
 import pytest
 from jinja2 import meta, nodes
 
-import compactord.model
-import compactord.reasons
-import compactord.scheduler.record
-import compactord.scheduler.status
-import compactord.service.page.lsm
-import compactord.service.page.overview
-import compactord.service.view
-import compactord.state.rewrites
-import compactord.table.status
+from compactord.service.page.lsm import Drawing
+from compactord.service.page.overview import Column, Notice, TableFilter, overview
 from compactord.service.page.pages import environment
+from compactord.service.view import ServiceView, TableDetail
 from tests.views import service_view
 
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "compactord" / "service" / "page" / "templates"
 TEMPLATES = sorted(path.name for path in FOLDER.glob("*.j2"))
-RECORDS = (
-    *(compactord.model, compactord.reasons, compactord.scheduler.record),
-    *(compactord.scheduler.status, compactord.service.page.lsm, compactord.service.page.overview),
-    *(compactord.service.view, compactord.state.rewrites, compactord.table.status),
-)
+# Records that templates are given; those in their fields are found by their types.
+RECORDS = (ServiceView, TableDetail, TableFilter, Column, Notice, Drawing)
 # Values of a rendering that `pages` passes, on top of those that `overview` returns.
 VALUES = {"title", "view", "filter", "now_ms", "table", "buckets", "bucket_count", "plan_link"}
 VALUES |= {"alert", "text", "meanings", "name"}
@@ -40,14 +32,21 @@ def _parsed(name: str) -> nodes.Template:
     return environment().parse((FOLDER / name).read_text())
 
 
+def _record_types(kinds: Iterable[Any], found: set[Any]) -> set[Any]:
+    for kind in kinds:
+        _record_types(get_args(kind), found)
+        if isclass(kind) and kind.__module__.startswith("compactord.") and kind not in found:
+            found.add(kind)
+            _record_types(get_type_hints(kind).values(), found)
+    return found
+
+
 def _fields() -> Iterator[str]:
     """Fields and properties of all records that a template may be given."""
-    for module in RECORDS:
-        for _, found in getmembers(module, isclass):
-            if issubclass(found, enum.Enum):
-                yield from (each for member in found for each in (*dir(member), *vars(member)))
-            elif is_dataclass(found) or hasattr(found, "_fields"):
-                yield from (each for each in (*vars(found), *found.__annotations__))
+    for kind in _record_types(RECORDS, set()):
+        yield from (*vars(kind), *get_type_hints(kind))
+        if issubclass(kind, enum.Enum):
+            yield from (each for member in kind for each in (*dir(member), *vars(member)))
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
@@ -60,10 +59,7 @@ def test_attributes_in_templates_are_those_of_records(name: str) -> None:
 
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_names_in_templates_are_given_to_them(name: str) -> None:
-    status = service_view()
-    _, values = compactord.service.page.overview.overview(
-        status, compactord.service.page.overview.TableFilter(), 0
-    )
+    _, values = overview(service_view(), TableFilter(), 0)
     parsed = _parsed(name)
     given = {*VALUES, *values, *environment().globals, "caller"}
     # Blocks see what the template defines, which Jinja2's search does not.
@@ -86,12 +82,14 @@ def test_imported_macros_are_there_and_used(name: str) -> None:
 
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_no_template_turns_escaping_off(name: str) -> None:
-    text = (FOLDER / name).read_text()
-    assert not {"safe", "forceescape", "tojson", "xmlattr"} & {
-        found.name for found in _parsed(name).find_all(nodes.Filter)
-    }
-    assert "autoescape" not in text
-    assert list(_parsed(name).find_all(nodes.TemplateData))
+    filters = {found.name for found in _parsed(name).find_all(nodes.Filter)}
+    assert not {"safe", "forceescape", "tojson", "xmlattr"} & filters
+    assert "autoescape" not in (FOLDER / name).read_text()
+
+
+def test_only_style_and_script_are_markup_by_themselves() -> None:
+    sources = "".join(path.read_text() for path in sorted(FOLDER.parent.glob("*.py")))
+    assert sorted(re.findall(r"Markup\((.*?)\)", sources)) == ["SCRIPT", "STYLE"]
 
 
 def test_files_of_the_page_are_package_data() -> None:
