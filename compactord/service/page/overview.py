@@ -46,7 +46,7 @@ _SORTS: Mapping[str, tuple[str, Callable[[TableView], float | str], bool]] = {
     "Files": ("files", lambda table: table.shape.files, True),
     "Size": ("size", lambda table: table.shape.size_bytes, True),
     "Backlog": ("backlog", lambda table: table.backlog.size_bytes, True),
-    # By age: the earliest begin is the greatest age, and 0 is none.
+    # By age: the earliest begin is the greatest age, and 0 means none.
     "Oldest due work": ("oldest", lambda table: -(table.backlog.oldest_ms or _NEVER_MS), True),
     "Last commit": ("commit", lambda table: table.last_commit_ms, True),
 }
@@ -139,7 +139,7 @@ class TableFilter:
         return tables
 
     def columns(self) -> list[Column]:
-        """The table's columns with links that sort by them, or turn the present order round."""
+        """The table's columns with links that sort by them; the sorted column's link reverses it."""
         found = []
         for column in columns(_COLUMNS):
             name, _, is_descending = _SORTS[column.title]
@@ -226,7 +226,7 @@ def _total_backlog(tables: Sequence[TableView]) -> Backlog:
 
 
 def _state_links(whole: ServiceView, selected: TableFilter) -> Iterator[tuple[str, int, str, bool]]:
-    """The text, count, link and whether it is the present one, for each status with tables."""
+    """The text, count, link and whether it is selected, for each status with tables."""
     counts = Counter(table.status for table in whole.tables)
     every: list[tuple[TableStatus | None, str, int]] = [(None, "all", len(whole.tables))]
     every += [(s, s.value, counts[s]) for s in TableStatus if counts[s] or selected.state is s]
