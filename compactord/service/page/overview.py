@@ -139,7 +139,7 @@ class TableFilter:
         return tables
 
     def columns(self) -> list[Column]:
-        """The table's columns with links that sort by them; the sorted column's link reverses it."""
+        """The table's columns with sorting links; the sorted column's link reverses the order."""
         found = []
         for column in columns(_COLUMNS):
             name, _, is_descending = _SORTS[column.title]
