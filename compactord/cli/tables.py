@@ -39,7 +39,13 @@ from compactord.paimon.data_file import BucketFiles, BucketId
 from compactord.paimon.options.catalogue import OptionClass, canonical_key, find
 from compactord.paimon.options.table_options import TableOptions
 from compactord.service.codec import decode, plain, plain_fields
-from compactord.service.page.need import Need, attempt_text, freshness_text, need_of, why_text
+from compactord.service.page.attention import (
+    Attention,
+    attempt_text,
+    attention_of,
+    freshness_text,
+    why_text,
+)
 from compactord.service.view import (
     ServiceView,
     TableDetail,
@@ -269,9 +275,9 @@ def _service_lines(
     table: TableView, detail: TableDetail, buckets: Sequence[BucketDetail], now_ms: int
 ) -> Iterator[str]:
     yield f"{table.name}  ({table.location})"
-    need, why = need_of(table, now_ms), why_text(table, now_ms)
-    is_needy = table.status is TableStatus.ACTIVE and need is not Need.NOTHING
-    state = f"{table.status.value}, {need.word}" if is_needy else table.status.value
+    attention, why = attention_of(table, now_ms), why_text(table, now_ms)
+    is_urgent = table.status is TableStatus.ACTIVE and attention is not Attention.NOTHING
+    state = f"{table.status.value}, {attention.word}" if is_urgent else table.status.value
     yield f"{state}: {why}" if why else state
     if freshness := freshness_text(table, now_ms):
         yield freshness

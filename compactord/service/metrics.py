@@ -39,7 +39,7 @@ from compactord.service.exposition import (
     write_family,
 )
 from compactord.service.http import accepts
-from compactord.service.page.need import Need, need_of
+from compactord.service.page.attention import Attention, attention_of
 from compactord.service.table_metrics import write_tables
 from compactord.service.view import ServiceView, TableStatus, TableView
 from compactord.storage.requests import RequestTotal, StorageOutcome, StorageRequest
@@ -425,4 +425,4 @@ class OwnSeries:
         is_own = table.name in self._own
         weight = table.backlog.size_bytes * (_OWN_BONUS if is_own else 1)
         # Alerts speak of tables that need attention, also of halted ones, which have no backlog.
-        return min(need_of(table, now_ms), Need.DUE), -weight, not is_own, table.name
+        return min(attention_of(table, now_ms), Attention.DUE), -weight, not is_own, table.name

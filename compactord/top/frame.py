@@ -11,8 +11,15 @@ from rich.text import Text
 
 from compactord.clock import iso_text
 from compactord.scheduler.compaction import EndedCompaction, Outcome
-from compactord.service.page.figures import more_tables, run_state
-from compactord.service.page.need import Need, freshness_text, is_stale, need_of, why_text
+from compactord.service.page.attention import (
+    Attention,
+    attention_of,
+    freshness_text,
+    is_stale,
+    more_tables,
+    run_state,
+    why_text,
+)
 from compactord.service.view import ActiveCompaction, ServiceView, TableStatus, TableView
 from compactord.table.status import RunState
 from compactord.text import count_text, printable
@@ -34,15 +41,21 @@ _RUN_STYLES = {
     RunState.OVER_STOP: "bold red",
 }
 _STYLES = {
-    **dict.fromkeys((Need.HALTED, Need.ERROR, Need.OVER_STOP), "bold red"),
-    **dict.fromkeys((Need.LATE, Need.NEAR_STOP), "dark_orange"),
-    Need.DUE: "yellow",
-    **dict.fromkeys((Need.AT_TRIGGER, Need.NOTHING), "green"),
-    **dict.fromkeys((Need.PAUSED, Need.UNSUPPORTED, Need.EXCLUDED), "dim"),
+    **dict.fromkeys((Attention.HALTED, Attention.ERROR, Attention.OVER_STOP), "bold red"),
+    **dict.fromkeys((Attention.LATE, Attention.NEAR_STOP), "dark_orange"),
+    Attention.DUE: "yellow",
+    **dict.fromkeys((Attention.AT_TRIGGER, Attention.NOTHING), "green"),
+    **dict.fromkeys((Attention.PAUSED, Attention.UNSUPPORTED, Attention.EXCLUDED), "dim"),
 }
 _NOTES_SHOWN = 3
 # States whose tables have a reason.
-_NOTED = (Need.HALTED, Need.ERROR, Need.PAUSED, Need.UNSUPPORTED, Need.EXCLUDED)
+_NOTED = (
+    Attention.HALTED,
+    Attention.ERROR,
+    Attention.PAUSED,
+    Attention.UNSUPPORTED,
+    Attention.EXCLUDED,
+)
 _WORK_SHOWN = 6
 # Columns whose texts may be long.
 _NAMES = {"table", "bucket", "outcome"}
@@ -168,10 +181,10 @@ class _Fitting:
 
 
 def _table_cells(table: TableView, now_ms: int) -> Iterator[Text]:
-    need, shape, backlog = need_of(table, now_ms), table.shape, table.backlog
+    attention, shape, backlog = attention_of(table, now_ms), table.shape, table.backlog
     has_runs = table.is_read and table.info.compaction_trigger
     yield _flexible(shown_name(table.name))
-    yield Text(need.word, _STYLES[need])
+    yield Text(attention.word, _STYLES[attention])
     yield _runs_cell(table)
     yield Text(_count_cell(shape.level0_files) if has_runs else "–")
     yield Text(_count_cell(shape.files))
@@ -213,12 +226,13 @@ def _count_cell(number: int) -> str:
 def _notes(status: TopStatus) -> list[Text]:
     """Why tables are not compacted, the first few for each state; whose rows wait the longest."""
     notes, tables = [], status.by_need()
-    for need in _NOTED:
-        word, style = need.word, _STYLES[need]
+    for attention in _NOTED:
+        word, style = attention.word, _STYLES[attention]
         found = [
             (shown_name(table.name), why)
             for table in tables
-            if need_of(table, status.now_ms) is need and (why := why_text(table, status.now_ms))
+            if attention_of(table, status.now_ms) is attention
+            and (why := why_text(table, status.now_ms))
         ]
         notes += [
             _line((printable(f"{name} {word}: "), style), (printable(why), ""))
@@ -232,7 +246,7 @@ def _notes(status: TopStatus) -> list[Text]:
         if (text := freshness_text(table, status.now_ms))
     ]
     notes += [
-        _line((printable(f"{name} "), _STYLES[Need.LATE] if is_late else ""), (text, ""))
+        _line((printable(f"{name} "), _STYLES[Attention.LATE] if is_late else ""), (text, ""))
         for name, text, is_late in stale[:_NOTES_SHOWN]
     ]
     return notes

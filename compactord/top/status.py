@@ -22,7 +22,7 @@ from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import CommitKind, Snapshot
 from compactord.scheduler.compaction import EndedCompaction
 from compactord.service.codec import plain_fields
-from compactord.service.page.need import is_failing, need_of, urgency, why_text
+from compactord.service.page.attention import attention_of, is_failing, urgency, why_text
 from compactord.service.view import (
     ActiveCompaction,
     ServiceView,
@@ -198,7 +198,7 @@ def _table_json(table: TableView, now_ms: int) -> dict[str, Any]:
         "is_failing": is_failing(table),
         "note": why_text(table, now_ms),
         **plain_fields(("input_bytes", "output_bytes"), table.counters),
-        "need": need_of(table, now_ms).name.lower(),
+        "need": attention_of(table, now_ms).name.lower(),
     }
 
 

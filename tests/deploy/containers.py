@@ -149,7 +149,12 @@ def _locked_packages(cache: Path) -> Path:
         for path in locks:
             _checked(*pip, "--require-hashes", "--requirement", str(path))
         installed.touch()
-    sources = [ROOT / "pyproject.toml", *sorted((ROOT / "compactord").rglob("*.py"))]
+    sources = [ROOT / "pyproject.toml"]
+    sources += sorted(
+        path
+        for path in (ROOT / "compactord").rglob("*")
+        if path.is_file() and path.suffix != ".pyc"
+    )
     if installed.read_text() != (ours := _digest(sources)):
         installed.write_text("")
         with tempfile.TemporaryDirectory() as copy:

@@ -314,6 +314,8 @@ def test_a_configuration_that_is_swapped_as_a_volume_swaps_it_is_read_again(
     served.start()
     time.sleep(2)
     assert _compact_snapshots(warehouse) == 0
+    # Templates and runbooks are files of the installed package.
+    assert "CompactordTablePaused" in (served.answer("/runbooks") or "")
     served.configure(defaults={"mode": "auto"})
     eventually(lambda: _compact_snapshots(warehouse) > 0, "it works on the table again")
     # A wrong one changes nothing, and is told.

@@ -107,6 +107,8 @@ def test_nothing_imports_the_demo() -> None:
         ("apscheduler", {"service"}),
         ("prometheus_client", {"service"}),
         ("waitress", {"service"}),
+        ("jinja2", {"service"}),
+        ("markupsafe", {"service"}),
         ("rich", {"top"}),
     ],
 )

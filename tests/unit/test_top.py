@@ -29,7 +29,7 @@ from compactord.config.policy import config_of_warehouse
 from compactord.errors import AccessDenied, TableNotFound, UsageError
 from compactord.service import codec, site
 from compactord.service.http import HttpServer, PageResponse, Request
-from compactord.service.page.need import Need
+from compactord.service.page.attention import Attention
 from compactord.service.view import ServiceView, TableStatus
 from compactord.storage.local import LocalStorage
 from compactord.table.status import Backlog
@@ -531,7 +531,7 @@ def test_a_frame_is_printed_as_json(daemon: Daemon, capsys: pytest.CaptureFixtur
     found = json.loads(line)
     by_name = {table["name"]: table for table in found["tables"]}
     assert by_name["lake.sales.orders"]["files"] > 0
-    assert by_name["lake.sales.orders"]["need"] in {need.name.lower() for need in Need}
+    assert by_name["lake.sales.orders"]["need"] in {each.name.lower() for each in Attention}
     assert found["service"]["slots"] > 0
     assert found["trouble"] == ""
 

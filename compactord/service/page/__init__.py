@@ -1,1 +1,4 @@
-"""The web page that the daemon serves at `/`: rendered on the server, read-only, self-contained."""
+"""The read-only web page of the daemon at `/`, rendered on the server.
+
+Enter at `pages.render`; commands import `attention` only, which needs no template.
+"""

@@ -1,26 +1,26 @@
-"""A bucket's LSM tree drawn as SVG: a row for each sorted run, the newest on top.
+"""Geometry of the drawing of a bucket's LSM tree: a row for each sorted run, the newest on top.
 
-Left is the size of the run, right its range of keys. Rows continue up to the triggers, which are
-marked between them. Positions are in percent of the width, so that bars stretch and letters do not.
+Left is the size of the run, right its range of keys, in percent of the width. Rows continue up to
+the triggers, which are marked between them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
+from typing import NamedTuple
 
-from compactord.service.page.figures import count
-from compactord.service.page.markup import Markup, element, join
 from compactord.table.status import BucketDetail, RunView
-from compactord.text import count_text, size_text
+from compactord.text import size_text
 
-_LANE, _ROOM, _MARK, _HEAD = 30, 12, 18, 20
-# Where the columns begin and end, in percent.
-_SIZE_X, _SIZE_W, _KEY_X, _KEY_W = 8.0, 44.0, 56.0, 44.0
-# The narrowest bar.
-_LEAST_W = 0.4
-_KEY_TEXT_MAX = 22
+# Heights of rows in pixels.
+_HEIGHTS = {"run": 30, "room": 12, "stop": 18, "trigger": 18, "missing": 18}
+_HEAD = 20
+# Where the columns begin and how wide they are, in percent.
+_SIZE_X, _SIZE_WIDTH, _KEY_X, _KEY_WIDTH = 8.0, 44.0, 56.0, 44.0
+# The narrowest bar and span: one byte or one key must be visible.
+_BAR_MIN, _SPAN_MIN = 0.4, 0.6
 # Empty rows are drawn up to a trigger that is at most this many runs away.
 _ROOM_MAX = 8
 _NUMBER = re.compile(r"-?\d{1,60}(\.\d{1,60})?")
@@ -29,52 +29,76 @@ _NUMBER = re.compile(r"-?\d{1,60}(\.\d{1,60})?")
 _Position = Callable[[str], float]
 
 
-def lsm_svg(bucket: BucketDetail, *, compaction_trigger: int, stop_trigger: int) -> Markup:
-    """The drawing. Triggers of 0 mean that the bucket has no sorted runs to count."""
-    total = max(bucket.sorted_runs, len(bucket.runs))
-    largest = max((run.size_bytes for run in bucket.runs), default=0)
-    # Bars begin at zero, and the smallest are still to be seen.
-    widths = [max(_LEAST_W, _SIZE_W * run.size_bytes / max(1, largest)) for run in bucket.runs]
-    position = key_positions(bucket.runs)
-    marks = {
-        slot: kind
-        for slot, kind in ((compaction_trigger, "trigger"), (stop_trigger, "stop"))
-        if total - len(bucket.runs) < slot <= total + _ROOM_MAX
-    }
-    parts = [_text(0, 12, "level", kind="head"), _text(_SIZE_X, 12, "size", kind="head")]
-    if position is not None:
-        parts.append(_text(_KEY_X, 12, "keys", kind="head keys"))
+class Bar(NamedTuple):
+    x: float
+    width: float
+    colour: str
+
+
+class Row(NamedTuple):
+    """`kind` is `run`, `room`, `stop`, `trigger` or `missing`; only runs have the other fields."""
+
+    kind: str
+    y: int
+    run: RunView | None = None
+    size: Bar | None = None
+    keys: Bar | None = None
+
+
+class Drawing(NamedTuple):
+    rows: Sequence[Row]
+    height: int
+    sorted_runs: int
+    has_keys: bool
+    # Older runs that the view does not list.
+    missing: int
+
+
+def drawing_of(bucket: BucketDetail, compaction_trigger: int, stop_trigger: int) -> Drawing:
+    """The drawing of a bucket. Triggers of 0 mean that it has no sorted runs to count."""
+    runs = bucket.runs
+    total = max(bucket.sorted_runs, len(runs))
+    missing = total - len(runs)
+    triggers = {"stop": stop_trigger, "trigger": compaction_trigger}
+    marked = {kind: at for kind, at in triggers.items() if missing < at <= total + _ROOM_MAX}
+    position = key_positions(runs)
+    largest = max((run.size_bytes for run in runs), default=0) or 1
+    rows: list[Row] = []
     y = _HEAD
-    for slot in range(max([total, *marks]), total - len(bucket.runs), -1):
-        if slot == stop_trigger and slot in marks:
-            parts.append(_mark(y, "stop", f"stop trigger {count(slot)}"))
-            y += _MARK
-        if slot == compaction_trigger and slot in marks:
-            parts.append(_mark(y, "trigger", f"compaction trigger {count(slot)}"))
-            y += _MARK
+
+    def add(
+        kind: str, run: RunView | None = None, size: Bar | None = None, keys: Bar | None = None
+    ) -> None:
+        nonlocal y
+        rows.append(Row(kind, y, run, size, keys))
+        y += _HEIGHTS[kind]
+
+    for slot in range(max([total, *marked.values()]), missing, -1):
+        for kind, at in marked.items():
+            if at == slot:
+                add(kind)
         if slot > total:
-            parts.append(_room(y))
-            y += _ROOM
-        else:
-            index = total - slot
-            parts.append(_lane(y, bucket.runs[index], widths[index], position, index == total - 1))
-            y += _LANE
-    if missing := total - len(bucket.runs):
-        parts.append(_text(0, y + 13, f"{count_text(missing, 'older run')} not drawn", kind="soft"))
-        y += _MARK
-    return element(
-        "svg",
-        *parts,
-        class_="lsm",
-        height=y + 2,
-        role="img",
-        aria_label=f"{count_text(total, 'sorted run')}, newest first; "
-        "the table below has the numbers",
-    )
+            add("room")
+            continue
+        run = runs[total - slot]
+        colour = "level0" if run.level == 0 else "oldest" if slot == missing + 1 else "level"
+        width = max(_BAR_MIN, _SIZE_WIDTH * run.size_bytes / largest)
+        add("run", run, Bar(_SIZE_X, width, colour), _key_span(run, position))
+    if missing:
+        add("missing")
+    return Drawing(rows, y + 2, total, position is not None, missing)
+
+
+def _key_span(run: RunView, position: _Position | None) -> Bar | None:
+    if position is None or not (run.min_key and run.max_key):
+        return None
+    start = _KEY_X + _KEY_WIDTH * position(run.min_key)
+    width = max(_KEY_X + _KEY_WIDTH * position(run.max_key) - start, _SPAN_MIN)
+    return Bar(min(start, 100 - width), width, "span")
 
 
 def scale_text(runs: Sequence[RunView]) -> str:
-    """How the drawing is to be read: both scales in words."""
+    """Both scales of the drawing in words."""
     sizes = [run.size_bytes for run in runs]
     text = f"Bars: size, from 0 to {size_text(max(sizes))}." if sizes else "No files."
     if not _keys(runs):
@@ -85,7 +109,7 @@ def scale_text(runs: Sequence[RunView]) -> str:
 
 
 def key_positions(runs: Sequence[RunView]) -> _Position | None:
-    """Numbers are placed by value, other keys by rank among all bounds; None without keys."""
+    """Places numbers by value and other keys by rank among all bounds; None without keys."""
     keys = _keys(runs)
     if not keys:
         return None
@@ -104,71 +128,3 @@ def _keys(runs: Sequence[RunView]) -> set[str]:
 
 def _are_numbers(keys: set[str]) -> bool:
     return all(_NUMBER.fullmatch(key) for key in keys)
-
-
-def _lane(
-    y: int, run: RunView, width: float, position: _Position | None, is_oldest: bool
-) -> Markup:
-    files = count_text(run.files, "file")
-    kind = "level0" if run.level == 0 else "oldest" if is_oldest else "level"
-    keys = f", keys {run.min_key} … {run.max_key}" if run.min_key or run.max_key else ""
-    return element(
-        "g",
-        element(
-            "title",
-            f"level {run.level}: {files}, {count_text(run.rows, 'row')}, "
-            f"{count_text(run.size_bytes, 'byte')}{keys}",
-        ),
-        _text(0, y + 22, f"L{run.level}"),
-        _text(_SIZE_X, y + 11, f"{size_text(run.size_bytes)} · {files}"),
-        _bar(_SIZE_X, y + 15, width, kind),
-        *(_key_span(y, run, position) if position and run.min_key and run.max_key else ()),
-        class_="run",
-    )
-
-
-def _key_span(y: int, run: RunView, position: _Position) -> Iterator[Markup]:
-    start = _KEY_X + _KEY_W * position(run.min_key)
-    end = _KEY_X + _KEY_W * position(run.max_key)
-    # A span of one key must be visible and stay within the drawing.
-    width = max(end - start, 0.6)
-    yield element("rect", x=f"{_KEY_X}%", y=y + 19, width=f"{_KEY_W}%", height="1", class_="rule")
-    yield _bar(min(start, 100 - width), y + 15, width, "span")
-    yield _text(_KEY_X, y + 11, _short(run.min_key), kind="soft keys")
-    yield _text(100, y + 11, _short(run.max_key), kind="soft keys", anchor="end")
-
-
-def _mark(y: int, kind: str, text: str) -> Markup:
-    return join(
-        _text(100, y + 10, text, kind=f"{kind}-text", anchor="end"),
-        element("rect", x="0", y=y + 13, width="100%", height="2", class_=kind),
-    )
-
-
-def _room(y: int) -> Markup:
-    """A run that the bucket does not have yet."""
-    return element(
-        "rect",
-        x=f"{_SIZE_X}%",
-        y=y + 3,
-        width=f"{_SIZE_W / 3:.2f}%",
-        height="6",
-        rx="2",
-        class_="room",
-    )
-
-
-def _bar(x: float, y: int, width: float, kind: str) -> Markup:
-    return element(
-        "rect", x=f"{x:.2f}%", y=y, width=f"{width:.2f}%", height="10", rx="2", class_=kind
-    )
-
-
-def _text(
-    x: float, y: int, text: str, *, kind: str | None = None, anchor: str | None = None
-) -> Markup:
-    return element("text", text, x=f"{x}%", y=y, class_=kind, text_anchor=anchor)
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _KEY_TEXT_MAX else text[: _KEY_TEXT_MAX - 1] + "…"

@@ -1,258 +1,322 @@
-"""The page of all tables: health, what needs attention, tables by need, work."""
+"""The overview's contents: which tables it shows, in which order, and what is wrong.
+
+The address holds the whole selection, so links work without a script and survive refreshes.
+"""
 
 from __future__ import annotations
 
-import itertools
+import functools
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+from urllib.parse import urlencode
 
-from compactord.service.page.choice import Choice, choice_of, chosen, ordered, sortable, state_links
-from compactord.service.page.figures import (
-    age_text,
-    count,
-    meter,
-    moment,
-    more_tables,
-    noted,
-    nothing,
-    place,
-    runs_bar,
-    size,
-    status_mark,
-    table_link,
+from compactord.clock import age_text, iso_text
+from compactord.model import TableName
+from compactord.service.page.attention import Attention, attention_of, urgency
+from compactord.service.view import (
+    LoopView,
+    ServiceView,
+    TableStatus,
+    TableView,
+    total_queued,
 )
-from compactord.service.page.markup import Markup, columns, element, facts, grid, join, section
-from compactord.service.page.need import Need, need_of
-from compactord.service.page.notices import Notice, notice_list, service_notices, table_notices
-from compactord.service.page.work import with_work, work_sections
-from compactord.service.view import BucketView, ServiceView, TableStatus, TableView
-from compactord.text import count_text
+from compactord.table.status import Backlog
 
-# How many are shown unless all are requested.
+# Tables shown unless the address requests all.
 TABLES_SHOWN = 200
 _NOTICES_SHOWN = 40
 _BUCKETS_SHOWN = 20
-
-_TABLES = columns(
+# The loop publishes a view about once a second; a view this old means that the loop hangs.
+_VIEW_STALE_MS = 30_000
+_NEVER_MS = 1 << 62
+# Columns whose stacked cells have no label: marks and places explain themselves.
+_UNLABELLED = ("State", "Bucket", "Outcome", "Class")
+_COLUMNS = (
     "Table, State, Sorted runs (worst bucket): runs, Level-0 files: number, Files: number, "
     "Size: number, Backlog: number, Oldest due work: number, Last commit"
 )
-_BUCKETS = columns("Table, Bucket, Sorted runs: runs, Level-0 files: number, Size: number")
-# Left alone because the configuration says so.
-_LEFT_ALONE = (TableStatus.PAUSED, TableStatus.EXCLUDED)
-_NEED_MARKS = {Need.OVER_STOP: "over_stop", Need.LATE: "late", Need.NEAR_STOP: "near_stop"}
+# The name, key and first order of each column's sorting.
+_SORTS: Mapping[str, tuple[str, Callable[[TableView], float | str], bool]] = {
+    "Table": ("name", lambda table: str(table.name), False),
+    "State": ("state", lambda table: list(TableStatus).index(table.status), False),
+    "Sorted runs (worst bucket)": ("runs", lambda table: table.shape.sorted_runs_max, True),
+    "Level-0 files": ("level0", lambda table: table.shape.level0_files, True),
+    "Files": ("files", lambda table: table.shape.files, True),
+    "Size": ("size", lambda table: table.shape.size_bytes, True),
+    "Backlog": ("backlog", lambda table: table.backlog.size_bytes, True),
+    # By age: the earliest begin is the greatest age, and 0 means none.
+    "Oldest due work": ("oldest", lambda table: -(table.backlog.oldest_ms or _NEVER_MS), True),
+    "Last commit": ("commit", lambda table: table.last_commit_ms, True),
+}
+# The configuration keeps these from being compacted.
+_UNMANAGED = (TableStatus.PAUSED, TableStatus.EXCLUDED)
 
 
-def overview(view: ServiceView, query: Mapping[str, str], now_ms: int) -> Markup:
-    """The main part. The query says which tables are shown, and in which order (`choice`)."""
-    choice, whole = choice_of(query), view
-    view = _filtered(view, choice)
-    tables = ordered(view.tables, choice, now_ms)
-    more = None if choice.is_all else _all_link(choice)
-    return join(
-        element("h1", "Compaction", _health_mark(whole, now_ms)),
-        notice_list(list(service_notices(whole, now_ms))),
-        facts(_health(view, whole, now_ms), "tiles"),
-        _attention(ordered(view.tables, Choice(), now_ms), choice, now_ms),
-        section(
-            "tables-part",
-            "Tables",
-            state_links(whole, choice),
-            _found_text(view, whole, choice),
-            _tables(tables, choice, now_ms),
-        ),
-        *work_sections(view, now_ms, more),
-        section(
-            "buckets-part",
-            "Buckets with the most sorted runs",
-            _buckets(view.top_buckets, more),
-        ),
+class Column(NamedTuple):
+    """A column's title, the class of its cells (`number`, `text`, `runs`) and their label.
+
+    `link` sorts by the column; `order` is `ascending` or `descending` while the page does.
+    """
+
+    title: str
+    kind: str | None
+    label: str | None
+    link: str | None = None
+    order: str | None = None
+
+
+@functools.cache
+def columns(described: str) -> tuple[Column, ...]:
+    """Columns by their titles, with the class of cells after a colon: `Table, Size: number`."""
+    found = []
+    for each in described.split(","):
+        title, _, kind = (part.strip() for part in each.partition(":"))
+        label = None if title in _UNLABELLED else title.partition(" (")[0]
+        found.append(Column(title, kind or None, label))
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableFilter:
+    """The selection that an address requests: part of a name, a status, an order (`-size`)."""
+
+    name_part: str = ""
+    state: TableStatus | None = None
+    sort: str = ""
+    is_descending: bool = False
+    shows_all: bool = False
+
+    @classmethod
+    def of_query(cls, query: Mapping[str, str]) -> TableFilter:
+        """The filter of a query; unknown values are ignored."""
+        sort = query.get("sort", "")
+        name = sort.removeprefix("-")
+        is_known = name in {name for name, _, _ in _SORTS.values()}
+        states = {status.value: status for status in TableStatus}
+        return cls(
+            name_part=query.get("q", "").strip(),
+            state=states.get(query.get("state", "")),
+            sort=name if is_known else "",
+            is_descending=sort.startswith("-") and is_known,
+            shows_all="all" in query,
+        )
+
+    @property
+    def query(self) -> dict[str, str]:
+        given = {
+            "q": self.name_part,
+            "state": self.state.value if self.state else "",
+            "sort": f"-{self.sort}" if self.is_descending else self.sort,
+            "all": "1" if self.shows_all else "",
+        }
+        return {key: value for key, value in given.items() if value}
+
+    @property
+    def link(self) -> str:
+        return "/?" + urlencode(self.query) if self.query else "/"
+
+    def applied_to(self, view: ServiceView) -> ServiceView:
+        """The view with the selected tables and their work only."""
+        if not (self.name_part or self.state):
+            return view
+        part = self.name_part.casefold()
+        kept = tuple(
+            table
+            for table in view.tables
+            if part in str(table.name).casefold() and self.state in (None, table.status)
+        )
+        names = {table.name for table in kept}
+        return replace(with_work(view, names.__contains__), tables=kept)
+
+    def ordered(self, by_urgency: Sequence[TableView]) -> list[TableView]:
+        """The tables in the requested order; ties stay in order of urgency."""
+        tables = list(by_urgency)
+        for name, key, _ in _SORTS.values():
+            if name == self.sort:
+                tables.sort(key=key, reverse=self.is_descending)
+        return tables
+
+    def columns(self) -> list[Column]:
+        """The table's columns with sorting links; the sorted column's link reverses the order."""
+        found = []
+        for column in columns(_COLUMNS):
+            name, _, is_descending = _SORTS[column.title]
+            order = None
+            if name == self.sort:
+                is_descending = not self.is_descending
+                order = "descending" if self.is_descending else "ascending"
+            link = replace(self, sort=name, is_descending=is_descending).link
+            found.append(column._replace(link=link, order=order))
+        return found
+
+
+def overview(
+    whole: ServiceView, selected: TableFilter, now_ms: int
+) -> tuple[int, dict[str, object]]:
+    """The number of troubles, and the values of the template."""
+    notices = list(service_notices(whole, now_ms))
+    troubles = sum(notice.severity == "bad" for notice in notices)
+    troubles += sum(attention_of(table, now_ms) <= Attention.LATE for table in whole.tables)
+    view = selected.applied_to(whole)
+    by_urgency = sorted(view.tables, key=lambda table: urgency(table, now_ms))
+    ordered = selected.ordered(by_urgency)
+    explained = [
+        table
+        for table in by_urgency
+        if notice_severity(table) and (table.halt or table.status is not TableStatus.EXCLUDED)
+    ]
+    statuses = Counter(table.status for table in view.tables)
+    link_to_all = replace(selected, shows_all=True).link
+    return troubles, {
+        "view": view,
+        "table_count": len(whole.tables),
+        "statuses": [(status, statuses[status]) for status in TableStatus if statuses[status]],
+        "health": _health(whole, troubles),
+        "notices": notices,
+        "silent_loops": ", ".join(loop.name for loop in _silent_loops(whole, now_ms)),
+        "backlog": _total_backlog(view.tables),
+        "explained": explained if selected.shows_all else explained[:_NOTICES_SHOWN],
+        "explained_count": len(explained),
+        "state_links": list(_state_links(whole, selected)),
+        "tables": ordered if selected.shows_all else ordered[:TABLES_SHOWN],
+        "hidden_count": 0 if selected.shows_all else max(0, len(ordered) - TABLES_SHOWN),
+        "buckets": view.top_buckets[:_BUCKETS_SHOWN],
+        "link_to_all": link_to_all,
+        "link_by_urgency": replace(selected, sort="").link,
+        "more": None if selected.shows_all else link_to_all,
+    }
+
+
+def with_work(view: ServiceView, is_shown: Callable[[TableName], bool]) -> ServiceView:
+    """The same view with the work of the shown tables only."""
+    return replace(
+        view,
+        running=tuple(task for task in view.running if is_shown(task.name)),
+        queue=tuple(task for task in view.queue if is_shown(task.name)),
+        queued=total_queued(c for name, c in view.queued_by_table.items() if is_shown(name)),
+        recent=tuple(ended for ended in view.recent if is_shown(ended.name)),
+        top_buckets=tuple(bucket for bucket in view.top_buckets if is_shown(bucket.name)),
     )
 
 
-def trouble_count(view: ServiceView, now_ms: int) -> int:
-    """Notices of the service, and tables that are halted, over their stop trigger or late."""
-    needs = (need_of(table, now_ms) for table in view.tables)
-    service = sum(notice.severity == "bad" for notice in service_notices(view, now_ms))
-    return service + sum(need <= Need.LATE for need in needs)
-
-
-def _filtered(view: ServiceView, choice: Choice) -> ServiceView:
-    if not (choice.sought or choice.state):
-        return view
-    kept = tuple(chosen(view.tables, choice))
-    wanted = {table.name for table in kept}
-    return replace(with_work(view, wanted.__contains__), tables=kept)
-
-
-def _health_mark(view: ServiceView, now_ms: int) -> Markup:
-    troubles = trouble_count(view, now_ms)
+def _health(view: ServiceView, troubles: int) -> tuple[str, str]:
+    """The class and the text of the mark beside the title."""
     if troubles:
-        needs = "needs" if troubles == 1 else "need"
-        return element("span", f"{count(troubles)} {needs} attention", class_="mark trouble")
+        return "trouble", f"{troubles:,} {'needs' if troubles == 1 else 'need'} attention"
     if view.is_draining:
-        return status_mark("draining")
+        return "draining", "draining"
     if not view.is_started:
-        return status_mark("starting")
+        return "starting", "starting"
     paused = sum(table.status is TableStatus.PAUSED for table in view.tables)
-    if paused:
-        return element("span", f"{count(paused)} paused, all others well", class_="mark paused")
-    return element("span", "all well", class_="mark well")
+    return ("paused", f"{paused:,} paused, otherwise well") if paused else ("well", "all well")
 
 
-def _health(view: ServiceView, whole: ServiceView, now_ms: int) -> Iterator[tuple[str, str]]:
-    """Of the tables that are shown, and of the service, whatever is shown."""
-    engine = view.engine
-    restarts = f"{engine.master}, {count_text(engine.restarts, 'restart')}"
-    # One that has not failed is starting.
-    word = "up" if engine.is_up else "down" if engine.error else "starting"
-    yield "Engine", noted(status_mark(word), restarts)
-    busy = f"{count(engine.running)} of {count(engine.slots)}"
-    yield "Slots", noted(join(busy, meter(engine.running, engine.slots)), "busy with merges")
-    used, budget = engine.memory_reserved_bytes, engine.memory_budget_bytes
-    yield "Memory", noted(join(size(used), meter(used, budget)), "reserved of ", size(budget))
-    shown, total = count(len(view.tables)), count(len(whole.tables))
-    tables = shown if view is whole else f"{shown} of {total}"
-    totals = Counter(table.status for table in view.tables)
-    statuses = ", ".join(f"{count(totals[s])} {s.value}" for s in TableStatus if totals[s])
-    yield "Tables", noted(tables, statuses)
-    queued = sum(view.queued.values())
-    wait = "compaction waits" if queued == 1 else "compactions wait"
-    yield "Queue", noted(count(queued), wait)
-    backlog = [table.backlog for table in view.tables if table.status not in _LEFT_ALONE]
-    oldest_ms = min((b.oldest_ms for b in backlog if b.oldest_ms), default=0)
-    waits = f"oldest has waited {age_text(now_ms - oldest_ms)}" if oldest_ms else "nothing is due"
-    yield "Backlog", noted(size(sum(b.size_bytes for b in backlog)), waits)
-    stale = [loop.name for loop in view.loops if now_ms - loop.heartbeat_ms > loop.stale_after_ms]
-    if stale:
-        yield "Loops", noted(status_mark("error"), f"silent: {', '.join(stale)}")
-    version = f"{view.instance}, version {view.version}"
-    yield "Up for", noted(age_text(now_ms - view.started_ms), version)
+def _silent_loops(view: ServiceView, now_ms: int) -> list[LoopView]:
+    return [loop for loop in view.loops if now_ms - loop.heartbeat_ms > loop.stale_after_ms]
 
 
-def _attention(tables: Sequence[TableView], choice: Choice, now_ms: int) -> Markup | None:
-    notices: list[Notice] = []
-    for table in tables:
-        notices.extend(table_notices(table, now_ms, names_table=True))
-    if not notices:
-        return None
-    shown = notices if choice.is_all else notices[:_NOTICES_SHOWN]
-    more = len(notices) - len(shown)
-    return section(
-        "attention-part",
-        "Why tables are not compacted, and what to do",
-        notice_list(shown),
-        element("p", f"{count(more)} more; ", _all_link(choice)) if more else None,
+def _total_backlog(tables: Sequence[TableView]) -> Backlog:
+    found = [table.backlog for table in tables if table.status not in _UNMANAGED]
+    return Backlog(
+        size_bytes=sum(backlog.size_bytes for backlog in found),
+        oldest_ms=min((b.oldest_ms for b in found if b.oldest_ms), default=0),
     )
 
 
-def _found_text(view: ServiceView, whole: ServiceView, choice: Choice) -> Markup | None:
-    if not choice.sought:
-        return None
-    return element(
-        "p",
-        f"{count(len(view.tables))} of {count_text(len(whole.tables), 'table')}: ",
-        "the name contains ",
-        element("q", element("bdi", choice.sought)),
-        f", the state is {choice.state.value}" if choice.state else None,
-        "; ",
-        element("a", "show every table", href="/"),
-    )
+def _state_links(whole: ServiceView, selected: TableFilter) -> Iterator[tuple[str, int, str, bool]]:
+    """The text, count, link and whether it is selected, for each status with tables."""
+    counts = Counter(table.status for table in whole.tables)
+    every: list[tuple[TableStatus | None, str, int]] = [(None, "all", len(whole.tables))]
+    every += [(s, s.value, counts[s]) for s in TableStatus if counts[s] or selected.state is s]
+    for status, word, count in every:
+        yield word, count, replace(selected, state=status).link, selected.state is status
 
 
-def _tables(tables: Sequence[TableView], choice: Choice, now_ms: int) -> Markup:
-    shown = tables if choice.is_all else tables[:TABLES_SHOWN]
-    more = len(tables) - len(shown)
-    rows = (_table_row(table, now_ms) for table in shown)
-    by_need = "Most urgent need first, then larger backlog"
-    caption = (
-        join("Sorted as marked; ", element("a", "by need", href=replace(choice, sort="").link))
-        if choice.sort
-        else by_need
-    )
-    found = grid("tables", caption, sortable(_TABLES, choice), rows, empty="No tables.")
-    rest = (
-        f"{count_text(more, 'more table')}; "
-        if choice.sort
-        else f"{more_tables(more)} less urgent; "
-    )
-    return join(found, element("p", rest, _all_link(choice)) if more else None)
+def notice_severity(table: TableView) -> str | None:
+    """`bad`, `warn` or `plain`, or None if nothing keeps the table from being compacted."""
+    if table.halt is not None:
+        return "plain" if table.status is TableStatus.UNSUPPORTED else "bad"
+    if table.status is TableStatus.ERROR:
+        return "bad"
+    if table.status in _UNMANAGED:
+        return "plain"
+    return "warn" if table.quarantined_count else None
 
 
-def _all_link(choice: Choice) -> Markup:
-    return element("a", "show all", href=replace(choice, is_all=True).link)
+class Notice(NamedTuple):
+    """`severity` is `bad` (an operator must act) or `warn` (an operator may want to).
+
+    `alert` names a runbook. `note` is a small line that ends with the time `at_ms`.
+    """
+
+    severity: str
+    title: str
+    detail: str
+    alert: str = ""
+    note: str = ""
+    at_ms: int = 0
 
 
-def _table_row(table: TableView, now_ms: int) -> tuple[str, ...]:
-    shape, backlog = table.shape, table.backlog
-    if not table.first_poll_ms:
-        unknown = (nothing(),) * (len(_TABLES) - 3)
-        return table_link(table.name), _state(table, now_ms), _runs(table), *unknown
-    return (
-        table_link(table.name),
-        _state(table, now_ms),
-        _runs(table),
-        count(shape.level0_files) if table.info.compaction_trigger else nothing(),
-        noted(count(shape.files), f"{count(shape.small_files)} small")
-        if shape.small_files
-        else count(shape.files),
-        size(shape.size_bytes),
-        _backlog(table),
-        age_text(now_ms - backlog.oldest_ms) if backlog.oldest_ms else nothing(),
-        moment(table.last_commit_ms, now_ms),
-    )
-
-
-def _state(table: TableView, now_ms: int) -> Markup:
-    need = _NEED_MARKS.get(need_of(table, now_ms))
-    marks: list[str | None] = [status_mark(table.status.value)]
-    if table.status in _LEFT_ALONE:
-        return join(*marks, element("small", element("bdi", table.why)), separator=" ")
-    if need == "late":
-        marks.append(status_mark(need))
-    if table.running_tasks:
-        marks.append(element("small", f"{count(table.running_tasks)} running"))
-    if not table.window_open:
-        next_window = age_text(table.next_window_ms - now_ms) if table.next_window_ms else ""
-        marks.append(
-            element("small", f"window opens in {next_window}" if next_window else "window closed")
+def service_notices(view: ServiceView, now_ms: int) -> Iterator[Notice]:
+    """Problems of the service itself."""
+    yield from _loop_notices(view, now_ms)
+    # Before the first start the notice that the service is starting is enough.
+    if not view.engine.is_up and (view.is_started or view.engine.error):
+        detail = view.engine.error or "No table is compacted until it is up again."
+        yield Notice("bad", "The engine is down.", detail, "CompactordSparkUnavailable")
+    for catalog in view.catalogs:
+        if catalog.store_silent_since_ms:
+            silent = age_text(now_ms - catalog.store_silent_since_ms)
+            yield Notice(
+                "bad",
+                f"The store or server of catalog {catalog.name} does not answer; its tables wait.",
+                f"{catalog.warehouse}: no answer for {silent}; retried every 30 s.",
+                "CompactordStoreSilent",
+            )
+        if catalog.error:
+            yield Notice(
+                "bad",
+                f"Catalog {catalog.name} cannot be listed.",
+                catalog.error,
+                "CompactordDiscoveryFailing",
+                f"{catalog.warehouse}; last listed ",
+                catalog.last_success_ms,
+            )
+    config = view.config
+    if not config.last_reload_successful:
+        yield Notice(
+            "bad",
+            f"The configuration {config.path} could not be reloaded; "
+            "the last valid one stays in effect.",
+            config.error,
+            "CompactordConfigReloadFailed",
         )
-    return join(*marks, separator=" ")
+    if config.restart_required:
+        keys = ", ".join(config.restart_required)
+        yield Notice("warn", "Some changed settings need a restart.", keys)
+    for pattern in view.unmatched_patterns:
+        yield Notice("warn", "A pattern of the configuration matches no table.", pattern)
+    if view.is_draining:
+        detail = "It finishes running work and starts no new work."
+        yield Notice("warn", "The service is draining.", detail)
+    elif not view.is_started:
+        yield Notice("warn", "The service is starting.", "The engine is not up yet.")
 
 
-def _runs(table: TableView) -> Markup:
-    info = table.info
-    if not table.first_poll_ms:
-        return element("span", f"{info.kind}: not read", class_="quiet") if info.kind else nothing()
-    if not info.compaction_trigger:
-        return element("span", "append: no runs", class_="quiet")
-    return runs_bar(table.shape.sorted_runs_max, info.compaction_trigger, info.stop_trigger)
-
-
-def _backlog(table: TableView) -> Markup:
-    backlog = table.backlog
-    if not backlog.tasks:
-        return nothing()
-    return noted(size(backlog.size_bytes), count_text(backlog.tasks, "compaction"))
-
-
-def _buckets(buckets: Sequence[BucketView], more: Markup | None) -> Markup:
-    rows = (
-        (
-            table_link(bucket.name),
-            place(bucket.partition, bucket.bucket),
-            runs_bar(bucket.sorted_runs, bucket.compaction_trigger, bucket.stop_trigger),
-            count(bucket.level0_files),
-            size(bucket.size_bytes),
+def _loop_notices(view: ServiceView, now_ms: int) -> Iterator[Notice]:
+    age_ms = now_ms - view.now_ms
+    if age_ms > _VIEW_STALE_MS:
+        yield Notice(
+            "bad",
+            f"These numbers are {age_text(age_ms)} old: the service's loop does not answer.",
+            f"They were taken at {iso_text(view.now_ms)}.",
         )
-        for bucket in itertools.islice(buckets, _BUCKETS_SHOWN)
-    )
-    return grid(
-        "buckets",
-        "Over all tables that are neither paused nor excluded",
-        _BUCKETS,
-        rows,
-        empty="No bucket has sorted runs.",
-        more=more,
-    )
+    for loop in _silent_loops(view, now_ms):
+        yield Notice(
+            "bad",
+            f"The loop {loop.name} has been silent for {age_text(now_ms - loop.heartbeat_ms)}.",
+            f"A heartbeat is expected every {age_text(loop.stale_after_ms)}.",
+            "CompactordLoopStalled",
+        )

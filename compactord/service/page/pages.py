@@ -1,56 +1,146 @@
-"""Maps paths to pages, and renders the header and footer around them."""
+"""Routes and rendering of the page: paths to pages, and the environment of their templates.
+
+Jinja2 escapes every text. The page is one response: its style and script are in it, and its content
+security policy names both by their hashes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import base64
+import functools
+import hashlib
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from urllib.parse import urlencode
+from importlib import resources
+from pathlib import Path
+from urllib.parse import quote, urlencode
 
-from compactord.clock import Clock
-from compactord.model import TableName
+import jinja2
+from markupsafe import Markup
+
+from compactord.clock import Clock, age_text, iso_text
+from compactord.model import TableName, WorkKind
+from compactord.scheduler.compaction import PriorityClass
 from compactord.service.http import PageResponse
-from compactord.service.page.choice import Choice, choice_of
-from compactord.service.page.figures import count, iso_text, table_path
-from compactord.service.page.markup import Markup, element, join
-from compactord.service.page.one_table import one_table
-from compactord.service.page.overview import overview, trouble_count
-from compactord.service.page.runbooks import RUNBOOKS, runbook_list, runbook_page
-from compactord.service.page.style import CONTENT_SECURITY_POLICY, ICON, SCRIPT, STYLE
-from compactord.service.view import ServiceView, StatusSource
-
-_ICON_PATH = "/icon.svg"
-_TABLES = "/tables/"
-_SERVICE_LINKS = (
-    ("Metrics", "/metrics"),
-    ("Configuration", "/config"),
-    ("Status as JSON", "/v1/status"),
-    ("Tables as JSON", "/v1/tables"),
-    ("Readiness", "/readyz"),
-    ("Runbooks", RUNBOOKS),
+from compactord.service.page.attention import (
+    attempt_text,
+    attention_of,
+    freshness_text,
+    is_stale,
+    more_tables,
+    run_state,
 )
+from compactord.service.page.lsm import drawing_of, scale_text
+from compactord.service.page.overview import (
+    TableFilter,
+    columns,
+    notice_severity,
+    overview,
+    with_work,
+)
+from compactord.service.view import StatusSource
+from compactord.table.report import REWRITTEN, rewrite_text
+from compactord.table.status import RunState
+from compactord.text import count_text, printable_lines, size_text
+
+_ICON = "/icon.svg"
+_RUNBOOKS = "/runbooks"
+_TABLES = "/tables/"
+_TEMPLATES = Path(__file__).parent / "templates"
+
+
+def _text(name: str) -> str:
+    return (_TEMPLATES / name).read_text("utf-8")
+
+
+def _source(text: str) -> str:
+    digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    return f"'sha256-{digest}'"
+
+
+STYLE, SCRIPT = _text("page.css"), _text("page.js")
+# A browser may use the page's own style and script, and request the page again.
+CONTENT_SECURITY_POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        f"style-src {_source(STYLE)}",
+        f"script-src {_source(SCRIPT)}",
+        "connect-src 'self'",
+        "img-src 'self'",
+        "form-action 'self'",
+        "base-uri 'none'",
+        "frame-ancestors 'none'",
+    )
+)
+
+
+def _printable(value: object) -> object:
+    """The text of a value with control and format characters shown; Jinja2 then escapes it."""
+    if isinstance(value, Markup):
+        return value
+    return "" if value is None else printable_lines(str(value))
+
+
+def _table_path(name: TableName) -> str:
+    return _TABLES + "/".join(quote(part, safe="", errors="replace") for part in name)
+
+
+@functools.cache
+def environment() -> jinja2.Environment:
+    """The templates with their filters and functions. Loaded once."""
+    found = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        auto_reload=False,
+        undefined=jinja2.StrictUndefined,
+        finalize=_printable,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    found.filters |= {
+        "age_text": age_text,
+        "counted": count_text,
+        "iso_text": iso_text,
+        "number": lambda number: f"{number:,}",
+        "size_text": size_text,
+        "table_path": _table_path,
+        "words": lambda value: value.replace("_", " "),
+    }
+    names: tuple[type | Callable[..., object], ...] = (
+        *(attempt_text, attention_of, freshness_text, is_stale, more_tables, run_state),
+        *(columns, drawing_of, notice_severity, rewrite_text, scale_text, max, min, zip),
+        *(PriorityClass, RunState, WorkKind),
+    )
+    found.globals |= {each.__name__: each for each in names}
+    found.globals |= {"STYLE": Markup(STYLE), "SCRIPT": Markup(SCRIPT), "REWRITTEN": REWRITTEN}
+    return found
 
 
 def render(
     status: StatusSource, path: str, query: Mapping[str, str], *, clock: Clock
 ) -> PageResponse | None:
-    """The page at a decoded path, from memory; None where there is none.
+    """The page at a decoded path, from memory, or None if there is none.
 
-    `/` shows all tables (`choice` reads the query),
-    `/tables/{catalog}/{database}/{table}` one, `/runbooks` what to do about alerts.
+    `/` shows all tables (the query is a `TableFilter`), `/tables/{catalog}/{database}/{table}` one,
+    `/runbooks` what to do about alerts.
     """
     if path == "/":
-        view = status.view()
-        now_ms = view.reading_ms(clock.steady_ms())
-        troubles = trouble_count(view, now_ms)
-        title = f"({count(troubles)}) compactord" if troubles else "compactord"
-        return _page(view, title, overview(view, query, now_ms), choice=choice_of(query))
-    if path == _ICON_PATH:
-        return _response(HTTPStatus.OK, "image/svg+xml", ICON)
-    if path == RUNBOOKS or path.startswith(f"{RUNBOOKS}/"):
-        name = path.removeprefix(RUNBOOKS).removeprefix("/")
-        main = runbook_page(name) if name else runbook_list()
-        title = f"{name or 'Runbooks'} · compactord"
-        return None if main is None else _page(status.view(), title, main)
+        whole, selected = status.view(), TableFilter.of_query(query)
+        now_ms = whole.reading_ms(clock.steady_ms())
+        troubles, values = overview(whole, selected, now_ms)
+        title = f"({troubles:,}) compactord" if troubles else "compactord"
+        return _page("overview", title, {**values, "filter": selected, "now_ms": now_ms})
+    if path == _ICON:
+        return _response(HTTPStatus.OK, "image/svg+xml", _text("icon.svg"))
+    if path == _RUNBOOKS:
+        values = {"view": status.view(), "alert": "", "meanings": _meanings()}
+        return _page("runbooks", "Runbooks", values)
+    if path.startswith(f"{_RUNBOOKS}/"):
+        alert = path.removeprefix(f"{_RUNBOOKS}/")
+        text = _runbooks().get(alert)
+        if text is None:
+            return None
+        return _page("runbooks", alert, {"view": status.view(), "alert": alert, "text": text})
     if path.startswith(_TABLES):
         return _table_page(status, path.removeprefix(_TABLES), clock)
     return None
@@ -62,86 +152,55 @@ def _table_page(status: StatusSource, path: str, clock: Clock) -> PageResponse |
         return None
     name = TableName(*parts)
     view, detail = status.view(), status.detail(name)
-    if detail is not None:
-        main = one_table(view, detail, view.reading_ms(clock.steady_ms()))
-        links = (
-            ("This table as JSON", f"/v1{table_path(name)}"),
-            ("Its plan as JSON", "/v1/plan?" + urlencode({"table": str(name)}, errors="replace")),
-        )
-        more = _links(links, "More about this table")
-        return _page(view, f"{name} · compactord", main, links=more)
-    missing = join(
-        element("h1", "No such table"),
-        element("p", "The service does not know ", element("bdi", str(name)), "."),
-        element("p", element("a", "All tables", href="/")),
-    )
-    return _page(view, "No such table · compactord", missing, status=HTTPStatus.NOT_FOUND)
+    if detail is None:
+        values = {"view": view, "name": name}
+        return _page("no_table", "No such table", values, HTTPStatus.NOT_FOUND)
+    values = {
+        "view": with_work(view, lambda each: each == detail.view.name),
+        "now_ms": view.reading_ms(clock.steady_ms()),
+        "table": detail.view,
+        "buckets": detail.buckets,
+        "bucket_count": detail.bucket_count,
+        "plan_link": "/v1/plan?" + urlencode({"table": str(name)}, errors="replace"),
+    }
+    return _page("table", str(name), values)
 
 
 def _page(
-    view: ServiceView,
-    title: str,
-    main: Markup,
-    *,
-    choice: Choice | None = None,
-    links: Markup | None = None,
-    status: int = HTTPStatus.OK,
+    template: str, title: str, values: Mapping[str, object], status: int = HTTPStatus.OK
 ) -> PageResponse:
-    head = element(
-        "head",
-        element("meta", charset="utf-8"),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("meta", name="color-scheme", content="light dark"),
-        element("title", title),
-        element("link", rel="icon", href=_ICON_PATH, type="image/svg+xml"),
-        element("style", Markup(STYLE)),
-    )
-    body = element(
-        "body",
-        element("a", "To the content", href="#main", class_="skip"),
-        _header(choice or Choice()),
-        element("main", main, id="main", tabindex=-1),
-        element(
-            "footer",
-            links,
-            _links(_SERVICE_LINKS, "More about the service"),
-            f"compactord {view.version} on {view.instance}; numbers of {iso_text(view.now_ms)}. "
-            "Times are UTC. This page is read-only.",
-        ),
-        element("script", Markup(SCRIPT)),
-    )
-    html = join(Markup("<!DOCTYPE html>"), element("html", head, body, lang="en"), separator="\n")
+    if template != "overview":
+        title = f"{title} · compactord"
+    found = environment().get_template(f"{template}.html.j2")
+    html = found.render({"title": title, "filter": TableFilter(), **values})
     return _response(status, "text/html; charset=utf-8", html)
 
 
-def _header(choice: Choice) -> Markup:
-    """The form keeps the state and the order that were chosen before."""
-    kept = {key: value for key, value in choice.query.items() if key in ("state", "sort")}
-    form = element(
-        "form",
-        element("label", element("span", "Tables whose name contains"), for_="q"),
-        element("input", type="search", name="q", id="q", value=choice.sought, autocomplete="off"),
-        *(element("input", type="hidden", name=key, value=value) for key, value in kept.items()),
-        element("button", "Filter", type="submit"),
-        action="/",
-        role="search",
-    )
-    # The script replaces this line; without a script the page does not refresh.
-    live = element("p", "Reload for newer numbers", id="live", class_="live")
-    brand = element("a", "compactord", href="/", class_="brand")
-    return element("header", brand, live, form)
-
-
-def _links(links: Iterable[tuple[str, str]], label: str) -> Markup:
-    items = (element("a", text, href=href) for text, href in links)
-    return element("nav", *items, class_="links", aria_label=label)
-
-
 def _response(status: int, content_type: str, text: str) -> PageResponse:
-    # Names come from stores: one with a lone surrogate must not fail the whole page.
+    # Names come from stores: a lone surrogate must not fail the whole page.
     return PageResponse(
         status=int(status),
         content_type=content_type,
         body=text.encode("utf-8", errors="replace"),
         security_policy=CONTENT_SECURITY_POLICY,
     )
+
+
+@functools.cache
+def _runbooks() -> Mapping[str, str]:
+    """The Markdown of each runbook without its title, by the name of its alert. Read once."""
+    folder = resources.files("compactord") / "runbooks"
+    pages = [page for page in folder.iterdir() if page.name.endswith(".md")]
+    return {
+        page.name.removesuffix(".md"): page.read_text("utf-8").partition("\n")[2].strip()
+        for page in sorted(pages, key=lambda page: page.name)
+    }
+
+
+def _meanings() -> Mapping[str, str]:
+    """The first paragraph below `## What it means` of each runbook."""
+    found = {}
+    for alert, text in _runbooks().items():
+        paragraph = text.partition("## What it means\n\n")[2].partition("\n\n")[0]
+        found[alert] = " ".join(paragraph.split()).replace("`", "")
+    return found

@@ -9,27 +9,17 @@ from dataclasses import fields, is_dataclass, replace
 from html.parser import HTMLParser
 from typing import Any
 
+import jinja2
 import pytest
+from markupsafe import Markup
 
+from compactord.clock import age_text, iso_text
 from compactord.model import CompactReason, WorkKind
 from compactord.scheduler.compaction import HaltReason, PriorityClass
 from compactord.service.http import PageResponse
-from compactord.service.page.figures import (
-    age_text,
-    class_mark,
-    iso_text,
-    kind_text,
-    moment,
-    reason,
-    run_state,
-    size,
-)
-from compactord.service.page.markup import Markup, element, escaped, join
-from compactord.service.page.need import Need, need_of
-from compactord.service.page.notices import table_notices
+from compactord.service.page.attention import Attention, attention_of, run_state
 from compactord.service.page.overview import TABLES_SHOWN
-from compactord.service.page.pages import render
-from compactord.service.page.style import STYLE
+from compactord.service.page.pages import STYLE, environment, render
 from compactord.service.view import MaintenanceView, TableDetail, TableStatus
 from compactord.state.rewrites import Rewrite
 from compactord.table.status import Backlog, RestingPartition, RunState, TableInfo
@@ -55,6 +45,7 @@ from tests.views import (
 )
 
 ORDERS = "/tables/lake/sales/orders"
+MACROS: Any = environment().get_template("macros.html.j2").module
 HOSTILE = """<script>alert(1)</script>"'><img src=x onerror=alert(2)>\u202e&amp;"""
 
 
@@ -85,7 +76,8 @@ class Reader(HTMLParser):
         if self._open and self._open[-1] in {"style", "script"}:
             self.raw[self._open[-1]] = data
             return
-        self.texts.append(data)
+        if data.strip():
+            self.texts.append(data)
         if "tr" in self._open:
             self.rows[-1] += data + " "
 
@@ -105,26 +97,20 @@ def overview(*tables: Any, **changes: Any) -> Reader:
     return page(FixedStatus(service_view(*tables, **changes)))
 
 
-def test_text_becomes_markup_that_shows_it() -> None:
-    assert element("p", 'a < b & "c"', class_="x") == (
-        '<p class="x">a &lt; b &amp; &quot;c&quot;</p>'
+def test_texts_are_escaped_in_elements_and_attributes_and_markup_is_not() -> None:
+    shown = environment().from_string('<p title="{{ text }}">{{ text }}{{ markup }}</p>')
+    assert shown.render(text='a < b & "c"', markup=Markup("<br>")) == (
+        '<p title="a &lt; b &amp; &#34;c&#34;">a &lt; b &amp; &#34;c&#34;<br></p>'
+    )
+    assert shown.render(text="a\x1b\nb\u202e", markup=None) == (
+        '<p title="a\\x1b\nb\\u202e">a\\x1b\nb\\u202e</p>'
     )
 
 
-def test_markup_stands_as_it_is_inside_elements_but_not_inside_attributes() -> None:
-    inner = element("b", "x", title='"')
-    assert element("p", inner) == '<p><b title="&quot;">x</b></p>'
-    assert element("p", title=inner) == (
-        '<p title="&lt;b title=&quot;&amp;quot;&quot;&gt;x&lt;/b&gt;"></p>'
-    )
-
-
-def test_none_and_false_leave_out_what_true_gives_no_value() -> None:
-    assert element("input", disabled=True, hidden=False, value=None, tabindex=0) == (
-        '<input disabled tabindex="0">'
-    )
-    assert join("a<", None, Markup("<br>")) == "a&lt;<br>"
-    assert escaped(escaped("<")) == "&lt;"
+def test_a_name_that_a_template_does_not_have_is_an_error() -> None:
+    for source in ("{{ missing }}", "{{ table.missing }}", "{% if table.missing %}{% endif %}"):
+        with pytest.raises(jinja2.UndefinedError):
+            environment().from_string(source).render(table=table_view())
 
 
 @pytest.mark.parametrize(
@@ -143,27 +129,27 @@ def test_ages_have_their_two_largest_units(milliseconds: int, expected: str) -> 
 
 
 def test_times_are_distances_and_utc() -> None:
-    past = moment(NOW_MS - 3 * HOUR, NOW_MS)
+    past = MACROS.moment(NOW_MS - 3 * HOUR, NOW_MS)
     assert "3 h ago" in past
     assert 'datetime="2026-11-18T08:06:40Z"' in past
     assert "<small>2026-11-18T08:06:40Z</small>" in past
-    assert "in 20 min" in moment(NOW_MS + 20 * MINUTE, NOW_MS)
-    assert "never" in moment(0, NOW_MS)
+    assert "in 20 min" in MACROS.moment(NOW_MS + 20 * MINUTE, NOW_MS)
+    assert "never" in MACROS.moment(0, NOW_MS)
 
 
 def test_a_time_beyond_any_calendar_is_shown_as_its_number() -> None:
     assert iso_text(1 << 62) == f"{1 << 62} ms"
-    assert "datetime" not in moment(1 << 62, NOW_MS)
+    assert "datetime" not in MACROS.moment(1 << 62, NOW_MS)
 
 
 def test_sizes_are_short_and_exact() -> None:
-    assert size(1_572_864) == '<data value="1572864" title="1,572,864 bytes">1.5 MiB</data>'
+    assert MACROS.size(1_572_864) == '<data value="1572864" title="1,572,864 bytes">1.5 MiB</data>'
 
 
 @pytest.mark.parametrize("why", CompactReason)
 def test_every_reason_says_what_it_means(why: CompactReason) -> None:
-    assert why.value in reason(why)
-    assert 'title=""' not in reason(why)
+    assert why.value in MACROS.reason(why)
+    assert 'title=""' not in MACROS.reason(why)
 
 
 @pytest.mark.parametrize(
@@ -181,39 +167,45 @@ def test_bands_of_runs_are_those_of_the_view(runs: int, expected: RunState) -> N
     assert run_state(runs, 5, 8) is expected
 
 
-def _need(**changes: Any) -> Need:
-    return need_of(table_view(**changes), NOW_MS)
+def _attention(**changes: Any) -> Attention:
+    return attention_of(table_view(**changes), NOW_MS)
 
 
 def test_needs_rise_with_the_runs() -> None:
     runs = (4, 5, 7, 8, 9)
-    needs = [_need(runs=count) for count in runs]
+    needs = [_attention(runs=count) for count in runs]
     assert needs == [
-        *(Need.NOTHING, Need.AT_TRIGGER, Need.NEAR_STOP, Need.NEAR_STOP, Need.OVER_STOP)
+        *(
+            Attention.NOTHING,
+            Attention.AT_TRIGGER,
+            Attention.NEAR_STOP,
+            Attention.NEAR_STOP,
+            Attention.OVER_STOP,
+        )
     ]
 
 
 def test_runs_at_the_trigger_are_not_due_while_nothing_is_picked() -> None:
     found = overview(table_view(runs=5))
-    assert _need(runs=5, backlog=Backlog(tasks=1, files=5, size_bytes=1)) is Need.DUE
+    assert _attention(runs=5, backlog=Backlog(tasks=1, files=5, size_bytes=1)) is Attention.DUE
     assert "at trigger" in found.text
     assert "due" not in found.rows[-1]
 
 
 def test_a_backlog_older_than_allowed_and_failures_are_late() -> None:
     old = Backlog(tasks=1, files=5, size_bytes=MIB, oldest_ms=NOW_MS - 31 * MINUTE)
-    assert _need(backlog=old) is Need.LATE
-    assert _need(backlog=old, max_backlog_age_ms=0) is Need.DUE
-    assert _need(backlog=replace(old, oldest_ms=NOW_MS - 29 * MINUTE)) is Need.DUE
-    assert _need(consecutive_failures=1) is Need.LATE
-    assert _need(quarantined_count=1) is Need.LATE
+    assert _attention(backlog=old) is Attention.LATE
+    assert _attention(backlog=old, max_backlog_age_ms=0) is Attention.DUE
+    assert _attention(backlog=replace(old, oldest_ms=NOW_MS - 29 * MINUTE)) is Attention.DUE
+    assert _attention(consecutive_failures=1) is Attention.LATE
+    assert _attention(quarantined_count=1) is Attention.LATE
 
 
 def test_what_is_left_alone_on_purpose_comes_last() -> None:
-    assert _need(runs=20, status=TableStatus.UNSUPPORTED) is Need.UNSUPPORTED
-    assert _need(runs=20, status=TableStatus.PAUSED) is Need.PAUSED
-    assert _need(status=TableStatus.HALTED) is Need.HALTED
-    assert _need(status=TableStatus.ERROR) is Need.ERROR
+    assert _attention(runs=20, status=TableStatus.UNSUPPORTED) is Attention.UNSUPPORTED
+    assert _attention(runs=20, status=TableStatus.PAUSED) is Attention.PAUSED
+    assert _attention(status=TableStatus.HALTED) is Attention.HALTED
+    assert _attention(status=TableStatus.ERROR) is Attention.ERROR
 
 
 def test_the_overview_shows_the_numbers_of_a_table() -> None:
@@ -283,8 +275,10 @@ def test_a_table_has_one_notice(status: TableStatus) -> None:
         quarantined=(failed,),
         quarantined_count=1,
     )
-    (notice,) = table_notices(shown, NOW_MS, names_table=True)
-    assert "for a reason" in notice.text
+    found = overview(shown)
+    notices = [attrs for tag, attrs in found.elements if tag == "li"]
+    assert len(notices) == 1
+    assert "for a reason" in found.text
 
 
 def test_a_table_that_cannot_be_read_and_a_quarantined_bucket_say_why() -> None:
@@ -309,9 +303,9 @@ def test_the_page_of_a_table_says_what_maintenance_did_and_whether_it_still_does
     shown = table_view("d.t", maintenance=rounds)
     status = FixedStatus(service_view(shown), TableDetail(view=shown, buckets=(), bucket_count=1))
     found = re.sub(r"\s*\S+Z |\s+", " ", page(status, "/tables/lake/d/t").text)
-    assert "last round 2 min ago ; expired files: 1,200; expired snapshots: 3" in found
-    assert "last round 1 min ago , last success 3 min ago" in found
-    assert "last round 1 s ago , none succeeded" in found
+    assert "last round 2 min ago expired files: 1,200 expired snapshots: 3" in found
+    assert "last round 1 min ago last success 3 min ago" in found
+    assert "last round 1 s ago none succeeded" in found
 
 
 def test_a_damaged_bucket_waits_for_other_files_not_for_a_time() -> None:
@@ -336,7 +330,7 @@ def test_paused_tables_are_said_beside_all_others_that_are_well() -> None:
     why = "by rules.0.set.mode (c.yaml:31)"
     paused = table_view("d.off", runs=20, backlog=due, status=TableStatus.PAUSED, why=why)
     found = overview(table_view(), paused)
-    assert "1 paused, all others well" in found.text
+    assert "1 paused, otherwise well" in found.text
     assert "all well" not in found.text
     assert "nothing is due" in found.text, "a paused table has no backlog that waits"
     assert sum(why in row for row in found.rows) == 1
@@ -392,12 +386,12 @@ def test_an_engine_without_an_error_is_starting_not_down() -> None:
 
 @pytest.mark.parametrize("kind", WorkKind)
 def test_every_kind_says_what_it_does(kind: WorkKind) -> None:
-    assert "title=" in kind_text(kind)
+    assert "title=" in MACROS.work_kind(kind)
 
 
 @pytest.mark.parametrize("urgency", PriorityClass)
 def test_every_class_says_what_is_in_it(urgency: PriorityClass) -> None:
-    assert "title=" in class_mark(urgency)
+    assert "title=" in MACROS.priority_class(urgency)
 
 
 def test_a_table_that_was_never_compacted_has_no_last_success() -> None:
@@ -460,7 +454,7 @@ def test_work_is_shown_with_reasons_progress_and_what_came_of_it() -> None:
     found = page(busy_night())
     for text in (
         "2 of 5 subcompactions", "size_ratio", "append_pack",
-        "waiting in all: 2  forced , 3  benefit",
+        "waiting in total: 2  forced , 3  benefit",
         "700 MiB", "512 MiB", "4,100,000 → 3,020,117", "12.4 s", "snapshot 811", "4 upgraded",
         "data-77ab.parquet is no longer live: another writer compacted this bucket",
     ):  # fmt: skip
@@ -491,7 +485,7 @@ def test_a_filter_is_a_plain_part_of_the_name_and_holds_for_work_too() -> None:
 
 def test_the_numbers_at_the_top_and_of_the_queue_are_those_of_the_tables_shown() -> None:
     def tile(found: Reader, name: str) -> str:
-        text = found.text[found.text.index("Engine") : found.text.index("Up for")]
+        text = found.text[found.text.index("Engine") : found.text.index("Uptime")]
         return text.partition(f" {name} ")[2]
 
     whole, clicks = page(busy_night()), page(busy_night(), q="clicks", state="active")
@@ -502,8 +496,8 @@ def test_the_numbers_at_the_top_and_of_the_queue_are_those_of_the_tables_shown()
     ):
         assert tile(whole, name).startswith(of_all), name
         assert tile(clicks, name).startswith(of_some), name
-    assert "waiting in all: 1  benefit" in clicks.text
-    assert "waiting in all: 2  forced , 2  benefit" in page(busy_night(), ORDERS).text
+    assert "waiting in total: 1  benefit" in clicks.text
+    assert "waiting in total: 2  forced , 2  benefit" in page(busy_night(), ORDERS).text
 
 
 def test_a_filter_goes_along_when_all_tables_are_asked_for() -> None:
@@ -599,7 +593,8 @@ def test_hostile_texts_are_only_texts(path: str) -> None:
     assert not [name for name in attributes if name.startswith("on")]
     assert not [h for h in found.values("href") if not h.startswith(("/", "#"))]
     assert HOSTILE.replace("\u202e", r"\u202e") in found.texts
-    assert "\u202e" not in found.text
+    shown = [value or "" for _, attrs in found.elements for value in attrs.values()]
+    assert "\u202e" not in "".join((found.text, *shown))
 
 
 @pytest.mark.parametrize("path", ["/", ORDERS])
@@ -655,7 +650,7 @@ def _contrast(first: str, second: str) -> float:
 
 
 def _themes() -> Iterator[tuple[str, dict[str, str]]]:
-    light, dark = re.findall(r":root\{([^}]*)\}", STYLE)
+    light, dark = re.findall(r":root \{([^}]*)\}", STYLE)
     for name, text in (("light", light), ("dark", dark)):
         yield name, dict(re.findall(r"--([\w-]+):\s*(#\w+)", text))
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
-from compactord.service.page.lsm import key_positions, lsm_svg, scale_text
+from compactord.service.page.lsm import key_positions, scale_text
+from compactord.service.page.pages import environment
 from compactord.service.view import TableDetail
 from tests.unit.service.test_page import ORDERS, page
 from tests.views import (
@@ -19,10 +21,12 @@ from tests.views import (
     table_view,
 )
 
+LSM: Any = environment().get_template("lsm.html.j2").module
+
 
 def test_a_bucket_has_a_lane_for_each_run_with_the_newest_on_top() -> None:
     runs = busy_detail(table_view()).buckets[0].runs
-    svg = lsm_svg(bucket_detail(*runs), compaction_trigger=5, stop_trigger=8)
+    svg = LSM.lsm(bucket_detail(*runs), compaction_trigger=5, stop_trigger=8)
     assert svg.count('class="run"') == len(runs) == 9
     levels = re.findall(r">L(\d)<", svg)
     assert levels == ["0", "0", "0", "0", "0", "0", "3", "4", "5"]
@@ -34,17 +38,17 @@ def test_a_bucket_has_a_lane_for_each_run_with_the_newest_on_top() -> None:
 
 def test_a_bucket_below_its_triggers_shows_the_room_up_to_them() -> None:
     calm = bucket_detail(run_view(0, MIB, "1..2"), run_view(5, GIB, "1..9"))
-    svg = lsm_svg(calm, compaction_trigger=5, stop_trigger=8)
+    svg = LSM.lsm(calm, compaction_trigger=5, stop_trigger=8)
     assert svg.count('class="room"') == 6
     assert svg.index("stop trigger") < svg.index("compaction trigger") < svg.index(">L0<")
-    far = lsm_svg(calm, compaction_trigger=5, stop_trigger=2_147_483_647)
+    far = LSM.lsm(calm, compaction_trigger=5, stop_trigger=2_147_483_647)
     assert far.count('class="room"') == 3
     assert "stop trigger" not in far
 
 
 def test_runs_that_are_not_drawn_are_counted_and_the_triggers_among_them_are_not_drawn() -> None:
     newest = [run_view(0, MIB, "1..2")] * 200
-    svg = lsm_svg(bucket_detail(*newest, sorted_runs=230), compaction_trigger=5, stop_trigger=40)
+    svg = LSM.lsm(bucket_detail(*newest, sorted_runs=230), compaction_trigger=5, stop_trigger=40)
     assert svg.count('class="run"') == 200
     assert "30 older runs not drawn" in svg
     assert "compaction trigger" not in svg
@@ -53,7 +57,7 @@ def test_runs_that_are_not_drawn_are_counted_and_the_triggers_among_them_are_not
 
 
 def test_bars_grow_with_the_size_and_spans_lie_where_the_keys_are() -> None:
-    svg = lsm_svg(
+    svg = LSM.lsm(
         bucket_detail(
             run_view(0, MIB, "0..50"), run_view(4, 30 * MIB, "25..75"), run_view(5, GIB, "0..100")
         ),
@@ -70,7 +74,7 @@ def test_bars_grow_with_the_size_and_spans_lie_where_the_keys_are() -> None:
 
 def test_bars_begin_at_zero_so_that_runs_of_like_sizes_look_alike() -> None:
     sizes = (136 * KIB, 143 * KIB, 14 * KIB, 1)
-    svg = lsm_svg(
+    svg = LSM.lsm(
         bucket_detail(*(run_view(0, size, "0..9") for size in sizes)),
         compaction_trigger=5,
         stop_trigger=8,

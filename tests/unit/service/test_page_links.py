@@ -94,7 +94,7 @@ def test_names_of_kinds_classes_and_reasons_say_what_they_mean() -> None:
     }
     for meaning in (
         "merges the newer sorted runs",
-        "puts small files",
+        "combines small files",
         "one run below the stop trigger",
         "neighbouring runs are of similar size",
     ):

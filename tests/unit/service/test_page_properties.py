@@ -1,15 +1,19 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compactord.service.page.figures import age_text, iso_text, meter, moment, runs_bar
-from compactord.service.page.lsm import key_positions, lsm_svg, scale_text
-from compactord.service.page.markup import element
+from compactord.clock import age_text, iso_text
+from compactord.service.page.lsm import key_positions, scale_text
+from compactord.service.page.pages import environment
 from compactord.table.status import BucketDetail, RunView
 
+LSM: Any = environment().get_template("lsm.html.j2").module
+MACROS: Any = environment().get_template("macros.html.j2").module
+PARAGRAPH = environment().from_string('<p title="{{ value }}">{{ text }}</p>')
 KEYS = st.one_of(st.integers(-(10**30), 10**30).map(str), st.text(max_size=8), st.just(""))
 RUNS = st.builds(
     RunView,
@@ -48,7 +52,7 @@ def _percents(svg: str) -> list[tuple[float, float]]:
 def test_a_drawing_has_a_lane_per_run_and_stays_inside(
     bucket: BucketDetail, trigger: int, stop: int
 ) -> None:
-    svg = lsm_svg(bucket, compaction_trigger=trigger, stop_trigger=stop)
+    svg = LSM.lsm(bucket, compaction_trigger=trigger, stop_trigger=stop)
     assert svg.count('class="run"') == len(bucket.runs)
     for x, width in _percents(svg):
         assert x >= 0
@@ -74,24 +78,24 @@ def test_positions_of_keys_lie_between_nought_and_one(runs: list[RunView]) -> No
 
 @given(st.integers(0, 10**6), TRIGGERS, TRIGGERS)
 def test_bars_of_runs_stay_inside(runs: int, trigger: int, stop: int) -> None:
-    svg = runs_bar(runs, trigger, stop)
+    svg = MACROS.runs_bar(runs, trigger, stop)
     assert all(x <= 100 and 0 <= width <= 100 for x, width in _percents(svg))
 
 
 @given(st.floats(0, 1e18), st.floats(0, 1e18))
 def test_meters_stay_inside(used: float, total: float) -> None:
-    assert all(0 <= width <= 100 for _, width in _percents(meter(used, total)))
+    assert all(0 <= width <= 100 for _, width in _percents(MACROS.meter(used, total)))
 
 
 @given(st.integers(-(2**63), 2**63), st.integers(0, 2**44))
 def test_any_time_can_be_shown(epoch_ms: int, now_ms: int) -> None:
     assert age_text(now_ms - epoch_ms)
     assert iso_text(epoch_ms)
-    assert moment(epoch_ms, now_ms)
+    assert MACROS.moment(epoch_ms, now_ms)
 
 
 @given(st.text(), st.text())
 def test_no_text_leaves_its_element_or_its_attribute(text: str, value: str) -> None:
-    markup = element("p", text, title=value)
+    markup = PARAGRAPH.render(text=text, value=value)
     assert markup.count("<") == markup.count(">") == 2
     assert markup.count('"') == 2

@@ -1,0 +1,115 @@
+"""Wording and urgency of a table's state, shared by the page, `top`, `why` and `tables`."""
+
+from __future__ import annotations
+
+import enum
+
+from compactord.clock import age_text
+from compactord.service.view import TableView
+from compactord.table.status import RunState
+
+
+class Attention(enum.IntEnum):
+    """How urgently a table needs attention, the most urgent first.
+
+    `DUE`: the planner picks a compaction. `AT_TRIGGER`: it picks none.
+    """
+
+    HALTED = 0
+    ERROR = 1
+    OVER_STOP = 2
+    LATE = 3
+    NEAR_STOP = 4
+    DUE = 5
+    AT_TRIGGER = 6
+    NOTHING = 7
+    PAUSED = 8
+    UNSUPPORTED = 9
+    EXCLUDED = 10
+
+    @property
+    def word(self) -> str:
+        """The table's state: its status, or for an active table its most urgent need."""
+        return "active" if self is Attention.NOTHING else self.name.lower().replace("_", " ")
+
+
+def attempt_text(at_ms: int, now_ms: int) -> str:
+    """When the service retries a halted table or a quarantined bucket.
+
+    `at_ms` is 0 if its files are damaged: the service retries when they change.
+    """
+    if not at_ms:
+        return "when its files change"
+    return f"in {age_text(at_ms - now_ms)}" if at_ms > now_ms else "as soon as a slot is free"
+
+
+def why_text(table: TableView, now_ms: int) -> str:
+    """Why a table is not compacted, when it is retried and what to do; empty for active tables."""
+    halt = table.halt
+    if halt is None:
+        return table.why
+    again = f"; next attempt {attempt_text(halt.next_try_ms, now_ms)}" if halt.next_try_ms else ""
+    return f"{table.why}{again}{f'. What to do: {halt.action}' if halt.action else ''}"
+
+
+def freshness_text(table: TableView, now_ms: int) -> str:
+    """How long readers have waited for the table's oldest invisible row; empty if none waits."""
+    since_ms, bound_ms = table.shape.waiting_since_ms, table.max_freshness_lag_ms
+    if not since_ms:
+        return ""
+    bound = f" (max_freshness_lag {age_text(bound_ms)})" if bound_ms else ""
+    return f"rows wait {age_text(now_ms - since_ms)} to be seen by readers{bound}"
+
+
+def is_stale(table: TableView, now_ms: int) -> bool:
+    """Whether readers have waited longer for rows than `max_freshness_lag` allows."""
+    since_ms = table.shape.waiting_since_ms
+    return bool(since_ms) and 0 < table.max_freshness_lag_ms < now_ms - since_ms
+
+
+def is_failing(table: TableView) -> bool:
+    """Whether the table failed in its last attempts, or has quarantined buckets."""
+    return table.consecutive_failures > 0 or table.quarantined_count > 0
+
+
+def attention_of(table: TableView, now_ms: int) -> Attention:
+    """The most urgent need of a table; bands of runs are those of `run_state`.
+
+    A table is late if it fails, its work is too old or its readers wait too long.
+    """
+    # Every status except active is a need of the same name.
+    if (found := Attention.__members__.get(table.status.name)) is not None:
+        return found
+    runs, stop = table.shape.sorted_runs_max, table.info.stop_trigger
+    if stop and runs > stop:
+        return Attention.OVER_STOP
+    backlog, max_age_ms = table.backlog, table.max_backlog_age_ms
+    if is_failing(table) or is_stale(table, now_ms):
+        return Attention.LATE
+    if backlog.oldest_ms and 0 < max_age_ms < now_ms - backlog.oldest_ms:
+        return Attention.LATE
+    if stop and runs >= stop - 1:
+        return Attention.NEAR_STOP
+    if backlog.size_bytes:
+        return Attention.DUE
+    return Attention.AT_TRIGGER if 0 < table.info.compaction_trigger <= runs else Attention.NOTHING
+
+
+def run_state(runs: int, compaction_trigger: int, stop_trigger: int) -> RunState:
+    """The band of a run count, from the last band down."""
+    if runs > stop_trigger:
+        return RunState.OVER_STOP
+    if runs >= stop_trigger - 1:
+        return RunState.NEAR_STOP
+    return RunState.DUE if runs >= compaction_trigger else RunState.IDLE
+
+
+def more_tables(number: int) -> str:
+    """`1 more table is`, `2 more tables are`."""
+    return f"{number:,} more {'table is' if number == 1 else 'tables are'}"
+
+
+def urgency(table: TableView, now_ms: int) -> tuple[int, int, int, str]:
+    """A sort key: most urgent need first, then larger backlog, then more runs, then the name."""
+    runs = table.shape.sorted_runs_max
+    return attention_of(table, now_ms), -table.backlog.size_bytes, -runs, str(table.name)
