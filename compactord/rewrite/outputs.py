@@ -286,7 +286,7 @@ class OutputSeries:
     def _stored(self, output: OutputFile) -> tuple[str, int]:
         """Name and size of a complete file."""
         if self._outputs.storage.capabilities.behind_network:
-            # The commit asks whether as much as was written is there (`commit/added_files`).
+            # The commit asks whether as much as was written is there (`commit/conflicts`).
             return output.path.rpartition("/")[2], output.bytes_written
         status = self._outputs.storage.status(output.path)
         if status is None:
