@@ -28,7 +28,7 @@ from compactord.scheduler.halts import advice
 from compactord.state.table_state import TableState
 from compactord.table.opening import OpenTable
 from compactord.table.request import CompactRequest
-from compactord.table.session import FollowedTable
+from compactord.table.session import TableSession
 
 T = TypeVar("T")
 _log = structlog.get_logger()
@@ -171,7 +171,7 @@ class CommandTable:
         request = CompactRequest(overrides=target.policy.options)
         access = target.open()
         self._holds = holds_of(access)
-        self._followed = FollowedTable(
+        self._followed = TableSession(
             access,
             request,
             clock=clock,

@@ -58,7 +58,7 @@ from compactord.table.opening import OpenTable
 from compactord.table.planner import OwnWork, TablePlanner
 from compactord.table.planning import PartitionTest, StatePlanner
 from compactord.table.request import CompactRequest
-from compactord.table.session import FollowedTable
+from compactord.table.session import TableSession
 from compactord.table.status import paced
 from compactord.table.subcompactions import WorkerSpec, subcompactions
 
@@ -93,7 +93,7 @@ class TableCompactor:
         self.is_stopping = False
         self._memories: dict[type, Any] = {}
         self._worker, self._pace = worker, pace
-        self._followed = FollowedTable(
+        self._followed = TableSession(
             access,
             request,
             clock=clock,
@@ -292,7 +292,7 @@ class TableCompactor:
     def _settle(self, finished: Sequence[tuple[InFlight, Finished]]) -> Settled:
         """Publish finished compactions in one snapshot; files of those that cannot be are removed.
 
-        Raises what `FollowedTable.commit` raises; but for `CommitUnknown`, no file is left then.
+        Raises what `TableSession.commit` raises; but for `CommitUnknown`, no file is left then.
         """
         by_change = {id(result.change): each for each, result in finished}
         try:

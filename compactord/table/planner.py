@@ -23,7 +23,7 @@ from compactord.table.backlog import Skip, TableBacklog
 from compactord.table.explain import table_info
 from compactord.table.jobs import InFlight, Planned
 from compactord.table.planning import PlanContext, StatePlanner, snapshot_count
-from compactord.table.session import FollowedTable
+from compactord.table.session import TableSession
 from compactord.table.status import measured_stop_trigger
 
 # Live files that we made and that are not to be picked again; the oldest are forgotten beyond this.
@@ -131,7 +131,7 @@ class TablePlanner:
 
     def __init__(
         self,
-        followed: FollowedTable,
+        followed: TableSession,
         own_work: OwnWork,
         *,
         clock: Clock,
@@ -178,7 +178,7 @@ class TablePlanner:
 
         Or while our newest snapshot has to stand. `is_fresh`: it is of just now, and is that
         of the state: the next plan is early enough for what came after it. Raises what
-        `FollowedTable` raises.
+        `TableSession` raises.
         """
         start_s, followed = self._clock.monotonic_s(), self._followed
         is_new = is_fresh or followed.refresh()

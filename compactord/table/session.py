@@ -46,7 +46,7 @@ _CONFIRMED_MS = 1_000
 _Checked: TypeAlias = tuple[CompactRequest, int, SnapshotIdentity | None]
 
 
-class FollowedTable:
+class TableSession:
     """See the module. Opens the table: raises what `open_table` raises, before data is read."""
 
     def __init__(

@@ -33,7 +33,7 @@ from compactord.storage.local import LocalStorage
 from compactord.table.backlog import Skip
 from compactord.table.planner import OwnWork, TablePlanner
 from compactord.table.request import CompactRequest
-from compactord.table.session import FollowedTable
+from compactord.table.session import TableSession
 from tests.bench.bench_scan import CODEC, Writer, create_table_of_days, entry
 
 STORAGE = LocalStorage()
@@ -71,7 +71,7 @@ def _index_manifest(table: TableRef, buckets: int) -> str:
 def _planner(table: TableRef) -> TablePlanner:
     clock = SystemClock()
     access = table_in_folder(STORAGE, table)
-    followed = FollowedTable(access, CompactRequest(), clock=clock, owner=this_process())
+    followed = TableSession(access, CompactRequest(), clock=clock, owner=this_process())
     return TablePlanner(followed, OwnWork(), clock=clock, zone=clock.time_zone)
 
 

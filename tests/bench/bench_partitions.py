@@ -35,7 +35,7 @@ from compactord.paimon.snapshot import snapshot_ids
 from compactord.service.logs import configure_logs
 from compactord.storage.local import LocalStorage
 from compactord.table.request import CompactRequest
-from compactord.table.session import FollowedTable
+from compactord.table.session import TableSession
 from tests.bench.bench_scan import (
     FILES_PER_BUCKET,
     TEXT,
@@ -74,7 +74,7 @@ def measure(folder: str, partitions: int) -> dict[str, object]:
     clock, before = SystemClock(), peak_rss_mib()
     access = table_in_folder(STORAGE, TableRef(database="bench", name="t", location=folder))
     wall_s, cpu_s = time.perf_counter(), time.process_time()
-    followed = FollowedTable(access, CompactRequest(), clock=clock, owner=this_process())
+    followed = TableSession(access, CompactRequest(), clock=clock, owner=this_process())
     followed.refresh()
     done = expire_partitions(
         followed.table,

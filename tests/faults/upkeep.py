@@ -30,7 +30,7 @@ from compactord.storage.base import Storage
 from compactord.storage.local import LocalStorage
 from compactord.table.opening import open_table
 from compactord.table.request import CompactRequest
-from compactord.table.session import FollowedTable
+from compactord.table.session import TableSession
 from tests import builders
 from tests.builders import DAY_MS, FIRST, NOW_MS, VirtualClock
 from tests.unit.maintenance.days import HOME, table_of_days, write_days
@@ -112,7 +112,7 @@ def maintain(storage: Storage, table: TableRef, *, clock: Clock | None = None) -
     is_alone, owner = clock is None, ids.this_process()
     clock = clock or VirtualClock(NOW_MS + 2 * DAY_MS)
     access = table_in_folder(storage, table)
-    followed = FollowedTable(access, CompactRequest(), clock=clock, owner=owner)
+    followed = TableSession(access, CompactRequest(), clock=clock, owner=owner)
     followed.refresh()
     opened, now_ms, zone = followed.table, clock.now_ms(), clock.time_zone
     drop = partial(followed.drop_partitions, busy=())

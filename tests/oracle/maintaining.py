@@ -32,7 +32,7 @@ from compactord.paimon.schema import TableRef, branch_of
 from compactord.storage.base import ObjectStatus, Storage
 from compactord.storage.local import LocalStorage
 from compactord.table.request import CompactRequest
-from compactord.table.session import FollowedTable
+from compactord.table.session import TableSession
 from tests.oracle.judge import Judge
 
 HOUR_MS = 3_600_000
@@ -108,10 +108,10 @@ def branches(path: Path) -> list[str]:
     return sorted(each.name[7:] for each in (path / "branch").glob("branch-*"))
 
 
-def opened(path: Path, storage: Storage = STORAGE, branch: str = "main") -> FollowedTable:
+def opened(path: Path, storage: Storage = STORAGE, branch: str = "main") -> TableSession:
     """The table as the service has it before it maintains anything."""
     ref = branch_of(TableRef(database="db", name=path.name, location=str(path)), branch)
-    followed = FollowedTable(
+    followed = TableSession(
         table_in_folder(storage, ref),
         CompactRequest(),
         clock=SystemClock(timezone.utc),

@@ -23,7 +23,7 @@ from compactord.maintenance.done import Marks, mark_partitions
 from compactord.maintenance.partitions import expire_partitions
 from compactord.paimon.schema import TableRef
 from compactord.table.request import CompactRequest
-from compactord.table.session import FollowedTable
+from compactord.table.session import TableSession
 from tests import builders
 from tests.oracle.hive_metastore import FORGET_SECONDS, Metastore, hive_metastore
 from tests.oracle.judge import Judge
@@ -149,9 +149,9 @@ def test_a_lock_that_is_prolonged_outlives_the_metastores_patience(metastore: Me
 _PAST, _FUTURE = "2023-01-05", "2999-01-01"
 
 
-def _opened(metastore: Metastore, name: str, **options: str) -> FollowedTable:
+def _opened(metastore: Metastore, name: str, **options: str) -> TableSession:
     catalog = metastore.catalog()
-    followed = FollowedTable(
+    followed = TableSession(
         catalog.open(catalog.find_table(f"db.{name}")),
         CompactRequest(overrides=options),
         clock=SystemClock(),

@@ -16,7 +16,7 @@ from compactord.maintenance.partitions import ExpiredPartitions, expire_partitio
 from compactord.plan.table import Strategy
 from compactord.storage.local import LocalStorage
 from compactord.table.request import CompactRequest
-from compactord.table.session import FollowedTable
+from compactord.table.session import TableSession
 from tests.oracle.differential import (
     SNAPSHOT_DIFFERENCES,
     LiveTable,
@@ -138,7 +138,7 @@ def test_the_same_partitions_expire_and_java_goes_on(
 def _expire(path: Path, options: Mapping[str, str]) -> ExpiredPartitions:
     """As a job of ours with these options."""
     catalog, clock = FilesystemCatalog(LOCAL, str(path.parent.parent)), SystemClock()
-    followed = FollowedTable(
+    followed = TableSession(
         catalog.open(catalog.find_table(f"db.{path.name}")),
         CompactRequest(overrides=options),
         clock=clock,

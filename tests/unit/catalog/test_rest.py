@@ -51,7 +51,7 @@ from compactord.state.follower import Follower
 from compactord.storage.local import LocalStorage
 from compactord.storage.open import STORES
 from compactord.table.request import CompactRequest
-from compactord.table.session import FollowedTable
+from compactord.table.session import TableSession
 from compactord_demo.writer import create_table
 from tests import builders
 from tests.builders import FIRST
@@ -154,7 +154,7 @@ def test_the_server_is_told_what_partitions_that_are_removed_had(
     lake: Lake, server: FakeServer
 ) -> None:
     catalog = _catalog(server)
-    followed = FollowedTable(
+    followed = TableSession(
         catalog.open(catalog.find_table(_NAME)),
         CompactRequest(),
         clock=builders.VirtualClock(),

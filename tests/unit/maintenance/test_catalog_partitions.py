@@ -21,7 +21,7 @@ from compactord.state.table_state import load_state
 from compactord.storage.base import Storage
 from compactord.table.opening import open_table
 from compactord.table.request import CompactRequest
-from compactord.table.session import FollowedTable
+from compactord.table.session import TableSession
 from tests.builders import FIRST, NOW_MS, VirtualClock, make_branch
 from tests.storages import Call, Fault, FaultyStorage, HookedStorage, MemoryStorage
 from tests.unit.maintenance.days import table_of_days, write_days
@@ -55,7 +55,7 @@ def _table(
 def _expire(storage: Storage, ref: TableRef, kept: KeptPartitions) -> ExpiredPartitions:
     """A round two days later."""
     access, clock = _access(storage, ref, kept), VirtualClock(LATER_MS)
-    followed = FollowedTable(access, CompactRequest(), clock=clock, owner=FIRST)
+    followed = TableSession(access, CompactRequest(), clock=clock, owner=FIRST)
     followed.refresh()
     return expire_partitions(
         followed.table,

@@ -19,7 +19,7 @@ from compactord.state.table_state import TableState, data_manifests, load_state
 from compactord.storage.base import Storage
 from compactord.table.opening import describe_table, open_table
 from compactord.table.request import CompactRequest
-from compactord.table.session import FollowedTable
+from compactord.table.session import TableSession
 from tests import builders
 from tests.builders import DAY_MS, FIRST, NOW_MS, SECOND, VirtualClock
 from tests.storages import MemoryStorage
@@ -203,7 +203,7 @@ def test_a_branch_made_again_from_another_tag_has_lost_nothing() -> None:
     builders.fill_keyed(builders.writer(storage, main), commits=8, keys=12)
     branch = builders.make_branch(storage, main, "b", 7)
     access = table_in_folder(storage, branch)
-    followed = FollowedTable(access, CompactRequest(), clock=VirtualClock(), owner=FIRST)
+    followed = TableSession(access, CompactRequest(), clock=VirtualClock(), owner=FIRST)
     followed.refresh()
     for path in [path for path in storage.objects if path.startswith(f"{branch.root}/")]:
         storage.delete(path)

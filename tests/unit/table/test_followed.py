@@ -21,7 +21,7 @@ from compactord.table.backlog import Skip
 from compactord.table.compactor import TableCompactor
 from compactord.table.jobs import Cycle, Finished, InFlight, Settled
 from compactord.table.request import CompactRequest
-from compactord.table.session import FollowedTable
+from compactord.table.session import TableSession
 from compactord_demo.schema_files import schema_json
 from compactord_demo.writer import WriteOnlyWriter
 from tests.builders import (
@@ -56,8 +56,8 @@ def _filled() -> tuple[MemoryStorage, TableRef]:
     return storage, table
 
 
-def _followed(storage: Storage, table: TableRef) -> FollowedTable:
-    return FollowedTable(
+def _followed(storage: Storage, table: TableRef) -> TableSession:
+    return TableSession(
         table_in_folder(storage, table), CompactRequest(), clock=VirtualClock(), owner=FIRST
     )
 

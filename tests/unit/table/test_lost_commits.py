@@ -15,7 +15,7 @@ from compactord.paimon import paths
 from compactord.paimon.data_file import DataFile
 from compactord.paimon.snapshot import CommitKind, Snapshot, read_snapshot, snapshot_ids
 from compactord.table.request import CompactRequest
-from compactord.table.session import FollowedTable
+from compactord.table.session import TableSession
 from tests.builders import FIRST, SECOND, VirtualClock
 from tests.late import DELAY_MS, Process
 from tests.lineage import TABLE, Lineage, bucket_id
@@ -562,7 +562,7 @@ def test_where_writers_are_excluded_nobody_looks_back() -> None:
     storage = RecordingStorage(table.storage)
     table.append(1)
     access = TableAccess(ref=TABLE, storage=storage, publisher=Exclusive(storage))
-    followed = FollowedTable(access, CompactRequest(), clock=VirtualClock(), owner=FIRST)
+    followed = TableSession(access, CompactRequest(), clock=VirtualClock(), owner=FIRST)
     followed.refresh()
     storage.log.clear()
     followed.look_back(busy=(), may_commit=True)
