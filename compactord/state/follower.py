@@ -18,7 +18,7 @@ _log = structlog.get_logger()
 
 
 @dataclass(slots=True, kw_only=True)
-class Drift:
+class RefreshStats:
     """What refreshes have found: changed buckets (None: any may be), bytes appended, reads."""
 
     changed: set[BucketId] | None = field(default_factory=set)
@@ -77,7 +77,7 @@ class Follower:
         # Those that have others above them: whoever looks back finds out what that lost.
         self.suspects: list[Snapshot] = []
         self.source = source
-        self._drift = Drift()
+        self._drift = RefreshStats()
 
     def loaded(self) -> TableState:
         """The newest state of a table that was not read before. Raises what reading raises."""
@@ -144,9 +144,9 @@ class Follower:
         for ours in suspects:
             self.report_lost(lost_text(ours, None), is_replaced=False)
 
-    def take_drift(self) -> Drift:
+    def drain_stats(self) -> RefreshStats:
         """What all refreshes since the last call have found, including those of commits."""
-        drift, self._drift = self._drift, Drift()
+        drift, self._drift = self._drift, RefreshStats()
         return drift
 
     def _refresh(self, state: TableState, *, checks_hint: bool = False) -> Refreshed:

@@ -16,7 +16,7 @@ from compactord.model import AppendCompaction, Compaction, CompactReason
 from compactord.paimon.data_file import BucketId, DataFile
 from compactord.paimon.snapshot import earliest_snapshot_id
 from compactord.plan.table import TableKind
-from compactord.state.follower import Drift
+from compactord.state.follower import RefreshStats
 from compactord.state.table_state import TableState
 from compactord.storage.calls import ahead
 from compactord.table.backlog import Skip, TableBacklog
@@ -193,7 +193,7 @@ class TablePlanner:
         is_time = self._backlog.is_time(self._clock.steady_ms(), options)
         if skip == self._skip and not (is_new or self._touched or self._is_stale or is_time):
             return None
-        drift = followed.take_drift()
+        drift = followed.drain_stats()
         gone = self._update(drift)
         self._is_stale, self._skip = False, skip
         return self._planned(drift, gone, start_s)
@@ -238,7 +238,7 @@ class TablePlanner:
         options, request = self._followed.table.options.compaction, self._followed.request
         return measured_stop_trigger(options, request.stop_trigger_fallback)
 
-    def _update(self, drift: Drift) -> frozenset[BucketId]:
+    def _update(self, drift: RefreshStats) -> frozenset[BucketId]:
         """Plan the buckets that may have changed; those that have no files any more."""
         table, state, known = self._followed.table, self._followed.state, self.seen
         if known is not None and known.table.schema.id != table.schema.id:
@@ -264,7 +264,7 @@ class TablePlanner:
 
     def _planned(
         self,
-        drift: Drift,
+        drift: RefreshStats,
         gone: frozenset[BucketId],
         start_s: float,
     ) -> Planned:

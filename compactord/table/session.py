@@ -27,7 +27,7 @@ from compactord.paimon.schema import TableSchema
 from compactord.paimon.snapshot import SnapshotIdentity
 from compactord.state.ancestry import PublishedSnapshots
 from compactord.state.columns import AppendedFiles
-from compactord.state.follower import Drift, Follower
+from compactord.state.follower import Follower, RefreshStats
 from compactord.state.table_state import TableState
 from compactord.storage.calls import ahead
 from compactord.table.lost_commits import LookBack, LostCommits, files_read
@@ -118,9 +118,9 @@ class TableSession:
         found, self._lost_commits.found = tuple(self._lost_commits.found), []
         return found
 
-    def take_drift(self) -> Drift:
+    def drain_stats(self) -> RefreshStats:
         """What refreshing has met since the last call."""
-        return self._follower.take_drift()
+        return self._follower.drain_stats()
 
     def why_keep(self) -> str | None:
         """Why no snapshot may expire now, or None; any thread may ask."""

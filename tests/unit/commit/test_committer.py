@@ -399,7 +399,7 @@ def test_what_others_added_is_told_once_although_an_attempt_fails_after_it() -> 
     outcome, _ = committer.commit(state, [change], table.settings)
     assert isinstance(outcome, Committed)
     assert outcome.attempts == 2
-    assert committer.follower.take_drift().appended_bytes == added.file_size
+    assert committer.follower.drain_stats().appended_bytes == added.file_size
     table.check()
 
 
@@ -540,7 +540,7 @@ def test_the_state_after_a_commit_is_what_a_reader_finds(options: dict[str, str]
             base = table.state()
             live = base.files.files_in(bucket_id(bucket))
             change = table.change(live, owner=FIRST, bucket=bucket)
-            committer.follower.take_drift()
+            committer.follower.drain_stats()
             storage.log.clear()
             outcome, state = committer.commit(base, [change], table.settings)
             assert isinstance(outcome, Committed)
@@ -550,7 +550,7 @@ def test_the_state_after_a_commit_is_what_a_reader_finds(options: dict[str, str]
             for each in found.files.bucket_ids():
                 assert state.files.bucket(each) == found.files.bucket(each)
                 assert state.files.summary(each) == found.files.summary(each)
-            assert committer.follower.take_drift().changed == {change.bucket}
+            assert committer.follower.drain_stats().changed == {change.bucket}
             written = {call.path for call in storage.log if call.method == "write_new"}
             assert not written & {call.path for call in storage.log if call.method == "read"}
 

@@ -356,16 +356,16 @@ def test_a_table_names_what_has_changed_once() -> None:
     storage, table = _filled()
     followed = _followed(storage, table)
     followed.refresh()
-    assert followed.take_drift().changed is None
-    assert followed.take_drift().changed == set()
+    assert followed.drain_stats().changed is None
+    assert followed.drain_stats().changed == set()
     before = set(followed.state.files.bucket_ids())
     compact(storage, table, owner=SECOND)
     writer(storage, table).write(rows_of([(1, 1)]))
     followed.refresh()
-    drift = followed.take_drift()
+    drift = followed.drain_stats()
     assert drift.changed == before
     assert drift.appended_bytes > 0
-    assert followed.take_drift().changed == set()
+    assert followed.drain_stats().changed == set()
 
 
 def test_replaced_inputs_are_told_by_the_newest_snapshot_which_is_then_taken_in() -> None:
