@@ -34,9 +34,9 @@ from compactord.cli.running import (
     stop_on_signals,
 )
 from compactord.cli.select import (
-    Choice,
     Result,
-    Target,
+    SelectedTable,
+    TableSelection,
     choose,
     note_if_left_alone,
     over_tables,
@@ -163,7 +163,9 @@ def figures_of_error(error: BaseException) -> dict[str, object]:
     return asdict(CompactTotals(stopped=isinstance(error, KeyboardInterrupt)))
 
 
-def request_of(args: argparse.Namespace, choice: Choice, target: Target) -> CompactRequest:
+def request_of(
+    args: argparse.Namespace, choice: TableSelection, target: SelectedTable
+) -> CompactRequest:
     """What the arguments ask for; where they are silent, the table's settings in --config do."""
     policy = target.policy
     wait_ms = policy.append_wait_ms if choice.is_configured else None
@@ -204,7 +206,7 @@ def compact(args: argparse.Namespace) -> int:
         clock = SystemClock(choice.zone)
         worker = registries.worker(config.spark, clock.time_zone)
 
-        def work(target: Target) -> Result:
+        def work(target: SelectedTable) -> Result:
             target.catalog.check_commits()
             with contextlib.closing(CommandProgress(is_logged=args.verbose)) as progress:
                 run = OneShot(
@@ -253,7 +255,11 @@ class _Engines:
 
 
 def _compacted(
-    choice: Choice, target: Target, run: OneShot, engines: _Engines, orphan_grace_ms: int
+    choice: TableSelection,
+    target: SelectedTable,
+    run: OneShot,
+    engines: _Engines,
+    orphan_grace_ms: int,
 ) -> Result:
     failed: dict[str, str] = {}
     found = run.maintain(SweepOrphans(interval_ms=0, grace_ms=orphan_grace_ms))

@@ -15,7 +15,7 @@ from compactord.cli.argument_values import amount_of
 from compactord.cli.compact import told_of
 from compactord.cli.maintenance import MaintenanceRun, Work, in_turn, of_choice, offered
 from compactord.cli.running import FAILED, OK, registries_of, stop_on_signals
-from compactord.cli.select import Result, Target, choose, note_if_left_alone, over_tables
+from compactord.cli.select import Result, SelectedTable, choose, note_if_left_alone, over_tables
 from compactord.clock import Clock, SystemClock
 from compactord.config.model import Recovery
 from compactord.config.policy import policy_for, setting_origin
@@ -53,7 +53,7 @@ _EXTERNAL_PATHS = "data-file.external-paths"
 _PLACES = (_PATH_DIRECTORY, _EXTERNAL_PATHS, "index-file-in-data-file-dir")
 
 
-def ruled_sweep(run: MaintenanceRun, target: Target) -> Result:
+def ruled_sweep(run: MaintenanceRun, target: SelectedTable) -> Result:
     """As `foreign_sweep`, in a table whose rule asks for it, in the way that the rule says."""
     if target.policy.remove_foreign_files:
         silent = {"older_than": None, "trash": None, "external_paths": False}
@@ -64,7 +64,7 @@ def ruled_sweep(run: MaintenanceRun, target: Target) -> Result:
     return Result(lines=[line], found={"orphans": [], "left_alone": []})
 
 
-def foreign_sweep(run: MaintenanceRun, target: Target) -> Result:
+def foreign_sweep(run: MaintenanceRun, target: SelectedTable) -> Result:
     """Removes what nothing names from one table, as `orphans` of its result.
 
     `left_alone` are external paths, unless they are asked for and their store can be opened with
@@ -108,7 +108,7 @@ def foreign_sweep(run: MaintenanceRun, target: Target) -> Result:
 
 
 def _places(
-    run: MaintenanceRun, target: Target, access: TableAccess
+    run: MaintenanceRun, target: SelectedTable, access: TableAccess
 ) -> tuple[TableFolders, Sequence[str], Storage, OpenTable, Callable[[BucketId], str]]:
     """Where files of the table are looked for, external paths where they are not, a store, a table.
 
@@ -159,7 +159,7 @@ def _newest(access: TableAccess) -> TableState:
 
 
 def _opened(
-    run: MaintenanceRun, target: Target, access: TableAccess, place: str
+    run: MaintenanceRun, target: SelectedTable, access: TableAccess, place: str
 ) -> tuple[Storage, str] | None:
     """The store of a location and the path there; None if it cannot be opened."""
     path = _in_same_store(run, target, access, place)
@@ -177,7 +177,7 @@ def _opened(
 
 
 def _trash(
-    run: MaintenanceRun, target: Target, access: TableAccess, folders: TableFolders
+    run: MaintenanceRun, target: SelectedTable, access: TableAccess, folders: TableFolders
 ) -> str | None:
     """The folder of this table in the trash. Raises `UsageError` for one that cannot be used."""
     given = run.args.trash or target.policy.foreign_files_trash
@@ -189,7 +189,7 @@ def _trash(
 
 
 def _in_same_store(
-    run: MaintenanceRun, target: Target, access: TableAccess, place: str
+    run: MaintenanceRun, target: SelectedTable, access: TableAccess, place: str
 ) -> str | None:
     """The path of a location in the table's store, None if it is in another one."""
     try:
@@ -199,7 +199,7 @@ def _in_same_store(
     return found.path.rstrip("/") if found.spec == access.storage.spec else None
 
 
-def _store_options(run: MaintenanceRun, target: Target) -> Mapping[str, str]:
+def _store_options(run: MaintenanceRun, target: SelectedTable) -> Mapping[str, str]:
     return run.choice.loaded.config.catalogs[target.catalog_name].options
 
 
@@ -250,7 +250,7 @@ def _over(args: argparse.Namespace, note: str, work: Work, clock: Clock | None =
         note_if_left_alone(args, choice, note)
         pace = DeletePace(own, choice.loaded.config.limits.max_deletes_per_second)
 
-        def named(target: Target) -> Result:
+        def named(target: SelectedTable) -> Result:
             result = work(run, replace(target, around=partial(paced, pace=pace)))
             found = {"table": target.full_name, "dry_run": args.dry_run, **result.found}
             return Result(lines=result.lines, found=found, code=result.code)
@@ -274,7 +274,7 @@ def choices(kinds: Sequence[AnyKind]) -> Mapping[str, tuple[Work, bool]]:
     return dict(sorted(works.items(), key=lambda work: not work[1][1]))
 
 
-def _of_kinds(works: Mapping[str, Work], run: MaintenanceRun, target: Target) -> Result:
+def _of_kinds(works: Mapping[str, Work], run: MaintenanceRun, target: SelectedTable) -> Result:
     """All of these kinds: a kind that fails does not keep the others from their turn."""
     shown = run.choice.shown_name(target)
     turns = ((name, f"{shown}: {name}", partial(work, run, target)) for name, work in works.items())
@@ -282,7 +282,7 @@ def _of_kinds(works: Mapping[str, Work], run: MaintenanceRun, target: Target) ->
     return Result(lines=lines, found={"kinds": kinds}, code=code)
 
 
-def _of_branches(run: MaintenanceRun, target: Target) -> Result:
+def _of_branches(run: MaintenanceRun, target: SelectedTable) -> Result:
     """Expires the snapshots of all branches of one table but main; none of one that is a branch.
 
     By each branch's own options. Its result has what `expire` finds of each, by its name. One that
@@ -301,7 +301,7 @@ def _of_branches(run: MaintenanceRun, target: Target) -> Result:
     return Result(lines=lines, found={_BRANCHES: found}, code=code)
 
 
-def _branches(run: MaintenanceRun, target: Target) -> Iterator[Target]:
+def _branches(run: MaintenanceRun, target: SelectedTable) -> Iterator[SelectedTable]:
     ref = target.ref
     if ref.branch != paths.MAIN_BRANCH:
         return

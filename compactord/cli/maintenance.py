@@ -14,7 +14,7 @@ from compactord import ids
 from compactord.catalog.access import TableAccess
 from compactord.cli.arguments import error_json
 from compactord.cli.running import FAILED, OK, exit_code, say
-from compactord.cli.select import Choice, Result, Target, joint_code
+from compactord.cli.select import Result, SelectedTable, TableSelection, joint_code
 from compactord.clock import Clock
 from compactord.commit.changes import CommitOutcome
 from compactord.config.policy import setting_origin
@@ -46,7 +46,7 @@ class MaintenanceRun:
     """
 
     args: argparse.Namespace
-    choice: Choice
+    choice: TableSelection
     clock: Clock
     stop: threading.Event
     kinds: Sequence[AnyKind]
@@ -68,7 +68,7 @@ class MaintenanceRun:
         )
         return self._holds.setdefault(access.ref, made)
 
-    def refusal(self, target: Target, hold: Hold | None) -> Sequence[str]:
+    def refusal(self, target: SelectedTable, hold: Hold | None) -> Sequence[str]:
         """Lines for a dry run that would be refused; else raises `TableHeld` for a hold."""
         if hold is None:
             return ()
@@ -77,14 +77,14 @@ class MaintenanceRun:
             return [f"  would be refused: {why}"]
         raise TableHeld(f"nothing of {target.full_name} is deleted: {why}")
 
-    def shown(self, target: Target, table: OpenTable | None) -> ShownTable:
+    def shown(self, target: SelectedTable, table: OpenTable | None) -> ShownTable:
         """A table of the choice, and as what it is open."""
         name = self.choice.shown_name(target)
         return ShownTable(name=name, is_dry=self.is_dry, table=table)
 
 
 # Does one kind of maintenance in a table.
-Work: TypeAlias = Callable[[MaintenanceRun, Target], Result]
+Work: TypeAlias = Callable[[MaintenanceRun, SelectedTable], Result]
 
 
 def in_turn(
@@ -131,7 +131,7 @@ def offered(kinds: Sequence[AnyKind]) -> Mapping[str, Sequence[OfferedKind[Any]]
     return found
 
 
-def off_by_rule(run: MaintenanceRun, target: Target, key: str | None) -> str | None:
+def off_by_rule(run: MaintenanceRun, target: SelectedTable, key: str | None) -> str | None:
     """That the rule `key` has a kind off in this table; None: it has not."""
     if key is None or getattr(target.policy, key) is not MaintenanceRule.OFF:
         return None
@@ -157,7 +157,7 @@ class CommandTable:
 
     def __init__(
         self,
-        target: Target,
+        target: SelectedTable,
         clock: Clock,
         stop: threading.Event,
         *,
@@ -229,7 +229,7 @@ class CommandTable:
         self._was_looked_back = True
 
 
-def of_choice(name: str, run: MaintenanceRun, target: Target) -> Result:
+def of_choice(name: str, run: MaintenanceRun, target: SelectedTable) -> Result:
     """Runs the kinds of this name in one table: round after round, until none is due.
 
     Or tells what they would do. None runs that a rule has off, or that options do not ask for. One

@@ -10,7 +10,14 @@ from collections.abc import Sequence
 
 from compactord.cli.argument_values import check_overrides, engine_config, partitions_of
 from compactord.cli.compact import check_arguments, request_of
-from compactord.cli.select import Choice, Result, Target, choose, over_tables, table_overrides
+from compactord.cli.select import (
+    Result,
+    SelectedTable,
+    TableSelection,
+    choose,
+    over_tables,
+    table_overrides,
+)
 from compactord.clock import Clock, SystemClock
 from compactord.errors import CompactordError, UsageError
 from compactord.maintenance.orphan_search import Orphan, find_orphans
@@ -43,7 +50,7 @@ def plan(args: argparse.Namespace, clock: Clock | None = None) -> int:
     grace_ms = engine_config(args, choice.loaded.config).recovery.orphan_grace_ms
     now = clock or SystemClock(choice.zone)
 
-    def work(target: Target) -> Result:
+    def work(target: SelectedTable) -> Result:
         request = request_of(args, choice, target)
         return _planned(choice, target, request, now, grace_ms)
 
@@ -64,7 +71,11 @@ def planner_now(
 
 
 def _planned(
-    choice: Choice, target: Target, request: CompactRequest, clock: Clock, grace_ms: int
+    choice: TableSelection,
+    target: SelectedTable,
+    request: CompactRequest,
+    clock: Clock,
+    grace_ms: int,
 ) -> Result:
     access = target.open()
     table = open_table(access, request.overrides, target.registries)
@@ -126,7 +137,7 @@ def inspect(args: argparse.Namespace) -> int:
     )
 
 
-def _inspected(args: argparse.Namespace, target: Target, clock: Clock) -> Result:
+def _inspected(args: argparse.Namespace, target: SelectedTable, clock: Clock) -> Result:
     access = target.open()
     overrides = table_overrides(args, target)
     table = describe_table(access, access.newest_schema(), overrides, target.registries)

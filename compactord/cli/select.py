@@ -59,7 +59,7 @@ R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class SelectedTable:
     """A table with the settings that hold for it; it is opened within `around`."""
 
     catalog_name: str
@@ -83,7 +83,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class TableSelection:
     """What the arguments name.
 
     `is_configured`: by a configuration, not a warehouse. `is_single`: one table, by its name.
@@ -93,7 +93,7 @@ class Choice:
     loaded: LoadedConfig
     is_configured: bool
     is_single: bool
-    targets: tuple[Target, ...]
+    targets: tuple[SelectedTable, ...]
     unreadable: Mapping[str, CompactordError]
 
     @property
@@ -101,23 +101,25 @@ class Choice:
         """The configured zone; None: the machine's."""
         return self.loaded.config.service.zone
 
-    def shown_name(self, target: Target) -> str:
+    def shown_name(self, target: SelectedTable) -> str:
         """The table's name, with its catalog's where there are several."""
         if len(self.loaded.config.catalogs) < 2:
             return target.full_name
         return f"{target.catalog_name}.{target.full_name}"
 
-    def keys_of(self, target: Target) -> Mapping[str, str]:
+    def keys_of(self, target: SelectedTable) -> Mapping[str, str]:
         """The key of the configuration that decides each setting of the table (`setting_keys`)."""
         return setting_keys(self.loaded.config, target.name)
 
-    def left_alone(self, target: Target, *, write_only: bool) -> tuple[TableStatus, str] | None:
+    def left_alone(
+        self, target: SelectedTable, *, write_only: bool
+    ) -> tuple[TableStatus, str] | None:
         """Why the service does not work on a table that it could; None: it does."""
         name, branch = target.name, target.ref.branch
         return left_alone(self.loaded, name, branch, target.policy, write_only=write_only)
 
 
-def choose(args: argparse.Namespace, *, all_of_warehouse: bool = False) -> Choice:
+def choose(args: argparse.Namespace, *, all_of_warehouse: bool = False) -> TableSelection:
     """The tables that the arguments name; without `all_of_warehouse` a warehouse alone is none.
 
     Raises `UsageError` for arguments that contradict each other, `ConfigInvalid` for the
@@ -135,7 +137,7 @@ def choose(args: argparse.Namespace, *, all_of_warehouse: bool = False) -> Choic
     }
     warn_of_options(loaded.config, catalogs, registries.stores)
     unreadable: dict[str, CompactordError] = {}
-    targets: list[Target] = []
+    targets: list[SelectedTable] = []
 
     def listed(name: str) -> tuple[Sequence[TableRef], Mapping[str, CompactordError]]:
         errors: dict[str, CompactordError] = {}
@@ -152,7 +154,7 @@ def choose(args: argparse.Namespace, *, all_of_warehouse: bool = False) -> Choic
         for ref in found:
             policy = policy_for(loaded.config, TableName(name, ref.database, ref.name))
             targets.append(
-                Target(
+                SelectedTable(
                     catalog_name=name,
                     catalog=catalogs[name],
                     ref=ref,
@@ -164,7 +166,7 @@ def choose(args: argparse.Namespace, *, all_of_warehouse: bool = False) -> Choic
         what = f"database {args.database}" if args.database else f"--tables {args.tables}"
         places = ", ".join(catalog.warehouse for catalog in catalogs.values())
         raise TableNotFound(f"there is no table of {what} in {places}")
-    return Choice(
+    return TableSelection(
         loaded=loaded,
         is_configured=args.config is not None,
         is_single=is_single,
@@ -213,7 +215,7 @@ def tables_of(
     unreadable: dict[str, CompactordError],
     branches: Callable[[TableRef], Sequence[TableRef]] = lambda _: (),
 ) -> Iterator[TableRef]:
-    """The tables of a catalog that the arguments name; adds to `unreadable` (`Choice`).
+    """The tables of a catalog that the arguments name; adds to `unreadable` (`TableSelection`).
 
     Each is followed by its `branches`, as far as these are named, too.
     """
@@ -278,20 +280,22 @@ def joint_code(codes: Sequence[int]) -> int:
     return failed.pop()
 
 
-def table_overrides(args: argparse.Namespace, target: Target) -> dict[str, str]:
+def table_overrides(args: argparse.Namespace, target: SelectedTable) -> dict[str, str]:
     """Table options of the rules, and over them those of the run, if it takes any."""
     given = overrides_of(args) if "option" in args else {}
     return {**target.policy.options, **given}
 
 
-def why_left_alone(args: argparse.Namespace, choice: Choice, target: Target) -> str | None:
+def why_left_alone(
+    args: argparse.Namespace, choice: TableSelection, target: SelectedTable
+) -> str | None:
     """Why the service does not work on the table, None if it does. Reads the table's schema."""
     options = parse_options(target.open().newest_schema(), table_overrides(args, target))
     found = choice.left_alone(target, write_only=options.write_only)
     return None if found is None else f"{found[0].value}: {found[1]}"
 
 
-def note_if_left_alone(args: argparse.Namespace, choice: Choice, what: str) -> None:
+def note_if_left_alone(args: argparse.Namespace, choice: TableSelection, what: str) -> None:
     """Say that something is done with the one table that was named though the service does not."""
     if not choice.is_single:
         return
@@ -303,8 +307,8 @@ def note_if_left_alone(args: argparse.Namespace, choice: Choice, what: str) -> N
 
 def over_tables(
     args: argparse.Namespace,
-    choice: Choice,
-    work: Callable[[Target], Result],
+    choice: TableSelection,
+    work: Callable[[SelectedTable], Result],
     *,
     passes_over: bool,
     stop: threading.Event | None = None,
@@ -347,9 +351,9 @@ def over_tables(
 
 def _one_of_several(
     args: argparse.Namespace,
-    choice: Choice,
-    target: Target,
-    work: Callable[[Target], Result],
+    choice: TableSelection,
+    target: SelectedTable,
+    work: Callable[[SelectedTable], Result],
     *,
     passes_over: bool,
 ) -> tuple[str, Mapping[str, Any], list[int]]:
@@ -369,7 +373,7 @@ def _one_of_several(
     return "done" if result.code == OK else "failed", result.found, [result.code]
 
 
-def _worked(work: Callable[[Target], Result], target: Target) -> Result:
+def _worked(work: Callable[[SelectedTable], Result], target: SelectedTable) -> Result:
     """The result of `work`; whatever it logs, names the table."""
     with bound_contextvars(**target.name.log_fields):
         return work(target)

@@ -19,7 +19,7 @@ from urllib.parse import quote
 from compactord.cli.argument_values import partitions_of, pick_of
 from compactord.cli.plan import planner_now
 from compactord.cli.running import OK, answer, exit_code, say
-from compactord.cli.select import Choice, Target, choose, side_by_side, table_test
+from compactord.cli.select import SelectedTable, TableSelection, choose, side_by_side, table_test
 from compactord.clock import Clock, SystemClock, age_text, iso_text
 from compactord.config.load import plain_config
 from compactord.config.policy import matching_rules, refuse_catalog_arguments, shown_key
@@ -127,16 +127,16 @@ class Listed:
 class ReadTable:
     """A table that was read. `table` and `state` are None where they cannot be."""
 
-    target: Target
+    target: SelectedTable
     view: TableView
     table: OpenTable | None = None
     state: TableState | None = None
 
-    def listed(self, choice: Choice) -> Listed:
+    def listed(self, choice: TableSelection) -> Listed:
         return Listed(table=self.view, shown_name=choice.shown_name(self.target), why=self.view.why)
 
 
-def read_table(choice: Choice, target: Target, clock: Clock) -> ReadTable:
+def read_table(choice: TableSelection, target: SelectedTable, clock: Clock) -> ReadTable:
     """Read one table; its errors are its status. Reads its newest snapshot's metadata."""
     table: OpenTable | None = None
     state: TableState | None = None
@@ -336,12 +336,12 @@ def tables(args: argparse.Namespace) -> int:
     return max(codes, default=OK)
 
 
-def _read(choice: Choice) -> list[Listed]:
+def _read(choice: TableSelection) -> list[Listed]:
     clock = SystemClock(choice.zone)
     groups = itertools.groupby(choice.targets, lambda target: target.catalog_name)
     by_catalog = [list(targets) for _, targets in groups]
 
-    def read(targets: Sequence[Target]) -> list[Listed]:
+    def read(targets: Sequence[SelectedTable]) -> list[Listed]:
         return [read_table(choice, target, clock).listed(choice) for target in targets]
 
     return list(itertools.chain(*side_by_side(read, by_catalog)))
@@ -413,7 +413,9 @@ def why(args: argparse.Namespace) -> int:
     return OK
 
 
-def _findings(args: argparse.Namespace, choice: Choice, target: Target, clock: Clock) -> _Findings:
+def _findings(
+    args: argparse.Namespace, choice: TableSelection, target: SelectedTable, clock: Clock
+) -> _Findings:
     found = read_table(choice, target, clock)
     buckets: list[BucketReasons] = []
     count = 0
@@ -435,7 +437,7 @@ def _findings(args: argparse.Namespace, choice: Choice, target: Target, clock: C
 
 
 def _buckets(
-    args: argparse.Namespace, choice: Choice, found: ReadTable, clock: Clock
+    args: argparse.Namespace, choice: TableSelection, found: ReadTable, clock: Clock
 ) -> tuple[list[BucketReasons], int]:
     """The buckets asked for, those with the most to do first; and how many there are."""
     table, state, policy = found.table, found.state, found.target.policy
@@ -482,7 +484,7 @@ def _buckets(
 
 
 def _when(
-    choice: Choice, found: ReadTable, told: BucketReasons, clock: Clock, *, waits: bool
+    choice: TableSelection, found: ReadTable, told: BucketReasons, clock: Clock, *, waits: bool
 ) -> str:
     """When the service begins what is due; `waits`: readers wait for it."""
     policy, table = found.target.policy, found.table
@@ -502,7 +504,7 @@ def _when(
     return f"within {_poll_text(found)}, when a slot is free{forced}"
 
 
-def _closed_windows(target: Target, clock: Clock) -> dict[WorkKind, str]:
+def _closed_windows(target: SelectedTable, clock: Clock) -> dict[WorkKind, str]:
     """The kinds of work that may not start now, and when they may."""
     windows, now_ms, zone = target.policy.windows, clock.now_ms(), clock.time_zone
     closed = {}
@@ -529,7 +531,7 @@ def _poll_text(found: ReadTable) -> str:
     return f"{interval_ms / 1000:g} s ({source}){quiet}"
 
 
-def _why_lines(choice: Choice, found: _Findings) -> Iterator[str]:
+def _why_lines(choice: TableSelection, found: _Findings) -> Iterator[str]:
     each = found.read
     yield f"{choice.shown_name(each.target)}  ({each.target.ref.location})"
     status, reason = each.view.status, each.view.why
@@ -562,7 +564,7 @@ def _why_lines(choice: Choice, found: _Findings) -> Iterator[str]:
     yield ASK_A_SERVICE
 
 
-def _json(choice: Choice, found: _Findings) -> dict[str, Any]:
+def _json(choice: TableSelection, found: _Findings) -> dict[str, Any]:
     each = found.read
 
     def with_origin(values: Mapping[str, tuple[str, str]]) -> dict[str, dict[str, str]]:
@@ -619,7 +621,9 @@ _KEYED_ONLY = (
 )
 
 
-def _effective_settings(choice: Choice, target: Target) -> dict[str, tuple[str, str]]:
+def _effective_settings(
+    choice: TableSelection, target: SelectedTable
+) -> dict[str, tuple[str, str]]:
     """Each setting's value as it would be written, and which rule or default it came from."""
     values, found = plain_config(choice.loaded.config), {}
     for key, origin in choice.keys_of(target).items():
@@ -632,7 +636,7 @@ def _effective_settings(choice: Choice, target: Target) -> dict[str, tuple[str, 
 
 
 def _effective_options(
-    choice: Choice, target: Target, table: OpenTable
+    choice: TableSelection, target: SelectedTable, table: OpenTable
 ) -> dict[str, tuple[str, str]]:
     """The options that concern a compactor: those that decide most, and all that are set."""
     schema, options, keys = table.schema, table.options, choice.keys_of(target)

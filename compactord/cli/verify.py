@@ -13,7 +13,7 @@ from typing import Any
 from compactord.catalog.access import TableAccess
 from compactord.cli.compact import told_of
 from compactord.cli.running import FAILED, OK, say
-from compactord.cli.select import Result, Target, choose, over_tables
+from compactord.cli.select import Result, SelectedTable, choose, over_tables
 from compactord.clock import Clock, SystemClock
 from compactord.errors import FormatError, UnsupportedTable, UsageError
 from compactord.maintenance.verify import Verified, Wanted, verify_table
@@ -43,7 +43,7 @@ def verify(args: argparse.Namespace, clock: Clock | None = None) -> int:
         say(f"something is missing; looking again in {_PAUSE_SECONDS:.0f} s, as it may be expiring")
         clock.sleep(_PAUSE_SECONDS)
 
-    def work(target: Target) -> Result:
+    def work(target: SelectedTable) -> Result:
         name, access = choice.shown_name(target), target.open()
         rules = _rules(target, access, sample, share)
         told = told_of(name, clock)
@@ -78,7 +78,7 @@ def _share(text: str | None) -> float | None:
 
 
 def _rules(
-    target: Target, access: TableAccess, sample: int | None, share: float | None
+    target: SelectedTable, access: TableAccess, sample: int | None, share: float | None
 ) -> FileRules | str:
     """What the latest schema says of the table's files; as a text why it does not."""
     try:
@@ -180,7 +180,7 @@ def _finding_text(each: Finding) -> Iterator[str]:
     yield f"    {each.advice}"
 
 
-def _json(target: Target, found: Verified) -> dict[str, Any]:
+def _json(target: SelectedTable, found: Verified) -> dict[str, Any]:
     counts = found.counts
     return {
         "table": target.full_name,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from compactord.cli.command import _parser
-from compactord.cli.select import Result, Target, choose, over_tables
+from compactord.cli.select import Result, SelectedTable, choose, over_tables
 from compactord.errors import (
     AccessDenied,
     CompactordError,
@@ -30,7 +30,7 @@ def _pass(
         keyed(tmp_path, f"d.{name}")
     args = _parser().parse_args(["plan", "--warehouse", str(tmp_path), "--database", "d", "--json"])
 
-    def work(target: Target) -> Result:
+    def work(target: SelectedTable) -> Result:
         outcome = outcomes[target.ref.name]
         if stop is not None:
             stop.set()

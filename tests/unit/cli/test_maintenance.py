@@ -25,7 +25,7 @@ from compactord.cli.maintain import maintain, orphans
 from compactord.cli.maintenance import CommandTable, MaintenanceRun
 from compactord.cli.plan import plan
 from compactord.cli.running import Registries
-from compactord.cli.select import Target, choose
+from compactord.cli.select import SelectedTable, choose
 from compactord.clock import Clock, SystemClock
 from compactord.commit.publish import StorePublisher
 from compactord.ids import Owner
@@ -600,7 +600,7 @@ def test_expiry_waits_until_the_newest_snapshot_of_ours_has_stood(tmp_path: Path
             return TableAccess(ref=table, storage=LOCAL, publisher=publisher)
 
     catalog = Settling(LOCAL, str(tmp_path))
-    target = Target(
+    target = SelectedTable(
         catalog_name="", catalog=catalog, ref=ref, policy=policy(), registries=Registries()
     )
     clock, stop = SystemClock(), threading.Event()
@@ -676,7 +676,7 @@ def test_all_kinds_of_one_run_list_a_table_once(
             hooked = HookedStorage(access.storage, before=lambda call: listed.append(call.path))
             return replace(access, storage=hooked)
 
-    target = Target(
+    target = SelectedTable(
         catalog_name="",
         catalog=Watched(LOCAL, str(tmp_path)),
         ref=ref,
