@@ -154,7 +154,7 @@ class DueTable(Protocol):
     def policy(self) -> TablePolicy: ...
 
     @property
-    def asked_maintenance(self) -> Mapping[str, int]:
+    def requested_maintenance(self) -> Mapping[str, int]:
         """The kinds that its options ask for, of those that run only then.
 
         By name, with the least time between two rounds that the options ask for, in ms.
@@ -340,7 +340,7 @@ class RuledKind(OfferedKind[T]):
     def is_due(
         self, table: DueTable, record: MaintenanceRecord, now_ms: int, wall: WallTime
     ) -> bool:
-        own_ms = 0 if self.runs_unasked else table.asked_maintenance.get(self.name)
+        own_ms = 0 if self.runs_unasked else table.requested_maintenance.get(self.name)
         return (
             own_ms is not None
             and getattr(table.policy, self.rule) is MaintenanceRule.FROM_TABLE

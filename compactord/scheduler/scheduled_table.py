@@ -148,7 +148,7 @@ class ScheduledTable:
         return self.planned.snapshot_id if self.planned else 0
 
     @property
-    def asked_maintenance(self) -> Mapping[str, int]:
+    def requested_maintenance(self) -> Mapping[str, int]:
         """See `MaintenanceOptions.asked`."""
         return self.info.maintenance if self.info else {}
 

@@ -18,7 +18,9 @@ class Due:
         snapshot_id: int = 0,
         **rules: object,
     ) -> None:
-        self.asked_maintenance = asked if isinstance(asked, Mapping) else dict.fromkeys(asked, 0)
+        self.requested_maintenance = (
+            asked if isinstance(asked, Mapping) else dict.fromkeys(asked, 0)
+        )
         self.held_until_ms = held_until_ms
         self.snapshot_id = snapshot_id
         self.policy = policy(**rules)
