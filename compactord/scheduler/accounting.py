@@ -84,7 +84,7 @@ def quarantine(record: CompactionRecord, failure: Failure, retry: Retry, now_ms:
         partition=pending.partition,
         halt=_halt_of(failure.error, failures, retry),
     )
-    with scheduled.telling_halts():
+    with scheduled.emits_halt_changes():
         _put(scheduled, pending.bucket, quarantined, now_ms)
 
 
@@ -142,7 +142,7 @@ def forget_quarantined(scheduled: ScheduledTable, planned: Planned, now_ms: int)
     """Buckets that are gone, and those whose quarantine is over and that have nothing to do."""
     for bucket in planned.gone:
         scheduled.drops.pop(bucket, None)
-    with scheduled.telling_halts():
+    with scheduled.emits_halt_changes():
         for bucket in [*planned.gone, *_without_work(scheduled, planned, now_ms)]:
             scheduled.quarantined.pop(bucket, None)
 
@@ -246,7 +246,7 @@ class Accounting:
             # One that began before another one of its bucket failed does not refute that failure.
             # What a plan found a plan refutes.
             if known is not None and known.until_ms <= record.started_ms and not known.is_damaged:
-                with scheduled.telling_halts():
+                with scheduled.emits_halt_changes():
                     del scheduled.quarantined[bucket]
             scheduled.drops.pop(bucket, None)
             scheduled.last_success_ms[record.pending.kind] = now_ms
@@ -347,7 +347,7 @@ class Accounting:
                 next_try_ms = scheduled.next_poll_ms
             case HaltEnd.COMMIT:
                 next_try_ms = scheduled.next_try_ms = now_ms + self.retry.backoff.max_ms
-        with scheduled.telling_halts():
+        with scheduled.emits_halt_changes():
             scheduled.halts[end] = Halt(
                 reason=reason,
                 message=message,
@@ -358,7 +358,7 @@ class Accounting:
             scheduled.error = ""
 
     def _end_halt(self, scheduled: ScheduledTable, end: HaltEnd) -> None:
-        with scheduled.telling_halts():
+        with scheduled.emits_halt_changes():
             if scheduled.halts.pop(end, None) is not None and end is HaltEnd.COMMIT:
                 scheduled.next_try_ms = 0
 
@@ -380,7 +380,7 @@ class Accounting:
             scheduled.last_commit_snapshot_id = cycle.last_commit.snapshot_id
         self._take_in_losses(scheduled, cycle, now_ms)
         if cycle.error is None or cycle.hold is not None:
-            with scheduled.telling_halts():
+            with scheduled.emits_halt_changes():
                 scheduled.take_hold(cycle.hold, now_ms)
         if cycle.error is not None and cycle.in_commit:
             # Without a pause the dropped merge would be repeated at once.

@@ -131,7 +131,7 @@ class ScheduledTable:
         self.observer.told(event)
 
     @contextlib.contextmanager
-    def telling_halts(self) -> Iterator[None]:
+    def emits_halt_changes(self) -> Iterator[None]:
         """Tell the observer when the halt that people see is another one afterwards."""
         before = self.shown_halt
         yield
