@@ -178,8 +178,8 @@ class Slots:
             )
             if chosen is None:
                 return
-            is_fresh = chosen.priority_class is PriorityClass.FRESHNESS
-            self._fresh = self._fresh + 1 if is_fresh else 0
+            is_current = chosen.priority_class is PriorityClass.FRESHNESS
+            self._fresh = self._fresh + 1 if is_current else 0
             scheduled, _ = contenders.pop(chosen.index)
             # The virtual time at which the slot was given, without the slot's own cost.
             self._virtual_time = max(self._virtual_time, scheduled.virtual_time)

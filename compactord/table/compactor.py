@@ -164,7 +164,7 @@ class TableCompactor:
             # Nobody needs another plan at the end.
             if not (followed.wait_ms() or self.is_stopping):
                 has_published = settled is not None and settled.snapshot_id is not None
-                planned = self._planner.plan(skip, is_fresh=has_published and followed.is_own)
+                planned = self._planner.plan(skip, is_current=has_published and followed.is_own)
             drops = settled.dropped if settled else ()
             damaged = {n for n, drop in drops if drop.conflict is Conflict.BUCKET_DAMAGED}
             causes = self._causes(failed, [each for each in ended if each.number in damaged])

@@ -173,17 +173,17 @@ class TablePlanner:
         with begun as self._earliest:
             yield
 
-    def plan(self, skip: Skip, *, is_fresh: bool = False) -> Planned | None:
+    def plan(self, skip: Skip, *, is_current: bool = False) -> Planned | None:
         """Take in what is new and plan what may have changed; None when nothing is new.
 
-        Or while our newest snapshot has to stand. `is_fresh`: it is of just now, and is that
+        Or while our newest snapshot has to stand. `is_current`: it is of just now, and is that
         of the state: the next plan is early enough for what came after it. Raises what
         `TableSession` raises.
         """
         start_s, followed = self._clock.monotonic_s(), self._followed
-        is_new = is_fresh or followed.refresh()
+        is_new = is_current or followed.refresh()
         before, busy = followed.state, self.busy.keys()
-        followed.look_back(busy=busy, may_commit=skip.may_commit, is_fresh=is_fresh)
+        followed.look_back(busy=busy, may_commit=skip.may_commit, is_current=is_current)
         if followed.wait_ms():
             # Another process has just published, or a lost commit was made again.
             self._is_stale = True

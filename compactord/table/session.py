@@ -162,19 +162,19 @@ class TableSession:
         return is_new
 
     def look_back(
-        self, *, busy: Collection[BucketId], may_commit: bool, is_fresh: bool = False
+        self, *, busy: Collection[BucketId], may_commit: bool, is_current: bool = False
     ) -> None:
         """Find commits of writers that a late rename lost, if it is time to.
 
         They are committed again if that is proved to be safe, and the table may be changed. `busy`
-        are buckets of compactions under way. `is_fresh`: our snapshot and the one below it were
+        are buckets of compactions under way. `is_current`: our snapshot and the one below it were
         looked at just now. Raises `CommitUnknown`.
         """
         known, interval_ms = self.state, self.request.look_interval_ms
         self._state = self._lost_commits.look_back(
             LookBack(state=known, table=self.table, busy=busy, may_commit=may_commit),
             writer_delay_ms=self.request.writer_delay_ms,
-            interval_ms=max(interval_ms, _CONFIRMED_MS) if is_fresh else interval_ms,
+            interval_ms=max(interval_ms, _CONFIRMED_MS) if is_current else interval_ms,
         )
         if self._state is not known:
             self.refresh()
