@@ -37,8 +37,8 @@ from compactord.scheduler.compaction import (
 from compactord.scheduler.effects import MaintenanceJob
 from compactord.scheduler.events import BucketQuarantined
 from compactord.scheduler.halts import (
-    Drops,
     Failure,
+    FruitlessAttempts,
     HaltEnd,
     Quarantined,
     advice,
@@ -51,21 +51,21 @@ from compactord.text import redact_text
 
 # Quarantine a bucket after so many fruitless compactions in a row: writers commit faster than
 # compactions of it, or it makes the engine die.
-DROPS_MAX = 5
+FRUITLESS_MAX = 5
 # So many failures by a damaged file, each of which has read it twice, are told as a halt.
 _DAMAGED_MAX = 2
 
 
 def dropped(record: CompactionRecord, message: str, retry: Retry, now_ms: int) -> None:
-    """Quarantine the bucket after DROPS_MAX fruitless compactions in a row.
+    """Quarantine the bucket after FRUITLESS_MAX fruitless compactions in a row.
 
     One commit of a writer may invalidate several compactions in flight: they count once.
     """
-    drops = record.table.drops.setdefault(record.pending.bucket, Drops())
+    drops = record.table.drops.setdefault(record.pending.bucket, FruitlessAttempts())
     if record.number <= drops.up_to:
         return
     drops.count, drops.up_to = drops.count + 1, record.table.last_number
-    if drops.count >= DROPS_MAX:
+    if drops.count >= FRUITLESS_MAX:
         drops.count = 0
         quarantine(record, Failure(message=message), retry, now_ms)
 
@@ -277,12 +277,12 @@ class Accounting:
     ) -> None:
         """Other writers made the compaction void."""
         record.table.tell(events.Conflicted(name=record.table.name, conflict=conflict))
-        text = f"{why}; writers came first {DROPS_MAX} times"
+        text = f"{why}; writers came first {FRUITLESS_MAX} times"
         dropped(record, text, self.retry, now_ms)
 
     def engine_died(self, record: CompactionRecord, why: str, now_ms: int) -> None:
         """The engine died while the compaction was under way."""
-        text = f"the engine died {DROPS_MAX} times while it was merged: {why}"
+        text = f"the engine died {FRUITLESS_MAX} times while it was merged: {why}"
         dropped(record, text, self.retry, now_ms)
 
     def ended(self, record: CompactionRecord, outcome: Outcome, message: str, now_ms: int) -> None:

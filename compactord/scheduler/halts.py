@@ -76,7 +76,7 @@ class Quarantined:
 
 
 @dataclass(slots=True, kw_only=True)
-class Drops:
+class FruitlessAttempts:
     """Fruitless compactions of a bucket in a row; `up_to` is the last number dispatched by then."""
 
     count: int = 0

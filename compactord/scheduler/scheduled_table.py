@@ -18,7 +18,7 @@ from compactord.scheduler.compaction import IN_FLIGHT, CompactionRecord, Halt, P
 from compactord.scheduler.effects import CycleJob, DispatchJob, Job, MaintenanceJob
 from compactord.scheduler.events import Counts, Event, Observer, TableHalted, TableResumed
 from compactord.scheduler.halts import (
-    Drops,
+    FruitlessAttempts,
     HaltEnd,
     Quarantined,
     halt_of_buckets,
@@ -75,7 +75,7 @@ class ScheduledTable:
     at_engine: dict[Key, Submitted] = field(default_factory=dict)
     virtual_time: float = 0.0
     quarantined: dict[BucketId, Quarantined] = field(default_factory=dict)
-    drops: dict[BucketId, Drops] = field(default_factory=dict)
+    drops: dict[BucketId, FruitlessAttempts] = field(default_factory=dict)
     # The number of the compaction that was dispatched last.
     last_number: int = 0
     # Failures in a row: of compactions and commits, and of polls.

@@ -13,7 +13,7 @@ from compactord.paimon.data_file import BucketId
 from compactord.scheduler import accounting
 from compactord.scheduler.compaction import Outcome
 from compactord.scheduler.effects import DispatchJob, MaintenanceJob
-from compactord.scheduler.halts import Drops
+from compactord.scheduler.halts import FruitlessAttempts
 from compactord.table.backlog import Skip
 from compactord.table.jobs import InputsReplaced, OwnCommit
 from compactord.table.status import TableShape
@@ -131,7 +131,7 @@ def test_of_a_bucket_that_is_gone_nothing_is_remembered_although_others_wait() -
     stage.add(buckets=2)
     scheduled = stage.scheduler.tables[NAME]
     bucket = _failed_once(stage)
-    scheduled.drops[bucket] = Drops(count=2)
+    scheduled.drops[bucket] = FruitlessAttempts(count=2)
     planned = stage.tables[NAME].cycle((), Skip(), error=None)
     assert planned.planned is not None
     # More is due than was offered: the other bucket.
@@ -152,7 +152,7 @@ def test_one_act_of_a_writer_counts_once_however_many_compactions_it_ends() -> N
         accounting.dropped(replace(record, number=number), "gone", retry, stage.now)
 
     # Each act ends a hundred; those of the next one were dispatched after it.
-    for act in range(accounting.DROPS_MAX):
+    for act in range(accounting.FRUITLESS_MAX):
         assert not scheduled.quarantined, f"after {act} acts"
         scheduled.last_number = (act + 1) * 100
         for each in range(act * 100, scheduled.last_number):
@@ -208,16 +208,16 @@ def test_a_decision_whose_inputs_go_before_it_is_cut_is_a_drop_and_in_the_end_qu
     stage.add()
     scheduled = stage.scheduler.tables[NAME]
     effect = only(stage.planned())
-    for number in range(1, accounting.DROPS_MAX + 1):
+    for number in range(1, accounting.FRUITLESS_MAX + 1):
         assert not scheduled.quarantined, f"after {number - 1}"
         assert isinstance(effect, DispatchJob)
         stage.job_ends(InputsReplaced(why="gone"))
-        if number < accounting.DROPS_MAX:
+        if number < accounting.FRUITLESS_MAX:
             # With what the writer did the bucket is offered anew.
             stage.tables[NAME].commit({0: MIB}, stage.now)
             effect = stage.next_dispatch(1_000)
     assert [each.failures for each in scheduled.quarantined.values()] == [1]
-    assert scheduled.counts.conflicts == {Conflict.FILE_REMOVED: accounting.DROPS_MAX}
+    assert scheduled.counts.conflicts == {Conflict.FILE_REMOVED: accounting.FRUITLESS_MAX}
     assert scheduled.failures == 0
 
 
