@@ -214,7 +214,7 @@ class CompactionRecord:
         partition = self.in_flight.partition
         where = f"bucket {self.pending.bucket.bucket}" + (f" of {partition}" if partition else "")
         part = f"subcompaction {index + 1} of {len(self.in_flight.subcompactions)}"
-        self.in_flight.give_up(
+        self.in_flight.abandon(
             SubcompactionFailure(
                 compaction=self.number,
                 index=index,

@@ -76,15 +76,15 @@ class Compactions:
         record.table.version += 1
         self._slots.want(record.table)
         attempts_max = 1 if self._cycles.is_draining else self._accounting.retry.task_attempts
-        record.in_flight.arrived(outcome, record.table.name, attempts_max=attempts_max)
-        self.arrived(record, now_ms)
+        record.in_flight.record_outcome(outcome, record.table.name, attempts_max=attempts_max)
+        self.record_outcome(record, now_ms)
 
     def engine_lost(self, tables: Iterable[ScheduledTable], why: str, now_ms: int) -> None:
         """All subcompactions are lost: their compactions are planned again, no table has failed."""
         self._slots.engine.clear()
         for scheduled in tables:
             for record in [r for r in scheduled.compactions.values() if r.is_under_way]:
-                self.give_up(record, why, now_ms)
+                self.abandon(record, why, now_ms)
                 if record.started_ms and not self._cycles.is_draining:
                     self._accounting.engine_died(record, why, now_ms)
 
@@ -107,7 +107,7 @@ class Compactions:
             record.table.version += 1
             index, seconds = each.subcompaction.index, each.limit_ms // 1000
             record.timed_out(index, size_bytes=each.size_bytes, seconds=seconds)
-            self.arrived(record, now_ms)
+            self.record_outcome(record, now_ms)
             left = self._slots.engine.of_compaction(record.number)
             effects += [Cancel(subcompaction=other.subcompaction) for other in left]
             self._slots.want(record.table)
@@ -116,7 +116,7 @@ class Compactions:
             effects.append(RestartEngine(why=why))
         return effects
 
-    def arrived(self, record: CompactionRecord, now_ms: int) -> None:
+    def record_outcome(self, record: CompactionRecord, now_ms: int) -> None:
         """The table's next cycle deals with a compaction once it has ended at the workers."""
         if record.in_flight.result is None:
             return
@@ -131,12 +131,12 @@ class Compactions:
 
     def drop_unbegun(self, scheduled: ScheduledTable, why: str, now_ms: int) -> None:
         for record in scheduled.with_status(Status.DISPATCHED):
-            self.give_up(record, why, now_ms)
+            self.abandon(record, why, now_ms)
 
-    def give_up(self, record: CompactionRecord, why: str, now_ms: int) -> None:
+    def abandon(self, record: CompactionRecord, why: str, now_ms: int) -> None:
         """End a compaction whose outcomes will not come; it is no failure of the table."""
         self._accounting.ended(record, Outcome.CANCELLED, why, now_ms)
-        record.in_flight.give_up(_lost(why))
+        record.in_flight.abandon(_lost(why))
         record.finished(now_ms)
         self._cycles.want(record.table)
 
@@ -549,12 +549,12 @@ class Scheduler:
         scheduled.last_number = record.number
         self.picks[record.pending.kind, in_flight.compaction.reason] += 1
         if self.is_draining or scheduled.is_leaving:
-            self._compactions.give_up(record, "stopped before it began", now_ms)
+            self._compactions.abandon(record, "stopped before it began", now_ms)
             return
         if in_flight.ended() is not None:
             # Nothing to submit: files only change their level.
             record.begun(now_ms)
-            self._compactions.arrived(record, now_ms)
+            self._compactions.record_outcome(record, now_ms)
 
     def _not_dispatched(
         self, scheduled: ScheduledTable, why: InputsReplaced | CompactordError | None, now_ms: int

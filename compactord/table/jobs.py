@@ -202,7 +202,7 @@ class InFlight:
             self.result = self._failure or self._miscounted() or self._finished()
         return self.result
 
-    def arrived(
+    def record_outcome(
         self, outcome: SubcompactionOutcome, table: TableName, *, attempts_max: int
     ) -> Finished | SubcompactionFailure | None:
         """Take in an outcome of the `table`; the answer is as that of `ended`.
@@ -232,8 +232,8 @@ class InFlight:
                 self.waiting.clear()
         return self.ended()
 
-    def give_up(self, failure: SubcompactionFailure) -> None:
-        """End the compaction; later outcomes must not be passed to `arrived`."""
+    def abandon(self, failure: SubcompactionFailure) -> None:
+        """End the compaction; later outcomes must not be passed to `record_outcome`."""
         self.waiting.clear()
         self.result = failure
 

@@ -63,7 +63,7 @@ def outcome_of(in_flight: InFlight, *, failed: bool = False) -> InFlight:
     while in_flight.waiting:
         part = in_flight.waiting.popleft()
         outcome = _poisoned(part) if failed else run_subcompaction(part)
-        in_flight.arrived(outcome, NAME, attempts_max=1)
+        in_flight.record_outcome(outcome, NAME, attempts_max=1)
     assert in_flight.ended() is not None
     return in_flight
 

@@ -70,7 +70,7 @@ def _in_flight(count: int) -> tuple[InFlight, list[Subcompaction]]:
 def _arrived(
     in_flight: InFlight, outcome: SubcompactionOutcome
 ) -> Finished | SubcompactionFailure | None:
-    return in_flight.arrived(outcome, NAME, attempts_max=3)
+    return in_flight.record_outcome(outcome, NAME, attempts_max=3)
 
 
 def test_a_compaction_of_upgrades_alone_has_finished_at_once() -> None:
@@ -165,6 +165,6 @@ def test_giving_up_names_what_was_finished() -> None:
     assert _arrived(in_flight, _result(0, C)) is None
     assert _arrived(in_flight, _failure(1)) is None
     failure = _failure(2, FailureKind.LOST, "the engine is gone")
-    in_flight.give_up(failure)
+    in_flight.abandon(failure)
     assert (in_flight.result, in_flight.outputs) == (failure, data_outputs(C))
     assert not in_flight.waiting

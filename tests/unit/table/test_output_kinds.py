@@ -63,7 +63,7 @@ class Case:
         )
         in_flight.waiting.clear()  # they run elsewhere
         for outcome in outcomes:
-            in_flight.arrived(outcome, NAME, attempts_max=1)
+            in_flight.record_outcome(outcome, NAME, attempts_max=1)
         assert in_flight.ended() is not None
         return in_flight
 
