@@ -266,7 +266,7 @@ def choices(kinds: Sequence[AnyKind]) -> Mapping[str, tuple[Work, bool]]:
     """
     works: dict[str, tuple[Work, bool]] = {}
     for name, each in offered(kinds).items():
-        works[name] = partial(of_choice, name), not any(kind.only_if_asked for kind in each)
+        works[name] = partial(of_choice, name), not any(kind.explicit_only for kind in each)
         if name == ExpireChangelogs.choice and ExpireSnapshots.choice in works:
             works[_BRANCHES] = _of_branches, True
     works[SweepForeign.name] = ruled_sweep, False

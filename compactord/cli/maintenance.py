@@ -270,7 +270,7 @@ def of_choice(name: str, run: MaintenanceRun, target: SelectedTable) -> Result:
 
 
 def _done(kind: OfferedKind[T], run: MaintenanceRun, opened: CommandTable) -> Done[T]:
-    why_not = kind.why_unasked(opened.table)
+    why_not = kind.not_configured(opened.table)
     if why_not is not None:
         return Done(why_not=why_not)
     if run.is_dry:

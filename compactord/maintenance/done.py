@@ -335,9 +335,9 @@ class MarkDone(RuledKind[DonePartitions]):
     at_any_time = True
     counters = (("partitions_marked_done", "Partitions that were marked done."),)
 
-    def why_unasked(self, table: TableValues) -> str | None:
+    def not_configured(self, table: TableValues) -> str | None:
         why_not = table.options.maintenance.why_none_marked(table.entries, table.events)
-        why_not = why_not or RuledKind.why_unasked(self, table)
+        why_not = why_not or RuledKind.not_configured(self, table)
         if why_not is None and table.ref.branch != paths.MAIN_BRANCH:
             return "its branches have the same folders"
         return why_not

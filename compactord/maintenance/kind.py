@@ -285,15 +285,15 @@ def because(why_not: str | None, *, has_some: object) -> list[str]:
 class OfferedKind(MaintenanceKind[T]):
     """A kind that people can run by a command, too, under the name `choice`.
 
-    Kinds that share a name run in turn, and the first tells of all. `only_if_asked`: not unless
+    Kinds that share a name run in turn, and the first tells of all. `explicit_only`: not unless
     they name it. A `rule`, by its key, may have it off.
     """
 
     choice: ClassVar[str]
-    only_if_asked: ClassVar[bool] = False
+    explicit_only: ClassVar[bool] = False
     rule: ClassVar[str | None] = None
 
-    def why_unasked(self, table: TableValues) -> str | None:
+    def not_configured(self, table: TableValues) -> str | None:
         """Why the table's options do not ask for it; None: they do, or it is always done."""
         return None
 
@@ -317,14 +317,14 @@ class OfferedKind(MaintenanceKind[T]):
 class RuledKind(OfferedKind[T]):
     """A kind that a rule may have off, by its key `rule`; due every `interval_ms` at most.
 
-    Unless it `runs_unasked` a table's options have to ask for it, which may say how often;
+    Unless it `always_runs` a table's options have to ask for it, which may say how often;
     `unasked` says that they do not. `after_plans`: due only after a plan. `is_free`: also while our
     newest snapshot may be replaced. `at_any_time`: also outside of the windows of expiry. What
     deletes files waits while copies of metadata are younger than `grace_ms`; 0: for none.
     """
 
     rule: ClassVar[str]
-    runs_unasked: ClassVar[bool] = False
+    always_runs: ClassVar[bool] = False
     unasked: ClassVar[str | None] = None
     after_plans: ClassVar[bool] = False
     is_free: ClassVar[bool] = False
@@ -333,14 +333,14 @@ class RuledKind(OfferedKind[T]):
     interval_ms: int
     grace_ms: int = 0
 
-    def why_unasked(self, table: TableValues) -> str | None:
-        is_asked = self.runs_unasked or self.name in table.options.maintenance.asked
+    def not_configured(self, table: TableValues) -> str | None:
+        is_asked = self.always_runs or self.name in table.options.maintenance.asked
         return None if is_asked else self.unasked
 
     def is_due(
         self, table: DueTable, record: MaintenanceRecord, now_ms: int, wall: WallTime
     ) -> bool:
-        own_ms = 0 if self.runs_unasked else table.requested_maintenance.get(self.name)
+        own_ms = 0 if self.always_runs else table.requested_maintenance.get(self.name)
         return (
             own_ms is not None
             and getattr(table.policy, self.rule) is MaintenanceRule.FROM_TABLE

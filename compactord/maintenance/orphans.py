@@ -77,7 +77,7 @@ class SweepOrphans(OfferedKind[Sequence[Orphan]]):
 
     name = "sweep"
     choice = "orphans"
-    only_if_asked = True
+    explicit_only = True
 
     interval_ms: int
     grace_ms: int

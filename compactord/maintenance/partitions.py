@@ -311,9 +311,9 @@ class ExpirePartitions(RuledKind[ExpiredPartitions]):
         ("expired_partition_files", "Data files of expired partitions, which snapshots expire."),
     )
 
-    def why_unasked(self, table: TableValues) -> str | None:
+    def not_configured(self, table: TableValues) -> str | None:
         why_not = table.options.maintenance.why_none_expires(table.entries)
-        return why_not or RuledKind.why_unasked(self, table)
+        return why_not or RuledKind.not_configured(self, table)
 
     def preview(self, table: OpenedTable) -> Done[ExpiredPartitions]:
         values, state = table.table, table.newest_state()

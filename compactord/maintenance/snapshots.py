@@ -489,7 +489,7 @@ class ExpireSnapshots(RuledKind[Expired]):
     name = "expire"
     choice = "snapshots"
     rule = "expire_snapshots"
-    runs_unasked = True
+    always_runs = True
     after_plans = True
     duration_metric = ("expire_duration_seconds", "Time of an expiry of a table's snapshots.")
 
