@@ -43,7 +43,7 @@ from compactord.paimon.options.table_options import VectorOptions
 from compactord.paimon.snapshot import still_stands
 from compactord.state.table_state import TableState
 from compactord.storage.base import Storage
-from compactord.storage.calls import results_of
+from compactord.storage.calls import map_concurrently
 
 
 @dataclass(slots=True)
@@ -106,7 +106,7 @@ def next_index(
         groups += [(bucket, fit)] if fit else []
     without: set[str] = set()
     added: list[VectorsFile] = []
-    replacements = results_of(storage, partial(_replacement, storage, state, options), groups)
+    replacements = map_concurrently(storage, partial(_replacement, storage, state, options), groups)
     for (bucket, here), found in zip(groups, replacements, strict=True):
         if isinstance(found, str):
             kind = Conflict.BUCKET_DAMAGED

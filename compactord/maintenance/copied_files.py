@@ -19,7 +19,7 @@ from compactord.paimon import paths
 from compactord.paimon.schema import parse_object
 from compactord.paimon.snapshot import Snapshot, branch_names, parse_snapshot, tag_times
 from compactord.storage.base import NO_TIME_MS, ObjectStatus, Storage, require_gone
-from compactord.storage.calls import results_of
+from compactord.storage.calls import map_concurrently
 
 # Wall clocks are behind UTC by this at most.
 _BEHIND_UTC_MS = 12 * 3_600_000
@@ -116,7 +116,9 @@ class _Search:
         self._forget()
         recent = [file for file in self._files if self._is_recent(file)]
         new = [file for file in recent if _key(file) not in self._known]
-        for file, content in zip(new, results_of(self._storage, self._content, new), strict=True):
+        for file, content in zip(
+            new, map_concurrently(self._storage, self._content, new), strict=True
+        ):
             if content is None:
                 continue
             if not (self._is_original(file, content) or self._has_original(file, content)):

@@ -25,7 +25,7 @@ from compactord.paimon.schema import TableRef
 from compactord.state.base_files import BaseFiles
 from compactord.state.table_state import TableState
 from compactord.storage.base import ObjectStatus, Storage
-from compactord.storage.calls import results_of
+from compactord.storage.calls import map_concurrently
 from compactord.text import count_text
 
 VECTORS_FILE = "index file with deletion vectors"
@@ -105,7 +105,7 @@ def damaged_files(
     suspects = [*_suspects(storage, state, bucket_folder)]
     if not suspects:
         return ()
-    found = results_of(storage, storage.status, [each.path for each in suspects])
+    found = map_concurrently(storage, storage.status, [each.path for each in suspects])
     damages = [
         _damage(live, there)
         for live, there in zip(suspects, found, strict=True)
@@ -179,7 +179,7 @@ def _suspects(
     files = state.files
     base = (files.consolidated() if files.layers else files).base
     buckets = files.bucket_ids()
-    for bucket, listing in zip(buckets, results_of(storage, listed, buckets), strict=True):
+    for bucket, listing in zip(buckets, map_concurrently(storage, listed, buckets), strict=True):
         if listing is not None:
             for part in _live_in(base, bucket, listing.folder):
                 yield from _unlike(part, listing)

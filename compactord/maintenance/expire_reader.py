@@ -30,7 +30,7 @@ from compactord.paimon.manifest.manifest_files import (
 )
 from compactord.paimon.snapshot import CommitKind, Snapshot
 from compactord.storage.base import Absences, Storage
-from compactord.storage.calls import results_of
+from compactord.storage.calls import map_concurrently
 
 # Each index of these kinds, and of a column, is the one file that the index manifest names.
 _KNOWN_INDEXES = {HASH_INDEX, INDEX_TYPE}
@@ -152,11 +152,11 @@ class MetadataReader:
 
     def deltas_if_whole(self, snapshots: Sequence[Snapshot]) -> Iterator[tuple[FileChange, ...]]:
         """That of each snapshot, several at once where the store lies behind a network."""
-        return results_of(self._storage, self.delta_if_whole, snapshots)
+        return map_concurrently(self._storage, self.delta_if_whole, snapshots)
 
     def bases_if_there(self, snapshots: Sequence[Snapshot]) -> Iterator[tuple[ManifestFile, ...]]:
         """The base list of each, in the same way."""
-        return results_of(self._storage, partial(self.if_there, self.base), snapshots)
+        return map_concurrently(self._storage, partial(self.if_there, self.base), snapshots)
 
     @staticmethod
     def names(manifests: Iterable[ManifestFile]) -> set[str]:

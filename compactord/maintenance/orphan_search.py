@@ -36,7 +36,7 @@ from compactord.maintenance.used_names import Incomplete, UsedNames
 from compactord.paimon import paths
 from compactord.paimon.snapshot import branch_names
 from compactord.storage.base import ObjectStatus, Storage, UnfinishedUpload
-from compactord.storage.calls import done_with, results_of
+from compactord.storage.calls import for_each_concurrently, map_concurrently
 
 
 class FileNames:
@@ -218,7 +218,7 @@ class FileListing:
             listed = listing(folder)
             return folder, chain(list(islice(listed, _PAGE)), listed)
 
-        yield from results_of(self._storage, begun, folders)
+        yield from map_concurrently(self._storage, begun, folders)
 
 
 def _above(path: str, root: str) -> Iterator[str]:
@@ -477,7 +477,7 @@ class OrphanSearch:
             going = [
                 o for o, is_unnamed in zip(some, unnamed, strict=True) if o.upload or is_unnamed
             ]
-            yield from done_with(
+            yield from for_each_concurrently(
                 self._storage, partial(self._delete, delete), going, is_stopped=is_stopped
             )
 

@@ -16,7 +16,7 @@ from compactord.paimon import paths
 from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import CommitKind, branch_names, read_snapshot, snapshot_files
 from compactord.storage.base import Storage
-from compactord.storage.calls import done_with
+from compactord.storage.calls import for_each_concurrently
 
 # The table is checked against the plan once in this many deletions.
 _CHECK_INTERVAL = 100
@@ -209,5 +209,5 @@ def delete_checked(
         own.delete(path)
 
     # A disk waits for its journal once for several.
-    for _ in done_with(storage, delete, unneeded, on_disks=True):
+    for _ in for_each_concurrently(storage, delete, unneeded, on_disks=True):
         counts[kind] += 1

@@ -67,7 +67,7 @@ from compactord.paimon.snapshot import (
     write_earliest_hint,
 )
 from compactord.storage.base import Storage
-from compactord.storage.calls import results_of
+from compactord.storage.calls import map_concurrently
 from compactord.text import count_text, size_text
 
 
@@ -347,7 +347,7 @@ class Snapshots:
     def within(self, first: int, end: float = math.inf) -> tuple[Snapshot, ...]:
         """Those from `first` to `end`, exclusive, that are there."""
         ids = [id_ for id_ in self.ids if first <= id_ < end]
-        found = results_of(self._storage, self.get, ids)
+        found = map_concurrently(self._storage, self.get, ids)
         return tuple(snapshot for snapshot in found if snapshot is not None)
 
 
@@ -404,7 +404,7 @@ class _Round:
     def _read_later(self, reader: MetadataReader) -> None:
         later, files = self._history.later, self._snapshots.files
         unread = later.unread(self._end, files)
-        for snapshot in results_of(self._storage, self._snapshots.get, unread):
+        for snapshot in map_concurrently(self._storage, self._snapshots.get, unread):
             if snapshot is not None:
                 later.add(reader, snapshot, files[snapshot.id])
 

@@ -34,7 +34,7 @@ from compactord.paimon.snapshot import (
     snapshot_ids,
 )
 from compactord.storage.base import Storage
-from compactord.storage.calls import results_of
+from compactord.storage.calls import map_concurrently
 
 _ADVICE = (
     "Restore it from a backup, or roll the table back to a snapshot that does not need it: "
@@ -210,7 +210,9 @@ class ChainCheck:
                 for name in found_names
             )
         read = attempted(self._parse)
-        for (name, path), found in zip(places, results_of(storage, read, places), strict=True):
+        for (name, path), found in zip(
+            places, map_concurrently(storage, read, places), strict=True
+        ):
             match found:
                 case ObjectNotFound():
                     continue  # Expired, or rolled back, since it was listed.
@@ -369,7 +371,7 @@ class ChainCheck:
 
         new = [each for each in manifests if path_of(each) not in self._read]
         self.manifests += len(new)
-        results = results_of(self._storage, attempted(read), new)
+        results = map_concurrently(self._storage, attempted(read), new)
         for manifest, found in zip(new, results, strict=True):
             path = path_of(manifest)
             self._read[path] = None if found is None else self._failed(path, found)

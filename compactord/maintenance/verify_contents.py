@@ -29,7 +29,7 @@ from compactord.paimon.data_file import DataFile, ManifestEntry
 from compactord.paimon.deletion_vectors import VectorRef, read_deleted_rows
 from compactord.state.base_files import BaseFiles
 from compactord.storage.base import Storage
-from compactord.storage.calls import results_of
+from compactord.storage.calls import map_concurrently
 
 # Files that are in memory as objects at once.
 AT_ONCE = 4096
@@ -78,7 +78,7 @@ class PageCheck:
     def read(self, files: Iterable[PlacedFile]) -> Iterator[Finding]:
         """What is wrong with pages of these files, of each of which some are read."""
         found_files = list(files)
-        results = results_of(self._storage, attempted(self._read), found_files, on_disks=True)
+        results = map_concurrently(self._storage, attempted(self._read), found_files, on_disks=True)
         for each, found in zip(found_files, results, strict=True):
             size = each.file.file_size
             match found:
@@ -172,7 +172,7 @@ class ContentCheck:
         def read(each: tuple[VectorRef, int]) -> None:
             read_deleted_rows(self._storage, *each)
 
-        results = results_of(self._storage, attempted(read), picked)
+        results = map_concurrently(self._storage, attempted(read), picked)
         for (ref, _), found in zip(picked, results, strict=True):
             self._counts.pages.vectors += found is None
             if found is not None:
@@ -210,7 +210,7 @@ class ContentCheck:
             rows = np.array(sorted(self._rules.random.sample(rows.tolist(), sample)), np.int64)
         for part in (*map(place, entries_of(base, rows)), again if sample != 0 else ()):
             files = list(part)
-            results = results_of(self._storage, attempted(self._read_footer), files)
+            results = map_concurrently(self._storage, attempted(self._read_footer), files)
             for each, found in zip(files, results, strict=True):
                 if isinstance(found, FileNotSupported):
                     self._counts.unread[found.message] += 1

@@ -45,7 +45,7 @@ from compactord.state.index_files import read_indexes
 from compactord.state.loading import load_live_files
 from compactord.state.table_state import data_manifests
 from compactord.storage.base import ObjectStatus, Storage
-from compactord.storage.calls import results_of
+from compactord.storage.calls import map_concurrently
 
 
 class FolderListing:
@@ -125,7 +125,7 @@ class FileCheck:
         total = int(np.count_nonzero(is_new))
         gone: set[str] = set()
         buckets = base.summaries.index.bucket_ids()
-        folders = results_of(self._storage, attempted(self._listed), buckets)
+        folders = map_concurrently(self._storage, attempted(self._listed), buckets)
         for bucket, listed in zip(buckets, folders, strict=True):
             rows = base.rows_of(bucket)
             new = np.flatnonzero(is_new[rows]) + rows.start
@@ -179,7 +179,7 @@ class FileCheck:
         objects = [part.path if part else f.path for part, f in zip(parts, files, strict=True)]
         once = list(dict.fromkeys(objects))
         status = attempted(self._storage.status)
-        statuses = dict(zip(once, results_of(self._storage, status, once), strict=True))
+        statuses = dict(zip(once, map_concurrently(self._storage, status, once), strict=True))
         whole: list[PlacedFile] = []
         for each, part, at in zip(files, parts, objects, strict=True):
             found = statuses[at]
@@ -249,7 +249,7 @@ class FileCheck:
                 if entry.file.external_path is not None:
                     suspects += self._outside(entry.file)
             status = attempted(self._storage.status)
-            statuses = results_of(self._storage, status, [each.path for each in suspects])
+            statuses = map_concurrently(self._storage, status, [each.path for each in suspects])
             for each, found in zip(suspects, statuses, strict=True):
                 finding = _file_finding(each.path, each.size, found)
                 if finding is not None:

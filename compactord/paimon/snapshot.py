@@ -27,7 +27,7 @@ from compactord.errors import (
 from compactord.paimon import paths
 from compactord.paimon.schema import parse_object
 from compactord.storage.base import ObjectStatus, Storage, listed_but_missing, require_gone
-from compactord.storage.calls import results_of
+from compactord.storage.calls import map_concurrently
 
 T = TypeVar("T")
 _VERSION = 3
@@ -324,7 +324,7 @@ def _read_listed(
         names = sorted(status.name for status in listed if status.name.startswith(prefix))
         found: dict[str, T] = {}
         missing: set[str] = set()
-        for name, value in zip(names, results_of(storage, parsed, names), strict=True):
+        for name, value in zip(names, map_concurrently(storage, parsed, names), strict=True):
             if value is None:
                 missing.add(name)
             else:

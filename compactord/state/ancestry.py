@@ -46,7 +46,7 @@ from compactord.paimon.snapshot import (
 from compactord.state.index_files import read_indexes
 from compactord.state.loading import snapshot_if_there
 from compactord.storage.base import NO_TIME_MS, ObjectStatus, Storage
-from compactord.storage.calls import results_of
+from compactord.storage.calls import map_concurrently
 
 _log = structlog.get_logger()
 
@@ -103,7 +103,7 @@ class Ancestry:
                 _log.info("snapshot_passed_over", snapshot_id=snapshot_id, error=str(error))
                 return None
 
-        found = results_of(self._storage, read, snapshot_ids)
+        found = map_concurrently(self._storage, read, snapshot_ids)
         return [snapshot for snapshot in found if snapshot is not None]
 
     def base(self, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
@@ -310,7 +310,7 @@ def last_commit(storage: Storage, location: str, newest: Snapshot) -> Snapshot |
     if _is_our_compaction(newest):
         return newest
     ids = range(newest.id - 1, max(0, newest.id - _LOOKED_BACK), -1)
-    for found in results_of(storage, partial(snapshot_if_there, storage, location), ids):
+    for found in map_concurrently(storage, partial(snapshot_if_there, storage, location), ids):
         # One that has expired ends the search.
         if found is None or _is_our_compaction(found):
             return found
@@ -424,7 +424,7 @@ class PublishedSnapshots:
                 for snapshot_id, each in remembered.items()
                 if snapshot_id in files and each.checked != _seen(files[snapshot_id])
             ]
-        others = results_of(self._storage, lambda pair: self._other(*pair, now_ms), unread)
+        others = map_concurrently(self._storage, lambda pair: self._other(*pair, now_ms), unread)
         return tuple(
             ReplacedSnapshot(known=each.snapshot, found=other)
             for (each, _), other in zip(unread, others, strict=True)

@@ -29,7 +29,7 @@ from compactord.paimon.snapshot import (
 from compactord.state.base_files import BaseFiles, BaseFilesBuilder
 from compactord.state.live_files import LiveFiles
 from compactord.storage.base import Storage
-from compactord.storage.calls import ahead, results_of
+from compactord.storage.calls import ahead, map_concurrently
 
 T = TypeVar("T")
 
@@ -151,7 +151,7 @@ def _kept(
     if not (storage.capabilities.behind_network and is_small and are_read_twice):
         return None
     names = [paths.manifest_path(location, manifest.file_name) for manifest in manifests]
-    return dict(zip(names, results_of(storage, storage.read, names), strict=True))
+    return dict(zip(names, map_concurrently(storage, storage.read, names), strict=True))
 
 
 def no_files(location: str) -> LiveFiles:

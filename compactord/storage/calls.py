@@ -291,7 +291,7 @@ def ahead(storage: Storage, call: Callable[[], R]) -> Iterator[Callable[[], R]]:
         yield pool.submit(contextvars.copy_context().run, call).result
 
 
-def results_of(
+def map_concurrently(
     storage: Storage, call: Callable[[T], R], items: Sequence[T], *, on_disks: bool = False
 ) -> Iterator[R]:
     """`call` of each item, in order; up to `AT_ONCE` of them ahead if it lies behind a network.
@@ -319,7 +319,7 @@ def results_of(
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def done_with(
+def for_each_concurrently(
     storage: Storage,
     call: Callable[[T], object],
     items: Sequence[T],
@@ -327,7 +327,7 @@ def done_with(
     on_disks: bool = False,
     is_stopped: Callable[[], bool] = lambda: False,
 ) -> Iterator[T]:
-    """The items for which `call` has succeeded, several at once as `results_of`.
+    """The items for which `call` has succeeded, several at once as `map_concurrently`.
 
     After an error, or once `is_stopped`, nothing more begins. Raises the first error once all that
     was done has been told.
@@ -348,7 +348,7 @@ def done_with(
     # Handing over an item takes as long as deleting a file on a disk: there a few go together.
     size = max(1, len(items) // (2 * AT_ONCE)) if on_disks else 1
     shares = [items[first : first + size] for first in range(0, len(items), size)]
-    for done in results_of(storage, done_of, shares, on_disks=on_disks):
+    for done in map_concurrently(storage, done_of, shares, on_disks=on_disks):
         yield from done
     if errors:
         raise errors[0]

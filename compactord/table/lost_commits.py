@@ -47,7 +47,7 @@ from compactord.state.ancestry import Ancestry, Contained, PublishedSnapshots, S
 from compactord.state.follower import lost_text
 from compactord.state.table_state import TableState
 from compactord.storage.base import Storage
-from compactord.storage.calls import AT_ONCE, ahead, results_of
+from compactord.storage.calls import AT_ONCE, ahead, map_concurrently
 from compactord.storage.ranges import read_twice
 from compactord.table.opening import OpenTable
 from compactord.text import count_text
@@ -566,7 +566,9 @@ def missing_input(table: OpenTable, compaction: Compaction, state: TableState) -
         live = state.files.named(compaction.bucket, vectors.keys())
         index_files = dict.fromkeys(vectors[name].path for name in live)
         asked = [*data_files, *index_files]
-        found = zip(asked, results_of(table.storage, table.storage.status, asked), strict=True)
+        found = zip(
+            asked, map_concurrently(table.storage, table.storage.status, asked), strict=True
+        )
         gone = [path for path, status in found if status is None]
         named = [posixpath.basename(path) for path in gone]
         keys = [

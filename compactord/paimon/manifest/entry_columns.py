@@ -41,7 +41,7 @@ from compactord.paimon.manifest.foreign import ForeignColumns, foreign_columns
 from compactord.paimon.manifest.manifest_files import ManifestFile, manifest_of, require_counts
 from compactord.paimon.manifest.schemas import MANIFEST, MANIFEST_VERSION, plain_of, table_of
 from compactord.storage.base import Storage
-from compactord.storage.calls import results_of
+from compactord.storage.calls import map_concurrently
 
 C = TypeVar("C", bound="Columns")
 SmallInts = npt.NDArray[np.int32]
@@ -153,7 +153,7 @@ def read_entry_columns(
     """
     pending: list[_Opened] = []
     names = [paths.manifest_path(location, manifest.file_name) for manifest in manifests]
-    found = map(kept.__getitem__, names) if kept else results_of(storage, storage.read, names)
+    found = map(kept.__getitem__, names) if kept else map_concurrently(storage, storage.read, names)
     expansion = Expansion()
     for manifest, path, data in zip(manifests, names, found, strict=True):
         opened = _open(data, path, manifest, expansion)

@@ -10,7 +10,7 @@ from structlog.contextvars import bound_contextvars, get_contextvars
 
 from compactord.errors import StorageError
 from compactord.storage.base import Storage
-from compactord.storage.calls import ahead, results_of
+from compactord.storage.calls import ahead, map_concurrently
 from compactord.storage.local import LocalStorage
 from tests.storages import MemoryStorage
 
@@ -57,5 +57,5 @@ def _one(call: Callable[[], object]) -> object:
 def test_what_is_logged_names_the_table() -> None:
     with bound_contextvars(table="t"):
         assert _one(get_contextvars) == {"table": "t"}
-        found = results_of(MemoryStorage(), lambda _: get_contextvars(), [1, 2])
+        found = map_concurrently(MemoryStorage(), lambda _: get_contextvars(), [1, 2])
         assert list(found) == [{"table": "t"}] * 2

@@ -14,7 +14,7 @@ import pytest
 
 from compactord.errors import CompactordError, TransientStorageError
 from compactord.storage.base import Storage
-from compactord.storage.calls import AT_ONCE, done_with
+from compactord.storage.calls import AT_ONCE, for_each_concurrently
 from compactord.storage.local import LocalStorage
 from tests.storages import Fault, FaultyStorage, MemoryStorage
 
@@ -23,7 +23,7 @@ def _deleted(storage: Storage, names: Sequence[str]) -> tuple[int, CompactordErr
     """How many were deleted, and the error that was told."""
     done = []
     try:
-        for name in done_with(storage, storage.delete, names, on_disks=True):
+        for name in for_each_concurrently(storage, storage.delete, names, on_disks=True):
             done.append(name)  # noqa: PERF402 - what came before an error stays
     except CompactordError as error:
         return len(done), error
