@@ -137,7 +137,7 @@ class Lent(Generic[T]):
     expires_ms: int | None
 
 
-class Renewing(Generic[T]):
+class RefreshingCredential(Generic[T]):
     """Any number of threads may ask; `load` fetches one, for all of them."""
 
     def __init__(self, load: Callable[[], Lent[T]], clock: Clock) -> None:
@@ -207,7 +207,7 @@ class BearerAuth:
     """A token."""
 
     def __init__(self, text: str, clock: Clock) -> None:
-        self._token = Renewing(lambda: Lent(resolve(text), None), clock)
+        self._token = RefreshingCredential(lambda: Lent(resolve(text), None), clock)
         self.is_renewed = self._token.is_renewed
 
     def headers(self, request: Request) -> Mapping[str, str]:
@@ -223,7 +223,7 @@ class DlfAuth:
         sign: Callable[[Request, DlfKeys, datetime], Mapping[str, str]],
         clock: Clock,
     ) -> None:
-        self._keys = Renewing(keys, clock)
+        self._keys = RefreshingCredential(keys, clock)
         self._sign = sign
         self._clock = clock
         self.is_renewed = self._keys.is_renewed

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from compactord.catalog.base import Locate
-from compactord.catalog.rest.auth import Lent, Renewing, auth_of
+from compactord.catalog.rest.auth import Lent, RefreshingCredential, auth_of
 from compactord.catalog.rest.client import TOKEN_BYTES_MAX, RestClient, option_texts
 from compactord.catalog.rest.kind import REST
 from compactord.clock import SystemClock
@@ -92,7 +92,7 @@ class _Tokens:
         self._references: dict[str, str] = {}
         weakref.finalize(self, _forget_all, self._references)
         self._count = 0
-        self._lent = Renewing(self._fetch, SystemClock())
+        self._lent = RefreshingCredential(self._fetch, SystemClock())
 
     def options(self) -> Mapping[str, str]:
         """Those of the store, with what is the server's as references."""

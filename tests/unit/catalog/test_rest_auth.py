@@ -14,7 +14,7 @@ from compactord.catalog.rest.auth import (
     Auth,
     DlfKeys,
     Lent,
-    Renewing,
+    RefreshingCredential,
     Request,
     auth_of,
     default_headers,
@@ -196,7 +196,7 @@ def test_a_credential_is_used_for_a_part_of_its_life(life_s: int | None, calls: 
         fetched.append(clock.now_ms())
         return Lent(len(fetched), None if life_s is None else clock.now_ms() + life_s * 1000)
 
-    renewing = Renewing(load, clock)
+    renewing = RefreshingCredential(load, clock)
     for _ in range(12):
         assert renewing.value() == renewing.value() == len(fetched)
         clock.sleep(600)
@@ -210,7 +210,7 @@ def test_the_old_credential_is_used_as_long_as_it_holds() -> None:
         _fail,
         _fail,
     ]
-    renewing = Renewing(lambda: answers.pop(0)(), clock)
+    renewing = RefreshingCredential(lambda: answers.pop(0)(), clock)
     assert renewing.value() == "first"
     clock.sleep(301)
     assert renewing.value() == "first"
