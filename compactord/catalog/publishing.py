@@ -72,7 +72,7 @@ def probe(storage: Storage, below: str) -> Probed:
 _kept: set[StorageSpec] = set()
 
 
-class StoreProof:
+class ExclusiveCreateCheck:
     """That a store creates only what is absent; tried until it is known, then no more."""
 
     def __init__(self, storage: Storage, warehouse: str) -> None:
@@ -111,10 +111,10 @@ class StoreProof:
             _kept.add(self._storage.spec)
 
 
-class ProvedPublisher:
+class CheckedPublisher:
     """Publishes by another publisher once the store's proof is there."""
 
-    def __init__(self, publisher: SnapshotPublisher, proof: StoreProof) -> None:
+    def __init__(self, publisher: SnapshotPublisher, proof: ExclusiveCreateCheck) -> None:
         self.excludes_writers = publisher.excludes_writers
         self.settle_ms = publisher.settle_ms
         self._publisher = publisher
@@ -149,11 +149,11 @@ class Publishing:
         is_exposed = not storage.capabilities.excludes_java_writers and lock is None
         self._storage, self._root = storage, root
         self._is_refused = is_exposed and not is_guarded
-        self._proof = StoreProof(storage, root)
+        self._proof = ExclusiveCreateCheck(storage, root)
         found: SnapshotPublisher
         found = StorePublisher(storage, settle_ms=settle_ms if is_exposed else 0)
         if self._proof.is_needed:
-            found = ProvedPublisher(found, self._proof)
+            found = CheckedPublisher(found, self._proof)
         self._publisher = found if lock is None else LockedPublisher(found, lock)
 
     def require_safe(self) -> None:
