@@ -45,10 +45,10 @@ from compactord.service.engine_host import EngineHost
 from compactord.service.jobs import JOBS_MAX, THREADS_MAX, JobRunner, ServedTables
 from compactord.service.logs import LoggingObserver
 from compactord.service.metrics import Metrics
-from compactord.service.probes import LOOP_STALE_MS, beat
+from compactord.service.probes import LOOP_STALE_MS, heartbeat
 from compactord.service.registry import Discovery, Listing, TableRegistry
 from compactord.service.settings import Capacity, Settings, Timetable
-from compactord.service.status_source import Facts, StatusKeeper
+from compactord.service.status_source import ServiceState, StatusKeeper
 from compactord.service.view import ServiceView, TableDetail
 from compactord.storage.calls import Breaker, Breakers
 from compactord.table.explain import bucket_details
@@ -253,8 +253,8 @@ class Daemon:
             for name, catalog in catalogs.items()
         }
 
-    def _make_facts(self, instance: str) -> Facts:
-        return Facts(
+    def _make_facts(self, instance: str) -> ServiceState:
+        return ServiceState(
             instance=instance,
             version=__version__,
             started_ms=self._clock.steady_ms(),
@@ -350,7 +350,7 @@ class Daemon:
         facts.config = self._settings.view
         running, hung = scheduler.engine.running, scheduler.engine.hung
         facts.engine = self._capacity.view(running, hung)
-        beat(facts, scheduler, self._tables, now_ms)
+        heartbeat(facts, scheduler, self._tables, now_ms)
         # Of no catalog it waits for the answer: the tables of the others are to be served.
         facts.is_started = facts.is_started or facts.engine.is_up
         self._view = self._status.update(facts, self._registry.excluded, now_ms)

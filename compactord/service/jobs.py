@@ -144,7 +144,7 @@ class TableJobs:
             return error
 
 
-class Defect(CompactordError):
+class InternalError(CompactordError):
     """An exception that should not have been possible; its stack is in the log."""
 
 
@@ -226,10 +226,12 @@ class ServedTables(TableJobs):
         except (MemoryError, OSError) as error:
             # The machine's failure, no defect: too many open files, no memory.
             _log.error("job_failed", error=str(error))
-            return Defect(f"{type(error).__name__}: {error}")
+            return InternalError(f"{type(error).__name__}: {error}")
         except Exception as error:  # noqa: BLE001 - the border of the thread
             _log.error("defect", exc_info=True)
-            return Defect(f"a defect of compactord, see the log: {type(error).__name__}: {error}")
+            return InternalError(
+                f"a defect of compactord, see the log: {type(error).__name__}: {error}"
+            )
 
 
 class _Requests:

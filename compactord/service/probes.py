@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from compactord.scheduler.scheduled_table import HUNG_JOB_MS
 from compactord.scheduler.scheduler import Scheduler
 from compactord.service.jobs import ServedTables
-from compactord.service.status_source import Facts
+from compactord.service.status_source import ServiceState
 from compactord.service.view import ServiceView
 from compactord.table.jobs import Phase
 
@@ -105,7 +105,7 @@ def _engine(view: ServiceView) -> FailedCheck:
     return FailedCheck(check="engine", message=view.engine.error or "the engine is not up")
 
 
-def beat(facts: Facts, scheduler: Scheduler, tables: ServedTables, now_ms: int) -> None:
+def heartbeat(facts: ServiceState, scheduler: Scheduler, tables: ServedTables, now_ms: int) -> None:
     """Write down the beats of the loop, the slots and the jobs: when, and after how long stale."""
     facts.beats["dispatcher"] = (now_ms, LOOP_STALE_MS)
     facts.beats["slots"] = (

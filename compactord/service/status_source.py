@@ -41,7 +41,7 @@ _WORK = (WorkKind.MINOR, WorkKind.FULL, WorkKind.APPEND)
 
 
 @dataclass(slots=True, kw_only=True)
-class Facts:
+class ServiceState:
     """The loop's state besides its scheduler, in steady time; mutable, owned by the loop."""
 
     instance: str
@@ -76,7 +76,7 @@ class StatusKeeper:
         self._top_of: tuple[int, tuple[int, ...], int] = (0, (), 0)
 
     def update(
-        self, facts: Facts, excluded: Mapping[TableName, TableView], now_ms: int
+        self, facts: ServiceState, excluded: Mapping[TableName, TableView], now_ms: int
     ) -> ServiceView:
         """The whole view.
 
@@ -145,7 +145,7 @@ class StatusKeeper:
         return view
 
 
-def _catalogs(facts: Facts, wall: WallTime) -> tuple[CatalogView, ...]:
+def _catalogs(facts: ServiceState, wall: WallTime) -> tuple[CatalogView, ...]:
     return tuple(
         replace(
             catalog,
@@ -156,7 +156,7 @@ def _catalogs(facts: Facts, wall: WallTime) -> tuple[CatalogView, ...]:
     )
 
 
-def _loops(facts: Facts, wall: WallTime) -> tuple[LoopView, ...]:
+def _loops(facts: ServiceState, wall: WallTime) -> tuple[LoopView, ...]:
     return tuple(
         LoopView(
             name=name,

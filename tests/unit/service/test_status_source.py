@@ -17,7 +17,7 @@ from compactord.scheduler.effects import CycleJob, DispatchJob, Submit
 from compactord.scheduler.halts import HaltEnd
 from compactord.scheduler.scheduler import ROUNDS_MAX, Maintenance
 from compactord.scheduler.slots import Jobs
-from compactord.service.status_source import Facts, StatusKeeper
+from compactord.service.status_source import ServiceState, StatusKeeper
 from compactord.service.view import (
     ConfigView,
     EngineView,
@@ -32,8 +32,8 @@ from tests.simulation.tables import MIB
 from tests.unit.scheduler.test_scheduler import NAME, OTHER, Stage, only
 
 
-def facts() -> Facts:
-    return Facts(
+def facts() -> ServiceState:
+    return ServiceState(
         instance="i",
         version="1",
         started_ms=1,
