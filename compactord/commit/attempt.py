@@ -132,7 +132,7 @@ class CommitSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stamp:
+class CommitIdentity:
     """The identity of one commit."""
 
     uuid: str
@@ -152,7 +152,7 @@ def prepare(
     merge: ManifestMerge | None,
     index: NextIndex,
     newest_schema_id: Callable[[], int | None],
-    stamp: Stamp,
+    stamp: CommitIdentity,
     kind: CommitKind = CommitKind.COMPACT,
 ) -> tuple[Snapshot, ManifestMerge]:
     """Write manifests and lists on top of `state`; returns the snapshot to publish.

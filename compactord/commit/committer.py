@@ -30,7 +30,7 @@ from functools import partial
 import structlog
 
 from compactord.clock import Clock
-from compactord.commit.attempt import CommitSettings, Stamp, listed_entries, prepare
+from compactord.commit.attempt import CommitIdentity, CommitSettings, listed_entries, prepare
 from compactord.commit.changes import (
     BucketChange,
     CommitOutcome,
@@ -46,7 +46,7 @@ from compactord.commit.index_files import NextIndex, index_without, next_index
 from compactord.commit.manifest_merge import ManifestMerge, is_merge_due
 from compactord.commit.metadata import MetadataFiles
 from compactord.commit.publish import Delta, Publication, SnapshotPublisher
-from compactord.commit.recommit import Recommit
+from compactord.commit.recommit import Restore
 from compactord.errors import (
     CatalogDown,
     CommitGaveUp,
@@ -129,7 +129,7 @@ class Retries:
 
 
 @dataclass(slots=True)
-class Pending:
+class CommitWork:
     """The changes of one commit, and what was dropped of them; `merge` is kept if it fits.
 
     With `again` they are those of another writer's lost snapshot: all are published, or none. With
@@ -138,7 +138,7 @@ class Pending:
 
     changes: list[BucketChange]
     settings: CommitSettings
-    again: Recommit | None = None
+    again: Restore | None = None
     removal: Removal | None = None
     merges_only: bool = False
     dropped: list[DroppedChange] = field(default_factory=list)
@@ -149,8 +149,8 @@ class Pending:
         cls,
         changes: Sequence[BucketChange] | Removal,
         settings: CommitSettings,
-        again: Recommit | None,
-    ) -> Pending:
+        again: Restore | None,
+    ) -> CommitWork:
         """See `Committer.commit`."""
         if isinstance(changes, Removal):
             return cls([], settings, removal=changes)
@@ -259,7 +259,7 @@ class Committer:
         changes: Sequence[BucketChange] | Removal,
         settings: CommitSettings,
         *,
-        again: Recommit | None = None,
+        again: Restore | None = None,
     ) -> tuple[CommitOutcome, TableState]:
         """Publish the changes that can be published and return the newest state.
 
@@ -280,7 +280,7 @@ class Committer:
         options = settings.options
         identifier = 0 if again else self._next_identifier(options.full_compaction_delta_commits)
         files = self._metadata_files(state, settings)
-        pending = Pending.of(changes, settings, again)
+        pending = CommitWork.of(changes, settings, again)
         attempt, reason = 0, ""
         for attempt in (retries := Retries(options, self._clock, self._jitter)):
             try:
@@ -315,7 +315,7 @@ class Committer:
         raise _gave_up(state, attempt, reason)
 
     def _refreshed(
-        self, known: TableState, pending: Pending
+        self, known: TableState, pending: CommitWork
     ) -> tuple[TableState, Callable[[], tuple[ManifestFile, ...]]]:
         """The newest state, and what reads the manifests of its snapshot.
 
@@ -334,9 +334,9 @@ class Committer:
         self,
         state: TableState,
         manifests: Sequence[ManifestFile],
-        pending: Pending,
+        pending: CommitWork,
         files: MetadataFiles,
-        stamp: Stamp,
+        stamp: CommitIdentity,
     ) -> Snapshot | None:
         """The next snapshot, with its metadata written; None when there is nothing to publish."""
         again, settings = pending.again, pending.settings
@@ -366,7 +366,7 @@ class Committer:
         self,
         state: TableState,
         snapshot: Snapshot,
-        pending: Pending,
+        pending: CommitWork,
         attempts: int,
     ) -> tuple[CommitOutcome, TableState]:
         """What became of a snapshot that was published on top of `state`, and the newest state."""
@@ -441,8 +441,8 @@ class Committer:
             self._last_identifier += 1
         return self._last_identifier
 
-    def _stamp(self, identifier: int) -> Stamp:
-        return Stamp(
+    def _stamp(self, identifier: int) -> CommitIdentity:
+        return CommitIdentity(
             uuid=random_uuid(),
             user=self.follower.user,
             identifier=identifier,

@@ -22,7 +22,7 @@ _BATCH_IDENTIFIER = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recommit:
+class Restore:
     """A lost snapshot to be committed again; `objection` is asked at each attempt."""
 
     lost: Snapshot

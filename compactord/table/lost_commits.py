@@ -17,7 +17,7 @@ from compactord.commit.changes import Committed, LossOutcome, LostCommit, Nothin
 from compactord.commit.committer import Committer
 from compactord.commit.recommit import (
     LostChanges,
-    Recommit,
+    Restore,
     TableRules,
     bucket_changes,
     is_committed_again,
@@ -430,7 +430,7 @@ class LostCommits:
                 state,
                 bucket_changes(entries),
                 at.table.commit_settings,
-                again=Recommit(lost=each.snapshot, objection=why_not),
+                again=Restore(lost=each.snapshot, objection=why_not),
             )
             match outcome:
                 case Committed():

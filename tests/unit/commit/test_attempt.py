@@ -9,7 +9,7 @@ import pytest
 
 from compactord.catalog.access import table_in_folder
 from compactord.commit import attempt
-from compactord.commit.attempt import CommitSettings, Stamp, prepare
+from compactord.commit.attempt import CommitIdentity, CommitSettings, prepare
 from compactord.commit.changes import BucketChange
 from compactord.commit.index_files import NextIndex
 from compactord.commit.manifest_merge import ManifestMerge
@@ -30,7 +30,7 @@ from tests.builders import FIRST, NOW_MS, data_outputs
 from tests.lineage import TABLE, Lineage
 from tests.unit.paimon.table_builder import data_file, entry
 
-STAMP = Stamp(uuid="snapshot-uuid", user="me", identifier=7, time_ms=NOW_MS)
+STAMP = CommitIdentity(uuid="snapshot-uuid", user="me", identifier=7, time_ms=NOW_MS)
 
 
 def _files(table: Lineage, settings: CommitSettings) -> MetadataFiles:
