@@ -139,7 +139,7 @@ class TableCompactor:
         Errors that a user or a store can cause come back in the answer; after them the next cycle
         starts from nothing that was known.
         """
-        with self._turn, self._planner.asking(is_sure=bool(ended)):
+        with self._turn, self._planner.prefetching(will_plan=bool(ended)):
             return self._cycle(ended, skip)
 
     def _cycle(self, ended: Sequence[InFlight], skip: Skip) -> Cycle:

@@ -164,12 +164,12 @@ class TablePlanner:
         return busy
 
     @contextlib.contextmanager
-    def asking(self, *, is_sure: bool) -> Iterator[None]:
+    def prefetching(self, *, will_plan: bool) -> Iterator[None]:
         """For one cycle: if a plan is sure, ask now for what it needs besides the state."""
         table = self._followed.table
         ask = partial(earliest_snapshot_id, table.storage, table.ref.root)
-        is_sure = is_sure or self._is_stale
-        begun = ahead(table.storage, ask) if is_sure else contextlib.nullcontext(ask)
+        will_plan = will_plan or self._is_stale
+        begun = ahead(table.storage, ask) if will_plan else contextlib.nullcontext(ask)
         with begun as self._earliest:
             yield
 
