@@ -41,10 +41,10 @@ from compactord.paimon.schema import branch_of
 from compactord.paimon.snapshot import branch_names
 from compactord.state.table_state import TableState
 from compactord.storage.base import Storage
-from compactord.storage.calls import DeletePace
+from compactord.storage.calls import DeleteRateLimiter
 from compactord.storage.open import with_others
 from compactord.table.opening import OpenTable, describe_table
-from compactord.table.status import paced
+from compactord.table.status import rate_limited
 from compactord.text import count_text, size_text
 
 _PATH_DIRECTORY = "data-file.path-directory"
@@ -248,10 +248,10 @@ def _over(args: argparse.Namespace, note: str, work: Work, clock: Clock | None =
             grace_ms=recovery.orphan_grace_ms,
         )
         note_if_left_alone(args, choice, note)
-        pace = DeletePace(own, choice.loaded.config.limits.max_deletes_per_second)
+        pace = DeleteRateLimiter(own, choice.loaded.config.limits.max_deletes_per_second)
 
         def named(target: SelectedTable) -> Result:
-            result = work(run, replace(target, around=partial(paced, pace=pace)))
+            result = work(run, replace(target, around=partial(rate_limited, pace=pace)))
             found = {"table": target.full_name, "dry_run": args.dry_run, **result.found}
             return Result(lines=result.lines, found=found, code=result.code)
 

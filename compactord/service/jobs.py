@@ -28,7 +28,7 @@ from compactord.paimon.schema import TableRef
 from compactord.plan.table import TableKind
 from compactord.scheduler import effects
 from compactord.service.engine_host import EngineHost
-from compactord.storage.calls import DeletePace
+from compactord.storage.calls import DeleteRateLimiter
 from compactord.storage.requests import StorageRequest, reporting
 from compactord.table.compactor import TableCompactor
 from compactord.table.explain import described_info
@@ -59,7 +59,7 @@ class TableJobs:
         self.specs: dict[TableName, TableSpec] = {}
         self.compactors: dict[TableName, TableCompactor] = {}
         # Of all maintenance.
-        self.pace = DeletePace(clock)
+        self.pace = DeleteRateLimiter(clock)
         self._clock = clock
         self._worker = worker
         self._opened_with: dict[TableName, TableSpec] = {}

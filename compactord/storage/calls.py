@@ -354,8 +354,8 @@ def for_each_concurrently(
         raise errors[0]
 
 
-class DeletePace:
-    """The pace of all stores that are `paced` by it, together; any thread may delete.
+class DeleteRateLimiter:
+    """The pace of all stores that are `rate_limited` by it, together; any thread may delete.
 
     `per_second` None: not limited. It may be set at any time.
     """
@@ -366,7 +366,7 @@ class DeletePace:
         self._lock = threading.Lock()
         self._next_s = 0.0
 
-    def paced(self, storage: Storage) -> Storage:
+    def rate_limited(self, storage: Storage) -> Storage:
         """The same store, whose deletions wait for their turn."""
         return cast(Storage, _PacedStorage(storage, self))
 
@@ -384,7 +384,7 @@ class DeletePace:
 
 
 class _PacedStorage:
-    def __init__(self, inner: Storage, pace: DeletePace) -> None:
+    def __init__(self, inner: Storage, pace: DeleteRateLimiter) -> None:
         self._inner = inner
         self._pace = pace
 

@@ -40,7 +40,7 @@ from compactord.paimon.data_file import BucketId
 from compactord.paimon.deletion_vectors import NO_VECTORS, VectorRef
 from compactord.state.ancestry import last_commit
 from compactord.state.table_state import TableState
-from compactord.storage.calls import DeletePace
+from compactord.storage.calls import DeleteRateLimiter
 from compactord.storage.ranges import read_twice
 from compactord.table.backlog import Skip
 from compactord.table.jobs import (
@@ -59,7 +59,7 @@ from compactord.table.planner import OwnWork, TablePlanner
 from compactord.table.planning import PartitionTest, StatePlanner
 from compactord.table.request import CompactRequest
 from compactord.table.session import TableSession
-from compactord.table.status import paced
+from compactord.table.status import rate_limited
 from compactord.table.subcompactions import WorkerSpec, subcompactions
 
 T = TypeVar("T")
@@ -81,7 +81,7 @@ class TableCompactor:
         *,
         clock: Clock,
         worker: WorkerSpec,
-        pace: DeletePace | None = None,
+        pace: DeleteRateLimiter | None = None,
     ) -> None:
         """`pace` is that of what maintenance deletes."""
         self._storage = access.storage
@@ -111,7 +111,9 @@ class TableCompactor:
     def table(self) -> OpenTable:
         """The table in its newest schema that is known, for any thread; deletions are paced."""
         table = self._followed.table
-        return replace(table, access=paced(table.access, self._pace)) if self._pace else table
+        return (
+            replace(table, access=rate_limited(table.access, self._pace)) if self._pace else table
+        )
 
     @property
     def seen(self) -> StatePlanner | None:

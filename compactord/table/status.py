@@ -24,7 +24,7 @@ from compactord.state.base_files import BucketSummaries
 from compactord.state.columns import FileTimes
 from compactord.state.rewrites import Rewrite
 from compactord.state.table_state import TableState
-from compactord.storage.calls import DeletePace
+from compactord.storage.calls import DeleteRateLimiter
 from compactord.table.planning import StatePlanner
 
 # A stop-trigger with this value never stops a writer.
@@ -293,9 +293,9 @@ def _bands(summaries: BucketSummaries, trigger: int, stop: int) -> Mapping[RunSt
     }
 
 
-def paced(access: TableAccess, pace: DeletePace) -> TableAccess:
+def rate_limited(access: TableAccess, pace: DeleteRateLimiter) -> TableAccess:
     """The table, in a store whose deletions are paced. What publishes its snapshots is not."""
-    return replace(access, storage=pace.paced(access.storage))
+    return replace(access, storage=pace.rate_limited(access.storage))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
