@@ -61,7 +61,7 @@ _log = structlog.get_logger()
 _SAID_EVERY_S = 5.0
 
 
-def told_of(name: str, clock: Clock) -> Callable[[str], None]:
+def progress_reporter(name: str, clock: Clock) -> Callable[[str], None]:
     """Says on stderr how far the work on a table is, every few seconds of it."""
     said = clock.monotonic_s()
 

@@ -12,7 +12,7 @@ from functools import partial
 
 from compactord.catalog.access import TableAccess
 from compactord.cli.argument_values import amount_of
-from compactord.cli.compact import told_of
+from compactord.cli.compact import progress_reporter
 from compactord.cli.maintenance import MaintenanceRun, Work, in_turn, of_choice, offered
 from compactord.cli.running import FAILED, OK, registries_of, stop_on_signals
 from compactord.cli.select import Result, SelectedTable, choose, note_if_left_alone, over_tables
@@ -80,7 +80,7 @@ def foreign_sweep(run: MaintenanceRun, target: SelectedTable) -> Result:
     refusal = run.refusal(target, hold)
     rule = replace(owner_rule(run.clock, run.grace_ms), others_grace_ms=others_grace_ms)
     trash = _trash(run, target, access, folders)
-    progress = told_of(run.choice.shown_name(target), run.clock)
+    progress = progress_reporter(run.choice.shown_name(target), run.clock)
     copies = CopyWatch(run.grace_ms)
     why_wait = partial(copies.why_wait, table, rule.now_ms)
     search = OrphanSearch(storage, folders, rule, progress, why_wait)

@@ -102,7 +102,7 @@ def in_turn(
     lines: list[str] = []
     found: dict[str, Mapping[str, Any]] = {}
     codes: list[int] = []
-    for name, told_of, work in works:
+    for name, progress_reporter, work in works:
         if run.stop.is_set():
             codes.append(FAILED)
             break
@@ -112,7 +112,7 @@ def in_turn(
             is_refused = isinstance(error, UnsupportedTable | TableHeld)
             if raises_refusal and is_refused and not found:
                 raise
-            say(f"{told_of}: FAILED: {error}")
+            say(f"{progress_reporter}: FAILED: {error}")
             found[name] = error_json(error)
             codes.append(exit_code(error))
         else:

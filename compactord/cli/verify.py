@@ -11,7 +11,7 @@ from dataclasses import asdict
 from typing import Any
 
 from compactord.catalog.access import TableAccess
-from compactord.cli.compact import told_of
+from compactord.cli.compact import progress_reporter
 from compactord.cli.running import FAILED, OK, say
 from compactord.cli.select import Result, SelectedTable, choose, over_tables
 from compactord.clock import Clock, SystemClock
@@ -46,7 +46,7 @@ def verify(args: argparse.Namespace, clock: Clock | None = None) -> int:
     def work(target: SelectedTable) -> Result:
         name, access = choice.shown_name(target), target.open()
         rules = _rules(target, access, sample, share)
-        told = told_of(name, clock)
+        told = progress_reporter(name, clock)
         ref, storage = target.ref, access.storage
         found = verify_table(storage, ref, wanted, rules, progress=told, pause=pause)
         code = FAILED if found.whole is False else OK

@@ -154,8 +154,11 @@ def test_a_full_compaction_of_one_run_takes_the_files_with_deleted_rows():
         "100 (7 deleted in 1 file)" in line
         for line in report.inspect_text(table, having, shapes, ())
     )
-    (told_of,) = report.inspect_json(table, having, shapes, ())["buckets"]
-    assert (told_of["files_with_deleted_rows"], told_of["deleted_rows"]) == (1, 7)
+    (progress_reporter,) = report.inspect_json(table, having, shapes, ())["buckets"]
+    assert (progress_reporter["files_with_deleted_rows"], progress_reporter["deleted_rows"]) == (
+        1,
+        7,
+    )
 
 
 def test_levels_of_before_a_table_had_vectors_are_merged_without_anything_new():
