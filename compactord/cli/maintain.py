@@ -67,13 +67,13 @@ def ruled_sweep(run: MaintenanceRun, target: SelectedTable) -> Result:
 def foreign_sweep(run: MaintenanceRun, target: SelectedTable) -> Result:
     """Removes what nothing names from one table, as `orphans` of its result.
 
-    `left_alone` are external paths, unless they are asked for and their store can be opened with
+    `unmanaged_reason` are external paths, unless they are asked for and their store can be opened with
     the catalog's options. Where arguments are silent, the table's rule says how old files must be,
     and where they go. Raises `TransientStorageError` where names in use cannot be known.
     """
     others_grace_ms = amount_of(run.args, "older_than", target.policy.foreign_files_older_than_ms)
     access = target.open()
-    folders, left_alone, storage, table, bucket_folder = _places(run, target, access)
+    folders, unmanaged_reason, storage, table, bucket_folder = _places(run, target, access)
     holds = run.holds_of(access)
     newest = partial(_newest, access)
     hold = None if holds is None else holds.why_held(newest, bucket_folder)
@@ -98,11 +98,11 @@ def foreign_sweep(run: MaintenanceRun, target: SelectedTable) -> Result:
     lines = [*told.lines]
     if run.is_dry:
         lines += [f"  {folder} (empty folder)" for folder in search.empty_folders]
-    lines += [f"  not looked at: external path {place}" for place in left_alone]
+    lines += [f"  not looked at: external path {place}" for place in unmanaged_reason]
     lines += refusal
     return Result(
         lines=lines,
-        found={**told.found, "left_alone": list(left_alone)},
+        found={**told.found, "left_alone": list(unmanaged_reason)},
         code=FAILED if run.stop.is_set() else OK,
     )
 
@@ -125,7 +125,7 @@ def _places(
     if table.refusals:
         raise UnsupportedTable(target.full_name, table.refusals)
     location = home = target.ref.location
-    roots, left_alone = [], []
+    roots, unmanaged_reason = [], []
     others: dict[str, Storage] = {}
     inner = texts.get(_PATH_DIRECTORY, "").strip()
     if inner:
@@ -136,7 +136,7 @@ def _places(
     for place in filter(None, map(str.strip, texts.get(_EXTERNAL_PATHS, "").split(","))):
         opened = _opened(run, target, access, place) if run.args.external_paths else None
         if opened is None:
-            left_alone.append(place)
+            unmanaged_reason.append(place)
             continue
         storage, path = opened
         roots.append(paths.join(path, inner) if inner else path)
@@ -151,7 +151,7 @@ def _places(
     # Readers find data files below the inner folder alone.
     moved = replace(table, access=replace(access, ref=replace(access.ref, location=home)))
     storage = with_others(access.storage, others)
-    return folders, left_alone, storage, table, moved.bucket_folder
+    return folders, unmanaged_reason, storage, table, moved.bucket_folder
 
 
 def _newest(access: TableAccess) -> TableState:

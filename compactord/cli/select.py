@@ -51,7 +51,7 @@ from compactord.model import TableName
 from compactord.paimon.options.table_options import parse_options
 from compactord.paimon.schema import TableRef
 from compactord.service.registry import branches_of
-from compactord.service.view import TableStatus, left_alone
+from compactord.service.view import TableStatus, unmanaged_reason
 from compactord.text import count_text
 
 T = TypeVar("T")
@@ -111,12 +111,12 @@ class TableSelection:
         """The key of the configuration that decides each setting of the table (`setting_keys`)."""
         return setting_keys(self.loaded.config, target.name)
 
-    def left_alone(
+    def unmanaged_reason(
         self, target: SelectedTable, *, write_only: bool
     ) -> tuple[TableStatus, str] | None:
         """Why the service does not work on a table that it could; None: it does."""
         name, branch = target.name, target.ref.branch
-        return left_alone(self.loaded, name, branch, target.policy, write_only=write_only)
+        return unmanaged_reason(self.loaded, name, branch, target.policy, write_only=write_only)
 
 
 def choose(args: argparse.Namespace, *, all_of_warehouse: bool = False) -> TableSelection:
@@ -291,7 +291,7 @@ def why_left_alone(
 ) -> str | None:
     """Why the service does not work on the table, None if it does. Reads the table's schema."""
     options = parse_options(target.open().newest_schema(), table_overrides(args, target))
-    found = choice.left_alone(target, write_only=options.write_only)
+    found = choice.unmanaged_reason(target, write_only=options.write_only)
     return None if found is None else f"{found[0].value}: {found[1]}"
 
 

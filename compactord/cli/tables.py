@@ -160,7 +160,7 @@ def read_table(choice: TableSelection, target: SelectedTable, clock: Clock) -> R
         view = replace(view, shape=_shape(table, state), max_freshness_lag_ms=lag_ms)
         view = replace(view, first_poll_ms=clock.now_ms())
     # Of a table that cannot be read nobody knows whether it is write-only.
-    alone = choice.left_alone(target, write_only=table is None or table.options.write_only)
+    alone = choice.unmanaged_reason(target, write_only=table is None or table.options.write_only)
     return ReadTable(
         target=target,
         view=unserved_view(view, alone, refused, hold),

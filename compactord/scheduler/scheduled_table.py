@@ -108,7 +108,7 @@ class ScheduledTable:
     # Its writers compact themselves.
     is_excluded: bool = False
     # Why the configuration says to leave it alone, for people; empty: it does not.
-    left_alone: str = ""
+    unmanaged_reason: str = ""
     # What it is, as read last; None: nothing has been read yet.
     info: TableInfo | None = None
 

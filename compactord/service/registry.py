@@ -344,9 +344,9 @@ class TableRegistry:
             event, why = "table_excluded", not_write_only(self._loaded, name)
         elif policy.mode is Mode.PAUSED:
             event, why = "table_paused", paused(self._loaded, name)
-        if why == scheduled.left_alone:
+        if why == scheduled.unmanaged_reason:
             return
-        scheduled.left_alone = why
+        scheduled.unmanaged_reason = why
         if event:
             _log.info(event, **name.log_fields, reason=why)
         else:

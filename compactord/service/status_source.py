@@ -171,9 +171,9 @@ def _loops(facts: ServiceState, wall: WallTime) -> tuple[LoopView, ...]:
 def _alone(scheduled: ScheduledTable) -> tuple[TableStatus, str] | None:
     """Why the configuration leaves the table alone."""
     if scheduled.is_excluded:
-        return TableStatus.EXCLUDED, scheduled.left_alone
+        return TableStatus.EXCLUDED, scheduled.unmanaged_reason
     if scheduled.policy.mode is Mode.PAUSED:
-        return TableStatus.PAUSED, scheduled.left_alone
+        return TableStatus.PAUSED, scheduled.unmanaged_reason
     return None
 
 

@@ -321,7 +321,7 @@ class StatusSource(Protocol):
         ...
 
 
-def left_alone(
+def unmanaged_reason(
     loaded: LoadedConfig, name: TableName, branch: str, policy: TablePolicy, *, write_only: bool
 ) -> tuple[TableStatus, str] | None:
     """Why the service does not work on a table that it could; None: it does."""
@@ -354,7 +354,7 @@ def unserved_view(
 ) -> TableView:
     """The table with its status and the reason; `read` has what could be read, and the error.
 
-    `alone` as of `left_alone`; `refused` are reasons to refuse the table, `hold` is that in its
+    `alone` as of `unmanaged_reason`; `refused` are reasons to refuse the table, `hold` is that in its
     folder.
     """
     halt = None if hold is None else halt_of_hold(hold, hold.since_ms)

@@ -27,7 +27,7 @@ from compactord.service.view import (
     ActiveCompaction,
     ServiceView,
     TableView,
-    left_alone,
+    unmanaged_reason,
     unread_view,
     unserved_view,
 )
@@ -325,7 +325,7 @@ class _WatchedTable:
         # Of a table that cannot be read nobody knows whether it is write-only.
         write_only = table is None or table.options.write_only
         name, branch = self._name._replace(catalog=NAMELESS), self._ref.branch
-        alone = left_alone(self._loaded, name, branch, self._policy, write_only=write_only)
+        alone = unmanaged_reason(self._loaded, name, branch, self._policy, write_only=write_only)
         if found is None:
             found = unread_view(self._name, self._ref, table, self._loaded)
             found = replace(found, error=error)

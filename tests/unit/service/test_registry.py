@@ -280,9 +280,9 @@ def test_a_table_is_left_alone_for_a_reason_that_names_the_key(
         scheduled.info = TableInfo(kind="primary-key", write_only=write_only)
         registry.polled(scheduled)
         registry.polled(scheduled)
-    assert (scheduled.is_excluded, scheduled.left_alone) == (is_excluded, why)
+    assert (scheduled.is_excluded, scheduled.unmanaged_reason) == (is_excluded, why)
     assert [log["reason"] for log in logs if "reason" in log][-1:] == ([why] if why else [])
     with capture_logs() as logs:
         registry.apply(_loaded(defaults={"only_write_only": False}))
-    assert (scheduled.is_excluded, scheduled.left_alone) == (False, "")
+    assert (scheduled.is_excluded, scheduled.unmanaged_reason) == (False, "")
     assert [log["event"] for log in logs] == (["table_resumed"] if why else [])

@@ -127,9 +127,9 @@ def test_every_discovered_table_is_shown_with_its_status_and_why() -> None:
     stage.add(OTHER)
     for effect in stage.decide():
         stage.cycle_ended(effect)
-    stage.scheduler.tables[NAME].left_alone = "by rules.0.set.mode (c.yaml:7)"
+    stage.scheduler.tables[NAME].unmanaged_reason = "by rules.0.set.mode (c.yaml:7)"
     beside = stage.scheduler.tables[OTHER]
-    beside.is_excluded, beside.left_alone = True, "not write-only"
+    beside.is_excluded, beside.unmanaged_reason = True, "not write-only"
     gallery = Gallery(stage)
     name = TableName("c", "d", "tmp_1")
     ref = TableRef(database="d", name="tmp_1", location="/wh/d.db/tmp_1")
@@ -240,7 +240,7 @@ def test_a_halted_table_keeps_what_is_known_of_it_and_an_excluded_one_has_no_hal
         "no",
         scheduled.info,
     )
-    scheduled.is_excluded, scheduled.left_alone = True, "not write-only"
+    scheduled.is_excluded, scheduled.unmanaged_reason = True, "not write-only"
     scheduled.version += 1
     found = gallery.table()
     assert (found.status, found.why, found.halt) == (TableStatus.EXCLUDED, "not write-only", None)
