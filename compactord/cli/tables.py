@@ -51,8 +51,8 @@ from compactord.service.view import (
     TableDetail,
     TableStatus,
     TableView,
+    offline_view,
     unread_view,
-    unserved_view,
 )
 from compactord.state.table_state import TableState
 from compactord.table import report
@@ -163,7 +163,7 @@ def read_table(choice: TableSelection, target: SelectedTable, clock: Clock) -> R
     alone = choice.unmanaged_reason(target, write_only=table is None or table.options.write_only)
     return ReadTable(
         target=target,
-        view=unserved_view(view, alone, refused, hold),
+        view=offline_view(view, alone, refused, hold),
         table=table,
         state=state,
     )

@@ -346,7 +346,7 @@ def unread_view(
     return TableView(name=name, location=ref.location, status=TableStatus.ACTIVE, why="", info=info)
 
 
-def unserved_view(
+def offline_view(
     read: TableView,
     alone: tuple[TableStatus, str] | None,
     refused: Sequence[str],

@@ -27,9 +27,9 @@ from compactord.service.view import (
     ActiveCompaction,
     ServiceView,
     TableView,
+    offline_view,
     unmanaged_reason,
     unread_view,
-    unserved_view,
 )
 from compactord.state.loading import snapshot_if_there
 from compactord.state.table_state import TableState
@@ -330,7 +330,7 @@ class _WatchedTable:
             found = unread_view(self._name, self._ref, table, self._loaded)
             found = replace(found, error=error)
             self._forget()
-        return unserved_view(found, alone, refused)
+        return offline_view(found, alone, refused)
 
     def _read(self) -> TableView:
         access = self._table.access if self._table else self._catalog.open(self._ref)
