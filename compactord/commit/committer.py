@@ -68,7 +68,7 @@ from compactord.paimon.snapshot import (
     snapshot_unless_gone,
     still_stands,
 )
-from compactord.state.ancestry import BuildDelay
+from compactord.state.ancestry import SettleDelay
 from compactord.state.follower import Follower, lost_text
 from compactord.state.live_files import UnknownFile
 from compactord.state.table_state import TableState, applied, data_manifests
@@ -240,7 +240,7 @@ class Committer:
         jitter: random.Random = _JITTER,
     ) -> None:
         self.follower = follower
-        self.follower.delay = BuildDelay(clock, publisher.settle_ms)
+        self.follower.delay = SettleDelay(clock, publisher.settle_ms)
         self.follower.may_be_replaced = not publisher.excludes_writers
         self._storage = storage
         self._clock = clock

@@ -167,7 +167,7 @@ class DueTable(Protocol):
         ...
 
     @property
-    def held_until_ms(self) -> int:
+    def settling_until_ms(self) -> int:
         """Until when our newest snapshot may be replaced, so that old ones may be needed."""
         ...
 
@@ -346,7 +346,7 @@ class RuledKind(OfferedKind[T]):
             and getattr(table.policy, self.rule) is MaintenanceRule.FROM_TABLE
             and now_ms - record.ended_ms >= max(self.interval_ms, own_ms)
             and (record.has_news or not self.after_plans)
-            and (self.is_free or table.held_until_ms <= now_ms)
+            and (self.is_free or table.settling_until_ms <= now_ms)
             and (self.at_any_time or in_windows(table, now_ms, wall))
         )
 

@@ -316,7 +316,7 @@ class SweepForeign(MaintenanceKind[RemovedFiles]):
             wait_ms = min(wait_ms, _RETRY_MS)
         return (
             policy.remove_foreign_files
-            and table.held_until_ms <= now_ms
+            and table.settling_until_ms <= now_ms
             and now_ms - record.ended_ms >= wait_ms
             and in_windows(table, now_ms, wall)
         )

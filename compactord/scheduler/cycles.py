@@ -43,7 +43,7 @@ class Cycles:
                 continue
             if not self._jobs.may_begin(scheduled.name.catalog):
                 continue
-            if scheduled.held_until_ms > now_ms and not self.is_ending:
+            if scheduled.settling_until_ms > now_ms and not self.is_ending:
                 continue
             may_poll = not (self.is_draining or scheduled.is_leaving)
             is_polled = scheduled.poll_due_ms is not None

@@ -91,7 +91,7 @@ class ScheduledTable:
     next_poll_ms: int = 0
     # Until when nothing is planned, dispatched, committed or expired: our newest snapshot has to
     # stand first where writers may replace it (`SnapshotPublisher.settle_ms`).
-    held_until_ms: int = 0
+    settling_until_ms: int = 0
     # Several halts may hold at once; the end of one does not end the others.
     halts: dict[HaltEnd, Halt] = field(default_factory=dict)
     # What people are told while nothing of it is deleted for damaged files.

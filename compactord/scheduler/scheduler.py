@@ -532,7 +532,7 @@ class Scheduler:
                 record.has_news = True
         if cycle.wait_ms:
             # What was offered was planned before our newest snapshot, and is planned again.
-            scheduled.held_until_ms = now_ms + cycle.wait_ms
+            scheduled.settling_until_ms = now_ms + cycle.wait_ms
             scheduled.offered.clear()
             scheduled.head_until_ms = 0
             self.poll_due(scheduled.name, now_ms)

@@ -303,13 +303,13 @@ class OneShot:
 
     def _stand_by(self) -> bool:
         """Wait while our last snapshot may still be replaced; False when there is no need to."""
-        wait_ms = self._table.held_until_ms - self._clock.steady_ms()
+        wait_ms = self._table.settling_until_ms - self._clock.steady_ms()
         if wait_ms <= 0:
             return False
         self._progress.waiting(wait_ms)
         while wait_ms > 0 and not self._stop.is_set():
             self._clock.sleep(min(wait_ms / 1000, _STOP_POLL_S))
-            wait_ms = self._table.held_until_ms - self._clock.steady_ms()
+            wait_ms = self._table.settling_until_ms - self._clock.steady_ms()
         return True
 
     def _poll_again(self) -> bool:

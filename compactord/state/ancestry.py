@@ -458,7 +458,7 @@ def _seen(status: ObjectStatus) -> tuple[int, int]:
 _CLOCKS_DIFFER_MS = 300_000
 
 
-class BuildDelay:
+class SettleDelay:
     """Of one table, for one session; any thread may ask. With `settle_ms` 0 nothing ever waits."""
 
     def __init__(self, clock: Clock, settle_ms: int) -> None:

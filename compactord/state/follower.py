@@ -11,7 +11,7 @@ from compactord.clock import SystemClock
 from compactord.errors import CompactordError
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.snapshot import Snapshot
-from compactord.state.ancestry import BuildDelay, PublishedSnapshots
+from compactord.state.ancestry import PublishedSnapshots, SettleDelay
 from compactord.state.table_state import Refreshed, TableState
 
 _log = structlog.get_logger()
@@ -65,7 +65,7 @@ class Follower:
     ) -> None:
         self.user = user
         # What publishes for this user sets another one where snapshots must stand first.
-        self.delay = BuildDelay(SystemClock(), 0)
+        self.delay = SettleDelay(SystemClock(), 0)
         # As is this, where writers exclude each other: then a snapshot can only be rolled back.
         self.may_be_replaced = True
         self._looked_back = looked_back

@@ -14,13 +14,13 @@ class Due:
         self,
         asked: Collection[str] | Mapping[str, int],
         *,
-        held_until_ms: int = 0,
+        settling_until_ms: int = 0,
         snapshot_id: int = 0,
         **rules: object,
     ) -> None:
         self.requested_maintenance = (
             asked if isinstance(asked, Mapping) else dict.fromkeys(asked, 0)
         )
-        self.held_until_ms = held_until_ms
+        self.settling_until_ms = settling_until_ms
         self.snapshot_id = snapshot_id
         self.policy = policy(**rules)

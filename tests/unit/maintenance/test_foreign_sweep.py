@@ -59,7 +59,7 @@ def test_when_a_round_is_due(rules: dict[str, Any], record: dict[str, int], is_d
     wall = WallTime(timezone.utc)
     table = Due((), **{**RULES, **rules})
     assert KIND.is_due(table, MaintenanceRecord(**record), NOW_MS, wall) is is_due
-    held = Due((), held_until_ms=NOW_MS + 1, **{**RULES, **rules})
+    held = Due((), settling_until_ms=NOW_MS + 1, **{**RULES, **rules})
     assert not KIND.is_due(held, MaintenanceRecord(**record), NOW_MS, wall)
 
 

@@ -499,7 +499,9 @@ def test_a_round_is_due_where_options_ask_as_often_as_they_say() -> None:
     ):
         due = Due(asked, expire_partitions=rule)
         assert kind.is_due(due, record, 5 + waited_ms, wall) is expected
-    held = Due({"partitions": 0}, held_until_ms=9_006, expire_partitions=MaintenanceRule.FROM_TABLE)
+    held = Due(
+        {"partitions": 0}, settling_until_ms=9_006, expire_partitions=MaintenanceRule.FROM_TABLE
+    )
     assert not kind.is_due(held, record, 9_005, wall)
     assert kind.is_due(held, record, 9_006, wall)
 

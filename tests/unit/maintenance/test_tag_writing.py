@@ -310,7 +310,7 @@ def test_it_is_due_after_new_snapshots_where_options_ask_for_it(
 ) -> None:
     kind = CreateTags(interval_ms=1_000)
     record = MaintenanceRecord(snapshot_id=seen_id)
-    due = Due(asked, held_until_ms=5, snapshot_id=7, create_tags=rule)
+    due = Due(asked, settling_until_ms=5, snapshot_id=7, create_tags=rule)
     assert kind.is_due(due, record, at_ms, WallTime(UTC)) is expected
 
 

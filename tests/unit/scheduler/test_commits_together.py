@@ -183,7 +183,7 @@ def test_what_was_planned_before_a_snapshot_that_has_to_stand_is_not_begun_after
                 stage.cycle_ended(effect)
             case DispatchJob():
                 stage.dispatched(effect)
-    while stage.scheduler.tables[NAME].held_until_ms <= stage.now:
+    while stage.scheduler.tables[NAME].settling_until_ms <= stage.now:
         for effect in stage.decide(10):
             match effect:
                 case DispatchJob():

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from compactord.paimon.snapshot import CommitKind, Snapshot
-from compactord.state.ancestry import BuildDelay
+from compactord.state.ancestry import SettleDelay
 from tests.builders import FIRST, NOW_MS, VirtualClock
 
 SETTLE_MS = 10_000
@@ -29,7 +29,7 @@ JAVAS = replace(OURS, uuid="java's", delta_manifest_list="manifest-list-1")
 
 def test_what_was_published_stands_first_and_is_relied_on_once_it_was_looked_at() -> None:
     clock = VirtualClock()
-    guard = BuildDelay(clock, SETTLE_MS)
+    guard = SettleDelay(clock, SETTLE_MS)
     assert (guard.wait_ms(), guard.is_unread) == (0, False)
     guard.published(OURS)
     clock.sleep(4)
@@ -45,7 +45,7 @@ def test_what_was_published_stands_first_and_is_relied_on_once_it_was_looked_at(
 
 
 def test_without_a_time_to_stand_nothing_waits() -> None:
-    guard = BuildDelay(VirtualClock(), 0)
+    guard = SettleDelay(VirtualClock(), 0)
     guard.published(OURS)
     guard.opened(OURS)
     assert (guard.wait_ms(), guard.is_unread) == (0, False)
@@ -69,6 +69,6 @@ def test_what_another_process_of_ours_published_stands_as_well(
     newest: Snapshot | None, wait_ms: int
 ) -> None:
     """Clocks of two machines differ, so that a minute ago may have been just now."""
-    guard = BuildDelay(VirtualClock(), SETTLE_MS)
+    guard = SettleDelay(VirtualClock(), SETTLE_MS)
     guard.opened(newest)
     assert guard.wait_ms() == wait_ms
