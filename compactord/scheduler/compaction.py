@@ -154,7 +154,7 @@ class CompactionRecord:
     started_ms: int = 0
     finished_ms: int = 0
     # Whether the table's plan was made beside it, and so does not count it.
-    is_beside_plan: bool = False
+    started_after_plan: bool = False
     # How it ended, as soon as that is known; its files may still have to be removed.
     outcome: Outcome | None = None
     # What its dispatch has made of it; None before.

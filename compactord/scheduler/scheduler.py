@@ -660,7 +660,7 @@ class Scheduler:
         self.plans += 1
         had_work = bool(scheduled.offered or scheduled.in_flight)
         for record in scheduled.in_flight:
-            record.is_beside_plan = True
+            record.started_after_plan = True
         scheduled.offered = (
             {} if self.is_draining else {pending.bucket: pending for pending in planned.offered}
         )

@@ -355,7 +355,7 @@ def _backlog(scheduled: ScheduledTable, wall: WallTime) -> Backlog:
     planned = Backlog()
     if scheduled.planned is not None and scheduled.halt is None:
         planned = scheduled.planned.workable
-    under_way = [each.pending for each in scheduled.compactions.values() if each.is_beside_plan]
+    under_way = [each.pending for each in scheduled.compactions.values() if each.started_after_plan]
     oldest = [pending.since_ms for pending in under_way]
     if planned.oldest_ms:
         oldest.append(planned.oldest_ms)
