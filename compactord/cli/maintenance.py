@@ -198,14 +198,14 @@ class CommandTable:
         self._followed.refresh()
         return self._followed.state
 
-    def why_keep(self) -> str | None:
+    def expiry_blocker(self) -> str | None:
         """Waits while the newest snapshot may be replaced, unless it is to stop.
 
         A commit of a writer that a late rename lost is known from the snapshots alone: they are
         looked back at first. Raises what reading raises.
         """
         self._look_back()
-        return self._followed.why_keep() or text_of(self.why_held())
+        return self._followed.expiry_blocker() or text_of(self.why_held())
 
     def why_held(self) -> Hold | None:
         """See `OpenedTable`; None where `--force` overrides it."""

@@ -198,15 +198,15 @@ class ExpireChangelogs(RuledKind[Expired]):
     )
 
     def run(self, table: OpenedTable, under_way: UnderWay | None) -> Expired:
-        why_keep = table.why_keep()
-        if why_keep is not None:
-            return Expired(why_not=why_keep)
+        expiry_blocker = table.expiry_blocker()
+        if expiry_blocker is not None:
+            return Expired(why_not=expiry_blocker)
         return expire_changelogs(table.table, table.clock.now_ms(), watched(table, self.grace_ms))
 
     def preview(self, table: OpenedTable) -> Done[Expired]:
-        why_keep = table.why_keep()
-        if why_keep is not None:
-            return Done(why_not=why_keep)
+        expiry_blocker = table.expiry_blocker()
+        if expiry_blocker is not None:
+            return Done(why_not=expiry_blocker)
         return preview_changelogs(table.table, table.clock.now_ms(), watched(table, self.grace_ms))
 
     def ended(self, result: Expired | CompactordError, seconds: float) -> Round:

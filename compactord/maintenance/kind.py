@@ -135,7 +135,7 @@ class OpenedTable(Protocol):
         """
         ...
 
-    def why_keep(self) -> str | None:
+    def expiry_blocker(self) -> str | None:
         """Why no snapshot may expire now, or None; also what `why_held` has. Raises as that."""
         ...
 

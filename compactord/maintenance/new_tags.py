@@ -425,9 +425,9 @@ class CreateTags(RuledKind[CreatedTags]):
         return is_new and RuledKind.is_due(self, table, record, now_ms, wall)
 
     def preview(self, table: OpenedTable) -> Done[CreatedTags]:
-        why_keep = table.why_keep()
-        if why_keep is not None:
-            return Done(why_not=why_keep)
+        expiry_blocker = table.expiry_blocker()
+        if expiry_blocker is not None:
+            return Done(why_not=expiry_blocker)
         now_ms, zone = table.clock.now_ms(), table.clock.time_zone
         due = tags_due(table.table, table.memory(TagProgress), now_ms=now_ms, zone=zone)
         copies = watched(table, self.grace_ms)
@@ -437,9 +437,9 @@ class CreateTags(RuledKind[CreatedTags]):
         return Done(rounds=[created], files=surplus.files)
 
     def run(self, table: OpenedTable, under_way: UnderWay | None) -> CreatedTags:
-        why_keep = table.why_keep()
-        if why_keep is not None:
-            return CreatedTags(why_not=why_keep)
+        expiry_blocker = table.expiry_blocker()
+        if expiry_blocker is not None:
+            return CreatedTags(why_not=expiry_blocker)
         return create_tags(
             table.table,
             table.memory(TagProgress),

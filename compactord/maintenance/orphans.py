@@ -334,7 +334,7 @@ class SweepForeign(MaintenanceKind[RemovedFiles]):
         if values.ref.branch != paths.MAIN_BRANCH:
             # The folders of the table are those of all its branches.
             return RemovedFiles()
-        why_not = table.why_keep()
+        why_not = table.expiry_blocker()
         if why_not is not None:
             return RemovedFiles(why_not=why_not)
         folders = TableFolders(

@@ -494,9 +494,9 @@ class ExpireSnapshots(RuledKind[Expired]):
     duration_metric = ("expire_duration_seconds", "Time of an expiry of a table's snapshots.")
 
     def run(self, table: OpenedTable, under_way: UnderWay | None) -> Expired:
-        why_keep, values = table.why_keep(), table.table
-        if why_keep is not None:
-            return Expired(why_not=why_keep)
+        expiry_blocker, values = table.expiry_blocker(), table.table
+        if expiry_blocker is not None:
+            return Expired(why_not=expiry_blocker)
         return expire_snapshots(
             values,
             values.options.expire,
@@ -507,9 +507,9 @@ class ExpireSnapshots(RuledKind[Expired]):
         )
 
     def preview(self, table: OpenedTable) -> Done[Expired]:
-        why_keep = table.why_keep()
-        if why_keep is not None:
-            return Done(why_not=why_keep)
+        expiry_blocker = table.expiry_blocker()
+        if expiry_blocker is not None:
+            return Done(why_not=expiry_blocker)
         copies, later = watched(table, self.grace_ms), table.memory(LaterSnapshots)
         return preview_snapshots(table.table, table.clock.now_ms(), copies, later)
 

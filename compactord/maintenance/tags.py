@@ -365,17 +365,17 @@ class ExpireTags(RuledKind[ExpiredTags]):
     )
 
     def preview(self, table: OpenedTable) -> Done[ExpiredTags]:
-        why_keep = table.why_keep()
-        if why_keep is not None:
-            return Done(why_not=why_keep)
+        expiry_blocker = table.expiry_blocker()
+        if expiry_blocker is not None:
+            return Done(why_not=expiry_blocker)
         now_ms = table.clock.now_ms()
         due = due_tags(table.table, now_ms, table.clock.time_zone)
         return preview_tags(table.table, due, now_ms, watched(table, self.grace_ms))
 
     def run(self, table: OpenedTable, under_way: UnderWay | None) -> ExpiredTags:
-        why_keep = table.why_keep()
-        if why_keep is not None:
-            return ExpiredTags(why_not=why_keep)
+        expiry_blocker = table.expiry_blocker()
+        if expiry_blocker is not None:
+            return ExpiredTags(why_not=expiry_blocker)
         copies = watched(table, self.grace_ms)
         return expire_tags(table.table, table.clock.now_ms(), table.clock.time_zone, copies)
 

@@ -262,9 +262,9 @@ class TableCompactor:
         """See `OpenedTable`; any thread may ask."""
         return self._holds.why_held(self.newest_state, self.table.bucket_folder)
 
-    def why_keep(self) -> str | None:
+    def expiry_blocker(self) -> str | None:
         """See `OpenedTable`; any thread may ask."""
-        return self._followed.why_keep() or text_of(self.why_held())
+        return self._followed.expiry_blocker() or text_of(self.why_held())
 
     def drop_partitions(self, chosen: ChosenPartitions) -> CommitOutcome:
         """See `OpenedTable`; the next cycle plans on what is left. Any thread may call it."""

@@ -1,6 +1,6 @@
 """Finds writers' commits that a late rename lost, and restores them where that is proved safe.
 
-docs/adr/0006-late-renames.md has the rules and reasons. One thread looks back; any asks `why_keep`.
+docs/adr/0006-late-renames.md has the rules and reasons. One thread looks back; any asks `expiry_blocker`.
 """
 
 from __future__ import annotations
@@ -240,7 +240,7 @@ class LostCommits:
         # Lost snapshots by the id of the snapshot that has their changes again.
         self._recommitted: dict[int, Snapshot] = {}
 
-    def why_keep(self) -> str | None:
+    def expiry_blocker(self) -> str | None:
         """Why no snapshot may expire now, or None. Raises what listing and reading raise."""
         if self._published is None:
             return None

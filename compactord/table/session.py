@@ -122,14 +122,14 @@ class TableSession:
         """What refreshing has met since the last call."""
         return self._follower.drain_stats()
 
-    def why_keep(self) -> str | None:
+    def expiry_blocker(self) -> str | None:
         """Why no snapshot may expire now, or None; any thread may ask."""
         if self.wait_ms():
             return (
                 "our newest snapshot may still be replaced by a writer, which would need the "
                 "files that it removed"
             )
-        return self._lost_commits.why_keep()
+        return self._lost_commits.expiry_blocker()
 
     def wait_ms(self) -> int:
         """How long nothing may be built on what we published last; any thread may ask."""

@@ -119,7 +119,7 @@ def opened(path: Path, storage: Storage = STORAGE, branch: str = "main") -> Tabl
     )
     followed.refresh()
     followed.look_back(busy=(), may_commit=False)
-    assert followed.why_keep() is None
+    assert followed.expiry_blocker() is None
     return followed
 
 

@@ -605,10 +605,10 @@ def test_expiry_waits_until_the_newest_snapshot_of_ours_has_stood(tmp_path: Path
     )
     clock, stop = SystemClock(), threading.Event()
     start_s = clock.monotonic_s()
-    assert CommandTable(target, clock, stop, holds_of=lambda access: None).why_keep() is None
+    assert CommandTable(target, clock, stop, holds_of=lambda access: None).expiry_blocker() is None
     assert clock.monotonic_s() - start_s >= 0.5
     stop.set()
-    why = CommandTable(target, clock, stop, holds_of=lambda access: None).why_keep()
+    why = CommandTable(target, clock, stop, holds_of=lambda access: None).expiry_blocker()
     assert why is not None
     assert "may still be replaced" in why
 

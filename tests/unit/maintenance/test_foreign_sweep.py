@@ -131,7 +131,7 @@ def test_a_branch_has_its_files_in_the_folders_of_the_table() -> None:
 
 
 class _WithLostCommit(TableCompactor):
-    def why_keep(self) -> str | None:
+    def expiry_blocker(self) -> str | None:
         return "a commit was lost"
 
 

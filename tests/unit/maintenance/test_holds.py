@@ -85,7 +85,7 @@ def test_a_start_lists_each_bucket_once_and_a_healthy_table_is_not_listed_again(
     compactor = held.started(HookedStorage(held.storage, before=watch))
     listed.clear()
     for _ in range(3):
-        assert compactor.why_keep() is None
+        assert compactor.expiry_blocker() is None
     assert sorted(listed) == [f"{HOME}/bucket-0", f"{HOME}/bucket-1"]
 
 

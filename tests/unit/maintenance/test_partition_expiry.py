@@ -440,7 +440,7 @@ def test_a_snapshot_that_has_to_stand_is_waited_for_between_batches() -> None:
     done = ExpirePartitions(interval_ms=0).run(compactor, None)
     assert len(done.partitions) == 2
     assert compactor.clock.monotonic_s() - before == 10
-    assert compactor.why_keep() is not None
+    assert compactor.expiry_blocker() is not None
 
 
 @pytest.mark.parametrize(("error", "concerns", "after_effect", "lasts"), FAULTS)

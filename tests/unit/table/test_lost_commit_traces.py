@@ -106,7 +106,7 @@ def test_an_empty_table_may_expire() -> None:
     table = Lineage()
     process = Process(table)
     assert process.look() == []
-    assert process.lost_commits.why_keep() is None
+    assert process.lost_commits.expiry_blocker() is None
 
 
 @pytest.mark.parametrize("after_effect", [False, True])

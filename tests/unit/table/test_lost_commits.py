@@ -358,7 +358,7 @@ def test_a_job_that_commits_it_itself_during_our_attempt_is_heard() -> None:
         case.table, owner=SECOND, storage=HookedStorage(case.table.storage, before=first)
     )
     assert process.look() == []
-    assert process.lost_commits.why_keep() is None
+    assert process.lost_commits.expiry_blocker() is None
     case.check()
 
 
@@ -395,7 +395,7 @@ def test_a_rollback_between_reading_the_table_and_looking_back_is_no_loss(
     assert process.follower.replaced_snapshots == 0
     case.table.append(1, bucket=3, commits=3)
     assert process.look() == []
-    assert process.lost_commits.why_keep() is None
+    assert process.lost_commits.expiry_blocker() is None
 
 
 def test_a_rollback_past_what_was_committed_again_does_not_count_as_unsafe() -> None:
@@ -433,7 +433,7 @@ def test_what_a_running_merge_might_have_met_waits_for_its_end(
     case.late = case.rename()
     found = case.ours.look(busy=[bucket_id(0), bucket_id(2)])
     assert [each.outcome for each in found] == [LossOutcome.HEALED] * is_healed
-    assert (case.ours.lost_commits.why_keep() is None) == is_healed
+    assert (case.ours.lost_commits.expiry_blocker() is None) == is_healed
     if not is_healed:
         if is_merged:
             case.ours.merge(2)
@@ -539,18 +539,18 @@ def test_looks_are_a_minute_apart_and_the_delay_ends_them() -> None:
 
 def test_nothing_expires_and_nothing_is_committed_while_it_must_wait() -> None:
     case = Case()
-    assert case.ours.lost_commits.why_keep() is not None, "nobody has looked"
+    assert case.ours.lost_commits.expiry_blocker() is not None, "nobody has looked"
     case.ours.look()
     case.publish()
-    assert case.ours.lost_commits.why_keep() is None
+    assert case.ours.lost_commits.expiry_blocker() is None
     case.late = case.rename()
-    assert case.ours.lost_commits.why_keep() is not None, "not looked at yet"
+    assert case.ours.lost_commits.expiry_blocker() is not None, "not looked at yet"
     assert case.ours.look(may_commit=False) == []
-    assert case.ours.lost_commits.why_keep() is not None, "known, and not decided"
+    assert case.ours.lost_commits.expiry_blocker() is not None, "known, and not decided"
     case.check()
     assert len(case.found()) == 1
     case.check()
-    assert case.ours.lost_commits.why_keep() is None
+    assert case.ours.lost_commits.expiry_blocker() is None
 
 
 def test_where_writers_are_excluded_nobody_looks_back() -> None:
@@ -566,5 +566,5 @@ def test_where_writers_are_excluded_nobody_looks_back() -> None:
     followed.refresh()
     storage.log.clear()
     followed.look_back(busy=(), may_commit=True)
-    assert followed.why_keep() is None
+    assert followed.expiry_blocker() is None
     assert storage.log == []
