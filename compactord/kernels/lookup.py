@@ -49,19 +49,19 @@ NEW, SAME, MERGED, FIRST = range(4)
 class MergedKeys(NamedTuple):
     """The result rows of some keys, one for each, and what these keys had before.
 
-    `fates` (int8, one per key) are NEW, SAME, MERGED or FIRST. `before` has the earlier records of
+    `change_kinds` (int8, one per key) are NEW, SAME, MERGED or FIRST. `before` has the earlier records of
     keys that are MERGED, in the order of keys. Both are empty where nobody asks for them.
     """
 
     rows: pa.RecordBatch
-    fates: npt.NDArray[np.int8] = np.empty(0, np.int8)
+    change_kinds: npt.NDArray[np.int8] = np.empty(0, np.int8)
     before: Sequence[pa.RecordBatch] = ()
 
 
 def keys_with_before(
     batches: Iterator[pa.RecordBatch],
     keys: Int64s,
-    fates: npt.NDArray[np.int8],
+    change_kinds: npt.NDArray[np.int8],
     before_rows: Int64s,
     parts: Sequence[pa.RecordBatch],
     columns: Mapping[str, pa.Array],
@@ -69,12 +69,12 @@ def keys_with_before(
     """The results of a merge function beside what their keys had before.
 
     `keys` (int64): the numbers of the keys that have a result, one in each row of the batches.
-    `fates` and `before_rows` are by the number of a key: as in `MergedKeys`, and the row number of
+    `change_kinds` and `before_rows` are by the number of a key: as in `MergedKeys`, and the row number of
     its record before, counted over `parts`; `columns` are concatenated already.
     """
     for batch in batches:
         those, keys = np.split(keys, [batch.num_rows])
-        of_batch = fates[those]
+        of_batch = change_kinds[those]
         merged = before_rows[those[of_batch == MERGED]]
         yield MergedKeys(
             batch, of_batch, tuple(gather(parts, merged, columns)) if len(merged) else ()
@@ -88,11 +88,11 @@ def changelog_rows(keys: MergedKeys, rule: ChangelogRule) -> Iterator[pa.RecordB
     Batches have the schema of the rows.
     """
     adds = ~is_retract(keys.rows.column(VALUE_KIND))
-    merged = np.flatnonzero(keys.fates == MERGED)
+    merged = np.flatnonzero(keys.change_kinds == MERGED)
     stays = adds[merged]
-    new = np.flatnonzero(((keys.fates == NEW) | (keys.fates == FIRST)) & adds)
+    new = np.flatnonzero(((keys.change_kinds == NEW) | (keys.change_kinds == FIRST)) & adds)
     own = fixed_values(keys.rows.column(VALUE_KIND), np.int8)[new]
-    inserts = np.where(keys.fates[new] == FIRST, own, INSERT)
+    inserts = np.where(keys.change_kinds[new] == FIRST, own, INSERT)
     updated, gone = stays & _differs(keys, merged, rule.compared), ~stays
     told = np.sort(np.concatenate([new, merged[updated]]))
     # Mostly few rows of many: copied before columns are concatenated.
@@ -317,9 +317,9 @@ def _merged(
         order.key_columns,
         folds_all=folds_all,
     )
-    fates = _fates(records, is_first_row=function.needs is Needs.FIRST)
+    change_kinds = _fates(records, is_first_row=function.needs is Needs.FIRST)
     yield from keys_with_before(
-        function.merge(ordered), found, fates, records.state, records.parts, records.columns
+        function.merge(ordered), found, change_kinds, records.state, records.parts, records.columns
     )
 
 

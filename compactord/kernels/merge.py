@@ -365,8 +365,8 @@ class _Merge:
         if self._is_one_run(window):
             for batch in hand_on(parts):
                 is_before = fixed_values(batch.column(LEVEL), np.int16) == before_level
-                fates = np.where(is_before, SAME, NEW).astype(np.int8)
-                yield MergedKeys(batch.drop_columns([LEVEL]), fates, ())
+                change_kinds = np.where(is_before, SAME, NEW).astype(np.int8)
+                yield MergedKeys(batch.drop_columns([LEVEL]), change_kinds, ())
             return
         columns = self._columns(parts)
         levels = concat_column([part.column(LEVEL) for part in parts])
@@ -387,10 +387,10 @@ class _Merge:
             rows, starts = self._ordered(window, columns, groups)
             # The keys that have a result: one in each row, in order.
             found = key_of_row[rows if starts is None else rows[starts]]
-        fates, befores = _before(key_of_row, fixed_values(levels, np.int16) == before_level)
+        change_kinds, befores = _before(key_of_row, fixed_values(levels, np.int16) == before_level)
         records = OrderedRecords(parts, rows, starts, columns, self._keys, numbers)
         results = self._function.merge(records)
-        yield from keys_with_before(results, found, fates, befores, parts, columns)
+        yield from keys_with_before(results, found, change_kinds, befores, parts, columns)
 
     def looked_up(self, window: Window, find: Find | None) -> Iterator[MergedKeys]:
         parts = [batch for batches in window for batch in batches]
@@ -499,9 +499,9 @@ def _before(key_of_row: Int64s, is_before: Bools) -> tuple[npt.NDArray[np.int8],
     rows[owners] = places
     if np.count_nonzero(rows >= 0) < len(places):
         raise SubcompactionError("a key has two records on the highest level")
-    fates = np.where(counts > 1, MERGED, SAME).astype(np.int8)
-    fates[rows < 0] = NEW
-    return fates, rows
+    change_kinds = np.where(counts > 1, MERGED, SAME).astype(np.int8)
+    change_kinds[rows < 0] = NEW
+    return change_kinds, rows
 
 
 def _are_inserts(parts: Sequence[pa.RecordBatch]) -> bool:

@@ -100,7 +100,7 @@ def _changelog(
     )
     found = []
     for each in keys:
-        assert each.rows.num_rows == len(each.fates)
+        assert each.rows.num_rows == len(each.change_kinds)
         assert LEVEL not in each.rows.schema.names
         found += list(changelog_rows(each, rule))
     assert all(batch.schema.names == SCHEMA.names[:-1] for batch in found)
