@@ -81,7 +81,7 @@ class Meter:
         )
 
 
-class OtherKeys(TransientStorageError):
+class CredentialsChanged(TransientStorageError):
     """Refused, and the same request from its beginning would have other credentials."""
 
 
@@ -171,5 +171,5 @@ class Calls:
             meter.report(failure)
             is_about_keys = failure in (Failure.EXPIRED, Failure.DENIED)
             if is_about_keys and self.may_pass(failure, connection):
-                raised = OtherKeys(path, raised.message)
+                raised = CredentialsChanged(path, raised.message)
             raise raised from None

@@ -41,7 +41,7 @@ from compactord.storage.base import (
     whole_range,
 )
 from compactord.storage.calls import Breaker, RetryPolicy, TimedCalls
-from compactord.storage.objects.calls import Calls, OtherKeys
+from compactord.storage.objects.calls import Calls, CredentialsChanged
 from compactord.storage.objects.connection import Listing, connection_of, forget, listed, status_of
 from compactord.storage.objects.failures import (
     LIBRARY_ERRORS,
@@ -474,7 +474,7 @@ class ObjectStorage(Storage):
         pages = self._pages(folder, prefix)
         try:
             begun = next(pages, ())
-        except OtherKeys:
+        except CredentialsChanged:
             pages, begun = self._pages(folder, prefix), ()
         folders: set[str] = set()
         is_empty = True
