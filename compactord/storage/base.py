@@ -99,7 +99,7 @@ class StorageSpec(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Located:
+class StoreLocation:
     """A location: the spec of its store and its path there.
 
     Of the options, by their keys: `secrets` are those whose values nobody may see, `unknown` those
@@ -128,7 +128,7 @@ class Store:
     """
 
     schemes: Sequence[str]
-    locate: Callable[[str, Mapping[str, str]], Located]
+    locate: Callable[[str, Mapping[str, str]], StoreLocation]
     prefixes: Sequence[str] = ()
     is_local: bool = False
     takes_served_options: bool = False

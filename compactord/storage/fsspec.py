@@ -37,10 +37,10 @@ from compactord.storage.base import (
     NO_TIME_MS,
     Capabilities,
     Creation,
-    Located,
     ObjectStatus,
     Storage,
     Store,
+    StoreLocation,
     aside,
     read_back,
     require_gone,
@@ -263,7 +263,7 @@ class FsspecSpec:
         return FsspecStorage(self, Opened(connected(self.root, late), late))
 
 
-def _locate(location: str, options: Mapping[str, str]) -> Located:
+def _locate(location: str, options: Mapping[str, str]) -> StoreLocation:
     """The store of a URL, and the URL without slashes at its end.
 
     fsspec decides what it knows. Options that may be secret are handed over by the environment of
@@ -282,7 +282,7 @@ def _locate(location: str, options: Mapping[str, str]) -> Located:
     root = f"{scheme.lower()}://{authority}"
     path = path.strip("/")
     spec = FsspecSpec(root=root, options=tuple(sorted(given.items())))
-    return Located(spec=spec, path=f"{root}/{path}" if path else root, secrets=secrets)
+    return StoreLocation(spec=spec, path=f"{root}/{path}" if path else root, secrets=secrets)
 
 
 # Of all schemes that no other store has, where a catalog asks for it.

@@ -23,10 +23,10 @@ from compactord.errors import (
 from compactord.storage.base import (
     Capabilities,
     Creation,
-    Located,
     ObjectStatus,
     Storage,
     Store,
+    StoreLocation,
     aside,
     whole_range,
 )
@@ -295,7 +295,7 @@ def _status(name: str, found: os.stat_result, *, is_link: bool = False) -> Objec
     )
 
 
-def _locate(location: str, options: Mapping[str, str]) -> Located:
+def _locate(location: str, options: Mapping[str, str]) -> StoreLocation:
     """The absolute path of a plain path, or of a `file:` URI as RFC 8089 has it.
 
     Except for `%`: as in Java, the path is not decoded. Local files have no options.
@@ -317,7 +317,7 @@ def _locate(location: str, options: Mapping[str, str]) -> Located:
                 f"{location}: a file: URI needs an absolute path, as in file:///data/wh"
             )
         path = "/" + path.lstrip("/")
-    return Located(spec=LocalStorage(), path=os.path.abspath(path))
+    return StoreLocation(spec=LocalStorage(), path=os.path.abspath(path))
 
 
 FILES = Store(schemes=("file",), locate=_locate, is_local=True)

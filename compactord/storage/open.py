@@ -10,7 +10,14 @@ from typing import Any, cast
 
 from compactord.errors import CatalogOptionInvalid, UnknownScheme, UsageError
 from compactord.storage import local
-from compactord.storage.base import HADOOP, Capabilities, Located, ObjectStatus, Storage, Store
+from compactord.storage.base import (
+    HADOOP,
+    Capabilities,
+    ObjectStatus,
+    Storage,
+    Store,
+    StoreLocation,
+)
 from compactord.storage.fsspec import ENABLED, FSSPEC
 from compactord.storage.hdfs.spec import HDFS
 from compactord.storage.objects import azure, gcs, oss, s3
@@ -68,7 +75,7 @@ class Stores:
         location: str,
         options: Mapping[str, str],
         served: Collection[str] | None = None,
-    ) -> Located:
+    ) -> StoreLocation:
         """What the location's store makes of it, without opening it.
 
         `options` are those of the catalog, under Paimon's names. With `fsspec.enabled` a scheme
@@ -92,7 +99,7 @@ class Stores:
 
     def _found(
         self, location: str, options: Mapping[str, str], theirs: Collection[str]
-    ) -> tuple[Located, Mapping[str, str]]:
+    ) -> tuple[StoreLocation, Mapping[str, str]]:
         """What the location's store makes of it, and the options that it was given."""
         options = {key: text for key, text in options.items() if self._counts(key, theirs)}
         store = self._store_of(location, options)
@@ -156,7 +163,7 @@ class Stores:
         return found[1].lower() if found is not None and is_url else _FILE
 
     def _keep_keys(
-        self, location: str, found: Located, options: Iterable[str], served: Collection[str]
+        self, location: str, found: StoreLocation, options: Iterable[str], served: Collection[str]
     ) -> None:
         """Raise `UsageError` where keys of the operator or the machine would be sent elsewhere.
 

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from compactord.catalog.open import open_catalog
 from compactord.service.jobs import JOBS_MAX
-from compactord.storage.base import Capabilities, Located, Storage, Store
+from compactord.storage.base import Capabilities, Storage, Store, StoreLocation
 from compactord.storage.open import STORES
 from compactord.table.compactor import TableCompactor
 from tests.bench.bench_polls import SKIP, compactor_of, poll
@@ -53,9 +53,9 @@ class _Delayed(WatchedStorage):
             self._requests.ask(f"{method} {path}")
         return effect()
 
-    def locate(self, location: str, options: Mapping[str, str]) -> Located:
+    def locate(self, location: str, options: Mapping[str, str]) -> StoreLocation:
         del options
-        return Located(spec=self, path=location.removeprefix(_SCHEME))
+        return StoreLocation(spec=self, path=location.removeprefix(_SCHEME))
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from compactord.errors import UsageError
-from compactord.storage.base import HADOOP, Located, Store
+from compactord.storage.base import HADOOP, Store, StoreLocation
 from compactord.storage.hadoop import CONF_DIR
 from compactord.storage.hdfs.settings import PROPERTIES, NameService, is_known, settings_of
 
@@ -35,7 +35,7 @@ class HdfsSpec(NameService):
         return HdfsStorage(self)
 
 
-def _locate(location: str, options: Mapping[str, str]) -> Located:
+def _locate(location: str, options: Mapping[str, str]) -> StoreLocation:
     """The name service of a URL, and the URL without slashes at its end."""
     scheme, _, rest = location.partition(":")
     service, _, path = rest.removeprefix("//").partition("/")
@@ -47,7 +47,7 @@ def _locate(location: str, options: Mapping[str, str]) -> Located:
     settings = settings_of(service, options)
     root = f"hdfs://{service}"
     path = path.strip("/")
-    return Located(
+    return StoreLocation(
         spec=HdfsSpec(root=root, settings=tuple(sorted(settings.items()))),
         path=f"{root}/{path}" if path else root,
         unknown=tuple(key for key in options if not is_known(key.removeprefix(HADOOP))),

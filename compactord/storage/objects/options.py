@@ -150,7 +150,7 @@ class StoreService:
 
     `options` are those of the service, `environment` are variables that it reads from the process.
     Both may hold `${…}`, which the process that opens the store resolves. `names_host`: as in
-    `Located`.
+    `StoreLocation`.
     """
 
     service: str
@@ -161,7 +161,7 @@ class StoreService:
 
     @property
     def is_ambient(self) -> bool:
-        """See `Located`: requests are neither signed by keys among the options nor anonymous."""
+        """See `StoreLocation`: requests are neither signed by keys among the options nor anonymous."""
         is_anonymous = self.options.get("skip_signature") == "true"
         return bool(self.environment) or not (self.given.secrets or is_anonymous)
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from compactord.errors import UsageError
-from compactord.storage.base import Capabilities, Located, Store
+from compactord.storage.base import Capabilities, Store, StoreLocation
 from compactord.storage.objects.options import (
     INSTALL_STORES,
     OBJECTS,
@@ -57,7 +57,7 @@ def object_store(
 
 def _locate(
     service_of: Service, capabilities: Capabilities, location: str, options: Mapping[str, str]
-) -> Located:
+) -> StoreLocation:
     """The store of a URL such as `s3://bucket/wh`, and the URL without slashes at its end.
 
     Secrets that stand in the options themselves are handed over by the environment of this process.
@@ -82,7 +82,7 @@ def _locate(
         capabilities=capabilities,
     )
     path = path.strip("/")
-    return Located(
+    return StoreLocation(
         spec=spec,
         path=f"{root}/{path}" if path else root,
         secrets=tuple(found.given.secrets.values()),

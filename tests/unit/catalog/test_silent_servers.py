@@ -18,7 +18,7 @@ from compactord.catalog.rest.lent import client_of
 from compactord.commit.publish import LockedPublisher
 from compactord.errors import AccessDenied, CatalogDown, StorageError, TransientStorageError
 from compactord.paimon.schema import TableRef
-from compactord.storage.base import Located, Storage, Store
+from compactord.storage.base import Storage, Store, StoreLocation
 from compactord.storage.calls import (
     FAILURES_MAX,
     PATIENCE_MS,
@@ -217,9 +217,9 @@ def test_a_listing_of_a_metastore_probes_the_store_of_its_warehouse() -> None:
     clock = VirtualClock()
     breakers, storage = Breakers(clock.steady_ms), _Guarded(MemoryStorage())
 
-    def locate(location: str, options: Mapping[str, str]) -> Located:
+    def locate(location: str, options: Mapping[str, str]) -> StoreLocation:
         del options
-        return Located(spec=storage, path=location)
+        return StoreLocation(spec=storage, path=location)
 
     mem = Store(schemes=("mem",), locate=locate)
     stores = replace(STORES, known=(*STORES.known, mem)).wrapped(breakers.behind)

@@ -22,7 +22,7 @@ from compactord.errors import UsageError
 from compactord.maintenance.holds import HOLD_FILE
 from compactord.paimon import paths
 from compactord.paimon.schema import TableRef
-from compactord.storage.base import Located, Store
+from compactord.storage.base import Store, StoreLocation
 from compactord.storage.open import STORES
 from tests import builders
 from tests.e2e.tables import digest
@@ -127,7 +127,7 @@ def test_files_at_an_external_path_in_another_store_go_too(
 ) -> None:
     there = MemoryStorage()
     memory = Store(
-        schemes=("mem",), locate=lambda at, options: Located(spec=there, path=at.rstrip("/"))
+        schemes=("mem",), locate=lambda at, options: StoreLocation(spec=there, path=at.rstrip("/"))
     )
     ref = keyed(tmp_path / "wh", "d.t", commits=1)
     places = f"mem://a/x/, {tmp_path}/outside, gone://b"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from compactord.errors import AccessDenied, CatalogOptionInvalid, UsageError
-from compactord.storage.base import Capabilities, Located, Store
+from compactord.storage.base import Capabilities, Store, StoreLocation
 from compactord.text import handed_over, resolve
 from tests.storages import MemoryStorage
 
@@ -48,7 +48,7 @@ class Bucket(MemoryStorage):
         return self._spec.capabilities
 
 
-def _locate(location: str, options: Mapping[str, str]) -> Located:
+def _locate(location: str, options: Mapping[str, str]) -> StoreLocation:
     bucket, slash, path = location.removeprefix("mem://").partition("/")
     if not bucket:
         raise UsageError(f"{location}: a bucket is missing, as in mem://bucket/wh")
@@ -61,7 +61,9 @@ def _locate(location: str, options: Mapping[str, str]) -> Located:
     )
     unknown = tuple(key for key in options if key not in _KNOWN)
     secrets = tuple(key for key in options if key == "mem.key")
-    return Located(spec=spec, path=slash + path, secrets=secrets, unknown=unknown, known=_KNOWN)
+    return StoreLocation(
+        spec=spec, path=slash + path, secrets=secrets, unknown=unknown, known=_KNOWN
+    )
 
 
 MEM = Store(schemes=("mem",), locate=_locate, prefixes=("mem.",))

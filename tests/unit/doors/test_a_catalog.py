@@ -21,7 +21,7 @@ from compactord.config.load import LoadedConfig, load_config, show_text
 from compactord.config.problems import ConfigInvalid
 from compactord.errors import TransientStorageError
 from compactord.paimon.schema import TableRef
-from compactord.storage.base import Located, Store
+from compactord.storage.base import Store, StoreLocation
 from compactord.storage.open import STORES, Stores
 from compactord_demo.writer import create_table
 from tests import builders
@@ -66,9 +66,9 @@ class Lake:
     def known(self) -> Stores:
         """The stores that there are, these two included."""
 
-        def locate(location: str, options: Mapping[str, str]) -> Located:
+        def locate(location: str, options: Mapping[str, str]) -> StoreLocation:
             name, slash, path = location.removeprefix("mem://").partition("/")
-            return Located(spec=self.stores[name].spec, path=slash + path)
+            return StoreLocation(spec=self.stores[name].spec, path=slash + path)
 
         ours = Store(schemes=("mem",), locate=locate)
         stores = replace(STORES, known=(*STORES.known, ours))

@@ -22,7 +22,7 @@ from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import CommitKind, read_snapshot, snapshot_ids
 from compactord.service.daemon import Daemon
 from compactord.service.metrics import Metrics
-from compactord.storage.base import Located, Storage, Store
+from compactord.storage.base import Storage, Store, StoreLocation
 from compactord.storage.calls import Breakers
 from compactord.storage.open import STORES
 from compactord.table.subcompactions import WorkerSpec
@@ -154,7 +154,7 @@ class Beside:
         """The catalog of a server that falls ill, if that is what does."""
         mem = Store(
             schemes=("mem",),
-            locate=lambda location, _: Located(spec=storage, path=location[6:]),
+            locate=lambda location, _: StoreLocation(spec=storage, path=location[6:]),
         )
         stores = replace(STORES, known=(*STORES.known, mem))
         if self.sick.kind in (REST, TOKEN):
