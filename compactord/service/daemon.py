@@ -128,7 +128,7 @@ class Shutdown:
         return 0.0 if self._since_s is None else self._clock.monotonic_s() - self._since_s
 
 
-class SilentStores:
+class UnresponsiveStores:
     """Used by the loop alone. `breakers` are those that tables wait for, by catalog."""
 
     def __init__(self, breakers: Mapping[str, Sequence[Breaker]], scheduler: Scheduler) -> None:
@@ -206,7 +206,7 @@ class Daemon:
         self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._scheduler = self._make_scheduler(config, worker.zone)
         of_catalogs = self._breakers(catalogs, breakers)
-        self._silent_stores = SilentStores(of_catalogs, self._scheduler)
+        self._silent_stores = UnresponsiveStores(of_catalogs, self._scheduler)
         self._engine = EngineHost(start_engine, self, post=self._events.put)
         self._tables = ServedTables(clock=clock, worker=worker, requested=metrics.table_requests)
         self._tables.pace.per_second = config.limits.max_deletes_per_second

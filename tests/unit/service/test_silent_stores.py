@@ -7,7 +7,7 @@ from structlog.testing import capture_logs
 from compactord.model import TableName
 from compactord.scheduler.compaction import Outcome
 from compactord.scheduler.effects import CycleJob, DiscardJob, Submit
-from compactord.service.daemon import SilentStores
+from compactord.service.daemon import UnresponsiveStores
 from compactord.storage.calls import FAILURES_MAX, PATIENCE_MS, PROBE_MS, Breaker
 from tests.unit.scheduler.test_scheduler import Stage, is_sweep
 
@@ -24,7 +24,7 @@ class _Both:
         self.breaker = Breaker("store silent", lambda: self.stage.now)
         other = Breaker("server silent", lambda: self.stage.now)
         breakers = {"good": (), "silent": (other, self.breaker)}
-        self.stores = SilentStores(breakers, self.stage.scheduler)
+        self.stores = UnresponsiveStores(breakers, self.stage.scheduler)
 
     def look(self) -> list[str]:
         return list(self.stores.check(self.stage.now))
