@@ -268,4 +268,4 @@ class WriteOnlyWriter:
                 hint = paths.latest_hint(root)
                 self._storage.overwrite(hint, str(snapshot.id).encode())
                 return snapshot.id
-            metadata.take_back(only=[base])
+            metadata.delete_written(only=[base])

@@ -248,7 +248,7 @@ def _base_manifests(
             )
         except FormatError as error:
             # An entry whose partition cannot be read belongs to one bucket. The commit needs none.
-            files.take_back(keep=keep)
+            files.delete_written(keep=keep)
             _log.warning("manifests_not_merged", error=str(error))
             return manifests, _NOT_MERGED
         return merge.after, merge
@@ -256,7 +256,7 @@ def _base_manifests(
     if base is not None:
         return base, merge
     # The winner of the last race has merged manifests itself, so ours does not fit any more.
-    files.take_back(only=[manifest.file_name for manifest in merge.written])
+    files.delete_written(only=[manifest.file_name for manifest in merge.written])
     return manifests, _NOT_MERGED
 
 

@@ -288,7 +288,7 @@ class Committer:
                 stamp = self._stamp(identifier)
                 snapshot = self._prepared(state, manifests(), pending, files, stamp)
                 if snapshot is None:
-                    files.take_back()
+                    files.delete_written()
                     return NothingCommitted(dropped=tuple(pending.dropped)), state
                 assert state.snapshot is not None, "what stands of the changes is in one"
                 stands = still_stands(self._storage, state.table.root, state.snapshot)
@@ -296,22 +296,22 @@ class Committer:
                 retries.is_down = isinstance(error, CatalogDown)
                 # Nothing of this attempt was published, whatever it was that failed. What is not
                 # found went with a snapshot that expired or was rolled back meanwhile.
-                files.take_back()
+                files.delete_written()
                 pending.merge, reason = None, str(error)
                 _log_retry(attempt, reason)
                 continue
             except BaseException:
-                files.take_back()
+                files.delete_written()
                 raise
             delta = Delta(base=state.snapshot, changes=pending.changes)
             reason = self._refusal(state, snapshot, delta, files, retries) if stands else _LOST_RACE
             if not reason:
                 return self._outcome(state, snapshot, pending, attempt)
             assert pending.merge is not None, "prepared with the snapshot"
-            files.take_back(keep=[manifest.file_name for manifest in pending.merge.written])
+            files.delete_written(keep=[manifest.file_name for manifest in pending.merge.written])
             pending.merge = None if retries.is_down else pending.merge
             _log_retry(attempt, reason)
-        files.take_back()
+        files.delete_written()
         raise _gave_up(state, attempt, reason)
 
     def _refreshed(

@@ -120,7 +120,9 @@ class MetadataFiles:
         if failure is not None:
             raise failure
 
-    def take_back(self, *, only: Collection[str] | None = None, keep: Collection[str] = ()) -> None:
+    def delete_written(
+        self, *, only: Collection[str] | None = None, keep: Collection[str] = ()
+    ) -> None:
         """Delete the written files: all of them, or `only` these names; never those in `keep`.
 
         Only for files that were certainly not published. A later orphan sweep finds those that
@@ -138,7 +140,7 @@ class MetadataFiles:
                 self._storage.delete(path)
             self._written.remove(path)
 
-    def let_go(self) -> None:
+    def keep_written(self) -> None:
         """Keep the written files: a snapshot that existed briefly may name them."""
         self._written.clear()
 

@@ -225,14 +225,14 @@ class Publication:
             if found is not None:
                 if is_in_doubt:
                     # Ours may have existed before it, with another snapshot built upon it.
-                    files.let_go()
+                    files.keep_written()
                 return False
             if failure is not None and is_refused:
                 if attempt > 1:
                     raise CommitUnknown(
                         f"{failure}; an earlier call may still take effect, so nothing was deleted"
                     ) from failure
-                files.take_back()
+                files.delete_written()
                 why = f"{failure.message}; there is no snapshot {snapshot.id}"
                 raise type(failure)(failure.path, f"{why}, nothing was published") from failure
             # The same snapshot again: if the first call takes effect late, it is still ours.

@@ -51,7 +51,7 @@ def test_files_are_written_into_their_folders_and_taken_back_again() -> None:
         f"{LOCATION}/manifest/index-manifest-u-3",
     }
     assert (name, size) == ("manifest-list-u-1", len(storage.read(f"{LOCATION}/manifest/{name}")))
-    files.take_back()
+    files.delete_written()
     assert storage.objects == {}
 
 
@@ -59,11 +59,11 @@ def test_only_some_or_all_but_some_can_be_taken_back() -> None:
     storage = MemoryStorage()
     files = _files(storage)
     first, second, third = (files.write_list([])[0] for _ in range(3))
-    files.take_back(only=[second])
+    files.delete_written(only=[second])
     assert _names(storage) == {first, third}
-    files.take_back(keep=[first])
+    files.delete_written(keep=[first])
     assert _names(storage) == {first}
-    files.take_back()
+    files.delete_written()
     assert _names(storage) == set()
 
 
@@ -72,8 +72,8 @@ def test_what_was_let_go_stays() -> None:
     files = _files(storage)
     name, _ = files.write_list([])
     files.wait()
-    files.let_go()
-    files.take_back()
+    files.keep_written()
+    files.delete_written()
     assert _names(storage) == {name}
 
 
@@ -86,7 +86,7 @@ def test_what_cannot_be_deleted_does_not_stop_the_rest() -> None:
     files = _files(faulty)
     first, _ = files.write_list([])
     files.write_list([])
-    files.take_back()
+    files.delete_written()
     assert _names(storage) == {first}
 
 
@@ -104,7 +104,7 @@ def test_a_write_in_doubt_is_taken_back(after_effect: bool) -> None:
     with pytest.raises(TransientStorageError):
         files.wait()
     assert len(storage.objects) == int(after_effect)
-    files.take_back()
+    files.delete_written()
     assert storage.objects == {}
 
 
@@ -118,7 +118,7 @@ def test_a_file_that_was_there_before_is_never_taken_back() -> None:
     rival.write_list([])
     with pytest.raises(StorageError):
         rival.wait()
-    rival.take_back()
+    rival.delete_written()
     assert set(storage.objects) == {path}
 
 
@@ -163,6 +163,6 @@ def test_a_file_that_failed_is_heard_of_when_others_are_taken_back(
     files = _files(FaultyStorage(storage, fault))
     files.write_list([])
     with pytest.raises(TransientStorageError):
-        files.take_back(**spared)  # type: ignore[arg-type]
-    files.take_back()
+        files.delete_written(**spared)  # type: ignore[arg-type]
+    files.delete_written()
     assert storage.objects == {}
