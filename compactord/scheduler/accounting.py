@@ -46,7 +46,7 @@ from compactord.scheduler.halts import (
     halt_for,
 )
 from compactord.scheduler.scheduled_table import ScheduledTable
-from compactord.table.jobs import Cycle, InputsReplaced, Planned, Settled
+from compactord.table.jobs import CycleResult, InputsReplaced, Planned, Settled
 from compactord.text import redact_text
 
 # Quarantine a bucket after so many fruitless compactions in a row: writers commit faster than
@@ -177,7 +177,7 @@ class Accounting:
 
     # -- compactions
 
-    def settled(self, scheduled: ScheduledTable, cycle: Cycle, now_ms: int) -> None:
+    def settled(self, scheduled: ScheduledTable, cycle: CycleResult, now_ms: int) -> None:
         """A cycle has dealt with the outcomes of the compactions that were handed to it."""
         records = {record.number: record for record in scheduled.with_status(Status.COMMITTING)}
         for number, record in records.items():
@@ -255,7 +255,11 @@ class Accounting:
         self._end_halt(scheduled, HaltEnd.COMMIT)
 
     def _inputs_gone(
-        self, record: CompactionRecord, failed: SubcompactionFailure, cycle: Cycle, now_ms: int
+        self,
+        record: CompactionRecord,
+        failed: SubcompactionFailure,
+        cycle: CycleResult,
+        now_ms: int,
     ) -> None:
         """Inputs could not be read: others replaced and expired them, or they are lost or damaged.
 
@@ -372,7 +376,7 @@ class Accounting:
 
     # -- polls and maintenance
 
-    def polled(self, scheduled: ScheduledTable, cycle: Cycle, now_ms: int) -> None:
+    def polled(self, scheduled: ScheduledTable, cycle: CycleResult, now_ms: int) -> None:
         """Account for the table's status as a cycle has read it."""
         scheduled.info = cycle.info or scheduled.info
         if cycle.last_commit is not None and not scheduled.last_commit_ms:
@@ -406,7 +410,7 @@ class Accounting:
             forget_quarantined(scheduled, cycle.planned, now_ms)
         self._end_halt(scheduled, HaltEnd.CYCLE)
 
-    def _take_in_losses(self, scheduled: ScheduledTable, cycle: Cycle, now_ms: int) -> None:
+    def _take_in_losses(self, scheduled: ScheduledTable, cycle: CycleResult, now_ms: int) -> None:
         """Snapshots of ours that were replaced, and what writers lost, may halt the table."""
         for why in cycle.lost_snapshots:
             scheduled.tell(events.SnapshotLost(name=scheduled.name, why=why))

@@ -14,7 +14,7 @@ from compactord.maintenance.kind import AnyKind, Round, UnderWay
 from compactord.model import Subcompaction, SubcompactionResult, TableName
 from compactord.paimon.data_file import BucketId
 from compactord.table.backlog import Skip
-from compactord.table.jobs import Cycle, InFlight, InputsReplaced
+from compactord.table.jobs import CycleResult, InFlight, InputsReplaced
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +27,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleJob(Job):
-    """Run `TableCompactor.cycle`: its outcome is a `Cycle`, whatever happens."""
+    """Run `TableCompactor.cycle`: its outcome is a `CycleResult`, whatever happens."""
 
     ended: tuple[InFlight, ...]
     skip: Skip
@@ -57,7 +57,7 @@ class MaintenanceJob(Job):
     under_way: UnderWay | None
 
 
-JobOutcome = Cycle | InFlight | InputsReplaced | Round | CompactordError | None
+JobOutcome = CycleResult | InFlight | InputsReplaced | Round | CompactordError | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

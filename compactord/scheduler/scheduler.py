@@ -44,7 +44,7 @@ from compactord.scheduler.events import NotDispatched, Observer, Polled, Subcomp
 from compactord.scheduler.halts import Failure
 from compactord.scheduler.scheduled_table import HUNG_JOB_MS, ScheduledTable
 from compactord.scheduler.slots import Jobs, Slots
-from compactord.table.jobs import Cycle, InFlight, InputsReplaced, Planned
+from compactord.table.jobs import CycleResult, InFlight, InputsReplaced, Planned
 
 
 class Compactions:
@@ -507,7 +507,7 @@ class Scheduler:
         scheduled.job = None
         self._jobs.ended(job.name)
         match job, outcome:
-            case effects.CycleJob(), Cycle():
+            case effects.CycleJob(), CycleResult():
                 self._cycle_ended(scheduled, outcome, seconds, now_ms)
             case effects.DispatchJob(), InFlight():
                 self._dispatched(scheduled, outcome, now_ms)
@@ -521,7 +521,7 @@ class Scheduler:
             self._cycles.want(scheduled)
 
     def _cycle_ended(
-        self, scheduled: ScheduledTable, cycle: Cycle, seconds: float, now_ms: int
+        self, scheduled: ScheduledTable, cycle: CycleResult, seconds: float, now_ms: int
     ) -> None:
         before = scheduled.planned
         self.accounting.settled(scheduled, cycle, now_ms)

@@ -52,7 +52,7 @@ from compactord.service.status_source import ServiceState, StatusKeeper
 from compactord.service.view import ServiceView, TableDetail
 from compactord.storage.calls import Breaker, Breakers
 from compactord.table.explain import bucket_details
-from compactord.table.jobs import Cycle, Phase
+from compactord.table.jobs import CycleResult, Phase
 from compactord.table.subcompactions import WorkerSpec
 
 _log = structlog.get_logger()
@@ -411,7 +411,7 @@ class Daemon:
     def _job_ended(self, job: Job, outcome: JobOutcome, seconds: float) -> None:
         self._scheduler.job_ended(job, outcome, seconds, self._clock.steady_ms())
         # A poll that finds nothing new tells nothing of the table, and is one of a quiet one.
-        if isinstance(outcome, Cycle) and (outcome.info is not None or outcome.error is None):
+        if isinstance(outcome, CycleResult) and (outcome.info is not None or outcome.error is None):
             self._registry.polled(self._scheduler.tables[job.name])
 
     def subcompaction_ended(self, outcome: SubcompactionOutcome) -> None:

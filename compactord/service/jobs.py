@@ -32,7 +32,7 @@ from compactord.storage.calls import DeleteRateLimiter
 from compactord.storage.requests import StorageRequest, reporting
 from compactord.table.compactor import TableCompactor
 from compactord.table.explain import described_info
-from compactord.table.jobs import Cycle, Finished, Phase
+from compactord.table.jobs import CycleResult, Finished, Phase
 from compactord.table.request import CompactRequest
 from compactord.table.subcompactions import WorkerSpec
 
@@ -129,11 +129,11 @@ class TableJobs:
         self.compactors.pop(name, None)
         self._opened_with.pop(name, None)
 
-    def _cycle(self, job: effects.CycleJob) -> Cycle:
+    def _cycle(self, job: effects.CycleJob) -> CycleResult:
         cycle = self._attempted(lambda: self.open(job.name).cycle(job.ended, job.skip))
         if isinstance(cycle, CompactordError):
             commits = any(isinstance(each.result, Finished) for each in job.ended)
-            return Cycle(error=cycle, in_commit=commits)
+            return CycleResult(error=cycle, in_commit=commits)
         return cycle
 
     def _attempted(self, work: Callable[[], T]) -> T | CompactordError:
@@ -191,11 +191,11 @@ class ServedTables(TableJobs):
         compactor = self.compactors.get(name)
         return compactor.phase if compactor is not None else Phase.PLAN
 
-    def _cycle(self, job: effects.CycleJob) -> Cycle:
+    def _cycle(self, job: effects.CycleJob) -> CycleResult:
         cycle = self._with_info(job.name, super()._cycle(job))
         return self._with_last_commit(job.name, cycle)
 
-    def _with_info(self, name: TableName, cycle: Cycle) -> Cycle:
+    def _with_info(self, name: TableName, cycle: CycleResult) -> CycleResult:
         """What the table is, for people, where no plan tells it.
 
         A table that has been planned keeps what was known of it, unless it is refused now.
@@ -211,7 +211,7 @@ class ServedTables(TableJobs):
         )
         return replace(cycle, info=None if isinstance(info, CompactordError) else info)
 
-    def _with_last_commit(self, name: TableName, cycle: Cycle) -> Cycle:
+    def _with_last_commit(self, name: TableName, cycle: CycleResult) -> CycleResult:
         """With the table's first plan what an earlier process committed, as its snapshots tell."""
         if cycle.planned is None or name in self._searched:
             return cycle

@@ -34,7 +34,14 @@ from compactord.scheduler.events import BucketQuarantined, Committed, Counts, Ev
 from compactord.scheduler.scheduled_table import ScheduledTable
 from compactord.scheduler.scheduler import Scheduler
 from compactord.service.jobs import JobRunner, OwnThread, TableJobs, TableSpec
-from compactord.table.jobs import CompactTotals, Cycle, Finished, InFlight, InputsReplaced, Progress
+from compactord.table.jobs import (
+    CompactTotals,
+    CycleResult,
+    Finished,
+    InFlight,
+    InputsReplaced,
+    Progress,
+)
 from compactord.table.planning import PartitionTest, rest_text
 from compactord.table.request import CompactRequest
 from compactord.table.subcompactions import WorkerSpec
@@ -202,7 +209,7 @@ class OneShot:
         now_ms = self._clock.steady_ms()
         self._scheduler.job_ended(job, outcome, seconds, now_ms)
         match job, outcome:
-            case effects.CycleJob(ended=ended), Cycle():
+            case effects.CycleJob(ended=ended), CycleResult():
                 self._cycle_ended(ended, outcome)
             case _, InFlight():
                 self._progress.planned(self._compactor.table, outcome.compaction)
@@ -210,7 +217,7 @@ class OneShot:
                 # The bucket moved on: it is planned anew.
                 self._scheduler.poll_now(self._name, now_ms)
 
-    def _cycle_ended(self, ended: Sequence[InFlight], cycle: Cycle) -> None:
+    def _cycle_ended(self, ended: Sequence[InFlight], cycle: CycleResult) -> None:
         settled = cycle.settled
         if settled is not None and settled.snapshot_id is not None:
             results = (each.result for each in ended if each.number in settled.published)

@@ -45,7 +45,7 @@ from compactord.storage.ranges import read_twice
 from compactord.table.backlog import Skip
 from compactord.table.jobs import (
     Cause,
-    Cycle,
+    CycleResult,
     Finished,
     InFlight,
     InputsReplaced,
@@ -133,7 +133,7 @@ class TableCompactor:
         access, seen = self._followed.table.access, self.seen
         return (access.newest_state() if seen is None else access.refreshed_state(seen.state)).state
 
-    def cycle(self, ended: Sequence[InFlight], skip: Skip) -> Cycle:
+    def cycle(self, ended: Sequence[InFlight], skip: Skip) -> CycleResult:
         """Publish what has finished, take in what is new, and plan; merge manifests if that is all.
 
         `ended` are compactions of this table; they are no longer under way afterwards.
@@ -144,7 +144,7 @@ class TableCompactor:
         with self._turn, self._planner.prefetching(will_plan=bool(ended)):
             return self._cycle(ended, skip)
 
-    def _cycle(self, ended: Sequence[InFlight], skip: Skip) -> Cycle:
+    def _cycle(self, ended: Sequence[InFlight], skip: Skip) -> CycleResult:
         followed = self._followed
         finished = [(each, each.result) for each in ended if isinstance(each.result, Finished)]
         failed = [
@@ -182,7 +182,7 @@ class TableCompactor:
             # A defect, or no memory: nothing may stay busy for ever.
             self._start_anew(ended, forget=True)
             raise
-        return Cycle(
+        return CycleResult(
             settled=settled,
             commit_seconds=commit_seconds,
             planned=planned,
@@ -336,7 +336,7 @@ class TableCompactor:
     def _causes(
         self, failed: Sequence[tuple[InFlight, SubcompactionFailure]], dropped: Sequence[InFlight]
     ) -> dict[int, Cause | None]:
-        """As `Cycle.causes`; the commit `dropped` some as those of a damaged bucket."""
+        """As `CycleResult.causes`; the commit `dropped` some as those of a damaged bucket."""
         asked = [(each, at_input(why), each.vectors) for each, why in failed]
         asked += [(each, DROPPED, NO_VECTORS) for each in dropped]
         causes: dict[int, Cause | None] = {}

@@ -104,7 +104,7 @@ Cause: TypeAlias = InputsReplaced | DataFileMissing | DataFileDamaged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cycle:
+class CycleResult:
     """The outcome of a cycle. `planned` is None when nothing is new since the last one.
 
     `error` ended it: in the commit when `in_commit`, else in polling the table. The compactions

@@ -39,7 +39,7 @@ from compactord.scheduler.events import (
 from compactord.scheduler.priority import cost, time_limit_ms
 from compactord.scheduler.scheduled_table import HUNG_JOB_MS, PIN_MAX_MS
 from compactord.scheduler.scheduler import ROUNDS_MAX
-from compactord.table.jobs import Cycle, InFlight
+from compactord.table.jobs import CycleResult, InFlight
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -314,7 +314,7 @@ class Rules:
         self.dispatched_count[name] += 1
         self.active[result.number] = result
 
-    def cycle_ended(self, name: TableName, ended: Sequence[InFlight], cycle: Cycle) -> None:
+    def cycle_ended(self, name: TableName, ended: Sequence[InFlight], cycle: CycleResult) -> None:
         self.discarded(name, ended)
         if cycle.error is None:
             self._looked_at[name] = self._world.now_ms

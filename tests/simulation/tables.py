@@ -21,7 +21,7 @@ from compactord.model import (
 )
 from compactord.paimon.data_file import BucketId
 from compactord.table.backlog import OFFERED_MAX, PendingCompaction, Skip
-from compactord.table.jobs import Cycle, Finished, InFlight, Planned, Settled
+from compactord.table.jobs import CycleResult, Finished, InFlight, Planned, Settled
 from compactord.table.status import Backlog
 from tests.views import planned
 
@@ -149,7 +149,7 @@ class SimTable:
         conflicts: frozenset[int] = frozenset(),
         lost: bool = False,
         late: LossOutcome | None = None,
-    ) -> Cycle:
+    ) -> CycleResult:
         """`error` ends it: the commit if something has finished. `conflicts` are not published.
 
         `late`: what becomes of a writer's commit that this cycle finds lost, if it may commit.
@@ -168,7 +168,7 @@ class SimTable:
             planned = self._plan(skip)
             self._is_changed, self._skip = False, skip
         self._replaced += bool(lost and settled)
-        return Cycle(
+        return CycleResult(
             settled=settled,
             commit_seconds=0.1,
             planned=planned,

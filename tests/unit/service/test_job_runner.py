@@ -41,7 +41,7 @@ from compactord.scheduler.effects import (
 )
 from compactord.service.jobs import THREADS_MAX, JobRunner, ServedTables, TableSpec
 from compactord.table.backlog import Skip
-from compactord.table.jobs import Cycle, InFlight, OwnCommit, Phase
+from compactord.table.jobs import CycleResult, InFlight, OwnCommit, Phase
 from compactord.table.request import CompactRequest
 from compactord.table.subcompactions import WorkerSpec
 from tests.builders import FIRST, SECOND, VirtualClock, compact, fill_keyed, keyed_table, writer
@@ -109,9 +109,9 @@ class Harness:
         self.runner.run(job)
         return self.outcomes.get(timeout=WAIT_S)
 
-    def cycle(self) -> Cycle:
+    def cycle(self) -> CycleResult:
         cycle = self.outcome(CycleJob(name=NAME, ended=(), skip=Skip()))
-        assert isinstance(cycle, Cycle)
+        assert isinstance(cycle, CycleResult)
         return cycle
 
     def dispatch(self, bucket: int) -> object:
@@ -202,7 +202,7 @@ def test_a_commit_that_fails_is_an_answer_and_leaves_no_bucket_busy(
     finished = outcome_of(dispatched)
     harness.error = error
     cycle = harness.outcome(CycleJob(name=NAME, ended=(finished,), skip=Skip()))
-    assert isinstance(cycle, Cycle)
+    assert isinstance(cycle, CycleResult)
     assert cycle.error is not None
     assert cycle.in_commit
     harness.error = None
@@ -386,7 +386,7 @@ def test_a_cycle_at_the_end_publishes_and_plans_nothing(harness: Harness) -> Non
     harness.watch = lambda call: phases.append(harness.tables.phase(NAME))
     harness.tables.stop()
     cycle = harness.outcome(CycleJob(name=NAME, ended=(finished,), skip=Skip()))
-    assert isinstance(cycle, Cycle)
+    assert isinstance(cycle, CycleResult)
     assert cycle.settled is not None
     assert cycle.settled.published == (dispatched.number,)
     assert (cycle.planned, cycle.error) == (None, None)

@@ -29,7 +29,7 @@ from compactord.service.registry import Listing, TableRegistry
 from compactord.service.settings import Timetable
 from compactord.service.view import excluded_view
 from compactord.table.backlog import PendingCompaction
-from compactord.table.jobs import Cycle
+from compactord.table.jobs import CycleResult
 from compactord.table.status import TableInfo
 from tests.builders import VirtualClock
 from tests.storages import MemoryStorage
@@ -127,7 +127,7 @@ def test_a_table_that_was_made_again_begins_anew_once_the_old_one_has_left() -> 
         assert scheduler.tables[name] is old
         assert old.is_leaving
         assert specs[name] is spec, "of which this job is"
-        scheduler.job_ended(job, Cycle(error=TableNotFound("gone")), 0.1, clock.steady_ms())
+        scheduler.job_ended(job, CycleResult(error=TableNotFound("gone")), 0.1, clock.steady_ms())
         assert Forget(name=name) in scheduler.decide(clock.steady_ms())
         assert registry.to_list_again() == {"c"}
         assert registry.to_list_again() == set()

@@ -16,7 +16,7 @@ from compactord.service.jobs import ServedTables, TableSpec
 from compactord.storage.base import Storage
 from compactord.storage.requests import StorageRequest, metered
 from compactord.table.backlog import Skip
-from compactord.table.jobs import Cycle
+from compactord.table.jobs import CycleResult
 from compactord.table.request import CompactRequest
 from compactord.table.subcompactions import WorkerSpec
 from tests.builders import FIRST, VirtualClock, append_table, keyed_table
@@ -47,6 +47,6 @@ def test_each_request_counts_for_the_kind_of_its_table(
     )
     for polls in (1, 2):
         outcome, _ = tables.run(CycleJob(name=NAME, ended=(), skip=Skip()))
-        assert isinstance(outcome, Cycle)
+        assert isinstance(outcome, CycleResult)
         assert outcome.error is None
         assert counted == {kind: len(all_requests)}, polls

@@ -18,7 +18,7 @@ from compactord.plan.table import Strategy
 from compactord.storage.base import Storage
 from compactord.table.backlog import Skip
 from compactord.table.compactor import TableCompactor
-from compactord.table.jobs import Cycle, InFlight, Planned
+from compactord.table.jobs import CycleResult, InFlight, Planned
 from compactord.table.request import CompactRequest
 from compactord.table.subcompactions import WorkerSpec
 from tests.builders import FIRST, VirtualClock
@@ -92,7 +92,7 @@ class Driver:
         """Compactions are numbered from the one after `after`."""
         self.compactor = compactor
         self.errors: list[CompactordError] = []
-        self.cycles: list[Cycle] = []
+        self.cycles: list[CycleResult] = []
         self._number = after
 
     def run(self, *, cycles: int) -> Planned | None:

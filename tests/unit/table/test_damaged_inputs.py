@@ -22,7 +22,7 @@ from compactord.state.table_state import load_state
 from compactord.storage.base import Capabilities, whole_range
 from compactord.storage.ranges import SMALL_FILE, FileForArrow
 from compactord.table.compactor import TableCompactor
-from compactord.table.jobs import Cycle, InFlight
+from compactord.table.jobs import CycleResult, InFlight
 from tests import builders
 from tests.storages import Call, MemoryStorage, WatchedStorage
 from tests.unit.maintenance.holding import HOME, OPTIONS, Held, held_table
@@ -48,7 +48,7 @@ def _shorter(data: bytes) -> bytes:
 _DAMAGES: tuple[Callable[[bytes], bytes], ...] = (_flipped, _without_footer, _shorter)
 
 
-def _compacted(compactor: TableCompactor, held: Held) -> tuple[InFlight, Cycle]:
+def _compacted(compactor: TableCompactor, held: Held) -> tuple[InFlight, CycleResult]:
     """The merge of the bucket with the damaged file, and the cycle that settles it."""
     number = int(held.merged[0].split("/bucket-")[1].split("/")[0])
     [bucket] = [each for each in held.state().files.bucket_ids() if each.bucket == number]

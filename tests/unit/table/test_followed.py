@@ -19,7 +19,7 @@ from compactord.plan.table import Strategy, TableKind
 from compactord.storage.base import Storage
 from compactord.table.backlog import Skip
 from compactord.table.compactor import TableCompactor
-from compactord.table.jobs import Cycle, Finished, InFlight, Settled
+from compactord.table.jobs import CycleResult, Finished, InFlight, Settled
 from compactord.table.request import CompactRequest
 from compactord.table.session import TableSession
 from compactord_demo.schema_files import schema_json
@@ -314,7 +314,7 @@ class _Counted(TableCompactor):
 
     lost = replaced = 0
 
-    def cycle(self, ended: Sequence[InFlight], skip: Skip) -> Cycle:
+    def cycle(self, ended: Sequence[InFlight], skip: Skip) -> CycleResult:
         found = super().cycle(ended, skip)
         assert found.error is None
         self.lost += len(found.lost_snapshots)
