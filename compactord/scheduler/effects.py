@@ -13,7 +13,7 @@ from compactord.errors import CompactordError
 from compactord.maintenance.kind import AnyKind, Round, UnderWay
 from compactord.model import Subcompaction, SubcompactionResult, TableName
 from compactord.paimon.data_file import BucketId
-from compactord.table.backlog import Skip
+from compactord.table.backlog import DispatchFilter
 from compactord.table.jobs import CycleResult, InFlight, InputsReplaced
 
 
@@ -30,7 +30,7 @@ class CycleJob(Job):
     """Run `TableCompactor.cycle`: its outcome is a `CycleResult`, whatever happens."""
 
     ended: tuple[InFlight, ...]
-    skip: Skip
+    skip: DispatchFilter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

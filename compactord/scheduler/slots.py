@@ -30,7 +30,7 @@ from compactord.scheduler.priority import (
     time_limit_ms,
 )
 from compactord.scheduler.scheduled_table import ScheduledTable
-from compactord.table.backlog import PendingCompaction, Skip
+from compactord.table.backlog import DispatchFilter, PendingCompaction
 
 # How long a choice among a table's pending compactions is valid: time makes them more urgent.
 _HEAD_MS = 5_000
@@ -192,7 +192,7 @@ class Slots:
             free -= 1
             self._contend(scheduled, contenders, now_ms)
 
-    def skip(self, scheduled: ScheduledTable, now_ms: int, *, may_begin: bool) -> Skip:
+    def skip(self, scheduled: ScheduledTable, now_ms: int, *, may_begin: bool) -> DispatchFilter:
         """What the table need not offer, because it could not begin now."""
         policy = scheduled.policy
         closed = {kind for kind in WorkKind if not self._is_open(policy, kind, now_ms)}
@@ -200,12 +200,12 @@ class Slots:
         quarantined = (
             b for b, quarantined in scheduled.quarantined.items() if quarantined.until_ms > now_ms
         )
-        return Skip(
+        return DispatchFilter(
             buckets=frozenset(quarantined).union(
                 record.pending.bucket for record in scheduled.abandoned
             ),
             kinds=frozenset(closed),
-            spare_forced=not policy.windows_strict,
+            allow_forced=not policy.windows_strict,
             manifests=not is_at_work or closed >= _COMPACTING,
             may_commit=may_begin and scheduled.is_worked_on and not scheduled.is_unsafe,
         )

@@ -168,7 +168,7 @@ class DamagedBucket:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Skip:
+class DispatchFilter:
     """Work that could not begin now: some buckets, some kinds (except forced ones, if so set).
 
     `manifests`: neither are manifests to be merged while nothing is due. `may_commit` False: the
@@ -177,14 +177,14 @@ class Skip:
 
     buckets: frozenset[BucketId] = frozenset()
     kinds: frozenset[WorkKind] = frozenset()
-    spare_forced: bool = True
+    allow_forced: bool = True
     manifests: bool = False
     may_commit: bool = True
 
     def covers(self, pending: PendingCompaction) -> bool:
         if pending.bucket in self.buckets:
             return True
-        return pending.kind in self.kinds and not (pending.is_forced and self.spare_forced)
+        return pending.kind in self.kinds and not (pending.is_forced and self.allow_forced)
 
 
 class TableBacklog:
@@ -263,7 +263,7 @@ class TableBacklog:
             return True
         return any(at <= steady_ms for at in self._recheck_ms.values())
 
-    def offered(self, skip: Skip) -> tuple[PendingCompaction, ...]:
+    def offered(self, skip: DispatchFilter) -> tuple[PendingCompaction, ...]:
         """The most urgent buckets that may begin, first things first."""
 
         def urgency(pending: PendingCompaction) -> tuple[bool, int, float, int, BucketId]:

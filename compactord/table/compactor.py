@@ -42,7 +42,7 @@ from compactord.state.ancestry import last_commit
 from compactord.state.table_state import TableState
 from compactord.storage.calls import DeleteRateLimiter
 from compactord.storage.ranges import read_twice
-from compactord.table.backlog import Skip
+from compactord.table.backlog import DispatchFilter
 from compactord.table.jobs import (
     Cause,
     CycleResult,
@@ -133,7 +133,7 @@ class TableCompactor:
         access, seen = self._followed.table.access, self.seen
         return (access.newest_state() if seen is None else access.refreshed_state(seen.state)).state
 
-    def cycle(self, ended: Sequence[InFlight], skip: Skip) -> CycleResult:
+    def cycle(self, ended: Sequence[InFlight], skip: DispatchFilter) -> CycleResult:
         """Publish what has finished, take in what is new, and plan; merge manifests if that is all.
 
         `ended` are compactions of this table; they are no longer under way afterwards.
@@ -144,7 +144,7 @@ class TableCompactor:
         with self._turn, self._planner.prefetching(will_plan=bool(ended)):
             return self._cycle(ended, skip)
 
-    def _cycle(self, ended: Sequence[InFlight], skip: Skip) -> CycleResult:
+    def _cycle(self, ended: Sequence[InFlight], skip: DispatchFilter) -> CycleResult:
         followed = self._followed
         finished = [(each, each.result) for each in ended if isinstance(each.result, Finished)]
         failed = [

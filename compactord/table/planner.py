@@ -19,7 +19,7 @@ from compactord.plan.table import TableKind
 from compactord.state.follower import RefreshStats
 from compactord.state.table_state import TableState
 from compactord.storage.calls import ahead
-from compactord.table.backlog import Skip, TableBacklog
+from compactord.table.backlog import DispatchFilter, TableBacklog
 from compactord.table.explain import table_info
 from compactord.table.jobs import InFlight, Planned
 from compactord.table.planning import PlanContext, StatePlanner, snapshot_count
@@ -150,7 +150,7 @@ class TablePlanner:
         # Whether all buckets must be planned again.
         self._is_stale = True
         # Work that was not offered the last time.
-        self._skip = Skip()
+        self._skip = DispatchFilter()
         # Asks for the id of the oldest snapshot.
         self._earliest: Callable[[], int | None] = lambda: None
 
@@ -173,7 +173,7 @@ class TablePlanner:
         with begun as self._earliest:
             yield
 
-    def plan(self, skip: Skip, *, is_current: bool = False) -> Planned | None:
+    def plan(self, skip: DispatchFilter, *, is_current: bool = False) -> Planned | None:
         """Take in what is new and plan what may have changed; None when nothing is new.
 
         Or while our newest snapshot has to stand. `is_current`: it is of just now, and is that
@@ -224,7 +224,7 @@ class TablePlanner:
         """Plan everything again."""
         self._is_stale = True
 
-    def is_idle(self, skip: Skip) -> bool:
+    def is_idle(self, skip: DispatchFilter) -> bool:
         """Whether manifests need a commit of their own."""
         return not (skip.manifests or self._in_flight or self._backlog.has_work)
 

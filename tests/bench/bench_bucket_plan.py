@@ -30,7 +30,7 @@ from compactord.paimon.data_file import ManifestEntry
 from compactord.paimon.manifest.schemas import INDEX_MANIFEST
 from compactord.paimon.schema import TableRef
 from compactord.storage.local import LocalStorage
-from compactord.table.backlog import Skip
+from compactord.table.backlog import DispatchFilter
 from compactord.table.planner import OwnWork, TablePlanner
 from compactord.table.request import CompactRequest
 from compactord.table.session import TableSession
@@ -86,7 +86,7 @@ def measure(folder: str, buckets: int) -> dict[str, object]:
     for _ in range(REPEATS):
         started = time.perf_counter()
         planner = _planner(table)
-        planned = planner.plan(Skip())
+        planned = planner.plan(DispatchFilter())
         first.append(time.perf_counter() - started)
     assert planned is not None
     assert planned.backlog.tasks == buckets
@@ -96,7 +96,7 @@ def measure(folder: str, buckets: int) -> dict[str, object]:
         index = _index_manifest(table, buckets) if adds_keys else None
         writer.commit(_ten_files(step, buckets), index_manifest=index)
         started = time.perf_counter()
-        assert planner.plan(Skip()) is not None
+        assert planner.plan(DispatchFilter()) is not None
         (new_keys if adds_keys else known_keys).append(time.perf_counter() - started)
     return {
         "bench": "bucket-plan",

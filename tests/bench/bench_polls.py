@@ -25,7 +25,7 @@ from compactord.clock import SystemClock
 from compactord.paimon.schema import TableRef
 from compactord.service.jobs import JOBS_MAX
 from compactord.storage.base import Storage
-from compactord.table.backlog import Skip
+from compactord.table.backlog import DispatchFilter
 from compactord.table.compactor import TableCompactor
 from compactord.table.request import CompactRequest
 from compactord.table.subcompactions import WorkerSpec
@@ -36,7 +36,7 @@ from tests.tools.store_proxy import ProxyProcess
 from tests.tools.workbench import ToolError
 
 DELAY_MS = 10
-SKIP = Skip()
+SKIP = DispatchFilter()
 
 
 def main() -> None:

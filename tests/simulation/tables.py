@@ -20,7 +20,7 @@ from compactord.model import (
     WorkKind,
 )
 from compactord.paimon.data_file import BucketId
-from compactord.table.backlog import OFFERED_MAX, PendingCompaction, Skip
+from compactord.table.backlog import OFFERED_MAX, DispatchFilter, PendingCompaction
 from compactord.table.jobs import CycleResult, Finished, InFlight, Planned, Settled
 from compactord.table.status import Backlog
 from tests.views import planned
@@ -122,7 +122,7 @@ class SimTable:
         self.expired_to = 0
         self.in_flight: dict[int, InFlightCompaction] = {}
         self._is_changed = True
-        self._skip = Skip()
+        self._skip = DispatchFilter()
 
     def commit(self, sizes: Mapping[int, int], now_ms: int) -> None:
         """A writer's snapshot: one file in each of these buckets."""
@@ -143,7 +143,7 @@ class SimTable:
     def cycle(
         self,
         ended: Sequence[InFlight],
-        skip: Skip,
+        skip: DispatchFilter,
         *,
         error: CompactordError | None,
         conflicts: frozenset[int] = frozenset(),
@@ -205,7 +205,7 @@ class SimTable:
             dropped=tuple(dropped),
         )
 
-    def _plan(self, skip: Skip) -> Planned:
+    def _plan(self, skip: DispatchFilter) -> Planned:
         self.planned_snapshot_id = self.snapshot_id
         self.planned_on = {b: list(bucket.level0) for b, bucket in self.buckets.items()}
         waiting = [pending for b in self.buckets if (pending := self.pending(b)) is not None]

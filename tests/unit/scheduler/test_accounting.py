@@ -14,7 +14,7 @@ from compactord.scheduler import accounting
 from compactord.scheduler.compaction import Outcome
 from compactord.scheduler.effects import DispatchJob, MaintenanceJob
 from compactord.scheduler.halts import FruitlessAttempts
-from compactord.table.backlog import Skip
+from compactord.table.backlog import DispatchFilter
 from compactord.table.jobs import InputsReplaced, OwnCommit
 from compactord.table.status import TableShape
 from tests.simulation.tables import MIB
@@ -132,7 +132,7 @@ def test_of_a_bucket_that_is_gone_nothing_is_remembered_although_others_wait() -
     scheduled = stage.scheduler.tables[NAME]
     bucket = _failed_once(stage)
     scheduled.drops[bucket] = FruitlessAttempts(count=2)
-    planned = stage.tables[NAME].cycle((), Skip(), error=None)
+    planned = stage.tables[NAME].cycle((), DispatchFilter(), error=None)
     assert planned.planned is not None
     # More is due than was offered: the other bucket.
     cycle = replace(planned, planned=replace(planned.planned, offered=(), gone=frozenset({bucket})))

@@ -40,7 +40,7 @@ from compactord.scheduler.effects import (
     Submit,
 )
 from compactord.service.jobs import THREADS_MAX, JobRunner, ServedTables, TableSpec
-from compactord.table.backlog import Skip
+from compactord.table.backlog import DispatchFilter
 from compactord.table.jobs import CycleResult, InFlight, OwnCommit, Phase
 from compactord.table.request import CompactRequest
 from compactord.table.subcompactions import WorkerSpec
@@ -110,7 +110,7 @@ class Harness:
         return self.outcomes.get(timeout=WAIT_S)
 
     def cycle(self) -> CycleResult:
-        cycle = self.outcome(CycleJob(name=NAME, ended=(), skip=Skip()))
+        cycle = self.outcome(CycleJob(name=NAME, ended=(), skip=DispatchFilter()))
         assert isinstance(cycle, CycleResult)
         return cycle
 
@@ -201,7 +201,7 @@ def test_a_commit_that_fails_is_an_answer_and_leaves_no_bucket_busy(
     assert isinstance(dispatched, InFlight)
     finished = outcome_of(dispatched)
     harness.error = error
-    cycle = harness.outcome(CycleJob(name=NAME, ended=(finished,), skip=Skip()))
+    cycle = harness.outcome(CycleJob(name=NAME, ended=(finished,), skip=DispatchFilter()))
     assert isinstance(cycle, CycleResult)
     assert cycle.error is not None
     assert cycle.in_commit
@@ -385,7 +385,7 @@ def test_a_cycle_at_the_end_publishes_and_plans_nothing(harness: Harness) -> Non
     phases: list[Phase] = []
     harness.watch = lambda call: phases.append(harness.tables.phase(NAME))
     harness.tables.stop()
-    cycle = harness.outcome(CycleJob(name=NAME, ended=(finished,), skip=Skip()))
+    cycle = harness.outcome(CycleJob(name=NAME, ended=(finished,), skip=DispatchFilter()))
     assert isinstance(cycle, CycleResult)
     assert cycle.settled is not None
     assert cycle.settled.published == (dispatched.number,)

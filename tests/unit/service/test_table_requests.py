@@ -15,7 +15,7 @@ from compactord.scheduler.effects import CycleJob
 from compactord.service.jobs import ServedTables, TableSpec
 from compactord.storage.base import Storage
 from compactord.storage.requests import StorageRequest, metered
-from compactord.table.backlog import Skip
+from compactord.table.backlog import DispatchFilter
 from compactord.table.jobs import CycleResult
 from compactord.table.request import CompactRequest
 from compactord.table.subcompactions import WorkerSpec
@@ -46,7 +46,7 @@ def test_each_request_counts_for_the_kind_of_its_table(
         open=partial(table_in_folder, storage),
     )
     for polls in (1, 2):
-        outcome, _ = tables.run(CycleJob(name=NAME, ended=(), skip=Skip()))
+        outcome, _ = tables.run(CycleJob(name=NAME, ended=(), skip=DispatchFilter()))
         assert isinstance(outcome, CycleResult)
         assert outcome.error is None
         assert counted == {kind: len(all_requests)}, polls

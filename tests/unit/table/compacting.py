@@ -16,14 +16,14 @@ from compactord.model import FailureKind, Subcompaction, SubcompactionFailure, T
 from compactord.paimon.schema import TableRef
 from compactord.plan.table import Strategy
 from compactord.storage.base import Storage
-from compactord.table.backlog import Skip
+from compactord.table.backlog import DispatchFilter
 from compactord.table.compactor import TableCompactor
 from compactord.table.jobs import CycleResult, InFlight, Planned
 from compactord.table.request import CompactRequest
 from compactord.table.subcompactions import WorkerSpec
 from tests.builders import FIRST, VirtualClock
 
-ALL = Skip()
+ALL = DispatchFilter()
 C = TypeVar("C", bound=TableCompactor)
 NAME = TableName("lake", "db", "t")
 

@@ -21,7 +21,7 @@ from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import snapshot_ids
 from compactord.state.table_state import data_manifests, load_state
 from compactord.storage.base import Storage
-from compactord.table.backlog import Skip
+from compactord.table.backlog import DispatchFilter
 from compactord.table.compactor import TableCompactor
 from compactord.table.jobs import InFlight, InputsReplaced
 from compactord.table.request import CompactRequest
@@ -144,9 +144,9 @@ def test_manifests_that_cannot_be_merged_leave_the_plan_as_it_is_until_the_next_
     assert settled.snapshot_id is not None
 
 
-@pytest.mark.parametrize(("commits", "skip"), [(29, ALL), (40, Skip(manifests=True))])
+@pytest.mark.parametrize(("commits", "skip"), [(29, ALL), (40, DispatchFilter(manifests=True))])
 def test_manifests_stay_below_the_threshold_and_where_nothing_may_begin(
-    commits: int, skip: Skip
+    commits: int, skip: DispatchFilter
 ) -> None:
     storage, table = _scattered(commits)
     assert compactor_of(storage, table).cycle((), skip).settled is None
@@ -335,7 +335,7 @@ def test_what_is_skipped_is_counted_and_not_offered_until_it_no_longer_is() -> N
     planned = compactor.cycle((), ALL).planned
     assert planned is not None
     first = planned.offered[0].bucket
-    skipping = Skip(buckets=frozenset({first}))
+    skipping = DispatchFilter(buckets=frozenset({first}))
     without = compactor.cycle((), skipping).planned
     assert without is not None
     assert first not in {pending.bucket for pending in without.offered}

@@ -17,7 +17,7 @@ from compactord.paimon.schema import TableRef, latest_schema
 from compactord.paimon.snapshot import latest_snapshot_id, snapshot_json
 from compactord.plan.table import Strategy, TableKind
 from compactord.storage.base import Storage
-from compactord.table.backlog import Skip
+from compactord.table.backlog import DispatchFilter
 from compactord.table.compactor import TableCompactor
 from compactord.table.jobs import CycleResult, Finished, InFlight, Settled
 from compactord.table.request import CompactRequest
@@ -314,7 +314,7 @@ class _Counted(TableCompactor):
 
     lost = replaced = 0
 
-    def cycle(self, ended: Sequence[InFlight], skip: Skip) -> CycleResult:
+    def cycle(self, ended: Sequence[InFlight], skip: DispatchFilter) -> CycleResult:
         found = super().cycle(ended, skip)
         assert found.error is None
         self.lost += len(found.lost_snapshots)

@@ -16,7 +16,7 @@ from compactord.plan.table import Strategy
 from compactord.state.columns import WaitingRows
 from compactord.state.loading import no_files
 from compactord.state.table_state import TableState, load_state
-from compactord.table.backlog import PendingCompaction, Skip, TableBacklog
+from compactord.table.backlog import DispatchFilter, PendingCompaction, TableBacklog
 from compactord.table.jobs import InFlight, Planned
 from compactord.table.opening import open_table
 from compactord.table.planning import PlanContext, StatePlanner, with_waiting_rows
@@ -184,7 +184,7 @@ def test_what_lets_waiting_rows_out_is_forced(level: int | None, since_ms: int) 
     files = runs(9, 9, 9, 9, 9, created_ms=NOW_MS - 60_000)
     (pending,) = _waiting(files, level)
     assert (pending.waiting_since_ms, pending.is_forced) == (since_ms, since_ms > 0)
-    skip = Skip(kinds=frozenset(WorkKind))
+    skip = DispatchFilter(kinds=frozenset(WorkKind))
     assert skip.covers(pending) is not pending.is_forced, "windows spare it"
 
 

@@ -14,7 +14,7 @@ from compactord.commit.publish import StorePublisher
 from compactord.paimon import paths
 from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import latest_snapshot_id, snapshot_ids
-from compactord.table.backlog import Skip
+from compactord.table.backlog import DispatchFilter
 from compactord.table.compactor import TableCompactor
 from tests import builders
 from tests.builders import VirtualClock, keyed_table, rows_of, writer
@@ -190,7 +190,7 @@ def test_a_table_that_must_not_be_changed_keeps_what_was_lost_until_it_may() -> 
     _publish_each_bucket(compactor)
     rename()
     clock.sleep(60)
-    assert compactor.cycle((), Skip(may_commit=False)).lost_commits == ()
+    assert compactor.cycle((), DispatchFilter(may_commit=False)).lost_commits == ()
     assert builders.read_keyed(storage, table) == expected
     assert expire(compactor).why_not is not None
     clock.sleep(60)
