@@ -67,7 +67,7 @@ class ScheduledTable:
     offered: dict[BucketId, PendingCompaction] = field(default_factory=dict)
     # The most urgent of them, and until when that holds.
     head: PendingCompaction | None = None
-    head_until_ms: int = 0
+    best_candidate_expires_ms: int = 0
     queued_ms: dict[BucketId, int] = field(default_factory=dict)
     # All that have not ended, by number, in the order in which they were chosen.
     compactions: dict[int, CompactionRecord] = field(default_factory=dict)
@@ -249,7 +249,7 @@ class ScheduledTable:
         for quarantined in self.quarantined.values():
             waits = waits or quarantined.until_ms > now_ms
             quarantined.until_ms = min(quarantined.until_ms, now_ms)
-        self.head_until_ms = 0
+        self.best_candidate_expires_ms = 0
         return waits
 
     def is_waiting(self, bucket: BucketId, now_ms: int) -> bool:

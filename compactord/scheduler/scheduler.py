@@ -426,7 +426,7 @@ class Scheduler:
         scheduled = self._touched(name)
         if not scheduled.is_worked_on:
             self._slots.forget_credit(scheduled)
-        scheduled.policy, scheduled.head_until_ms = policy, 0
+        scheduled.policy, scheduled.best_candidate_expires_ms = policy, 0
         self._slots.want(scheduled)
 
     # -- events
@@ -534,7 +534,7 @@ class Scheduler:
             # What was offered was planned before our newest snapshot, and is planned again.
             scheduled.settling_until_ms = now_ms + cycle.wait_ms
             scheduled.offered.clear()
-            scheduled.head_until_ms = 0
+            scheduled.best_candidate_expires_ms = 0
             self.poll_due(scheduled.name, now_ms)
         if scheduled.offered:
             self._slots.want(scheduled)
@@ -598,7 +598,7 @@ class Scheduler:
         self._silent.clear()
         for scheduled in self.tables.values():
             scheduled.offered.clear()
-            scheduled.head_until_ms = 0
+            scheduled.best_candidate_expires_ms = 0
             self._compactions.drop_unbegun(scheduled, "stopped before it began", now_ms)
 
     def end(self) -> None:
@@ -665,6 +665,6 @@ class Scheduler:
             {} if self.is_draining else {pending.bucket: pending for pending in planned.offered}
         )
         scheduled.queued_ms = {b: scheduled.queued_ms.get(b, now_ms) for b in scheduled.offered}
-        scheduled.head_until_ms = 0
+        scheduled.best_candidate_expires_ms = 0
         if scheduled.offered and not had_work:
             self._slots.forget_credit(scheduled)

@@ -261,7 +261,7 @@ class Slots:
         # A halted table is tried again with one compaction.
         if scheduled.halt is not None and (scheduled.in_flight or scheduled.is_unsafe):
             return None
-        if scheduled.head_until_ms <= now_ms:
+        if scheduled.best_candidate_expires_ms <= now_ms:
             eligible = [
                 pending
                 for pending in scheduled.offered.values()
@@ -271,7 +271,7 @@ class Slots:
             least = min((scheduled.failures_of(each.bucket) for each in eligible), default=0)
             eligible = [each for each in eligible if scheduled.failures_of(each.bucket) == least]
             scheduled.head = most_urgent(eligible, scheduled.policy, now_ms)
-            scheduled.head_until_ms = now_ms + _HEAD_MS
+            scheduled.best_candidate_expires_ms = now_ms + _HEAD_MS
         return scheduled.head
 
     def _may(self, scheduled: ScheduledTable, pending: PendingCompaction, now_ms: int) -> bool:
@@ -313,7 +313,7 @@ class Slots:
         pending = scheduled.head
         assert pending is not None, "chosen for it"
         scheduled.version += 1
-        scheduled.head_until_ms = 0
+        scheduled.best_candidate_expires_ms = 0
         one = _taken(scheduled, pending)
         self._numbers += 1
         scheduled.job = job = DispatchJob(
