@@ -67,9 +67,8 @@ def ruled_sweep(run: MaintenanceRun, target: SelectedTable) -> Result:
 def foreign_sweep(run: MaintenanceRun, target: SelectedTable) -> Result:
     """Removes what nothing names from one table, as `orphans` of its result.
 
-    `unmanaged_reason` are external paths, unless they are asked for and their store can be opened with
-    the catalog's options. Where arguments are silent, the table's rule says how old files must be,
-    and where they go. Raises `TransientStorageError` where names in use cannot be known.
+    External paths are skipped unless they are requested and their store can be opened with the
+    catalog's options. The table's rule sets the grace and the trash folder where arguments do not. Raises `TransientStorageError` where names in use cannot be known.
     """
     others_grace_ms = amount_of(run.args, "older_than", target.policy.foreign_files_older_than_ms)
     access = target.open()

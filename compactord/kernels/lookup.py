@@ -49,8 +49,8 @@ NEW, SAME, MERGED, FIRST = range(4)
 class MergedKeys(NamedTuple):
     """The result rows of some keys, one for each, and what these keys had before.
 
-    `change_kinds` (int8, one per key) are NEW, SAME, MERGED or FIRST. `before` has the earlier records of
-    keys that are MERGED, in the order of keys. Both are empty where nobody asks for them.
+    `change_kinds` (int8, one per key) are NEW, SAME, MERGED or FIRST. `before` has the earlier
+    records of keys that are MERGED, in the order of keys. Both are empty unless requested.
     """
 
     rows: pa.RecordBatch
@@ -69,8 +69,8 @@ def keys_with_before(
     """The results of a merge function beside what their keys had before.
 
     `keys` (int64): the numbers of the keys that have a result, one in each row of the batches.
-    `change_kinds` and `before_rows` are by the number of a key: as in `MergedKeys`, and the row number of
-    its record before, counted over `parts`; `columns` are concatenated already.
+    `change_kinds` and `before_rows` are by the number of a key: as in `MergedKeys`, and the row
+    number of its record before, counted over `parts`; `columns` are concatenated already.
     """
     for batch in batches:
         those, keys = np.split(keys, [batch.num_rows])

@@ -354,8 +354,8 @@ def offline_view(
 ) -> TableView:
     """The table with its status and the reason; `read` has what could be read, and the error.
 
-    `alone` as of `unmanaged_reason`; `refused` are reasons to refuse the table, `hold` is that in its
-    folder.
+    `alone` as of `unmanaged_reason`; `refused` are reasons to refuse the table, `hold` is that in
+    its folder.
     """
     halt = None if hold is None else halt_of_hold(hold, hold.since_ms)
     if refused:

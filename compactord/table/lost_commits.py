@@ -1,6 +1,7 @@
 """Finds writers' commits that a late rename lost, and restores them where that is proved safe.
 
-docs/adr/0006-late-renames.md has the rules and reasons. One thread looks back; any asks `expiry_blocker`.
+docs/adr/0006-late-renames.md has the rules and reasons. One thread looks back; any thread may call
+`expiry_blocker`.
 """
 
 from __future__ import annotations

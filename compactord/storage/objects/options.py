@@ -161,7 +161,7 @@ class StoreService:
 
     @property
     def is_ambient(self) -> bool:
-        """See `StoreLocation`: requests are neither signed by keys among the options nor anonymous."""
+        """Whether requests are neither signed by keys among the options nor anonymous."""
         is_anonymous = self.options.get("skip_signature") == "true"
         return bool(self.environment) or not (self.given.secrets or is_anonymous)
 
