@@ -68,7 +68,8 @@ def foreign_sweep(run: MaintenanceRun, target: SelectedTable) -> Result:
     """Removes what nothing names from one table, as `orphans` of its result.
 
     External paths are skipped unless they are requested and their store can be opened with the
-    catalog's options. The table's rule sets the grace and the trash folder where arguments do not. Raises `TransientStorageError` where names in use cannot be known.
+    catalog's options. The table's rule sets the grace and the trash folder where arguments do not.
+    Raises `TransientStorageError` where names in use cannot be known.
     """
     others_grace_ms = amount_of(run.args, "older_than", target.policy.foreign_files_older_than_ms)
     access = target.open()
