@@ -9,7 +9,8 @@ from collections.abc import Sequence
 
 from compactord import ids
 from compactord.cli.arguments import Parser, add_catalog_arguments
-from compactord.cli.running import FAILED, OK, Registries, run, stop_on_signals
+from compactord.cli.registries import Registries
+from compactord.cli.running import FAILED, OK, run, stop_on_signals
 from compactord.cli.serve import open_section
 from compactord.clock import SystemClock
 from compactord.config.policy import NAMELESS, refuse_catalog_arguments, warehouse_config

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from compactord.cli.running import registries_of
+from compactord.cli.registries import registries_of
 from compactord.config.model import LEAST_TASK_MEMORY_BYTES, ServiceConfig
 from compactord.config.policy import pairs, resolved
 from compactord.config.values import duration_ms, orphan_grace_ms, size_bytes

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, NoReturn
 
 from compactord.catalog.registry import CATALOGS, CatalogKinds
-from compactord.config.section import UnlockedWriters
+from compactord.config.choices import UnlockedWriters
 from compactord.errors import CompactordError, UsageError
 from compactord.text import printable, redact_text
 

@@ -16,7 +16,7 @@ from compactord.cli.running import run
 
 # Slow to import, and not needed by --help.
 if TYPE_CHECKING:
-    from compactord.cli.running import Registries
+    from compactord.cli.registries import Registries
 
 
 class _Command(NamedTuple):
@@ -117,7 +117,7 @@ def completion(args: argparse.Namespace) -> int:
 
     # The parser of other commands does without, for the sake of their start.
     from compactord.cli.maintain import choices
-    from compactord.cli.running import registries_of
+    from compactord.cli.registries import registries_of
     from compactord.config.model import Recovery
 
     kinds = tuple(choices(registries_of(args).maintenance(Recovery())))

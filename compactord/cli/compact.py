@@ -24,15 +24,8 @@ from compactord.cli.argument_values import (
     strategy_of,
 )
 from compactord.cli.arguments import error_json
-from compactord.cli.running import (
-    DENIED,
-    FAILED,
-    OK,
-    StartEngine,
-    registries_of,
-    say,
-    stop_on_signals,
-)
+from compactord.cli.registries import StartEngine, registries_of
+from compactord.cli.running import DENIED, FAILED, OK, say, stop_on_signals
 from compactord.cli.select import (
     Result,
     SelectedTable,

@@ -26,7 +26,8 @@ from compactord.catalog.base import Catalog
 from compactord.catalog.check import Check, Verdict, failed_check
 from compactord.catalog.publishing import probe
 from compactord.catalog.trouble import CatalogTrouble, check_catalogs
-from compactord.cli.running import FAILED, OK, answer, registries_of
+from compactord.cli.registries import registries_of
+from compactord.cli.running import FAILED, OK, answer
 from compactord.cli.serve import load_usable, local_zone, open_configured, without_effect
 from compactord.clock import Clock, SystemClock, age_text
 from compactord.config.model import ServiceConfig

@@ -14,7 +14,8 @@ from compactord.catalog.access import TableAccess
 from compactord.cli.argument_values import amount_of
 from compactord.cli.compact import progress_reporter
 from compactord.cli.maintenance import MaintenanceRun, Work, in_turn, of_choice, offered
-from compactord.cli.running import FAILED, OK, registries_of, stop_on_signals
+from compactord.cli.registries import registries_of
+from compactord.cli.running import FAILED, OK, stop_on_signals
 from compactord.cli.select import Result, SelectedTable, choose, note_if_left_alone, over_tables
 from compactord.clock import Clock, SystemClock
 from compactord.config.model import Recovery

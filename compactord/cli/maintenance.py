@@ -17,8 +17,8 @@ from compactord.cli.running import FAILED, OK, exit_code, say
 from compactord.cli.select import Result, SelectedTable, TableSelection, joint_code
 from compactord.clock import Clock
 from compactord.commit.changes import CommitOutcome
+from compactord.config.choices import MaintenanceRule
 from compactord.config.policy import setting_origin
-from compactord.config.section import MaintenanceRule
 from compactord.errors import CompactordError, TableHeld, UnsupportedTable, UsageError
 from compactord.maintenance.holds import Hold, TableHolds, text_of
 from compactord.maintenance.kind import AnyKind, ChosenPartitions, Done, OfferedKind, ShownTable

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 
 from compactord.catalog.base import Registration
-from compactord.cli.running import OK, Registries, answer, exit_code, registries_of, say
+from compactord.cli.registries import Registries, registries_of
+from compactord.cli.running import OK, answer, exit_code, say
 from compactord.cli.select import catalog_names, load_place, tables_of
 from compactord.cli.serve import open_configured, warn_of_options
 from compactord.config.load import LoadedConfig

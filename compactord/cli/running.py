@@ -1,4 +1,4 @@
-"""Runs any command: registries, output, errors, exit code, signals."""
+"""Runs any command: output, errors, exit code, signals."""
 
 from __future__ import annotations
 
@@ -11,16 +11,9 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import tzinfo
-from typing import Any, TypeAlias
+from typing import Any
 
-from compactord import ids
 from compactord.cli.arguments import error_json
-from compactord.config.model import Recovery, Spark
-from compactord.config.registries import ConfigRegistries
-from compactord.engine.base import Engine
-from compactord.engine.spark import start_spark
 from compactord.errors import (
     AccessDenied,
     CompactordError,
@@ -30,11 +23,6 @@ from compactord.errors import (
     UnsafeStore,
     UsageError,
 )
-from compactord.maintenance.kind import AnyKind
-from compactord.maintenance.registry import maintenance_kinds
-from compactord.storage.open import STORES, Stores
-from compactord.table.opening import TableRegistries
-from compactord.table.subcompactions import WorkerSpec
 from compactord.text import printable, redact_text
 
 OK, USAGE, FAILED, NO_ENGINE, DENIED = 0, 2, 3, 69, 77
@@ -75,8 +63,8 @@ def _flush() -> None:
 def run_parsed(args: argparse.Namespace) -> int:
     """Like `run`, for parsed arguments."""
     # Not needed by --help, and slow to import.
+    from compactord.config.choices import LogFormat, LogLevel
     from compactord.config.problems import ConfigInvalid
-    from compactord.config.section import LogFormat, LogLevel
     from compactord.service.logs import configure_logs
 
     # Events go to stderr: readable on a terminal, one JSON object per line elsewhere.
@@ -157,35 +145,3 @@ def stop_on_signals() -> Iterator[threading.Event]:
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
-
-
-# By the master, and Spark settings.
-StartEngine: TypeAlias = Callable[[str | None, Mapping[str, str]], Engine]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Registries(ConfigRegistries, TableRegistries):
-    """Stores, kinds of catalogs, formats of data files, merge engines, kinds of maintenance.
-
-    `maintenance` makes those that the service and commands run. `start_engine` starts what runs
-    subcompactions; workers of Spark look formats and functions up in the product's own registries.
-    """
-
-    stores: Stores = STORES
-    maintenance: Callable[[Recovery], tuple[AnyKind, ...]] = maintenance_kinds
-    start_engine: StartEngine = start_spark
-
-    def worker(self, spark: Spark, zone: tzinfo) -> WorkerSpec:
-        """What merges are told by this process; `zone` is that of the writers."""
-        return WorkerSpec(
-            owner=ids.this_process(),
-            memory_bytes=spark.task_memory_bytes,
-            zone=zone,
-            registries=self,
-        )
-
-
-def registries_of(args: argparse.Namespace) -> Registries:
-    """Those that `main` got with the arguments; the product's own without."""
-    given: Registries | None = args.registries
-    return given or Registries()

@@ -24,18 +24,8 @@ from compactord.catalog.access import TableAccess
 from compactord.catalog.base import Catalog
 from compactord.cli.argument_values import overrides_of
 from compactord.cli.arguments import error_json
-from compactord.cli.running import (
-    FAILED,
-    NO_ENGINE,
-    OK,
-    USAGE,
-    Registries,
-    answer,
-    exit_code,
-    registries_of,
-    say,
-    tell,
-)
+from compactord.cli.registries import Registries, registries_of
+from compactord.cli.running import FAILED, NO_ENGINE, OK, USAGE, answer, exit_code, say, tell
 from compactord.cli.serve import load_usable, open_configured, warn_of_options
 from compactord.config.load import LoadedConfig
 from compactord.config.policy import (

@@ -20,23 +20,14 @@ from compactord import __version__
 from compactord.catalog.base import Catalog
 from compactord.catalog.open import open_catalog
 from compactord.catalog.trouble import CatalogTrouble, check_catalogs
-from compactord.cli.running import (
-    DENIED,
-    FAILED,
-    OK,
-    USAGE,
-    Registries,
-    answer,
-    exit_code,
-    registries_of,
-    say,
-)
+from compactord.cli.registries import Registries, registries_of
+from compactord.cli.running import DENIED, FAILED, OK, USAGE, answer, exit_code, say
 from compactord.clock import Clock, SystemClock
+from compactord.config.choices import UnlockedWriters
 from compactord.config.load import LoadedConfig, effective_json, json_schema, load_config, show_text
 from compactord.config.model import CatalogSection, ServiceConfig
 from compactord.config.policy import NAMELESS, catalog_keys, refuse_catalog_arguments
 from compactord.config.problems import ConfigInvalid, Problem
-from compactord.config.section import UnlockedWriters
 from compactord.engine.masters import MASTERS, is_local, is_master, shown_master, what_instead
 from compactord.errors import (
     AccessDenied,

@@ -6,7 +6,8 @@ import argparse
 import threading
 
 from compactord.cli.argument_values import amount_of
-from compactord.cli.running import OK, registries_of, stop_on_signals
+from compactord.cli.registries import registries_of
+from compactord.cli.running import OK, stop_on_signals
 from compactord.cli.serve import open_configured
 from compactord.clock import SystemClock
 from compactord.config.policy import NAMELESS, refuse_catalog_arguments, warehouse_config

@@ -28,16 +28,9 @@ from pydantic_core import InitErrorDetails
 
 from compactord.catalog.kinds import CatalogKind
 from compactord.catalog.registry import CATALOGS
+from compactord.config.choices import LogFormat, LogLevel, MaintenanceRule, Mode, UnlockedWriters
 from compactord.config.registries import OWN, ConfigRegistries, registries_of
-from compactord.config.section import (
-    LogFormat,
-    LogLevel,
-    MaintenanceRule,
-    Mode,
-    Section,
-    UnlockedWriters,
-    wrong_value,
-)
+from compactord.config.section import Section, wrong_value
 from compactord.config.values import (
     Digits,
     DurationMs,

@@ -15,8 +15,8 @@ from typing import Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar
 
 from compactord.clock import Clock, WallTime
 from compactord.commit.changes import CommitOutcome
+from compactord.config.choices import MaintenanceRule
 from compactord.config.policy import TablePolicy
-from compactord.config.section import MaintenanceRule
 from compactord.config.windows import may_start
 from compactord.errors import CompactordError
 from compactord.ids import Owner

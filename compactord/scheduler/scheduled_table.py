@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from compactord.config.choices import Mode
 from compactord.config.policy import TablePolicy
-from compactord.config.section import Mode
 from compactord.maintenance.holds import Hold
 from compactord.maintenance.kind import MaintenanceRecord
 from compactord.maintenance.snapshots import ExpireSnapshots

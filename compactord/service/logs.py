@@ -20,7 +20,7 @@ import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 from compactord.clock import Clock, SystemClock, iso_text
-from compactord.config.section import LogFormat, LogLevel
+from compactord.config.choices import LogFormat, LogLevel
 from compactord.model import TableName
 from compactord.scheduler import events
 from compactord.scheduler.compaction import EndedCompaction, HaltReason, Outcome

@@ -12,6 +12,7 @@ import structlog
 from compactord.catalog.access import TableAccess
 from compactord.catalog.base import Catalog, TableList
 from compactord.clock import Clock
+from compactord.config.choices import Mode
 from compactord.config.load import LoadedConfig
 from compactord.config.model import ServiceConfig
 from compactord.config.policy import (
@@ -24,7 +25,6 @@ from compactord.config.policy import (
     policy_for,
     unmatched_patterns,
 )
-from compactord.config.section import Mode
 from compactord.errors import CompactordError
 from compactord.model import TableName
 from compactord.paimon.options.table_options import DISCOVERY_INTERVAL_MS

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from compactord.clock import WallTime
-from compactord.config.section import Mode
+from compactord.config.choices import Mode
 from compactord.config.windows import may_start, next_change_ms
 from compactord.model import TableName, WorkKind
 from compactord.scheduler.compaction import IN_FLIGHT, CompactionRecord, Halt, PriorityClass, Status

@@ -17,9 +17,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from compactord.config.choices import Mode
 from compactord.config.load import LoadedConfig
 from compactord.config.policy import TablePolicy, exclusion, not_write_only, paused
-from compactord.config.section import Mode
 from compactord.maintenance.holds import Hold
 from compactord.model import CompactReason, TableName, WorkKind
 from compactord.paimon.schema import TableRef

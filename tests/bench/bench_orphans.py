@@ -20,7 +20,7 @@ from pathlib import Path
 
 from compactord import ids
 from compactord.clock import SystemClock
-from compactord.config.section import LogFormat, LogLevel
+from compactord.config.choices import LogFormat, LogLevel
 from compactord.maintenance.orphan_search import OrphanSearch, OwnerRule, TableFolders
 from compactord.maintenance.orphans import remove_found
 from compactord.paimon import paths

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from compactord.catalog.access import table_in_folder
 from compactord.clock import SystemClock
-from compactord.config.section import LogFormat, LogLevel
+from compactord.config.choices import LogFormat, LogLevel
 from compactord.ids import this_process
 from compactord.maintenance.partitions import expire_partitions
 from compactord.paimon.binary_row import encode_row

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from compactord.cli.command import main
-from compactord.cli.running import Registries
+from compactord.cli.registries import Registries
 from compactord.storage.base import Storage
 from compactord.storage.open import STORES
 from tests.service.switched import SwitchedStorage

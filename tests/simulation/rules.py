@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from datetime import timezone
 from typing import TYPE_CHECKING
 
-from compactord.config.section import Mode
+from compactord.config.choices import Mode
 from compactord.config.windows import may_start
 from compactord.maintenance.snapshots import ExpireSnapshots
 from compactord.model import FailureKind, SubcompactionFailure, TableName

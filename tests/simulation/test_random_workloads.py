@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 import pytest
 
+from compactord.config.choices import Mode
 from compactord.config.model import Limits
 from compactord.config.policy import TablePolicy
-from compactord.config.section import Mode
 from compactord.config.windows import Window
 from compactord.model import TableName
 from compactord.scheduler.scheduler import Scheduler

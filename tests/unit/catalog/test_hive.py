@@ -18,7 +18,7 @@ from compactord.catalog.hive.catalog import INPUT, OUTPUT
 from compactord.catalog.hive.client import HiveClient
 from compactord.catalog.hive.options import Security
 from compactord.catalog.open import open_catalog
-from compactord.cli.running import Registries
+from compactord.cli.registries import Registries
 from compactord.cli.serve import check_online, load_usable
 from compactord.clock import SystemClock
 from compactord.commit.publish import LockedPublisher

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from compactord.catalog.open import open_catalog
-from compactord.cli.running import Registries
+from compactord.cli.registries import Registries
 from compactord.cli.serve import load_usable
 from compactord.config.problems import ConfigInvalid
 from compactord.errors import CatalogOptionInvalid, CompactordError, UnsupportedTable, UsageError

@@ -26,7 +26,7 @@ from compactord.catalog.rest.http import Http, NoAnswer
 from compactord.catalog.rest.publisher import RestPublisher, statistics
 from compactord.cli.command import main
 from compactord.cli.doctor import catalog_checks
-from compactord.cli.running import Registries
+from compactord.cli.registries import Registries
 from compactord.cli.serve import check_online, load_usable, refuse_literal_secrets
 from compactord.clock import SystemClock
 from compactord.commit.changes import BucketChange, Committed

@@ -15,7 +15,7 @@ import pytest
 from compactord.cli.command import _parser
 from compactord.cli.maintain import foreign_sweep, maintain, orphans
 from compactord.cli.maintenance import MaintenanceRun
-from compactord.cli.running import Registries
+from compactord.cli.registries import Registries
 from compactord.cli.select import choose
 from compactord.clock import SystemClock
 from compactord.errors import UsageError

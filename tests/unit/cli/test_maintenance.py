@@ -24,7 +24,7 @@ from compactord.cli.command import _parser
 from compactord.cli.maintain import maintain, orphans
 from compactord.cli.maintenance import CommandTable, MaintenanceRun
 from compactord.cli.plan import plan
-from compactord.cli.running import Registries
+from compactord.cli.registries import Registries
 from compactord.cli.select import SelectedTable, choose
 from compactord.clock import Clock, SystemClock
 from compactord.commit.publish import StorePublisher

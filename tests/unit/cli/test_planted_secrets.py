@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import structlog
 
-from compactord.config.section import LogFormat, LogLevel
+from compactord.config.choices import LogFormat, LogLevel
 from compactord.engine.jvm import LEAST
 from compactord.engine.masters import Messages
 from compactord.service.logs import configure_logs

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from compactord.config.choices import MaintenanceRule, Mode
 from compactord.config.model import Discovery, ServiceConfig
 from compactord.config.policy import (
     cold_differences,
@@ -11,7 +12,6 @@ from compactord.config.policy import (
     policy_for,
     unmatched_patterns,
 )
-from compactord.config.section import MaintenanceRule, Mode
 from compactord.model import PickRule, TableName
 
 _TABLE = TableName("lake", "d", "t")

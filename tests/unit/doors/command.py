@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from compactord.cli.running import Registries
+from compactord.cli.registries import Registries
 from compactord.rewrite.subcompaction import run_subcompaction
 from tests.inline_engine import InlineEngine
 

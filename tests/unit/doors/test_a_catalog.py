@@ -15,7 +15,7 @@ from compactord.catalog.base import Catalog
 from compactord.catalog.registry import CATALOGS
 from compactord.cli.command import main
 from compactord.cli.doctor import catalog_checks
-from compactord.cli.running import Registries
+from compactord.cli.registries import Registries
 from compactord.cli.serve import load_usable, open_configured
 from compactord.config.load import LoadedConfig, load_config, show_text
 from compactord.config.problems import ConfigInvalid

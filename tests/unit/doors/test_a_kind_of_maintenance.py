@@ -13,7 +13,8 @@ from structlog.testing import capture_logs
 
 from compactord.cli.command import _parser, main
 from compactord.cli.maintenance import MaintenanceRun, of_choice
-from compactord.cli.running import FAILED, USAGE, Registries
+from compactord.cli.registries import Registries
+from compactord.cli.running import FAILED, USAGE
 from compactord.cli.select import choose
 from compactord.clock import SystemClock
 from compactord.config.model import Recovery

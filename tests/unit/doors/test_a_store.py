@@ -14,7 +14,7 @@ import structlog.testing
 from compactord.catalog.base import Catalog
 from compactord.catalog.open import open_catalog
 from compactord.cli.command import main
-from compactord.cli.running import Registries
+from compactord.cli.registries import Registries
 from compactord.cli.serve import load_usable, open_configured, warn_of_options
 from compactord.config.load import show_text
 from compactord.config.problems import ConfigInvalid

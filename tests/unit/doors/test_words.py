@@ -34,7 +34,7 @@ _ROOMS = [
         ),
     ),
     # The format of manifests.
-    (r"\bavro\b(?!\.(?:codecs|columns|container) import)", ("paimon/",)),
+    (r"\bavro\b(?!\.(?:types|columns|container) import)", ("paimon/",)),
     ("deduplicate", _ENGINES),
     ("partial-update", _ENGINES),
     ("first-row", _ENGINES),

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from compactord.catalog.access import table_in_folder
 from compactord.clock import SystemClock, WallTime
-from compactord.config.section import MaintenanceRule
+from compactord.config.choices import MaintenanceRule
 from compactord.errors import CompactordError, StorageError
 from compactord.maintenance.done import MarkDone, Marks, due_partitions, mark_partitions
 from compactord.maintenance.kind import MaintenanceRecord

@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 from compactord.catalog.access import table_in_folder
 from compactord.clock import WallTime
 from compactord.commit.changes import CommitOutcome, Conflict, Replaced
-from compactord.config.section import MaintenanceRule
+from compactord.config.choices import MaintenanceRule
 from compactord.errors import CompactordError, FormatError, StorageError
 from compactord.maintenance.kind import ChosenPartitions, MaintenanceRecord
 from compactord.maintenance.partitions import (

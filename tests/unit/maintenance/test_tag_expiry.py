@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from compactord.catalog.access import table_in_folder
 from compactord.clock import WallTime
-from compactord.config.section import MaintenanceRule
+from compactord.config.choices import MaintenanceRule
 from compactord.errors import (
     CompactordError,
     FormatError,

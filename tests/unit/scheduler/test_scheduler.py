@@ -11,8 +11,8 @@ from structlog.contextvars import merge_contextvars
 from structlog.testing import capture_logs
 
 from compactord.clock import WallTime
+from compactord.config.choices import Mode
 from compactord.config.model import Backoff, Limits, Retry
-from compactord.config.section import Mode
 from compactord.config.windows import Window
 from compactord.errors import StorageError
 from compactord.maintenance.kind import AnyKind, Round

@@ -11,7 +11,7 @@ import pytest
 import structlog
 from structlog.contextvars import bound_contextvars
 
-from compactord.config.section import LogFormat, LogLevel
+from compactord.config.choices import LogFormat, LogLevel
 from compactord.service.logs import configure_logs
 
 SECRET = "s3same"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from compactord.config.section import Mode
+from compactord.config.choices import Mode
 from compactord.errors import DataFileMissing
 from compactord.maintenance.kind import MaintenanceRecord, Round
 from compactord.maintenance.tags import ExpireTags

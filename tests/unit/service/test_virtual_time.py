@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from compactord.config.section import Mode
+from compactord.config.choices import Mode
 from compactord.model import TableName
 from compactord.scheduler.effects import CycleJob, DispatchJob, Effect, Submit
 from tests.simulation.tables import MIB
