@@ -359,12 +359,12 @@ class Subcompaction:
 
     `fields` are the columns of the latest schema, `older_schemas` those of files of other schemas;
     `zone` is for casts between local times and instants. `partition`: names and values of the
-    partition's columns, for append files that lack them. `compaction`, the number of the decision,
-    and `index`, the place of this share in it from 0, come back in the answer.
+    partition's columns, for append files that lack them. `compaction_id` and `index`,
+    the place of this share in the compaction from 0, come back in the answer.
     """
 
     table: str
-    compaction: int
+    compaction_id: int
     index: int
     fields: tuple[DataField, ...]
     source: MergeSpec | ConcatSpec
@@ -419,7 +419,7 @@ class SubcompactionResult:
     `marks`: at most one of a file, in any order.
     """
 
-    compaction: int
+    compaction_id: int
     index: int
     outputs: tuple[Output, ...]
     stats: RewriteStats
@@ -446,7 +446,7 @@ class SubcompactionFailure:
     `error` is the name of the error's class, `path` the object that it is about, if any.
     """
 
-    compaction: int
+    compaction_id: int
     index: int
     kind: FailureKind
     error: str

@@ -199,7 +199,7 @@ class WriteOnlyWriter:
             )
         return Subcompaction(
             table=table.ref.full_name,
-            compaction=0,
+            compaction_id=0,
             index=0,
             fields=table.schema.fields,
             source=source,

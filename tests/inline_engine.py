@@ -42,7 +42,7 @@ class InlineEngine:
 
     def cancel_one(self, compaction: int, index: int) -> None:
         for subcompaction in self._waiting:
-            if (subcompaction.compaction, subcompaction.index) == (compaction, index):
+            if (subcompaction.compaction_id, subcompaction.index) == (compaction, index):
                 self._waiting.remove(subcompaction)
                 self._finished.append(cancelled(subcompaction))
                 return

@@ -80,7 +80,7 @@ class Engine(Protocol):
 def cancelled(subcompaction: Subcompaction) -> SubcompactionFailure:
     """The outcome of a subcompaction that `cancel` or `cancel_one` stopped."""
     return SubcompactionFailure(
-        compaction=subcompaction.compaction,
+        compaction_id=subcompaction.compaction_id,
         index=subcompaction.index,
         kind=FailureKind.LOST,
         error="Cancelled",
@@ -162,7 +162,7 @@ class PooledEngine:
         with self._lock:
             self._undelivered += 1
             job = self._threads.submit(self._carry, subcompaction, self._generation)
-            self._running[job] = _group(subcompaction.compaction, subcompaction.index)
+            self._running[job] = _group(subcompaction.compaction_id, subcompaction.index)
         job.add_done_callback(self._forget)
 
     def next_outcome(self, timeout_s: float | None) -> SubcompactionOutcome | None:
@@ -228,7 +228,7 @@ class PooledEngine:
 
     def _carry(self, subcompaction: Subcompaction, generation: int) -> None:
         """Thread entry: puts exactly one outcome, whatever happens."""
-        group = _group(subcompaction.compaction, subcompaction.index)
+        group = _group(subcompaction.compaction_id, subcompaction.index)
         outcome: SubcompactionOutcome = cancelled(subcompaction)
         try:
             if not self._is_cancelled(group, generation):
@@ -260,7 +260,7 @@ def _group(compaction: int, index: int) -> str:
 
 def _failure(subcompaction: Subcompaction, error: JobFailed) -> SubcompactionFailure:
     return SubcompactionFailure(
-        compaction=subcompaction.compaction,
+        compaction_id=subcompaction.compaction_id,
         index=subcompaction.index,
         kind=error.kind,
         error=error.error,

@@ -127,7 +127,7 @@ def run_subcompaction(
         return read_twice(rewritten)
     except Exception as error:  # noqa: BLE001 - a worker answers, whatever happens
         return SubcompactionFailure(
-            compaction=subcompaction.compaction,
+            compaction_id=subcompaction.compaction_id,
             index=subcompaction.index,
             kind=failure_kind(error),
             error=type(error).__name__,
@@ -185,7 +185,7 @@ def rewrite(
             raise with_others(error, rewriting.inputs) from error
     written = tuple(outputs.finished)
     return SubcompactionResult(
-        compaction=subcompaction.compaction,
+        compaction_id=subcompaction.compaction_id,
         index=subcompaction.index,
         outputs=written,
         stats=RewriteStats(

@@ -62,9 +62,9 @@ def dropped(record: CompactionRecord, message: str, retry: Retry, now_ms: int) -
     One commit of a writer may invalidate several compactions in flight: they count once.
     """
     drops = record.table.drops.setdefault(record.pending.bucket, FruitlessAttempts())
-    if record.number <= drops.up_to:
+    if record.compaction_id <= drops.up_to:
         return
-    drops.count, drops.up_to = drops.count + 1, record.table.last_number
+    drops.count, drops.up_to = drops.count + 1, record.table.last_compaction_id
     if drops.count >= FRUITLESS_MAX:
         drops.count = 0
         quarantine(record, Failure(message=message), retry, now_ms)
@@ -179,9 +179,11 @@ class Accounting:
 
     def settled(self, scheduled: ScheduledTable, cycle: CycleResult, now_ms: int) -> None:
         """A cycle has dealt with the outcomes of the compactions that were handed to it."""
-        records = {record.number: record for record in scheduled.with_status(Status.COMMITTING)}
-        for number, record in records.items():
-            del scheduled.compactions[number]
+        records = {
+            record.compaction_id: record for record in scheduled.with_status(Status.COMMITTING)
+        }
+        for compaction_id, record in records.items():
+            del scheduled.compactions[compaction_id]
             failure = record.failure
             if failure is not None and failure.unreadable:
                 # The plan leaves these files out, or quarantines their bucket.
@@ -199,22 +201,22 @@ class Accounting:
         if settled.snapshot_id is not None:
             self._committed(scheduled, records, settled, cycle.commit_seconds, now_ms)
         damaged = {each.bucket for each in cycle.planned.damaged} if cycle.planned else set()
-        for number, drop in settled.dropped:
-            record = records[number]
+        for compaction_id, drop in settled.dropped:
+            record = records[compaction_id]
             self.ended(record, Outcome.CONFLICT, drop.why, now_ms)
             if drop.conflict is not Conflict.BUCKET_DAMAGED:
                 self.conflicted(record, drop.conflict, drop.why, now_ms)
                 continue
             scheduled.tell(events.Conflicted(name=scheduled.name, conflict=drop.conflict))
             if record.pending.bucket not in damaged:
-                cause = cycle.causes.get(number)
+                cause = cycle.causes.get(compaction_id)
                 damage = Failure(message=drop.why, error=FormatError.__name__)
                 if isinstance(cause, DataFileMissing | DataFileDamaged):
                     damage = Failure.of(cause)
                 quarantine(record, damage, self.retry, now_ms)
-        for number in settled.replaced:
+        for compaction_id in settled.replaced:
             why = "another writer's snapshot took the place of ours"
-            self.ended(records[number], Outcome.CONFLICT, why, now_ms)
+            self.ended(records[compaction_id], Outcome.CONFLICT, why, now_ms)
 
     def _committed(
         self,
@@ -232,15 +234,15 @@ class Accounting:
                 snapshot_id=snapshot_id,
                 attempts=settled.attempts,
                 compactions=published,
-                buckets=len({records[number].pending.bucket for number in published}),
+                buckets=len({records[compaction_id].pending.bucket for compaction_id in published}),
                 seconds=seconds,
             )
         )
         scheduled.last_commit_ms = now_ms
         scheduled.last_commit_snapshot_id = snapshot_id
         scheduled.failures = 0
-        for number in published:
-            record = records[number]
+        for compaction_id in published:
+            record = records[compaction_id]
             bucket = record.pending.bucket
             known = scheduled.quarantined.get(bucket)
             # One that began before another one of its bucket failed does not refute that failure.
@@ -265,8 +267,8 @@ class Accounting:
 
         If the cause is unknown, this does not count as a failure: the next attempt decides.
         """
-        message, cause = failed.message, cycle.causes.get(record.number)
-        if record.number not in cycle.causes:
+        message, cause = failed.message, cycle.causes.get(record.compaction_id)
+        if record.compaction_id not in cycle.causes:
             self.ended(record, Outcome.CANCELLED, message, now_ms)
         elif isinstance(cause, InputsReplaced):
             self.conflicted(record, Conflict.FILE_REMOVED, message, now_ms)
@@ -467,7 +469,7 @@ def _ended_compaction(
     # Without the time for which it waited to be published with others.
     end_ms = record.finished_ms or now_ms
     return EndedCompaction(
-        compaction_id=record.number,
+        compaction_id=record.compaction_id,
         name=record.table.name,
         partition=record.in_flight.partition,
         bucket=compaction.bucket.bucket,

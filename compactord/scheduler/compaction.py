@@ -143,7 +143,7 @@ class CompactionRecord:
     """Mutable, owned by the loop. Times are steady (`Clock.steady_ms`); 0 means not yet."""
 
     table: ScheduledTable
-    number: int
+    compaction_id: int
     pending: PendingCompaction
     priority_class: PriorityClass
     # Since when its bucket had waited, and when it was chosen.
@@ -216,7 +216,7 @@ class CompactionRecord:
         part = f"subcompaction {index + 1} of {len(self.in_flight.subcompactions)}"
         self.in_flight.abandon(
             SubcompactionFailure(
-                compaction=self.number,
+                compaction_id=self.compaction_id,
                 index=index,
                 kind=FailureKind.POISON,
                 error=TIMED_OUT,

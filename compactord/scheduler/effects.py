@@ -38,7 +38,7 @@ class DispatchJob(Job):
     """Run `TableCompactor.dispatch`: None when the bucket has nothing to do any more."""
 
     bucket: BucketId
-    number: int
+    compaction_id: int
     free_slots: int
 
 

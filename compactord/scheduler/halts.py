@@ -77,7 +77,7 @@ class Quarantined:
 
 @dataclass(slots=True, kw_only=True)
 class FruitlessAttempts:
-    """Fruitless compactions of a bucket in a row; `up_to` is the last number dispatched by then."""
+    """Fruitless compactions of a bucket in a row; `up_to` is the last id dispatched by then."""
 
     count: int = 0
     up_to: int = 0

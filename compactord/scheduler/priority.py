@@ -167,7 +167,7 @@ class Submitted:
 
     @property
     def key(self) -> Key:
-        return self.subcompaction.compaction, self.subcompaction.index
+        return self.subcompaction.compaction_id, self.subcompaction.index
 
 
 @dataclass(slots=True)
@@ -208,9 +208,9 @@ class AtEngine:
         for key in list(self._submitted):
             self.ended(key)
 
-    def of_compaction(self, number: int) -> list[Submitted]:
+    def of_compaction(self, compaction_id: int) -> list[Submitted]:
         """What is still at the engine of one compaction."""
-        return [each for (of, _), each in self._submitted.items() if of == number]
+        return [each for (of, _), each in self._submitted.items() if of == compaction_id]
 
     def overdue(self, at_once: int, now_ms: int) -> Iterator[Submitted]:
         """Those whose time has just run out; `at_once` is how many the engine runs at a time.

@@ -69,15 +69,15 @@ class ScheduledTable:
     head: PendingCompaction | None = None
     best_candidate_expires_ms: int = 0
     queued_ms: dict[BucketId, int] = field(default_factory=dict)
-    # All that have not ended, by number, in the order in which they were chosen.
+    # All that have not ended, by id, in the order in which they were chosen.
     compactions: dict[int, CompactionRecord] = field(default_factory=dict)
     # Subcompactions at the engine, those that are abandoned included.
     at_engine: dict[Key, Submitted] = field(default_factory=dict)
     virtual_time: float = 0.0
     quarantined: dict[BucketId, Quarantined] = field(default_factory=dict)
     drops: dict[BucketId, FruitlessAttempts] = field(default_factory=dict)
-    # The number of the compaction that was dispatched last.
-    last_number: int = 0
+    # The compaction that was dispatched last.
+    last_compaction_id: int = 0
     # Failures in a row: of compactions and commits, and of polls.
     failures: int = 0
     poll_failures: int = 0
@@ -162,7 +162,7 @@ class ScheduledTable:
         return self.rounds.get(kind) or MaintenanceRecord()
 
     def with_status(self, *statuses: Status) -> list[CompactionRecord]:
-        """The compactions that have one of these statuses, in the order of their numbers."""
+        """The compactions that have one of these statuses, in the order of their ids."""
         return [record for record in self.compactions.values() if record.status in statuses]
 
     @property

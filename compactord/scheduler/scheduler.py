@@ -64,7 +64,7 @@ class Compactions:
 
     def subcompaction_ended(self, outcome: SubcompactionOutcome, now_ms: int) -> None:
         """It has succeeded or failed; of a compaction that has ended only files are removed."""
-        submitted = self._slots.engine.ended((outcome.compaction, outcome.index))
+        submitted = self._slots.engine.ended((outcome.compaction_id, outcome.index))
         if submitted is None:
             return
         record = submitted.record
@@ -108,7 +108,7 @@ class Compactions:
             index, seconds = each.subcompaction.index, each.limit_ms // 1000
             record.timed_out(index, size_bytes=each.size_bytes, seconds=seconds)
             self.record_outcome(record, now_ms)
-            left = self._slots.engine.of_compaction(record.number)
+            left = self._slots.engine.of_compaction(record.compaction_id)
             effects += [Cancel(subcompaction=other.subcompaction) for other in left]
             self._slots.want(record.table)
         why = None if self._cycles.is_draining else self._slots.engine.why_restart(now_ms)
@@ -151,7 +151,7 @@ class Compactions:
 
 def _lost(why: str) -> SubcompactionFailure:
     return SubcompactionFailure(
-        compaction=0, index=0, kind=FailureKind.LOST, error="Cancelled", message=why
+        compaction_id=0, index=0, kind=FailureKind.LOST, error="Cancelled", message=why
     )
 
 
@@ -546,7 +546,7 @@ class Scheduler:
         (record,) = scheduled.with_status(Status.PLANNED)
         self._slots.want(scheduled)
         record.status, record.dispatched = Status.DISPATCHED, in_flight
-        scheduled.last_number = record.number
+        scheduled.last_compaction_id = record.compaction_id
         self.picks[record.pending.kind, in_flight.compaction.reason] += 1
         if self.is_draining or scheduled.is_leaving:
             self._compactions.abandon(record, "stopped before it began", now_ms)
@@ -561,13 +561,13 @@ class Scheduler:
     ) -> None:
         (record,) = scheduled.with_status(Status.PLANNED)
         self._slots.want(scheduled)
-        del scheduled.compactions[record.number]
+        del scheduled.compactions[record.compaction_id]
         match why:
             case None:
                 outcome = Outcome.EMPTY
             case InputsReplaced(why=text):
                 outcome = Outcome.CONFLICT
-                scheduled.last_number = record.number
+                scheduled.last_compaction_id = record.compaction_id
                 self.accounting.conflicted(record, Conflict.FILE_REMOVED, text, now_ms)
             case CompactordError():
                 outcome = Outcome.FAILED
@@ -578,7 +578,7 @@ class Scheduler:
 
     def _discarded(self, scheduled: ScheduledTable, now_ms: int) -> None:
         for record in scheduled.with_status(Status.COMMITTING):
-            del scheduled.compactions[record.number]
+            del scheduled.compactions[record.compaction_id]
             if record.outcome is None:
                 why = "stopped before it could be committed"
                 self.accounting.ended(record, Outcome.CANCELLED, why, now_ms)

@@ -125,7 +125,7 @@ class Slots:
         self._jobs = jobs
         self._wall = wall
         self.engine = AtEngine()
-        self._numbers = 0
+        self._last_id = 0
         # The virtual time of the table that got the last slot.
         self._virtual_time = 0.0
         # How many slots in a row went to tables that are first for their readers' sake.
@@ -315,18 +315,18 @@ class Slots:
         scheduled.version += 1
         scheduled.best_candidate_expires_ms = 0
         one = _taken(scheduled, pending)
-        self._numbers += 1
+        self._last_id += 1
         scheduled.job = job = DispatchJob(
             name=scheduled.name,
             since_ms=now_ms,
             bucket=pending.bucket,
-            number=self._numbers,
+            compaction_id=self._last_id,
             free_slots=free,
         )
         self._jobs.began(scheduled.name)
-        scheduled.compactions[self._numbers] = CompactionRecord(
+        scheduled.compactions[self._last_id] = CompactionRecord(
             table=scheduled,
-            number=self._numbers,
+            compaction_id=self._last_id,
             pending=one,
             priority_class=scheduled.urgency(pending, now_ms),
             queued_ms=scheduled.queued_ms.pop(pending.bucket, now_ms),

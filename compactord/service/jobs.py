@@ -75,11 +75,11 @@ class TableJobs:
             case effects.CycleJob():
                 return self._cycle(job)
             case effects.DispatchJob(
-                name=name, bucket=bucket, number=number, free_slots=free_slots
+                name=name, bucket=bucket, compaction_id=compaction_id, free_slots=free_slots
             ):
                 return self._attempted(
                     lambda: self.compactors[name].dispatch(
-                        bucket, number=number, free_slots=free_slots
+                        bucket, compaction_id=compaction_id, free_slots=free_slots
                     )
                 )
             case effects.DiscardJob(name=name, ended=ended):
@@ -304,7 +304,7 @@ class JobRunner:
             case effects.Submit(subcompaction=subcompaction):
                 self.engine().submit(subcompaction)
             case effects.Cancel(subcompaction=subcompaction):
-                self.engine().cancel_one(subcompaction.compaction, subcompaction.index)
+                self.engine().cancel_one(subcompaction.compaction_id, subcompaction.index)
             case effects.RestartEngine(why=why):
                 self.restart(why)
             case effects.RemoveOutputs(subcompaction=subcompaction, result=result):

@@ -247,7 +247,7 @@ class LoggingObserver:
             kind=pending.kind.value,
             reason=record.in_flight.compaction.reason.value,
             priority_class=record.priority_class.value,
-            compaction_id=record.number,
+            compaction_id=record.compaction_id,
             snapshot_id=record.in_flight.snapshot_id,
             input_files=pending.files,
             input_bytes=pending.size_bytes,

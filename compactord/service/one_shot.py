@@ -220,7 +220,7 @@ class OneShot:
     def _cycle_ended(self, ended: Sequence[InFlight], cycle: CycleResult) -> None:
         settled = cycle.settled
         if settled is not None and settled.snapshot_id is not None:
-            results = (each.result for each in ended if each.number in settled.published)
+            results = (each.result for each in ended if each.compaction_id in settled.published)
             stats = [s for done in results if isinstance(done, Finished) for s in done.stats]
             self.totals.worker_cpu_s += sum(each.cpu_s for each in stats)
             peaks = [self.totals.peak_worker_rss_bytes, *(each.peak_rss_bytes for each in stats)]
@@ -330,7 +330,7 @@ class OneShot:
 
     def _take_in(self, outcome: SubcompactionOutcome) -> None:
         self._scheduler.subcompaction_ended(outcome, self._clock.steady_ms())
-        record = self._table.compactions.get(outcome.compaction)
+        record = self._table.compactions.get(outcome.compaction_id)
         if record is None or record.status is not Status.FINISHED:
             return
         if record.failure is None:

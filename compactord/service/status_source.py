@@ -322,7 +322,7 @@ def _compaction(
     record: CompactionRecord | None = None,
 ) -> ActiveCompaction:
     return ActiveCompaction(
-        compaction_id=record.number if record else 0,
+        compaction_id=record.compaction_id if record else 0,
         status=record.status if record else None,
         name=scheduled.name,
         partition=pending.partition,

@@ -162,14 +162,14 @@ class TableCompactor:
                     settled = self._settle(finished)
                 commit_seconds = self.clock.monotonic_s() - start_s
                 in_commit = False
-            self._planner.release(each.number for each in ended)
+            self._planner.release(each.compaction_id for each in ended)
             # Nobody needs another plan at the end.
             if not (followed.wait_ms() or self.is_stopping):
                 has_published = settled is not None and settled.snapshot_id is not None
                 planned = self._planner.plan(skip, is_current=has_published and followed.is_own)
             drops = settled.dropped if settled else ()
             damaged = {n for n, drop in drops if drop.conflict is Conflict.BUCKET_DAMAGED}
-            causes = self._causes(failed, [each for each in ended if each.number in damaged])
+            causes = self._causes(failed, [each for each in ended if each.compaction_id in damaged])
             may_merge = settled is None and not (followed.wait_ms() or self.is_stopping)
             if may_merge and self._planner.is_idle(skip):
                 start_s = self.clock.monotonic_s()
@@ -199,7 +199,7 @@ class TableCompactor:
         )
 
     def dispatch(
-        self, bucket: BucketId, *, number: int, free_slots: int
+        self, bucket: BucketId, *, compaction_id: int, free_slots: int
     ) -> InFlight | InputsReplaced | None:
         """The next decision on a bucket, cut into subcompactions; None when there is none any more.
 
@@ -218,7 +218,7 @@ class TableCompactor:
                 subcompactions,
                 self._followed.table,
                 compaction,
-                number=number,
+                compaction_id=compaction_id,
                 free_slots=max(1, free_slots, -(-size // _SUBCOMPACTION_BYTES_MAX)),
                 worker=self._worker,
                 clock=self.clock,
@@ -227,13 +227,13 @@ class TableCompactor:
             try:
                 cut = read_twice(cutting)
             except (ObjectNotFound, DataFileDamaged) as error:
-                if self._are_inputs_replaced(number, compaction, str(error)):
+                if self._are_inputs_replaced(compaction_id, compaction, str(error)):
                     return InputsReplaced(why=str(error))
                 raise self._held(compaction, error) or error from error
             # Nothing else than a merge depends on its neighbours.
             is_merge = isinstance(compaction, MergeCompaction)
             in_flight = InFlight(
-                number,
+                compaction_id,
                 compaction,
                 cut,
                 neighbours=state.files.files_in(bucket) if is_merge else (),
@@ -288,7 +288,7 @@ class TableCompactor:
     def discard(self, ended: Sequence[InFlight]) -> None:
         """Remove the files of compactions that will never be published."""
         with self._turn:
-            self._planner.release(each.number for each in ended)
+            self._planner.release(each.compaction_id for each in ended)
         self._remove_outputs(ended)
 
     def _settle(self, finished: Sequence[tuple[InFlight, Finished]]) -> Settled:
@@ -307,10 +307,12 @@ class TableCompactor:
             # Certainly not published, and nothing needs these files any more.
             self._remove_outputs(by_change.values())
             raise
-        dropped = tuple((by_change[id(drop.change)].number, drop) for drop in outcome.dropped)
-        for number, drop in dropped:
+        dropped = tuple(
+            (by_change[id(drop.change)].compaction_id, drop) for drop in outcome.dropped
+        )
+        for compaction_id, drop in dropped:
             named = self._named(drop.change.bucket)
-            _log.warning("commit_conflict", compaction_id=number, **named, reason=drop.why)
+            _log.warning("commit_conflict", compaction_id=compaction_id, **named, reason=drop.why)
         self._remove_outputs(by_change[id(drop.change)] for _, drop in dropped)
         match outcome:
             case Committed(published=changes):
@@ -324,13 +326,13 @@ class TableCompactor:
                 return Settled(
                     snapshot_id=outcome.snapshot_id,
                     attempts=outcome.attempts,
-                    published=tuple(by_change[id(change)].number for change in changes),
+                    published=tuple(by_change[id(change)].compaction_id for change in changes),
                     dropped=dropped,
                 )
             case NothingCommitted():
                 return Settled(dropped=dropped)
             case Replaced(changes=changes):
-                replaced = tuple(by_change[id(change)].number for change in changes)
+                replaced = tuple(by_change[id(change)].compaction_id for change in changes)
                 return Settled(dropped=dropped, replaced=replaced)
 
     def _causes(
@@ -344,11 +346,11 @@ class TableCompactor:
             if error is None:
                 continue
             why, compaction = error.message, each.compaction
-            is_replaced = self._are_inputs_replaced(each.number, compaction, why, vectors)
+            is_replaced = self._are_inputs_replaced(each.compaction_id, compaction, why, vectors)
             if is_replaced:
-                causes[each.number] = InputsReplaced(why=why)
+                causes[each.compaction_id] = InputsReplaced(why=why)
             elif is_replaced is not None:
-                causes[each.number] = self._held(compaction, error)
+                causes[each.compaction_id] = self._held(compaction, error)
         return causes
 
     def _held(
@@ -363,7 +365,7 @@ class TableCompactor:
 
     def _are_inputs_replaced(
         self,
-        number: int,
+        compaction_id: int,
         compaction: Compaction,
         why: str,
         vectors: Mapping[str, VectorRef] = NO_VECTORS,
@@ -378,9 +380,9 @@ class TableCompactor:
             if not self._followed.has_replaced(compaction, vectors):
                 return False
         except CompactordError as found:
-            _log.warning("refresh_failed", compaction_id=number, **named, error=str(found))
+            _log.warning("refresh_failed", compaction_id=compaction_id, **named, error=str(found))
             return None
-        _log.warning("inputs_gone", compaction_id=number, **named, error=why)
+        _log.warning("inputs_gone", compaction_id=compaction_id, **named, error=why)
         return True
 
     def _merged_manifests(self) -> tuple[Settled | None, CompactordError | None]:
@@ -411,7 +413,7 @@ class TableCompactor:
 
     def _start_anew(self, ended: Sequence[InFlight], *, forget: bool) -> None:
         """After an error: nothing of `ended` is busy, and everything is planned again."""
-        self._planner.release(each.number for each in ended)
+        self._planner.release(each.compaction_id for each in ended)
         self._planner.forget()
         if forget:
             self._followed.forget_state()

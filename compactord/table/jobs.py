@@ -155,7 +155,7 @@ class InFlight:
 
     def __init__(
         self,
-        number: int,
+        compaction_id: int,
         compaction: Compaction,
         subcompactions: Sequence[Subcompaction],
         *,
@@ -168,7 +168,7 @@ class InFlight:
         if isinstance(compaction, MergeCompaction):
             self._looks_up = any(action.looks_up for action in compaction.actions)
             level = 1 if self._looks_up else compaction.output_level
-        self.number = number
+        self.compaction_id = compaction_id
         self.compaction = compaction
         self.subcompactions = tuple(subcompactions)
         self.snapshot_id = snapshot_id
@@ -222,7 +222,7 @@ class InFlight:
                     _log.warning(
                         "compaction_retry",
                         **table.log_fields,
-                        compaction_id=self.number,
+                        compaction_id=self.compaction_id,
                         error=outcome.message,
                     )
                     self.waiting.append(again)
@@ -253,7 +253,7 @@ class InFlight:
         if read == rows:
             return None
         return SubcompactionFailure(
-            compaction=self.number,
+            compaction_id=self.compaction_id,
             index=0,
             kind=FailureKind.POISON,
             error=FormatError.__name__,

@@ -143,7 +143,7 @@ class TablePlanner:
         self._own_work = own_work
         self._backlog = TableBacklog(stop_trigger=self._stop_trigger)
         self.seen: StatePlanner | None = None
-        # Compactions under way, by number: their inputs are not planned again.
+        # Compactions under way, by id: their inputs are not planned again.
         self._in_flight: dict[int, InFlight] = {}
         # Buckets whose files became busy or free since they were planned.
         self._touched: set[BucketId] = set()
@@ -211,12 +211,12 @@ class TablePlanner:
 
     def begun(self, in_flight: InFlight) -> None:
         """Its inputs are busy until it is released."""
-        self._in_flight[in_flight.number] = in_flight
+        self._in_flight[in_flight.compaction_id] = in_flight
 
-    def release(self, numbers: Iterable[int]) -> None:
+    def release(self, compaction_ids: Iterable[int]) -> None:
         """Nothing reads the inputs of these compactions any more."""
-        for number in numbers:
-            ended = self._in_flight.pop(number, None)
+        for compaction_id in compaction_ids:
+            ended = self._in_flight.pop(compaction_id, None)
             if ended is not None:
                 self._touched.add(ended.compaction.bucket)
 

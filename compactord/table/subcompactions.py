@@ -52,7 +52,7 @@ def subcompactions(
     table: OpenTable,
     compaction: Compaction,
     *,
-    number: int,
+    compaction_id: int,
     free_slots: int,
     worker: WorkerSpec,
     clock: Clock,
@@ -61,9 +61,8 @@ def subcompactions(
     """The subcompactions of a decision in output order; none when it only changes levels.
 
     A rewrite of many bytes is cut into key ranges, at most one for each of `free_slots`; this reads
-    the footers of its inputs. `number` comes back in the outcomes, `vectors` are the deletion
-    vectors of the bucket. Raises `UnsupportedTable` for an input that cannot be rewritten, before
-    it is read.
+    the footers of its inputs. `vectors` are the deletion vectors of the bucket. Raises
+    `UnsupportedTable` for an input that cannot be rewritten, before it is read.
     """
     inputs = _Inputs(table, table.bucket_folder(compaction.bucket), vectors)
     level = compaction.output_level if isinstance(compaction, MergeCompaction) else 0
@@ -86,7 +85,7 @@ def subcompactions(
     return tuple(
         Subcompaction(
             table=table.ref.full_name,
-            compaction=number,
+            compaction_id=compaction_id,
             index=index,
             fields=table.schema.fields,
             source=source,

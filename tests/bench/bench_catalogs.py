@@ -132,7 +132,7 @@ def _commits(
         (bucket,) = compactor.seen.state.files.bucket_ids()
         requests.taken()
         start_s = time.perf_counter()
-        dispatch = compactor.dispatch(bucket, number=1, free_slots=1)
+        dispatch = compactor.dispatch(bucket, compaction_id=1, free_slots=1)
         assert dispatch is not None, "it is due"
         settled = compactor.cycle([outcome_of(dispatch)], SKIP).settled
         assert settled is not None

@@ -192,7 +192,7 @@ def make_subcompaction(
     mode = parse_stats_mode("truncate(16)")
     return Subcompaction(
         table="bench",
-        compaction=0,
+        compaction_id=0,
         index=0,
         fields=fields,
         source=MergeSpec(

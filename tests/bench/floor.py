@@ -99,7 +99,7 @@ def _subcompactions(path: Path, full: bool) -> list[Subcompaction]:
         for subcompaction in subcompactions(
             table,
             compaction,
-            number=1,
+            compaction_id=1,
             free_slots=1,
             worker=worker,
             clock=clock,

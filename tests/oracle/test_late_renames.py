@@ -90,7 +90,7 @@ def _publish_twice(compactor: TableCompactor) -> None:
     assert planned is not None
     assert len(planned.offered) == 2
     for number, pending in enumerate(planned.offered, 1):
-        dispatch = compactor.dispatch(pending.bucket, number=number, free_slots=1)
+        dispatch = compactor.dispatch(pending.bucket, compaction_id=number, free_slots=1)
         assert dispatch is not None
         cycle = compactor.cycle([outcome_of(dispatch)], ALL)
         assert cycle.settled is not None

@@ -145,7 +145,7 @@ def rewritten(path: Path, before: Sequence[Mapping[str, Any]], level: int) -> li
         )
     subcompaction = Subcompaction(
         table=str(path),
-        compaction=0,
+        compaction_id=0,
         index=0,
         fields=schema.fields,
         source=source,

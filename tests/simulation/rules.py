@@ -94,7 +94,7 @@ class Rules:
     def effect(self, effect: Effect) -> None:
         match effect:
             case Submit(subcompaction=subcompaction):
-                self._submit(subcompaction.compaction, subcompaction.index)
+                self._submit(subcompaction.compaction_id, subcompaction.index)
             case CycleJob(name=name, ended=ended) | DiscardJob(name=name, ended=ended):
                 if isinstance(effect, CycleJob) and ended:
                     assert not self._world.scheduler.is_ending, "a commit begins after the end"
@@ -118,9 +118,9 @@ class Rules:
                     assert keep_from is not None, "what is read now is known"
                     assert keep_from <= min(read), "expiry would take what is being read"
             case Cancel(subcompaction=subcompaction):
-                self._cancel(subcompaction.compaction, subcompaction.index)
+                self._cancel(subcompaction.compaction_id, subcompaction.index)
             case RemoveOutputs(subcompaction=subcompaction):
-                self._late.remove((subcompaction.compaction, subcompaction.index))
+                self._late.remove((subcompaction.compaction_id, subcompaction.index))
             case MaintenanceJob(name=name):
                 self._care(name)
             case Forget(name=name):
@@ -269,13 +269,13 @@ class Rules:
             assert not self._is_unsafe(name), f"{name} is not to be touched"
             assert world.now_ms >= halt.next_try_ms, f"{name} is halted"
             assert name not in map(self.table_of.get, self.active), "a halted table tries one"
-        self._chosen_at[effect.number] = world.now_ms
-        self.table_of[effect.number], self.bucket_of[effect.number] = name, bucket
+        self._chosen_at[effect.compaction_id] = world.now_ms
+        self.table_of[effect.compaction_id], self.bucket_of[effect.compaction_id] = name, bucket
         self.attempts_at.setdefault((name, bucket), []).append(world.now_ms)
 
     def _hand_back(self, name: TableName, ended: Sequence[InFlight]) -> None:
         for each in ended:
-            number = each.number
+            number = each.compaction_id
             assert self.table_of[number] == name
             assert number not in self._handed_back, f"compaction {number} ends twice"
             self._handed_back.add(number)
@@ -312,7 +312,7 @@ class Rules:
         most = 2 * scheduled.policy.max_concurrent_tasks
         assert in_flight - finished <= most, "compactions pile up"
         self.dispatched_count[name] += 1
-        self.active[result.number] = result
+        self.active[result.compaction_id] = result
 
     def cycle_ended(self, name: TableName, ended: Sequence[InFlight], cycle: CycleResult) -> None:
         self.discarded(name, ended)
@@ -322,7 +322,7 @@ class Rules:
             self._held_until[name] = self._world.now_ms + cycle.wait_ms
         if cycle.settled is not None:
             for each in ended:
-                number = each.number
+                number = each.compaction_id
                 if number in cycle.settled.published:
                     key = (name, self.bucket_of[number])
                     self.published[name] += 1
@@ -333,7 +333,7 @@ class Rules:
     def discarded(self, name: TableName, ended: Sequence[InFlight]) -> None:
         del self._jobs[name]
         for each in ended:
-            del self.active[each.number]
+            del self.active[each.compaction_id]
 
     def cared(self, name: TableName) -> None:
         del self._maintenance[name]
@@ -355,7 +355,7 @@ class Rules:
     def told(self, event: Event) -> None:
         match event:
             case CompactionStarted(record=record):
-                assert record.number not in self.first_submits, "it starts twice"
+                assert record.compaction_id not in self.first_submits, "it starts twice"
             case EndedCompaction():
                 self.outcomes[event.outcome] += 1
                 self.ended_of[event.name] += 1
@@ -393,7 +393,9 @@ class Rules:
             )
             if scheduled.shown_halt is not None:
                 self._halts[name] = scheduled.shown_halt
-            queued = [each.number for each in scheduled.compactions.values() if each.has_waiting]
+            queued = [
+                each.compaction_id for each in scheduled.compactions.values() if each.has_waiting
+            ]
             assert len(set(queued)) <= scheduled.policy.max_concurrent_tasks + 1
             assert all(number in self.active for number in queued)
 

@@ -89,7 +89,7 @@ def subcompaction_of(number: int, index: int, *paths: str) -> Subcompaction:
     made = object.__new__(Subcompaction)
     for name, value in (
         ("table", "db.t"),
-        ("compaction", number),
+        ("compaction_id", number),
         ("index", index),
         ("source", source),
     ):
@@ -137,7 +137,7 @@ class SimTable:
 
     def release(self, ended: Sequence[InFlight]) -> None:
         for each in ended:
-            if self.in_flight.pop(each.number, None) is not None:
+            if self.in_flight.pop(each.compaction_id, None) is not None:
                 self._is_changed = True
 
     def cycle(
@@ -185,18 +185,18 @@ class SimTable:
     ) -> Settled:
         published, dropped = [], []
         for each, result in finished:
-            in_flight = self.in_flight[each.number]
-            if each.number in conflicts:
+            in_flight = self.in_flight[each.compaction_id]
+            if each.compaction_id in conflicts:
                 drop = DroppedChange(
                     change=result.change, conflict=Conflict.FILE_REMOVED, why="a file is gone"
                 )
-                dropped.append((each.number, drop))
+                dropped.append((each.compaction_id, drop))
                 continue
             bucket = self.buckets[in_flight.bucket]
             gone = {id(file) for file in in_flight.files}
             bucket.level0 = [file for file in bucket.level0 if id(file) not in gone]
             bucket.run = in_flight.size if in_flight.takes_run else bucket.run + in_flight.size
-            published.append(each.number)
+            published.append(each.compaction_id)
         self.snapshot_id += bool(published)
         return Settled(
             snapshot_id=self.snapshot_id if published else None,
@@ -224,19 +224,19 @@ class SimTable:
             workable=_backlog([each for each in waiting if each.bucket not in skip.buckets]),
         )
 
-    def dispatch(self, bucket: int, *, number: int, free_slots: int) -> InFlight | None:
+    def dispatch(self, bucket: int, *, compaction_id: int, free_slots: int) -> InFlight | None:
         files = self._free(bucket)[: None if self.is_keyed else TRIGGER]
         if len(files) < self._wanted(bucket):
             return None
         size, takes_run = self._size(bucket, files)
         in_flight = InFlightCompaction(bucket=bucket, files=files, takes_run=takes_run, size=size)
-        self.in_flight[number] = in_flight
+        self.in_flight[compaction_id] = in_flight
         self._is_changed = True
         count = 1
         if size > 64 * MIB:
             count = max(1, free_slots, -(-size // SUBCOMPACTION_BYTES_MAX))
         return InFlight(
-            number,
+            compaction_id,
             AppendCompaction(
                 bucket=BucketId(b"", bucket),
                 total_buckets=len(self.buckets),
@@ -244,7 +244,7 @@ class SimTable:
                 inputs=(),
                 ordered=False,
             ),
-            [subcompaction_of(number, part) for part in range(count)],
+            [subcompaction_of(compaction_id, part) for part in range(count)],
             neighbours=(),
             snapshot_id=self.planned_snapshot_id,
         )

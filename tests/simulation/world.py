@@ -255,12 +255,12 @@ class World:
                 case Submit(subcompaction=subcompaction):
                     self._submit(subcompaction)
                 case Cancel(subcompaction=subcompaction):
-                    self._cancel((subcompaction.compaction, subcompaction.index))
+                    self._cancel((subcompaction.compaction_id, subcompaction.index))
                 case RestartEngine():
                     self.restarts += 1
                     self.lose_engine(500)
                 case RemoveOutputs(subcompaction=subcompaction):
-                    self._note(f"remove {subcompaction.compaction} {subcompaction.index}")
+                    self._note(f"remove {subcompaction.compaction_id} {subcompaction.index}")
                 case CycleJob(name=name) | DispatchJob(name=name) if name in self.stuck:
                     pass
                 case MaintenanceJob(name=name) if name.catalog in self.hung_rounds:
@@ -300,7 +300,7 @@ class World:
     def _cycle(self, effect: CycleJob) -> None:
         name, ended = effect.name, effect.ended
         odds, chance = self.odds, self.random.random
-        finished = [each.number for each in ended if isinstance(each.result, Finished)]
+        finished = [each.compaction_id for each in ended if isinstance(each.result, Finished)]
         error: CompactordError | None = None
         if chance() < (odds.commit_fails if finished else odds.look_fails):
             errors = [StorageError("/t", "read failed"), FormatError("/t/snapshot-1", "torn")]
@@ -320,7 +320,7 @@ class World:
 
     def _dispatch(self, effect: DispatchJob) -> None:
         table, name = self.tables[effect.name], effect.name
-        self._note(f"dispatched {name} {effect.bucket.bucket} {effect.number}")
+        self._note(f"dispatched {name} {effect.bucket.bucket} {effect.compaction_id}")
         error = self.faults.of_dispatch(name, effect.bucket.bucket)
         if self.random.random() < self.odds.dispatch_fails:
             error = error or StorageError("/t", "footer unreadable")
@@ -330,12 +330,12 @@ class World:
             self.scheduler.job_ended(effect, error, 0.0, self.now_ms)
             return
         dispatched = table.dispatch(
-            effect.bucket.bucket, number=effect.number, free_slots=effect.free_slots
+            effect.bucket.bucket, compaction_id=effect.compaction_id, free_slots=effect.free_slots
         )
         self.rules.dispatched(name, effect, dispatched)
         if dispatched is not None:
-            size = table.in_flight[effect.number].size
-            self.sizes[effect.number] = size // max(1, len(dispatched.subcompactions))
+            size = table.in_flight[effect.compaction_id].size
+            self.sizes[effect.compaction_id] = size // max(1, len(dispatched.subcompactions))
         self.scheduler.job_ended(effect, dispatched, 0.0, self.now_ms)
 
     def _discard(self, effect: DiscardJob) -> None:
@@ -352,13 +352,13 @@ class World:
     # -- the engine
 
     def _submit(self, subcompaction: Subcompaction) -> None:
-        key = (subcompaction.compaction, subcompaction.index)
+        key = (subcompaction.compaction_id, subcompaction.index)
         if not self.is_up:
             return
         self._note(f"submit {key}")
-        size = self.sizes[subcompaction.compaction]
+        size = self.sizes[subcompaction.compaction_id]
         self._engine[key] = size
-        hangs = self.faults.merge_hangs(*self._in_flight(subcompaction.compaction))
+        hangs = self.faults.merge_hangs(*self._in_flight(subcompaction.compaction_id))
         if self.random.random() < self.odds.hangs or hangs:
             self._note(f"{key} hangs")
             if self.random.random() < self.odds.deaf:
@@ -415,7 +415,7 @@ class World:
             cpu_s=0,
             peak_rss_bytes=0,
         )
-        return SubcompactionResult(compaction=number, index=index, outputs=outputs, stats=stats)
+        return SubcompactionResult(compaction_id=number, index=index, outputs=outputs, stats=stats)
 
     def _subcompaction_lost(self, key: tuple[int, int]) -> None:
         if self._engine.pop(key, None) is not None:
@@ -424,7 +424,7 @@ class World:
     def _fail(self, key: tuple[int, int], kind: FailureKind) -> None:
         number, index = key
         failure = SubcompactionFailure(
-            compaction=number,
+            compaction_id=number,
             index=index,
             kind=kind,
             error="E",
@@ -445,4 +445,4 @@ class World:
 
 
 def _numbers(ended: Sequence[InFlight]) -> list[int]:
-    return sorted(each.number for each in ended)
+    return sorted(each.compaction_id for each in ended)

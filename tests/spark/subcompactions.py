@@ -44,7 +44,7 @@ def append_subcompaction(
     files = tuple(_input_file(bucket / f"data-{n}.parquet", n * ROWS) for n in range(2))
     return Subcompaction(
         table="default.t",
-        compaction=7,
+        compaction_id=7,
         index=number,
         fields=_FIELDS,
         source=ConcatSpec(files=files, first_sequence_number=0, continues_across_outputs=True),

@@ -85,7 +85,7 @@ def test_a_failure_inside_a_subcompaction_comes_back_as_its_kind(
     Path(subcompaction.source.files[1].path).unlink()
     failure = _failure(spark_engine, subcompaction)
     assert failure.kind is FailureKind.TRANSIENT
-    assert (failure.error, failure.compaction, failure.index) == ("ObjectNotFound", 7, 0)
+    assert (failure.error, failure.compaction_id, failure.index) == ("ObjectNotFound", 7, 0)
     assert outputs(tmp_path) == []
 
 
@@ -141,7 +141,7 @@ def test_a_worker_that_never_answers_is_killed_alone_and_its_slot_is_free_again(
     spark_engine.submit(append_subcompaction(tmp_path, 2, GatedStorage(gate=str(gate))))
     with waiting(gate, 1):
         eventually(pid.exists, "the worker hangs")
-        spark_engine.cancel_one(hung.compaction, hung.index)
+        spark_engine.cancel_one(hung.compaction_id, hung.index)
         lost = spark_engine.next_outcome(PATIENCE_SECONDS)
         assert isinstance(lost, SubcompactionFailure)
         assert (lost.index, lost.kind, lost.error) == (1, FailureKind.LOST, "Cancelled")

@@ -111,7 +111,7 @@ def test_a_failed_job_is_its_subcompaction_s_outcome(
     carrier.run_one = run
     engine.submit(append_subcompaction(tmp_path, 3))
     assert engine.next_outcome(SECONDS) == SubcompactionFailure(
-        compaction=7,
+        compaction_id=7,
         index=3,
         kind=FailureKind.LOST,
         error="ExecutorLost",

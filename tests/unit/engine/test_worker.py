@@ -55,7 +55,7 @@ def test_a_payload_is_answered_with_the_outcome(tmp_path: Path) -> None:
     (answer,) = run_payloads(iter([payload]))
     outcome = pickle.loads(answer)
     assert isinstance(outcome, SubcompactionResult)
-    assert (outcome.compaction, outcome.index) == (7, 4)
+    assert (outcome.compaction_id, outcome.index) == (7, 4)
 
 
 def test_the_end_of_the_lease_interrupts(office: LeaseOffice) -> None:

@@ -344,7 +344,7 @@ def test_a_compaction_under_way_is_dropped_and_the_next_cycle_plans_what_is_left
     assert planned is not None
     ended = []
     for number, pending in enumerate(planned.offered, start=1):
-        dispatched = compactor.dispatch(pending.bucket, number=number, free_slots=1)
+        dispatched = compactor.dispatch(pending.bucket, compaction_id=number, free_slots=1)
         ended.append(outcome_of(dispatched))  # type: ignore[arg-type]
     assert len(ended) == 2
     ExpirePartitions(interval_ms=0).run(compactor, None)

@@ -247,7 +247,7 @@ def _subcompaction(
     }
     return Subcompaction(
         table="db.t",
-        compaction=7,
+        compaction_id=7,
         index=2,
         fields=tuple(columns),
         source=source,

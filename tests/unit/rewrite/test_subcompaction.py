@@ -291,7 +291,7 @@ def test_stats_add_up(tmp_path):
     assert result.stats.bytes_out == result.after[0].file_size
     assert result.stats.cpu_s > 0
     assert result.stats.peak_rss_bytes > 10 << 20
-    assert (result.compaction, result.index) == (7, 2)
+    assert (result.compaction_id, result.index) == (7, 2)
 
 
 def test_ranges_together_do_what_the_whole_does(tmp_path):

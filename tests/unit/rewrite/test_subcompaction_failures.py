@@ -33,7 +33,7 @@ def test_a_truncated_input_is_poison_that_names_the_file(tmp_path):
     assert (outcome.kind, outcome.error) == (FailureKind.POISON, "DataFileDamaged")
     assert file.path in outcome.message
     assert outcome.path == file.path
-    assert (outcome.compaction, outcome.index) == (7, 2)
+    assert (outcome.compaction_id, outcome.index) == (7, 2)
     assert "Traceback" in outcome.traceback
 
 

@@ -143,19 +143,19 @@ def test_of_a_bucket_that_is_gone_nothing_is_remembered_although_others_wait() -
 def test_one_act_of_a_writer_counts_once_however_many_compactions_it_ends() -> None:
     stage = Stage()
     stage.add()
-    number = stage.submitted()[0].subcompaction.compaction
+    number = stage.submitted()[0].subcompaction.compaction_id
     scheduled = stage.scheduler.tables[NAME]
     record = scheduled.compactions[number]
 
     def dropped(number: int) -> None:
         retry = Retry(backoff=BACKOFF)
-        accounting.dropped(replace(record, number=number), "gone", retry, stage.now)
+        accounting.dropped(replace(record, compaction_id=number), "gone", retry, stage.now)
 
     # Each act ends a hundred; those of the next one were dispatched after it.
     for act in range(accounting.FRUITLESS_MAX):
         assert not scheduled.quarantined, f"after {act} acts"
-        scheduled.last_number = (act + 1) * 100
-        for each in range(act * 100, scheduled.last_number):
+        scheduled.last_compaction_id = (act + 1) * 100
+        for each in range(act * 100, scheduled.last_compaction_id):
             dropped(each + 1)
     assert list(scheduled.quarantined) == [record.pending.bucket]
     assert scheduled.quarantined[record.pending.bucket].failures == 1
@@ -180,7 +180,7 @@ def test_a_table_is_to_blame_only_for_inputs_that_nobody_replaced(
     scheduled = stage.scheduler.tables[NAME]
     assert (scheduled.failures, scheduled.quarantined) == (0, {}), "nobody knows yet"
     cause = InputsReplaced(why="gone") if replaced_inputs else None
-    known = {} if replaced_inputs is None else {submit.subcompaction.compaction: cause}
+    known = {} if replaced_inputs is None else {submit.subcompaction.compaction_id: cause}
     error = TransientStorageError("/t", "busy") if replaced_inputs is None else None
     stage.cycle_ended(only(stage.decide()), causes=known, error=error)
     assert scheduled.failures == failures

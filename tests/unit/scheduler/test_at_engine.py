@@ -178,8 +178,10 @@ def test_its_slot_and_its_bucket_wait_for_the_engine_and_its_late_files_are_remo
     for effect in stage.decide(after_ms=5_000):
         stage.cycle_ended(effect)
     assert stage.decide() == [], "one slot, and it is lost"
-    key = submit.subcompaction.compaction, submit.subcompaction.index
-    result = SubcompactionResult(compaction=key[0], index=key[1], outputs=LATE_OUTPUTS, stats=STATS)
+    key = submit.subcompaction.compaction_id, submit.subcompaction.index
+    result = SubcompactionResult(
+        compaction_id=key[0], index=key[1], outputs=LATE_OUTPUTS, stats=STATS
+    )
     stage.scheduler.subcompaction_ended(result, stage.now)
     removed, *begun = stage.decide()
     assert removed == RemoveOutputs(subcompaction=submit.subcompaction, result=result)

@@ -86,7 +86,7 @@ def test_a_bucket_whose_writers_are_about_to_stall_takes_the_others_along() -> N
     records = stage.scheduler.tables[NAME].compactions
     near = {number: record.pending.is_near_stop for number, record in records.items()}
     calm, forced = (
-        next(each for each in submits if near[each.subcompaction.compaction] is wanted)
+        next(each for each in submits if near[each.subcompaction.compaction_id] is wanted)
         for wanted in (False, True)
     )
     stage.ends(calm)

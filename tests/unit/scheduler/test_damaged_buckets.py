@@ -143,7 +143,9 @@ def test_a_result_that_its_damaged_bucket_makes_void_quarantines_the_bucket_at_o
     (effect,) = stage.decide()
     assert isinstance(effect, CycleJob)
     ended = effect.ended[0]
-    cycle = table.cycle(effect.ended, effect.skip, error=None, conflicts=frozenset({ended.number}))
+    cycle = table.cycle(
+        effect.ended, effect.skip, error=None, conflicts=frozenset({ended.compaction_id})
+    )
     assert cycle.settled is not None
     assert cycle.planned is not None
     ((number, drop),) = cycle.settled.dropped

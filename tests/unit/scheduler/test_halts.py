@@ -362,7 +362,7 @@ def _with_a_lost_file(**retry: object) -> tuple[Stage, Submit]:
     stage.cycle_ended(only(stage.decide()))
     first, other = _both_under_way(stage)
     stage.ends(first, FailureKind.POISON, error="ObjectNotFound")
-    number = first.subcompaction.compaction
+    number = first.subcompaction.compaction_id
     missing = DataFileMissing("/t/bucket-0/data-1", "a live data file does not exist")
     stage.cycle_ended(only(stage.decide()), causes={number: missing})
     return stage, other
@@ -439,7 +439,7 @@ def _damaged(stage: Stage, submitted: Submit) -> None:
     """A live file is damaged: as a worker has read it twice, and the cycle has found it live."""
     stage.ends(submitted, FailureKind.POISON, error="DataFileDamaged")
     error = DataFileDamaged("/t/bucket-0/data-1", "a checksum does not hold")
-    number = submitted.subcompaction.compaction
+    number = submitted.subcompaction.compaction_id
     stage.cycle_ended(only(stage.decide()), causes={number: error})
 
 

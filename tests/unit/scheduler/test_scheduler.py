@@ -144,7 +144,7 @@ class Stage:
     def dispatched(self, effect: Effect, *, subcompactions: int | None = None) -> None:
         assert isinstance(effect, DispatchJob)
         result = self.tables[effect.name].dispatch(
-            effect.bucket.bucket, number=effect.number, free_slots=subcompactions or 1
+            effect.bucket.bucket, compaction_id=effect.compaction_id, free_slots=subcompactions or 1
         )
         self.scheduler.job_ended(effect, result, 0.0, self.now)
 
@@ -177,13 +177,13 @@ class Stage:
         self.scheduler.poll_due(name, self.now)
 
     def ends(self, submit: Submit, kind: FailureKind | None = None, *, error: str = "E") -> None:
-        number, index = submit.subcompaction.compaction, submit.subcompaction.index
+        number, index = submit.subcompaction.compaction_id, submit.subcompaction.index
         if kind is None:
-            done = SubcompactionResult(compaction=number, index=index, outputs=(), stats=STATS)
+            done = SubcompactionResult(compaction_id=number, index=index, outputs=(), stats=STATS)
             self.scheduler.subcompaction_ended(done, self.now)
             return
         failure = SubcompactionFailure(
-            compaction=number,
+            compaction_id=number,
             index=index,
             kind=kind,
             error=error,
@@ -469,11 +469,11 @@ def test_after_the_end_results_are_discarded_whenever_they_finish() -> None:
     stage.scheduler.drain(stage.now)
     stage.scheduler.end()
     scheduled = stage.scheduler.tables[NAME]
-    number = scheduled.in_flight[0].number
+    number = scheduled.in_flight[0].compaction_id
     stage.scheduler.engine_lost("stopped", stage.now)
     discard = only(stage.decide())
     assert isinstance(discard, DiscardJob)
-    assert [each.number for each in discard.ended] == [number]
+    assert [each.compaction_id for each in discard.ended] == [number]
     stage.job_ends(None)
     assert stage.scheduler.is_idle
 

@@ -109,7 +109,7 @@ def test_memory_is_reserved_for_what_runs_and_the_largest_worker_is_remembered()
             rows_in=0, rows_out=0, bytes_in=0, bytes_out=0, cpu_s=0, peak_rss_bytes=peak
         )
         capacity.subcompaction_ended(
-            SubcompactionResult(compaction=1, index=0, outputs=(), stats=stats)
+            SubcompactionResult(compaction_id=1, index=0, outputs=(), stats=stats)
         )
     view = capacity.view(2, 0)
     assert (view.running, view.memory_reserved_bytes) == (2, 2 * ONE_BYTES)

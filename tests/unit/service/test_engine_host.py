@@ -25,18 +25,18 @@ WAIT_S = 180.0
 def subcompaction(number: int) -> Subcompaction:
     """Only its numbers matter here."""
     made = object.__new__(Subcompaction)
-    object.__setattr__(made, "compaction", 1)
+    object.__setattr__(made, "compaction_id", 1)
     object.__setattr__(made, "index", number)
     return made
 
 
 def result(number: int) -> SubcompactionResult:
-    return SubcompactionResult(compaction=1, index=number, outputs=(), stats=STATS)
+    return SubcompactionResult(compaction_id=1, index=number, outputs=(), stats=STATS)
 
 
 def lost(number: int) -> SubcompactionFailure:
     return SubcompactionFailure(
-        compaction=1, index=number, kind=FailureKind.LOST, error="E", message="", traceback=""
+        compaction_id=1, index=number, kind=FailureKind.LOST, error="E", message="", traceback=""
     )
 
 

@@ -116,7 +116,7 @@ class Harness:
 
     def dispatch(self, bucket: int) -> object:
         number = _bucket(self, bucket)
-        return self.outcome(DispatchJob(name=NAME, bucket=number, number=1, free_slots=1))
+        return self.outcome(DispatchJob(name=NAME, bucket=number, compaction_id=1, free_slots=1))
 
 
 def _bucket(harness: Harness, bucket: int) -> BucketId:
@@ -245,7 +245,7 @@ def test_what_a_job_logs_names_the_table(harness: Harness, error: Exception, eve
 
 
 def test_what_concerns_a_table_that_was_never_opened_is_answered(harness: Harness) -> None:
-    effect = DispatchJob(name=NAME, bucket=BucketId(b"", 0), number=1, free_slots=1)
+    effect = DispatchJob(name=NAME, bucket=BucketId(b"", 0), compaction_id=1, free_slots=1)
     assert isinstance(harness.outcome(effect), CompactordError)
 
 
@@ -259,7 +259,7 @@ def test_hung_workers_are_the_engines_business(harness: Harness) -> None:
     made = subcompaction(3)
     harness.runner.run(Cancel(subcompaction=made))
     harness.runner.run(RestartEngine(why="it hangs"))
-    assert harness.cancelled == [(made.compaction, made.index)]
+    assert harness.cancelled == [(made.compaction_id, made.index)]
     assert harness.restarts == ["it hangs"]
 
 
@@ -388,7 +388,7 @@ def test_a_cycle_at_the_end_publishes_and_plans_nothing(harness: Harness) -> Non
     cycle = harness.outcome(CycleJob(name=NAME, ended=(finished,), skip=DispatchFilter()))
     assert isinstance(cycle, CycleResult)
     assert cycle.settled is not None
-    assert cycle.settled.published == (dispatched.number,)
+    assert cycle.settled.published == (dispatched.compaction_id,)
     assert (cycle.planned, cycle.error) == (None, None)
     assert Phase.COMMIT in phases
     assert harness.tables.phase(NAME) is Phase.PLAN, "an end does not wait for what follows"

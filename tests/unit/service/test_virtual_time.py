@@ -51,7 +51,7 @@ class OneSlot(Stage):
                     case DispatchJob():
                         self.dispatched(effect, subcompactions=SUBCOMPACTIONS)
                     case Submit(subcompaction=subcompaction):
-                        number = subcompaction.compaction
+                        number = subcompaction.compaction_id
                         tables = self.scheduler.tables.items()
                         given += [name for name, each in tables if number in each.compactions]
                         self.ends(effect)

@@ -280,7 +280,7 @@ def test_no_sweep_takes_what_is_under_way(days: tuple[int, ...], *, is_seen: boo
     for number, pending in enumerate(planned.offered):
         # What is under way writes a file between any two settings of the clock, and after the last.
         storage.now_ms = clock.now_ms()
-        dispatched = compactor.dispatch(pending.bucket, number=number, free_slots=1)
+        dispatched = compactor.dispatch(pending.bucket, compaction_id=number, free_slots=1)
         assert dispatched is not None
         outcome_of(dispatched)
         if number < len(days):
@@ -319,7 +319,7 @@ def test_what_a_killed_worker_left_is_swept_when_all_began_after_it(jump_ms: int
     storage.now_ms = clock.now_ms()
     planned = compactor.cycle((), ALL).planned
     assert planned is not None
-    dispatched = compactor.dispatch(planned.offered[0].bucket, number=1, free_slots=1)
+    dispatched = compactor.dispatch(planned.offered[0].bucket, compaction_id=1, free_slots=1)
     assert dispatched is not None
     outcome_of(dispatched)
     stage = Stage()
@@ -381,6 +381,6 @@ def _full(compactor: TableCompactor) -> None:
     planned = compactor.cycle((), ALL).planned
     assert planned is not None
     (pending,) = planned.offered
-    dispatched = compactor.dispatch(pending.bucket, number=1, free_slots=1)
+    dispatched = compactor.dispatch(pending.bucket, compaction_id=1, free_slots=1)
     assert dispatched is not None
     assert compactor.cycle([outcome_of(dispatched)], ALL).settled is not None

@@ -70,7 +70,7 @@ def outcome_of(in_flight: InFlight, *, failed: bool = False) -> InFlight:
 
 def _poisoned(subcompaction: Subcompaction) -> SubcompactionFailure:
     return SubcompactionFailure(
-        compaction=subcompaction.compaction,
+        compaction_id=subcompaction.compaction_id,
         index=subcompaction.index,
         kind=FailureKind.POISON,
         error="E",
@@ -110,7 +110,7 @@ class Driver:
                 self._number += 1
                 try:
                     dispatched = self.compactor.dispatch(
-                        pending.bucket, number=self._number, free_slots=1
+                        pending.bucket, compaction_id=self._number, free_slots=1
                     )
                 except CompactordError as error:
                     self.errors.append(error)

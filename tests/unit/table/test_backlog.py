@@ -151,7 +151,7 @@ def test_a_bucket_that_is_being_compacted_counts() -> None:
     compactor = compactor_of(storage, table)
     before = compactor.cycle((), ALL).planned
     assert before is not None
-    assert compactor.dispatch(before.offered[0].bucket, number=1, free_slots=1)
+    assert compactor.dispatch(before.offered[0].bucket, compaction_id=1, free_slots=1)
     meanwhile = compactor.cycle((), ALL).planned
     assert meanwhile is not None
     assert meanwhile.offered == ()

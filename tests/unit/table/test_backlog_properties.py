@@ -63,7 +63,9 @@ class History:
         pending = self.planned.offered[which % len(self.planned.offered)]
         self.numbers += 1
         expected = self._next_decision(pending.bucket)
-        dispatched = self.compactor.dispatch(pending.bucket, number=self.numbers, free_slots=1)
+        dispatched = self.compactor.dispatch(
+            pending.bucket, compaction_id=self.numbers, free_slots=1
+        )
         if self.clock.steady_ms() == self.planned_ms:
             assert expected == (dispatched.compaction if dispatched is not None else None)
         if dispatched is not None:

@@ -65,7 +65,7 @@ def _dispatched(compactor: TableCompactor) -> InFlight:
     """The first decision of the table, as compaction 1."""
     planned = compactor.cycle((), ALL).planned
     assert planned is not None
-    dispatched = compactor.dispatch(planned.offered[0].bucket, number=1, free_slots=1)
+    dispatched = compactor.dispatch(planned.offered[0].bucket, compaction_id=1, free_slots=1)
     assert isinstance(dispatched, InFlight)
     return dispatched
 
@@ -159,8 +159,8 @@ def test_a_bucket_under_way_is_not_due() -> None:
     planned = compactor.cycle((), ALL).planned
     assert planned is not None
     bucket = planned.offered[0].bucket
-    assert compactor.dispatch(bucket, number=1, free_slots=1) is not None
-    assert compactor.dispatch(bucket, number=2, free_slots=1) is None
+    assert compactor.dispatch(bucket, compaction_id=1, free_slots=1) is not None
+    assert compactor.dispatch(bucket, compaction_id=2, free_slots=1) is None
     assert bucket.bucket not in _due(compactor)
 
 
@@ -205,7 +205,7 @@ def test_a_dispatch_that_fails_makes_its_bucket_due_again_without_a_new_snapshot
     # Cutting into subcompactions asks the clock for the zone of creation times: that can fail.
     clock.is_broken = True
     with pytest.raises(StorageError):
-        compactor.dispatch(first, number=1, free_slots=1)
+        compactor.dispatch(first, compaction_id=1, free_slots=1)
     again = compactor.cycle((), ALL).planned
     assert again is not None, "there is something to do, and nothing else will say so"
     assert again.offered == planned.offered
@@ -272,7 +272,7 @@ def test_a_live_file_that_is_gone_is_named_with_the_newest_snapshot_without_it(
     lost = [paths.join(folder, f.file_name) for _, f in live if f.file_name not in before]
     dispatched = None
     if is_cut:
-        dispatched = compactor.dispatch(bucket, number=1, free_slots=1)
+        dispatched = compactor.dispatch(bucket, compaction_id=1, free_slots=1)
         assert isinstance(dispatched, InFlight)
     for path in lost:
         storage.delete(path)
@@ -284,7 +284,7 @@ def test_a_live_file_that_is_gone_is_named_with_the_newest_snapshot_without_it(
         # As reading a footer of large inputs would end.
         clock.error, clock.is_broken = ObjectNotFound, True
         with pytest.raises(DataFileMissing) as raised:
-            compactor.dispatch(bucket, number=1, free_slots=1)
+            compactor.dispatch(bucket, compaction_id=1, free_slots=1)
         error = raised.value
     assert error.path in lost
     assert str(error) == (
@@ -516,7 +516,7 @@ def test_what_was_handed_in_is_settled_whatever_call_of_the_commit_fails_for_eve
     assert planned is not None
     ended: list[InFlight] = []
     for number, pending in enumerate(planned.offered):
-        dispatched = compactor.dispatch(pending.bucket, number=number, free_slots=1)
+        dispatched = compactor.dispatch(pending.bucket, compaction_id=number, free_slots=1)
         assert dispatched is not None
         ended.append(outcome_of(dispatched))
     is_armed[0] = True
@@ -550,7 +550,7 @@ def test_after_a_commit_of_unknown_outcome_others_in_flight_are_still_published(
     assert planned is not None
     ended: list[InFlight] = []
     for number, pending in enumerate(planned.offered, start=1):
-        dispatched = compactor.dispatch(pending.bucket, number=number, free_slots=1)
+        dispatched = compactor.dispatch(pending.bucket, compaction_id=number, free_slots=1)
         assert isinstance(dispatched, InFlight)
         ended.append(outcome_of(dispatched))
     first, second = ended
@@ -559,6 +559,6 @@ def test_after_a_commit_of_unknown_outcome_others_in_flight_are_still_published(
     cycle = compactor.cycle([second], ALL)
     assert (cycle.error, cycle.in_commit) == (None, False)
     assert cycle.settled is not None
-    assert cycle.settled.published == (second.number,)
+    assert cycle.settled.published == (second.compaction_id,)
     assert read_keyed(storage, table) == expected
     assert leftovers(storage, table, [FIRST]) == set()

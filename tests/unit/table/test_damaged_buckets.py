@@ -117,7 +117,7 @@ def test_a_bucket_that_is_damaged_while_it_is_merged_fails_no_commit_of_the_othe
     compactor = compactor_of(storage, table)
     finished = []
     for number, pending in enumerate(planned_by(compactor).offered, 1):
-        dispatched = compactor.dispatch(pending.bucket, number=number, free_slots=1)
+        dispatched = compactor.dispatch(pending.bucket, compaction_id=number, free_slots=1)
         assert isinstance(dispatched, InFlight)
         finished.append(outcome_of(dispatched))
     spoil(storage, table, 3, of_file(level=3, max_key=JUNK), adds=True)

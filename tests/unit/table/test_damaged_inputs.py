@@ -52,7 +52,7 @@ def _compacted(compactor: TableCompactor, held: Held) -> tuple[InFlight, CycleRe
     """The merge of the bucket with the damaged file, and the cycle that settles it."""
     number = int(held.merged[0].split("/bucket-")[1].split("/")[0])
     [bucket] = [each for each in held.state().files.bucket_ids() if each.bucket == number]
-    dispatched = compactor.dispatch(bucket, number=1, free_slots=1)
+    dispatched = compactor.dispatch(bucket, compaction_id=1, free_slots=1)
     assert isinstance(dispatched, InFlight)
     ended = outcome_of(dispatched)
     return ended, compactor.cycle([ended], ALL)
@@ -233,7 +233,7 @@ def test_so_does_a_damaged_file_of_deletion_vectors_that_only_the_commit_reads()
     held = Held(storage, table, ())
     compactor = held.started()
     [bucket] = held.state().files.bucket_ids()
-    dispatched = compactor.dispatch(bucket, number=1, free_slots=1)
+    dispatched = compactor.dispatch(bucket, compaction_id=1, free_slots=1)
     assert isinstance(dispatched, InFlight)
     ended = outcome_of(dispatched)
     [path] = {vector.path for vector in held.state().indexes.vectors(bucket).values()}

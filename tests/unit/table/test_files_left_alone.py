@@ -79,7 +79,7 @@ def test_the_service_is_told_of_it_when_the_bucket_takes_off(
     planned = compactor.cycle((), ALL).planned
     assert planned is not None
     with pytest.raises(UnsupportedTable, match=re.escape(f"file {name} {said}")):
-        compactor.dispatch(planned.offered[0].bucket, number=1, free_slots=1)
+        compactor.dispatch(planned.offered[0].bucket, compaction_id=1, free_slots=1)
 
 
 def test_a_file_with_unknown_values_moves_to_the_highest_level_with_them() -> None:

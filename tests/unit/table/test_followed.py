@@ -67,7 +67,7 @@ def _finished(compactor: TableCompactor) -> list[InFlight]:
     planned = compactor.cycle([], ALL).planned
     ended: list[InFlight] = []
     for number, pending in enumerate(planned.offered if planned is not None else (), 1):
-        dispatch = compactor.dispatch(pending.bucket, number=number, free_slots=1)
+        dispatch = compactor.dispatch(pending.bucket, compaction_id=number, free_slots=1)
         assert isinstance(dispatch, InFlight)
         found = outcome_of(dispatch)
         assert isinstance(found.result, Finished)
@@ -267,7 +267,7 @@ INTERVAL = {"compaction.optimization-interval": "1 h"}
 def _full_round(compactor: TableCompactor, target: WriteOnlyWriter) -> BucketId:
     target.write(rows_of([(1, 1)]))
     (finished,) = _finished(compactor)
-    assert _settled(compactor, [finished]).published == (finished.number,)
+    assert _settled(compactor, [finished]).published == (finished.compaction_id,)
     return finished.compaction.bucket
 
 
@@ -292,7 +292,7 @@ def test_full_compactions_alone_are_remembered_while_that_matters() -> None:
     )
     (finished,) = _finished(compactor)
     assert finished.compaction.reason is CompactReason.SIZE_RATIO
-    assert _settled(compactor, [finished]).published == (finished.number,)
+    assert _settled(compactor, [finished]).published == (finished.compaction_id,)
     compactor.reconfigure(CompactRequest(strategy=Strategy.FULL))
     _full_round(compactor, target)
     assert _last_full_ms(compactor) == {}, "nothing goes by it"

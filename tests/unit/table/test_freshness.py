@@ -53,7 +53,7 @@ def test_rows_wait_from_their_snapshot_on_until_a_full_compaction_has_told_them(
     (pending,) = planned.offered
     assert pending.is_forced
     assert not pending.is_near_stop
-    in_flight = compactor.dispatch(pending.bucket, number=1, free_slots=1)
+    in_flight = compactor.dispatch(pending.bucket, compaction_id=1, free_slots=1)
     assert isinstance(in_flight, InFlight)
     meanwhile = _planned(compactor.cycle((), ALL).planned)
     assert meanwhile.shape.waiting_since_ms == first.time_ms, "until it is published"
@@ -93,7 +93,7 @@ def test_what_rows_wait_for_is_due_from_half_of_the_lag_on(
     (pending,) = _planned(compactor.cycle((), ALL).planned).offered
     assert (pending.reason, pending.is_forced) == (reason, True)
     assert _planned(unbounded.cycle((), ALL).planned).offered == ()
-    in_flight = compactor.dispatch(pending.bucket, number=1, free_slots=1)
+    in_flight = compactor.dispatch(pending.bucket, compaction_id=1, free_slots=1)
     assert isinstance(in_flight, InFlight)
     told = _planned(compactor.cycle([outcome_of(in_flight)], ALL).planned)
     assert (told.shape.waiting_since_ms, told.offered) == (0, ())
@@ -129,7 +129,7 @@ def test_rows_wait_on_after_a_rollback_to_a_snapshot_of_ours() -> None:
     compactor = compactor_of(storage, table)
     ended = []
     for number, pending in enumerate(_planned(compactor.cycle((), ALL).planned).offered):
-        in_flight = compactor.dispatch(pending.bucket, number=number, free_slots=1)
+        in_flight = compactor.dispatch(pending.bucket, compaction_id=number, free_slots=1)
         assert isinstance(in_flight, InFlight)
         ended.append(outcome_of(in_flight))
     first = _planned(compactor.cycle(ended[:1], ALL).planned)

@@ -135,8 +135,10 @@ class Years(Stage):
                         cycle = self.compactor.cycle(ended, skip)
                         assert cycle.error is None, cycle.error
                         self.scheduler.job_ended(effect, cycle, 0.0, self.now)
-                    case DispatchJob(bucket=bucket, number=number):
-                        dispatched = self.compactor.dispatch(bucket, number=number, free_slots=1)
+                    case DispatchJob(bucket=bucket, compaction_id=number):
+                        dispatched = self.compactor.dispatch(
+                            bucket, compaction_id=number, free_slots=1
+                        )
                         self.scheduler.job_ended(effect, dispatched, 0.0, self.now)
                     case Submit(subcompaction=subcompaction) if holds:
                         self.held.append(subcompaction)
@@ -146,10 +148,10 @@ class Years(Stage):
                         self.maintained(effect)
 
     def end(self, subcompaction: Subcompaction, *, fails: bool = False) -> None:
-        number = subcompaction.compaction
+        number = subcompaction.compaction_id
         if fails:
             failure = SubcompactionFailure(
-                compaction=number,
+                compaction_id=number,
                 index=subcompaction.index,
                 kind=FailureKind.POISON,
                 error="E",
@@ -163,7 +165,7 @@ class Years(Stage):
         # A commit looks whether its outputs are there; nobody reads them.
         self.storage.write_new(f"{subcompaction.write.folder}/{file.file_name}", bytes(FILE_SIZE))
         done = SubcompactionResult(
-            compaction=number, index=subcompaction.index, outputs=outputs, stats=STATS
+            compaction_id=number, index=subcompaction.index, outputs=outputs, stats=STATS
         )
         self.scheduler.subcompaction_ended(done, self.now)
 

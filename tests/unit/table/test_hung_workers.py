@@ -50,7 +50,7 @@ class HangingEngine(InlineEngine):
 
     def cancel_one(self, compaction: int, index: int) -> None:
         assert self.hung is not None
-        assert (self.hung.compaction, self.hung.index) == (compaction, index)
+        assert (self.hung.compaction_id, self.hung.index) == (compaction, index)
         self.cancelled_after_s.append(self.clock.monotonic_s() - self._begun_s)
         if self.answer is not None:
             self._finished.append(self.answer(self.hung))

@@ -47,14 +47,16 @@ APPEND = AppendCompaction(
 
 
 def _result(index: int, *after: DataFile) -> SubcompactionResult:
-    return SubcompactionResult(compaction=1, index=index, outputs=data_outputs(*after), stats=STATS)
+    return SubcompactionResult(
+        compaction_id=1, index=index, outputs=data_outputs(*after), stats=STATS
+    )
 
 
 def _failure(
     index: int, kind: FailureKind = FailureKind.TRANSIENT, text: str = ""
 ) -> SubcompactionFailure:
     return SubcompactionFailure(
-        compaction=1, index=index, kind=kind, error="E", message=text, traceback=""
+        compaction_id=1, index=index, kind=kind, error="E", message=text, traceback=""
     )
 
 

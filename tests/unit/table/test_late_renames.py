@@ -59,7 +59,7 @@ def _publish_each_bucket(compactor: TableCompactor) -> int:
     assert planned is not None
     count = 0
     for number, pending in enumerate(planned.offered, 1):
-        dispatch = compactor.dispatch(pending.bucket, number=number, free_slots=1)
+        dispatch = compactor.dispatch(pending.bucket, compaction_id=number, free_slots=1)
         assert dispatch is not None
         settled = compactor.cycle([outcome_of(dispatch)], ALL).settled
         assert settled is not None
@@ -100,7 +100,7 @@ def test_nothing_is_planned_committed_or_expired_while_our_snapshot_has_to_stand
     assert first.planned is not None
     assert first.wait_ms == 0
     one, other = (
-        compactor.dispatch(pending.bucket, number=number, free_slots=1)
+        compactor.dispatch(pending.bucket, compaction_id=number, free_slots=1)
         for number, pending in enumerate(first.planned.offered, 1)
     )
     assert one is not None
@@ -134,7 +134,7 @@ def test_a_rename_over_our_snapshot_while_it_has_to_stand_is_neither_unsafe_nor_
     planned = compactor.cycle((), ALL).planned
     assert planned is not None
     dispatched = [
-        compactor.dispatch(pending.bucket, number=number, free_slots=1)
+        compactor.dispatch(pending.bucket, compaction_id=number, free_slots=1)
         for number, pending in enumerate(planned.offered, 1)
     ]
     one, other = (outcome_of(each) for each in dispatched if each is not None)
@@ -162,7 +162,7 @@ def test_a_rename_after_our_snapshot_has_stood_and_was_looked_at_is_unsafe() -> 
     compactor = compactor_of(storage, table, clock=clock, settle_ms=SETTLE_MS)
     planned = compactor.cycle((), ALL).planned
     assert planned is not None
-    dispatch = compactor.dispatch(planned.offered[0].bucket, number=1, free_slots=1)
+    dispatch = compactor.dispatch(planned.offered[0].bucket, compaction_id=1, free_slots=1)
     assert dispatch is not None
     compactor.cycle([outcome_of(dispatch)], ALL)
     clock.sleep(SETTLE_MS / 1000)

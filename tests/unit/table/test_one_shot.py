@@ -152,7 +152,7 @@ class _OnlyBucket0(InlineEngine):
 
 def _failed(subcompaction: Subcompaction, kind: FailureKind) -> SubcompactionFailure:
     return SubcompactionFailure(
-        compaction=subcompaction.compaction,
+        compaction_id=subcompaction.compaction_id,
         index=subcompaction.index,
         kind=kind,
         error="Broken",
@@ -177,9 +177,9 @@ class _Flaky(InlineEngine):
         self._seen: set[int] = set()
 
     def next_outcome(self, timeout_s: float | None) -> SubcompactionOutcome | None:
-        if self._waiting and self._waiting[0].compaction not in self._seen:
+        if self._waiting and self._waiting[0].compaction_id not in self._seen:
             subcompaction = self._waiting.popleft()
-            self._seen.add(subcompaction.compaction)
+            self._seen.add(subcompaction.compaction_id)
             return _failed(subcompaction, FailureKind.LOST)
         return super().next_outcome(timeout_s)
 

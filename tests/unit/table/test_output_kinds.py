@@ -56,7 +56,7 @@ class Case:
     def settled(self, *outcomes: SubcompactionOutcome) -> InFlight:
         """What comes of the compaction when its subcompactions have these outcomes."""
         in_flight = InFlight(
-            self.dispatch.number,
+            self.dispatch.compaction_id,
             self.dispatch.compaction,
             [replace(self.subcompaction, index=number) for number in range(len(outcomes))],
             neighbours=self.dispatch.compaction.inputs,
@@ -82,7 +82,7 @@ def case() -> Case:
     planned = compactor.cycle([], ALL).planned
     assert planned is not None
     (pending,) = planned.offered
-    dispatch = compactor.dispatch(pending.bucket, number=0, free_slots=1)
+    dispatch = compactor.dispatch(pending.bucket, compaction_id=0, free_slots=1)
     assert isinstance(dispatch, InFlight)
     return Case(storage, compactor, dispatch, dict(storage.objects))
 
@@ -91,7 +91,7 @@ def test_a_subcompaction_that_succeeded_beside_one_that_failed_leaves_no_file_of
     case: Case,
 ):
     failure = SubcompactionFailure(
-        compaction=0, index=1, kind=FailureKind.POISON, error="E", message="", traceback=""
+        compaction_id=0, index=1, kind=FailureKind.POISON, error="E", message="", traceback=""
     )
     failed = case.settled(_with_audit(case.subcompaction), failure)
     assert failed.result is failure

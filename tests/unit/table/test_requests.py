@@ -81,7 +81,7 @@ def test_five_small_files_take_few_requests() -> None:
     (pending,) = looked.planned.offered
     assert len(counter.requests) <= TO_THE_PLAN_MOST
     counter.log.clear()
-    dispatched = compactor.dispatch(pending.bucket, number=1, free_slots=1)
+    dispatched = compactor.dispatch(pending.bucket, compaction_id=1, free_slots=1)
     assert dispatched is not None
     finished = outcome_of(dispatched)
     (output,) = finished.outputs

@@ -59,7 +59,7 @@ def test_a_rewritten_partition_rests_and_is_due_when_its_time_has_come(*, is_kno
     plan = planned(compactor)
     assert (pending(plan), resting(plan)) == (["day=2"], {"day=0": 3, "day=1": 7})
     assert plan.backlog.tasks == 1
-    assert compactor.dispatch(BucketId(day(0), 0), number=1, free_slots=1) is None
+    assert compactor.dispatch(BucketId(day(0), 0), compaction_id=1, free_slots=1) is None
     planned(compactor)
     # No snapshot comes: time alone makes them due.
     for quiet_s, awake in ((179, ["day=0", "day=2"]), (239, ["day=0", "day=1", "day=2"])):
