@@ -403,10 +403,10 @@ class Marks(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewriteStats:
-    rows_in: int
-    rows_out: int
-    bytes_in: int
-    bytes_out: int
+    input_records: int
+    output_records: int
+    input_bytes: int
+    output_bytes: int
     cpu_s: float
     peak_rss_bytes: int
     requests: tuple[RequestTotal, ...] = ()

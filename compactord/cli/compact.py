@@ -114,10 +114,10 @@ class CommandProgress:
             bucket=compaction.bucket.bucket,
             input_files=len(compaction.inputs),
             output_files=len(done.change.after),
-            input_bytes=sum(stats.bytes_in for stats in done.stats),
-            output_bytes=sum(stats.bytes_out for stats in done.stats),
-            input_records=sum(stats.rows_in for stats in done.stats),
-            output_records=sum(stats.rows_out for stats in done.stats),
+            input_bytes=sum(stats.input_bytes for stats in done.stats),
+            output_bytes=sum(stats.output_bytes for stats in done.stats),
+            input_records=sum(stats.input_records for stats in done.stats),
+            output_records=sum(stats.output_records for stats in done.stats),
         )
         self._finished += 1
         self._bytes_finished += sum(file.file_size for file in compaction.inputs)

@@ -249,7 +249,7 @@ class InFlight:
             file.path: file.row_count for each in self.subcompactions for file in each.source.files
         }
         rows = sum(inputs.values())
-        read = sum(each.stats.rows_in for each in self._results.values())
+        read = sum(each.stats.input_records for each in self._results.values())
         if read == rows:
             return None
         return SubcompactionFailure(

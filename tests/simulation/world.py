@@ -408,10 +408,10 @@ class World:
         number, index = key
         size = self.sizes[number]
         stats = RewriteStats(
-            rows_in=1,
-            rows_out=1,
-            bytes_in=size,
-            bytes_out=size,
+            input_records=1,
+            output_records=1,
+            input_bytes=size,
+            output_bytes=size,
             cpu_s=0,
             peak_rss_bytes=0,
         )

@@ -79,8 +79,8 @@ def test_a_merge_makes_the_rows_and_the_record_that_parquet_makes(tmp_path, drop
     assert described(file) == described(expected.after[0])
     assert file.file_size == output_paths(subcompaction, found)[0].stat().st_size
     assert file.delete_row_count == (0 if drop_deletes else pytest.approx(800, rel=0.2))
-    assert found.stats.rows_in == 12_000
-    assert found.stats.bytes_in == sum(file.size_bytes for run in ours for file in run)
+    assert found.stats.input_records == 12_000
+    assert found.stats.input_bytes == sum(file.size_bytes for run in ours for file in run)
 
 
 def test_an_append_subcompaction_has_statistics_of_all_types_out_of_its_rows(tmp_path):
@@ -131,9 +131,9 @@ def test_key_ranges_are_cut_and_read(tmp_path):
         subcompaction = replace(whole, source=replace(source, key_range=key_range), write=write)
         result = rewrite(subcompaction, formats=BOTH)
         keys += arrow_table(subcompaction, result).column("k").to_pylist()
-        size += result.stats.bytes_in
+        size += result.stats.input_bytes
     assert keys == arrow_table(whole, expected).column("k").to_pylist()
-    assert size == expected.stats.bytes_in
+    assert size == expected.stats.input_bytes
 
 
 @pytest.mark.parametrize("write", [{}, TO_ARROW], ids=["to Parquet", "to Arrow"])

@@ -151,7 +151,7 @@ def test_a_rewrite_equals_the_model(runs, engine, chance, by_field, ignores, dro
         found = output_rows(subcompaction, result)
         rows = expected(engine, tables, by_field=by_field, ignores=ignores, drops=drops)
         assert [{name: row[name] for name in tables[0][0]} for row in found] == rows
-        assert result.stats.rows_in == sum(map(len, tables))
+        assert result.stats.input_records == sum(map(len, tables))
         assert sum(file.delete_row_count for file in result.after) == sum(
             row[KIND] == 3 for row in rows
         )

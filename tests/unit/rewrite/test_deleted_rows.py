@@ -101,7 +101,7 @@ def merged(
         part = replace(made, source=replace(made.source, key_range=key_range))
         result = rewrite(part, formats=BOTH)
         rows += output_rows(part, result)
-        count += result.stats.rows_in
+        count += result.stats.input_records
     return rows, count
 
 
@@ -151,7 +151,7 @@ def test_a_concatenation_leaves_rows_out(tmp_path, deleted, is_other, kind):
     result = rewrite(subcompaction, formats=BOTH)
     left = [each for number, each in enumerate(rows) if number not in deleted]
     assert output_rows(subcompaction, result) == [*rows[:10], *left, *rows[:10]]
-    assert result.stats.rows_in == 10_020
+    assert result.stats.input_records == 10_020
     assert result.after[0].row_count == len(left) + 20
 
 
@@ -179,7 +179,7 @@ def test_nothing_is_written_if_all_rows_are_deleted(tmp_path, engine, threaded):
     runs = all_deleted(tmp_path)
     subcompaction = merge_subcompaction(tmp_path, KEY_VALUE, ["k"], runs, merge_engine=engine)
     result = rewrite(subcompaction, threaded=threaded)
-    assert (result.outputs, result.stats.rows_in) == ((), 5)
+    assert (result.outputs, result.stats.input_records) == ((), 5)
     columns = fields(k="BIGINT", v="STRING")
     appended = [
         without_rows(write_append(tmp_path / "c.parquet", columns, [{"k": 1}] * 9), range(9))

@@ -42,7 +42,7 @@ def keys_in_subcompactions(
         )
         result = rewrite(subcompaction)
         found += [row["k"] for row in output_rows(subcompaction, result)]
-        size += result.stats.bytes_in
+        size += result.stats.input_bytes
     return found, size
 
 

@@ -65,7 +65,11 @@ def test_nothing_is_written_when_no_row_is_left(tmp_path):
     subcompaction = merge_subcompaction(tmp_path, KEY_VALUE, ["k"], [[run]], drop_deletes=True)
     result = rewrite(subcompaction)
     assert result.after == ()
-    assert (result.stats.rows_in, result.stats.rows_out, result.stats.bytes_out) == (1, 0, 0)
+    assert (result.stats.input_records, result.stats.output_records, result.stats.output_bytes) == (
+        1,
+        0,
+        0,
+    )
     assert files_left(subcompaction) == []
 
 
@@ -285,10 +289,10 @@ def test_stats_add_up(tmp_path):
     subcompaction = merge_subcompaction(tmp_path, KEY_VALUE, ["k"], two_runs(tmp_path))
     result = rewrite(subcompaction)
     (runs,) = subcompaction.source.sections
-    assert result.stats.rows_in == 5
-    assert result.stats.rows_out == 3
-    assert result.stats.bytes_in == sum(file.size_bytes for run in runs for file in run)
-    assert result.stats.bytes_out == result.after[0].file_size
+    assert result.stats.input_records == 5
+    assert result.stats.output_records == 3
+    assert result.stats.input_bytes == sum(file.size_bytes for run in runs for file in run)
+    assert result.stats.output_bytes == result.after[0].file_size
     assert result.stats.cpu_s > 0
     assert result.stats.peak_rss_bytes > 10 << 20
     assert (result.compaction_id, result.index) == (7, 2)
@@ -320,8 +324,8 @@ def test_ranges_together_do_what_the_whole_does(tmp_path):
         stats.append(result.stats)
     expected = rewrite(whole)
     assert rows == output_rows(whole, expected)
-    assert sum(s.rows_in for s in stats) == expected.stats.rows_in
-    assert sum(s.bytes_in for s in stats) == expected.stats.bytes_in
+    assert sum(s.input_records for s in stats) == expected.stats.input_records
+    assert sum(s.input_bytes for s in stats) == expected.stats.input_bytes
 
 
 def test_row_groups_outside_a_range_are_not_decoded(tmp_path):
@@ -370,7 +374,7 @@ def test_many_runs_are_merged_in_passes_when_memory_is_short(
     tight = merge_subcompaction(tmp_path / "b", KEY_VALUE, ["k"], runs, memory_bytes=memory_bytes)
     one, other = rewrite(roomy), rewrite(tight)
     assert output_rows(roomy, one) == output_rows(tight, other)
-    assert other.stats.rows_in == one.stats.rows_in
+    assert other.stats.input_records == one.stats.input_records
 
 
 def test_passes_of_more_rows_than_a_window_do_not_overwrite_what_they_read(tmp_path):
@@ -449,7 +453,7 @@ def test_large_pages_need_memory_and_small_ones_do_not(tmp_path, rows_per_page, 
         runs.append([input_file(path, rows, run * rows, (run + 1) * rows - 1)])
     subcompaction = merge_subcompaction(tmp_path, columns, ["k"], runs, memory_bytes=8 << 20)
     if fits:
-        assert rewrite(subcompaction).stats.rows_out == 2 * rows
+        assert rewrite(subcompaction).stats.output_records == 2 * rows
     else:
         with pytest.raises(SubcompactionError, match="raise --memory"):
             rewrite(subcompaction)

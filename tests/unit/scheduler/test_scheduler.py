@@ -47,7 +47,9 @@ from tests.simulation.world import policy
 NOW = 1_700_000_000_000
 NAME, OTHER = TableName("c", "db", "t"), TableName("c", "db", "u")
 NOTHING = Round()
-STATS = RewriteStats(rows_in=1, rows_out=1, bytes_in=5, bytes_out=3, cpu_s=0.5, peak_rss_bytes=0)
+STATS = RewriteStats(
+    input_records=1, output_records=1, input_bytes=5, output_bytes=3, cpu_s=0.5, peak_rss_bytes=0
+)
 
 
 KINDS = (
@@ -221,7 +223,7 @@ def test_from_a_first_look_to_a_commit() -> None:
     assert stage.decide() == []
     scheduled = stage.scheduler.tables[NAME]
     assert stage.outcomes() == {Outcome.COMMITTED: 1}
-    assert scheduled.counts.sums["input_bytes"] == STATS.bytes_in
+    assert scheduled.counts.sums["input_bytes"] == STATS.input_bytes
     assert scheduled.counts.sums["commits_committed"] == 1
     assert stage.scheduler.recent[0].outcome is Outcome.COMMITTED
     assert stage.scheduler.is_idle

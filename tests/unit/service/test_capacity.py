@@ -106,7 +106,12 @@ def test_memory_is_reserved_for_what_runs_and_the_largest_worker_is_remembered()
     capacity = _capacity()
     for peak in (7, 9, 8):
         stats = RewriteStats(
-            rows_in=0, rows_out=0, bytes_in=0, bytes_out=0, cpu_s=0, peak_rss_bytes=peak
+            input_records=0,
+            output_records=0,
+            input_bytes=0,
+            output_bytes=0,
+            cpu_s=0,
+            peak_rss_bytes=peak,
         )
         capacity.subcompaction_ended(
             SubcompactionResult(compaction_id=1, index=0, outputs=(), stats=stats)

@@ -18,7 +18,9 @@ from compactord.model import (
 )
 from compactord.service.engine_host import EngineHost
 
-STATS = RewriteStats(rows_in=1, rows_out=1, bytes_in=1, bytes_out=1, cpu_s=0, peak_rss_bytes=0)
+STATS = RewriteStats(
+    input_records=1, output_records=1, input_bytes=1, output_bytes=1, cpu_s=0, peak_rss_bytes=0
+)
 WAIT_S = 180.0
 
 

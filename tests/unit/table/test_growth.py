@@ -46,7 +46,9 @@ OPTIONS = {
     "compaction.force-rewrite-all-files": "true",
     "manifest.merge-min-count": "2",
 }
-STATS = RewriteStats(rows_in=10, rows_out=10, bytes_in=5, bytes_out=3, cpu_s=0, peak_rss_bytes=0)
+STATS = RewriteStats(
+    input_records=10, output_records=10, input_bytes=5, output_bytes=3, cpu_s=0, peak_rss_bytes=0
+)
 
 
 class Years(Stage):

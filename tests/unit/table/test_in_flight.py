@@ -29,7 +29,9 @@ A, B, C = (data_file(name, level=level) for name, level in (("a", 0), ("b", 0), 
 VECTORS = {
     name: VectorRef(path="i", offset=1, length=22, cardinality=1) for name in ("a", "elsewhere")
 }
-STATS = RewriteStats(rows_in=1, rows_out=1, bytes_in=1, bytes_out=1, cpu_s=0, peak_rss_bytes=0)
+STATS = RewriteStats(
+    input_records=1, output_records=1, input_bytes=1, output_bytes=1, cpu_s=0, peak_rss_bytes=0
+)
 MERGE = MergeCompaction(
     bucket=bucket_id(1),
     total_buckets=4,

@@ -185,8 +185,8 @@ def assert_same_as_by_decoding(
     """Rewrite it both ways; rows, records and statistics are the same. Returns the copy's."""
     twin = decoding(subcompaction)
     copied, decoded = rewrite(subcompaction, threaded=threaded), rewrite(twin, threaded=threaded)
-    assert copied.stats.rows_in == decoded.stats.rows_in
-    assert copied.stats.bytes_in == decoded.stats.bytes_in
+    assert copied.stats.input_records == decoded.stats.input_records
+    assert copied.stats.input_bytes == decoded.stats.input_bytes
     ours, others = rows_of(subcompaction, copied), rows_of(twin, decoded)
     assert ours.schema.equals(others.schema, check_metadata=True)
     assert bits(ours).equals(bits(others))
