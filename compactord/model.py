@@ -136,16 +136,13 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rewrite:
-    """One rewrite call: sections in key order, written by one rolling writer.
+class Action:
+    """One step of a compaction.
 
-    `drop_deletes`: retracts are left out of the new files. `changelog`: what changes is written,
-    too. `looks_up`, `marks` and `finds_values`: as in `MergeSpec`; `above` are runs on levels above
-    the output, lowest first.
+    `changelog`: what changes is written, too. `looks_up`, `marks` and `finds_values`: as in
+    `MergeSpec`; `above` are runs on levels above the output, lowest first.
     """
 
-    sections: tuple[Section, ...]
-    drop_deletes: bool = False
     changelog: bool = False
     looks_up: bool = False
     above: tuple[SortedRun, ...] = ()
@@ -154,15 +151,29 @@ class Rewrite:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Upgrade:
-    """The same file on a higher level; the fields are as in `Rewrite`."""
+class Rewrite(Action):
+    """One rewrite call: sections in key order, written by one rolling writer.
+
+    `drop_deletes`: retracts are left out of the new files.
+    """
+
+    sections: tuple[Section, ...]
+    drop_deletes: bool = False
+
+    @property
+    def files(self) -> tuple[DataFile, ...]:
+        return tuple(f for section in self.sections for run in section.runs for f in run.files)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upgrade(Action):
+    """The same file on a higher level."""
 
     file: DataFile
-    changelog: bool = False
-    looks_up: bool = False
-    above: tuple[SortedRun, ...] = ()
-    marks: bool = False
-    finds_values: bool = True
+
+    @property
+    def files(self) -> tuple[DataFile, ...]:
+        return (self.file,)
 
     @property
     def reads_rows(self) -> bool:
@@ -171,8 +182,16 @@ class Upgrade:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MergeCompaction:
-    """A decision on one bucket of a primary-key table: `actions` in key order.
+class Concat(Action):
+    """Append files rewritten in this order."""
+
+    files: tuple[DataFile, ...]
+    ordered: bool  # sequence ranges of several outputs are disjoint and ascending
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compaction:
+    """A decision on one bucket: `actions` in key order; a single `Concat` of an append table.
 
     Files of the picked unit that stay where they are appear nowhere.
     """
@@ -180,8 +199,33 @@ class MergeCompaction:
     bucket: BucketId
     total_buckets: int
     reason: CompactReason
-    output_level: int
-    actions: tuple[Rewrite | Upgrade, ...]
+    actions: tuple[Rewrite | Upgrade | Concat, ...]
+    output_level: int = 0
+
+    @property
+    def kind(self) -> WorkKind:
+        """The kind of work that windows and counters distinguish."""
+        if isinstance(self.actions[0], Concat):
+            return WorkKind.APPEND
+        return WorkKind.FULL if self.reason.is_full else WorkKind.MINOR
+
+    @property
+    def inputs(self) -> tuple[DataFile, ...]:
+        """All files that the commit deletes from their level."""
+        return tuple(file for action in self.actions for file in action.files)
+
+    @property
+    def input_bytes(self) -> int:
+        return sum(file.file_size for file in self.inputs)
+
+    @property
+    def reads_files(self) -> bool:
+        """Whether a worker has to read some of the files."""
+        return any(not isinstance(each, Upgrade) or each.reads_rows for each in self.actions)
+
+    @property
+    def looks_up(self) -> bool:
+        return any(action.looks_up for action in self.actions)
 
     @property
     def drop_deletes(self) -> bool:
@@ -194,35 +238,9 @@ class MergeCompaction:
         return tuple(action.file for action in self.actions if isinstance(action, Upgrade))
 
     @property
-    def inputs(self) -> tuple[DataFile, ...]:
-        """All files that the commit deletes from their level."""
-        files: list[DataFile] = []
-        for action in self.actions:
-            match action:
-                case Upgrade(file=file):
-                    files.append(file)
-                case Rewrite(sections=sections):
-                    files.extend(f for s in sections for r in s.runs for f in r.files)
-        return tuple(files)
-
-    @property
     def looked_up(self) -> frozenset[DataFile]:
         """The files in which rows are looked up."""
         return frozenset(f for action in self.actions for run in action.above for f in run.files)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AppendCompaction:
-    """A decision on one bucket of an append table: files rewritten in this order."""
-
-    bucket: BucketId
-    total_buckets: int
-    reason: CompactReason
-    inputs: tuple[DataFile, ...]
-    ordered: bool  # sequence ranges of several outputs are disjoint and ascending
-
-
-Compaction = MergeCompaction | AppendCompaction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -56,7 +56,6 @@ from compactord.service.view import (
 )
 from compactord.state.table_state import TableState
 from compactord.table import report
-from compactord.table.backlog import inputs_of
 from compactord.table.explain import BucketReasons, explain, explain_damage
 from compactord.table.opening import OpenTable, describe_table, live_reasons
 from compactord.table.planning import PartitionTest, with_waiting_rows
@@ -474,7 +473,7 @@ def _buckets(
             )
             told = explain(table, files, plan, planner.request, planner.context.now_ms)
             if plan.compactions:
-                level = inputs_of(plan.compactions).output_level
+                level = plan.compactions[0].output_level
                 waits = planner.waiting_since_ms(shape.bucket, level) > 0
         except FormatError as error:
             told = explain_damage(table, shape.bucket, shape.run_count, error)

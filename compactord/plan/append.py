@@ -43,7 +43,7 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from compactord.model import AppendCompaction, CompactReason
+from compactord.model import Compaction, CompactReason, Concat
 from compactord.paimon.avro.columns import NULL
 from compactord.paimon.data_file import DataFile, FileSource
 from compactord.paimon.deletion_vectors import VectorRef
@@ -169,7 +169,7 @@ class Bin:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PackedCompactions(Sequence[AppendCompaction]):
+class PackedCompactions(Sequence[Compaction]):
     """One for each of `bins`, made of `files` when it is asked for."""
 
     files: FilesBySize
@@ -179,19 +179,18 @@ class PackedCompactions(Sequence[AppendCompaction]):
         return len(self.bins)
 
     @overload
-    def __getitem__(self, index: int) -> AppendCompaction: ...
+    def __getitem__(self, index: int) -> Compaction: ...
     @overload
     def __getitem__(self, index: slice) -> PackedCompactions: ...
-    def __getitem__(self, index: int | slice) -> AppendCompaction | PackedCompactions:
+    def __getitem__(self, index: int | slice) -> Compaction | PackedCompactions:
         if isinstance(index, slice):
             return replace(self, bins=self.bins[index])
         one = self.bins[index]
-        return AppendCompaction(
+        return Compaction(
             bucket=self.files.bucket,
             total_buckets=self.files.total_buckets,
             reason=one.reason,
-            inputs=self.files.read(one.start, one.stop),
-            ordered=False,
+            actions=(Concat(files=self.files.read(one.start, one.stop), ordered=False),),
         )
 
     def __eq__(self, other: object) -> bool:

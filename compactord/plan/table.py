@@ -26,10 +26,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from compactord.model import (
-    AppendCompaction,
     Compaction,
     CompactReason,
-    MergeCompaction,
+    Concat,
     PickRule,
     Rewrite,
     SortedRun,
@@ -269,7 +268,7 @@ def _merge_compaction(
     num_levels: int,
     runs: Sequence[SortedRun],
     lookup: LookupOptions | None,
-) -> MergeCompaction:
+) -> Compaction:
     marks = lookup is not None and lookup.marks
     rules = ActionRules(
         max_level=num_levels - 1,
@@ -291,7 +290,7 @@ def _merge_compaction(
     else:
         actions = cut_actions(pick, request.key_of, rules)
     assert actions, "a picked unit has a run that changes its level or is rewritten"
-    return MergeCompaction(
+    return Compaction(
         bucket=bucket.bucket,
         total_buckets=bucket.total_buckets,
         reason=pick.reason,
@@ -359,12 +358,11 @@ def _plan_bucketed(
         reason = CompactReason.APPEND_SMALL_FILES
         picks = pick_bucketed(bucket.files, options, final=final)
     compactions = tuple(
-        AppendCompaction(
+        Compaction(
             bucket=bucket.bucket,
             total_buckets=bucket.total_buckets,
             reason=reason,
-            inputs=files,
-            ordered=True,
+            actions=(Concat(files=files, ordered=True),),
         )
         for files in picks
     )

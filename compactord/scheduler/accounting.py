@@ -23,7 +23,7 @@ from compactord.errors import (
     UnreadableColumn,
 )
 from compactord.maintenance.kind import Round
-from compactord.model import MergeCompaction, SubcompactionFailure
+from compactord.model import SubcompactionFailure
 from compactord.paimon.data_file import BucketId
 from compactord.scheduler import events
 from compactord.scheduler.compaction import (
@@ -465,7 +465,7 @@ def _ended_compaction(
 ) -> EndedCompaction:
     finished = record.finished_result
     compaction, stats = record.in_flight.compaction, finished.stats if finished else ()
-    upgraded = len(compaction.upgraded) if isinstance(compaction, MergeCompaction) else 0
+    upgraded = len(compaction.upgraded)
     # Without the time for which it waited to be published with others.
     end_ms = record.finished_ms or now_ms
     return EndedCompaction(

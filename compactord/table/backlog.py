@@ -16,14 +16,7 @@ from typing import Any
 import numpy as np
 
 from compactord.errors import FormatError, UnreadableColumn
-from compactord.model import (
-    AppendCompaction,
-    Compaction,
-    CompactReason,
-    MergeCompaction,
-    Rewrite,
-    WorkKind,
-)
+from compactord.model import Compaction, CompactReason, WorkKind
 from compactord.paimon.avro.columns import NULL, Ints
 from compactord.paimon.data_file import BucketFiles, BucketId
 from compactord.paimon.options.table_options import CompactionOptions
@@ -44,63 +37,29 @@ from compactord.table.status import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class PendingInputs:
-    """What the first of a bucket's compactions is, and the files that all of them take.
+def _inputs_of(compactions: Sequence[Compaction]) -> tuple[int, int, Ints | list[int]]:
+    """The number and bytes of the files that these take, and creation times, NULL for none.
 
-    `output_level` is that of its new files. `is_read`: a worker has to read some of the files.
-    `created_ms` are the creation times, NULL for none, of those on level 0 or, where there is none,
-    of all.
+    The times are those of files on level 0 or, without any there, of all.
     """
-
-    kind: WorkKind
-    reason: CompactReason
-    output_level: int
-    is_read: bool
-    count: int
-    size_bytes: int
-    created_ms: Ints | list[int]
-
-
-def inputs_of(compactions: Sequence[Compaction]) -> PendingInputs:
-    """The inputs of at least one compaction."""
     if isinstance(compactions, PackedCompactions):
         columns, taken = compactions.files.columns, compactions.taken
         newcomers = taken & (columns.level == 0)
-        return PendingInputs(
-            kind=WorkKind.APPEND,
-            reason=compactions.bins[0].reason,
-            output_level=0,
-            is_read=True,
-            count=int(np.count_nonzero(taken)),
-            size_bytes=int(columns.file_size[taken].sum()),
-            created_ms=columns.creation_time_ms[newcomers if newcomers.any() else taken],
+        return (
+            int(np.count_nonzero(taken)),
+            int(columns.file_size[taken].sum()),
+            columns.creation_time_ms[newcomers if newcomers.any() else taken],
         )
-    first = compactions[0]
     files = [file for each in compactions for file in each.inputs]
     newest = [file for file in files if file.level == 0] or files
-    return PendingInputs(
-        kind=kind_of(first),
-        reason=first.reason,
-        output_level=first.output_level if isinstance(first, MergeCompaction) else 0,
-        is_read=any(map(_reads_files, compactions)),
-        count=len(files),
-        size_bytes=sum(file.file_size for file in files),
-        created_ms=[file.created_ms for file in newest],
-    )
+    return len(files), sum(file.file_size for file in files), [file.created_ms for file in newest]
 
 
-def _reads_files(compaction: Compaction) -> bool:
-    if isinstance(compaction, AppendCompaction):
-        return True
-    return any(isinstance(each, Rewrite) or each.reads_rows for each in compaction.actions)
-
-
-def kind_of(compaction: Compaction) -> WorkKind:
-    """The kind of work that windows and counters see in a compaction."""
-    if isinstance(compaction, AppendCompaction):
-        return WorkKind.APPEND
-    return WorkKind.FULL if compaction.reason.is_full else WorkKind.MINOR
+def _first_of(compactions: Sequence[Compaction]) -> tuple[WorkKind, CompactReason, int]:
+    """Kind, reason and output level of the first one; packed files become no objects."""
+    if isinstance(compactions, PackedCompactions):
+        return WorkKind.APPEND, compactions.bins[0].reason, 0
+    return compactions[0].kind, compactions[0].reason, compactions[0].output_level
 
 
 # How many of a table's most urgent buckets are offered at once; the others are counted.
@@ -402,28 +361,29 @@ class TableBacklog:
         self, planner: StatePlanner, found: PlannedFiles, plan: BucketPlan
     ) -> PendingCompaction:
         options, compactions = planner.request.options, plan.compactions
-        inputs = inputs_of(compactions)
+        kind, reason, output_level = _first_of(compactions)
+        count, size_bytes, created_ms = _inputs_of(compactions)
         runs, wanted = 0, options.min_file_num
         if isinstance(found, BucketFiles) and planner.request.kind is TableKind.PRIMARY_KEY:
             levels = [file.level for file in found.files]
             upper = len({level for level in levels if level > 0})
             runs = upper + levels.count(0)
             wanted = options.compaction_trigger - upper
-        outputs = max(1, inputs.size_bytes // max(1, options.target_file_size))
+        outputs = max(1, size_bytes // max(1, options.target_file_size))
         return PendingCompaction(
             bucket=found.bucket,
             partition=planner.partition_text(found.bucket.partition),
-            kind=inputs.kind,
-            reason=inputs.reason,
+            kind=kind,
+            reason=reason,
             tasks=len(compactions),
-            files=inputs.count,
-            size_bytes=inputs.size_bytes,
-            files_saved=max(0, inputs.count - outputs),
+            files=count,
+            size_bytes=size_bytes,
+            files_saved=max(0, count - outputs),
             sorted_runs=runs,
             is_near_stop=runs >= self._stop_trigger - 1,
-            since_ms=_created_ms(inputs.created_ms, max(0, wanted - 1), planner.request),
-            waiting_since_ms=planner.waiting_since_ms(found.bucket, inputs.output_level),
-            reads_files=inputs.is_read,
+            since_ms=_created_ms(created_ms, max(0, wanted - 1), planner.request),
+            waiting_since_ms=planner.waiting_since_ms(found.bucket, output_level),
+            reads_files=kind is WorkKind.APPEND or any(each.reads_files for each in compactions),
         )
 
     def _is_stale(self, options: CompactionOptions, steady_ms: int) -> bool:

@@ -35,7 +35,7 @@ from compactord.errors import (
 )
 from compactord.maintenance.holds import Hold, TableHolds, text_of
 from compactord.maintenance.kind import ChosenPartitions
-from compactord.model import Compaction, MergeCompaction, SubcompactionFailure
+from compactord.model import Compaction, SubcompactionFailure, WorkKind
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.deletion_vectors import NO_VECTORS, VectorRef
 from compactord.state.ancestry import last_commit
@@ -212,7 +212,7 @@ class TableCompactor:
                 return None
             compaction, state = taken
             assert state.snapshot is not None, "a decision is about files"
-            size = sum(file.file_size for file in compaction.inputs)
+            size = compaction.input_bytes
             vectors = state.indexes.vectors(bucket)
             cutting = partial(
                 subcompactions,
@@ -231,7 +231,7 @@ class TableCompactor:
                     return InputsReplaced(why=str(error))
                 raise self._held(compaction, error) or error from error
             # Nothing else than a merge depends on its neighbours.
-            is_merge = isinstance(compaction, MergeCompaction)
+            is_merge = compaction.kind is not WorkKind.APPEND
             in_flight = InFlight(
                 compaction_id,
                 compaction,

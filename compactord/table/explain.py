@@ -23,7 +23,6 @@ from compactord.plan.picks import begins_text, bucket_runs, last_full_compaction
 from compactord.plan.table import BucketPlan, PlanRequest, TableKind, plan_bucket
 from compactord.state.rewrites import Rewrite
 from compactord.table import report
-from compactord.table.backlog import kind_of
 from compactord.table.opening import OpenTable, TableRegistries, describe_table
 from compactord.table.planning import LEFT_AS_IT_IS, StatePlanner, damage_text, rest_text
 from compactord.table.request import CompactRequest
@@ -79,7 +78,7 @@ def explain(
         bucket=found.bucket,
         place=report.place_text(table, found.bucket.partition, found.bucket.bucket),
         sorted_runs=len(bucket_runs(found.files, table.key_of)) if table.key_of else 0,
-        kind=None if first is None else kind_of(first),
+        kind=None if first is None else first.kind,
         reason=None if first is None else first.reason,
         what=what,
         why=why,

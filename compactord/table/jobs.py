@@ -14,10 +14,8 @@ from compactord.commit.changes import BucketChange, DroppedChange, LostCommit
 from compactord.errors import CompactordError, DataFileDamaged, DataFileMissing, FormatError
 from compactord.maintenance.holds import Hold
 from compactord.model import (
-    AppendCompaction,
     Compaction,
     FailureKind,
-    MergeCompaction,
     Output,
     RewriteStats,
     Subcompaction,
@@ -164,10 +162,7 @@ class InFlight:
         snapshot_id: int = 0,
         partition: str = "",
     ) -> None:
-        level, self._looks_up = 0, False
-        if isinstance(compaction, MergeCompaction):
-            self._looks_up = any(action.looks_up for action in compaction.actions)
-            level = 1 if self._looks_up else compaction.output_level
+        level = 1 if compaction.looks_up else compaction.output_level
         self.compaction_id = compaction_id
         self.compaction = compaction
         self.subcompactions = tuple(subcompactions)
@@ -264,12 +259,9 @@ class InFlight:
     def _finished(self) -> Finished:
         compaction = self.compaction
         results = [self._results[index] for index in range(len(self.subcompactions))]
-        match compaction:
-            case MergeCompaction(output_level=level):
-                upgraded = [replace(file, level=level) for file in compaction.upgraded]
-                only_read = frozenset(file.file_name for file in compaction.looked_up)
-            case AppendCompaction():
-                level, upgraded, only_read = 0, [], frozenset()
+        level = compaction.output_level
+        upgraded = [replace(file, level=level) for file in compaction.upgraded]
+        only_read = frozenset(file.file_name for file in compaction.looked_up)
         # What only changes its level keeps its vector, whatever that is by then.
         rewritten = {f.file_name for f in compaction.inputs} - {f.file_name for f in upgraded}
         return Finished(
@@ -282,7 +274,7 @@ class InFlight:
                 outputs=tuple(output for result in results for output in result.outputs),
                 files_above=self._files_above,
                 only_read=only_read,
-                looks_up=self._looks_up,
+                looks_up=compaction.looks_up,
                 vectors={
                     name: ref
                     for name, ref in self.vectors.items()

@@ -36,7 +36,7 @@ from compactord.errors import (
 )
 from compactord.maintenance.damage import VECTORS_FILE, Damage, DamageKind, version_without
 from compactord.maintenance.expire_reader import FileKey
-from compactord.model import Compaction, MergeCompaction, SubcompactionFailure
+from compactord.model import Compaction, SubcompactionFailure
 from compactord.paimon import paths
 from compactord.paimon.data_file import BucketId, DataFile, EntryKind, ManifestEntry
 from compactord.paimon.deletion_vectors import read_deleted_rows
@@ -547,8 +547,6 @@ DROPPED = ObjectNotFound("", "dropped by the commit")
 
 def files_read(compaction: Compaction) -> tuple[DataFile, ...]:
     """All that a compaction reads: its inputs, then those in which it looks rows up, by name."""
-    if not isinstance(compaction, MergeCompaction):
-        return compaction.inputs
     above = sorted(compaction.looked_up, key=lambda file: file.file_name)
     return (*compaction.inputs, *above)
 

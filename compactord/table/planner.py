@@ -12,7 +12,7 @@ from functools import partial
 
 from compactord.clock import Clock
 from compactord.commit.changes import BucketChange
-from compactord.model import AppendCompaction, Compaction, CompactReason
+from compactord.model import Compaction, CompactReason, Concat
 from compactord.paimon.data_file import BucketId, DataFile
 from compactord.paimon.snapshot import earliest_snapshot_id
 from compactord.plan.table import TableKind
@@ -112,10 +112,11 @@ def final_files(compaction: Compaction, after: Sequence[DataFile]) -> frozenset[
     """
     before = {file.file_name for file in compaction.inputs}
     names = [file.file_name for file in after if file.file_name not in before]
-    if isinstance(compaction, AppendCompaction) and (
-        not compaction.ordered or compaction.reason is CompactReason.APPEND_SMALL_FILES
-    ):
-        names = names[:-1]
+    match compaction.actions:
+        case (Concat(ordered=True),) if compaction.reason is not CompactReason.APPEND_SMALL_FILES:
+            pass
+        case (Concat(),):
+            names = names[:-1]
     return frozenset(names)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from compactord.clock import iso_text
 from compactord.errors import FormatError
-from compactord.model import AppendCompaction, Compaction, MergeCompaction
+from compactord.model import Compaction, WorkKind
 from compactord.paimon.data_file import BucketFiles, BucketId
 from compactord.paimon.manifest.index_manifest import SORTED_INDEXES
 from compactord.paimon.options.table_options import USUAL_MERGE_ENGINE
@@ -120,19 +120,18 @@ def compaction_json(table: OpenTable, compaction: Compaction) -> dict[str, Any]:
         "bucket": compaction.bucket.bucket,
         "reason": compaction.reason.value,
         "files": [file.file_name for file in inputs],
-        "bytes": sum(file.file_size for file in inputs),
+        "bytes": compaction.input_bytes,
         "rows": sum(file.row_count for file in inputs),
     }
-    match compaction:
-        case MergeCompaction():
-            found["merge_engine"] = table.options.merge_engine
-            found["output_level"] = compaction.output_level
-            found["drop_deletes"] = compaction.drop_deletes
-            found["upgrades"] = [file.file_name for file in compaction.upgraded]
-            found["looks_up_in"] = sorted(file.file_name for file in compaction.looked_up)
-        case AppendCompaction():
-            found["output_level"] = 0
-    return found
+    if compaction.kind is WorkKind.APPEND:
+        return found | {"output_level": compaction.output_level}
+    return found | {
+        "merge_engine": table.options.merge_engine,
+        "output_level": compaction.output_level,
+        "drop_deletes": compaction.drop_deletes,
+        "upgrades": [file.file_name for file in compaction.upgraded],
+        "looks_up_in": sorted(file.file_name for file in compaction.looked_up),
+    }
 
 
 def _partition_json(table: OpenTable, partition: bytes) -> str:
@@ -153,22 +152,18 @@ def compaction_text(table: OpenTable, compaction: Compaction) -> str:
 
 def action_text(compaction: Compaction) -> str:
     """The reason and what is done: `size_amp, rewrite 6 files (1.5 MiB) to level 5`."""
-    size = size_text(sum(file.file_size for file in compaction.inputs))
-    text = f"{compaction.reason.value}, "
-    match compaction:
-        case MergeCompaction(output_level=level):
-            upgraded = len(compaction.upgraded)
-            rewritten = len(compaction.inputs) - upgraded
-            what = [f"rewrite {count_text(rewritten, 'file')}"] if rewritten else []
-            what += [f"upgrade {count_text(upgraded, 'file')}"] if upgraded else []
-            text += f"{' and '.join(what)} ({size}) to level {level}"
-            above = compaction.looked_up
-            if above:
-                most = size_text(sum(file.file_size for file in above))
-                text += f", look up in {count_text(len(above), 'file')} above (at most {most})"
-            return text
-        case AppendCompaction(inputs=files):
-            return f"{text}rewrite {count_text(len(files), 'file')} ({size})"
+    upgraded, above = len(compaction.upgraded), compaction.looked_up
+    rewritten = len(compaction.inputs) - upgraded
+    what = [f"rewrite {count_text(rewritten, 'file')}"] if rewritten else []
+    what += [f"upgrade {count_text(upgraded, 'file')}"] if upgraded else []
+    size = size_text(compaction.input_bytes)
+    text = f"{compaction.reason.value}, {' and '.join(what)} ({size})"
+    if compaction.kind is not WorkKind.APPEND:
+        text += f" to level {compaction.output_level}"
+    if above:
+        most = size_text(sum(file.file_size for file in above))
+        text += f", look up in {count_text(len(above), 'file')} above (at most {most})"
+    return text
 
 
 def rewrite_text(rewrite: Rewrite) -> str:

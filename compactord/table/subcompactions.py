@@ -10,19 +10,19 @@ from compactord.clock import Clock, local_ms
 from compactord.errors import UnsupportedTable
 from compactord.ids import Owner
 from compactord.model import (
-    AppendCompaction,
     ChangelogSpec,
     Compaction,
+    Concat,
     ConcatSpec,
     InputFile,
     KeyRange,
-    MergeCompaction,
     MergeSpec,
     Rewrite,
     Section,
     SortedRun,
     Subcompaction,
     Upgrade,
+    WorkKind,
     WriteSpec,
 )
 from compactord.paimon import paths, types
@@ -65,23 +65,19 @@ def subcompactions(
     `UnsupportedTable` for an input that cannot be rewritten, before it is read.
     """
     inputs = _Inputs(table, table.bucket_folder(compaction.bucket), vectors)
-    level = compaction.output_level if isinstance(compaction, MergeCompaction) else 0
-    write = write_spec(table, inputs.folder, level, worker, clock)
+    write = write_spec(table, inputs.folder, compaction.output_level, worker, clock)
     sources: list[MergeSpec | ConcatSpec] = []
-    match compaction:
-        case MergeCompaction(actions=actions):
-            for action in actions:
-                whole = _merge_spec(table, action, inputs, write)
-                if whole is not None:
-                    sources += _cut(table, whole, free_slots, inputs)
-        case AppendCompaction(inputs=files, ordered=ordered):
-            sources = [
+    for action in compaction.actions:
+        if isinstance(action, Concat):
+            sources.append(
                 ConcatSpec(
-                    files=tuple(inputs.file(file) for file in files),
-                    first_sequence_number=files[0].min_sequence_number,
-                    continues_across_outputs=ordered,
+                    files=tuple(inputs.file(file) for file in action.files),
+                    first_sequence_number=action.files[0].min_sequence_number,
+                    continues_across_outputs=action.ordered,
                 )
-            ]
+            )
+        elif (merge := _merge_spec(table, action, inputs, write)) is not None:
+            sources += _cut(table, merge, free_slots, inputs)
     return tuple(
         Subcompaction(
             table=table.ref.full_name,
@@ -103,7 +99,7 @@ def subcompactions(
 
 def _partition(table: OpenTable, compaction: Compaction) -> tuple[tuple[str, Value], ...]:
     """Names and values of the partition's columns, which files of append tables may lack."""
-    if isinstance(compaction, MergeCompaction):
+    if compaction.kind is not WorkKind.APPEND:
         return ()
     fields = table.schema.partition_fields
     values = decode_row(compaction.bucket.partition, [field.type for field in fields])

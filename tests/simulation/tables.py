@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from compactord.commit.changes import Conflict, DroppedChange, LossOutcome, LostCommit
 from compactord.errors import CompactordError
 from compactord.model import (
-    AppendCompaction,
+    Compaction,
     CompactReason,
+    Concat,
     ConcatSpec,
     InputFile,
     Subcompaction,
@@ -237,12 +238,11 @@ class SimTable:
             count = max(1, free_slots, -(-size // SUBCOMPACTION_BYTES_MAX))
         return InFlight(
             compaction_id,
-            AppendCompaction(
+            Compaction(
                 bucket=BucketId(b"", bucket),
                 total_buckets=len(self.buckets),
                 reason=CompactReason.SIZE_RATIO,
-                inputs=(),
-                ordered=False,
+                actions=(Concat(files=(), ordered=False),),
             ),
             [subcompaction_of(compaction_id, part) for part in range(count)],
             neighbours=(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from compactord.model import AppendCompaction, Compaction, MergeCompaction, Rewrite, Upgrade
+from compactord.model import Compaction, Concat, Rewrite, Upgrade
 from compactord.paimon.data_file import DataFile, FileSource
 from compactord.paimon.deletion_vectors import VectorRef
 from compactord.plan.table import PlanRequest
@@ -39,10 +39,10 @@ class PaperBucket:
         for file in compaction.inputs:
             assert self.files.pop(file.file_name) == file, "an input that is not live"
         match compaction:
-            case AppendCompaction(inputs=files):
+            case Compaction(actions=(Concat(files=files),)):
                 self._rewritten(files)
                 after = self._outputs(files, 0, now_ms)
-            case MergeCompaction(output_level=level):
+            case Compaction(output_level=level):
                 after = []
                 for action in compaction.actions:
                     if action.marks:

@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 
-from compactord.model import MergeCompaction, PickRule, Rewrite, Section, Upgrade
+from compactord.model import PickRule, Rewrite, Section, Upgrade
 from compactord.paimon.data_file import DataFile, FileSource
 from compactord.paimon.deletion_vectors import VectorRef
 from compactord.paimon.options.table_options import LookupOptions
@@ -157,7 +157,6 @@ def plan_case(strategy: Strategy, files: list[DataFile], settings: dict[str, Any
     if not plan.compactions:
         return "none"
     (compaction,) = plan.compactions
-    assert isinstance(compaction, MergeCompaction)
     head = f"L{compaction.output_level} {compaction.reason.value}"
     lines = [head + (" drop-deletes" if compaction.drop_deletes else "")]
     for action in compaction.actions:

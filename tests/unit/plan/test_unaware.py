@@ -8,7 +8,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compactord.model import AppendCompaction, Compaction
+from compactord.model import Compaction, Concat
 from compactord.paimon.avro.columns import Ints
 from compactord.paimon.data_file import BucketFiles, DataFile, FileSource
 from compactord.plan.append import pack_unaware, pack_unaware_full
@@ -123,12 +123,11 @@ def plainly(files: Sequence[DataFile], request: PlanRequest) -> list[Compaction]
             final=final,
         )
     return [
-        AppendCompaction(
+        Compaction(
             bucket=BUCKET,
             total_buckets=1,
             reason=reason,
-            inputs=inputs,
-            ordered=False,
+            actions=(Concat(files=inputs, ordered=False),),
         )
         for inputs, reason in picks
     ]

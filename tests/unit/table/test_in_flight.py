@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from compactord.model import (
-    AppendCompaction,
+    Compaction,
     CompactReason,
+    Concat,
     FailureKind,
-    MergeCompaction,
     RewriteStats,
     Subcompaction,
     SubcompactionFailure,
@@ -32,19 +32,18 @@ VECTORS = {
 STATS = RewriteStats(
     input_records=1, output_records=1, input_bytes=1, output_bytes=1, cpu_s=0, peak_rss_bytes=0
 )
-MERGE = MergeCompaction(
+MERGE = Compaction(
     bucket=bucket_id(1),
     total_buckets=4,
     reason=CompactReason.FULL,
     output_level=5,
     actions=(Upgrade(file=A), Upgrade(file=B)),
 )
-APPEND = AppendCompaction(
+APPEND = Compaction(
     bucket=bucket_id(0),
     total_buckets=-1,
     reason=CompactReason.APPEND_SMALL_FILES,
-    inputs=(A, B),
-    ordered=False,
+    actions=(Concat(files=(A, B), ordered=False),),
 )
 
 
