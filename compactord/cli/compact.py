@@ -37,6 +37,7 @@ from compactord.cli.select import (
 )
 from compactord.cli.serve import refuse_literal_secrets
 from compactord.clock import Clock, SystemClock
+from compactord.commit.changes import BucketChange
 from compactord.config.model import Spark
 from compactord.engine.base import Engine
 from compactord.engine.masters import shown_master
@@ -45,7 +46,7 @@ from compactord.maintenance.orphans import REMOVED, SweepOrphans
 from compactord.model import Compaction
 from compactord.service.one_shot import OneShot
 from compactord.table import report
-from compactord.table.jobs import CompactTotals, Finished, InFlight
+from compactord.table.jobs import CompactTotals, InFlight
 from compactord.table.opening import OpenTable
 from compactord.table.request import CompactRequest
 from compactord.text import count_text, size_text
@@ -106,21 +107,21 @@ class CommandProgress:
         self._show()
 
     def finished(self, in_flight: InFlight) -> None:
-        compaction, done = in_flight.compaction, in_flight.result
-        assert isinstance(done, Finished), "it has not failed"
+        compaction, change, stats = in_flight.compaction, in_flight.result, in_flight.stats
+        assert isinstance(change, BucketChange), "it has not failed"
         _log.info(
             "compaction_finished",
             partition=in_flight.partition,
             bucket=compaction.bucket.bucket,
             input_files=len(compaction.inputs),
-            output_files=len(done.change.after),
-            input_bytes=sum(stats.input_bytes for stats in done.stats),
-            output_bytes=sum(stats.output_bytes for stats in done.stats),
-            input_records=sum(stats.input_records for stats in done.stats),
-            output_records=sum(stats.output_records for stats in done.stats),
+            output_files=len(change.after),
+            input_bytes=sum(each.input_bytes for each in stats),
+            output_bytes=sum(each.output_bytes for each in stats),
+            input_records=sum(each.input_records for each in stats),
+            output_records=sum(each.output_records for each in stats),
         )
         self._finished += 1
-        self._bytes_finished += sum(file.file_size for file in compaction.inputs)
+        self._bytes_finished += compaction.input_bytes
         self._show()
 
     def committed(self, snapshot_id: int) -> None:

@@ -47,6 +47,7 @@ class BucketChange:
     marks: tuple[Marks, ...] = ()
     only_read: frozenset[str] = frozenset()
     looks_up: bool = False
+    compaction_id: int = 0
 
     @property
     def closed_level(self) -> int:
@@ -99,6 +100,11 @@ class Committed:
     published: tuple[BucketChange, ...]
     dropped: tuple[DroppedChange, ...]
     attempts: int
+
+    @property
+    def compaction_ids(self) -> tuple[int, ...]:
+        """Those of the published changes."""
+        return tuple(change.compaction_id for change in self.published)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from collections import deque
 from dataclasses import replace
 from typing import TypeGuard
 
-from compactord.commit.changes import Conflict, LossOutcome
+from compactord.commit.changes import BucketChange, Committed, Conflict, LossOutcome, Replaced
 from compactord.config.model import Backoff, Retry
 from compactord.errors import (
     CompactordError,
@@ -23,7 +23,7 @@ from compactord.errors import (
     UnreadableColumn,
 )
 from compactord.maintenance.kind import Round
-from compactord.model import SubcompactionFailure
+from compactord.model import RewriteStats, SubcompactionFailure
 from compactord.paimon.data_file import BucketId
 from compactord.scheduler import events
 from compactord.scheduler.compaction import (
@@ -46,7 +46,7 @@ from compactord.scheduler.halts import (
     halt_for,
 )
 from compactord.scheduler.scheduled_table import ScheduledTable
-from compactord.table.jobs import CycleResult, InputsReplaced, Planned, Settled
+from compactord.table.jobs import CycleResult, InputsReplaced, Planned
 from compactord.text import redact_text
 
 # Quarantine a bucket after so many fruitless compactions in a row: writers commit faster than
@@ -195,53 +195,44 @@ class Accounting:
             for record in records.values():
                 if record.failure is None:
                     self.ended(record, Outcome.FAILED, str(cycle.error), now_ms)
-        settled = cycle.settled
-        if settled is None:
+        commit = cycle.commit
+        if commit is None:
             return
-        if settled.snapshot_id is not None:
-            self._committed(scheduled, records, settled, cycle.commit_seconds, now_ms)
+        if isinstance(commit, Committed):
+            self._committed(scheduled, records, commit, cycle.commit_seconds, now_ms)
         damaged = {each.bucket for each in cycle.planned.damaged} if cycle.planned else set()
-        for compaction_id, drop in settled.dropped:
-            record = records[compaction_id]
+        for drop in commit.dropped:
+            record = records[drop.change.compaction_id]
             self.ended(record, Outcome.CONFLICT, drop.why, now_ms)
             if drop.conflict is not Conflict.BUCKET_DAMAGED:
                 self.conflicted(record, drop.conflict, drop.why, now_ms)
                 continue
             scheduled.tell(events.Conflicted(name=scheduled.name, conflict=drop.conflict))
             if record.pending.bucket not in damaged:
-                cause = cycle.causes.get(compaction_id)
+                cause = cycle.causes.get(record.compaction_id)
                 damage = Failure(message=drop.why, error=FormatError.__name__)
                 if isinstance(cause, DataFileMissing | DataFileDamaged):
                     damage = Failure.of(cause)
                 quarantine(record, damage, self.retry, now_ms)
-        for compaction_id in settled.replaced:
+        for change in commit.changes if isinstance(commit, Replaced) else ():
             why = "another writer's snapshot took the place of ours"
-            self.ended(records[compaction_id], Outcome.CONFLICT, why, now_ms)
+            self.ended(records[change.compaction_id], Outcome.CONFLICT, why, now_ms)
 
     def _committed(
         self,
         scheduled: ScheduledTable,
         records: dict[int, CompactionRecord],
-        settled: Settled,
+        commit: Committed,
         seconds: float,
         now_ms: int,
     ) -> None:
-        snapshot_id, published = settled.snapshot_id, settled.published
-        assert snapshot_id is not None, "it was committed"
         scheduled.tell(
-            events.Committed(
-                name=scheduled.name,
-                snapshot_id=snapshot_id,
-                attempts=settled.attempts,
-                compactions=published,
-                buckets=len({records[compaction_id].pending.bucket for compaction_id in published}),
-                seconds=seconds,
-            )
+            events.SnapshotCommitted(name=scheduled.name, commit=commit, seconds=seconds)
         )
         scheduled.last_commit_ms = now_ms
-        scheduled.last_commit_snapshot_id = snapshot_id
+        scheduled.last_commit_snapshot_id = commit.snapshot_id
         scheduled.failures = 0
-        for compaction_id in published:
+        for compaction_id in commit.compaction_ids:
             record = records[compaction_id]
             bucket = record.pending.bucket
             known = scheduled.quarantined.get(bucket)
@@ -463,9 +454,11 @@ def is_undecided(failure: SubcompactionFailure | None) -> TypeGuard[Subcompactio
 def _ended_compaction(
     record: CompactionRecord, outcome: Outcome, message: str, now_ms: int
 ) -> EndedCompaction:
-    finished = record.finished_result
-    compaction, stats = record.in_flight.compaction, finished.stats if finished else ()
-    upgraded = len(compaction.upgraded)
+    compaction, change = record.in_flight.compaction, record.in_flight.result
+    upgraded, after = len(compaction.upgraded), 0
+    stats: tuple[RewriteStats, ...] = ()
+    if isinstance(change, BucketChange):
+        stats, after = record.in_flight.stats, len(change.after) - upgraded
     # Without the time for which it waited to be published with others.
     end_ms = record.finished_ms or now_ms
     return EndedCompaction(
@@ -479,7 +472,7 @@ def _ended_compaction(
         message=message,
         snapshot_id=record.table.last_commit_snapshot_id if outcome is Outcome.COMMITTED else 0,
         files_in=len(compaction.inputs) - upgraded,
-        files_out=len(finished.change.after) - upgraded if finished else 0,
+        files_out=after,
         upgraded_files=upgraded,
         bytes_in=sum(each.input_bytes for each in stats),
         bytes_out=sum(each.output_bytes for each in stats),

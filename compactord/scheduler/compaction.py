@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from compactord.commit.changes import Conflict
+from compactord.commit.changes import BucketChange, Conflict
 from compactord.model import CompactReason, FailureKind, SubcompactionFailure, TableName, WorkKind
 from compactord.table.backlog import PendingCompaction
-from compactord.table.jobs import Finished, InFlight
+from compactord.table.jobs import InFlight
 
 if TYPE_CHECKING:
     from compactord.scheduler.scheduled_table import ScheduledTable
@@ -183,15 +183,9 @@ class CompactionRecord:
         return result if isinstance(result, SubcompactionFailure) else None
 
     @property
-    def finished_result(self) -> Finished | None:
-        """What its workers wrote; None before they have finished, and when they failed."""
-        result = self.in_flight.result
-        return result if isinstance(result, Finished) else None
-
-    @property
     def has_result(self) -> bool:
         """Whether its workers have finished."""
-        return self.dispatched is not None and self.finished_result is not None
+        return self.dispatched is not None and isinstance(self.dispatched.result, BucketChange)
 
     @property
     def is_under_way(self) -> bool:
@@ -206,7 +200,7 @@ class CompactionRecord:
     @property
     def subcompaction_bytes(self) -> int:
         """About how much each of its subcompactions reads, as planned or as chosen at last."""
-        chosen = sum(file.file_size for file in self.in_flight.compaction.inputs)
+        chosen = self.in_flight.compaction.input_bytes
         return max(self.pending.size_bytes, chosen) // len(self.in_flight.subcompactions)
 
     def timed_out(self, index: int, *, size_bytes: int, seconds: int) -> None:

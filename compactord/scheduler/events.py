@@ -9,7 +9,7 @@ from collections import Counter
 from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
-from compactord.commit.changes import Conflict, LossOutcome
+from compactord.commit.changes import Committed, Conflict, LossOutcome
 from compactord.errors import CommitGaveUp, CompactordError
 from compactord.maintenance.kind import AnyKind, Round
 from compactord.model import TableName, WorkKind
@@ -79,13 +79,8 @@ class Conflicted(TableEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Committed(TableEvent):
-    """A snapshot of ours was made, with these compactions of so many buckets."""
-
-    snapshot_id: int
-    attempts: int
-    compactions: tuple[int, ...]
-    buckets: int
+class SnapshotCommitted(TableEvent):
+    commit: Committed
     seconds: float
 
 
@@ -170,7 +165,7 @@ class Counts:
                 self.compactions[kind, outcome] += 1
             case Conflicted(conflict=conflict):
                 self.conflicts[conflict] += 1
-            case Committed(attempts=attempts):
+            case SnapshotCommitted(commit=Committed(attempts=attempts)):
                 sums["commits_committed"] += 1
                 sums["commit_attempts"] += attempts
                 self.conflicts[Conflict.SNAPSHOT_RACE] += attempts - 1

@@ -19,6 +19,7 @@ from structlog.contextvars import bound_contextvars
 
 from compactord.catalog.access import TableAccess
 from compactord.clock import Clock
+from compactord.commit.changes import BucketChange
 from compactord.engine.base import Engine
 from compactord.engine.worker import discard, file_names
 from compactord.errors import CompactordError, UnsupportedTable
@@ -32,7 +33,7 @@ from compactord.storage.calls import DeleteRateLimiter
 from compactord.storage.requests import StorageRequest, reporting
 from compactord.table.compactor import TableCompactor
 from compactord.table.explain import described_info
-from compactord.table.jobs import CycleResult, Finished, Phase
+from compactord.table.jobs import CycleResult, Phase
 from compactord.table.request import CompactRequest
 from compactord.table.subcompactions import WorkerSpec
 
@@ -132,7 +133,7 @@ class TableJobs:
     def _cycle(self, job: effects.CycleJob) -> CycleResult:
         cycle = self._attempted(lambda: self.open(job.name).cycle(job.ended, job.skip))
         if isinstance(cycle, CompactordError):
-            commits = any(isinstance(each.result, Finished) for each in job.ended)
+            commits = any(isinstance(each.result, BucketChange) for each in job.ended)
             return CycleResult(error=cycle, in_commit=commits)
         return cycle
 

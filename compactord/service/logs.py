@@ -216,7 +216,7 @@ class LoggingObserver:
                     self._planned(event.name, planned, event.before)
             case events.PollFailed(message=message):
                 _log.warning("poll_failed", **event.name.log_fields, error=message)
-            case events.Committed():
+            case events.SnapshotCommitted():
                 self._committed(event)
             case events.CommitFailed(error=error):
                 _log.error("commit_gave_up", **event.name.log_fields, error=str(error))
@@ -290,16 +290,17 @@ class LoggingObserver:
                 # The conflict was logged where it was found, with its reason.
                 pass
 
-    def _committed(self, event: events.Committed) -> None:
+    def _committed(self, event: events.SnapshotCommitted) -> None:
+        commit = event.commit
         self._metrics.commit.observe(event.seconds)
-        self._metrics.commit_buckets.observe(len(event.compactions))
+        self._metrics.commit_buckets.observe(len(commit.published))
         _log.info(
             "commit_succeeded",
             **event.name.log_fields,
-            snapshot_id=event.snapshot_id,
-            compaction_ids=list(event.compactions),
-            buckets=event.buckets,
-            attempts=event.attempts,
+            snapshot_id=commit.snapshot_id,
+            compaction_ids=list(commit.compaction_ids),
+            buckets=len({change.bucket for change in commit.published}),
+            attempts=commit.attempts,
             duration_s=round(event.seconds, 3),
         )
 

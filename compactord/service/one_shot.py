@@ -16,7 +16,7 @@ import structlog
 
 from compactord.catalog.access import TableAccess
 from compactord.clock import Clock, WallTime
-from compactord.commit.changes import LossOutcome
+from compactord.commit.changes import Committed, LossOutcome
 from compactord.config.model import Backoff, Limits, Retry
 from compactord.config.policy import config_of_warehouse
 from compactord.engine.base import Engine
@@ -30,18 +30,17 @@ from compactord.maintenance.kind import AnyKind
 from compactord.model import SubcompactionOutcome, TableName
 from compactord.scheduler import effects
 from compactord.scheduler.compaction import Outcome, Status
-from compactord.scheduler.events import BucketQuarantined, Committed, Counts, Event, SnapshotLost
+from compactord.scheduler.events import (
+    BucketQuarantined,
+    Counts,
+    Event,
+    SnapshotCommitted,
+    SnapshotLost,
+)
 from compactord.scheduler.scheduled_table import ScheduledTable
 from compactord.scheduler.scheduler import Scheduler
 from compactord.service.jobs import JobRunner, OwnThread, TableJobs, TableSpec
-from compactord.table.jobs import (
-    CompactTotals,
-    CycleResult,
-    Finished,
-    InFlight,
-    InputsReplaced,
-    Progress,
-)
+from compactord.table.jobs import CompactTotals, CycleResult, InFlight, InputsReplaced, Progress
 from compactord.table.planning import PartitionTest, rest_text
 from compactord.table.request import CompactRequest
 from compactord.table.subcompactions import WorkerSpec
@@ -218,14 +217,14 @@ class OneShot:
                 self._scheduler.poll_now(self._name, now_ms)
 
     def _cycle_ended(self, ended: Sequence[InFlight], cycle: CycleResult) -> None:
-        settled = cycle.settled
-        if settled is not None and settled.snapshot_id is not None:
-            results = (each.result for each in ended if each.compaction_id in settled.published)
-            stats = [s for done in results if isinstance(done, Finished) for s in done.stats]
+        commit = cycle.commit
+        if isinstance(commit, Committed):
+            published = commit.compaction_ids
+            stats = [s for each in ended if each.compaction_id in published for s in each.stats]
             self.totals.worker_cpu_s += sum(each.cpu_s for each in stats)
             peaks = [self.totals.peak_worker_rss_bytes, *(each.peak_rss_bytes for each in stats)]
             self.totals.peak_worker_rss_bytes = max(peaks)
-            self._progress.committed(settled.snapshot_id)
+            self._progress.committed(commit.snapshot_id)
         for lost in cycle.lost_commits:
             is_back = lost.outcome is LossOutcome.HEALED
             (self.totals.lost_commits if is_back else self.totals.failures).append(str(lost))
@@ -266,8 +265,8 @@ class OneShot:
         """The scheduler's events, as its observer; the log of the table has the others already."""
         totals = self.totals
         match event:
-            case Committed(snapshot_id=snapshot_id):
-                totals.snapshots.append(snapshot_id)
+            case SnapshotCommitted(commit=commit):
+                totals.snapshots.append(commit.snapshot_id)
                 totals.seconds = self._clock.monotonic_s() - self._start_s - totals.start_seconds
             case BucketQuarantined(bucket=bucket, quarantined=quarantined):
                 # For the rest of the run.

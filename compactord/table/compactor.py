@@ -19,11 +19,10 @@ import structlog
 from compactord.catalog.access import TableAccess
 from compactord.clock import Clock
 from compactord.commit.changes import (
+    BucketChange,
     CommitOutcome,
     Committed,
     Conflict,
-    NothingCommitted,
-    Replaced,
     remove_outputs,
 )
 from compactord.errors import (
@@ -46,12 +45,10 @@ from compactord.table.backlog import DispatchFilter
 from compactord.table.jobs import (
     Cause,
     CycleResult,
-    Finished,
     InFlight,
     InputsReplaced,
     OwnCommit,
     Phase,
-    Settled,
 )
 from compactord.table.lost_commits import DROPPED, at_input, lost_input
 from compactord.table.opening import OpenTable
@@ -146,11 +143,12 @@ class TableCompactor:
 
     def _cycle(self, ended: Sequence[InFlight], skip: DispatchFilter) -> CycleResult:
         followed = self._followed
-        finished = [(each, each.result) for each in ended if isinstance(each.result, Finished)]
+        finished = [each for each in ended if isinstance(each.result, BucketChange)]
         failed = [
             (each, each.result) for each in ended if isinstance(each.result, SubcompactionFailure)
         ]
-        settled, planned, error, merge_error = None, None, None, None
+        commit: CommitOutcome | None = None
+        planned, error, merge_error = None, None, None
         in_commit, start_s, commit_seconds = bool(finished), self.clock.monotonic_s(), 0.0
         causes: dict[int, Cause | None] = {}
         for each, why in failed:
@@ -159,21 +157,25 @@ class TableCompactor:
             self._remove_outputs(each for each, _ in failed)
             if finished:
                 with self._committing():
-                    settled = self._settle(finished)
+                    commit = self._publish(finished)
                 commit_seconds = self.clock.monotonic_s() - start_s
                 in_commit = False
             self._planner.release(each.compaction_id for each in ended)
             # Nobody needs another plan at the end.
             if not (followed.wait_ms() or self.is_stopping):
-                has_published = settled is not None and settled.snapshot_id is not None
+                has_published = isinstance(commit, Committed)
                 planned = self._planner.plan(skip, is_current=has_published and followed.is_own)
-            drops = settled.dropped if settled else ()
-            damaged = {n for n, drop in drops if drop.conflict is Conflict.BUCKET_DAMAGED}
+            drops = commit.dropped if commit else ()
+            damaged = {
+                drop.change.compaction_id
+                for drop in drops
+                if drop.conflict is Conflict.BUCKET_DAMAGED
+            }
             causes = self._causes(failed, [each for each in ended if each.compaction_id in damaged])
-            may_merge = settled is None and not (followed.wait_ms() or self.is_stopping)
+            may_merge = commit is None and not (followed.wait_ms() or self.is_stopping)
             if may_merge and self._planner.is_idle(skip):
                 start_s = self.clock.monotonic_s()
-                settled, merge_error = self._merged_manifests()
+                commit, merge_error = self._merged_manifests()
                 commit_seconds = self.clock.monotonic_s() - start_s
         except CompactordError as found:
             self._start_anew(ended, forget=isinstance(found, CommitUnknown))
@@ -183,7 +185,7 @@ class TableCompactor:
             self._start_anew(ended, forget=True)
             raise
         return CycleResult(
-            settled=settled,
+            commit=commit,
             commit_seconds=commit_seconds,
             planned=planned,
             lost_snapshots=followed.take_lost(),
@@ -291,49 +293,32 @@ class TableCompactor:
             self._planner.release(each.compaction_id for each in ended)
         self._remove_outputs(ended)
 
-    def _settle(self, finished: Sequence[tuple[InFlight, Finished]]) -> Settled:
+    def _publish(self, finished: Sequence[InFlight]) -> CommitOutcome:
         """Publish finished compactions in one snapshot; files of those that cannot be are removed.
 
         Raises what `TableSession.commit` raises; but for `CommitUnknown`, no file is left then.
         """
-        by_change = {id(result.change): each for each, result in finished}
+        by_id = {each.compaction_id: each for each in finished}
+        changes = [each.result for each in finished if isinstance(each.result, BucketChange)]
         try:
-            outcome = self._followed.commit(
-                [result.change for _, result in finished], busy=self._planner.busy.keys()
-            )
+            outcome = self._followed.commit(changes, busy=self._planner.busy.keys())
         except CommitUnknown:
             raise
         except CompactordError:
             # Certainly not published, and nothing needs these files any more.
-            self._remove_outputs(by_change.values())
+            self._remove_outputs(finished)
             raise
-        dropped = tuple(
-            (by_change[id(drop.change)].compaction_id, drop) for drop in outcome.dropped
-        )
-        for compaction_id, drop in dropped:
-            named = self._named(drop.change.bucket)
+        for drop in outcome.dropped:
+            compaction_id, named = drop.change.compaction_id, self._named(drop.change.bucket)
             _log.warning("commit_conflict", compaction_id=compaction_id, **named, reason=drop.why)
-        self._remove_outputs(by_change[id(drop.change)] for _, drop in dropped)
-        match outcome:
-            case Committed(published=changes):
-                now_ms = self.clock.steady_ms()
-                interval_ms = self._followed.table.options.compaction.optimization_interval_ms
-                for change in changes:
-                    compaction = by_change[id(change)].compaction
-                    self._own_work.published(
-                        compaction, change, now_ms=now_ms, interval_ms=interval_ms
-                    )
-                return Settled(
-                    snapshot_id=outcome.snapshot_id,
-                    attempts=outcome.attempts,
-                    published=tuple(by_change[id(change)].compaction_id for change in changes),
-                    dropped=dropped,
-                )
-            case NothingCommitted():
-                return Settled(dropped=dropped)
-            case Replaced(changes=changes):
-                replaced = tuple(by_change[id(change)].compaction_id for change in changes)
-                return Settled(dropped=dropped, replaced=replaced)
+        self._remove_outputs(by_id[drop.change.compaction_id] for drop in outcome.dropped)
+        if isinstance(outcome, Committed):
+            now_ms = self.clock.steady_ms()
+            interval_ms = self._followed.table.options.compaction.optimization_interval_ms
+            for change in outcome.published:
+                compaction = by_id[change.compaction_id].compaction
+                self._own_work.published(compaction, change, now_ms=now_ms, interval_ms=interval_ms)
+        return outcome
 
     def _causes(
         self, failed: Sequence[tuple[InFlight, SubcompactionFailure]], dropped: Sequence[InFlight]
@@ -385,7 +370,7 @@ class TableCompactor:
         _log.warning("inputs_gone", compaction_id=compaction_id, **named, error=why)
         return True
 
-    def _merged_manifests(self) -> tuple[Settled | None, CompactordError | None]:
+    def _merged_manifests(self) -> tuple[Committed | None, CompactordError | None]:
         """What merging came to; an error leaves the table and the plan as they are.
 
         It is tried again with the next plan.
@@ -399,9 +384,7 @@ class TableCompactor:
                 self._followed.forget_state()
                 self._planner.forget()
             return None, error
-        if merged is None:
-            return None, None
-        return Settled(snapshot_id=merged.snapshot_id, attempts=merged.attempts), None
+        return merged, None
 
     @contextlib.contextmanager
     def _committing(self) -> Iterator[None]:

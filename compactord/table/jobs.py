@@ -10,7 +10,7 @@ from typing import Protocol, TypeAlias
 
 import structlog
 
-from compactord.commit.changes import BucketChange, DroppedChange, LostCommit
+from compactord.commit.changes import BucketChange, CommitOutcome, LostCommit
 from compactord.errors import CompactordError, DataFileDamaged, DataFileMissing, FormatError
 from compactord.maintenance.holds import Hold
 from compactord.model import (
@@ -36,18 +36,6 @@ class Phase(enum.Enum):
 
     PLAN = "planner"
     COMMIT = "committer"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settled:
-    """What became of finished compactions, by their numbers. `snapshot_id` None: none was made."""
-
-    snapshot_id: int | None = None
-    attempts: int = 0
-    published: tuple[int, ...] = ()
-    dropped: tuple[tuple[int, DroppedChange], ...] = ()
-    # Published, and then replaced by another writer: nothing of them is known to be live.
-    replaced: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,11 +93,11 @@ Cause: TypeAlias = InputsReplaced | DataFileMissing | DataFileDamaged
 class CycleResult:
     """The outcome of a cycle. `planned` is None when nothing is new since the last one.
 
-    `error` ended it: in the commit when `in_commit`, else in polling the table. The compactions
-    passed in are settled in any case.
+    `error` ended it: in the commit when `in_commit`, else in polling the table. No compaction
+    passed in is under way any more.
     """
 
-    settled: Settled | None = None
+    commit: CommitOutcome | None = None
     commit_seconds: float = 0.0
     planned: Planned | None = None
     lost_snapshots: tuple[str, ...] = ()
@@ -133,14 +121,6 @@ class CycleResult:
 
 
 _log = structlog.get_logger()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finished:
-    """What a compaction whose subcompactions have all succeeded came to."""
-
-    change: BucketChange
-    stats: tuple[RewriteStats, ...]
 
 
 class InFlight:
@@ -169,8 +149,8 @@ class InFlight:
         self.snapshot_id = snapshot_id
         self.partition = partition
         self.waiting = deque(subcompactions)
-        # What it came to, a failure for good; None while outcomes are outstanding.
-        self.result: Finished | SubcompactionFailure | None = None
+        # The change to publish, or a failure for good; None while outcomes are outstanding.
+        self.result: BucketChange | SubcompactionFailure | None = None
         self._files_above = frozenset(f.file_name for f in neighbours if f.level >= level)
         self.vectors = vectors
         self._results: dict[int, SubcompactionResult] = {}
@@ -184,22 +164,27 @@ class InFlight:
         return len(self._results)
 
     @property
+    def stats(self) -> tuple[RewriteStats, ...]:
+        """Statistics of the subcompactions that have succeeded."""
+        return tuple(each.stats for each in self._results.values())
+
+    @property
     def outputs(self) -> tuple[Output, ...]:
         """The new files of what has succeeded: they must go unless they are published."""
         return tuple(output for each in self._results.values() for output in each.outputs)
 
-    def ended(self) -> Finished | SubcompactionFailure | None:
+    def ended(self) -> BucketChange | SubcompactionFailure | None:
         """`result`, found now if nothing is outstanding any more.
 
         One without subcompactions, which only moves files to another level, has finished at once.
         """
         if not self._outstanding and self.result is None:
-            self.result = self._failure or self._miscounted() or self._finished()
+            self.result = self._failure or self._miscounted() or self._change()
         return self.result
 
     def record_outcome(
         self, outcome: SubcompactionOutcome, table: TableName, *, attempts_max: int
-    ) -> Finished | SubcompactionFailure | None:
+    ) -> BucketChange | SubcompactionFailure | None:
         """Take in an outcome of the `table`; the answer is as that of `ended`.
 
         A subcompaction that fails in a way that may pass waits again, up to `attempts_max` attempts
@@ -256,7 +241,7 @@ class InFlight:
             " keys in the footer of one of them do not hold",
         )
 
-    def _finished(self) -> Finished:
+    def _change(self) -> BucketChange:
         compaction = self.compaction
         results = [self._results[index] for index in range(len(self.subcompactions))]
         level = compaction.output_level
@@ -264,25 +249,23 @@ class InFlight:
         only_read = frozenset(file.file_name for file in compaction.looked_up)
         # What only changes its level keeps its vector, whatever that is by then.
         rewritten = {f.file_name for f in compaction.inputs} - {f.file_name for f in upgraded}
-        return Finished(
-            change=BucketChange(
-                bucket=compaction.bucket,
-                total_buckets=compaction.total_buckets,
-                output_level=level,
-                before=compaction.inputs,
-                upgraded=tuple(upgraded),
-                outputs=tuple(output for result in results for output in result.outputs),
-                files_above=self._files_above,
-                only_read=only_read,
-                looks_up=compaction.looks_up,
-                vectors={
-                    name: ref
-                    for name, ref in self.vectors.items()
-                    if name in rewritten or name in only_read
-                },
-                marks=tuple(mark for result in results for mark in result.marks),
-            ),
-            stats=tuple(result.stats for result in results),
+        return BucketChange(
+            bucket=compaction.bucket,
+            total_buckets=compaction.total_buckets,
+            output_level=level,
+            before=compaction.inputs,
+            upgraded=tuple(upgraded),
+            outputs=tuple(output for result in results for output in result.outputs),
+            files_above=self._files_above,
+            only_read=only_read,
+            looks_up=compaction.looks_up,
+            vectors={
+                name: ref
+                for name, ref in self.vectors.items()
+                if name in rewritten or name in only_read
+            },
+            marks=tuple(mark for result in results for mark in result.marks),
+            compaction_id=self.compaction_id,
         )
 
 

@@ -19,6 +19,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from compactord.catalog.open import open_catalog
+from compactord.commit.changes import Committed
 from compactord.service.jobs import JOBS_MAX
 from compactord.storage.base import Capabilities, Storage, Store, StoreLocation
 from compactord.storage.open import STORES
@@ -134,9 +135,8 @@ def _commits(
         start_s = time.perf_counter()
         dispatch = compactor.dispatch(bucket, compaction_id=1, free_slots=1)
         assert dispatch is not None, "it is due"
-        settled = compactor.cycle([outcome_of(dispatch)], SKIP).settled
-        assert settled is not None
-        assert settled.snapshot_id is not None
+        settled = compactor.cycle([outcome_of(dispatch)], SKIP).commit
+        assert isinstance(settled, Committed)
         asked = requests.taken()
         position = max(n for n, (what, _) in enumerate(asked) if what.startswith(last))
         counts.append(position + 1)

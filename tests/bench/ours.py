@@ -11,6 +11,7 @@ from pathlib import Path
 
 from compactord.catalog.access import TableAccess
 from compactord.clock import SystemClock
+from compactord.commit.changes import BucketChange
 from compactord.commit.publish import Delta, StorePublisher
 from compactord.engine.base import Engine
 from compactord.ids import Owner, this_process
@@ -21,7 +22,7 @@ from compactord.plan.table import Strategy
 from compactord.service.one_shot import OneShot
 from compactord.storage.base import Creation, Storage
 from compactord.storage.local import LocalStorage
-from compactord.table.jobs import Finished, InFlight
+from compactord.table.jobs import InFlight
 from compactord.table.opening import OpenTable
 from compactord.table.request import CompactRequest
 from compactord.table.subcompactions import WorkerSpec
@@ -147,10 +148,10 @@ class _Timeline:
 
     def finished(self, in_flight: InFlight) -> None:
         finished = in_flight.result
-        assert isinstance(finished, Finished), "it has not failed"
+        assert isinstance(finished, BucketChange), "it has not failed"
         self.answered_s = time.perf_counter()
         self.subcompaction_cpu_s = max(
-            [self.subcompaction_cpu_s, *(stats.cpu_s for stats in finished.stats)]
+            [self.subcompaction_cpu_s, *(stats.cpu_s for stats in in_flight.stats)]
         )
 
     def committed(self, snapshot_id: int) -> None:

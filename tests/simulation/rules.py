@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from datetime import timezone
 from typing import TYPE_CHECKING
 
+from compactord.commit.changes import Committed
 from compactord.config.choices import Mode
 from compactord.config.windows import may_start
 from compactord.maintenance.snapshots import ExpireSnapshots
@@ -320,10 +321,10 @@ class Rules:
             self._looked_at[name] = self._world.now_ms
         if cycle.wait_ms:
             self._held_until[name] = self._world.now_ms + cycle.wait_ms
-        if cycle.settled is not None:
+        if isinstance(cycle.commit, Committed):
             for each in ended:
                 number = each.compaction_id
-                if number in cycle.settled.published:
+                if number in cycle.commit.compaction_ids:
                     key = (name, self.bucket_of[number])
                     self.published[name] += 1
                     if self.first_submits[number] >= self._rests_until.get(key, 0):

@@ -9,7 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from compactord.commit.changes import Conflict, DroppedChange, LossOutcome, LostCommit
+from compactord.commit.changes import (
+    BucketChange,
+    CommitOutcome,
+    Committed,
+    Conflict,
+    DroppedChange,
+    LossOutcome,
+    LostCommit,
+    NothingCommitted,
+)
 from compactord.errors import CompactordError
 from compactord.model import (
     Compaction,
@@ -22,7 +31,7 @@ from compactord.model import (
 )
 from compactord.paimon.data_file import BucketId
 from compactord.table.backlog import OFFERED_MAX, DispatchFilter, PendingCompaction
-from compactord.table.jobs import CycleResult, Finished, InFlight, Planned, Settled
+from compactord.table.jobs import CycleResult, InFlight, Planned
 from compactord.table.status import Backlog
 from tests.views import planned
 
@@ -155,25 +164,25 @@ class SimTable:
 
         `late`: what becomes of a writer's commit that this cycle finds lost, if it may commit.
         """
-        finished = [(each, each.result) for each in ended if isinstance(each.result, Finished)]
-        settled = None
+        finished = [each for each in ended if isinstance(each.result, BucketChange)]
+        commit = None
         if error is None and finished:
-            settled = self._settle(finished, conflicts)
+            commit = self._publish(finished, conflicts)
         self.release(ended)
         planned, wait_ms = None, 0
         if error is not None:
             self._is_changed = True
-        elif self._settle_ms and settled is not None and settled.snapshot_id is not None:
+        elif self._settle_ms and isinstance(commit, Committed):
             self._is_changed, wait_ms = True, self._settle_ms
         elif self._is_changed or skip != self._skip:
             planned = self._plan(skip)
             self._is_changed, self._skip = False, skip
-        self._replaced += bool(lost and settled)
+        self._replaced += bool(lost and commit)
         return CycleResult(
-            settled=settled,
+            commit=commit,
             commit_seconds=0.1,
             planned=planned,
-            lost_snapshots=("a snapshot of ours is gone",) if lost and settled else (),
+            lost_snapshots=("a snapshot of ours is gone",) if lost and commit else (),
             replaced_snapshots=self._replaced,
             error=error,
             in_commit=error is not None and bool(finished),
@@ -181,29 +190,29 @@ class SimTable:
             wait_ms=wait_ms,
         )
 
-    def _settle(
-        self, finished: Sequence[tuple[InFlight, Finished]], conflicts: frozenset[int]
-    ) -> Settled:
+    def _publish(self, finished: Sequence[InFlight], conflicts: frozenset[int]) -> CommitOutcome:
         published, dropped = [], []
-        for each, result in finished:
+        for each in finished:
+            assert isinstance(each.result, BucketChange)
             in_flight = self.in_flight[each.compaction_id]
             if each.compaction_id in conflicts:
-                drop = DroppedChange(
-                    change=result.change, conflict=Conflict.FILE_REMOVED, why="a file is gone"
-                )
-                dropped.append((each.compaction_id, drop))
+                why, conflict = "a file is gone", Conflict.FILE_REMOVED
+                dropped.append(DroppedChange(change=each.result, conflict=conflict, why=why))
                 continue
             bucket = self.buckets[in_flight.bucket]
             gone = {id(file) for file in in_flight.files}
             bucket.level0 = [file for file in bucket.level0 if id(file) not in gone]
             bucket.run = in_flight.size if in_flight.takes_run else bucket.run + in_flight.size
-            published.append(each.compaction_id)
-        self.snapshot_id += bool(published)
-        return Settled(
-            snapshot_id=self.snapshot_id if published else None,
-            attempts=1,
+            published.append(each.result)
+        if not published:
+            return NothingCommitted(dropped=tuple(dropped))
+        self.snapshot_id += 1
+        return Committed(
+            snapshot_id=self.snapshot_id,
+            base=("base",),
             published=tuple(published),
             dropped=tuple(dropped),
+            attempts=1,
         )
 
     def _plan(self, skip: DispatchFilter) -> Planned:

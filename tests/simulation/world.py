@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import timezone
 
 from compactord.clock import WallTime
-from compactord.commit.changes import LossOutcome
+from compactord.commit.changes import BucketChange, LossOutcome
 from compactord.config.model import Backoff, Limits, Retry
 from compactord.config.policy import TablePolicy
 from compactord.errors import CommitGaveUp, CompactordError, FormatError, StorageError
@@ -45,7 +45,7 @@ from compactord.scheduler.effects import (
     Submit,
 )
 from compactord.scheduler.scheduler import Scheduler
-from compactord.table.jobs import Finished, InFlight
+from compactord.table.jobs import InFlight
 from tests.simulation.faults import Faults
 from tests.simulation.rules import Rules
 from tests.simulation.tables import MIB, SimTable
@@ -266,7 +266,7 @@ class World:
                 case MaintenanceJob(name=name) if name.catalog in self.hung_rounds:
                     pass
                 case CycleJob(name=name, ended=ended):
-                    commits = any(isinstance(each.result, Finished) for each in ended)
+                    commits = any(isinstance(each.result, BucketChange) for each in ended)
                     silent_ms = self.faults.silence_ms(name, commits=commits)
                     self._job(lambda effect=effect: self._cycle(effect), silent_ms)
                 case DispatchJob(name=name):
@@ -300,7 +300,7 @@ class World:
     def _cycle(self, effect: CycleJob) -> None:
         name, ended = effect.name, effect.ended
         odds, chance = self.odds, self.random.random
-        finished = [each.compaction_id for each in ended if isinstance(each.result, Finished)]
+        finished = [each.compaction_id for each in ended if isinstance(each.result, BucketChange)]
         error: CompactordError | None = None
         if chance() < (odds.commit_fails if finished else odds.look_fails):
             errors = [StorageError("/t", "read failed"), FormatError("/t/snapshot-1", "torn")]

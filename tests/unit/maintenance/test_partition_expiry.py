@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 
 from compactord.catalog.access import table_in_folder
 from compactord.clock import WallTime
-from compactord.commit.changes import CommitOutcome, Conflict, Replaced
+from compactord.commit.changes import CommitOutcome, Committed, Conflict, Replaced
 from compactord.config.choices import MaintenanceRule
 from compactord.errors import CompactordError, FormatError, StorageError
 from compactord.maintenance.kind import ChosenPartitions, MaintenanceRecord
@@ -350,10 +350,10 @@ def test_a_compaction_under_way_is_dropped_and_the_next_cycle_plans_what_is_left
     ExpirePartitions(interval_ms=0).run(compactor, None)
     cycle = compactor.cycle(ended, ALL)
     assert cycle.error is None
-    assert cycle.settled is not None
-    [(_, drop)] = cycle.settled.dropped
+    assert isinstance(cycle.commit, Committed)
+    [drop] = cycle.commit.dropped
     assert drop.conflict is Conflict.PARTITION_EXPIRED
-    assert len(cycle.settled.published) == 1
+    assert len(cycle.commit.published) == 1
     assert cycle.planned is not None
     assert [each.partition for each in cycle.planned.gone] == [drop.change.bucket.partition]
     assert leftovers(storage, table, [FIRST, SECOND]) == set()

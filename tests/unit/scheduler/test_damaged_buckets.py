@@ -146,15 +146,16 @@ def test_a_result_that_its_damaged_bucket_makes_void_quarantines_the_bucket_at_o
     cycle = table.cycle(
         effect.ended, effect.skip, error=None, conflicts=frozenset({ended.compaction_id})
     )
-    assert cycle.settled is not None
+    assert cycle.commit is not None
     assert cycle.planned is not None
-    ((number, drop),) = cycle.settled.dropped
+    (drop,) = cycle.commit.dropped
     drop = replace(drop, conflict=Conflict.BUCKET_DAMAGED, why="a key is junk")
-    settled = replace(cycle.settled, dropped=((number, drop),))
+    commit = replace(cycle.commit, dropped=(drop,))
     bucket = ended.compaction.bucket
     named = (replace(DAMAGED, bucket=bucket),) if is_planned else ()
     planned = replace(cycle.planned, damaged=named)
-    stage.job_ends(replace(cycle, settled=settled, planned=planned, causes={number: lost}))
+    causes = {ended.compaction_id: lost}
+    stage.job_ends(replace(cycle, commit=commit, planned=planned, causes=causes))
     scheduled = stage.scheduler.tables[NAME]
     known = scheduled.quarantined[bucket]
     assert known.message == message

@@ -11,6 +11,7 @@ from structlog.contextvars import merge_contextvars
 from structlog.testing import capture_logs
 
 from compactord.clock import WallTime
+from compactord.commit.changes import BucketChange
 from compactord.config.choices import Mode
 from compactord.config.model import Backoff, Limits, Retry
 from compactord.config.windows import Window
@@ -40,7 +41,6 @@ from compactord.scheduler.effects import (
 )
 from compactord.scheduler.events import Event
 from compactord.scheduler.scheduler import Scheduler
-from compactord.table.jobs import Finished
 from tests.simulation.tables import MIB, Bucket, SimTable
 from tests.simulation.world import policy
 
@@ -218,7 +218,7 @@ def test_from_a_first_look_to_a_commit() -> None:
     stage.ends(only(stage.submitted()))  # type: ignore[arg-type]
     cycle = only(stage.decide())
     assert isinstance(cycle, CycleJob)
-    assert [type(each.result) for each in cycle.ended] == [Finished]
+    assert [type(each.result) for each in cycle.ended] == [BucketChange]
     stage.cycle_ended(cycle)
     assert stage.decide() == []
     scheduled = stage.scheduler.tables[NAME]

@@ -15,6 +15,7 @@ from structlog.testing import capture_logs
 from structlog.typing import EventDict
 
 from compactord.catalog.access import table_in_folder
+from compactord.commit.changes import Committed
 from compactord.engine.worker import run_subcompaction
 from compactord.errors import CompactordError, StorageError, UnsupportedTable
 from compactord.ids import Owner
@@ -387,8 +388,8 @@ def test_a_cycle_at_the_end_publishes_and_plans_nothing(harness: Harness) -> Non
     harness.tables.stop()
     cycle = harness.outcome(CycleJob(name=NAME, ended=(finished,), skip=DispatchFilter()))
     assert isinstance(cycle, CycleResult)
-    assert cycle.settled is not None
-    assert cycle.settled.published == (dispatched.compaction_id,)
+    assert isinstance(cycle.commit, Committed)
+    assert cycle.commit.compaction_ids == (dispatched.compaction_id,)
     assert (cycle.planned, cycle.error) == (None, None)
     assert Phase.COMMIT in phases
     assert harness.tables.phase(NAME) is Phase.PLAN, "an end does not wait for what follows"

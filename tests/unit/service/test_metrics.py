@@ -11,12 +11,13 @@ import pytest
 from prometheus_client import openmetrics, parser
 from prometheus_client.openmetrics import parser as openmetrics_parser
 
-from compactord.commit.changes import Conflict
+from compactord.commit.changes import BucketChange, Committed, Conflict
 from compactord.maintenance.snapshots import ExpireSnapshots
 from compactord.model import CompactReason, TableName, WorkKind
+from compactord.paimon.data_file import BucketId
 from compactord.plan.table import TableKind
 from compactord.scheduler.compaction import HaltReason, Outcome, PriorityClass, TableCounters
-from compactord.scheduler.events import Committed, Polled
+from compactord.scheduler.events import Polled, SnapshotCommitted
 from compactord.service import table_metrics
 from compactord.service.logs import LoggingObserver
 from compactord.service.metrics import METRICS, OPENMETRICS, TEXT, Metrics
@@ -461,11 +462,21 @@ def test_what_happens_is_counted() -> None:
     observer, name = LoggingObserver(metrics), TableName("lake", "d", "t")
     sizes = {"bytes_in": 3 << 20, "bytes_out": 1 << 20, "seconds": 7.0}
     observer.told(compaction_view(kind=WorkKind.FULL, **sizes))
-    observer.told(
-        Committed(
-            name=name, snapshot_id=1, attempts=1, compactions=(1, 2, 3), buckets=3, seconds=0.2
+    changes = tuple(
+        BucketChange(
+            bucket=BucketId(b"", number),
+            total_buckets=3,
+            output_level=0,
+            before=(),
+            upgraded=(),
+            outputs=(),
+            files_above=frozenset(),
+            compaction_id=number,
         )
+        for number in range(3)
     )
+    commit = Committed(snapshot_id=1, base=("",), published=changes, dropped=(), attempts=1)
+    observer.told(SnapshotCommitted(name=name, commit=commit, seconds=0.2))
     plan = planned(1, manifests_read=4, entries_read=9, entries_skipped=2)
     observer.told(Polled(name=name, seconds=0.1, planned=plan, before=None))
     put = StorageRequest(store="s3", op=StorageOp.PUT, outcome=StorageOutcome.ERROR, seconds=0.5)

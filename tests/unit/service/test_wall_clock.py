@@ -383,4 +383,4 @@ def _full(compactor: TableCompactor) -> None:
     (pending,) = planned.offered
     dispatched = compactor.dispatch(pending.bucket, compaction_id=1, free_slots=1)
     assert dispatched is not None
-    assert compactor.cycle([outcome_of(dispatched)], ALL).settled is not None
+    assert compactor.cycle([outcome_of(dispatched)], ALL).commit is not None

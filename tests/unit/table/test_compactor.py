@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from compactord.commit.changes import Committed
 from compactord.errors import (
     AccessDenied,
     CommitUnknown,
@@ -107,15 +108,15 @@ def test_a_cycle_with_nothing_due_merges_manifests() -> None:
     compactor = compactor_of(storage, table)
     cycle = compactor.cycle((), ALL)
     assert (cycle.planned is not None, cycle.error) == (True, None)
-    assert cycle.settled is not None
-    assert cycle.settled.snapshot_id == 41
+    assert isinstance(cycle.commit, Committed)
+    assert cycle.commit.snapshot_id == 41
     snapshot = load_state(storage, table).snapshot
     assert snapshot is not None
     assert len(data_manifests(storage, table.location, snapshot)) == 1
     assert sum(read_appended(storage, table).values()) == 40
     # Its own snapshot is taken in, and brings nothing to do.
     again = compactor.cycle((), ALL)
-    assert (again.planned is not None, again.settled) == (True, None)
+    assert (again.planned is not None, again.commit) == (True, None)
     assert compactor.cycle((), ALL).planned is None
     assert snapshot_ids(storage, table.location)[-1] == 41
 
@@ -134,14 +135,13 @@ def test_manifests_that_cannot_be_merged_leave_the_plan_as_it_is_until_the_next_
     )
     compactor = compactor_of(faulty, table)
     cycle = compactor.cycle((), ALL)
-    assert (cycle.planned is not None, cycle.settled, cycle.error) == (True, None, None)
+    assert (cycle.planned is not None, cycle.commit, cycle.error) == (True, None, None)
     assert faulty.failed
     assert compactor.cycle((), ALL).planned is None
     is_full[0] = False
     writer(storage, table).write(rows_of([(100, 1)]))
-    settled = compactor.cycle((), ALL).settled
-    assert settled is not None
-    assert settled.snapshot_id is not None
+    settled = compactor.cycle((), ALL).commit
+    assert isinstance(settled, Committed)
 
 
 @pytest.mark.parametrize(("commits", "skip"), [(29, ALL), (40, DispatchFilter(manifests=True))])
@@ -149,7 +149,7 @@ def test_manifests_stay_below_the_threshold_and_where_nothing_may_begin(
     commits: int, skip: DispatchFilter
 ) -> None:
     storage, table = _scattered(commits)
-    assert compactor_of(storage, table).cycle((), skip).settled is None
+    assert compactor_of(storage, table).cycle((), skip).commit is None
     assert snapshot_ids(storage, table.location)[-1] == commits
 
 
@@ -521,7 +521,7 @@ def test_what_was_handed_in_is_settled_whatever_call_of_the_commit_fails_for_eve
     is_armed[0] = True
     cycle = compactor.cycle(ended, ALL)
     assert cycle.error is not None
-    assert cycle.in_commit == (cycle.settled is None)
+    assert cycle.in_commit == (cycle.commit is None)
     is_armed[0] = False
     driver = Driver(compactor, after=100)
     driver.run(cycles=4)
@@ -557,7 +557,7 @@ def test_after_a_commit_of_unknown_outcome_others_in_flight_are_still_published(
     is_over = True
     cycle = compactor.cycle([second], ALL)
     assert (cycle.error, cycle.in_commit) == (None, False)
-    assert cycle.settled is not None
-    assert cycle.settled.published == (second.compaction_id,)
+    assert isinstance(cycle.commit, Committed)
+    assert cycle.commit.compaction_ids == (second.compaction_id,)
     assert read_keyed(storage, table) == expected
     assert leftovers(storage, table, [FIRST]) == set()

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from compactord.commit.changes import Conflict
+from compactord.commit.changes import Committed, Conflict
 from compactord.maintenance.orphans import SweepOrphans
 from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import snapshot_ids
@@ -122,11 +122,11 @@ def test_a_bucket_that_is_damaged_while_it_is_merged_fails_no_commit_of_the_othe
         finished.append(outcome_of(dispatched))
     spoil(storage, table, 3, of_file(level=3, max_key=JUNK), adds=True)
     cycle = compactor.cycle(finished, ALL)
-    assert (cycle.error, cycle.settled is not None) == (None, True)
-    assert cycle.settled is not None
-    assert len(cycle.settled.published) == BUCKETS - 1
-    ((number, drop),) = cycle.settled.dropped
-    assert finished[number - 1].compaction.bucket.bucket == 3
+    assert cycle.error is None
+    assert isinstance(cycle.commit, Committed)
+    assert len(cycle.commit.published) == BUCKETS - 1
+    (drop,) = cycle.commit.dropped
+    assert finished[drop.change.compaction_id - 1].compaction.bucket.bucket == 3
     assert drop.conflict is Conflict.BUCKET_DAMAGED
     assert builders.leftovers(storage, table, [builders.FIRST]) == set()
     assert cycle.planned is not None

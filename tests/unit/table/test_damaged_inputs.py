@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from compactord.commit.changes import Committed
 from compactord.errors import DataFileDamaged, TransientStorageError
 from compactord.formats.parquet import thrift
 from compactord.model import FailureKind, SubcompactionFailure
@@ -87,8 +88,7 @@ def test_damage_of_a_live_file_holds_at_the_first_failure(
         # Whether its bytes are other ones shows a compaction, which replaces it.
         assert held.expired().why_not is not None
         _, cycle = _compacted(held.started(strategy=Strategy.FULL), held)
-        assert cycle.settled is not None
-        assert cycle.settled.snapshot_id is not None
+        assert isinstance(cycle.commit, Committed)
     assert held.expired().snapshots > 0
     assert held.hold is None
 
@@ -165,8 +165,8 @@ def test_a_bit_that_flips_on_its_way_is_no_damage_of_the_file() -> None:
     compactor = held.started(bad, strategy=Strategy.FULL)
     ended, cycle = _compacted(compactor, held)
     assert not isinstance(ended.result, SubcompactionFailure)
-    assert cycle.settled is not None
-    assert cycle.settled.published == (1,)
+    assert isinstance(cycle.commit, Committed)
+    assert cycle.commit.compaction_ids == (1,)
     assert cycle.hold is None
 
 
@@ -212,8 +212,8 @@ def test_a_read_that_fails_or_ends_early_is_no_damage(table: Callable[[], Held],
             assert ended.result.kind is FailureKind.TRANSIENT, f"read {at}: {ended.result}"
             assert held.storage.objects == before, f"read {at}"
         else:
-            assert cycle.settled is not None
-            assert cycle.settled.published == (1,)
+            assert isinstance(cycle.commit, Committed)
+            assert cycle.commit.compaction_ids == (1,)
         assert held.expired(compactor).snapshots > 0, f"read {at}"
         if bad.reads < at:
             break

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from compactord.catalog.access import table_in_folder
+from compactord.commit.changes import BucketChange, CommitOutcome, Committed
 from compactord.errors import CommitError
 from compactord.model import CompactReason
 from compactord.paimon import paths
@@ -19,7 +20,7 @@ from compactord.plan.table import Strategy, TableKind
 from compactord.storage.base import Storage
 from compactord.table.backlog import DispatchFilter
 from compactord.table.compactor import TableCompactor
-from compactord.table.jobs import CycleResult, Finished, InFlight, Settled
+from compactord.table.jobs import CycleResult, InFlight
 from compactord.table.request import CompactRequest
 from compactord.table.session import TableSession
 from compactord_demo.schema_files import schema_json
@@ -70,20 +71,20 @@ def _finished(compactor: TableCompactor) -> list[InFlight]:
         dispatch = compactor.dispatch(pending.bucket, compaction_id=number, free_slots=1)
         assert isinstance(dispatch, InFlight)
         found = outcome_of(dispatch)
-        assert isinstance(found.result, Finished)
+        assert isinstance(found.result, BucketChange)
         ended.append(found)
     return ended
 
 
-def _settled(compactor: TableCompactor, finished: list[InFlight]) -> Settled:
+def _settled(compactor: TableCompactor, finished: list[InFlight]) -> CommitOutcome:
     cycle = compactor.cycle(finished, ALL)
     if cycle.error is not None:
         raise cycle.error
-    assert cycle.settled is not None
-    return cycle.settled
+    assert cycle.commit is not None
+    return cycle.commit
 
 
-def _round(compactor: TableCompactor) -> Settled | None:
+def _round(compactor: TableCompactor) -> CommitOutcome | None:
     """Merge what is due and publish it; None when nothing is."""
     finished = _finished(compactor)
     return _settled(compactor, finished) if finished else None
@@ -124,12 +125,11 @@ def test_files_of_older_columns_that_came_during_a_merge_are_merged_next() -> No
     compactor = compactor_of(storage, table)
     finished = _finished(compactor)
     stale.write(rows_of([(1, 1)]))
-    assert _settled(compactor, finished).snapshot_id is not None
+    assert isinstance(_settled(compactor, finished), Committed)
     for value in range(5):
         stale.write(rows_of([(1, value)]))
     settled = _round(compactor)
-    assert settled is not None
-    assert settled.snapshot_id is not None
+    assert isinstance(settled, Committed)
     assert _schema_ids(compactor) == (1, {1})
 
 
@@ -174,7 +174,7 @@ def test_a_column_that_is_renamed_during_a_merge_costs_a_new_plan_and_nothing_el
     finished = _finished(compactor)
     _altered(storage, table)
     settled = _settled(compactor, finished)
-    assert settled.snapshot_id is not None
+    assert isinstance(settled, Committed)
     assert not settled.dropped
     assert _schema_ids(compactor) == (1, {0})
     target = writer(storage, table)
@@ -267,7 +267,7 @@ INTERVAL = {"compaction.optimization-interval": "1 h"}
 def _full_round(compactor: TableCompactor, target: WriteOnlyWriter) -> BucketId:
     target.write(rows_of([(1, 1)]))
     (finished,) = _finished(compactor)
-    assert _settled(compactor, [finished]).published == (finished.compaction_id,)
+    assert _settled(compactor, [finished]).compaction_ids == (finished.compaction_id,)
     return finished.compaction.bucket
 
 
@@ -292,7 +292,7 @@ def test_full_compactions_alone_are_remembered_while_that_matters() -> None:
     )
     (finished,) = _finished(compactor)
     assert finished.compaction.reason is CompactReason.SIZE_RATIO
-    assert _settled(compactor, [finished]).published == (finished.compaction_id,)
+    assert _settled(compactor, [finished]).compaction_ids == (finished.compaction_id,)
     compactor.reconfigure(CompactRequest(strategy=Strategy.FULL))
     _full_round(compactor, target)
     assert _last_full_ms(compactor) == {}, "nothing goes by it"
@@ -328,8 +328,7 @@ def _counted(storage: Storage, table: TableRef) -> _Counted:
 
 def _published(compactor: TableCompactor) -> int:
     settled = _round(compactor)
-    assert settled is not None
-    assert settled.snapshot_id is not None
+    assert isinstance(settled, Committed)
     return settled.snapshot_id
 
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from compactord.commit.changes import BucketChange
 from compactord.model import (
     Compaction,
     CompactReason,
@@ -18,7 +19,7 @@ from compactord.model import (
 )
 from compactord.paimon.data_file import DataFile
 from compactord.paimon.deletion_vectors import VectorRef
-from compactord.table.jobs import Finished, InFlight
+from compactord.table.jobs import InFlight
 from tests.builders import data_outputs
 from tests.lineage import bucket_id
 from tests.simulation.tables import subcompaction_of
@@ -72,19 +73,19 @@ def _in_flight(count: int) -> tuple[InFlight, list[Subcompaction]]:
 
 def _arrived(
     in_flight: InFlight, outcome: SubcompactionOutcome
-) -> Finished | SubcompactionFailure | None:
+) -> BucketChange | SubcompactionFailure | None:
     return in_flight.record_outcome(outcome, NAME, attempts_max=3)
 
 
 def test_a_compaction_of_upgrades_alone_has_finished_at_once() -> None:
     in_flight = InFlight(1, MERGE, [], neighbours=[A, B, C])
     finished = in_flight.ended()
-    assert isinstance(finished, Finished)
-    assert finished.change.before == (A, B)
-    assert finished.change.after == (replace(A, level=5), replace(B, level=5))
-    assert finished.change.output_level == 5
-    assert finished.change.files_above == {"c"}
-    assert finished.stats == ()
+    assert isinstance(finished, BucketChange)
+    assert finished.before == (A, B)
+    assert finished.after == (replace(A, level=5), replace(B, level=5))
+    assert finished.output_level == 5
+    assert finished.files_above == {"c"}
+    assert in_flight.stats == ()
 
 
 def test_outputs_come_in_the_order_of_subcompactions_whatever_finished_first() -> None:
@@ -94,11 +95,11 @@ def test_outputs_come_in_the_order_of_subcompactions_whatever_finished_first() -
     assert _arrived(in_flight, _result(0, x)) is None
     assert in_flight.done == 2
     finished = _arrived(in_flight, _result(1, y))
-    assert isinstance(finished, Finished)
-    assert finished.change.after == (x, y, z)
-    assert finished.change.vectors == {"a": VECTORS["a"]}
-    assert (finished.change.bucket, finished.change.total_buckets) == (bucket_id(0), -1)
-    assert finished.stats == (STATS,) * 3
+    assert isinstance(finished, BucketChange)
+    assert finished.after == (x, y, z)
+    assert finished.vectors == {"a": VECTORS["a"]}
+    assert (finished.bucket, finished.total_buckets) == (bucket_id(0), -1)
+    assert in_flight.stats == (STATS,) * 3
 
 
 @pytest.mark.parametrize("kind", [FailureKind.TRANSIENT, FailureKind.LOST])
@@ -118,7 +119,7 @@ def test_attempts_are_counted_for_each_subcompaction() -> None:
         assert _arrived(in_flight, _failure(index)) is None
         assert in_flight.waiting.popleft() is flown[index]
     assert _arrived(in_flight, _result(0)) is None
-    assert isinstance(_arrived(in_flight, _result(1)), Finished)
+    assert isinstance(_arrived(in_flight, _result(1)), BucketChange)
 
 
 @pytest.mark.parametrize(("paths", "rows"), [(("a", "b"), 2), (("a",), 1), (("a", "b", "c"), 3)])
@@ -131,7 +132,7 @@ def test_subcompactions_must_have_read_each_row_once(paths: tuple[str, ...], row
     assert _arrived(in_flight, _result(0, x)) is None
     found = _arrived(in_flight, _result(1, y))
     if rows == 2:
-        assert isinstance(found, Finished)
+        assert isinstance(found, BucketChange)
         return
     assert isinstance(found, SubcompactionFailure)
     assert found.kind is FailureKind.POISON

@@ -9,7 +9,7 @@ from typing import ClassVar
 import pyarrow as pa
 import pytest
 
-from compactord.commit.changes import LossOutcome
+from compactord.commit.changes import Committed, LossOutcome
 from compactord.commit.publish import StorePublisher
 from compactord.paimon import paths
 from compactord.paimon.schema import TableRef
@@ -61,9 +61,8 @@ def _publish_each_bucket(compactor: TableCompactor) -> int:
     for number, pending in enumerate(planned.offered, 1):
         dispatch = compactor.dispatch(pending.bucket, compaction_id=number, free_slots=1)
         assert dispatch is not None
-        settled = compactor.cycle([outcome_of(dispatch)], ALL).settled
-        assert settled is not None
-        assert settled.snapshot_id is not None
+        settled = compactor.cycle([outcome_of(dispatch)], ALL).commit
+        assert isinstance(settled, Committed)
         count += 1
     return count
 
@@ -106,8 +105,7 @@ def test_nothing_is_planned_committed_or_expired_while_our_snapshot_has_to_stand
     assert one is not None
     assert other is not None
     published = compactor.cycle([outcome_of(one)], ALL)
-    assert published.settled is not None
-    assert published.settled.snapshot_id is not None
+    assert isinstance(published.commit, Committed)
     assert (published.planned, published.wait_ms) == (None, SETTLE_MS)
     why_not = expire(compactor).why_not
     assert why_not is not None
@@ -138,8 +136,8 @@ def test_a_rename_over_our_snapshot_while_it_has_to_stand_is_neither_unsafe_nor_
         for number, pending in enumerate(planned.offered, 1)
     ]
     one, other = (outcome_of(each) for each in dispatched if each is not None)
-    settled = compactor.cycle([one], ALL).settled
-    assert settled is not None
+    settled = compactor.cycle([one], ALL).commit
+    assert isinstance(settled, Committed)
     assert settled.snapshot_id == snapshot_id
     rename()
     clock.sleep(SETTLE_MS / 1000)

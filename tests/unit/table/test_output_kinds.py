@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from compactord.commit.changes import Conflict
+from compactord.commit.changes import BucketChange, Conflict, NothingCommitted
 from compactord.engine.worker import discard, file_names, run_subcompaction
 from compactord.errors import CommitError
 from compactord.model import (
@@ -19,7 +19,7 @@ from compactord.model import (
     SubcompactionResult,
 )
 from compactord.table.compactor import TableCompactor
-from compactord.table.jobs import Finished, InFlight
+from compactord.table.jobs import InFlight
 from tests.builders import fill_keyed, keyed_table, writer
 from tests.storages import MemoryStorage
 from tests.unit.table.compacting import ALL, NAME, compactor_of
@@ -102,16 +102,16 @@ def test_a_subcompaction_that_succeeded_beside_one_that_failed_leaves_no_file_of
 
 def test_what_is_finished_and_not_to_be_published_leaves_no_file_of_any_kind(case: Case):
     finished = case.settled(_with_audit(case.subcompaction))
-    assert isinstance(finished.result, Finished)
-    assert [output.kind for output in finished.result.change.outputs] == [DATA, AUDIT]
-    assert [file.file_name[:4] for file in finished.result.change.after] == ["data"]
+    assert isinstance(finished.result, BucketChange)
+    assert [output.kind for output in finished.result.outputs] == [DATA, AUDIT]
+    assert [file.file_name[:4] for file in finished.result.after] == ["data"]
     case.compactor.discard([finished])
     assert case.storage.objects == case.before
 
 
 def test_a_commit_refuses_a_kind_that_it_cannot_list_and_no_file_is_left(case: Case):
     finished = case.settled(_with_audit(case.subcompaction))
-    assert isinstance(finished.result, Finished)
+    assert isinstance(finished.result, BucketChange)
     cycle = case.compactor.cycle([finished], ALL)
     assert isinstance(cycle.error, CommitError)
     assert "is of kind audit, which no manifest lists" in str(cycle.error)
@@ -121,12 +121,11 @@ def test_a_commit_refuses_a_kind_that_it_cannot_list_and_no_file_is_left(case: C
 def test_a_file_of_any_kind_that_is_lost_before_its_commit_takes_the_others_along(case: Case):
     result = _with_audit(case.subcompaction)
     finished = case.settled(result)
-    assert isinstance(finished.result, Finished)
+    assert isinstance(finished.result, BucketChange)
     case.storage.delete(f"{case.subcompaction.write.folder}/{result.outputs[1].file.file_name}")
-    settled = case.compactor.cycle([finished], ALL).settled
-    assert settled is not None
-    ((_, drop),) = settled.dropped
-    assert (settled.snapshot_id, drop.conflict) == (None, Conflict.OUTPUT_LOST)
+    settled = case.compactor.cycle([finished], ALL).commit
+    assert isinstance(settled, NothingCommitted)
+    assert [drop.conflict for drop in settled.dropped] == [Conflict.OUTPUT_LOST]
     assert case.storage.objects == case.before
 
 

@@ -21,6 +21,7 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 
+from compactord.commit.changes import Committed
 from compactord.paimon.schema import TableRef
 from tests import builders
 from tests.storages import Call, MemoryStorage, RequestCounter
@@ -87,9 +88,8 @@ def test_five_small_files_take_few_requests() -> None:
     (output,) = finished.outputs
     written = next(data for path, data in memory.objects.items() if output.file.file_name in path)
     assert output.file.file_size == len(written)
-    settled = compactor.cycle([finished], ALL).settled
-    assert settled is not None
-    assert settled.snapshot_id is not None
+    settled = compactor.cycle([finished], ALL).commit
+    assert isinstance(settled, Committed)
     methods = [call.method for call in counter.requests]
     published = methods.index("create_if_absent") + 1
     assert kinds(counter.requests[:published]) == FROM_PLAN_TO_SNAPSHOT
