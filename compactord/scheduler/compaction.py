@@ -7,8 +7,7 @@ The page, the metrics, the log and the API read it from here. What has ended liv
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from compactord.commit.changes import BucketChange, Conflict
@@ -89,16 +88,16 @@ class EndedCompaction:
     finished_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class TableCounters:
     """Counters that only grow while the table is served. Bytes and records are those of commits."""
 
-    compactions: Mapping[tuple[WorkKind, Outcome], int] = field(default_factory=dict)
+    compactions: dict[tuple[WorkKind, Outcome], int] = field(default_factory=dict)
     commits_committed: int = 0
     commits_gave_up: int = 0
     commits_error: int = 0
     commit_attempts: int = 0
-    conflicts: Mapping[Conflict, int] = field(default_factory=dict)
+    conflicts: dict[Conflict, int] = field(default_factory=dict)
     lost_snapshots: int = 0
     # Commits of writers that late renames lost: committed again, or not.
     lost_commits_healed: int = 0
@@ -119,6 +118,10 @@ class TableCounters:
     expired_snapshots: int = 0
     expired_files: int = 0
     expire_failures: int = 0
+
+    def copy(self) -> TableCounters:
+        """The counters of now, for views."""
+        return replace(self, compactions=self.compactions.copy(), conflicts=self.conflicts.copy())
 
 
 # What `SubcompactionFailure.error` says of a subcompaction whose time limit has passed.

@@ -1,13 +1,12 @@
-"""Events of the scheduler, and the counts they carry.
+"""Events of the scheduler, and how they count.
 
 An ended compaction is told as its `EndedCompaction`.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass, field, fields
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 from compactord.commit.changes import Committed, Conflict, LossOutcome
 from compactord.errors import CommitGaveUp, CompactordError
@@ -24,6 +23,8 @@ from compactord.scheduler.compaction import (
 from compactord.scheduler.halts import Quarantined
 from compactord.scheduler.priority import Submitted
 from compactord.table.jobs import Planned
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,74 +143,59 @@ class Observer(Protocol):
         ...
 
 
-_SHOWN = {each.name for each in fields(TableCounters)}
+# Counters of rounds that a table's counters have as well.
+_OF_ROUNDS = ("expired_snapshots", "expired_files", "expire_failures")
 
 
-@dataclass(slots=True, kw_only=True)
-class Counts:
-    """`sums` are named as in `TableCounters`, or as kinds of maintenance name them."""
+def count(counters: TableCounters, event: Event) -> None:
+    """Add the event to the counters of its table."""
+    match event:
+        case EndedCompaction():
+            _count_ended(counters, event)
+        case NotDispatched(kind=kind, outcome=outcome):
+            _add(counters.compactions, (kind, outcome))
+        case Conflicted(conflict=conflict):
+            _add(counters.conflicts, conflict)
+        case SnapshotCommitted(commit=Committed(attempts=attempts)):
+            counters.commits_committed += 1
+            counters.commit_attempts += attempts
+            _add(counters.conflicts, Conflict.SNAPSHOT_RACE, attempts - 1)
+        case CommitFailed(error=CommitGaveUp()):
+            counters.commits_gave_up += 1
+        case CommitFailed():
+            counters.commits_error += 1
+        case SnapshotLost():
+            counters.lost_snapshots += 1
+        case WriterCommitLost(outcome=LossOutcome.HEALED):
+            counters.lost_commits_healed += 1
+        case WriterCommitLost():
+            counters.lost_commits_halted += 1
+        case Polled(planned=planned) if planned is not None:
+            counters.ingested_bytes += planned.appended_bytes
+        case Maintained(round=round_):
+            for name in _OF_ROUNDS:
+                setattr(counters, name, getattr(counters, name) + round_.counts.get(name, 0))
+        case _:
+            # The others count nothing.
+            pass
 
-    compactions: Counter[tuple[WorkKind, Outcome]] = field(default_factory=Counter)
-    conflicts: Counter[Conflict] = field(default_factory=Counter)
-    sums: Counter[str] = field(default_factory=Counter)
-    compaction_seconds: float = 0.0
-    worker_cpu_seconds: float = 0.0
 
-    def count(self, event: Event) -> None:
-        """Add what the event says."""
-        sums = self.sums
-        match event:
-            case EndedCompaction():
-                self._ended(event)
-            case NotDispatched(kind=kind, outcome=outcome):
-                self.compactions[kind, outcome] += 1
-            case Conflicted(conflict=conflict):
-                self.conflicts[conflict] += 1
-            case SnapshotCommitted(commit=Committed(attempts=attempts)):
-                sums["commits_committed"] += 1
-                sums["commit_attempts"] += attempts
-                self.conflicts[Conflict.SNAPSHOT_RACE] += attempts - 1
-            case CommitFailed(error=CommitGaveUp()):
-                sums["commits_gave_up"] += 1
-            case CommitFailed():
-                sums["commits_error"] += 1
-            case SnapshotLost():
-                sums["lost_snapshots"] += 1
-            case WriterCommitLost(outcome=lost):
-                sums[f"lost_commits_{lost.value}"] += 1
-            case Polled(planned=planned) if planned is not None:
-                sums["ingested_bytes"] += planned.appended_bytes
-            case Maintained(round=round_):
-                sums.update(round_.counts)
-            case _:
-                # The others count nothing.
-                pass
+def _count_ended(counters: TableCounters, ended: EndedCompaction) -> None:
+    _add(counters.compactions, (ended.kind, ended.outcome))
+    counters.compaction_seconds_sum += ended.seconds
+    counters.compaction_seconds_count += 1
+    counters.worker_cpu_seconds += ended.cpu_seconds
+    if ended.outcome is not Outcome.COMMITTED:
+        counters.wasted_bytes += ended.bytes_out
+        return
+    counters.input_bytes += ended.bytes_in
+    counters.output_bytes += ended.bytes_out
+    counters.input_files += ended.files_in
+    counters.output_files += ended.files_out
+    counters.upgraded_files += ended.upgraded_files
+    counters.input_records += ended.rows_in
+    counters.output_records += ended.rows_out
 
-    def _ended(self, view: EndedCompaction) -> None:
-        self.compactions[view.kind, view.outcome] += 1
-        self.compaction_seconds += view.seconds
-        self.worker_cpu_seconds += view.cpu_seconds
-        self.sums["compaction_seconds_count"] += 1
-        if view.outcome is not Outcome.COMMITTED:
-            self.sums["wasted_bytes"] += view.bytes_out
-            return
-        self.sums.update(
-            input_bytes=view.bytes_in,
-            output_bytes=view.bytes_out,
-            input_files=view.files_in,
-            output_files=view.files_out,
-            upgraded_files=view.upgraded_files,
-            input_records=view.rows_in,
-            output_records=view.rows_out,
-        )
 
-    def frozen(self) -> TableCounters:
-        """An immutable copy of what is shown of each table."""
-        sums: dict[str, Any] = {name: n for name, n in self.sums.items() if name in _SHOWN}
-        return TableCounters(
-            compactions=dict(self.compactions),
-            conflicts=dict(self.conflicts),
-            compaction_seconds_sum=self.compaction_seconds,
-            worker_cpu_seconds=self.worker_cpu_seconds,
-            **sums,
-        )
+def _add(counts: dict[_T, int], key: _T, number: int = 1) -> None:
+    counts[key] = counts.get(key, 0) + number

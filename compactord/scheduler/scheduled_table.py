@@ -14,9 +14,16 @@ from compactord.maintenance.snapshots import ExpireSnapshots
 from compactord.model import TableName, WorkKind
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.schema import TableRef
-from compactord.scheduler.compaction import IN_FLIGHT, CompactionRecord, Halt, PriorityClass, Status
+from compactord.scheduler.compaction import (
+    IN_FLIGHT,
+    CompactionRecord,
+    Halt,
+    PriorityClass,
+    Status,
+    TableCounters,
+)
 from compactord.scheduler.effects import CycleJob, DispatchJob, Job, MaintenanceJob
-from compactord.scheduler.events import Counts, Event, Observer, TableHalted, TableResumed
+from compactord.scheduler.events import Event, Observer, TableHalted, TableResumed, count
 from compactord.scheduler.halts import (
     FruitlessAttempts,
     HaltEnd,
@@ -96,7 +103,7 @@ class ScheduledTable:
     halts: dict[HaltEnd, Halt] = field(default_factory=dict)
     # What people are told while nothing of it is deleted for damaged files.
     hold: Halt | None = None
-    counts: Counts = field(default_factory=Counts)
+    counters: TableCounters = field(default_factory=TableCounters)
     last_success_ms: dict[WorkKind, int] = field(default_factory=dict)
     last_commit_ms: int = 0
     last_commit_snapshot_id: int = 0
@@ -127,7 +134,7 @@ class ScheduledTable:
 
     def tell(self, event: Event) -> None:
         """It has happened: count it, and tell the observer."""
-        self.counts.count(event)
+        count(self.counters, event)
         self.observer.told(event)
 
     @contextlib.contextmanager

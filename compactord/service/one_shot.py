@@ -29,10 +29,9 @@ from compactord.errors import (
 from compactord.maintenance.kind import AnyKind
 from compactord.model import SubcompactionOutcome, TableName
 from compactord.scheduler import effects
-from compactord.scheduler.compaction import Outcome, Status
+from compactord.scheduler.compaction import Outcome, Status, TableCounters
 from compactord.scheduler.events import (
     BucketQuarantined,
-    Counts,
     Event,
     SnapshotCommitted,
     SnapshotLost,
@@ -151,7 +150,7 @@ class OneShot:
                 raise
         finally:
             self.totals.stopped = self._stop.is_set()
-            self._total_up(self._table.counts)
+            self._total_up(self._table.counters)
             self._abandon()
         return self.totals
 
@@ -160,9 +159,8 @@ class OneShot:
 
         A failure is logged, and the run goes on.
         """
-        before = self._table.counts.sums.copy()
         self._runner.run(effects.MaintenanceJob(name=self._name, kind=kind, under_way=None))
-        return self._table.counts.sums - before
+        return self._table.rounds_of(kind.name).counts
 
     @property
     def _table(self) -> ScheduledTable:
@@ -280,15 +278,15 @@ class OneShot:
             case SnapshotLost(why=why):
                 totals.lost_snapshots.append(why)
 
-    def _total_up(self, counts: Counts) -> None:
-        totals, sums, outcomes = self.totals, counts.sums, Counter[Outcome]()
-        for (_, outcome), number in counts.compactions.items():
+    def _total_up(self, counters: TableCounters) -> None:
+        totals, outcomes = self.totals, Counter[Outcome]()
+        for (_, outcome), number in counters.compactions.items():
             outcomes[outcome] += number
         totals.compactions, totals.dropped = outcomes[Outcome.COMMITTED], outcomes[Outcome.CONFLICT]
-        totals.files_in, totals.files_out = sums["input_files"], sums["output_files"]
-        totals.bytes_in, totals.bytes_out = sums["input_bytes"], sums["output_bytes"]
-        totals.rows_in, totals.rows_out = sums["input_records"], sums["output_records"]
-        totals.upgraded_files, totals.wasted_bytes = sums["upgraded_files"], sums["wasted_bytes"]
+        totals.files_in, totals.files_out = counters.input_files, counters.output_files
+        totals.bytes_in, totals.bytes_out = counters.input_bytes, counters.output_bytes
+        totals.rows_in, totals.rows_out = counters.input_records, counters.output_records
+        totals.upgraded_files, totals.wasted_bytes = counters.upgraded_files, counters.wasted_bytes
 
     # -- waiting
 

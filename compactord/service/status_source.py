@@ -196,7 +196,7 @@ def table_view(scheduled: ScheduledTable, now_ms: int, wall: WallTime) -> TableV
         info=scheduled.info or TableInfo(),
         shape=planned.shape if planned else TableShape(),
         backlog=_backlog(scheduled, wall),
-        counters=scheduled.counts.frozen(),
+        counters=scheduled.counters.copy(),
         quarantined=tuple(
             QuarantinedBucket(
                 partition=quarantined.partition,

@@ -409,7 +409,7 @@ class Rules:
         assert scheduler.engine.running == 0
         assert sum(self.dispatched_count.values()) == sum(self.outcomes.values())
         for name, scheduled in scheduler.tables.items():
-            booked = sum(scheduled.counts.compactions.values())
+            booked = sum(scheduled.counters.compactions.values())
             assert booked == self.answered[name], f"{name} counted {booked} ends"
             assert scheduled.slots == 0
             assert not scheduled.compactions

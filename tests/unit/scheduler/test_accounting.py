@@ -42,7 +42,7 @@ def test_rounds_of_expiry_are_summed_up_and_failures_counted() -> None:
     stage.add()
     _expired(stage, Expired(snapshots=2, data_files=3, manifests=4, index_files=1))
     _expired(stage, StorageError("/t", "no"))
-    counters = stage.scheduler.tables[NAME].counts.frozen()
+    counters = stage.scheduler.tables[NAME].counters
     assert counters.expired_snapshots == 2
     assert counters.expired_files == 8
     assert counters.expire_failures == 1
@@ -54,7 +54,7 @@ def test_the_cpu_time_of_workers_is_summed_up_over_all_subcompactions() -> None:
     for submit in stage.submitted(subcompactions=2):
         stage.ends(submit)
     stage.cycle_ended(only(stage.decide()))
-    counters = stage.scheduler.tables[NAME].counts.frozen()
+    counters = stage.scheduler.tables[NAME].counters
     assert counters.worker_cpu_seconds == 2 * STATS.cpu_s > 0
 
 
@@ -185,8 +185,8 @@ def test_a_table_is_to_blame_only_for_inputs_that_nobody_replaced(
     stage.cycle_ended(only(stage.decide()), causes=known, error=error)
     assert scheduled.failures == failures
     assert len(scheduled.quarantined) == failures
-    assert {each: n for (_, each), n in scheduled.counts.compactions.items()} == {outcome: 1}
-    assert scheduled.counts.conflicts == conflicts
+    assert {each: n for (_, each), n in scheduled.counters.compactions.items()} == {outcome: 1}
+    assert scheduled.counters.conflicts == conflicts
 
 
 def test_a_compaction_given_up_with_the_engine_ends_once_whatever_it_met_before() -> None:
@@ -197,7 +197,7 @@ def test_a_compaction_given_up_with_the_engine_ends_once_whatever_it_met_before(
     stage.scheduler.engine_lost("gone", stage.now)
     stage.cycle_ended(only(stage.decide()))
     scheduled = stage.scheduler.tables[NAME]
-    assert {each: n for (_, each), n in scheduled.counts.compactions.items()} == {
+    assert {each: n for (_, each), n in scheduled.counters.compactions.items()} == {
         Outcome.CANCELLED: 1
     }
     assert (scheduled.failures, scheduled.quarantined) == (0, {})
@@ -217,7 +217,7 @@ def test_a_decision_whose_inputs_go_before_it_is_cut_is_a_drop_and_in_the_end_qu
             stage.tables[NAME].commit({0: MIB}, stage.now)
             effect = stage.next_dispatch(1_000)
     assert [each.failures for each in scheduled.quarantined.values()] == [1]
-    assert scheduled.counts.conflicts == {Conflict.FILE_REMOVED: accounting.FRUITLESS_MAX}
+    assert scheduled.counters.conflicts == {Conflict.FILE_REMOVED: accounting.FRUITLESS_MAX}
     assert scheduled.failures == 0
 
 

@@ -164,5 +164,5 @@ def test_a_result_that_its_damaged_bucket_makes_void_quarantines_the_bucket_at_o
     assert known.until_ms == 0 if is_planned else known.until_ms > stage.now
     assert stage.observer.events.count("BucketQuarantined") == 1
     assert stage.outcomes() == {Outcome.CONFLICT: 1}
-    assert scheduled.counts.conflicts == {Conflict.BUCKET_DAMAGED: 1}
+    assert scheduled.counters.conflicts == {Conflict.BUCKET_DAMAGED: 1}
     assert (scheduled.failures, scheduled.halt) == (0, None)

@@ -268,7 +268,7 @@ def test_a_writers_lost_commit_halts_at_once_with_its_name_unless_it_was_committ
     for part in ("snapshot 3", "APPEND 7 of writer", "rows: 10", "data-1.parquet", "a changelog"):
         assert part in scheduled.halt.message
     assert "CompactordWriterCommitLost" in scheduled.halt.action
-    counted = scheduled.counts.frozen()
+    counted = scheduled.counters
     assert (counted.lost_commits_healed, counted.lost_commits_halted) == (1, 1)
     # Nothing is committed to it, nor looked for, until an operator says so.
     stage.poll()

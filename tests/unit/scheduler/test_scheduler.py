@@ -195,7 +195,7 @@ class Stage:
         self.scheduler.subcompaction_ended(failure, self.now)
 
     def outcomes(self, name: TableName = NAME) -> dict[Outcome, int]:
-        found = self.scheduler.tables[name].counts.compactions
+        found = self.scheduler.tables[name].counters.compactions
         return {outcome: count for (_, outcome), count in found.items()}
 
 
@@ -223,8 +223,8 @@ def test_from_a_first_look_to_a_commit() -> None:
     assert stage.decide() == []
     scheduled = stage.scheduler.tables[NAME]
     assert stage.outcomes() == {Outcome.COMMITTED: 1}
-    assert scheduled.counts.sums["input_bytes"] == STATS.input_bytes
-    assert scheduled.counts.sums["commits_committed"] == 1
+    assert scheduled.counters.input_bytes == STATS.input_bytes
+    assert scheduled.counters.commits_committed == 1
     assert stage.scheduler.recent[0].outcome is Outcome.COMMITTED
     assert stage.scheduler.is_idle
 
