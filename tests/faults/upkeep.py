@@ -14,7 +14,6 @@ from compactord.clock import Clock, SystemClock
 from compactord.ids import Liveness
 from compactord.maintenance.changelog_expiry import expire_changelogs
 from compactord.maintenance.changelogs import changelog_ids
-from compactord.maintenance.consumer_expiry import expire_consumers
 from compactord.maintenance.done import Marks, mark_partitions
 from compactord.maintenance.new_tags import TagProgress, create_tags
 from compactord.maintenance.orphan_search import OrphanSearch, TableFolders
@@ -33,6 +32,7 @@ from compactord.table.request import CompactRequest
 from compactord.table.session import TableSession
 from tests import builders
 from tests.builders import DAY_MS, FIRST, NOW_MS, VirtualClock
+from tests.rounds import expire_consumers
 from tests.unit.maintenance.days import HOME, table_of_days, write_days
 from tests.unit.maintenance.verified import verified
 

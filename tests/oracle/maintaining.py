@@ -20,7 +20,6 @@ from compactord import ids
 from compactord.catalog.access import table_in_folder
 from compactord.clock import SystemClock
 from compactord.maintenance.changelog_expiry import expire_changelogs
-from compactord.maintenance.consumer_expiry import expire_consumers
 from compactord.maintenance.done import Marks, mark_partitions
 from compactord.maintenance.new_tags import TagProgress, create_tags
 from compactord.maintenance.orphan_search import OrphanSearch, OwnerRule, TableFolders
@@ -34,6 +33,7 @@ from compactord.storage.local import LocalStorage
 from compactord.table.request import CompactRequest
 from compactord.table.session import TableSession
 from tests.oracle.judge import Judge
+from tests.rounds import expire_consumers
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from compactord.catalog.filesystem import FilesystemCatalog
-from compactord.maintenance.consumer_expiry import expire_consumers
 from compactord.storage.local import LocalStorage
 from compactord.table.opening import open_table
 from tests.oracle.judge import Judge
+from tests.rounds import expire_consumers
 
 LOCAL = LocalStorage()
 _TIME_MS = 1_000

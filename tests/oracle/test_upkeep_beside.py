@@ -7,7 +7,6 @@ from pathlib import Path
 
 from compactord.catalog.filesystem import FilesystemCatalog
 from compactord.clock import SystemClock
-from compactord.maintenance.consumer_expiry import expire_consumers
 from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import CommitKind, read_snapshot, snapshot_ids
 from compactord.plan.table import Strategy
@@ -17,6 +16,7 @@ from tests import builders
 from tests.faults import upkeep
 from tests.oracle.differential import LiveTable
 from tests.oracle.judge import Judge
+from tests.rounds import expire_consumers
 
 LOCAL = LocalStorage()
 COMMITS, KEYS = 24, 10

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -10,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from compactord.config.model import Recovery
+from compactord.maintenance.registry import maintenance_kinds
+from compactord.maintenance.rounds import PlannedKind
 from tests.events import TABLE, told_events
 
 _ROOT = Path(__file__).parents[2]
@@ -47,6 +51,9 @@ class _Module:
 
     def calls(self) -> Iterator[_Call]:
         for function, node, level in self.logging():
+            if ast.unparse(node.args[0]) in _OF_KINDS:
+                yield from _of_kinds(self._place(node), node, level)
+                continue
             fields: set[str] = set()
             for each in node.keywords:
                 if each.arg is None:
@@ -99,6 +106,32 @@ class _Module:
                 (given,) = _assigned(function, name)
                 return self._expanded(function, given)
         raise AssertionError(f"{self.path}: unknown fields {ast.unparse(value)}")
+
+
+# Names of events that the frame of maintenance logs for each kind.
+_OF_KINDS = ("self.finished", "f'{self.name}_failed'", "self.stopped")
+
+
+def _of_kinds(place: str, node: ast.Call, level: str) -> Iterator[_Call]:
+    """A call of the frame, once for each kind that plans and applies."""
+    for kind in maintenance_kinds(Recovery()):
+        if not isinstance(kind, PlannedKind):
+            continue
+        if ast.unparse(node.args[0]) == "self.finished":
+            module = _Module(Path(inspect.getfile(type(kind))))
+            (maker,) = (
+                each
+                for owner in ast.walk(module.tree)
+                if isinstance(owner, ast.ClassDef) and owner.name == type(kind).__name__
+                for each in owner.body
+                if isinstance(each, _Function) and each.name == "fields"
+            )
+            returned = [n.value for n in ast.walk(maker) if isinstance(n, ast.Return)]
+            fields = set().union(*(module._expanded(maker, one) for one in returned if one))
+            yield _Call(place, kind.finished, level, frozenset(fields))
+        else:
+            given = {each.arg for each in node.keywords if each.arg}
+            yield _Call(place, f"{kind.name}_failed", level, frozenset(given))
 
 
 def _assigned(inside: ast.AST, name: str) -> Iterator[ast.expr]:

@@ -299,10 +299,10 @@ def test_consumers_expire_by_the_table_s_option_unless_a_rule_keeps_them(
     assert maintain(_parser().parse_args(command), _IN_TWO_DAYS) == 0
     text = capsys.readouterr().out
     assert "d.t: expired 1 consumer\n  a, next snapshot 2\n" in text
-    assert "d.u: no consumer expired, because rules.0.set.expire_consumers" in text
+    assert "d.u: no consumer expired\n  because rules.0.set.expire_consumers" in text
     assert not path.exists()
     text = said(capsys, "maintain", "--warehouse", f"{tmp_path}/wh", "--table", "d.u")
-    assert "d.u: no consumer expired, because consumer.expiration-time is not set\n" in text
+    assert "d.u: no consumer expired\n  because consumer.expiration-time is not set\n" in text
 
 
 def test_snapshots_of_branches_expire_by_their_own_options(

@@ -14,16 +14,13 @@ from compactord.catalog.access import table_in_folder
 from compactord.clock import WallTime
 from compactord.config.choices import MaintenanceRule
 from compactord.errors import CompactordError, StorageError
-from compactord.maintenance.consumer_expiry import (
-    ExpireConsumers,
-    expire_consumers,
-    idle_consumers,
-)
+from compactord.maintenance.consumer_expiry import ExpireConsumers, idle_consumers
 from compactord.maintenance.kind import MaintenanceRecord
 from compactord.paimon.schema import TableRef
 from compactord.storage.base import NO_TIME_MS, Storage
 from compactord.table.opening import OpenTable, open_table
 from tests.builders import NOW_MS, consumer_path, keyed_table, make_branch
+from tests.rounds import expire_consumers
 from tests.storages import Call, Fault, FaultyStorage, HookedStorage, MemoryStorage
 from tests.unit.maintenance.due_table import Due
 from tests.unit.maintenance.expiring import FAULTS

@@ -1,0 +1,185 @@
+"""The frame of all kinds of maintenance: runs rounds, logs, counts and renders what they did.
+
+A kind plans and applies. Service and commands run it here.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Generic, TypeVar
+
+import structlog
+
+from compactord.errors import CompactordError
+from compactord.maintenance.kind import (
+    Done,
+    OfferedKind,
+    OpenedTable,
+    Round,
+    ShownTable,
+    Told,
+    UnderWay,
+    because,
+)
+from compactord.maintenance.planned_deletion import TableChanged
+from compactord.text import count_text, size_text
+
+Item = TypeVar("Item")
+_log = structlog.get_logger()
+# The nouns of figures, in the order of a line.
+_NOUNS = {
+    "data_files": "data file",
+    "changelog_files": "changelog file",
+    "manifests": "manifest file",
+    "index_files": "index file",
+    "metadata": "other file",
+    "files": "data file",
+    "rows": "row",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan(Generic[Item]):
+    """A round's work, in order; `why_not` is why it is empty or incomplete, or None.
+
+    `figures` count what the items consist of, by the kind's `figures`. `files` are the files that
+    would be deleted, or None if unknown. `more`: another round would follow at once.
+    """
+
+    items: Sequence[Item] = ()
+    figures: Mapping[str, int] = field(default_factory=dict)
+    files: Sequence[str] | None = None
+    more: bool = False
+    why_not: str | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class RoundResult(Generic[Item]):
+    """The finished part of a round, also of one that raised; fields as in `Plan`."""
+
+    items: list[Item] = field(default_factory=list)
+    figures: Counter[str] = field(default_factory=Counter)
+    more: bool = False
+    why_not: str | None = None
+
+
+class PlannedKind(OfferedKind[RoundResult[Item]]):
+    """A kind that only plans and applies. An item is a `noun`; `verb` has the base and the past.
+
+    `finished` is the event of a round that did something. A report has the items under `key`, then
+    `figures`; their names are in the first line if `is_inline`, else in a line each.
+    """
+
+    noun: ClassVar[str]
+    verb: ClassVar[tuple[str, str]] = ("expire", "expired")
+    key: ClassVar[str]
+    figures: ClassVar[tuple[str, ...]] = ()
+    finished: ClassVar[str]
+    is_inline: ClassVar[bool] = False
+
+    @abstractmethod
+    def plan(self, table: OpenedTable, now_ms: int, under_way: UnderWay | None) -> Plan[Item]:
+        """The next round's work. Reads only; raises what reading raises."""
+
+    @abstractmethod
+    def apply(self, table: OpenedTable, plan: Plan[Item], result: RoundResult[Item]) -> None:
+        """Do the work, after a new check of each item; `result` is right whatever is raised.
+
+        Raises `TableChanged` if the rest must not be done.
+        """
+
+    @abstractmethod
+    def fields(self, result: RoundResult[Item], seconds: float) -> Mapping[str, Any]:
+        """The fields of the event `finished`."""
+
+    def counted(self, result: RoundResult[Item]) -> Mapping[str, int]:
+        """What `counters` count."""
+        return {self.counters[0][0]: len(result.items)}
+
+    def item_json(self, item: Item) -> Any:
+        return str(item)
+
+    def data(self, result: RoundResult[Item]) -> Mapping[str, Any]:
+        """The report as plain data."""
+        figures = {name: result.figures[name] for name in self.figures}
+        items = [self.item_json(each) for each in result.items]
+        return {self.key: items, **figures, "why_not": result.why_not}
+
+    def run(self, table: OpenedTable, under_way: UnderWay | None) -> RoundResult[Item]:
+        start_ms = table.clock.steady_ms()
+        plan = self.plan(table, table.clock.now_ms(), under_way)
+        result = RoundResult[Item](more=plan.more, why_not=plan.why_not)
+        try:
+            if plan.items:
+                self.apply(table, plan, result)
+        except TableChanged as changed:
+            result.more, result.why_not = False, str(changed)
+        finally:
+            if result.items:
+                seconds = (table.clock.steady_ms() - start_ms) / 1000
+                _log.info(self.finished, **self.fields(result, round(seconds, 3)))
+        return result
+
+    def preview(self, table: OpenedTable) -> Done[RoundResult[Item]]:
+        plan = self.plan(table, table.clock.now_ms(), None)
+        figures = Counter(plan.figures)
+        result = RoundResult(
+            items=[*plan.items], figures=figures, more=plan.more, why_not=plan.why_not
+        )
+        return Done(rounds=[result], files=plan.files)
+
+    def ended(self, result: RoundResult[Item] | CompactordError, seconds: float) -> Round:
+        if isinstance(result, CompactordError):
+            _log.warning(f"{self.name}_failed", error=str(result))
+            return Round(has_failed=True)
+        if result.why_not is not None:
+            _log.warning(f"{self.name}_failed", error=result.why_not)
+        return Round(counts=self.counted(result), more=result.more)
+
+    def told(self, shown: ShownTable, done: Done[RoundResult[Item]], *others: Done[Any]) -> Told:
+        result = _joined(done.rounds)
+        result.why_not = done.why_not or result.why_not
+        found = dict(self.data(result))
+        if done.files is not None:
+            found["files"] = list(done.files)
+        return Told(lines=self._lines(shown, result), found=found)
+
+    def _lines(self, shown: ShownTable, result: RoundResult[Item]) -> list[str]:
+        (base, past), items = self.verb, [str(each) for each in result.items]
+        because_of = because(result.why_not, has_some=items)
+        if not items:
+            would_be = "would be " if shown.is_dry else ""
+            return [f"{shown.name}: no {self.noun} {would_be}{past}", *because_of]
+        head = f"would {base}" if shown.is_dry else past
+        inline = f" ({', '.join(items)})" if self.is_inline else ""
+        figures = [
+            count_text(result.figures[name], noun)
+            for name, noun in _NOUNS.items()
+            if name in self.figures and result.figures[name]
+        ]
+        if "size_bytes" in self.figures:
+            figures.append(size_text(result.figures["size_bytes"]))
+        line = f"{shown.name}: {head} {count_text(len(items), self.noun)}{inline}"
+        lines = [f"{line}: {', '.join(figures)}" if figures else line]
+        if not self.is_inline:
+            lines += [f"  {each}" for each in items]
+        if result.figures["left"]:
+            lines.append(
+                f"  {count_text(result.figures['left'], self.noun)} more by the next check"
+            )
+        return [*lines, *because_of]
+
+
+def _joined(rounds: Sequence[RoundResult[Item]]) -> RoundResult[Item]:
+    """The sum of rounds; `more` and `left` are the last one's."""
+    joined = RoundResult[Item]()
+    for each in rounds:
+        joined.items += each.items
+        joined.figures += each.figures
+        joined.more, joined.why_not = each.more, joined.why_not or each.why_not
+    if rounds:
+        joined.figures["left"] = rounds[-1].figures["left"]
+    return joined
