@@ -211,10 +211,10 @@ class ExpireChangelogs(RuledKind[Expired]):
 
     def ended(self, result: Expired | CompactordError, seconds: float) -> Round:
         if isinstance(result, CompactordError):
-            _log.warning("changelogs_kept", error=str(result))
+            _log.warning("changelogs_failed", error=str(result))
             return Round(has_failed=True)
         if result.why_not is not None:
-            _log.warning("changelogs_kept", error=result.why_not)
+            _log.warning("changelogs_failed", error=result.why_not)
         files = result.data_files + result.changelog_files + result.manifests
         if result.changelogs:
             _log.info(

@@ -457,7 +457,7 @@ class CreateTags(RuledKind[CreatedTags]):
             _log.warning("tags_not_created", error=result.why_not)
         surplus = result.surplus
         if surplus.why_not is not None:
-            _log.warning("tags_kept", error=surplus.why_not)
+            _log.warning("tags_failed", error=surplus.why_not)
         counts = {"new_tags": len(result.tags), **expired_counts(surplus)}
         return Round(counts=counts, has_failed=result.why_not is not None)
 

@@ -133,7 +133,7 @@ class SweepOrphans(OfferedKind[Sequence[Orphan]]):
 
     def ended(self, result: Sequence[Orphan] | CompactordError, seconds: float) -> Round:
         if isinstance(result, CompactordError):
-            _log.warning("orphans_kept", error=str(result))
+            _log.warning("sweep_failed", error=str(result))
             return Round(has_failed=True)
         if result:
             _log.info("sweep_finished", removed_files=len(result))
@@ -401,10 +401,10 @@ class SweepForeign(MaintenanceKind[RemovedFiles]):
 
     def ended(self, result: RemovedFiles | CompactordError, seconds: float) -> Round:
         if isinstance(result, CompactordError):
-            _log.warning("foreign_files_kept", error=str(result))
+            _log.warning("foreign_failed", error=str(result))
             return Round(has_failed=True)
         if result.why_not is not None:
-            _log.warning("foreign_files_kept", error=result.why_not)
+            _log.warning("foreign_failed", error=result.why_not)
         counts = {
             "foreign_files_removed": result.files,
             "foreign_bytes_removed": result.size_bytes,

@@ -351,10 +351,10 @@ class ExpirePartitions(RuledKind[ExpiredPartitions]):
 
     def ended(self, result: ExpiredPartitions | CompactordError, seconds: float) -> Round:
         if isinstance(result, CompactordError):
-            _log.warning("partitions_kept", error=str(result))
+            _log.warning("partitions_failed", error=str(result))
             return Round(has_failed=True)
         if result.why_not is not None:
-            _log.warning("partitions_kept", error=result.why_not)
+            _log.warning("partitions_failed", error=result.why_not)
         counts = {
             "expired_partitions": len(result.partitions),
             "expired_partition_files": result.files,

@@ -381,10 +381,10 @@ class ExpireTags(RuledKind[ExpiredTags]):
 
     def ended(self, result: ExpiredTags | CompactordError, seconds: float) -> Round:
         if isinstance(result, CompactordError):
-            _log.warning("tags_kept", error=str(result))
+            _log.warning("tags_failed", error=str(result))
             return Round(has_failed=True)
         if result.why_not is not None:
-            _log.warning("tags_kept", error=result.why_not)
+            _log.warning("tags_failed", error=result.why_not)
         return Round(counts=expired_counts(result))
 
     def told(self, shown: ShownTable, done: Done[ExpiredTags], *others: Done[Any]) -> Told:

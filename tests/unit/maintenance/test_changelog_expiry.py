@@ -407,4 +407,4 @@ def test_what_a_round_came_to_is_counted_and_logged() -> None:
     assert ended.counts == {"expired_changelogs": 3, "expired_changelog_files": 6}
     assert ended.more
     names = [event["event"] for event in events]
-    assert names == ["changelogs_expired", "changelogs_kept", "changelogs_kept"]
+    assert names == ["changelogs_expired", "changelogs_failed", "changelogs_failed"]

@@ -119,7 +119,7 @@ def test_a_trash_that_cannot_be_used_keeps_all(trash: str, message: str) -> None
     assert left <= set(table.storage.objects)
     with capture_logs() as logs:
         assert KIND.ended(caught.value, 1.0).has_failed
-    assert [(log["event"], log["log_level"]) for log in logs] == [("foreign_files_kept", "warning")]
+    assert [(log["event"], log["log_level"]) for log in logs] == [("foreign_failed", "warning")]
 
 
 def test_a_branch_has_its_files_in_the_folders_of_the_table() -> None:

@@ -522,7 +522,7 @@ def test_what_a_round_came_to_is_counted_and_what_stands_for_no_time_is_named() 
         assert kind.ended(StorageError("/p", "it failed"), 0.1).has_failed
         # Nothing more to do: no snapshot is made.
         assert not kind.run(compactor, None).partitions
-    assert [event["event"] for event in events] == ["partitions_kept", "partitions_without_time"]
+    assert [event["event"] for event in events] == ["partitions_failed", "partitions_without_time"]
 
 
 def test_the_next_cycle_plans_without_expired_partitions_though_nothing_else_changes() -> None:

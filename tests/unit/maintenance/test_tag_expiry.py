@@ -330,4 +330,4 @@ def test_what_a_round_came_to_is_counted_and_what_kept_a_tag_is_logged() -> None
     with capture_logs() as events:
         assert not kind.ended(ExpiredTags(why_not="it was changed"), 0.1).has_failed
         assert kind.ended(StorageError("/p", "it failed"), 0.1).has_failed
-    assert [event["event"] for event in events] == ["tags_kept"] * 2
+    assert [event["event"] for event in events] == ["tags_failed"] * 2

@@ -323,4 +323,4 @@ def test_what_a_round_came_to_is_counted_and_what_kept_it_is_logged() -> None:
         assert kind.ended(StorageError("/p", "it failed"), 0.1).has_failed
     assert not round_.has_failed
     assert round_.counts == {"new_tags": 1, "expired_tags": 1, "expired_tag_files": 5}
-    assert [event["event"] for event in events] == ["tags_kept", *["tags_not_created"] * 2]
+    assert [event["event"] for event in events] == ["tags_failed", *["tags_not_created"] * 2]

@@ -230,7 +230,7 @@ def test_care_and_discarding_that_fail_are_answered(harness: Harness, error: Exc
 @pytest.mark.parametrize(
     ("error", "event"),
     [
-        (StorageError("/t", "no"), "orphans_kept"),
+        (StorageError("/t", "no"), "sweep_failed"),
         (OSError("no files"), "job_failed"),
         (KeyError("x"), "defect"),
     ],

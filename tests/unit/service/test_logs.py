@@ -97,7 +97,7 @@ def test_a_command_names_neither_instance_nor_version() -> None:
     stream = io.StringIO()
     configure_logs(level=LogLevel.WARNING, format=LogFormat.AUTO, stream=stream)
     _logger().info("quiet")
-    _logger().warning("orphans_kept", table="d.t")
+    _logger().warning("sweep_failed", table="d.t")
     (line,) = _lines(stream)
     assert set(line) == {"ts", "level", "event", "logger", "table"}
     assert re.fullmatch(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", line["ts"])
