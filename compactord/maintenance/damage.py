@@ -15,11 +15,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from compactord.errors import CompactordError, DataFileDamaged, DataFileMissing, FormatError
-from compactord.maintenance.expire_reader import FileKey
 from compactord.maintenance.verify import newest_without
 from compactord.maintenance.verify_files import FolderListing
 from compactord.paimon import paths
-from compactord.paimon.data_file import BucketId
+from compactord.paimon.data_file import BucketId, FileKey
 from compactord.paimon.deletion_vectors import INDEX_TYPE
 from compactord.paimon.schema import TableRef
 from compactord.state.base_files import BaseFiles

@@ -12,7 +12,7 @@ import numpy as np
 
 from compactord.errors import UnsupportedTable
 from compactord.paimon import paths
-from compactord.paimon.data_file import BucketId, EntryKind, FileIdentity, FileSource
+from compactord.paimon.data_file import BucketId, EntryKind, FileIdentity, FileKey, FileSource
 from compactord.paimon.deletion_vectors import INDEX_TYPE
 from compactord.paimon.manifest.entries import Hashes, identity_hashes
 from compactord.paimon.manifest.entry_columns import EntryColumns, read_entry_columns
@@ -43,13 +43,6 @@ def refuse_unknown_indexes(location: str, files: Iterable[IndexFile | IndexEntry
     if unknown:
         kinds = ", ".join(sorted(unknown))
         raise UnsupportedTable(location, [f"it has index files of type {kinds}"])
-
-
-class FileKey(NamedTuple):
-    """A data file, regardless of its level: an upgraded file is the same file."""
-
-    bucket: BucketId
-    file_name: str
 
 
 class FileChange(NamedTuple):

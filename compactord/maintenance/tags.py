@@ -25,7 +25,7 @@ from compactord.clock import local_ms
 from compactord.errors import CompactordError, ObjectNotFound
 from compactord.maintenance.copied_files import NO_WATCH, CopyWatch, watched
 from compactord.maintenance.expire_plan import Leaves, plan_of, spare_others
-from compactord.maintenance.expire_reader import FileChange, FileKey, MetadataReader
+from compactord.maintenance.expire_reader import FileChange, MetadataReader
 from compactord.maintenance.kind import (
     Done,
     OpenedTable,
@@ -42,7 +42,7 @@ from compactord.maintenance.planned_deletion import Keepers, TableChanged, delet
 from compactord.maintenance.snapshots import Snapshots, other_versions, others_changelogs
 from compactord.maintenance.used_names import hint_trouble, main_trouble
 from compactord.paimon import paths
-from compactord.paimon.data_file import EntryKind
+from compactord.paimon.data_file import EntryKind, FileKey
 from compactord.paimon.options.table_options import ChangelogProducer, parse_options
 from compactord.paimon.schema import SchemaHistory, parse_object
 from compactord.paimon.snapshot import (

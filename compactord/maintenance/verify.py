@@ -20,10 +20,11 @@ from compactord.errors import (
     UnsupportedTable,
     UsageError,
 )
-from compactord.maintenance.expire_reader import FileKey, MetadataReader
+from compactord.maintenance.expire_reader import MetadataReader
 from compactord.maintenance.verify_chain import ChainCheck, Version, name_prefix
 from compactord.maintenance.verify_files import FileCheck
 from compactord.maintenance.verify_rules import FileCounts, FileRules, Finding, FindingKind
+from compactord.paimon.data_file import FileKey
 from compactord.paimon.deletion_vectors import INDEX_TYPE
 from compactord.paimon.manifest.index_manifest import HASH_INDEX, read_index_entries
 from compactord.paimon.schema import TableRef

@@ -15,7 +15,6 @@ from typing import NamedTuple
 import numpy as np
 
 from compactord.errors import CompactordError, ErrorAtPath, FormatError, UnsupportedTable
-from compactord.maintenance.expire_reader import FileKey
 from compactord.maintenance.verify_chain import Version
 from compactord.maintenance.verify_contents import ContentCheck, entries_of
 from compactord.maintenance.verify_rules import (
@@ -34,6 +33,7 @@ from compactord.paimon.data_file import (
     BucketId,
     DataFile,
     EntryKind,
+    FileKey,
     FileSource,
     ManifestEntry,
 )

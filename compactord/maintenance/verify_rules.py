@@ -10,8 +10,7 @@ from random import Random
 from typing import NamedTuple, Protocol, TypeVar
 
 from compactord.errors import CompactordError, ErrorAtPath, FormatError, ObjectNotFound
-from compactord.maintenance.expire_reader import FileKey
-from compactord.paimon.data_file import BucketId, DataFile
+from compactord.paimon.data_file import BucketId, DataFile, FileKey
 
 
 class ReadFooter(Protocol):

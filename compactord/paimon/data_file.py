@@ -30,6 +30,13 @@ class BucketId(NamedTuple):
     bucket: int
 
 
+class FileKey(NamedTuple):
+    """A data file, regardless of its level: an upgraded file is the same file."""
+
+    bucket: BucketId
+    file_name: str
+
+
 class FileSource(enum.IntEnum):
     APPEND = 0
     COMPACT = 1

@@ -38,7 +38,7 @@ from compactord.maintenance.damage import VECTORS_FILE, Damage, DamageKind, vers
 from compactord.maintenance.expire_reader import FileKey
 from compactord.model import Compaction, SubcompactionFailure
 from compactord.paimon import paths
-from compactord.paimon.data_file import BucketId, DataFile, EntryKind, ManifestEntry
+from compactord.paimon.data_file import BucketId, DataFile, EntryKind, FileKey, ManifestEntry
 from compactord.paimon.deletion_vectors import read_deleted_rows
 from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import Snapshot, snapshot_ids, still_stands
