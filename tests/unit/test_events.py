@@ -109,7 +109,7 @@ class _Module:
 
 
 # Names of events that the frame of maintenance logs for each kind.
-_OF_KINDS = ("self.finished", "f'{self.name}_failed'", "self.stopped")
+_OF_KINDS = ("self.finished", "f'{self.name}_failed'")
 
 
 def _of_kinds(place: str, node: ast.Call, level: str) -> Iterator[_Call]:
