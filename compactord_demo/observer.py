@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from compactord.scheduler.compaction import TableCounters
-from compactord.service.view import TableStatus, TableView
-from compactord.top.status import NoAnswer, Rates, TopStatus, rates_between, service_troubles
+from compactord.service.view import ServiceView, TableStatus, TableView
+from compactord.top.status import NoAnswer, Rates, rates_between, service_troubles
 from compactord.top.top import DaemonSource
 
 
@@ -25,7 +25,8 @@ class Observer:
     """Polls a daemon once it has an address. Names of tables are those of the warehouse."""
 
     def __init__(self) -> None:
-        self.status: TopStatus | None = None
+        self.view: ServiceView | None = None
+        self.url = ""
         self.rates: Rates | None = None
         self.tables: dict[str, TableView] = {}
         self.histories: dict[str, History] = {}
@@ -36,13 +37,14 @@ class Observer:
         if url is None:
             return
         self._source = self._source or DaemonSource(url)
+        self.url = url
         with contextlib.suppress(NoAnswer):
-            self._take(self._source.status())
+            self._take(self._source.view())
 
     def is_idle_at(self, newest: Mapping[str, int]) -> bool:
         """Whether nothing runs, waits or is due when each table stands at this snapshot."""
-        service = self.status.service if self.status is not None else None
-        if service is None or any(service.queued.values()) or service.running:
+        view = self.view
+        if view is None or any(view.queued.values()) or view.running:
             return False
         return all(
             (table := self.tables.get(name)) is not None
@@ -63,17 +65,17 @@ class Observer:
             for name, table in self.tables.items()
             if table.status is not TableStatus.ACTIVE
         ]
-        if self.status is not None and self.status.service is not None:
-            found += service_troubles(self.status.service)
+        if self.view is not None:
+            found += service_troubles(self.view)
         return found
 
-    def _take(self, status: TopStatus) -> None:
+    def _take(self, view: ServiceView) -> None:
         # The daemon makes one view a second: skip a view that was recorded already.
-        is_new = self.status is None or self.status.now_ms != status.now_ms
+        is_new = self.view is None or self.view.now_ms != view.now_ms
         if is_new:
-            self.rates = rates_between(self.status, status)
-        self.status = status
-        for table in status.tables:
+            self.rates = rates_between(self.view, view)
+        self.view = view
+        for table in view.tables:
             name = f"{table.name.database}.{table.name.table}"
             self.tables[name] = table
             if not is_new:

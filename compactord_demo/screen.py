@@ -23,7 +23,7 @@ _OWN_LINES = 5
 
 
 class Screen(Protocol):
-    """Shows the observer's status; `phase` says in a few words what happens now."""
+    """Shows the observer's view; `phase` says in a few words what happens now."""
 
     def show(self, observer: Observer, phase: str, now_s: float) -> None: ...
 
@@ -57,9 +57,9 @@ class _Frames:
         lines: list[RenderableType] = [Text(phase, "bold cyan", no_wrap=True, overflow="ellipsis")]
         lines += (_curve_line(*row) for row in self._curves(observer))
         lines.append("")
-        if observer.status is not None:
+        if observer.view is not None:
             height = self._console.height - _OWN_LINES
-            lines.append(frame(observer.status, observer.rates, height=height))
+            lines.append(frame(observer.url, observer.view, observer.rates, height=height))
         self._live.update(Group(*lines), refresh=True)
 
     def _curves(self, observer: Observer) -> Iterator[tuple[str, str, list[int]]]:
@@ -94,8 +94,7 @@ class _PlainLines:
             if (history := observer.histories.get(name)) is not None
         ]
         told += observer.troubles()
-        service = observer.status.service if observer.status is not None else None
-        if service is not None and (recent := service.recent):
+        if observer.view is not None and (recent := observer.view.recent):
             last = recent[0]
             place = place_text(last.partition, last.bucket)
             told.append(f"last: {last.name} {place} files {last.files_in}→{last.files_out}")

@@ -21,6 +21,8 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+from compactord.service.view import ServiceView
+
 Json = Any
 _T = TypeVar("_T")
 
@@ -52,6 +54,12 @@ def plain(value: Any) -> Json:
 def plain_fields(names: Sequence[str], value: object) -> Json:
     """These fields of a value, made plain."""
     return {name: plain(getattr(value, name)) for name in names}
+
+
+def status_json(view: ServiceView) -> Json:
+    """The service without its tables, which are many, and without internal fields."""
+    left_out = ("tables", "queued_by_table", "steady_ms")
+    return plain_fields([n for n in _field_names(ServiceView) if n not in left_out], view)
 
 
 def decode(kind: type[_T], found: Mapping[str, Json]) -> _T:

@@ -15,7 +15,6 @@ Everything is answered from memory and changes nothing.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -23,17 +22,10 @@ from http import HTTPStatus
 from compactord.clock import Clock
 from compactord.model import TableName
 from compactord.service import probes
-from compactord.service.codec import Json, encode, plain, plain_fields
+from compactord.service.codec import Json, encode, plain, plain_fields, status_json
 from compactord.service.http import JSON, BadRequest, PageResponse, Request, error_response
 from compactord.service.metrics import Metrics
 from compactord.service.view import ServiceView, StatusSource, TableDetail
-
-
-def status(view: ServiceView) -> Json:
-    """The view without its tables, which are many, and without what is internal."""
-    names = (field.name for field in dataclasses.fields(view))
-    left_out = ("tables", "queued_by_table", "steady_ms")
-    return plain_fields(tuple(name for name in names if name not in left_out), view)
 
 
 def tables(view: ServiceView) -> Json:
@@ -103,7 +95,7 @@ class Site:
     def _v1(self, path: list[str], query: Mapping[str, str]) -> PageResponse:
         match path:
             case ["status"]:
-                return _json(status(self.status.view()))
+                return _json(status_json(self.status.view()))
             case ["tables"]:
                 return _json(tables(self.status.view()))
             case ["tables", catalog, database, table]:

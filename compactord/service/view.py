@@ -35,7 +35,15 @@ from compactord.scheduler.compaction import (
 from compactord.scheduler.halts import halt_of_hold
 from compactord.table.explain import table_info
 from compactord.table.opening import OpenTable
-from compactord.table.status import Backlog, BucketDetail, RestingPartition, TableInfo, TableShape
+from compactord.table.status import (
+    Backlog,
+    BucketDetail,
+    RestingPartition,
+    RunState,
+    TableInfo,
+    TableShape,
+    run_state,
+)
 
 
 class TableStatus(enum.Enum):
@@ -144,6 +152,12 @@ class TableView:
     @property
     def is_read(self) -> bool:
         return self.first_poll_ms > 0
+
+    @property
+    def run_state(self) -> RunState:
+        """The band of its worst bucket."""
+        info = self.info
+        return run_state(self.shape.sorted_runs_max, info.compaction_trigger, info.stop_trigger)
 
     @property
     def has_sorted_runs(self) -> bool:
@@ -286,6 +300,11 @@ class ServiceView:
     unmatched_patterns: tuple[str, ...] = ()
     # What `queued` counts, for each table that has any.
     queued_by_table: Mapping[TableName, Mapping[PriorityClass, int]] = field(default_factory=dict)
+
+    @property
+    def is_served(self) -> bool:
+        """Whether a service made it; `top` makes views of warehouses, of tables and commits."""
+        return self.started_ms > 0
 
     def reading_ms(self, steady_ms: int) -> int:
         """The view's clock at a steady time; it runs on even when the wall clock is set."""

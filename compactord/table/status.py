@@ -47,6 +47,20 @@ class RunState(enum.Enum):
     OVER_STOP = "over_stop"  # r > stop
 
 
+def run_state(runs: int, compaction_trigger: int, stop_trigger: int) -> RunState:
+    """The band of a run count; `IDLE` if triggers of 0 say that there are no sorted runs."""
+    if not compaction_trigger or runs < min(compaction_trigger, stop_trigger - 1):
+        return RunState.IDLE
+    if runs > stop_trigger:
+        return RunState.OVER_STOP
+    return RunState.NEAR_STOP if runs >= stop_trigger - 1 else RunState.DUE
+
+
+# How tables of text mark a run count: writers that compact themselves would wait, or a minor
+# compaction compares sizes.
+RUN_MARKS = {RunState.OVER_STOP: " !!", RunState.NEAR_STOP: " *", RunState.DUE: " *"}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestingPartition:
     """A partition with something to do that is skipped until `until_ms`, after a rewrite."""
@@ -279,18 +293,11 @@ def _last_full_ms(summaries: BucketSummaries, options: CompactionOptions, ahead_
 
 
 def _bands(summaries: BucketSummaries, trigger: int, stop: int) -> Mapping[RunState, int]:
-    """Buckets by run state; evaluated from the last band down, so that they are disjoint."""
-    runs = summaries.run_count
-    over = int(np.count_nonzero(runs > stop))
-    near = int(np.count_nonzero(runs >= stop - 1)) - over
-    pending = int(np.count_nonzero((runs >= trigger) & (runs < stop - 1)))
-    idle = len(runs) - over - near - pending
-    return {
-        RunState.IDLE: idle,
-        RunState.DUE: pending,
-        RunState.NEAR_STOP: near,
-        RunState.OVER_STOP: over,
-    }
+    """Buckets by run state."""
+    bands = dict.fromkeys(RunState, 0)
+    for runs, count in enumerate(np.bincount(summaries.run_count)):
+        bands[run_state(runs, trigger, stop)] += int(count)
+    return bands
 
 
 def rate_limited(access: TableAccess, pace: DeleteRateLimiter) -> TableAccess:

@@ -1,4 +1,4 @@
-"""One frame of `top`: a status drawn with rich, for any width from 40 columns on."""
+"""One frame of `top`: a view drawn with rich, for any width from 40 columns on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from compactord.service.page.attention import (
     freshness_text,
     is_stale,
     more_tables,
-    run_state,
     why_text,
 )
 from compactord.service.view import ActiveCompaction, ServiceView, TableStatus, TableView
@@ -25,8 +24,7 @@ from compactord.table.status import RunState
 from compactord.text import count_text, printable
 from compactord.top.status import (
     Rates,
-    SeenCompaction,
-    TopStatus,
+    by_need,
     place_text,
     service_troubles,
     shown_name,
@@ -69,19 +67,24 @@ _NARROW_COLUMNS = 3
 
 
 def frame(
-    status: TopStatus, rates: Rates | None, *, height: int | None = None, trouble: str = ""
+    source: str,
+    view: ServiceView,
+    rates: Rates | None,
+    *,
+    height: int | None = None,
+    trouble: str = "",
 ) -> RenderableType:
-    """The frame of a status. With a height in lines, tables that do not fit are counted only.
+    """The frame of a view. With a height in lines, tables that do not fit are counted only.
 
-    `trouble` says why this is an old status.
+    `source` is where the view is from, `trouble` why it is an old one.
     """
-    head = list(_head(status, rates, trouble))
-    notes = _notes(status)
-    work = list(_work(status))
+    head = list(_head(source, view, rates, trouble))
+    notes = _notes(view)
+    work = list(_work(view))
     # The other lines: an empty one, the column heads, the count of hidden tables, the cursor.
     taken = len(head) + len(notes) + sum(map(_lines, work)) + 4
     room = None if height is None else max(3, height - taken)
-    return Group(*head, "", *_tables(status, room), *notes, *work)
+    return Group(*head, "", *_tables(view, room), *notes, *work)
 
 
 def size_cell(size_bytes: float) -> str:
@@ -110,34 +113,34 @@ def _lines(part: RenderableType) -> int:
     return part.row_count if isinstance(part, Table) else 1
 
 
-def _head(status: TopStatus, rates: Rates | None, trouble: str) -> Iterator[Text]:
-    title = _line(("compactord top", "bold"), (f"  {printable(status.source)}", ""))
-    title.append(f"  {iso_text(status.now_ms)}", "dim")
-    title.append(f"  {count_text(len(status.tables), 'table')}")
+def _head(source: str, view: ServiceView, rates: Rates | None, trouble: str) -> Iterator[Text]:
+    title = _line(("compactord top", "bold"), (f"  {printable(source)}", ""))
+    title.append(f"  {iso_text(view.now_ms)}", "dim")
+    title.append(f"  {count_text(len(view.tables), 'table')}")
     yield title
     if trouble:
         yield _line((printable(trouble), "bold red"))
-    if status.service is not None:
-        yield _service_line(status, status.service, rates)
-        for text in service_troubles(status.service):
+    if view.is_served:
+        yield _service_line(view, rates)
+        for text in service_troubles(view):
             yield _line((printable(text), "bold red"))
     else:
-        files = sum(table.shape.files for table in status.tables)
-        size = size_cell(sum(table.shape.size_bytes for table in status.tables))
+        files = sum(table.shape.files for table in view.tables)
+        size = size_cell(sum(table.shape.size_bytes for table in view.tables))
         yield _line((f"{count_text(files, 'file')}, {size}", ""))
 
 
-def _service_line(status: TopStatus, service: ServiceView, rates: Rates | None) -> Text:
-    engine = service.engine
+def _service_line(view: ServiceView, rates: Rates | None) -> Text:
+    engine = view.engine
     memory = f"{size_cell(engine.memory_reserved_bytes)}/{size_cell(engine.memory_budget_bytes)}"
     # What is paused or excluded waits for nobody.
     idle = (TableStatus.PAUSED, TableStatus.EXCLUDED)
-    waiting = (table.backlog for table in status.tables if table.status not in idle)
+    waiting = (table.backlog for table in view.tables if table.status not in idle)
     backlog = size_cell(sum(each.size_bytes for each in waiting))
     parts = [
         f"slots {engine.running}/{engine.slots}",
         f"mem {memory}",
-        f"queue {sum(service.queued.values())}",
+        f"queue {sum(view.queued.values())}",
         f"backlog {backlog}",
     ]
     if rates is not None:
@@ -145,7 +148,7 @@ def _service_line(status: TopStatus, service: ServiceView, rates: Rates | None) 
     line = _line((", ".join(parts), ""))
     if not engine.is_up and not engine.error:
         line.append("  the engine is starting", "yellow")
-    if service.is_draining:
+    if view.is_draining:
         line.append("  draining", "yellow")
     return line
 
@@ -154,12 +157,12 @@ def _speed(bytes_per_s: float) -> str:
     return f"{bytes_per_s / 1e6:.1f} MB/s"
 
 
-def _tables(status: TopStatus, room: int | None) -> Iterator[RenderableType]:
-    tables = status.by_need()
+def _tables(view: ServiceView, room: int | None) -> Iterator[RenderableType]:
+    tables = by_need(view)
     shown = tables if room is None else tables[:room]
     wide, narrow = _grid(_TABLE_COLUMNS), _grid(_TABLE_COLUMNS, most=_NARROW_COLUMNS)
     for table in shown:
-        cells = list(_table_cells(table, status.now_ms))
+        cells = list(_table_cells(table, view.now_ms))
         wide.add_row(*cells)
         narrow.add_row(*cells[:_NARROW_COLUMNS])
     yield _Fitting(wide, narrow)
@@ -203,7 +206,7 @@ def _runs_cell(table: TableView) -> Text:
     if not trigger:
         return Text("append", "dim")
     is_far = stop > 10 * max(trigger, runs)
-    style = _RUN_STYLES[run_state(runs, trigger, stop)]
+    style = _RUN_STYLES[table.run_state]
     text = _bar(runs / max(1, 2 * trigger if is_far else stop), style)
     text.append(f" {_count_cell(runs)}/{trigger}/{_count_cell(stop)}")
     return text
@@ -223,16 +226,16 @@ def _count_cell(number: int) -> str:
     return f"{number // 1000}k" if number < 10_000_000 else f"{number // 1_000_000}M"
 
 
-def _notes(status: TopStatus) -> list[Text]:
+def _notes(view: ServiceView) -> list[Text]:
     """Why tables are not compacted, the first few for each state; whose rows wait the longest."""
-    notes, tables = [], status.by_need()
+    notes, tables = [], by_need(view)
     for attention in _NOTED:
         word, style = attention.word, _STYLES[attention]
         found = [
             (shown_name(table.name), why)
             for table in tables
-            if attention_of(table, status.now_ms) is attention
-            and (why := why_text(table, status.now_ms))
+            if attention_of(table, view.now_ms) is attention
+            and (why := why_text(table, view.now_ms))
         ]
         notes += [
             _line((printable(f"{name} {word}: "), style), (printable(why), ""))
@@ -241,9 +244,9 @@ def _notes(status: TopStatus) -> list[Text]:
         if len(found) > _NOTES_SHOWN:
             notes.append(_line((f"{len(found) - _NOTES_SHOWN} more: {word}", style)))
     stale = [
-        (shown_name(table.name), text, is_stale(table, status.now_ms))
+        (shown_name(table.name), text, is_stale(table, view.now_ms))
         for table in sorted(tables, key=lambda table: table.shape.waiting_since_ms)
-        if (text := freshness_text(table, status.now_ms))
+        if (text := freshness_text(table, view.now_ms))
     ]
     notes += [
         _line((printable(f"{name} "), _STYLES[Attention.LATE] if is_late else ""), (text, ""))
@@ -252,23 +255,19 @@ def _notes(status: TopStatus) -> list[Text]:
     return notes
 
 
-def _work(status: TopStatus) -> Iterator[RenderableType]:
+def _work(view: ServiceView) -> Iterator[RenderableType]:
     yield ""
     ended = _grid(_ENDED_COLUMNS, headed=False)
-    if status.service is None:
-        yield _line(("last compactions, as snapshots tell", "bold"))
-        for seen in status.seen[:_WORK_SHOWN]:
-            ended.add_row(*_seen_cells(seen, status.now_ms))
-    else:
-        running, recent = status.service.running, status.service.recent
-        yield _line((f"running ({len(running)})", "bold"))
-        if running:
-            yield _running(running[:_WORK_SHOWN], status.now_ms)
-        yield _line(("last compactions", "bold"))
-        for each in recent[:_WORK_SHOWN]:
-            ended.add_row(*_ended_cells(each, status.now_ms))
+    if view.is_served:
+        yield _line((f"running ({len(view.running)})", "bold"))
+        if view.running:
+            yield _running(view.running[:_WORK_SHOWN], view.now_ms)
+    yield _line((f"last compactions{'' if view.is_served else ', as snapshots tell'}", "bold"))
+    for each in view.recent[:_WORK_SHOWN]:
+        name, *cells, outcome, ago = _ended_cells(each, view.now_ms)
+        ended.add_row(name, *(cells if view.is_served else [""] * len(cells)), outcome, ago)
     yield ended if ended.row_count else _line(("none yet", "dim"))
-    if status.service is None:
+    if not view.is_served:
         yield _line(("running work, speed and halts are known to a daemon only: --url", "dim"))
 
 
@@ -301,13 +300,6 @@ def _ended_cells(ended: EndedCompaction, now_ms: int) -> Iterator[Text]:
         outcome if is_good else f"{ended.outcome.value}: {outcome}", "" if is_good else "yellow"
     )
     yield Text(age_cell(now_ms - ended.finished_ms))
-
-
-def _seen_cells(seen: SeenCompaction, now_ms: int) -> tuple[Text, ...]:
-    empty = Text()
-    outcome = _flexible(f"snapshot {seen.snapshot_id}")
-    ago = Text(age_cell(now_ms - seen.finished_ms))
-    return _flexible(shown_name(seen.name)), empty, empty, empty, empty, outcome, ago
 
 
 def _grid(columns: str, *, headed: bool = True, most: int | None = None) -> Table:

@@ -1,8 +1,4 @@
-"""The status of a service or a warehouse, from which `top` draws a frame.
-
-And the same as plain data, for `--json`, under names of its own, which scripts read. Times are
-milliseconds since the epoch, 0 for none; sizes are bytes.
-"""
+"""The view of a warehouse without a service, and rates and troubles of any view, for `top`."""
 
 from __future__ import annotations
 
@@ -20,11 +16,10 @@ from compactord.errors import CompactordError, UnsupportedTable
 from compactord.model import TableName
 from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import CommitKind, Snapshot
-from compactord.scheduler.compaction import EndedCompaction
-from compactord.service.codec import plain_fields
-from compactord.service.page.attention import attention_of, is_failing, urgency, why_text
+from compactord.scheduler.compaction import EndedCompaction, Outcome
+from compactord.service.codec import decode, plain_fields, status_json
+from compactord.service.page.attention import table_json, urgency
 from compactord.service.view import (
-    ActiveCompaction,
     ServiceView,
     TableView,
     offline_view,
@@ -51,33 +46,6 @@ class NoAnswer(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SeenCompaction:
-    """A compaction of which no more is known than its snapshot."""
-
-    name: TableName
-    snapshot_id: int
-    finished_ms: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopStatus:
-    """One status. `service` is None for a warehouse: then nothing is known of running work.
-
-    Of a warehouse `seen` has the last compactions; the catalog's name is empty in those of tables.
-    """
-
-    source: str
-    now_ms: int
-    tables: tuple[TableView, ...]
-    service: ServiceView | None
-    seen: tuple[SeenCompaction, ...] = ()
-
-    def by_need(self) -> list[TableView]:
-        """Tables with problems first, as on the page."""
-        return sorted(self.tables, key=lambda table: urgency(table, self.now_ms))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
     """Bytes per second of committed compactions, in and out."""
 
@@ -86,9 +54,11 @@ class Rates:
 
 
 class Source(Protocol):
-    """What is asked for the status."""
+    """A place that `top` watches: `name` is its URL or path."""
 
-    def status(self) -> TopStatus:
+    name: str
+
+    def view(self) -> ServiceView:
         """Raises `NoAnswer` if it may work later, `CompactordError` if it never will."""
         ...
 
@@ -121,12 +91,12 @@ def service_troubles(view: ServiceView) -> Iterator[str]:
             yield f"the loop {loop.name} is silent for {age_text(silent_ms)}"
 
 
-def rates_between(before: TopStatus | None, now: TopStatus) -> Rates | None:
-    """Speed since the previous status; None if it is unknown.
+def rates_between(before: ServiceView | None, now: ServiceView) -> Rates | None:
+    """Speed since the previous view; None if it is unknown.
 
     Tables that are only in one of the two, and counters that were reset, count as 0.
     """
-    if before is None or now.service is None or before.service is None:
+    if before is None or not (before.is_served and now.is_served):
         return None
     seconds = (now.now_ms - before.now_ms) / 1000
     if seconds <= 0:
@@ -143,95 +113,24 @@ def _growth(pairs: Iterable[tuple[int, int]]) -> int:
     return sum(max(0, after - before) for before, after in pairs)
 
 
-_SIZES = ("files_in", "files_out", "bytes_in", "bytes_out")
+def by_need(view: ServiceView) -> list[TableView]:
+    """Tables with problems first, as on the page."""
+    return sorted(view.tables, key=lambda table: urgency(table, view.now_ms))
 
 
-def frame_json(status: TopStatus, rates: Rates | None, *, trouble: str) -> dict[str, Any]:
-    """The status as plain data; `need` of a table is the frame's word for it, or `nothing`.
+def frame_json(source: str, view: ServiceView, rates: Rates | None, trouble: str) -> dict[str, Any]:
+    """The view as `/v1/status` and `/v1/tables` serve it, tables by need.
 
-    `trouble` is why the newest status is an older one, empty otherwise. None: it is not known.
+    `trouble` is why the view is an old one, empty otherwise. Without a service, only what is known
+    of a warehouse.
     """
-    service = status.service
     return {
-        "source": status.source,
-        "now_ms": status.now_ms,
-        "service": None if service is None else _service_json(service),
-        "tables": [_table_json(table, status.now_ms) for table in status.by_need()],
-        "running": [] if service is None else [_running_json(task) for task in service.running],
-        "recent": [_seen_json(each) for each in status.seen]
-        if service is None
-        else [_ended_json(each) for each in service.recent],
-        "rates": None if rates is None else asdict(rates),
+        "source": source,
         "trouble": trouble,
-    }
-
-
-def _service_json(view: ServiceView) -> dict[str, Any]:
-    engine = view.engine
-    shown = ("slots", "running", "memory_reserved_bytes", "memory_budget_bytes")
-    return {
-        "is_starting": not engine.is_up and not engine.error,
-        "is_draining": view.is_draining,
-        **plain_fields(shown, engine),
-        "queued": sum(view.queued.values()),
+        "rates": None if rates is None else asdict(rates),
         "troubles": list(service_troubles(view)),
-    }
-
-
-def _table_json(table: TableView, now_ms: int) -> dict[str, Any]:
-    info = ("kind", "merge_engine", "write_only", "compaction_trigger", "stop_trigger")
-    return {
-        "name": shown_name(table.name),
-        "status": table.status.value,
-        "catalog": table.name.catalog,
-        "location": table.location,
-        **plain_fields(info, table.info),
-        "is_read": table.is_read,
-        "sorted_runs": table.shape.sorted_runs_max,
-        **plain_fields(("level0_files", "files", "small_files", "size_bytes"), table.shape),
-        "backlog_bytes": table.backlog.size_bytes,
-        "oldest_ms": table.backlog.oldest_ms,
-        "max_backlog_age_ms": table.max_backlog_age_ms,
-        "waiting_since_ms": table.shape.waiting_since_ms,
-        "max_freshness_lag_ms": table.max_freshness_lag_ms,
-        "last_commit_ms": table.last_commit_ms,
-        "is_failing": is_failing(table),
-        "note": why_text(table, now_ms),
-        **plain_fields(("input_bytes", "output_bytes"), table.counters),
-        "need": attention_of(table, now_ms).name.lower(),
-    }
-
-
-def _running_json(task: ActiveCompaction) -> dict[str, Any]:
-    shown = ("files", "size_bytes", "started_ms", "subcompactions", "subcompactions_done")
-    return {
-        "table": shown_name(task.name),
-        "place": place_text(task.partition, task.bucket),
-        "why": task.reason.value,
-        **plain_fields(shown, task),
-    }
-
-
-def _ended_json(ended: EndedCompaction) -> dict[str, Any]:
-    snapshot = f"snapshot {ended.snapshot_id}" if ended.snapshot_id else ""
-    return {
-        "table": shown_name(ended.name),
-        "place": place_text(ended.partition, ended.bucket),
-        "why": ended.reason.value,
-        "outcome": ended.outcome.value,
-        "detail": snapshot or ended.message,
-        **plain_fields((*_SIZES, "finished_ms"), ended),
-    }
-
-
-def _seen_json(seen: SeenCompaction) -> dict[str, Any]:
-    return {
-        "table": shown_name(seen.name),
-        **dict.fromkeys(("place", "why"), ""),
-        "outcome": "committed",
-        "detail": f"snapshot {seen.snapshot_id}",
-        **dict.fromkeys(_SIZES),
-        "finished_ms": seen.finished_ms,
+        **(status_json(view) if view.is_served else plain_fields(("now_ms", "recent"), view)),
+        "tables": [table_json(table, view.now_ms) for table in by_need(view)],
     }
 
 
@@ -243,7 +142,7 @@ _RECENT_KEPT = 32
 class WarehouseSource:
     """All tables of a catalog, `NAMELESS` in `loaded`, as a service with that would have them.
 
-    `stop` interrupts `status` between two tables.
+    `stop` interrupts `view` between two tables.
     """
 
     def __init__(
@@ -255,6 +154,7 @@ class WarehouseSource:
         stop: threading.Event,
         registries: TableRegistries = OWN,
     ) -> None:
+        self.name = catalog.warehouse
         self._catalog = catalog
         self._loaded = loaded
         self._clock = clock
@@ -262,7 +162,7 @@ class WarehouseSource:
         self._registries = registries
         self._watched: dict[TableRef, _WatchedTable] = {}
 
-    def status(self) -> TopStatus:
+    def view(self) -> ServiceView:
         """Raises what listing raises, of one database, too, and `NoAnswer` when told to stop."""
         listed = self._catalog.list_tables()
         for trouble in listed.unreadable.values():
@@ -277,13 +177,12 @@ class WarehouseSource:
             )
             self._watched[ref] = watched
             tables.append(watched.view())
-        seen = (each for watched in self._watched.values() for each in reversed(watched.seen))
-        return TopStatus(
-            source=self._catalog.warehouse,
+        commits = (each for watched in self._watched.values() for each in reversed(watched.commits))
+        return replace(
+            decode(ServiceView, {}),
             now_ms=self._clock.now_ms(),
-            service=None,
             tables=tuple(tables),
-            seen=tuple(sorted(seen, key=lambda each: -each.finished_ms)[:_RECENT_KEPT]),
+            recent=tuple(sorted(commits, key=lambda each: -each.finished_ms)[:_RECENT_KEPT]),
         )
 
 
@@ -298,7 +197,8 @@ class _WatchedTable:
         clock: Clock,
         registries: TableRegistries,
     ) -> None:
-        self.seen: deque[SeenCompaction] = deque(maxlen=_SNAPSHOTS_READ)
+        # No more is known of them than their snapshots.
+        self.commits: deque[EndedCompaction] = deque(maxlen=_SNAPSHOTS_READ)
         self._catalog = catalog
         self._ref = ref
         # A warehouse without a configuration has no name.
@@ -363,7 +263,7 @@ class _WatchedTable:
             backlog=replace(backlog, oldest_ms=oldest_ms),
             max_freshness_lag_ms=self._policy.max_freshness_lag_ms or 0,
             first_poll_ms=context.now_ms,
-            last_commit_ms=max((each.finished_ms for each in self.seen), default=0),
+            last_commit_ms=max((each.finished_ms for each in self.commits), default=0),
         )
 
     def _note_compactions(self, storage: Storage, state: TableState) -> None:
@@ -377,9 +277,13 @@ class _WatchedTable:
         for snapshot_id in range(first, newest.id + 1):
             snapshot = snapshot_if_there(storage, self._ref.root, snapshot_id)
             if snapshot is not None and snapshot.commit_kind is CommitKind.COMPACT:
-                self.seen.append(
-                    SeenCompaction(
-                        name=self._name, snapshot_id=snapshot.id, finished_ms=snapshot.time_ms
+                found = decode(EndedCompaction, {"snapshot_id": snapshot.id})
+                self.commits.append(
+                    replace(
+                        found,
+                        name=self._name,
+                        outcome=Outcome.COMMITTED,
+                        finished_ms=snapshot.time_ms,
                     )
                 )
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import IO, Any
 from urllib.parse import urlsplit
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.text import Text
 
@@ -27,7 +27,7 @@ from compactord.errors import UsageError
 from compactord.service.codec import decode
 from compactord.service.view import ServiceView
 from compactord.top.frame import frame
-from compactord.top.status import NoAnswer, Rates, Source, TopStatus, frame_json, rates_between
+from compactord.top.status import NoAnswer, Rates, Source, frame_json, rates_between
 
 _TIMEOUT_S = 5
 _ANSWER_BYTES_MAX = 64 << 20
@@ -37,49 +37,44 @@ class DaemonSource:
     """The daemon at a base URL like `http://host:9464`. Raises `UsageError` for anything else."""
 
     def __init__(self, url: str) -> None:
-        self._url = _base_url(url)
+        self.name = _base_url(url)
         # A proxy from the environment might not reach this machine.
-        is_here = _is_this_machine(urlsplit(self._url).hostname or "")
+        is_here = _is_this_machine(urlsplit(self.name).hostname or "")
         proxies: dict[str, str] | None = {} if is_here else None
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler(proxies))
 
-    def status(self) -> TopStatus:
-        """Raises `NoAnswer` if nothing answers there, or something other than a daemon."""
-        view = self.view()
-        return TopStatus(source=self._url, now_ms=view.now_ms, tables=view.tables, service=view)
-
     def view(self) -> ServiceView:
-        """The whole view. Raises `NoAnswer` as `status`."""
+        """The whole view. Raises `NoAnswer` unless a daemon answers."""
         # In this order: once no snapshot is added, a table that is idle by the first answer cannot
         # be due by the second.
         status, tables = self.get("/v1/status"), self.get("/v1/tables")
         if "engine" not in status or "tables" not in tables:
-            raise NoAnswer(f"what answers at {self._url} is not compactord")
+            raise NoAnswer(f"what answers at {self.name} is not compactord")
         return decode(ServiceView, {**status, "tables": tables["tables"]})
 
     def get(self, path: str) -> Mapping[str, Any]:
         """The JSON object at a path. Raises `NoAnswer`."""
         request = urllib.request.Request(
-            self._url + path, headers={"Accept": "application/json", "User-Agent": "compactord top"}
+            self.name + path, headers={"Accept": "application/json", "User-Agent": "compactord top"}
         )
         try:
             with self._opener.open(request, timeout=_TIMEOUT_S) as answer:
                 body = answer.read(_ANSWER_BYTES_MAX + 1)
         except urllib.error.HTTPError as error:
             with error:
-                raise NoAnswer(_refusal(self._url, path, error.code)) from error
+                raise NoAnswer(_refusal(self.name, path, error.code)) from error
         except urllib.error.URLError as error:
-            raise NoAnswer(f"no daemon answers at {self._url}: {error.reason}") from error
+            raise NoAnswer(f"no daemon answers at {self.name}: {error.reason}") from error
         except (OSError, http.client.HTTPException, UnicodeError) as error:
             why = str(error) or type(error).__name__
-            raise NoAnswer(f"no daemon answers at {self._url}: {why}") from error
+            raise NoAnswer(f"no daemon answers at {self.name}: {why}") from error
         try:
             found = json.loads(body)
         except (ValueError, RecursionError):
             found = None
         if len(body) > _ANSWER_BYTES_MAX or not isinstance(found, dict):
             raise NoAnswer(
-                f"what answers at {self._url} is not compactord: {path} is no JSON object"
+                f"what answers at {self.name} is not compactord: {path} is no JSON object"
             )
         return found
 
@@ -140,7 +135,7 @@ def run(
     waiting = contextlib.nullcontext() if is_quiet else console.status("reading …")
     try:
         with waiting:
-            watch = _Watch(source, source.status())
+            watch = _Watch(source, source.view())
     except NoAnswer as error:
         if stop.is_set():
             return
@@ -151,11 +146,11 @@ def run(
         return
     while True:
         if as_json:
-            found = frame_json(watch.newest, watch.rates, trouble=watch.trouble)
+            found = frame_json(source.name, watch.newest, watch.rates, watch.trouble)
             stream.write(json.dumps(found) + "\n")
             stream.flush()
         else:
-            console.print(frame(watch.newest, watch.rates, trouble=watch.trouble))
+            console.print(watch.frame())
         if once or stop.wait(interval_s):
             return
         if not as_json:
@@ -164,9 +159,9 @@ def run(
 
 
 class _Watch:
-    """The newest status, the speed since the previous one, and what is wrong now."""
+    """The newest view, the speed since the previous one, and why there is no newer one."""
 
-    def __init__(self, source: Source, first: TopStatus) -> None:
+    def __init__(self, source: Source, first: ServiceView) -> None:
         self._source = source
         self.newest = first
         self.rates: Rates | None = None
@@ -175,7 +170,7 @@ class _Watch:
     def poll(self) -> None:
         """Without an answer the previous status is kept."""
         try:
-            found = self._source.status()
+            found = self._source.view()
         except NoAnswer as error:
             self.trouble = f"{error}; trying again"
             return
@@ -183,6 +178,11 @@ class _Watch:
         if self.newest.now_ms != found.now_ms:
             self.rates = rates_between(self.newest, found)
         self.newest, self.trouble = found, ""
+
+    def frame(self, height: int | None = None) -> RenderableType:
+        return frame(
+            self._source.name, self.newest, self.rates, height=height, trouble=self.trouble
+        )
 
 
 def _show_live(
@@ -193,8 +193,7 @@ def _show_live(
         Live(Text(), console=console, screen=True, auto_refresh=False) as live,
     ):
         while True:
-            drawn = frame(watch.newest, watch.rates, height=console.height, trouble=watch.trouble)
-            live.update(drawn, refresh=True)
+            live.update(watch.frame(console.height), refresh=True)
             deadline = time.monotonic() + interval_s
             while time.monotonic() < deadline:
                 if stop.is_set() or quits(_STEP_S):

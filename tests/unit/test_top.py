@@ -29,7 +29,6 @@ from compactord.config.policy import config_of_warehouse
 from compactord.errors import AccessDenied, TableNotFound, UsageError
 from compactord.service import codec, site
 from compactord.service.http import HttpServer, PageResponse, Request
-from compactord.service.page.attention import Attention
 from compactord.service.view import ServiceView, TableStatus
 from compactord.storage.local import LocalStorage
 from compactord.table.status import Backlog
@@ -37,7 +36,6 @@ from compactord.top.frame import age_cell, frame, size_cell
 from compactord.top.status import (
     NoAnswer,
     Rates,
-    TopStatus,
     WarehouseSource,
     rates_between,
     shown_name,
@@ -75,7 +73,7 @@ class Daemon:
         return f"http://{HOST}:{self.server.port}"
 
     def _answer(self, request: Request) -> PageResponse:
-        shown = {"/v1/status": site.status, "/v1/tables": site.tables}.get(request.path)
+        shown = {"/v1/status": codec.status_json, "/v1/tables": site.tables}.get(request.path)
         if shown is None:
             return PageResponse(status=404, content_type="text/plain", body=b"")
         body = self.body if self.body is not None else codec.encode(shown(self.view))
@@ -89,14 +87,13 @@ def daemon() -> Iterator[Daemon]:
     found.server.stop()
 
 
-def sent(status: Mapping[str, Any], tables: Mapping[str, Any]) -> TopStatus:
+def sent(status: Mapping[str, Any], tables: Mapping[str, Any]) -> ServiceView:
     """What `top` has of a daemon that answers so."""
-    view = codec.decode(ServiceView, {**status, "tables": tables["tables"]})
-    return TopStatus(source="http://daemon", now_ms=view.now_ms, tables=view.tables, service=view)
+    return codec.decode(ServiceView, {**status, "tables": tables["tables"]})
 
 
-def status_of(view: ServiceView) -> TopStatus:
-    return sent(codec.plain(site.status(view)), codec.plain(site.tables(view)))
+def status_of(view: ServiceView) -> ServiceView:
+    return sent(codec.plain(codec.status_json(view)), codec.plain(site.tables(view)))
 
 
 def _as_sent(view: ServiceView) -> ServiceView:
@@ -105,10 +102,12 @@ def _as_sent(view: ServiceView) -> ServiceView:
 
 
 def drawn(
-    status: TopStatus, rates: Rates | None = None, *, width: int = 120, **how: Any
+    status: ServiceView, rates: Rates | None = None, *, width: int = 120, **how: Any
 ) -> list[str]:
     stream = io.StringIO()
-    Console(file=stream, width=width, color_system=None).print(frame(status, rates, **how))
+    Console(file=stream, width=width, color_system=None).print(
+        frame("http://daemon", status, rates, **how)
+    )
     return stream.getvalue().splitlines()
 
 
@@ -246,7 +245,7 @@ def test_a_frame_fits_a_terminal_of_few_lines_and_counts_what_it_leaves_out() ->
 
 def test_what_is_there_once_is_not_called_many() -> None:
     status = status_of(all_of_one().shown)
-    assert not plurals_of_one("\n".join(drawn(status) + drawn(replace(status, service=None))))
+    assert not plurals_of_one("\n".join(drawn(status) + drawn(replace(status, started_ms=0))))
 
 
 def test_names_cannot_steer_the_terminal_nor_rich() -> None:
@@ -302,8 +301,8 @@ def test_rates_are_growth_by_time() -> None:
     view = busy_night().view()
     before, now = status_of(view), status_of(_grown(view, 2, 80, 60))
     assert rates_between(before, now) == Rates(input_bytes=40, output_bytes=30)
-    assert rates_between(None, now) is None
     assert rates_between(now, now) is None
+    assert rates_between(replace(before, started_ms=0), now) is None
 
 
 def test_a_daemon_that_began_anew_and_tables_that_came_have_no_rate() -> None:
@@ -317,15 +316,15 @@ def test_a_daemon_that_began_anew_and_tables_that_came_have_no_rate() -> None:
 
 
 def test_a_daemon_is_looked_at_over_http(daemon: Daemon) -> None:
-    status = DaemonSource(daemon.url + "/").status()
-    assert (status.source, status.service) == (daemon.url, _as_sent(daemon.view))
-    assert (len(status.tables), status.now_ms) == (16, NOW_MS)
+    source = DaemonSource(daemon.url + "/")
+    view = source.view()
+    assert (source.name, view) == (daemon.url, _as_sent(daemon.view))
+    assert (len(view.tables), view.now_ms) == (16, NOW_MS)
 
 
 def test_fields_of_another_version_count_as_empty() -> None:
     status = sent({"engine": 3, "running": [1, {}]}, {"tables": [{"name": 1}, None]})
-    assert status.service is not None
-    assert len(status.tables) == len(status.service.running) == 1
+    assert len(status.tables) == len(status.running) == 1
     assert not any("down" in line or "reloaded" in line for line in drawn(status))
 
 
@@ -342,7 +341,7 @@ def test_nobody_at_the_url_is_said(daemon: Daemon) -> None:
     url = daemon.url
     daemon.server.stop()
     with pytest.raises(NoAnswer, match=f"no daemon answers at {url}: .*refused"):
-        DaemonSource(url).status()
+        DaemonSource(url).view()
 
 
 @pytest.mark.parametrize(
@@ -361,7 +360,7 @@ def test_somebody_else_at_the_url_is_said(
 ) -> None:
     daemon.status, daemon.body = status, body
     with pytest.raises(NoAnswer, match=re.escape(expected)):
-        DaemonSource(daemon.url).status()
+        DaemonSource(daemon.url).view()
 
 
 def test_a_proxy_of_the_environment_is_not_asked_for_this_machine(
@@ -369,17 +368,21 @@ def test_a_proxy_of_the_environment_is_not_asked_for_this_machine(
 ) -> None:
     monkeypatch.setenv("http_proxy", f"http://{HOST}:1")
     monkeypatch.delenv("no_proxy", raising=False)
-    assert DaemonSource(daemon.url).status().tables
+    assert DaemonSource(daemon.url).view().tables
 
 
 class Statuses:
     """A source that gives these, or raises them, and then asks to stop."""
 
-    def __init__(self, *found: TopStatus | Exception, stop: threading.Event | None = None) -> None:
+    name = "http://daemon"
+
+    def __init__(
+        self, *found: ServiceView | Exception, stop: threading.Event | None = None
+    ) -> None:
         self._found = list(found)
         self._stop = stop
 
-    def status(self) -> TopStatus:
+    def view(self) -> ServiceView:
         found = self._found.pop(0)
         if not self._found and self._stop is not None:
             self._stop.set()
@@ -432,23 +435,23 @@ def test_a_warehouse_is_looked_at_without_a_daemon_and_followed(tmp_path: Path) 
     table = keyed_table(storage, f"{tmp_path}/db.db/t", buckets=1)
     fill_keyed(writer(storage, table), commits=6)
     source = _source(open_catalog(str(tmp_path)))
-    first = source.status()
+    first = source.view()
     [found] = first.tables
     shape, info = found.shape, found.info
     assert (shown_name(found.name), found.status) == ("db.t", TableStatus.ACTIVE)
     assert (shape.sorted_runs_max, info.compaction_trigger, info.stop_trigger) == (6, 5, 8)
     assert (shape.files, shape.level0_files, found.last_commit_ms) == (6, 6, 0)
     assert found.backlog.size_bytes == shape.size_bytes > 0
-    assert first.seen == ()
+    assert first.recent == ()
     compact(storage, table)
-    [found] = (second := source.status()).tables
+    [found] = (second := source.view()).tables
     assert found.shape.sorted_runs_max == 1
     assert (found.backlog.size_bytes, found.backlog.oldest_ms) == (0, 0)
-    assert [each.snapshot_id for each in second.seen] == [7]
-    assert found.last_commit_ms == second.seen[0].finished_ms > 0
+    assert [each.snapshot_id for each in second.recent] == [7]
+    assert found.last_commit_ms == second.recent[0].finished_ms > 0
     fill_keyed(writer(storage, table), commits=5)
     compact(storage, table)
-    assert [each.snapshot_id for each in source.status().seen] == [13, 7]
+    assert [each.snapshot_id for each in source.view().recent] == [13, 7]
     text = "\n".join(drawn(second))
     assert "known to a daemon only" in text
     assert "running (" not in text
@@ -459,13 +462,13 @@ def test_how_long_rows_wait_is_known_without_a_daemon(tmp_path: Path) -> None:
     options = {"changelog-producer": "full-compaction"}
     table = keyed_table(storage, f"{tmp_path}/db.db/t", buckets=1, options=options)
     source = _source(open_catalog(str(tmp_path)))
-    assert source.status().tables[0].shape.waiting_since_ms == 0
+    assert source.view().tables[0].shape.waiting_since_ms == 0
     fill_keyed(writer(storage, table), commits=2)
-    status = source.status()
+    status = source.view()
     assert status.tables[0].shape.waiting_since_ms == VirtualClock().now_ms()
     assert "db.t rows wait" in "\n".join(drawn(status))
     compact(storage, table)
-    assert source.status().tables[0].shape.waiting_since_ms == 0
+    assert source.view().tables[0].shape.waiting_since_ms == 0
 
 
 def test_tables_of_a_warehouse_that_cannot_be_served_say_why(tmp_path: Path) -> None:
@@ -476,7 +479,7 @@ def test_tables_of_a_warehouse_that_cannot_be_served_say_why(tmp_path: Path) -> 
     (tmp_path / "a.db/no_table").mkdir()
     (tmp_path / "other").mkdir()
     source = _source(open_catalog(str(tmp_path)))
-    sums, torn = source.status().tables
+    sums, torn = source.view().tables
     assert (shown_name(sums.name), sums.status) == ("a.sums", TableStatus.UNSUPPORTED)
     assert "row-tracking" in sums.why
     assert (shown_name(torn.name), torn.status) == ("a.torn", TableStatus.ERROR)
@@ -487,17 +490,17 @@ def test_tables_that_are_dropped_and_made_are_followed(tmp_path: Path) -> None:
     storage = LocalStorage()
     keyed_table(storage, f"{tmp_path}/a.db/first")
     source = _source(open_catalog(str(tmp_path)))
-    assert [shown_name(table.name) for table in source.status().tables] == ["a.first"]
+    assert [shown_name(table.name) for table in source.view().tables] == ["a.first"]
     (tmp_path / "a.db/first/schema/schema-0").unlink()
     (tmp_path / "a.db/first/schema").rmdir()
     keyed_table(storage, f"{tmp_path}/a.db/second")
-    assert [shown_name(table.name) for table in source.status().tables] == ["a.second"]
+    assert [shown_name(table.name) for table in source.view().tables] == ["a.second"]
 
 
 def test_no_warehouse_is_an_error(tmp_path: Path) -> None:
     source = _source(open_catalog(f"{tmp_path}/gone"))
     with pytest.raises(TableNotFound, match="gone"):
-        source.status()
+        source.view()
 
 
 def test_a_database_that_cannot_be_listed_is_an_error() -> None:
@@ -509,7 +512,7 @@ def test_a_database_that_cannot_be_listed_is_an_error() -> None:
     keyed_table(inner, "/wh/a.db/t")
     source = _source(FilesystemCatalog(HookedStorage(inner, before=fail), "/wh"))
     with pytest.raises(AccessDenied, match=r"list failed: /wh/a\.db"):
-        source.status()
+        source.view()
 
 
 def _arguments(*arguments: str) -> argparse.Namespace:
@@ -529,10 +532,10 @@ def test_a_frame_is_printed_as_json(daemon: Daemon, capsys: pytest.CaptureFixtur
     assert top(_arguments("--url", daemon.url, "--once", "--json")) == 0
     (line,) = capsys.readouterr().out.splitlines()
     found = json.loads(line)
-    by_name = {table["name"]: table for table in found["tables"]}
-    assert by_name["lake.sales.orders"]["files"] > 0
-    assert by_name["lake.sales.orders"]["need"] in {each.name.lower() for each in Attention}
-    assert found["service"]["slots"] > 0
+    orders = next(table for table in found["tables"] if table["name"]["table"] == "orders")
+    sent = codec.plain(daemon.view.tables[0])
+    assert orders == {**sent, "need": "over_stop", "note": ""}
+    assert found["engine"] == codec.plain(daemon.view.engine)
     assert found["trouble"] == ""
 
 

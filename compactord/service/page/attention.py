@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import enum
+from typing import Any
 
 from compactord.clock import age_text
+from compactord.service.codec import plain
 from compactord.service.view import TableView
 from compactord.table.status import RunState
 
@@ -73,35 +75,31 @@ def is_failing(table: TableView) -> bool:
 
 
 def attention_of(table: TableView, now_ms: int) -> Attention:
-    """The most urgent need of a table; bands of runs are those of `run_state`.
+    """The most urgent need of a table; the more urgent bands of runs come first.
 
     A table is late if it fails, its work is too old or its readers wait too long.
     """
     # Every status except active is a need of the same name.
     if (found := Attention.__members__.get(table.status.name)) is not None:
         return found
-    runs, stop = table.shape.sorted_runs_max, table.info.stop_trigger
-    if stop and runs > stop:
+    if table.run_state is RunState.OVER_STOP:
         return Attention.OVER_STOP
     backlog, max_age_ms = table.backlog, table.max_backlog_age_ms
     if is_failing(table) or is_stale(table, now_ms):
         return Attention.LATE
     if backlog.oldest_ms and 0 < max_age_ms < now_ms - backlog.oldest_ms:
         return Attention.LATE
-    if stop and runs >= stop - 1:
+    if table.run_state is RunState.NEAR_STOP:
         return Attention.NEAR_STOP
     if backlog.size_bytes:
         return Attention.DUE
-    return Attention.AT_TRIGGER if 0 < table.info.compaction_trigger <= runs else Attention.NOTHING
+    return Attention.NOTHING if table.run_state is RunState.IDLE else Attention.AT_TRIGGER
 
 
-def run_state(runs: int, compaction_trigger: int, stop_trigger: int) -> RunState:
-    """The band of a run count, from the last band down."""
-    if runs > stop_trigger:
-        return RunState.OVER_STOP
-    if runs >= stop_trigger - 1:
-        return RunState.NEAR_STOP
-    return RunState.DUE if runs >= compaction_trigger else RunState.IDLE
+def table_json(table: TableView, now_ms: int) -> dict[str, Any]:
+    """The view as `/v1` serves it, with `need` and `note`: its state and reason for people."""
+    need, note = attention_of(table, now_ms).name.lower(), why_text(table, now_ms)
+    return {**plain(table), "need": need, "note": note}
 
 
 def more_tables(number: int) -> str:

@@ -28,7 +28,6 @@ from compactord.service.page.attention import (
     freshness_text,
     is_stale,
     more_tables,
-    run_state,
 )
 from compactord.service.page.lsm import drawing_of, scale_text
 from compactord.service.page.overview import (
@@ -40,7 +39,7 @@ from compactord.service.page.overview import (
 )
 from compactord.service.view import StatusSource
 from compactord.table.report import REWRITTEN, rewrite_text
-from compactord.table.status import RunState
+from compactord.table.status import RunState, run_state
 from compactord.text import count_text, printable_lines, size_text
 
 _ICON = "/icon.svg"

@@ -97,7 +97,7 @@ def test_tables_why_top_and_the_page_say_the_same_of_a_table(
     (line,) = [each for each in listed if each["table"] == name]
     explained = answered(capsys, "why", name, "--url", service.url)
     top = answered(capsys, "top", "--url", service.url, "--once")["tables"]
-    (shown,) = [each for each in top if each["name"] == f"lake.{name}"]
+    (shown,) = [each for each in top if each["name"]["table"] == table.name.table]
     assert [each["state"] for each in (line, explained)] == [state] * 2
     assert shown["status"] == state
     assert line["why"] == explained["why"] == shown["note"]
@@ -156,7 +156,7 @@ def test_why_top_and_the_page_say_how_long_rows_wait_for_readers(
         assert ("rows wait" in text.replace("no rows wait", "")) is bool(expected)
     assert "Last compacted file 7 min ago" in said_by[2]
     assert "Earliest file not compacted 8 min ago" in said_by[2]
-    assert (line["waiting_since_ms"], line["max_freshness_lag_ms"]) == (
+    assert (line["shape"]["waiting_since_ms"], line["max_freshness_lag_ms"]) == (
         shape.waiting_since_ms,
         bound_ms,
     )

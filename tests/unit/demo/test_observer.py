@@ -10,7 +10,7 @@ import pytest
 from compactord.model import WorkKind
 from compactord.scheduler.compaction import Outcome, PriorityClass
 from compactord.service import site
-from compactord.service.codec import encode
+from compactord.service.codec import encode, status_json
 from compactord.service.http import JSON, HttpServer, PageResponse, Request
 from compactord.service.view import ServiceView, TableStatus
 from compactord.table.status import Backlog
@@ -29,7 +29,7 @@ class Daemon:
         self.url = ""
 
     def answer(self, request: Request) -> PageResponse:
-        said = {"/v1/status": site.status, "/v1/tables": site.tables}[request.path](self.view)
+        said = {"/v1/status": status_json, "/v1/tables": site.tables}[request.path](self.view)
         return PageResponse(status=HTTPStatus.OK, content_type=JSON, body=encode(said))
 
 
@@ -55,7 +55,7 @@ def test_nothing_is_known_before_there_is_an_address_or_an_answer(daemon: Daemon
     observer = Observer()
     observer.observe(None)
     observer.observe("http://127.0.0.1:1")
-    assert (observer.status, observer.histories) == (None, {})
+    assert (observer.view, observer.histories) == (None, {})
     assert not observer.is_idle_at(SNAPSHOTS)
 
 

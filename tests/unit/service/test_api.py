@@ -19,7 +19,7 @@ from tests.views import (
 
 def test_status_is_the_view_without_its_tables() -> None:
     view = busy_night().view()
-    status = json.loads(codec.encode(site.status(view)))
+    status = json.loads(codec.encode(codec.status_json(view)))
     left_out = {"tables", "queued_by_table", "steady_ms"}
     assert set(status) == {field.name for field in fields(ServiceView)} - left_out
     assert status["tables_by_status"]["lake/halted"] == 1

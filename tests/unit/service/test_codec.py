@@ -12,7 +12,7 @@ import pytest
 from compactord.model import CompactReason, TableName, WorkKind
 from compactord.scheduler.compaction import PriorityClass, Status
 from compactord.service import site
-from compactord.service.codec import decode, encode, plain
+from compactord.service.codec import decode, encode, plain, status_json
 from compactord.service.view import (
     ActiveCompaction,
     ServiceView,
@@ -44,7 +44,7 @@ def test_what_has_no_json_form_is_refused(value: object) -> None:
 
 def test_a_view_arrives_as_it_was_sent_without_what_is_internal() -> None:
     view = busy_night().view()
-    status, tables = (json.loads(encode(shown(view))) for shown in (site.status, site.tables))
+    status, tables = (json.loads(encode(shown(view))) for shown in (status_json, site.tables))
     sent = replace(view, steady_ms=0, queued_by_table={})
     assert decode(ServiceView, {**status, "tables": tables["tables"]}) == sent
     detail = busy_detail(view.tables[0])

@@ -17,12 +17,12 @@ from compactord.clock import age_text, iso_text
 from compactord.model import CompactReason, WorkKind
 from compactord.scheduler.compaction import HaltReason, PriorityClass
 from compactord.service.http import PageResponse
-from compactord.service.page.attention import Attention, attention_of, run_state
+from compactord.service.page.attention import Attention, attention_of
 from compactord.service.page.overview import TABLES_SHOWN
 from compactord.service.page.pages import STYLE, environment, render
 from compactord.service.view import MaintenanceView, TableDetail, TableStatus
 from compactord.state.rewrites import Rewrite
-from compactord.table.status import Backlog, RestingPartition, RunState, TableInfo
+from compactord.table.status import Backlog, RestingPartition, RunState, TableInfo, run_state
 from tests.views import (
     GIB,
     HOUR,
