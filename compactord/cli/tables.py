@@ -61,7 +61,7 @@ from compactord.table.opening import OpenTable, describe_table, live_reasons
 from compactord.table.planning import PartitionTest, with_waiting_rows
 from compactord.table.report import bucket_text, columns_text
 from compactord.table.request import CompactRequest
-from compactord.table.status import BucketDetail, TableShape, measured_stop_trigger
+from compactord.table.status import BucketDetail, TableShape, measured_stop_trigger, run_mark
 from compactord.text import count_text, redacted, size_text
 from compactord.top.status import NoAnswer
 from compactord.top.top import DaemonSource
@@ -374,8 +374,7 @@ def _runs(figures: Mapping[str, Any]) -> str:
     runs, trigger, stop = (
         figures[key] for key in ("sorted_runs_max", "compaction_trigger", "stop_trigger")
     )
-    mark = " !!" if runs > stop else " *" if runs >= trigger else ""
-    return f"{runs}{mark} of {trigger}, {stop}"
+    return f"{runs}{run_mark(runs, trigger, stop)} of {trigger}, {stop}"
 
 
 _WORST = 5

@@ -358,7 +358,7 @@ def _shapes_text(table: OpenTable, shapes: Sequence[BucketShape]) -> Iterator[st
         mark = ""
         if is_keyed:
             state = shape.run_count
-            mark = " !!" if shape.is_over_stop_trigger else " *" if shape.is_at_trigger else ""
+            mark = shape.run_mark
         levels = "  ".join(
             f"L{level.level} {level.file_count} x {size_text(level.size_bytes / level.file_count)}"
             for level in shape.levels

@@ -56,9 +56,11 @@ def run_state(runs: int, compaction_trigger: int, stop_trigger: int) -> RunState
     return RunState.NEAR_STOP if runs >= stop_trigger - 1 else RunState.DUE
 
 
-# How tables of text mark a run count: writers that compact themselves would wait, or a minor
-# compaction compares sizes.
-RUN_MARKS = {RunState.OVER_STOP: " !!", RunState.NEAR_STOP: " *", RunState.DUE: " *"}
+def run_mark(runs: int, compaction_trigger: int, stop_trigger: int) -> str:
+    """The mark of a run count in tables of text: over the stop trigger, or at the other one."""
+    if run_state(runs, compaction_trigger, stop_trigger) is RunState.OVER_STOP:
+        return " !!"
+    return " *" if runs >= compaction_trigger else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -358,14 +360,8 @@ class BucketShape:
         return sum(level.size_bytes for level in self.levels)
 
     @property
-    def is_at_trigger(self) -> bool:
-        """Whether a minor compaction checks the sizes of the runs."""
-        return self.run_count >= self.compaction_trigger
-
-    @property
-    def is_over_stop_trigger(self) -> bool:
-        """Whether writers that compact themselves would wait."""
-        return self.run_count > self.stop_trigger
+    def run_mark(self) -> str:
+        return run_mark(self.run_count, self.compaction_trigger, self.stop_trigger)
 
 
 def bucket_shape(

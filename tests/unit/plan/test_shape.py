@@ -30,9 +30,5 @@ def test_an_empty_bucket_has_no_levels() -> None:
 def test_triggers_compare_with_the_run_count() -> None:
     options = compaction_options(compaction_trigger=2, stop_trigger=3)
     files = [data_file(f"f{number}") for number in range(4)]
-    flags = [
-        (shape.is_at_trigger, shape.is_over_stop_trigger)
-        for count in range(5)
-        for shape in [bucket_shape(bucket_of(files[:count]), options)]
-    ]
-    assert flags == [(False, False), (False, False), (True, False), (True, False), (True, True)]
+    marks = [bucket_shape(bucket_of(files[:count]), options).run_mark for count in range(5)]
+    assert marks == ["", "", " *", " *", " !!"]
