@@ -116,9 +116,11 @@ def test_top_has_the_same_states_and_reasons(
     where = ("--warehouse", f"{tmp_path}/wh")
     listed = answered(capsys, "tables", *where)["tables"]
     shown = answered(capsys, "top", *where, "--once")["tables"]
-    assert {each["name"]: (each["status"], each["note"]) for each in shown} == {
-        each["table"]: (each["state"], each["why"]) for each in listed
+    states = {
+        "{database}.{table}".format(**each["name"]): (each["status"], each["note"])
+        for each in shown
     }
+    assert states == {each["table"]: (each["state"], each["why"]) for each in listed}
 
 
 def test_branches_are_listed_as_the_rules_say_and_taken_when_they_are_named(
