@@ -10,7 +10,7 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 
 import structlog
@@ -161,17 +161,14 @@ def request_of(
     args: argparse.Namespace, choice: TableSelection, target: SelectedTable
 ) -> CompactRequest:
     """What the arguments ask for; where they are silent, the table's settings in --config do."""
-    policy = target.policy
-    wait_ms = policy.append_wait_ms if choice.is_configured else None
-    return CompactRequest(
+    request = CompactRequest.of(target.policy, choice.loaded.config, table_overrides(args, target))
+    return replace(
+        request,
         strategy=strategy_of(args),
-        overrides=table_overrides(args, target),
         partitions=partitions_of(args),
-        append_wait_ms=amount_of(args, "append_wait", wait_ms),
-        max_freshness_lag_ms=policy.max_freshness_lag_ms,
-        quiet_for_ms=amount_of(args, "quiet_for", policy.quiet_for_ms),
-        pick=pick_of(args) or policy.pick,
-        stop_trigger_fallback=choice.loaded.config.alerts.stop_trigger_fallback,
+        append_wait_ms=amount_of(args, "append_wait", request.append_wait_ms),
+        quiet_for_ms=amount_of(args, "quiet_for", request.quiet_for_ms),
+        pick=pick_of(args) or request.pick,
     )
 
 

@@ -18,6 +18,7 @@ from compactord.cli.select import Result, SelectedTable, TableSelection, joint_c
 from compactord.clock import Clock
 from compactord.commit.changes import CommitOutcome
 from compactord.config.choices import MaintenanceRule
+from compactord.config.model import ServiceConfig
 from compactord.config.policy import setting_origin
 from compactord.errors import CompactordError, TableHeld, UnsupportedTable, UsageError
 from compactord.maintenance.holds import Hold, TableHolds, text_of
@@ -158,6 +159,7 @@ class CommandTable:
     def __init__(
         self,
         target: SelectedTable,
+        config: ServiceConfig,
         clock: Clock,
         stop: threading.Event,
         *,
@@ -168,7 +170,7 @@ class CommandTable:
         self._stop, self._least = stop, least
         self._memories: dict[type, Any] = {}
         self._was_looked_back = False
-        request = CompactRequest(overrides=target.policy.options)
+        request = CompactRequest.of(target.policy, config)
         access = target.open()
         self._holds = holds_of(access)
         self._followed = TableSession(
@@ -248,7 +250,12 @@ def of_choice(name: str, run: MaintenanceRun, target: SelectedTable) -> Result:
         if why_not is None:
             least = _ALL_ROUNDS if run.is_dry else _LEAST
             opened = opened or CommandTable(
-                target, run.clock, run.stop, holds_of=run.holds_of, least=least
+                target,
+                run.choice.loaded.config,
+                run.clock,
+                run.stop,
+                holds_of=run.holds_of,
+                least=least,
             )
             if table is None:
                 # What is told is by the options that asked for it.

@@ -438,15 +438,11 @@ def _buckets(
     args: argparse.Namespace, choice: TableSelection, found: ReadTable, clock: Clock
 ) -> tuple[list[BucketReasons], int]:
     """The buckets asked for, those with the most to do first; and how many there are."""
-    table, state, policy = found.table, found.state, found.target.policy
+    table, state = found.table, found.state
     assert table is not None, "it was read"
     assert state is not None, "it was read"
-    request = CompactRequest(
-        append_wait_ms=policy.append_wait_ms if choice.is_configured else None,
-        max_freshness_lag_ms=policy.max_freshness_lag_ms,
-        quiet_for_ms=policy.quiet_for_ms,
-        pick=pick_of(args) or policy.pick,
-    )
+    request = CompactRequest.of(found.target.policy, choice.loaded.config)
+    request = replace(request, pick=pick_of(args) or request.pick)
     planner = planner_now(table, state, request, clock)
     state = planner.state
     in_partition = PartitionTest(table, partitions_of(args))

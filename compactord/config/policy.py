@@ -200,9 +200,13 @@ NAMELESS = "warehouse"
 def config_of_warehouse(
     warehouse: str, known: ConfigRegistries = OWN, **keys: object
 ) -> LoadedConfig:
-    """The defaults, for a warehouse without a configuration; `keys` are others of its section."""
+    """The defaults, for a warehouse without a configuration; `keys` are others of its section.
+
+    Few small append files wait for more, as without the service they may be too new to merge.
+    """
     section = {"warehouse": warehouse, **keys}
-    config = ServiceConfig.model_validate({"catalogs": {NAMELESS: section}}, context=known)
+    given = {"catalogs": {NAMELESS: section}, "defaults": {"append_wait": None}}
+    config = ServiceConfig.model_validate(given, context=known)
     return LoadedConfig(path="", config=config)
 
 

@@ -16,7 +16,6 @@ from compactord.config.choices import Mode
 from compactord.config.load import LoadedConfig
 from compactord.config.model import ServiceConfig
 from compactord.config.policy import (
-    TablePolicy,
     excluding_key,
     exclusion,
     not_write_only,
@@ -252,7 +251,7 @@ class TableRegistry:
             self._scheduler.add(name, ref, policy, self._clock.steady_ms())
             self._specs[name] = TableSpec(
                 ref=ref,
-                request=_request(policy, self._loaded.config),
+                request=CompactRequest.of(policy, self._loaded.config),
                 open=listing.open,
             )
             self._judge(tables[name])
@@ -358,7 +357,7 @@ class TableRegistry:
         for name, scheduled in self._scheduler.tables.items():
             policy = policy_for(self._loaded.config, name)
             self._scheduler.set_policy(name, policy)
-            request = _request(policy, loaded.config)
+            request = CompactRequest.of(policy, loaded.config)
             self._specs[name] = replace(self._specs[name], request=request)
             self._judge(scheduled)
             self._poll_due(name)
@@ -388,15 +387,3 @@ class TableRegistry:
 
     def _poll_due(self, name: TableName) -> None:
         self._scheduler.poll_due(name, self._clock.steady_ms())
-
-
-def _request(policy: TablePolicy, config: ServiceConfig) -> CompactRequest:
-    return CompactRequest(
-        overrides=policy.options,
-        append_wait_ms=policy.append_wait_ms,
-        max_freshness_lag_ms=policy.max_freshness_lag_ms,
-        quiet_for_ms=policy.quiet_for_ms,
-        pick=policy.pick,
-        writer_delay_ms=config.recovery.writer_delay_ms,
-        stop_trigger_fallback=config.alerts.stop_trigger_fallback,
-    )

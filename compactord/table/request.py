@@ -1,10 +1,11 @@
-"""What is asked of a table: by a command once, by the service until its configuration changes."""
+"""Settings of the work on one table, made from its policy and the configuration."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from compactord.config.model import ServiceConfig, TableSettings
 from compactord.model import PickRule
 from compactord.plan.table import Strategy
 
@@ -38,3 +39,21 @@ class CompactRequest:
     writer_delay_ms: int = WRITER_DELAY_MS
     look_interval_ms: int = 60_000
     stop_trigger_fallback: int = 3
+
+    @classmethod
+    def of(
+        cls,
+        policy: TableSettings,
+        config: ServiceConfig,
+        overrides: Mapping[str, str] | None = None,
+    ) -> CompactRequest:
+        """The request of a table with this policy; `overrides` replace the policy's options."""
+        return cls(
+            pick=policy.pick,
+            overrides=policy.options if overrides is None else overrides,
+            append_wait_ms=policy.append_wait_ms,
+            max_freshness_lag_ms=policy.max_freshness_lag_ms,
+            quiet_for_ms=policy.quiet_for_ms,
+            writer_delay_ms=config.recovery.writer_delay_ms,
+            stop_trigger_fallback=config.alerts.stop_trigger_fallback,
+        )

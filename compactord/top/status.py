@@ -250,7 +250,9 @@ class _WatchedTable:
         state = self._state = with_waiting_rows(table, state, self._clock)
         # The table's own triggers, as `compactord plan` does.
         clock = self._clock
-        context = PlanContext.now(CompactRequest(), clock, clock.time_zone)
+        context = PlanContext.now(
+            CompactRequest.of(self._policy, self._loaded.config), clock, clock.time_zone
+        )
         if self._backlog is None:
             self._backlog = TableBacklog(stop_trigger=table.options.compaction.stop_trigger)
         self._backlog.update(StatePlanner(table, state, context), refreshed.changed, {})

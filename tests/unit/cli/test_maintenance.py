@@ -28,6 +28,7 @@ from compactord.cli.registries import Registries
 from compactord.cli.select import SelectedTable, choose
 from compactord.clock import Clock, SystemClock
 from compactord.commit.publish import StorePublisher
+from compactord.config.policy import config_of_warehouse
 from compactord.ids import Owner
 from compactord.maintenance.holds import HOLD_FILE
 from compactord.maintenance.kind import Done, ShownTable
@@ -603,12 +604,16 @@ def test_expiry_waits_until_the_newest_snapshot_of_ours_has_stood(tmp_path: Path
     target = SelectedTable(
         catalog_name="", catalog=catalog, ref=ref, policy=policy(), registries=Registries()
     )
+    config = config_of_warehouse(".").config
     clock, stop = SystemClock(), threading.Event()
     start_s = clock.monotonic_s()
-    assert CommandTable(target, clock, stop, holds_of=lambda access: None).expiry_blocker() is None
+    assert (
+        CommandTable(target, config, clock, stop, holds_of=lambda access: None).expiry_blocker()
+        is None
+    )
     assert clock.monotonic_s() - start_s >= 0.5
     stop.set()
-    why = CommandTable(target, clock, stop, holds_of=lambda access: None).expiry_blocker()
+    why = CommandTable(target, config, clock, stop, holds_of=lambda access: None).expiry_blocker()
     assert why is not None
     assert "may still be replaced" in why
 
@@ -694,6 +699,7 @@ def test_all_kinds_of_one_run_list_a_table_once(
         grace_ms=builders.DAY_MS,
     )
     for _ in range(3):
-        opened = CommandTable(target, run.clock, run.stop, holds_of=run.holds_of)
+        config = run.choice.loaded.config
+        opened = CommandTable(target, config, run.clock, run.stop, holds_of=run.holds_of)
         assert opened.why_held() is None
     assert listed.count(f"{ref.location}/bucket-0") == 1
