@@ -1,10 +1,10 @@
 """The storage protocol: bytes under URL-like paths, and the one atomic operation of commits.
 
-Paths are strings with `/`; a store gives them meaning. Every method raises `StorageError` or one
-of its kinds, always with the path.
+Paths are strings with `/`; each store defines their meaning. Every method raises `StorageError` or
+a subclass, always with the path.
 
-A file system or a gateway may answer wrongly that an object is missing. Before anything is deleted,
-or given up for good, because of that, a listing of the object's folder confirms it.
+A file system or a gateway may report an existing object as missing. Before code deletes or gives up
+anything because of a missing object, a listing of the object's folder confirms it.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ import pyarrow as pa
 from compactord import ids
 from compactord.errors import ObjectNotFound, StorageError, TransientStorageError
 
-# The time of an object of which the store tells none: as if it was just written, so that nothing
-# deletes it for its age.
+# Timestamp of objects for which the store reports none. It lies in the future, so such objects are
+# never deleted for their age.
 NO_TIME_MS = 1 << 53
-# What Paimon hands to Hadoop's configuration (utils/HadoopUtils.java); the rest of the key is read.
+# Prefix that Paimon removes from keys of Hadoop's configuration (utils/HadoopUtils.java).
 HADOOP = "hadoop."
 
 
 class Creation(enum.Enum):
-    """What `create_if_absent` did. An unknown outcome raises `TransientStorageError`."""
+    """Result of `create_if_absent`. An unknown outcome raises `TransientStorageError`."""
 
     CREATED = "created"
     EXISTS = "exists"
@@ -37,11 +37,12 @@ class Creation(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectStatus:
-    """One object or folder: its name within its folder, size in bytes, time of its last change.
+    """An object or folder: its name within its folder, size in bytes, time of its last change.
 
-    `changed_ms` is since the epoch, by the store's clock: the change time of files, which a copy
-    that keeps times does not set back; the time of the write for objects. `NO_TIME_MS`: unknown.
-    `is_link`, of what was listed: the name leads elsewhere, where all else is said of.
+    `changed_ms` is milliseconds since the epoch by the store's clock, or `NO_TIME_MS` if unknown.
+    For files it is the change time, which a copy that preserves times does not set back; for
+    objects it is the time of the write. `is_link` is set by listings for symbolic links; all other
+    fields describe the target.
     """
 
     name: str
@@ -53,9 +54,9 @@ class ObjectStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnfinishedUpload:
-    """An object that somebody began to write and that is not there yet.
+    """An upload that was started and neither completed nor aborted.
 
-    `started_ms` is since the epoch, by the store's clock.
+    `started_ms` is milliseconds since the epoch by the store's clock.
     """
 
     path: str
@@ -65,19 +66,18 @@ class UnfinishedUpload:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """What a store can do; the defaults hold for one of which nothing is known.
+    """Properties of a store. The defaults are safe for an unknown store.
 
     `behind_network`: each call is a request that takes milliseconds, so several run at once.
-    `has_folders`: folders are there by themselves, may be made and removed, and Java does not call
-    the store an object store (fs/FileIO.java, `isObjectStore`); elsewhere they are what names of
-    objects have in common. `creates_exclusively`: `create_if_absent` needs no proof.
-    `excludes_java_writers`: a snapshot that Java publishes without a lock is there at once, by a
-    rename or a creation that replaces nothing; elsewhere it is copied, and replaces what was
-    published since Java looked.
-    `replaces_nothing`: nobody can put a snapshot in the place of another one, whatever they saw
-    before, so what was published stays.
-    `copies_may_look_old`: whoever copies a file may give it the time of the other, so that a new
-    file may look old.
+    `has_folders`: folders exist independently of files and can be created and removed, and Java
+    does not treat the store as an object store (fs/FileIO.java, `isObjectStore`). Otherwise a
+    folder is a common prefix of object names.
+    `creates_exclusively`: `create_if_absent` needs no proof.
+    `excludes_java_writers`: Java publishes a snapshot without a lock by a rename or a creation that
+    never replaces an object. Otherwise Java copies the snapshot, which replaces one published since
+    Java checked.
+    `replaces_nothing`: no writer can replace a snapshot, so a published snapshot stays.
+    `copies_may_look_old`: a copy may take over the source's time, so a new file may look old.
     """
 
     behind_network: bool = True
@@ -89,23 +89,23 @@ class Capabilities:
 
 
 class StorageSpec(Protocol):
-    """How a store is opened, by the driver and by every worker for itself.
+    """Opens a store, in the driver and in every worker.
 
-    A value that pickles and holds no secret: `open` finds credentials where it is called.
+    Can be pickled and holds no secrets: `open` finds credentials in the process that calls it.
     """
 
     def open(self) -> Storage:
-        """Raises `StorageError` when the store cannot be used."""
+        """The store. Raises `StorageError` if it cannot be used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreLocation:
-    """A location: the spec of its store and its path there.
+    """A location: the spec of its store and its path in the store.
 
-    Of the options, by their keys: `secrets` are those whose values nobody may see, `unknown` those
-    without an effect, `known` those that may have one, given or not. `is_ambient`: the store is
-    asked as the user that this process is, by variables, files or roles of the machine.
-    `names_host`: the location itself names the host that is asked, one of its own choice.
+    `secrets`, `unknown` and `known` are keys of options: with secret values, without an effect, and
+    with a possible effect (given or not). `is_ambient` is true if requests use the identity of this
+    process: variables, files or roles of the machine. `names_host` is true if the location itself
+    names the host of the requests, so its author chooses it.
     """
 
     spec: StorageSpec
@@ -119,12 +119,12 @@ class StoreLocation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Store:
-    """A kind of store. Keys of its options begin with one of `prefixes`, or `HADOOP` before it.
+    """A kind of store. The keys of its options start with `prefixes`, optionally after `HADOOP`.
 
-    `locate` makes of a location of its `schemes`, and of its options alone, what opens the store;
-    it raises `UsageError` for a location, `CatalogOptionInvalid` for an option that it refuses.
-    `is_local`: its files are this machine's. `takes_served_options`: options that the server of a
-    catalog answers count, too.
+    `locate` resolves a location of one of its `schemes`, given only its own options. It raises
+    `UsageError` for an invalid location, and `CatalogOptionInvalid` for a refused option.
+    `is_local`: its files are on this machine. `takes_served_options`: it also accepts options that
+    the catalog's server returns.
     """
 
     schemes: Sequence[str]
@@ -135,23 +135,23 @@ class Store:
 
 
 def aside(path: str) -> str:
-    """A new name beside `path` for what is renamed to it once it is whole.
+    """A temporary name in the folder of `path`, for data that is renamed to `path` once complete.
 
-    Should that not happen, sweeps find its owner in the name.
+    The name identifies its owner, so sweeps can remove it if the rename never happens.
     """
     folder, _, name = path.rpartition("/")
     return f"{folder}/.{name}.{ids.this_process().unique_name()}.tmp"
 
 
 def whole_range(path: str, start: int, size: int, data: bytes) -> bytes:
-    """What was read of a range. Raises `StorageError` where that is not `size` bytes."""
+    """`data`, read from a range. Raises `StorageError` unless it has `size` bytes."""
     if len(data) != size:
         raise StorageError(path, f"read failed ({len(data)} of {size} bytes from {start} on)")
     return data
 
 
 class Storage(Protocol):
-    """A store; what has a body here holds for most."""
+    """A store. Methods with a body here suit most stores."""
 
     @property
     def spec(self) -> StorageSpec:
@@ -160,110 +160,109 @@ class Storage(Protocol):
     @property
     def capabilities(self) -> Capabilities: ...
 
-    def read(self, path: str) -> bytes:
-        """The whole object."""
+    def read(self, path: str) -> bytes: ...
 
     def read_range(self, path: str, start: int, size: int) -> bytes:
-        """`size` bytes of the object from byte `start` on; any number of threads may ask.
+        """`size` bytes of the object from byte `start`. Thread-safe.
 
-        Raises `StorageError` where the object is shorter.
+        Raises `StorageError` if the object is shorter.
         """
 
     def open_input(self, path: str, size_bytes: int | None = None) -> pa.NativeFile:
         """A seekable stream for Arrow readers; the caller closes it.
 
-        `size_bytes`: the object's size, which the caller knows from elsewhere. A store may rely on
-        it rather than ask.
+        `size_bytes` is the object's size if the caller knows it. A store may rely on it and skip a
+        request.
         """
 
     def open_output(self, path: str) -> AbstractContextManager[pa.NativeFile]:
         """Create an object exclusively; it is durable once the context ends without an exception.
 
-        An exception removes the object. Raises `StorageError` when the path exists. Parent folders
-        are made.
+        An exception removes the object. Raises `StorageError` if the path exists. Parent folders
+        are created.
         """
 
     def status(self, path: str) -> ObjectStatus | None:
-        """The object at the path, or None; a file system says of folders, too."""
+        """The object at the path, or None. File systems also return folders."""
 
     def folder_exists(self, path: str) -> bool:
-        """Whether there is such a folder; in an object store, whether it has anything in it."""
+        """Whether the folder exists; in an object store, whether it contains an object."""
         found = self.status(path)
         return found is not None and found.is_folder
 
     def real_folder(self, path: str) -> str:
-        """Where a folder really is: the path behind links, which only file systems have."""
+        """The path of a folder after resolving symbolic links, which only file systems have."""
         return path
 
     def list(self, folder: str) -> Iterator[ObjectStatus]:
-        """Direct children in no particular order; nothing when the folder does not exist.
+        """Direct children in no particular order; empty if the folder does not exist.
 
-        One thread may begin with them and another one go on.
+        One thread may start the iteration and another continue it.
         """
 
     def list_some(self, folder: str, is_wanted: Callable[[str], bool]) -> Iterator[ObjectStatus]:
-        """As `list`, those whose names are wanted: a file system asks for no other's status."""
+        """Children whose names are wanted. A file system reads the status of these only."""
         return (status for status in self.list(folder) if is_wanted(status.name))
 
     def create_if_absent(self, path: str, data: bytes, *, temporary: str) -> Creation:
-        """Publish `data` at `path` unless something is there; atomic between processes.
+        """Publish `data` at `path` unless the path exists; atomic between processes.
 
-        Readers see nothing or all of it, and it is durable before they see it. `temporary` is the
-        path that the call may use meanwhile (in the same folder) and removes before it ends.
+        Readers see no object or the whole one, and it is durable before they see it. `temporary` is
+        a path in the same folder that the call may use and removes before it returns.
         """
 
     def write_new(self, path: str, data: bytes) -> None:
-        """A small new object, created exclusively and durable; raises when the path exists."""
+        """Create a small object exclusively, durably. Raises `StorageError` if the path exists."""
 
     def overwrite(self, path: str, data: bytes) -> None:
-        """Replace a hint; readers find the old content or the new one, whole.
+        """Replace a hint. Readers see the old content or the new one, never a mixture.
 
         Not for files on which correctness depends.
         """
 
     def delete(self, path: str) -> None:
-        """Remove one object; no error when it is not there."""
+        """Remove one object. No error if it does not exist."""
 
     def remove_empty_folder(self, path: str) -> bool:
-        """Remove a folder unless something is in it; returns whether it is gone now."""
+        """Remove a folder if it is empty. Returns whether it no longer exists."""
 
     def unfinished_uploads(self, folder: str) -> Iterator[UnfinishedUpload]:
-        """Uploads of objects below a folder; nothing where the store has none or does not tell."""
+        """Unfinished uploads below a folder; empty if the store has or reports none."""
         return iter(())
 
     def abort_upload(self, upload: UnfinishedUpload) -> None:
-        """Free what an upload has sent. No error when it has been completed or aborted."""
-        raise AssertionError("none has been listed")
+        """Release the parts of an upload. No error if it has been completed or aborted."""
+        raise AssertionError("no upload was listed")
 
     def may_write(self, folder: str) -> bool | None:
-        """Whether this process may create and delete in a folder; None where only trying tells."""
+        """Whether this process may create and delete in a folder, or None if unknown."""
         return None
 
 
 @runtime_checkable
 class Reconnects(Protocol):
-    """A store that keeps a connection, with the credentials that were there when it was made."""
+    """A store that keeps a connection with the credentials it was opened with."""
 
     def reconnect(self) -> None:
         """Resolve references to credentials again at the next call."""
 
 
 def require_gone(storage: Storage, path: str) -> None:
-    """Raises `TransientStorageError` if the folder of the object that was missing lists it."""
+    """Raises `TransientStorageError` if the folder of a missing object still lists it."""
     Absences(storage).require_gone(path)
 
 
 def listed_but_missing(path: str) -> TransientStorageError:
-    """The error for an object that its folder lists and that cannot be found."""
+    """The error for an object that its folder lists but that reads as missing."""
     return TransientStorageError(
-        path, "read failed (no such object), though its folder lists it; nothing is deleted"
+        path, "read failed (no such object), though its folder lists it; no file is deleted"
     )
 
 
 def read_back(storage: Storage, path: str, error: StorageError) -> bytes | None:
-    """What is at the path after an attempt of unknown outcome, which `error` describes.
+    """The content at the path after a write of unknown outcome, or None if there is no object.
 
-    Raises `TransientStorageError` where that cannot be read either.
+    `error` describes the write. Raises `TransientStorageError` if reading fails as well.
     """
     try:
         return storage.read(path)
@@ -275,10 +274,10 @@ def read_back(storage: Storage, path: str, error: StorageError) -> bytes | None:
 
 
 class Absences:
-    """Confirms that objects are gone, for which each folder is listed once at most, or twice.
+    """Confirms that objects are gone, with at most one or two listings per folder.
 
-    Objects whose names were known before this was made, and that never come back under their
-    names: what the listing lacks then is gone for good.
+    Only for objects whose names were known before this instance was created and never reused: if a
+    listing lacks such a name, the object is gone for good.
     """
 
     def __init__(self, storage: Storage) -> None:
@@ -286,7 +285,7 @@ class Absences:
         self._names: dict[str, frozenset[str]] = {}
 
     def require_gone(self, path: str) -> None:
-        """Raises `TransientStorageError` if the object is listed, and what listing raises."""
+        """Raises `TransientStorageError` if the object is listed, and the errors of listing."""
         folder, _, name = path.rpartition("/")
         if name in self._names.get(folder, (name,)):
             self._names[folder] = frozenset(status.name for status in self._storage.list(folder))
@@ -294,7 +293,7 @@ class Absences:
             raise listed_but_missing(path)
 
     def is_gone(self, path: str) -> bool:
-        """Whether the listing of its folder lacks the object. Raises what listing raises."""
+        """Whether the listing of its folder lacks the object. Raises the errors of listing."""
         folder, _, name = path.rpartition("/")
         if folder not in self._names:
             self._names[folder] = frozenset(status.name for status in self._storage.list(folder))
@@ -302,7 +301,7 @@ class Absences:
 
     @contextlib.contextmanager
     def suppressed(self) -> Iterator[None]:
-        """Ends the block at an object that is not found, if it is gone."""
+        """Ends the block at an `ObjectNotFound` whose object is confirmed to be gone."""
         try:
             yield
         except ObjectNotFound as error:

@@ -1,6 +1,6 @@
 """Calls to stores: deadlines, retries, a circuit breaker, concurrency, rate limits.
 
-This is the one place where they are repeated: bounded, with exponential backoff.
+Only this module repeats calls: bounded, with exponential backoff.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from compactord.storage.base import Storage, StorageSpec, UnfinishedUpload
 T = TypeVar("T")
 _Errors = type[Exception] | tuple[type[Exception], ...]
 
-# A store is asked no more after so many failures in a row, over so long: shorter troubles are what
-# callers repeat their requests for.
+# A store is not called after this many consecutive failures over this period. Shorter outages are
+# covered by the retries of callers.
 FAILURES_MAX = 5
 PATIENCE_MS = 10_000
-# Then one request goes through now and then, to find out whether it answers again.
+# While the breaker is open, one probe is allowed at this interval.
 PROBE_MS = 30_000
 
 
@@ -37,11 +37,12 @@ def _unreported(is_answered: bool) -> None:
 
 
 class Breaker:
-    """Of one store or server, `name`d for people; any thread. Times are those of `now_ms`.
+    """Circuit breaker of one store or server; `name` is shown to operators. Thread-safe.
 
-    Open once `FAILURES_MAX` attempts in a row, over `PATIENCE_MS`, had no answer or one that says
-    that it does not work. Any other answer closes it, a refusal too. Attempts that are not made
-    raise a `refusal`. `report` is told of each that is made whether it had an answer.
+    It opens once `FAILURES_MAX` consecutive attempts, over `PATIENCE_MS`, got no answer or one that
+    reports an outage. Any other answer closes it, including a refusal. Attempts that it blocks
+    raise `refusal`. `report` is called after each attempt with whether it got an answer. `now_ms`
+    is its clock.
     """
 
     def __init__(
@@ -57,12 +58,12 @@ class Breaker:
         self.now_ms = now_ms
         self._lock = threading.Lock()
         self._failures = 0
-        # When the first of them began, and when the next attempt may be made if it is open.
+        # Start of the first failure, and the time of the next probe if it is open.
         self._since_ms = 0
         self._next_ms: int | None = None
 
     def require(self, path: str) -> None:
-        """Called before each attempt. Raises a `refusal` while it is open, but for one probe."""
+        """Call before each attempt. Raises a `refusal` while it is open, except for one probe."""
         with self._lock:
             now_ms = self.now_ms()
             if self._next_ms is None:
@@ -73,13 +74,13 @@ class Breaker:
             raise self._refusal(path, self._why(now_ms, self._next_ms))
 
     def answered(self) -> None:
-        """An attempt got an answer, whatever it says."""
+        """Record an attempt that got an answer of any kind."""
         self._report(True)
         with self._lock:
             self._failures, self._next_ms = 0, None
 
     def failed(self, seconds: float) -> None:
-        """An attempt of so many seconds got no answer, or one of a store that does not work."""
+        """Record an attempt of `seconds` that got no answer, or one that reports an outage."""
         self._report(False)
         with self._lock:
             now_ms = self.now_ms()
@@ -93,19 +94,19 @@ class Breaker:
 
     @property
     def open_since_ms(self) -> int:
-        """Since when there has been no answer; 0 while it is asked."""
+        """Start of the outage, or 0 while the breaker is closed."""
         with self._lock:
             return 0 if self._next_ms is None else self._since_ms
 
     @property
     def why(self) -> str:
-        """What is said of an open one; empty while it is asked."""
+        """The reason for an open breaker; empty while it is closed."""
         with self._lock:
             return "" if self._next_ms is None else self._why(self.now_ms(), self._next_ms)
 
     @property
     def is_probe_due(self) -> bool:
-        """Whether it is open and the next attempt goes through."""
+        """Whether the breaker is open and allows the next attempt."""
         with self._lock:
             return self._next_ms is not None and self.now_ms() >= self._next_ms
 
@@ -125,9 +126,9 @@ def attempted(
     answers: _Errors = (),
     is_always_made: bool = False,
 ) -> T:
-    """What `call` returns, one attempt, which has no answer if it raises one of `silent`.
+    """The result of `call`, one attempt. Errors in `silent` count as no answer, except `answers`.
 
-    Errors of `answers` are some. Raises as `Breaker.require`, unless it `is_always_made`.
+    Raises the errors of `Breaker.require`, unless `is_always_made`.
     """
     if breaker is None:
         return call()
@@ -148,17 +149,17 @@ def attempted(
 
 @runtime_checkable
 class BehindBreaker(Protocol):
-    """A store each of whose attempts may be refused, and is told of."""
+    """A store whose attempts a breaker may block."""
 
     def behind(self, breaker: Breaker) -> Storage:
-        """The same store, behind the breaker."""
+        """The same store; the breaker may block its attempts and records their outcomes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Breakers:
-    """The breakers of this process: one for each store, and for the server of each catalog.
+    """The breakers of this process: one for each store and each catalog server.
 
-    Those of servers `report`: stores have reports of their own.
+    Only breakers of servers call `report`; stores report their requests themselves.
     """
 
     now_ms: Callable[[], int]
@@ -166,22 +167,22 @@ class Breakers:
     _known: dict[StorageSpec, Breaker] = field(default_factory=dict)
 
     def behind(self, storage: Storage, store: str) -> Storage:
-        """The store behind its breaker; `store` is its name for people. File systems have none."""
+        """The store with its breaker; `store` is its name for operators. File systems have none."""
         if not isinstance(storage, BehindBreaker):
             return storage
         breaker = self._known.setdefault(storage.spec, Breaker(f"store {store}", self.now_ms))
         return storage.behind(breaker)
 
     def of(self, storage: Storage | None) -> Breaker | None:
-        """The breaker of a store that is `behind` one."""
+        """The breaker of a store returned by `behind`, or None."""
         return self._known.get(storage.spec) if storage is not None else None
 
     def of_server(self, address: str) -> Breaker:
-        """One for the server of a catalog."""
+        """A new breaker for a catalog's server."""
         return Breaker(f"the server {address}", self.now_ms, CatalogDown, self.report)
 
 
-# Of one store and process.
+# Limit for one store in one process.
 CALLS_AT_ONCE = 64
 _FIRST_DELAY_S = 0.1
 _LONGEST_DELAY_S = 5.0
@@ -192,7 +193,7 @@ class RetryPolicy:
     """How often and how long a call is repeated.
 
     The n-th pause lasts between half and all of `0.1 * 2**n` seconds, at most 5. An attempt that
-    begins `give_up_after_s` seconds or more after the first one is the last. `jitter` returns
+    starts `give_up_after_s` seconds or more after the first one is the last. `jitter` returns
     numbers from 0 to 1.
     """
 
@@ -202,7 +203,7 @@ class RetryPolicy:
     jitter: Callable[[], float] = random.random
 
     def attempts(self) -> Iterator[bool]:
-        """One item for each attempt, after its pause: whether it is the last one."""
+        """Yields once per attempt, after its pause: whether it is the last one."""
         started = self.clock.monotonic_s()
         for number in range(self.attempts_max):
             delay_s = min(_LONGEST_DELAY_S, _FIRST_DELAY_S * 2**number)
@@ -215,16 +216,16 @@ class RetryPolicy:
 
 
 class TimedCalls:
-    """At most `at_once` calls at a time; one that does not return keeps its place and its thread.
+    """At most `at_once` calls at a time. A call that hangs keeps its slot and its thread.
 
-    The threads keep no process from ending.
+    The threads are daemons: they do not keep the process alive.
     """
 
     def __init__(self, at_once: int) -> None:
         self._free = threading.BoundedSemaphore(at_once)
 
     def within(self, seconds: float, call: Callable[[], T]) -> T:
-        """What `call` returns or raises; `TimeoutError` when it has done neither in time."""
+        """The result or error of `call`; `TimeoutError` if it takes longer than `seconds`."""
         if not self._free.acquire(timeout=seconds):
             raise TimeoutError(f"no answer to earlier calls for {seconds:.0f} s")
         future: Future[T] = Future()
@@ -244,9 +245,9 @@ class TimedCalls:
 
 
 class TimedAttempts:
-    """Attempts at calls of one store; the breaker, if there is one, may refuse each.
+    """Attempts at calls of one store; an optional breaker may block each.
 
-    `named` is entered with path and action, and raises the library's errors as ours.
+    `named(path, action)` is a context manager that converts the library's errors to ours.
     """
 
     def __init__(
@@ -259,7 +260,7 @@ class TimedAttempts:
         self._calls = TimedCalls(CALLS_AT_ONCE)
 
     def one(self, path: str, action: str, call: Callable[[], T], seconds: float) -> T:
-        """One attempt, for so long. Raises what `named` does, and `StoreSilent`."""
+        """One attempt with a time limit. Raises the errors of `named`, and `StoreSilent`."""
 
         def attempt() -> T:
             with self._named(path, action):
@@ -272,33 +273,34 @@ class TimedAttempts:
 
 R = TypeVar("R")
 
-# Requests of one caller under way at once; as many results may wait in memory.
+# Limit of concurrent requests of one caller, and of results that wait in memory.
 AT_ONCE = 8
 
 
 @contextlib.contextmanager
 def ahead(storage: Storage, call: Callable[[], R]) -> Iterator[Callable[[], R]]:
-    """Begin a call that lies behind a network; its result, or what it raised, is for whoever asks.
+    """Start a call if the store is behind a network. Yields a function that returns its result.
 
-    Any other store is called when it is asked for, and not at all if it is not. The context ends
-    once the call has.
+    That function raises the error of a failed call. For other stores, the call runs when the
+    function is called. The context ends once the call has.
     """
     if not storage.capabilities.behind_network:
         yield call
         return
     with ThreadPoolExecutor(1, "request") as pool:
-        # What the call logs names the table, too.
+        # A context's copy, so that log lines of the call name the table.
         yield pool.submit(contextvars.copy_context().run, call).result
 
 
 def map_concurrently(
     storage: Storage, call: Callable[[T], R], items: Sequence[T], *, on_disks: bool = False
 ) -> Iterator[R]:
-    """`call` of each item, in order; up to `AT_ONCE` of them ahead if it lies behind a network.
+    """The result of `call` for each item, in order; up to `AT_ONCE` run ahead behind a network.
 
-    `on_disks`: on others as well. What the calls log names the table, as in the caller's thread.
+    `on_disks` runs calls ahead on file systems as well. Log lines of the calls name the table, as
+    in the caller's thread.
 
-    Raises what the first call that failed raises, once those under way have ended.
+    Raises the first error once the calls under way have ended.
     """
     if not (storage.capabilities.behind_network or on_disks) or len(items) < 2:
         yield from map(call, items)
@@ -327,10 +329,10 @@ def for_each_concurrently(
     on_disks: bool = False,
     is_stopped: Callable[[], bool] = lambda: False,
 ) -> Iterator[T]:
-    """The items for which `call` has succeeded, several at once as `map_concurrently`.
+    """The items for which `call` has succeeded, with the concurrency of `map_concurrently`.
 
-    After an error, or once `is_stopped`, nothing more begins. Raises the first error once all that
-    was done has been told.
+    After an error, or once `is_stopped` returns true, no more calls start. Raises the first error
+    after all successful items were yielded.
     """
     errors: list[Exception] = []
 
@@ -345,7 +347,7 @@ def for_each_concurrently(
                 return some[:number]
         return some
 
-    # Handing over an item takes as long as deleting a file on a disk: there a few go together.
+    # Queueing an item costs as much as deleting a file on a disk, so a few share a call.
     size = max(1, len(items) // (2 * AT_ONCE)) if on_disks else 1
     shares = [items[first : first + size] for first in range(0, len(items), size)]
     for done in map_concurrently(storage, done_of, shares, on_disks=on_disks):
@@ -355,9 +357,9 @@ def for_each_concurrently(
 
 
 class DeleteRateLimiter:
-    """The pace of all stores that are `rate_limited` by it, together; any thread may delete.
+    """A common limit on deletions of all stores returned by `rate_limited`. Thread-safe.
 
-    `per_second` None: not limited. It may be set at any time.
+    `per_second` is None for no limit, and may be changed at any time.
     """
 
     def __init__(self, clock: Clock, per_second: int | None = None) -> None:
@@ -367,11 +369,11 @@ class DeleteRateLimiter:
         self._next_s = 0.0
 
     def rate_limited(self, storage: Storage) -> Storage:
-        """The same store, whose deletions wait for their turn."""
+        """The same store; its deletions wait for their turn."""
         return cast(Storage, _PacedStorage(storage, self))
 
     def wait(self) -> None:
-        """Return once the next deletion may be made."""
+        """Blocks until the next deletion may start."""
         per_second = self.per_second
         if per_second is None:
             return

@@ -1,9 +1,8 @@
-"""Stores of other schemes through fsspec. Chosen for a catalog, never a default.
+"""Stores of other schemes through fsspec. An option of the catalog enables it; it is never a
+default.
 
-To be chosen for a catalog, never a default.
-
-fsspec leaves open whether an implementation creates a name only once, so each store has to prove it
-in a race before the first snapshot is published (`prove_create_if_absent`).
+fsspec does not guarantee that an implementation creates a name only once, so each store has to
+prove it in a race before the first snapshot is published (`prove_create_if_absent`).
 """
 
 from __future__ import annotations
@@ -53,41 +52,41 @@ from compactord.text import LateValues, handed_over, is_secret, redact_text
 
 RACERS, NAMES = 8, 20
 _START_SECONDS = 60
-# Creates an object with this content unless there is one.
+# Creates an object with this content unless the name exists.
 Create = Callable[[str, bytes], Creation]
 _LONGEST_TEXT = 200
-# What http.client, json, requests, aiohttp, botocore, google-auth and azure-core raise where no
-# answer came, or none that makes sense. Implementations let it pass.
+# Raised by http.client, json, requests, aiohttp, botocore, google-auth and azure-core if there is
+# no answer or an unreadable one. Implementations let these pass.
 _UNANSWERED = {
     *("HTTPException", "JSONDecodeError", "RequestException", "ClientError", "HTTPClientError"),
     *("TransportError", "ServiceRequestError", "ServiceResponseError"),
 }
-# Implementations differ in their limits, and many have none: by our clock a call may take so long.
+# Time limit of a call. Implementations have different limits, and many have none.
 ANSWER_SECONDS_MAX = 30.0
 
 
 @dataclass(slots=True)
 class Opened:
-    """The file system of fsspec that serves a store, and the options that it was opened with."""
+    """The fsspec file system that serves a store, and the options that it was opened with."""
 
     files: Any
     late: LateValues = field(default_factory=lambda: LateValues({}))
-    # Held while it is opened with other keys.
+    # Held while the file system is reopened with other keys.
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
 def connected(root: str, late: LateValues) -> Any:
-    """The file system of fsspec for a URL without a path, with options as they are now.
+    """The fsspec file system for a URL without a path, with the current values of options.
 
-    Raises `UsageError` when fsspec, or its package for the scheme, is not installed, and
-    `StorageError` for a store that does not answer, if that is asked at once.
+    Raises `UsageError` if fsspec, or its package for the scheme, is not installed. Raises
+    `StorageError` for a store that does not answer, if the implementation connects at once.
     """
     protocol = root.partition(":")[0]
     try:
         import fsspec
 
         options = {name: _value(text) for name, text in late.read().items()}
-        # Instances are shared otherwise, and listings kept.
+        # Otherwise instances are shared and listings cached.
         given = {"skip_instance_cache": True, "use_listings_cache": False, **options}
         return TimedCalls(1).within(
             ANSWER_SECONDS_MAX, lambda: fsspec.filesystem(protocol, **given)
@@ -101,14 +100,14 @@ def connected(root: str, late: LateValues) -> Any:
         reason = redact_text(str(error))[:_LONGEST_TEXT]
         raise UsageError(f"{root}: fsspec cannot open it ({reason})") from None
     except Exception as error:
-        # Some connect at once.
+        # Some implementations connect here.
         with named_errors(root, "open"):
             raise error
     raise AssertionError("raised as one of ours")
 
 
 def require_exclusive_creation(files: Any, root: str) -> None:
-    """Raises `StorageError` for implementations that only look whether a name exists."""
+    """Raises `UnsafeStore` for implementations that only check whether a name exists."""
     from fsspec.asyn import AsyncFileSystem
     from fsspec.spec import AbstractFileSystem
 
@@ -126,10 +125,10 @@ def require_exclusive_creation(files: Any, root: str) -> None:
 
 
 def replace(files: Any, name: str, data: bytes) -> None:
-    """Replace a file; written aside and renamed where the implementation has renames of its own.
+    """Replace a file: write and rename a temporary one if the implementation has real renames.
 
-    Those are file systems, which truncate what they overwrite; a store of objects replaces one at
-    once, and would copy it to rename it.
+    Implementations with renames are file systems, which truncate a file that they overwrite. An
+    object store replaces an object atomically, and would have to copy it for a rename.
     """
     from fsspec.spec import AbstractFileSystem
 
@@ -145,7 +144,7 @@ def replace(files: Any, name: str, data: bytes) -> None:
         raise
     with contextlib.suppress(Exception):
         files.mv(temporary, name)
-    # Some rename onto no file that exists, and not all of them say so.
+    # Some renames do not replace an existing file, and not all of these raise.
     if files.exists(temporary):
         files.pipe_file(name, data)
         files.rm_file(temporary)
@@ -153,7 +152,7 @@ def replace(files: Any, name: str, data: bytes) -> None:
 
 @contextlib.contextmanager
 def named_errors(path: str, action: str) -> Iterator[None]:
-    """Raise whatever an implementation raises as ours; their kinds of errors share no base."""
+    """Raises all errors of implementations as `CompactordError`; they have no common base."""
     try:
         yield
     except CompactordError:
@@ -176,7 +175,7 @@ def named_errors(path: str, action: str) -> Iterator[None]:
 
 
 def _value(text: str) -> object:
-    """JSON, or else the text: options may be numbers, flags and mappings."""
+    """The parsed JSON, or the text itself: options may be numbers, flags and mappings."""
     try:
         return json.loads(text)
     except ValueError:
@@ -186,10 +185,10 @@ def _value(text: str) -> object:
 def prove_create_if_absent(
     connect: Callable[[], Create], delete: Callable[[str], None], folder: str
 ) -> None:
-    """Let eight connections create 20 names in `folder` at the same time, and remove them.
+    """Race eight connections to create 20 names in `folder`, then remove them.
 
-    Raises `UnsafeStore` when one of the names had not exactly one winner; what `connect` and the
-    creations raise.
+    Raises `UnsafeStore` unless each name had exactly one winner, and the errors of `connect` and of
+    the creations.
     """
     own = f"{folder}/.compactord-race-{ids.this_process().unique_name()}"
     start = threading.Barrier(RACERS)
@@ -199,10 +198,10 @@ def prove_create_if_absent(
         try:
             for name in range(NAMES):
                 start.wait(_START_SECONDS)
-                # All different, as an outcome may be found out by reading back.
+                # All contents differ, because an outcome may be found out by reading back.
                 outcomes.append(create(f"{own}-{name}", f"{number} of {RACERS}".encode()))
         except BaseException:
-            # One that fails does not let the others wait.
+            # A failure must not leave the other threads waiting.
             start.abort()
             raise
         return outcomes
@@ -212,7 +211,7 @@ def prove_create_if_absent(
         with ThreadPoolExecutor(RACERS) as pool:
             runs = [pool.submit(race, *each) for each in enumerate(racers)]
         errors = [error for run in runs if (error := run.exception()) is not None]
-        # Those that waited for one that failed only say that they waited.
+        # Threads that waited for the failed one only report a broken barrier: raise it last.
         for error in sorted(errors, key=lambda e: isinstance(e, threading.BrokenBarrierError)):
             raise error
         outcomes = [run.result() for run in runs]
@@ -221,7 +220,7 @@ def prove_create_if_absent(
             try:
                 delete(f"{own}-{name}")
             except TransientStorageError:
-                # It need not be waited for so often: a sweep takes what is left.
+                # Do not retry 20 deletions: a sweep removes the rest.
                 break
             except CompactordError:
                 continue
@@ -230,7 +229,7 @@ def prove_create_if_absent(
         if winners != 1:
             raise UnsafeStore(
                 own,
-                f"of {RACERS} that created one name at the same time {winners} succeeded, so two "
+                f"{winners} of {RACERS} concurrent creations of one name succeeded, so two "
                 "writers could replace each other's snapshots; put the warehouse into another "
                 "store",
             )
@@ -238,11 +237,11 @@ def prove_create_if_absent(
 
 T = TypeVar("T")
 _PREFIX = "fsspec."
-# Nobody gets a store of this kind without asking for it.
+# fsspec is used only if this option is set.
 ENABLED = "fsspec.enabled"
 _TIMES = ("LastModified", "last_modified", "mtime", "updated", "modified", "created")
 _proved: set[FsspecSpec] = set()
-# A listing is many requests, and what is written takes longer the larger it is.
+# A listing is many requests, and large writes take longer.
 _LISTING_FACTOR = 10
 _WRITTEN_BYTES_PER_S = 1 << 20
 
@@ -251,23 +250,23 @@ _WRITTEN_BYTES_PER_S = 1 << 20
 class FsspecSpec:
     """A store by its URL without a path, and fsspec's options for it.
 
-    Values of options are references or JSON, and are read where the store is opened.
+    Values of options are references or JSON, and are resolved when the store is opened.
     """
 
     root: str
     options: tuple[tuple[str, str], ...] = field(repr=False)
 
     def open(self) -> FsspecStorage:
-        """Raises what `connected` does."""
+        """The store. Raises the errors of `connected`."""
         late = LateValues(dict(self.options))
         return FsspecStorage(self, Opened(connected(self.root, late), late))
 
 
 def _locate(location: str, options: Mapping[str, str]) -> StoreLocation:
-    """The store of a URL, and the URL without slashes at its end.
+    """The store of a URL, and the URL without trailing slashes.
 
-    fsspec decides what it knows. Options that may be secret are handed over by the environment of
-    this process.
+    fsspec checks the options. Options that may be secret are passed on through environment
+    variables of this process.
     """
     scheme, mark, rest = location.partition("://")
     authority, _, path = rest.partition("/")
@@ -285,15 +284,16 @@ def _locate(location: str, options: Mapping[str, str]) -> StoreLocation:
     return StoreLocation(spec=spec, path=f"{root}/{path}" if path else root, secrets=secrets)
 
 
-# Of all schemes that no other store has, where a catalog asks for it.
+# For all schemes without a store, if the catalog enables it.
 FSSPEC = Store(schemes=(), locate=_locate, prefixes=(_PREFIX,))
 
 
 class FsspecStorage(Storage):
     """A file system of fsspec; paths are full URLs.
 
-    Outputs are written to a temporary file of this machine first: what fsspec's own streams do when
-    their writer fails, differs. A listing holds a whole folder, since fsspec knows no pages.
+    Outputs are written to a local temporary file first, because implementations differ in what
+    happens to a stream whose writer fails. A listing holds a whole folder in memory, because fsspec
+    has no pages.
     """
 
     capabilities = Capabilities()
@@ -311,11 +311,10 @@ class FsspecStorage(Storage):
         self._policy = policy or RetryPolicy(clock=SystemClock())
         self._answer_seconds = answer_seconds
         self._attempts = TimedAttempts(breaker, named_errors)
-        # Of one store, so that another one that hangs keeps nobody waiting.
+        # One lock per store, so that a hanging store does not block others.
         self._proving = threading.Lock()
 
     def behind(self, breaker: Breaker) -> FsspecStorage:
-        """The same store, whose attempts the breaker may refuse and is told of."""
         return FsspecStorage(self._spec, self._opened, self._policy, self._answer_seconds, breaker)
 
     @property
@@ -377,12 +376,12 @@ class FsspecStorage(Storage):
         own = self._name(folder, "list").rstrip("/")
         for entry in found:
             path = str(entry["name"]).rstrip("/")
-            # A folder's own mark, and of a file the file itself.
+            # A folder's marker object, and the entry of a file that was listed itself.
             if path.strip("/") != own.strip("/"):
                 yield _status(path.rpartition("/")[2], entry)
 
     def create_if_absent(self, path: str, data: bytes, *, temporary: str) -> Creation:
-        """Raises `StorageError` where the store has not proved that it creates a name once."""
+        """Raises `StorageError` if the store has not proved that it creates a name only once."""
         with self._proving:
             if self._spec not in _proved:
                 folder = path.rpartition("/")[0]
@@ -405,20 +404,21 @@ class FsspecStorage(Storage):
             self._tried(path, "delete", lambda name: self._files.rm_file(name))
 
     def remove_empty_folder(self, path: str) -> bool:
-        """Says only whether it is gone: some implementations take a folder for its bucket."""
+        """Never removes the folder: some implementations would remove the bucket."""
         return not self.folder_exists(path)
 
     def _racer(self) -> Callable[[str, bytes], Creation]:
-        """Creates names over a connection of its own."""
+        """Creates names over its own connection."""
         opened = self._spec.open()._opened
         limits = self._policy, self._answer_seconds, self._attempts.breaker
         other = FsspecStorage(self._spec, opened, *limits)
         return lambda path, data: other._create(path, data, "publish")
 
     def _create(self, path: str, data: bytes, action: str) -> Creation:
-        """What exists afterwards decides: implementations repeat requests, and then find their own.
+        """Decides by the content found afterwards: an implementation that retries may find its own
+        object.
 
-        Callers write data that nobody else writes.
+        Callers write data that no other writer writes.
         """
         try:
             self._into_folder(
@@ -432,7 +432,7 @@ class FsspecStorage(Storage):
         except StorageError as error:
             there = read_back(self, path, error)
             if there is None:
-                # Implementations raise anything when an answer does not come.
+                # Implementations raise many errors if there is no answer.
                 message = f"{error.message}; it may appear yet"
                 raise TransientStorageError(path, message) from error
             return Creation.CREATED if there == data else Creation.EXISTS
@@ -441,7 +441,7 @@ class FsspecStorage(Storage):
     def _into_folder(
         self, path: str, action: str, call: Callable[[str], object], size_bytes: int
     ) -> None:
-        """A write, once; where a key was replaced, again after that: a refusal did nothing."""
+        """One write; after a refusal, a second one if the keys were replaced in between."""
         seconds = self._answer_seconds + size_bytes / _WRITTEN_BYTES_PER_S
         files = self._files
         try:
@@ -454,7 +454,7 @@ class FsspecStorage(Storage):
     def _written(
         self, path: str, action: str, call: Callable[[str], object], seconds: float
     ) -> None:
-        """An attempt to write; where folders have to be made first, another after that."""
+        """One write attempt; a second one if folders have to be created first."""
         name = self._name(path, action)
 
         def into_new_folder() -> None:
@@ -488,9 +488,10 @@ class FsspecStorage(Storage):
         return self._opened.files
 
     def _has_other_keys(self, path: str, refused: Any) -> bool:
-        """Whether the next attempt has other credentials than the file system that was refused.
+        """Whether the next attempt uses other credentials than the refused file system.
 
-        Raises `TransientStorageError` where it cannot be opened with them; tried again later.
+        Raises `TransientStorageError` if the store cannot be opened with them; a later call tries
+        again.
         """
         opened = self._opened
         with opened.lock:
@@ -507,7 +508,7 @@ class FsspecStorage(Storage):
                     opened.late.forget()
                     if isinstance(error, TransientStorageError):
                         raise
-                    # Nothing may take it for an answer that concerns the path.
+                    # The caller must not take the error for an answer about the path.
                     raise TransientStorageError(path, f"connect failed ({error})") from error
             return opened.files is not refused
 

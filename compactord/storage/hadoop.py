@@ -1,4 +1,4 @@
-"""Hadoop's configuration files, and where Java looks for them."""
+"""Hadoop's configuration files, in the folders where Java looks for them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _DEFAULT_FS = "fs.defaultFS"
 
 
 def site_properties(path: Path, option: str) -> Mapping[str, str]:
-    """The properties of a file of Hadoop's; whoever writes it is trusted like the options.
+    """The properties of one of Hadoop's files, which is trusted like the options.
 
-    Raises `CatalogOptionInvalid` for `option`, which named its folder.
+    Raises `CatalogOptionInvalid` for `option`, which named the folder.
     """
     try:
         return _parsed(path, path.stat().st_mtime_ns)
@@ -28,7 +28,7 @@ def site_properties(path: Path, option: str) -> Mapping[str, str]:
 
 @functools.lru_cache(maxsize=16)
 def _parsed(path: Path, changed_ns: int) -> Mapping[str, str]:
-    # Asked for each table of a metastore.
+    # Called for each table of a metastore.
     root = ElementTree.parse(path).getroot()
     return {
         (each.findtext("name") or "").strip(): (each.findtext("value") or "").strip()
@@ -37,7 +37,7 @@ def _parsed(path: Path, changed_ns: int) -> Mapping[str, str]:
 
 
 def default_fs(options: Mapping[str, str], environment: Mapping[str, str] = os.environ) -> str:
-    """`fs.defaultFS` of the first core-site.xml where Java's Hive catalog looks; else empty.
+    """`fs.defaultFS` of the first core-site.xml that Java's Hive catalog finds, or an empty text.
 
     Raises `CatalogOptionInvalid`.
     """
@@ -51,10 +51,10 @@ def default_fs(options: Mapping[str, str], environment: Mapping[str, str] = os.e
 
 
 def folders_of(home: str | None) -> tuple[str, ...]:
-    """Where the files are below HADOOP_HOME."""
+    """The folders of configuration files below HADOOP_HOME."""
     return (f"{home}/conf", f"{home}/etc/hadoop") if home else ()
 
 
 def conf_dir(options: Mapping[str, str]) -> str:
-    """The folder that options name, or nothing. Raises `CatalogOptionInvalid`."""
+    """The folder that options name, or an empty text. Raises `CatalogOptionInvalid`."""
     return resolve_option(CONF_DIR, options.get(CONF_DIR, "")).strip()

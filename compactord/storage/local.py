@@ -39,7 +39,7 @@ _TRANSIENT = {errno.EINTR, errno.EAGAIN, errno.ETIMEDOUT, errno.ESTALE, errno.EB
 
 @contextlib.contextmanager
 def named_errors(path: str, action: str) -> Iterator[None]:
-    """Raise the operating system's errors as ours, with the path and the action."""
+    """Raises errors of the operating system as `StorageError`, with path and action."""
     try:
         yield
     except ValueError as error:
@@ -62,17 +62,17 @@ def named_errors(path: str, action: str) -> Iterator[None]:
 
 
 def _open_at_once(path: str, flags: int) -> int:
-    """An opener for `open` that does not wait for a pipe's writer, so that pipes can be refused."""
+    """An opener for `open` that does not wait for a pipe's writer, so pipes can be refused."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _require_regular(path: str, action: str, found: os.stat_result) -> None:
-    """Refuse pipes, whose reads would block, and devices, which need not end.
+    """Raises `StorageError` for pipes, whose reads would block, and devices, which may never end.
 
-    Folders pass: the system's own error names them.
+    Folders pass: reading them raises a clearer error of the system.
     """
     if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
-        raise StorageError(path, f"{action} failed (no regular file)")
+        raise StorageError(path, f"{action} failed (not a regular file)")
 
 
 def _sync(path: str) -> None:
@@ -84,7 +84,7 @@ def _sync(path: str) -> None:
 
 
 def _require_gone(path: str) -> None:
-    """Raises ESTALE for what was not found although its folder lists it; a link may dangle."""
+    """Raises ESTALE for a missing path that its folder lists, unless it is a dangling link."""
     folder, name = os.path.split(path)
     try:
         is_listed = name in os.listdir(folder)
@@ -96,9 +96,10 @@ def _require_gone(path: str) -> None:
 
 
 def _looks_alike(path: str, replaced: str) -> bool:
-    """Give a file owner, group and rights of the one that it replaces; whether that succeeds.
+    """Copy owner, group and mode of the replaced file to the new one. Returns whether that
+    succeeded.
 
-    Other writers, who may be other users, must be able to overwrite it, too.
+    Other writers, possibly other users, must be able to overwrite the file.
     """
     try:
         old, new = os.stat(replaced), os.stat(path)
@@ -237,7 +238,7 @@ class LocalStorage(Storage):
             _sync(_folder(path))
 
     def overwrite(self, path: str, data: bytes) -> None:
-        """Written aside and renamed, or else in place where the owner would change by that."""
+        """Rename a temporary file, or write in place if the rename would change the owner."""
         with named_errors(path, "overwrite"):
             temporary = aside(path)
             self._write_synced(temporary, data)
@@ -296,9 +297,9 @@ def _status(name: str, found: os.stat_result, *, is_link: bool = False) -> Objec
 
 
 def _locate(location: str, options: Mapping[str, str]) -> StoreLocation:
-    """The absolute path of a plain path, or of a `file:` URI as RFC 8089 has it.
+    """The absolute path of a plain path, or of a `file:` URI by RFC 8089.
 
-    Except for `%`: as in Java, the path is not decoded. Local files have no options.
+    As in Java, `%` is not decoded. Local files have no options.
     """
     path = location
     if location[: len(_URI)].lower() == _URI:

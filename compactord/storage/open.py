@@ -26,18 +26,18 @@ from compactord.text import has_credentials, has_reference, redact_text
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
 _FILE = "file"
 _LOCATION_MAX = 4096
-# How options of all of Hadoop's file systems begin, those of no store of ours included.
+# Prefix of all Hadoop file systems' options, including stores that are not supported here.
 _FILE_SYSTEM = "fs."
-# Of a known name and one that may be meant for it, from 0 to 1.
+# Minimum similarity, from 0 to 1, of an unknown option and the name suggested for it.
 _LIKENESS_MIN = 0.85
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stores:
-    """The stores that are known; `wrap` gets each that is opened, with the location.
+    """The known stores. `wrap` is applied to each opened store, with the location.
 
-    `schemes` are those of locations that may be opened, None: all. `hosts` are those that the
-    operator's own locations name.
+    `schemes` are the schemes of locations that may be opened, or None for all. `hosts` are the
+    hosts that the operator's own locations name.
     """
 
     known: Sequence[Store]
@@ -46,14 +46,14 @@ class Stores:
     hosts: frozenset[str] = frozenset()
 
     def wrapped(self, around: Callable[[Storage, str], Storage]) -> Stores:
-        """The same stores, each within `around` once it is opened."""
+        """The same stores, each wrapped by `around` when it is opened."""
         return replace(self, wrap=lambda storage, at: around(self.wrap(storage, at), at))
 
     def limited(self, own: Iterable[str], allowed: Iterable[str]) -> Stores:
-        """The same stores for locations of others: of a catalog's server, or of a table's options.
+        """The same stores for locations that a catalog's server or a table's options supply.
 
-        Opened are those of stores behind a network, of the schemes of the operator's `own`
-        locations, and of the `allowed` schemes.
+        They open stores behind a network, and the schemes of the operator's `own` locations and of
+        `allowed`.
         """
         own = tuple(own)
         network = (s for store in self.known if not store.is_local for s in store.schemes)
@@ -66,7 +66,7 @@ class Stores:
         options: Mapping[str, str],
         served: Collection[str] | None = None,
     ) -> tuple[Storage, str]:
-        """The store that holds `location`, and the location's path in it. Raises as `located`."""
+        """The store that holds `location`, and the path in it. Raises the errors of `located`."""
         found = self.located(location, options, served)
         return self.wrap(found.spec.open(), location), found.path
 
@@ -76,15 +76,15 @@ class Stores:
         options: Mapping[str, str],
         served: Collection[str] | None = None,
     ) -> StoreLocation:
-        """What the location's store makes of it, without opening it.
+        """The resolved location. Opens no store.
 
-        `options` are those of the catalog, under Paimon's names. With `fsspec.enabled` a scheme
-        that no store has is opened by fsspec. `served` are the keys of those that the catalog's
-        server answered, None where no server named the location. Only object stores take them, and
-        the operator's keys are not sent where they, or a location of others, lead.
+        `options` are the catalog's, under Paimon's names. With `fsspec.enabled`, fsspec opens
+        schemes without a store here. `served` are the keys of options that the catalog's server
+        returned, or None if no server supplied the location. Only object stores accept them. The
+        operator's keys are never sent to a host chosen by a server or by another author's location.
 
-        Raises `UsageError` for schemes that are not known or not allowed, and for what their stores
-        refuse, `CatalogOptionInvalid` for an option that cannot be used.
+        Raises `UsageError` for schemes that are unknown or not allowed and for locations that their
+        stores refuse, `CatalogOptionInvalid` for options that cannot be used.
         """
         found, own = self._found(location, options, served or ())
         if served is not None or self.schemes is not None:
@@ -94,13 +94,13 @@ class Stores:
     def path_of(
         self, location: str, options: Mapping[str, str], served: Collection[str] | None
     ) -> str:
-        """The path that `located` tells, whosever the keys are that open the store."""
+        """The path of `located`, without its check of keys."""
         return self._found(location, options, served or ())[0].path
 
     def _found(
         self, location: str, options: Mapping[str, str], theirs: Collection[str]
     ) -> tuple[StoreLocation, Mapping[str, str]]:
-        """What the location's store makes of it, and the options that it was given."""
+        """The resolved location, and the options passed to its store."""
         options = {key: text for key, text in options.items() if self._counts(key, theirs)}
         store = self._store_of(location, options)
         scheme = self._scheme_of(location)
@@ -113,7 +113,7 @@ class Stores:
         return store.locate(location, own), own
 
     def knows(self, location: str, options: Mapping[str, str]) -> bool:
-        """Whether a store has the location's scheme. Raises as `located` for everything else."""
+        """Whether a store has the location's scheme. Raises the other errors of `located`."""
         try:
             self._store_of(location, options)
         except UnknownScheme:
@@ -121,14 +121,15 @@ class Stores:
         return True
 
     def has_option(self, key: str) -> bool:
-        """Whether it is an option of stores, not one of the catalog itself."""
+        """Whether the key is an option of stores, not of the catalog itself."""
         is_known = any(_is_of(store, key) for store in (*self.known, FSSPEC))
         return is_known or key.removeprefix(HADOOP).startswith(_FILE_SYSTEM)
 
     def without_effect(self, location: str, options: Mapping[str, str]) -> tuple[str, ...]:
-        """Keys of stores' options that have none here, each with one that may be meant.
+        """Keys of store options without an effect here, each with a suggestion if a known one is
+        similar.
 
-        Raises as `located`.
+        Raises the errors of `located`.
         """
         store, found = self._store_of(location, options), self.located(location, options)
         shown = []
@@ -143,9 +144,9 @@ class Stores:
         return tuple(shown)
 
     def literal_secrets(self, location: str, options: Mapping[str, str]) -> tuple[str, ...]:
-        """The keys of options whose secret values stand there themselves, not as references.
+        """Keys of options that hold a secret literally instead of a reference.
 
-        Raises as `located`.
+        Raises the errors of `located`.
         """
         secrets = self.located(location, options).secrets
         return tuple(key for key in secrets if not has_reference(options[key]))
@@ -155,7 +156,7 @@ class Stores:
         return key not in served or any(_is_of(store, key) for store in takers)
 
     def _scheme_of(self, location: str) -> str:
-        """As in a list of schemes: a name with a colon in it is a file's."""
+        """The location's scheme. Without a slash, a name with a colon is a local file."""
         found = _SCHEME.fullmatch(location)
         is_url = found is not None and (
             found[2].startswith("/") or any(found[1].lower() in s.schemes for s in self.known)
@@ -165,9 +166,11 @@ class Stores:
     def _keep_keys(
         self, location: str, found: StoreLocation, options: Iterable[str], served: Collection[str]
     ) -> None:
-        """Raise `UsageError` where keys of the operator or the machine would be sent elsewhere.
+        """Raises `UsageError` if keys of the operator or the machine would be sent to a foreign
+        host.
 
-        They are used only where all that says where and how the store is asked is the operator's.
+        Keys are used only if the operator's own options and locations decide where requests go and
+        how.
         """
         theirs = sorted(key for key in served if key not in found.unknown)
         if not found.is_ambient and all(key in served for key in found.secrets):
@@ -175,8 +178,8 @@ class Stores:
         if theirs:
             raise UsageError(
                 f"{location}: the catalog's server sets {', '.join(theirs)} but supplies no keys "
-                "for the store, and your keys are not sent where a server says: set these in the "
-                "catalog's options, or let the server lend keys"
+                "for the store, and your keys are never sent where a server directs: set these in "
+                "the catalog's options, or let the server lend keys"
             )
         host = _host_of(location)
         own = (key.lower() for key in options if key not in served)
@@ -193,7 +196,7 @@ class Stores:
                 f"{location[:100]}…: a location of more than {_LOCATION_MAX} characters"
             )
         if has_credentials(location):
-            # They would be in every path, and so in tasks, errors and logs.
+            # User and password would appear in every path, and so in tasks, errors and logs.
             raise UsageError(
                 f"{redact_text(location)}: expected a location without user and password; give "
                 "them as options of the catalog"
@@ -216,7 +219,7 @@ class Stores:
             raise CatalogOptionInvalid(
                 ENABLED, f"no such option: {scheme}: is opened without fsspec"
             )
-        # Without a slash it is the name of a file, with a colon in it.
+        # Without a slash it is the name of a local file that contains a colon.
         return stores.get(scheme, stores[_FILE])
 
 
@@ -224,13 +227,13 @@ STORES = Stores(known=(local.FILES, s3.S3, gcs.GCS, azure.AZURE, oss.OSS, HDFS))
 
 
 def scheme_of(location: str) -> str:
-    """The scheme of a location's store, by which its requests are counted."""
+    """The scheme under which requests to the location's store are counted."""
     found = _SCHEME.fullmatch(location)
     return found[1].lower() if found is not None and found[2].startswith("//") else _FILE
 
 
 def _host_of(location: str) -> str:
-    """What follows the sign @ in the location's authority: elsewhere that is a bucket alone."""
+    """The part after @ in the location's authority, which is only a bucket in other locations."""
     authority = location.partition("://")[2].partition("/")[0]
     return authority.partition("@")[2].lower()
 
@@ -240,9 +243,9 @@ def _is_of(store: Store, key: str) -> bool:
 
 
 def with_others(storage: Storage, others: Mapping[str, Storage]) -> Storage:
-    """The store, in which what is at or below one of these paths is that of another store.
+    """A store with some paths mounted from other stores.
 
-    For whoever lists, reads ranges and deletes; all else concerns the first store alone.
+    Routes listings, range reads and deletions by path; all other calls go to the first store.
     """
     return cast(Storage, _WithOthers(storage, others)) if others else storage
 

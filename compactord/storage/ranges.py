@@ -1,12 +1,12 @@
-"""Reads objects by prefetched ranges.
+"""Reads of objects in prefetched ranges.
 
-Readers of columnar formats know from a file's footer which bytes they will read: some columns of
-some groups of rows, all columns of a group side by side. These bytes are cut into ranges, one
-request each. Ranges are fetched ahead in the order in which they will be needed, as many as may be
-in memory at once, and given back as soon as every column has passed them.
+A file's footer determines the bytes that a reader of a columnar format needs: some columns of some
+groups of rows, all columns of a group in parallel. These bytes are cut into ranges, one request
+each. Ranges are fetched ahead in the order of use, up to a limit of memory, and released once every
+column has passed them.
 
-A request takes ten milliseconds or more, whatever its size, so that many are under way at once:
-ends of files with their footers, small files as a whole. Local files are not fetched.
+A request of any size takes at least ten milliseconds. Many run at once: ends of files with their
+footers, and whole small files. Local files are not prefetched.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ import pyarrow as pa
 from compactord.errors import DataFileDamaged, ObjectNotFound
 from compactord.storage.base import Storage, whole_range
 
-# The most bytes of a request. Several small requests are quicker than a large one.
+# Maximum bytes of a request. Several small requests are faster than a large one.
 REQUEST_BYTES = 8 << 20
-# Bytes that nobody reads between two columns are fetched rather than asking twice.
+# Unused bytes between two columns are fetched to save a request, up to this size.
 GAP_BYTES = 1 << 20
-# A column that does not fit in is fetched in pieces: one being read and one ahead. Smaller ones
-# would cost more in requests than they save in memory, larger ones bring nothing.
+# A column that does not fit into memory is fetched in pieces: the one being read and the next.
+# Smaller pieces cost more in requests than they save in memory; larger ones gain nothing.
 MIN_PIECE_BYTES = 64 << 10
 MAX_PIECE_BYTES = 512 << 10
 _PIECES = 2
@@ -42,7 +42,7 @@ Fetch: TypeAlias = Callable[[int, int], "Future[bytes]"]
 class Extent(NamedTuple):
     """A column of a group of rows that will be read: bytes from `start` to before `end` of a file.
 
-    A group is what a format reads at once: a row group, a stripe.
+    A group is the unit of reading in a format: a row group or a stripe.
     """
 
     group: int
@@ -62,7 +62,7 @@ class Span(NamedTuple):
     end: int
 
 
-# Bytes of a column from an offset of the file on, fewer at its end; they do not count as read.
+# Returns bytes of a column from a file offset, fewer at its end, without marking them as read.
 Peek: TypeAlias = Callable[[int, int], bytes]
 
 
@@ -71,10 +71,10 @@ class Check(Protocol):
 
     @property
     def is_proved(self) -> bool:
-        """Whether what was checked is right, whatever follows."""
+        """Whether the column is proved correct without the remaining bytes."""
 
     def advance(self, limit: int) -> None:
-        """Check what is before this offset of the file, which is handed out only then.
+        """Check the bytes before this file offset; the reader gets them only afterwards.
 
         Raises `FormatError`.
         """
@@ -93,9 +93,9 @@ class Unchecked:
 
 
 def ranged_input(storage: Storage, path: str, size_bytes: int | None) -> pa.NativeFile:
-    """A stream of an object, with a request for each read.
+    """A stream of an object, with one request per read.
 
-    Without `size_bytes` the store is asked first. Raises `ObjectNotFound`.
+    Without `size_bytes` it requests the size first. Raises `ObjectNotFound`.
     """
     if size_bytes is None:
         found = storage.status(path)
@@ -112,7 +112,7 @@ def ranged_input(storage: Storage, path: str, size_bytes: int | None) -> pa.Nati
 
 
 def held_limits(extents: Sequence[Extent]) -> tuple[int, int]:
-    """The bytes of ranges that an open file needs at least, and that it can use at most."""
+    """The minimum and the maximum bytes of ranges that an open file can use."""
     groups = _by_group(extents)
     if not groups:
         return 0, 0
@@ -128,7 +128,7 @@ def planned(extents: Sequence[Extent], held_bytes: int, gap_bytes: int = GAP_BYT
     """The requests for all extents, in the order in which their bytes are needed.
 
     If a row group and the next one fit into `held_bytes`, columns are fetched together. Otherwise
-    each column is fetched in pieces, so that a part of each is in memory.
+    each column is fetched in pieces, so a part of each is in memory.
     """
     groups = _by_group(extents)
     spans: list[Span] = []
@@ -151,7 +151,7 @@ def _size(groups: Sequence[Sequence[Extent]], gap_bytes: int = GAP_BYTES) -> int
 
 
 def _joined(group: Sequence[Extent], gap_bytes: int) -> list[Span]:
-    """The extents with the gaps between them, where those are small, in requests of even size."""
+    """The extents, joined across small gaps, in requests of even size."""
     joined: list[Span] = []
     for extent in group:
         if joined and extent.start - joined[-1].end <= gap_bytes:
@@ -169,7 +169,7 @@ def _cut(span: Span, most: int) -> list[Span]:
 
 
 def _pieces(group: Sequence[Extent], held_bytes: int) -> list[Span]:
-    """Each column in pieces; columns advance together, so the first pieces of all come first."""
+    """Each column in pieces. Columns advance in parallel, so the first pieces of all come first."""
     most = min(MAX_PIECE_BYTES, max(MIN_PIECE_BYTES, held_bytes // (_PIECES * len(group))))
     found: list[tuple[float, Span]] = []
     for extent in group:
@@ -177,7 +177,7 @@ def _pieces(group: Sequence[Extent], held_bytes: int) -> list[Span]:
         place, last = found[-1] if found else (0.0, Span(0, -1))
         is_next = place == 0.0 and last.end == extent.start
         if len(parts) == 1 and is_next and extent.end - last.start <= most:
-            # Small columns side by side are in memory as a whole anyway.
+            # Small adjacent columns are in memory as a whole anyway.
             found[-1] = (0.0, Span(last.start, extent.end))
             continue
         found += [(place / len(parts), part) for place, part in enumerate(parts)]
@@ -185,7 +185,7 @@ def _pieces(group: Sequence[Extent], held_bytes: int) -> list[Span]:
 
 
 class _Range:
-    """A span with its bytes, once they are asked for. `users`: columns that still need it."""
+    """A span with its bytes once requested. `users` counts the columns that still need it."""
 
     __slots__ = ("data", "span", "users")
 
@@ -200,7 +200,7 @@ class _Range:
 
 
 class _Column:
-    """An extent and its ranges. `passed`: how many were read; `checked`: up to which byte."""
+    """An extent and its ranges. `passed` counts ranges read; `checked` is an offset of the file."""
 
     __slots__ = ("check", "checked", "extent", "passed", "ranges")
     check: Check
@@ -213,7 +213,7 @@ class _Column:
 
 
 class FileForArrow:
-    """A seekable file for Arrow, one thread at a time, without its `read`."""
+    """A seekable file for Arrow, one thread at a time; subclasses add `read`."""
 
     closed = False
 
@@ -222,26 +222,23 @@ class FileForArrow:
         self.position = 0
 
     def stream(self) -> pa.PythonFile:
-        """The file for Arrow."""
         return pa.PythonFile(self, mode="r")
 
     def seek(self, position: int, whence: int = os.SEEK_SET) -> int:
-        """As files do."""
         base = {os.SEEK_SET: 0, os.SEEK_CUR: self.position, os.SEEK_END: self.size_bytes}
         self.position = base[whence] + position
         return self.position
 
     def tell(self) -> int:
-        """The offset of the next byte."""
         return self.position
 
 
 class RangedFile(FileForArrow):
     """A file that is read by ranges.
 
-    `fetch` asks for bytes from an offset on. Each column is to be read from its start to its end;
-    other bytes, and those given back, are asked for again. Reads end at the end of a column.
-    `check_of` makes the check of each column before any byte is asked for.
+    `fetch` requests bytes from an offset. Columns are read from start to end; other bytes, and
+    released ones, are requested again. Reads stop at the end of a column. `check_of` creates the
+    check of each column before the first request.
     """
 
     def __init__(
@@ -274,7 +271,7 @@ class RangedFile(FileForArrow):
         self._fetch_ahead()
 
     def read(self, size: int = -1) -> bytes | memoryview:
-        """The next bytes, `size` at most, and fewer at the end of a column."""
+        """The next bytes, at most `size`, and fewer at the end of a column."""
         start = self.position
         end = self.size_bytes if size < 0 else min(start + size, self.size_bytes)
         if end <= start:
@@ -291,20 +288,20 @@ class RangedFile(FileForArrow):
         return data
 
     def finish(self, group: int) -> None:
-        """The rows of a group were read: check what was not asked for, and give it back."""
+        """The rows of a group were read: check and release its remaining bytes."""
         for column in self._columns:
             if column.extent.group == group:
                 self._finish(column)
 
     def stop(self, group: int) -> None:
-        """No more rows will be read of this group, nor of others: check those that were read."""
+        """No more rows are read of this or any other group: check the columns read so far."""
         self._ahead.clear()
         for column in self._columns:
             if column.extent.group == group and not column.check.is_proved:
                 self._finish(column)
 
     def close(self) -> None:
-        """Give back all ranges; requests that have not begun are not made."""
+        """Release all ranges and cancel requests that have not started."""
         self.closed = True
         self._ahead.clear()
         for column in self._columns:
@@ -342,7 +339,7 @@ class RangedFile(FileForArrow):
     def _data(self, wanted: _Range) -> bytes:
         if wanted.data is None:
             self._ask(wanted)
-        assert wanted.data is not None, "just asked for"
+        assert wanted.data is not None, "just requested"
         return wanted.data.result()
 
     def _check(self, column: _Column, end: int) -> None:
@@ -355,7 +352,7 @@ class RangedFile(FileForArrow):
                 column.checked = limit
 
     def _pass(self, column: _Column, position: int) -> None:
-        """The column was read up to `position`: give back what nobody needs any more."""
+        """The column was read up to `position`: release ranges without other users."""
         before = self._held
         while column.passed < len(column.ranges):
             each = column.ranges[column.passed]
@@ -394,32 +391,29 @@ def _overlapping(by_start: list[_Range], extent: Extent) -> list[_Range]:
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# Files of up to so many bytes are read as a whole, so that work with many small ones does not keep
-# many open.
+# Files up to this size are read as a whole, so that work on many small files keeps few open.
 SMALL_FILE = 1 << 20
-# Requests under way at once, over all files that are open.
+# Concurrent requests over all open files of a reader.
 _THREADS = 16
-# The end of a file that is not small: most footers, with the page indexes before them.
+# The end of a larger file: most footers, and the page indexes before them.
 END_BYTES = 64 << 10
-# Ends that stay in memory until their files are read; beyond, they are fetched again.
+# Limit for ends kept in memory until their files are read; more are fetched again.
 KEPT_BYTES = 16 << 20
 
 
 class KnownFile(Protocol):
-    """A file of which a manifest tells the size."""
+    """A file whose size is known from a manifest."""
 
     @property
-    def path(self) -> str:
-        """Where it is in the store."""
+    def path(self) -> str: ...
 
     @property
-    def size_bytes(self) -> int:
-        """Its size by the manifest."""
+    def size_bytes(self) -> int: ...
 
 
 @contextlib.contextmanager
 def opened(storage: Storage, file: KnownFile) -> Iterator[pa.NativeFile]:
-    """The open file. Raises `DataFileDamaged` when its size is not that in the manifest."""
+    """The open file. Raises `DataFileDamaged` if its size differs from the manifest's."""
     with storage.open_input(file.path, file.size_bytes) as stream:
         check_size(file, stream.size())
         if file.size_bytes > SMALL_FILE:
@@ -430,7 +424,7 @@ def opened(storage: Storage, file: KnownFile) -> Iterator[pa.NativeFile]:
 
 
 def read_twice(read: Callable[[], T]) -> T:
-    """What `read` returns; what looks damaged is read once more: bits may flip on their way."""
+    """The result of `read`, repeated once if the data looks damaged: bits may flip in transit."""
     try:
         return read()
     except DataFileDamaged:
@@ -438,29 +432,29 @@ def read_twice(read: Callable[[], T]) -> T:
 
 
 def check_size(file: KnownFile, size_bytes: int) -> None:
-    """Raise `DataFileDamaged` unless `size_bytes`, that in the store, is that in the manifest."""
+    """Raises `DataFileDamaged` unless `size_bytes`, the size in the store, is the manifest's."""
     if size_bytes != file.size_bytes:
         raise DataFileDamaged(
-            file.path, f"the manifest says {file.size_bytes} bytes, the store {size_bytes}"
+            file.path, f"size is {file.size_bytes} bytes in the manifest, {size_bytes} in the store"
         )
 
 
 @dataclass(frozen=True, slots=True)
 class FileEnd:
-    """The bytes of a file from `start` on; of a small file all of them."""
+    """The bytes of a file from `start` to its end; for a small file, all of them."""
 
     start: int
     data: bytes
 
     def read(self, start: int, size: int) -> memoryview | None:
-        """Some bytes of the file; None if they are not all among these."""
+        """Bytes of the file, or None unless all are among these."""
         if start < self.start:
             return None
         return memoryview(self.data)[start - self.start : start - self.start + size]
 
 
 class Fetcher:
-    """Reads for one reader; fetches in threads of its own, which `close` ends."""
+    """Prefetches for one reader, in its own threads, which `close` ends."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -471,25 +465,25 @@ class Fetcher:
 
     @property
     def is_needed(self) -> bool:
-        """Whether files have to be fetched at all."""
+        """Whether files are fetched at all: local ones are not."""
         return self._storage.capabilities.behind_network
 
     @property
     def kept_bytes(self) -> int:
-        """Bytes of ends that wait for their files to be read."""
+        """Bytes of ends kept until their files are read."""
         return sum(self._kept.values())
 
     def is_ranged(self, file: KnownFile) -> bool:
-        """Whether the file is to be read by ranges: neither local nor small."""
+        """Whether the file is read by ranges: neither local nor small."""
         return self.is_needed and file.size_bytes > SMALL_FILE
 
     def expect(self, file: KnownFile) -> None:
-        """Begin to fetch the file's end unless that was done; a local store is not asked."""
+        """Start to fetch the file's end unless already started. Does nothing for local files."""
         if self.is_needed and file.path not in self._ends:
             self._ends[file.path] = self.submit(self._fetched_end, file)
 
     def expect_whole(self, files: Sequence[KnownFile]) -> None:
-        """Begin to fetch all bytes of files; a local store is not asked."""
+        """Start to fetch all bytes of files. Does nothing for local files."""
         for file in files if self.is_needed else ():
             self.expect(file)
             if file.path not in self._bodies:
@@ -500,15 +494,15 @@ class Fetcher:
                 ]
 
     def end(self, file: KnownFile) -> FileEnd:
-        """The end of a file of an object store, fetched unless it is there.
+        """The end of a file of an object store, fetched if it is not in memory.
 
-        It stays until `keep` or `release`. Raises what reading raises.
+        It stays in memory until `keep` or `release`. Raises the errors of reading.
         """
         self.expect(file)
         return self._ends[file.path].result()
 
     def keep(self, file: KnownFile) -> None:
-        """The file is read later: its end is kept unless too many bytes are."""
+        """Keep the end of a file that is read later, unless too many bytes are kept."""
         size = end_bytes(file)
         if file.path in self._kept or self.kept_bytes + size <= KEPT_BYTES:
             self._kept[file.path] = size
@@ -516,29 +510,28 @@ class Fetcher:
             del self._ends[file.path]
 
     def taken_end(self, file: KnownFile) -> FileEnd:
-        """The file's end if it is there, which is then forgotten; else no bytes."""
+        """The file's end if it is in memory, which releases it; otherwise no bytes."""
         found = self._ends.get(file.path)
         self.release(file)
         return FileEnd(file.size_bytes, b"") if found is None else found.result()
 
     def release(self, file: KnownFile) -> None:
-        """Forget the file's end."""
         self._ends.pop(file.path, None)
         self._kept.pop(file.path, None)
 
     def range(self, file: KnownFile, start: int, size: int) -> Future[bytes]:
-        """Begin to fetch some bytes."""
+        """Start to fetch some bytes."""
         return self.submit(self._storage.read_range, file.path, start, size)
 
     def submit(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Begin a call that fetches something."""
+        """Start a call in a thread of the pool."""
         if self._pool is None:
             self._pool = ThreadPoolExecutor(_THREADS, "fetch")
         return self._pool.submit(call, *args, **kwargs)
 
     @contextlib.contextmanager
     def opened(self, file: KnownFile) -> Iterator[pa.NativeFile]:
-        """A file that is not read by ranges; as the function, also for what it raises."""
+        """The open file, if it is not read by ranges. Raises as the function `opened`."""
         if self.is_needed:
             yield pa.BufferReader(self.end(file).data)
             return
@@ -559,13 +552,13 @@ class Fetcher:
         )
 
     def check_size(self, file: KnownFile) -> None:
-        """After an error: raise `DataFileDamaged` if the size is not the manifest's."""
+        """After an error: raises `DataFileDamaged` if the size is not the manifest's."""
         status = self._storage.status(file.path)
         if status is not None:
             check_size(file, status.size_bytes)
 
     def close(self) -> None:
-        """Wait for the requests under way; make no others."""
+        """Wait for the requests under way. Start no more."""
         self._ends.clear()
         self._kept.clear()
         self._bodies.clear()
@@ -576,7 +569,7 @@ class Fetcher:
         if file.size_bytes <= SMALL_FILE:
             data = self._storage.read(file.path)
             if len(data) != file.size_bytes:
-                # What was cut short on its way is no shorter in the store.
+                # A truncated answer does not mean a truncated object.
                 self.check_size(file)
             return FileEnd(0, whole_range(file.path, 0, file.size_bytes, data))
         start = file.size_bytes - END_BYTES
@@ -584,12 +577,12 @@ class Fetcher:
 
 
 def end_bytes(file: KnownFile) -> int:
-    """Bytes of a file that are fetched before anything else of it is known."""
+    """Bytes that are fetched from the end of a file before anything else is known about it."""
     return file.size_bytes if file.size_bytes <= SMALL_FILE else END_BYTES
 
 
 def with_part(storage: Storage, path: str, start: int, size_bytes: int) -> Storage:
-    """A store in which the object at `path` is these bytes of it; only for reading that one."""
+    """A store in which the object at `path` is a range of the real one. Only for reading it."""
     return cast(Storage, _WithPart(storage, path, start, size_bytes))
 
 
@@ -625,5 +618,4 @@ class _Part(FileForArrow):
         start, self.position = self.position, self.position + size
         return self._storage.read_range(self._path, start, size) if size else b""
 
-    def close(self) -> None:
-        """Nothing is open."""
+    def close(self) -> None: ...

@@ -1,4 +1,4 @@
-"""What stores report of each request: operation, outcome, duration and bytes; who reports it."""
+"""Metering of store requests: operation, outcome, duration and bytes."""
 
 from __future__ import annotations
 
@@ -26,8 +26,6 @@ T = TypeVar("T")
 
 
 class StorageOp(enum.Enum):
-    """Requests as object stores name them."""
-
     GET = "get"
     PUT = "put"
     PUT_IF_ABSENT = "put_if_absent"
@@ -37,7 +35,7 @@ class StorageOp(enum.Enum):
 
 
 class StorageOutcome(enum.Enum):
-    """The outcome of a request; a missing object is an answer, hence `ok`."""
+    """The outcome of a request. A missing object counts as `ok`."""
 
     OK = "ok"
     THROTTLED = "throttled"
@@ -47,9 +45,9 @@ class StorageOutcome(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageRequest:
-    """One request. `store` is the scheme of its URL, `size_bytes` what was read or written.
+    """One request. `store` is the scheme of its URL, `size_bytes` the bytes read or written.
 
-    `is_repeated`: it failed, and the same is asked for again.
+    `is_repeated`: it failed and is retried.
     """
 
     store: str
@@ -64,7 +62,7 @@ Report = Callable[[StorageRequest], None]
 
 
 def both(first: Report | None, second: Report) -> Report:
-    """Tells two of each request."""
+    """Reports each request to both."""
     if first is None:
         return second
 
@@ -77,7 +75,7 @@ def both(first: Report | None, second: Report) -> Report:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestTotal:
-    """Requests that had the same outcome; sums of what `StorageRequest` says of one."""
+    """The sum of requests with the same store, operation and outcome."""
 
     store: str
     op: StorageOp
@@ -88,7 +86,7 @@ class RequestTotal:
 
 
 class RequestTally:
-    """Adds requests up, for a process that exposes no metrics itself. Any thread may report."""
+    """Sums of requests, for a process without metrics of its own. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -113,17 +111,17 @@ class RequestTally:
 
 @runtime_checkable
 class ReportsItself(Protocol):
-    """A store that reports its requests itself, each attempt of those that it repeats included."""
+    """A store that reports each of its requests, including each retry."""
 
     def reporting(self, report: Report) -> Storage:
-        """The same store, which reports to this one, too."""
+        """The same store, which also reports to `report`."""
 
 
 def metered(storage: Storage, report: Report, clock: Clock, *, store: str) -> Storage:
-    """The store, reporting its requests; `store` is the scheme that they are counted under.
+    """The store, reporting its requests. They are counted under `store`, the scheme.
 
-    `report` is called in the caller's thread after each request, failed ones included; it must not
-    raise. The spec is that of the store: who opens it in another process reports nothing.
+    `report` is called in the caller's thread after each request, including failed ones, and must
+    not raise. `spec` is the inner store's, so other processes that open it report no requests.
     """
     if isinstance(storage, ReportsItself):
         return storage.reporting(report)
@@ -131,14 +129,14 @@ def metered(storage: Storage, report: Report, clock: Clock, *, store: str) -> St
 
 
 def reporting(storage: Storage, report: Report) -> Storage:
-    """The store, reporting its requests if it can do so itself: file systems report none."""
+    """The store, reporting its requests if it supports that. File systems do not."""
     return storage.reporting(report) if isinstance(storage, ReportsItself) else storage
 
 
 def _counted(
     op: StorageOp, method: Callable[Concatenate[Storage, P], T]
 ) -> Callable[Concatenate[MeteredStorage, P], T]:
-    """The same of the store inside, reported as a request of this kind."""
+    """Wraps a method of the inner store so that each call is reported."""
     name = method.__name__
 
     def counted(self: MeteredStorage, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -149,11 +147,11 @@ def _counted(
 
 
 class MeteredStorage:
-    """Another store, each call reported as one request.
+    """Reports each call of an inner store as one request.
 
-    For streams only the time of opening and closing counts: a read is reported when its stream is
-    open, without bytes; a write when its stream is closed, and an abandoned write never. A listing
-    is reported when it ends.
+    For streams only opening and closing is timed. A read is reported, without bytes, when its
+    stream is open; a write when its stream is closed, and an abandoned write never. A listing is
+    reported when it ends.
     """
 
     __slots__ = ("_clock", "_inner", "_now_s", "_send", "_store")
@@ -166,7 +164,6 @@ class MeteredStorage:
         self._store = store
 
     def reporting(self, report: Report) -> Storage:
-        """As `ReportsItself`."""
         return MeteredStorage(self._inner, both(self._send, report), self._clock, self._store)
 
     @property

@@ -1,7 +1,7 @@
-"""A name service of HDFS: how it is connected to, from Hadoop files, environment and options.
+"""Client settings of an HDFS name service: from Hadoop's files, environment and options.
 
-Source: utils/HadoopUtils.java (`getHadoopConfiguration`). A spec takes what it needs of them along,
-so that workers need no files.
+Source: utils/HadoopUtils.java (`getHadoopConfiguration`). A spec carries the settings, so workers
+need no files.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from compactord.storage.base import HADOOP, Storage
 from compactord.storage.hadoop import CONF_DIR, conf_dir, folders_of, site_properties
 from compactord.text import resolve_option
 
-# How the other options begin, which are properties of hdfs-site.xml.
+# Prefix of the other options, which are properties of hdfs-site.xml.
 PROPERTIES = "dfs."
 REPLICATION = "dfs.replication"
-# How often the library asks again where a name node did not answer.
+# How often the library repeats a call that a name node did not answer.
 ATTEMPTS = "dfs.client.failover.max.attempts"
-# What else the library knows, and is to be told: what is not named here has no effect.
+# Other properties that the library reads. Any that is not listed here has no effect.
 _CLIENT = (
     REPLICATION,
     "dfs.client.block.write.replace-datanode-on-failure.best-effort",
@@ -35,18 +35,18 @@ _CLIENT = (
 )
 _NAME_NODES = "dfs.ha.namenodes"
 _ADDRESS = "dfs.namenode.rpc-address"
-# Where a name node listens whose port nobody names.
+# The default port of a name node.
 _PORT = 8020
 
 
 def settings_of(
     service: str, options: Mapping[str, str], environment: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
-    """What a client needs to know of a name service, or of the host of a name node.
+    """The settings that a client needs for a name service, or for the host of a name node.
 
-    What comes later counts, as in Java: files in HADOOP_HOME, in the option's folder, in
-    HADOOP_CONF_DIR, options. Raises `CatalogOptionInvalid`, and `UsageError` where a name node of
-    the service has no address.
+    As in Java, later sources win: files in HADOOP_HOME, in the option's folder, in HADOOP_CONF_DIR,
+    options. Raises `CatalogOptionInvalid`, and `UsageError` if a name node of the service has no
+    address.
     """
     found: dict[str, str] = {}
     home, own = environment.get("HADOOP_HOME"), conf_dir(options)
@@ -62,7 +62,7 @@ def settings_of(
     names = f"{_NAME_NODES}.{service}"
     nodes = [node.strip() for node in found.get(names, "").split(",") if node.strip()]
     if nodes:
-        # Each name node once more than the others: further attempts are ours.
+        # Each name node once: further attempts are made by the store.
         kept |= {names: ",".join(nodes), ATTEMPTS: str(len(nodes))}
     for node in nodes:
         address = f"{_ADDRESS}.{service}.{node}"
@@ -73,25 +73,26 @@ def settings_of(
 
 
 def address_of(service: str, settings: Mapping[str, str]) -> str:
-    """The URL of a name service, or that of a name node, with its port."""
+    """The URL of a name service, or of a name node with its port."""
     is_whole = f"{_NAME_NODES}.{service}" in settings or service.rpartition(":")[2].isdecimal()
     return f"hdfs://{service}" if is_whole else f"hdfs://{service}:{_PORT}"
 
 
 def is_known(name: str) -> bool:
-    """Whether an option, without what comes before Hadoop's, is looked at for some name service."""
+    """Whether an option, without Hadoop's prefix, is used for any name service."""
     return name in (CONF_DIR, *_CLIENT) or name.startswith((f"{_NAME_NODES}.", f"{_ADDRESS}."))
 
 
-# Of a call without an answer.
+# Time limit of one call.
 ANSWER_S = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NameService(ABC):
-    """A name service as the user wrote it, `hdfs://service`, with which paths begin.
+    """A name service as the user wrote it, `hdfs://service`, which all its paths start with.
 
-    `settings` are Hadoop's properties of it. Tickets and user are found where it is opened.
+    `settings` are Hadoop's properties for it. Tickets and the user are found in the process that
+    opens it.
     """
 
     root: str
@@ -100,9 +101,9 @@ class NameService(ABC):
 
     @property
     def address(self) -> str:
-        """The URL that is connected to."""
+        """The URL of the connection."""
         return address_of(self.root.partition("://")[2], dict(self.settings))
 
     @abstractmethod
     def open(self) -> Storage:
-        """See `StorageSpec`: a name service is one, and what connects to it needs no store."""
+        """The store. A name service is a `StorageSpec`; code that only connects needs no store."""

@@ -1,4 +1,7 @@
-"""Locations in HDFS: which name service, what a client has to know of it, and the path there."""
+"""Locations in HDFS: the name service, its settings and the path.
+
+A module of its own, because the library is imported only when a store is opened.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +17,17 @@ from compactord.storage.hdfs.settings import PROPERTIES, NameService, is_known, 
 if TYPE_CHECKING:
     from compactord.storage.hdfs.store import HdfsStorage
 
-# What the extra `hdfs` names: compactord itself is in no package index.
+# The extra `hdfs`, spelled out: compactord itself is in no package index.
 INSTALL_HDFS = "pip install 'hdfs-native>=0.14.7,<0.15'"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HdfsSpec(NameService):
-    """A name service that opens itself."""
+    """A name service that opens itself as a store."""
 
     def open(self) -> HdfsStorage:
-        """Asks nothing. Raises `UsageError` when the extra is missing."""
-        # Imported here: the package has to be usable without the extra.
+        """The store; sends no request. Raises `UsageError` if the extra is not installed."""
+        # Imported here: the package must be usable without the extra.
         try:
             from compactord.storage.hdfs.store import HdfsStorage
         except ImportError as error:
@@ -36,7 +39,7 @@ class HdfsSpec(NameService):
 
 
 def _locate(location: str, options: Mapping[str, str]) -> StoreLocation:
-    """The name service of a URL, and the URL without slashes at its end."""
+    """The name service of a URL, and the URL without trailing slashes."""
     scheme, _, rest = location.partition(":")
     service, _, path = rest.removeprefix("//").partition("/")
     if not service:

@@ -1,7 +1,4 @@
-"""Files of HDFS. A rename onto a name that exists fails, which is how a name is created once.
-
-A rename onto a name that exists fails, which is how a name is created once.
-"""
+"""Files of HDFS. Creates a name only once by a rename, which fails if the target exists."""
 
 from __future__ import annotations
 
@@ -41,27 +38,27 @@ from compactord.storage.objects.store import Upload
 from compactord.storage.ranges import ranged_input
 from compactord.text import redact_text
 
-# A name node's exception is known by its class alone, within the text.
+# The class of a name node's exception appears only in the text of the error.
 _REMOTE = re.compile(r'RPCError\("[\w.$]*?(\w+)", "(.*)"\)', re.DOTALL)
 _NOT_EMPTY = "PathIsNotEmptyDirectoryException"
 _DENIED = {"AccessControlException", "AuthorizationException", "InvalidToken", "SaslException"}
 _FULL = {"DSQuotaExceededException", "NSQuotaExceededException", "QuotaExceededException"}
 _REFUSED = {"InvalidPathException", "ParentNotDirectoryException", "PathComponentTooLongException"}
-# What the library says where it cannot prove who it is.
+# Texts of the library's errors when authentication fails.
 _UNKNOWN_USER = ("GSSAPIError", "SASLError", "NoSASLMechanism", "libgssapi")
-_TICKET = "; get a ticket into the cache that KRB5CCNAME names (kinit), wherever this runs"
+_TICKET = "; get a ticket into the cache that KRB5CCNAME names (kinit), on each machine"
 _LOOKUP = "failed to lookup address"
 _SERVICE = (
-    "; check the name; of a name service Hadoop's files have to say where it is (hadoop-conf-dir, "
+    "; check the name; a name service must be defined in Hadoop's files (hadoop-conf-dir, "
     "HADOOP_CONF_DIR)"
 )
 _LONGEST_TEXT = 200
-# The library's threads do not exist in a forked child, which gets clients of its own.
+# The library's threads do not exist in a forked child, so each process has its own clients.
 _clients: dict[tuple[int, NameService], Client] = {}
 
 
 class Removal(enum.Enum):
-    """What came of a removal that the name node answered."""
+    """The name node's answer to a removal."""
 
     DONE = "done"
     NOTHING_THERE = "nothing there"
@@ -69,21 +66,20 @@ class Removal(enum.Enum):
 
 
 def client_of(spec: NameService) -> Client:
-    """This process's client of a name service; it connects when it is first asked."""
+    """This process's client of a name service. It connects at its first call."""
     key = os.getpid(), spec
     if key not in _clients:
         with named_errors(spec.root, "open"):
-            # Not the files that this process's environment names: they have been read.
+            # Not the files that the environment names: the settings already contain them.
             client = Client(spec.address, {ATTEMPTS: "1", **dict(spec.settings)}, os.devnull)
         _clients.setdefault(key, client)
     return _clients[key]
 
 
 def create(client: Client, name: str, spec: NameService) -> Any:
-    """A new file, with its folders. It is whole only once it was closed.
+    """A new file, with its folders. It is complete only after it was closed.
 
-    Not the library's own stream: that one closes the file, and so completes it, when it is
-    collected.
+    Not the library's own stream: its destructor closes the file and so completes it.
     """
     replication = dict(spec.settings).get(REPLICATION)
     options = WriteOptions(replication=None if replication is None else int(replication))
@@ -91,7 +87,7 @@ def create(client: Client, name: str, spec: NameService) -> Any:
 
 
 def rename(client: Client, source: str, target: str, *, replaces: bool = False) -> bool:
-    """Whether it was done; False: the target exists."""
+    """Whether it was done; False if the target exists."""
     try:
         client.rename(source, target, overwrite=replaces)
     except FileExistsError:
@@ -100,7 +96,7 @@ def rename(client: Client, source: str, target: str, *, replaces: bool = False) 
 
 
 def remove(client: Client, name: str) -> Removal:
-    """Remove a file, or a folder unless something is in it."""
+    """Remove a file, or a folder if it is empty."""
     try:
         return Removal.DONE if client.delete(name) else Removal.NOTHING_THERE
     except RuntimeError as error:
@@ -111,7 +107,7 @@ def remove(client: Client, name: str) -> Removal:
 
 @contextlib.contextmanager
 def named_errors(path: str, action: str) -> Iterator[None]:
-    """Raise the library's errors as ours; it has no kinds of its own, and may panic."""
+    """Raises the library's errors as `StorageError`. It has no error classes, and may panic."""
     try:
         yield
     except CompactordError:
@@ -130,7 +126,7 @@ def _error(path: str, action: str, error: BaseException) -> StorageError:
     text = str(error)
     remote = _REMOTE.search(text)
     kind, said = (remote[1], remote[2]) if remote else (type(error).__name__, text)
-    # What follows are the places in Java's code.
+    # The rest is Java's stack trace.
     said = redact_text(said.split("\n", 1)[0].split("\\n", 1)[0])[:_LONGEST_TEXT]
     message = f"{action} failed ({kind}{': ' if said else ''}{said})"
     if kind in _DENIED:
@@ -145,14 +141,14 @@ def _error(path: str, action: str, error: BaseException) -> StorageError:
 
 
 T = TypeVar("T")
-# What is read and written takes longer the larger it is.
+# Larger reads and writes take longer.
 _BYTES_PER_S = 1 << 20
-# What a name node lists at once, unless it is told otherwise.
+# Default number of entries per page of a name node.
 _LISTED_AT_ONCE = 1000
 
 
 class HdfsStorage(Storage):
-    """One name service. Paths are full URLs, as the user wrote the service's."""
+    """One name service. Paths are full URLs, with the service as the user wrote it."""
 
     capabilities = Capabilities(
         has_folders=True,
@@ -171,7 +167,6 @@ class HdfsStorage(Storage):
         client_of(spec)
 
     def behind(self, breaker: Breaker) -> HdfsStorage:
-        """The same store, whose attempts the breaker may refuse and is told of."""
         return HdfsStorage(self._spec, self._policy, breaker)
 
     @property
@@ -229,18 +224,18 @@ class HdfsStorage(Storage):
         except ObjectNotFound:
             return
         while page:
-            # The listing of a file is the file.
+            # The listing of a file is the file itself.
             yield from (_status(entry) for entry in page if entry.path != own)
             page = self._once(folder, "list", lambda *_: list(islice(entries, _LISTED_AT_ONCE)))
 
     def create_if_absent(self, path: str, data: bytes, *, temporary: str) -> Creation:
-        """Write a file aside and rename it.
+        """Writes a temporary file and renames it.
 
-        Whether a rename without a clear answer took place, the file aside tells: once that could
-        be removed, it did not, and never will.
+        If a rename got no clear answer, removing the temporary file decides: if that succeeds, the
+        rename did not happen and never will.
         """
         for number, is_last in enumerate(self._policy.attempts()):
-            # Of its own for each attempt: what timed out may still be written.
+            # A new name for each attempt: a write that timed out may still continue.
             found = self._create(path, data, f"{temporary}.{number}")
             if isinstance(found, Creation):
                 return found
@@ -270,7 +265,7 @@ class HdfsStorage(Storage):
         return self._tried(path, "remove folder", remove) is not Removal.NOT_EMPTY
 
     def _create(self, path: str, data: bytes, temporary: str) -> Creation | TransientStorageError:
-        """One attempt; the error of one that did nothing and may be followed by another."""
+        """One attempt. Returns the error of an attempt without effect, which may be repeated."""
         try:
             self._write(temporary, data)
         except StoreSilent:
@@ -288,7 +283,7 @@ class HdfsStorage(Storage):
         except StorageError as error:
             failed = error
         try:
-            # What is gone was renamed, unless the answer to an earlier removal was lost.
+            # A missing file was renamed, unless the answer to an earlier removal was lost.
             was_aside = self._tried(temporary, "delete", remove) is Removal.DONE
             there = None if was_aside else read_back(self, path, failed)
         except StorageError as error:
@@ -303,7 +298,7 @@ class HdfsStorage(Storage):
         raise failed
 
     def _write(self, path: str, data: bytes) -> None:
-        """A new file, whole and durable, or none as far as that is possible; in one attempt."""
+        """Writes a new file in one attempt. On failure it tries to remove the file."""
 
         def write(client: Client, name: str) -> None:
             file = create(client, name, self._spec)

@@ -1,6 +1,6 @@
-"""The options of Azure's Blob storage and ADLS, both through the interface for blobs.
+"""Options of Azure's Blob storage and ADLS, both accessed through the blob interface.
 
-Names: Paimon's AzureFileIO.java, and Hadoop's ABFS, which lets a name end in the account's host.
+Names: Paimon's AzureFileIO.java, and Hadoop's ABFS, where a name may end with the account's host.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _NAMES = OptionNames(
     refused={
         "account.keyprovider": "give the key itself, as ${file:/path} or ${env:NAME}",
         "shellkeyprovider.script": "give the key itself, as ${file:/path} or ${env:NAME}",
-        "sas.token.provider.type": "tokens of a class of one's own are not supported; give "
+        "sas.token.provider.type": "custom token providers are not supported; give "
         "fs.azure.sas.fixed.token",
         "encryption.encoded.client-provided-key": "keys of the client are not supported",
         "encryption.encoded.client-provided-key-sha": "keys of the client are not supported",
@@ -28,10 +28,10 @@ _NAMES = OptionNames(
         f"{_OAUTH}user.password": "give a client with its secret",
         f"{_OAUTH}refresh.token": "give a client with its secret",
         f"{_OAUTH}refresh.token.endpoint": "give a client with its secret",
-        f"{_OAUTH}msi.endpoint": "the machine's own endpoint is asked",
+        f"{_OAUTH}msi.endpoint": "the machine's own endpoint is used",
     },
 )
-# Accounts of Azure, in all its clouds; whoever has one sees no key of those who ask.
+# Hosts of Azure accounts, in all clouds. Owners of an account never see keys of its callers.
 _CLOUDS = (
     *(".core.windows.net", ".core.chinacloudapi.cn", ".core.usgovcloudapi.net"),
     *(".storage.azure.net", ".fabric.microsoft.com"),
@@ -46,7 +46,7 @@ _PROVIDERS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Place:
-    """`container@account.dfs.core.windows.net`; `host` as written, `blob_host` that for blobs."""
+    """`container@account.dfs.core.windows.net`; `host` as written, `blob_host` for blobs."""
 
     container: str
     account: str
@@ -55,17 +55,17 @@ class _Place:
 
 
 def _service(scheme: str, authority: str, options: Mapping[str, str]) -> StoreService:
-    """How a container is opened."""
+    """The service that opens a container."""
     place = _place(scheme, authority)
 
     def narrowed(name: str) -> tuple[str, bool] | None:
-        """`account.key.HOST` holds for one account, `sas.CONTAINER.HOST` for one container."""
+        """`account.key.HOST` applies to one account, `sas.CONTAINER.HOST` to one container."""
         for host in (place.host, place.blob_host):
             if name in (f"sas.{place.container}.{host}", f"sas.{place.container}.{place.account}"):
                 return "sas", True
             if name.lower().endswith(f".{host}"):
                 return name[: -len(host) - 1], True
-        # Those of other accounts say nothing of this one.
+        # Options of other accounts do not apply to this one.
         is_others = name.lower().startswith(("account.", "sas.")) and any(
             part in name for part in (".dfs.", ".blob.")
         )
@@ -76,7 +76,7 @@ def _service(scheme: str, authority: str, options: Mapping[str, str]) -> StoreSe
     is_plain = scheme in ("abfs", "wasb") and not found.flag("always.use.https", True)
     endpoint = found.text("abfs.endpoint").rstrip("/")
     if endpoint:
-        # Of an emulator, whose accounts are folders.
+        # An emulator's accounts are folders.
         start = "" if "://" in endpoint else "http://" if scheme in ("abfs", "wasb") else "https://"
         service["endpoint"] = f"{start}{endpoint}/{place.account}"
     else:
@@ -110,11 +110,11 @@ def _put_credentials(found: Given, service: dict[str, str], environment: dict[st
     token = next((name for name in ("sas", "sas.fixed.token") if name in found), None)
     if kind == "key" and "account.key" not in found:
         raise CatalogOptionInvalid(
-            found.key("account.auth.type"), "fs.azure.account.key of the account beside it"
+            found.key("account.auth.type"), "fs.azure.account.key of the account as well"
         )
     if kind == "sas" and token is None:
         raise CatalogOptionInvalid(
-            found.key("account.auth.type"), "fs.azure.sas.fixed.token beside it"
+            found.key("account.auth.type"), "fs.azure.sas.fixed.token as well"
         )
     if kind == "oauth":
         _put_oauth(found, environment)
@@ -125,7 +125,7 @@ def _put_credentials(found: Given, service: dict[str, str], environment: dict[st
 
 
 def _put_oauth(found: Given, environment: dict[str, str]) -> None:
-    """Identities: opendal's chain asks for them, and finds what they are in the environment."""
+    """Sets identities as environment variables, where opendal's credential chain finds them."""
     name = "account.oauth.provider.type"
     text = found.text(name).rpartition(".")[2].lower()
     if text not in _PROVIDERS:
@@ -140,7 +140,7 @@ def _put_oauth(found: Given, environment: dict[str, str]) -> None:
         tenant = _tenant(found, environment)
         for each in ("client.id", "client.secret"):
             if f"{_OAUTH}{each}" not in found:
-                raise CatalogOptionInvalid(found.key(name), f"fs.azure.{_OAUTH}{each} beside it")
+                raise CatalogOptionInvalid(found.key(name), f"fs.azure.{_OAUTH}{each} as well")
         found.secret(f"{_OAUTH}client.secret", "AZURE_CLIENT_SECRET", environment)
     if kind == "workload":
         found.plain(f"{_OAUTH}token.file", "AZURE_FEDERATED_TOKEN_FILE", environment)
@@ -149,7 +149,7 @@ def _put_oauth(found: Given, environment: dict[str, str]) -> None:
 
 
 def _tenant(found: Given, environment: dict[str, str]) -> str:
-    """Of `https://login.microsoftonline.com/TENANT/oauth2/token`."""
+    """The tenant in `https://login.microsoftonline.com/TENANT/oauth2/token`."""
     name = f"{_OAUTH}client.endpoint"
     parts = urlsplit(found.text(name))
     tenant = parts.path.strip("/").partition("/")[0]

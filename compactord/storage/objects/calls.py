@@ -1,4 +1,4 @@
-"""Calls of the library: repeated, timed and reported, with their errors as ours."""
+"""Calls of the library: repeated, timed and reported, with their errors converted to ours."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ _OUTCOMES = {
     Failure.EXISTS: StorageOutcome.PRECONDITION_FAILED,
     Failure.THROTTLED: StorageOutcome.THROTTLED,
 }
-# Nothing came, or the store said that it does not work.
+# There was no answer, or the store reported an outage.
 _WITHOUT_ANSWER = (Failure.TRANSIENT, Failure.THROTTLED)
 
 
 @dataclass(slots=True, eq=False)
 class Meter:
-    """The time of one request, which is spent inside its context, in one go or in several."""
+    """The time of one request, spent inside its context at once or in several steps."""
 
     store: str
     op: StorageOp
@@ -58,7 +58,7 @@ class Meter:
     def report(
         self, failure: Failure | None = None, *, size_bytes: int = 0, is_repeated: bool = False
     ) -> None:
-        """`size_bytes`: what was read or written."""
+        """Report the request; `size_bytes` were read or written."""
         if self.breaker is not None:
             if failure in _WITHOUT_ANSWER:
                 self.breaker.failed(self.seconds)
@@ -82,12 +82,12 @@ class Meter:
 
 
 class CredentialsChanged(TransientStorageError):
-    """Refused, and the same request from its beginning would have other credentials."""
+    """The request was refused, but a new one would use other credentials."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calls:
-    """Calls to one bucket; `report` gets each, and the breaker may refuse any."""
+    """Calls to one bucket. `report` is called for each, and the breaker may block any."""
 
     spec: Bucket
     policy: RetryPolicy
@@ -103,10 +103,10 @@ class Calls:
         *,
         size_bytes: int = 0,
     ) -> T:
-        """A call that may be repeated: nothing is different if its effect comes twice.
+        """The result of a call that may be repeated: a second execution must not change the effect.
 
-        `size_bytes` is what it writes. Raises the last failure as `StorageError`, and as
-        `connection` does.
+        `size_bytes` is what it writes. Raises the last failure as `StorageError`, and the errors of
+        `connection`.
         """
         for is_last in self.policy.attempts():
             connection = self.connection(path)
@@ -125,11 +125,11 @@ class Calls:
         raise AssertionError("the last attempt returns or raises")
 
     def connection(self, path: str) -> Connection:
-        """The connection, made anew after credentials expired or were replaced.
+        """The connection, renewed after credentials expired or were replaced.
 
-        Raises `TransientStorageError` where that fails: it worked when the store was opened. What
-        an earlier attempt did is unknown then, so nothing may take it for a refusal. The same goes
-        for `StoreSilent`, which the breaker raises.
+        Raises `TransientStorageError` if renewing fails. The outcome of an earlier attempt is
+        unknown then, so callers must not take the error for a refusal. The same holds for
+        `StoreSilent`, which the breaker raises.
         """
         if self.breaker is not None:
             self.breaker.require(path)
@@ -139,7 +139,7 @@ class Calls:
             raise TransientStorageError(path, f"connect failed ({error})") from error
 
     def may_pass(self, failure: Failure, connection: Connection) -> bool:
-        """Whether another attempt may succeed; with credentials that are read again if need be."""
+        """Whether another attempt may succeed; it reads credentials again if necessary."""
         if failure is Failure.EXPIRED:
             forget(self.spec, connection)
         if failure is Failure.DENIED:
@@ -158,10 +158,9 @@ class Calls:
 
     @contextlib.contextmanager
     def named(self, path: str, action: str, meter: Meter, connection: Connection) -> Iterator[None]:
-        """Times a step of a longer request, whose failure is reported and raised as ours.
+        """Times a step of a longer request. A failure is reported and raised as our error.
 
-        Where credentials have expired or were replaced, whoever begins the request again reads them
-        again.
+        If credentials expired or were replaced, a retry of the whole request reads them again.
         """
         try:
             with meter:

@@ -1,10 +1,10 @@
 """Connections to object stores, one for each store and process, and listings over them.
 
-The library runs threads of its own, which a forked child does not have: its calls would wait for
-ever. A child of a process that has used a store gets an error instead.
+The library runs its own threads, which a forked child does not have: its calls would hang. A child
+of a process that has used a store gets an error instead.
 
-The library's plain operator holds Python's lock while it waits for a page; its asynchronous one
-does not. So each listing has an event loop of its own, which runs while a page is waited for.
+The library's synchronous operator holds the GIL while it waits for a page; its asynchronous one
+does not. So each listing has its own event loop, which runs while a page is awaited.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ if TYPE_CHECKING:
     from opendal.types import Entry, Metadata
 
 
-# Of the library's own retries, which only streams and listings use.
+# Retries inside the library, which only streams and listings use.
 _RETRIES_MAX = 6
 _FIRST_DELAY_S = 0.1
 _LONGEST_DELAY_S = 5.0
-# Requests of small objects at once, for each store and process.
+# Limit of concurrent requests for small objects, for each store and process.
 REQUESTS_AT_ONCE = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """A store as the library sees it: `once` tries each request once, `retrying` repeats it.
+    """The library's operators of a store: `once` makes one attempt, `retrying` several.
 
-    `slots` bounds the calls at once.
+    `slots` limits concurrent calls.
     """
 
     once: opendal.Operator
@@ -55,14 +55,14 @@ class Connection:
 
 
 class _Process:
-    """What this process has connected to."""
+    """Connections of this process."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.connections: dict[Bucket, Connection] = {}
-        # Kept beyond a connection: they know when they were looked at.
+        # They outlive a connection, because they remember when they were read.
         self.options: dict[Bucket, LateValues] = {}
-        # Variables that catalogs have set, each with the text that it was resolved from.
+        # Variables that catalogs have set, each with the text it was resolved from.
         self.variables: dict[str, str] = {}
         self.is_used = self.is_forked = False
 
@@ -76,16 +76,16 @@ os.register_at_fork(after_in_child=_process.after_fork)
 
 
 def connection_of(spec: Bucket) -> Connection:
-    """This process's connection to a store, made at the first call.
+    """This process's connection to a store, opened at the first call.
 
-    Raises `UsageError` when a reference cannot be resolved, `StorageError` in a child of a process
+    Raises `UsageError` if a reference cannot be resolved, `StorageError` in a child of a process
     that has used an object store.
     """
     if _process.is_forked:
         raise StorageError(
             spec.root,
             "this process was forked from one that had used an object store, and requests would "
-            "hang; start it anew instead (multiprocessing: spawn)",
+            "hang; start a new process instead (multiprocessing: spawn)",
         )
     with _process.lock:
         found = _process.connections.get(spec)
@@ -96,16 +96,16 @@ def connection_of(spec: Bucket) -> Connection:
 
 
 def forget(spec: Bucket, connection: Connection) -> None:
-    """Connect anew at the next call: credentials behind references may have changed."""
+    """Reconnect at the next call: credentials behind references may have changed."""
     with _process.lock:
         if _process.connections.get(spec) is connection:
             del _process.connections[spec]
 
 
 def has_other_keys(spec: Bucket, connection: Connection, now_s: float) -> bool:
-    """Whether the next call will have other credentials than `connection`, which was refused.
+    """Whether the next call will use other credentials than `connection`, which was refused.
 
-    Their references are looked at once a minute at most; `now_s` is monotonic.
+    References are resolved at most once a minute; `now_s` is monotonic.
     """
     with _process.lock:
         if _process.connections.get(spec) is not connection:
@@ -117,15 +117,18 @@ def has_other_keys(spec: Bucket, connection: Connection, now_s: float) -> bool:
 
 
 def _set_environment(spec: Bucket) -> None:
-    """Put what the library reads from the process there. Raises `UsageError` for two identities."""
+    """Set the environment variables that the library reads.
+
+    Raises `UsageError` if catalogs need two identities.
+    """
     bundle = os.environ.get("AWS_CA_BUNDLE")
     if spec.service == "s3" and bundle:
-        # The library knows the variable of OpenSSL alone.
+        # The library only knows OpenSSL's variable.
         os.environ.setdefault("SSL_CERT_FILE", bundle)
     for name, text in spec.environment:
         value = resolve(text)
         if _process.variables.get(name) == text:
-            # The same reference may have another value now.
+            # The same reference may have a new value.
             os.environ[name] = value
         if os.environ.setdefault(name, value) == value:
             _process.variables[name] = text
@@ -147,11 +150,11 @@ def _connect(spec: Bucket) -> Connection:
     try:
         bare = opendal.Operator(spec.service, **options)
     except opendal.exceptions.ConfigInvalid as error:
-        # It looks for a region in variables and profiles, and says no more than that it is missing.
+        # The library looks for a region in variables and profiles; its error only names the option.
         if "region" in str(error):
             raise UsageError(
                 f"{spec.root}: the region of the bucket is not known: set s3.endpoint.region, or "
-                "AWS_REGION wherever compactord and its workers run"
+                "AWS_REGION for compactord and for its workers"
             ) from None
         raise storage_error(error, spec.root, "open") from None
     except LIBRARY_ERRORS as error:
@@ -171,15 +174,15 @@ def _connect(spec: Bucket) -> Connection:
     )
 
 
-# A thread of the library's wakes the event loop that waits for a page, and is still in Python for a
-# moment then. If the interpreter ends meanwhile, the thread cannot go on and the process aborts. So
-# the end waits for such threads: on a machine that does other things as well they may need long.
+# A library thread that wakes the event loop of a listing runs Python code for a moment afterwards.
+# If the interpreter exits in that moment, the thread cannot continue and the process aborts. So the
+# exit waits for such threads, which may take long on a busy machine.
 _EXIT_WAIT_S = 5.0
 _FOLDER_MARK = "hdi_isfolder"
 
 
 def _await_foreign_threads() -> None:
-    """Wait until no thread is in Python that Python has not started."""
+    """Wait until no thread that Python did not start runs Python code."""
     ends_s = time.monotonic() + _EXIT_WAIT_S
     while time.monotonic() < ends_s:
         own = {thread.ident for thread in threading.enumerate()}
@@ -192,7 +195,7 @@ atexit.register(_await_foreign_threads)
 
 
 class Listing:
-    """The entries below a prefix, in portions of a page; to be closed. One thread at a time."""
+    """The entries below a prefix, in parts of a page. The caller closes it. Not thread-safe."""
 
     def __init__(self, store: AsyncOperator, prefix: str, page_entries: int) -> None:
         self._store = store
@@ -208,7 +211,7 @@ class Listing:
         self._loop.close()
 
     def page(self) -> list[Entry]:
-        """What comes next, empty at the end. Raises the library's errors; then it is over."""
+        """The next entries, empty at the end. Raises the library's errors and then ends."""
         return self._loop.run_until_complete(self._portion())
 
     async def _portion(self) -> list[Entry]:
@@ -225,7 +228,7 @@ class Listing:
 
 
 def listed(entry: Entry, prefix: str) -> ObjectStatus | None:
-    """An entry of a listing; None for the object that marks the folder itself."""
+    """The status of a listed entry, or None for the marker object of the folder itself."""
     name = entry.path.removeprefix("" if prefix == "/" else prefix).removesuffix("/")
     if name in ("", "/"):
         return None
@@ -235,7 +238,7 @@ def listed(entry: Entry, prefix: str) -> ObjectStatus | None:
 
 
 def status_of(name: str, found: Metadata) -> ObjectStatus:
-    """Of an object, by what the library tells of it."""
+    """The status of an object from the library's metadata."""
     changed: datetime | None = found.last_modified
     marks = found.user_metadata or {}
     return ObjectStatus(

@@ -1,7 +1,7 @@
-"""What the library's errors mean.
+"""Classification of the library's errors.
 
-They share no base class, and whether another try may help stands in their text alone. Their texts
-contain URLs and answers, so only the parts known to be safe are passed on.
+They share no base class, and only their texts show whether a retry may help. The texts contain URLs
+and answers, so only parts known to be safe are passed on.
 """
 
 from __future__ import annotations
@@ -24,21 +24,19 @@ from compactord.text import redact_text
 _KIND = re.compile(r"(\w+) \((temporary|permanent|persistent)\)")
 _CODE = re.compile(r"<Code>(\w+)</Code>|\bcode: \"([A-Za-z]\w*)|\breason\"?: ?\"([A-Za-z]\w*)")
 _SOURCE = re.compile(r"\nSource:\n((?:   .*\n?)+)")
-# A missing object in the words of S3, OSS and Azure, and in those of GCS, which has no codes here.
+# A missing object in the words of S3, OSS and Azure, and of GCS, which has no codes here.
 _NO_OBJECT_CODES = ("NoSuchKey", "BlobNotFound")
 _NO_OBJECT = re.compile(r"No such object|GcsError \{ code: 404\b")
-# Which the library knows as a refusal of none of its stores.
+# The library does not classify this as a refusal.
 _UNAUTHORIZED = "response: Parts { status: 401,"
 _NO_CREDENTIALS = "failed to load signing credential"
-# Which the library takes for a connection that may succeed later.
+# The library classifies this as a temporary connection error.
 _UNTRUSTED = "invalid peer certificate"
 _SENDING = "source: error sending request"
 _LONGEST_TEXT = 200
 
 
 class Failure(enum.Enum):
-    """How a request failed."""
-
     NOT_FOUND = "not found"
     EXISTS = "exists"
     THROTTLED = "throttled"
@@ -57,12 +55,12 @@ class Failure(enum.Enum):
 
     @property
     def had_no_effect(self) -> bool:
-        """Whether the store's answer says that it did nothing."""
+        """Whether the store's answer proves that the request did nothing."""
         return self in _REFUSALS
 
 
 class CallFailed(Exception):
-    """A call of another library that failed; `code` is the store's name for it, or empty."""
+    """A failed call of another library. `code` is the store's name for the error, or empty."""
 
     def __init__(self, failure: Failure, code: str, text: str) -> None:
         self.failure, self.code = failure, code
@@ -123,20 +121,20 @@ _MEANINGS = {
     Failure.EXISTS: "it exists",
     Failure.DENIED: "permission denied: check the credentials and what they may do",
     Failure.EXPIRED: "the credentials have expired: renew them",
-    Failure.NO_CREDENTIALS: "no credentials were found: set keys among the catalog's options, or "
+    Failure.NO_CREDENTIALS: "no credentials were found: set keys in the catalog's options, or "
     "run it where the environment, a profile or the machine's identity has some",
 }
-# Actions that find everything but the bucket.
+# Actions for which a 404 means a missing bucket, not a missing object.
 _NEED_NO_OBJECT = ("create", "list", "overwrite", "publish", "write")
 _REMEDIES = {
     "NoSuchBucket": _NO_STORE,
     "ContainerNotFound": "there is no such container: check its name and the account",
-    "RequestTimeTooSkewed": "this machine's clock differs from the store's: set it right (NTP)",
+    "RequestTimeTooSkewed": "this machine's clock differs from the store's: synchronise it (NTP)",
     "InvalidAccessKeyId": "the store does not know the access key: check the credentials",
     "SignatureDoesNotMatch": "the secret key does not fit: check the credentials",
     "AuthenticationFailed": "the store refuses the credentials: check them, and the clock",
     "AuthorizationFailure": "the store refuses the credentials: check them",
-    "NoSuchUpload": "somebody aborted the upload, such as a lifecycle rule of the bucket",
+    "NoSuchUpload": "the upload was aborted, for example by a lifecycle rule of the bucket",
     "PermanentRedirect": "the bucket is in another region: set the region or the endpoint",
     "AuthorizationHeaderMalformed": "the bucket is in another region: set the region",
 }
@@ -165,12 +163,12 @@ def failure_of(error: Exception) -> Failure:
 
 
 def is_unsent(error: OSError) -> bool:
-    """Whether a file of the library's got no answer, of which it does not say why."""
+    """Whether a file of the library got no answer, without a reason in the error."""
     return _SENDING in str(error)
 
 
 def failure_of_code(code: str, status: int) -> Failure:
-    """The kind of an answer of S3 by its code, if it has one, and its status; 0: there is none."""
+    """The kind of an S3 answer by its code and status; 0 if there was no status."""
     if code in _BY_CODE:
         return _BY_CODE[code]
     if status in (401, 403):
@@ -182,7 +180,7 @@ def failure_of_code(code: str, status: int) -> Failure:
 
 
 def storage_error(error: Exception, path: str, action: str) -> StorageError:
-    """One of `LIBRARY_ERRORS` as ours: what failed, why, and the remedy where there is one."""
+    """One of `LIBRARY_ERRORS` as our error: action, reason and remedy if there is one."""
     failure = failure_of(error)
     if failure is Failure.NOT_FOUND and action in _NEED_NO_OBJECT:
         failure = Failure.NO_STORE
@@ -202,11 +200,11 @@ def storage_error(error: Exception, path: str, action: str) -> StorageError:
 
 
 def _not_found(text: str, code: str) -> Failure:
-    """What an answer with status 404 says.
+    """The kind of an answer with status 404.
 
-    A gateway or a proxy may answer 404 for a store that it does not reach, so an object is missing
-    only in the store's own words. The answer to HEAD has no words; what depends on it for good is
-    confirmed by a listing (`storage/base.py`).
+    A gateway or a proxy may answer 404 for a store that it cannot reach, so only the store's own
+    error text proves a missing object. The answer to HEAD has no text; before irreversible steps a
+    listing confirms it (`storage/base.py`).
     """
     if "bucket does not exist" in text:
         return Failure.NO_STORE
@@ -218,13 +216,13 @@ def _not_found(text: str, code: str) -> Failure:
 
 
 def _kind(error: Exception) -> tuple[str, str]:
-    """The library's name of the error, and whether it is temporary."""
+    """The library's name of the error, and whether the library considers it temporary."""
     found = _KIND.match(str(error))
     return (found[1], found[2]) if found else (type(error).__name__, "")
 
 
 def _code(error: Exception) -> str:
-    """The store's own name for what went wrong; empty when the answer had none."""
+    """The store's code of the error, or empty if the answer had none."""
     if isinstance(error, CallFailed):
         return error.code
     found = _CODE.search(str(error))
@@ -241,14 +239,14 @@ def _reason(error: Exception, failure: Failure) -> str:
     source = _SOURCE.search(str(error))
     if source is not None:
         return _transport_reason(source[1])
-    # Between what was tried and what was answered are URLs, on the one line that files have.
+    # In the single line of file errors, the action and the answer have URLs between them.
     what, is_file, rest = str(error).split("\n", 1)[0].partition(", context: {")
     text = f"{what} => {rest.rpartition(' } => ')[2]}" if is_file else what
     return redact_text(text)[:_LONGEST_TEXT]
 
 
 def _transport_reason(source: str) -> str:
-    """Of a request that got no answer; the lines name no header and no query."""
+    """The reason of a request without an answer; without headers and queries."""
     text = redact_text(" ".join(source.split()))
     lowered = text.lower()
     if "certificate" in lowered:

@@ -1,6 +1,6 @@
-"""The options of Google Cloud Storage.
+"""Options of Google Cloud Storage.
 
-Names: Paimon's GSFileIO.java, and Google's connector for Hadoop, to which it hands all of them.
+Names: Paimon's GSFileIO.java, and Google's connector for Hadoop, which gets all of them.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from compactord.storage.objects.options import Given, OptionNames, StoreService,
 from compactord.storage.objects.spec import object_store
 
 _KEY_FILE = "give the path of a JSON key as fs.gs.auth.service.account.json.keyfile"
-_TOKENS = "access tokens of a class of one's own are not supported"
-_CSEK = "keys of the customer that go with each request are not supported; use those of Cloud KMS"
+_TOKENS = "custom access token providers are not supported"
+_CSEK = "customer-supplied keys are not supported; use keys of Cloud KMS"
 _FEDERATION = "auth.workload.identity.federation.credential.config.file"
 _NAMES = OptionNames(
     prefixes=("fs.gs.", "gs."),
@@ -24,7 +24,7 @@ _NAMES = OptionNames(
         "auth.service.account.private.key.id": _KEY_FILE,
         "auth.access.token.provider": _TOKENS,
         "auth.access.token.provider.impl": _TOKENS,
-        "auth.impersonation.service.account": "give this account's own credentials",
+        "auth.impersonation.service.account": "give the account's own credentials",
         "encryption.algorithm": _CSEK,
         "encryption.key": _CSEK,
         "encryption.key.hash": _CSEK,
@@ -41,7 +41,7 @@ _AUTH_TYPES = {
 
 
 def _service(scheme: str, bucket: str, options: Mapping[str, str]) -> StoreService:
-    """How a bucket is opened."""
+    """The service that opens a bucket."""
     found = given(options, _NAMES)
     service = {"bucket": bucket}
     endpoint = found.text("storage.root.url").rstrip("/")
@@ -51,7 +51,7 @@ def _service(scheme: str, bucket: str, options: Mapping[str, str]) -> StoreServi
         service["endpoint"] = endpoint
     if found.text("requester.pays.mode").upper() not in ("", "DISABLED", "AUTO"):
         raise CatalogOptionInvalid(
-            found.key("requester.pays.mode"), "DISABLED: requests at one's own cost are not known"
+            found.key("requester.pays.mode"), "DISABLED: requester pays is not supported"
         )
     _put_credentials(found, service)
     return StoreService(service="gcs", given=found, options=service)
@@ -69,12 +69,12 @@ def _put_credentials(found: Given, service: dict[str, str]) -> None:
         return
     files = ("auth.service.account.json.keyfile", _FEDERATION)
     if kind in files and kind not in found:
-        raise CatalogOptionInvalid(found.key("auth.type"), f"fs.gs.{kind} beside it")
+        raise CatalogOptionInvalid(found.key("auth.type"), f"fs.gs.{kind} as well")
     if kind == _DEFAULT:
         return
     name = kind or next((each for each in files if each in found), "")
     if name:
-        # A path: whoever opens the store reads the file there.
+        # A path: the process that opens the store reads the file.
         found.plain(name, "credential_path", service)
 
 

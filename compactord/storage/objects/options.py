@@ -11,16 +11,16 @@ from compactord.errors import CatalogOptionInvalid, StorageError
 from compactord.storage.base import HADOOP, Capabilities, Storage
 from compactord.text import resolve_option
 
-# For options `proxy.…` of any store: ignored, they would send requests another way.
+# For options `proxy.…` of any store: ignoring them would change the route of requests.
 _PROXY = "compactord takes proxies from HTTPS_PROXY and NO_PROXY in the environment"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptionNames:
-    """The names of one kind of store, each without its prefix.
+    """The option names of one kind of store, without prefixes.
 
-    `prefixes` all mean the same; `aliases` are other names of one that is read. `refused` would
-    change what is read or written, or who asks; each with what to do instead.
+    `prefixes` are equivalent; `aliases` map other names to the one that is read. `refused` options
+    would change data or identity; the value is the advice shown instead.
     """
 
     prefixes: Sequence[str]
@@ -29,18 +29,18 @@ class OptionNames:
 
 
 class Given:
-    """The options of one store that a catalog has, by their names without a prefix.
+    """The options of one store in a catalog, by their names without a prefix.
 
-    Each with its key and value as they were written, several times if it has several keys. It
-    remembers what it was asked for: any other has no effect. Whatever reads a value raises
-    `CatalogOptionInvalid` for one without a meaning, and for two that differ.
+    Each has its key and value as written, several times if it was given under several keys. Names
+    that are never read count as options without an effect. Reading raises `CatalogOptionInvalid`
+    for an invalid value, and for two values that differ.
     """
 
     def __init__(self, names: OptionNames, found: Mapping[str, Sequence[tuple[str, str]]]) -> None:
         self._names = names
         self._found = found
         self._asked: set[str] = set()
-        # Names that `secret` was asked for, with the keys of their options.
+        # Names read by `secret`, with the keys of their options.
         self.secrets: dict[str, str] = {}
 
     def __contains__(self, name: str) -> bool:
@@ -52,12 +52,11 @@ class Given:
         return bool(given)
 
     def unknown(self) -> Sequence[str]:
-        """The keys of options without an effect."""
         left = (given for name, given in self._found.items() if name not in self._asked)
         return [key for given in left for key, _ in given]
 
     def known(self) -> Sequence[str]:
-        """The keys of options that may have one, given or not, with all prefixes and aliases."""
+        """Keys of options that may have an effect, given or not, with all prefixes and aliases."""
         names = (*self._asked, *self._names.aliases)
         return [f"{prefix}{name}" for prefix in self._names.prefixes for name in names]
 
@@ -66,7 +65,7 @@ class Given:
         return self._found[name][0][0]
 
     def text(self, name: str) -> str:
-        """The value, references resolved; empty where it is not given."""
+        """The value with references resolved; empty if not given."""
         if name not in self:
             return ""
         key, text = self._found[name][0]
@@ -79,34 +78,34 @@ class Given:
         raise CatalogOptionInvalid(self.key(name), "true or false")
 
     def secret(self, name: str, target: str, into: dict[str, str]) -> None:
-        """Put the value, references as they were written, under `target`."""
+        """Copy the value, references unresolved, to `target`."""
         if name in self:
             self.secrets[target], into[target] = self._found[name][0]
 
     def pair(
         self, prefix: str, targets: Mapping[str, str], token: tuple[str, str], into: dict[str, str]
     ) -> None:
-        """Put two keys that need each other under their targets, with the token of a session.
+        """Copy two keys that require each other to their targets, with a session's token.
 
-        `prefix` is that of a missing key in the error.
+        Raises `CatalogOptionInvalid` if one is missing; `prefix` is its prefix in the error.
         """
         names = tuple(targets)
         for name, other in (names, names[::-1]):
             if name in self and other not in self:
-                raise CatalogOptionInvalid(self.key(name), f"{prefix}{other} beside it")
+                raise CatalogOptionInvalid(self.key(name), f"{prefix}{other} as well")
         for name, target in targets.items():
             self.secret(name, target, into)
         if names[0] in self:
             self.secret(*token, into)
 
     def plain(self, name: str, target: str, into: dict[str, str]) -> None:
-        """Put the value under `target`, if there is one."""
+        """Copy the value to `target` if it is given."""
         text = self.text(name)
         if text:
             into[target] = text
 
     def choice(self, name: str, choices: Mapping[str, str], expected: str) -> str:
-        """The meaning of a value that is one of a few, in any case; empty where it is not given."""
+        """The meaning of a value from a fixed set, in any case; empty if not given."""
         text = self.text(name)
         if not text:
             return ""
@@ -121,11 +120,11 @@ def given(
     *,
     narrowed: Callable[[str], tuple[str, bool] | None] = lambda name: (name, False),
 ) -> Given:
-    """What a store makes of its own options.
+    """The options of one store.
 
-    `narrowed` gives the plain name of one that may hold for a part of the store alone, and whether
-    it does: such an option comes before one for everything; None: it is for another part. Raises
-    `CatalogOptionInvalid` for what is refused.
+    `narrowed` maps a name to its plain name and whether it applies only to a part of the store;
+    such an option wins over a general one. It returns None for options of other parts. Raises
+    `CatalogOptionInvalid` for refused options.
     """
     wide: dict[str, list[tuple[str, str]]] = {}
     narrow: dict[str, list[tuple[str, str]]] = {}
@@ -146,10 +145,10 @@ def given(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreService:
-    """How opendal opens a store that was `given` options.
+    """An opendal service and its configuration, from `given` options.
 
-    `options` are those of the service, `environment` are variables that it reads from the process.
-    Both may hold `${…}`, which the process that opens the store resolves. `names_host`: as in
+    `options` configure the service; `environment` are variables that it reads from the process.
+    Both may contain `${…}`, resolved by the process that opens the store. `names_host`: see
     `StoreLocation`.
     """
 
@@ -161,13 +160,13 @@ class StoreService:
 
     @property
     def is_ambient(self) -> bool:
-        """Whether requests are neither signed by keys among the options nor anonymous."""
+        """Whether requests use the machine's identity: without keys and not anonymous."""
         is_anonymous = self.options.get("skip_signature") == "true"
         return bool(self.environment) or not (self.given.secrets or is_anonymous)
 
 
 def is_address(host: str) -> bool:
-    """Whether no name of a bucket can stand before the host's."""
+    """Whether the host is an IP address, to which a bucket's name cannot be prepended."""
     try:
         ipaddress.ip_address(host)
     except ValueError:
@@ -175,20 +174,20 @@ def is_address(host: str) -> bool:
     return True
 
 
-# What the extra `stores` names: compactord itself is in no package index.
+# The extra `stores`, spelled out: compactord itself is in no package index.
 INSTALL_STORES = "pip install 'botocore>=1.35,<2' 'fsspec>=2024.12,<2027' 'opendal>=0.47.12,<0.48'"
-# Of one request without an answer, or without progress.
+# Time limit of a request without an answer or without progress.
 TIMEOUT_S = 30.0
 OBJECTS = Capabilities()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bucket(ABC):
-    """A bucket and how it is opened; each process opens it for itself.
+    """A bucket and its configuration; each process opens it separately.
 
-    `root` is the bucket's URL as the user wrote it, `s3://bucket`: paths begin with it. `service`
-    and `options` are the library's, `environment` what it reads from the process. Values of both
-    may be references, which are resolved where the store is opened; secrets are nothing else.
+    `root` is the bucket's URL as the user wrote it, `s3://bucket`, which all paths start with.
+    `service` and `options` are the library's, `environment` are variables it reads. Values of both
+    may be references, resolved where the store is opened. Secrets are always references.
     """
 
     root: str
@@ -204,13 +203,13 @@ class Bucket(ABC):
 
     @abstractmethod
     def open(self) -> Storage:
-        """See `StorageSpec`: a bucket is one, and what connects to it needs no store."""
+        """The store. A bucket is a `StorageSpec`; code that only connects needs no store."""
 
     def key_of(self, path: str) -> str:
         """The name of the object at a path; empty for the bucket itself.
 
         Raises `StorageError` for paths of other stores, and for names that the library would
-        change into others.
+        normalise.
         """
         if path in (self.root, self.root + "/"):
             return ""

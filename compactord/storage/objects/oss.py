@@ -1,6 +1,6 @@
-"""The options of Aliyun's OSS.
+"""Options of Aliyun's OSS.
 
-Names: Paimon's OSSFileIO.java, and Hadoop's client for OSS, to which it hands them.
+Names: Paimon's OSSFileIO.java, and Hadoop's client for OSS, which gets them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ENDPOINT = f"{_PREFIX}endpoint"
 _NAMES = OptionNames(
     prefixes=(_PREFIX,),
     refused={
-        "credentials.provider": "give keys, or none for variables and roles of the machine",
+        "credentials.provider": "give keys, or none to use variables and roles of the machine",
         "server-side-data-encryption": "SM4 within KMS is not supported yet",
     },
 )
@@ -27,8 +27,8 @@ _METHODS = {"aes256": "AES256", "kms": "KMS", "sm4": "SM4"}
 
 
 def _service(scheme: str, bucket: str, options: Mapping[str, str]) -> StoreService:
-    """How a bucket is opened."""
-    # Paimon takes the names of the keys in any case.
+    """The service that opens a bucket."""
+    # Paimon accepts the names of the keys in any case.
     found = given(options, _NAMES, narrowed=lambda name: (_KEYS.get(name.lower(), name), False))
     service = {"bucket": bucket}
     endpoint = found.text("endpoint").rstrip("/")
@@ -65,5 +65,5 @@ def _put_encryption(found: Given, service: dict[str, str]) -> None:
     found.plain("server-side-encryption-key-id", "server_side_encryption_key_id", service)
 
 
-# Of Java's object stores it alone creates a snapshot only where there is none.
+# The only one of Java's object stores that creates a snapshot only if there is none.
 OSS = object_store(_NAMES, ("oss",), _service, Capabilities(excludes_java_writers=True))

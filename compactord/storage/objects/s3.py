@@ -1,6 +1,6 @@
-"""The options of S3 and of stores with its interface.
+"""Options of S3 and of stores with its interface.
 
-Names: Paimon's S3FileIO.java, and Hadoop's S3A, to whose options it hands all of them.
+Names: Paimon's S3FileIO.java, and Hadoop's S3A, which gets all of them.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _NAMES = OptionNames(
     },
     refused={
         "security.credential.provider.path": _KEY_STORE,
-        "assumed.role.policy": "give the role itself the permissions that it is to have",
-        "encryption.context": "give the key to the bucket as its default encryption",
+        "assumed.role.policy": "limit the permissions of the role itself",
+        "encryption.context": "set the key as the bucket's default encryption",
         "custom.signers": "only signature version 4 is supported",
         "encryption.cse.kms.region": "encryption by the client is not supported",
     },
@@ -36,7 +36,7 @@ _NAMES = OptionNames(
 _KEYS = ("simpleawscredentialsprovider", "temporaryawscredentialsprovider")
 _ANONYMOUS = "anonymousawscredentialsprovider"
 _ASSUMED = "assumedrolecredentialprovider"
-# All that opendal's own chain does: variables, profile, web identity, container, instance.
+# Everything in opendal's own chain: variables, profile, web identity, container, instance.
 _CHAIN = frozenset(
     (
         *("environmentvariablecredentialsprovider", "defaultcredentialsprovider"),
@@ -59,10 +59,10 @@ _DNS_NAME = re.compile(r"[a-z0-9][a-z0-9-]{1,61}[a-z0-9]")
 
 
 def _service(scheme: str, bucket: str, options: Mapping[str, str]) -> StoreService:
-    """How a bucket is opened."""
+    """The service that opens a bucket."""
 
     def narrowed(name: str) -> tuple[str, bool] | None:
-        """`bucket.NAME.option` holds for one bucket, as in S3A."""
+        """`bucket.NAME.option` applies to one bucket, as in S3A."""
         if not name.startswith("bucket."):
             return name, False
         own = f"bucket.{bucket}."
@@ -80,7 +80,7 @@ def _service(scheme: str, bucket: str, options: Mapping[str, str]) -> StoreServi
     found.plain("create.storage.class", "default_storage_class", service)
     if "default_storage_class" in service:
         service["default_storage_class"] = service["default_storage_class"].upper()
-    # CannedAccessControlList of the Java SDK is written in camel case.
+    # The Java SDK writes CannedAccessControlList in camel case.
     acl = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", found.text("acl.default")).lower()
     if acl:
         service["default_acl"] = acl
@@ -100,7 +100,7 @@ def _put_endpoint(found: Given, bucket: str, service: dict[str, str]) -> None:
         service["endpoint"] = endpoint
         aws = _AWS_HOST.fullmatch(host)
         if not region:
-            # S3A signs for this region as well where an endpoint does not tell.
+            # S3A also signs for this region if an endpoint names none.
             region = aws[1] if aws is not None else "us-east-1"
     if region:
         service["region"] = region
@@ -125,8 +125,8 @@ def _host(found: Given, endpoint: str) -> str:
 
 
 def _is_virtual(bucket: str, endpoint: str, host: str) -> bool:
-    """Whether the bucket's name can stand before the host's, as in the Java SDK."""
-    # A dot would not match the certificate of the store.
+    """Whether the bucket's name can be prepended to the host, as in the Java SDK."""
+    # A dot would not match the store's certificate.
     labels = bucket.split(".") if endpoint.startswith("http:") else [bucket]
     return not is_address(host) and all(_DNS_NAME.fullmatch(label) for label in labels)
 
@@ -137,7 +137,7 @@ def _put_credentials(found: Given, service: dict[str, str]) -> None:
     if _ANONYMOUS in providers:
         service["skip_signature"] = "true"
         return
-    # Only some providers look at keys among the options; that of a role has providers of its own.
+    # Only some providers read keys from the options; a role has its own providers.
     takes_keys = not providers or any(name in (*_KEYS, _ASSUMED) for name in providers)
     if takes_keys and (not base or any(name in _KEYS for name in base)):
         keys = {"access.key": "access_key_id", "secret.key": "secret_access_key"}
@@ -146,7 +146,7 @@ def _put_credentials(found: Given, service: dict[str, str]) -> None:
         found.plain("assumed.role.arn", "role_arn", service)
     if _ASSUMED in providers and "role_arn" not in service:
         raise CatalogOptionInvalid(
-            found.key("aws.credentials.provider"), "fs.s3a.assumed.role.arn beside it"
+            found.key("aws.credentials.provider"), "fs.s3a.assumed.role.arn as well"
         )
     if "role_arn" in service:
         found.plain("assumed.role.session.name", "role_session_name", service)
@@ -155,14 +155,14 @@ def _put_credentials(found: Given, service: dict[str, str]) -> None:
 
 
 def _providers(found: Given, name: str) -> Sequence[str]:
-    """The class names of a list of providers, in lower case and without their packages."""
+    """The class names in a list of providers, in lower case and without packages."""
     named = [part.strip() for part in found.text(name).split(",") if part.strip()]
     short = [part.rpartition(".")[2].rpartition("$")[2].lower() for part in named]
     for full, each in zip(named, short, strict=True):
         if each not in (*_KEYS, _ANONYMOUS, _ASSUMED, *_CHAIN):
             raise CatalogOptionInvalid(
                 found.key(name),
-                f"no provider of one's own such as {full}: SimpleAWSCredentialsProvider with "
+                f"no custom provider such as {full}: SimpleAWSCredentialsProvider with "
                 "keys, AssumedRoleCredentialProvider, AnonymousAWSCredentialsProvider, or none of "
                 "them for variables, profile, web identity and instance",
             )

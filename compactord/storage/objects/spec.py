@@ -1,4 +1,4 @@
-"""Locations in object stores: which store, opened how, and the path in it."""
+"""Locations in object stores: the service that opens the store, and the path in it."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from compactord.storage.objects.store import ObjectStorage
 
 _AUTHORITY = re.compile(r"[A-Za-z0-9._$@:-]+")
-# Scheme, authority and options to how the store is opened.
+# Maps scheme, authority and options to the service that opens the store.
 Service = Callable[[str, str, Mapping[str, str]], StoreService]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectSpec(Bucket):
-    """A bucket that opens itself."""
+    """A bucket that opens itself as a store."""
 
     def open(self) -> ObjectStorage:
-        """Raises `UsageError` when the extra is missing or a reference cannot be resolved."""
-        # Imported here: the package has to be usable without the extra.
+        """The store. Raises `UsageError` without the extra or for unresolved references."""
+        # Imported here: the package must be usable without the extra.
         try:
             from compactord.storage.objects.store import ObjectStorage
         except ImportError as error:
@@ -50,7 +50,7 @@ def object_store(
     service_of: Service,
     capabilities: Capabilities = OBJECTS,
 ) -> Store:
-    """A kind of object store, by the names of its options and what opens one."""
+    """A kind of object store, by its option names and the factory of its service."""
     locate = partial(_locate, service_of, capabilities)
     return Store(schemes=schemes, locate=locate, prefixes=names.prefixes, takes_served_options=True)
 
@@ -58,9 +58,10 @@ def object_store(
 def _locate(
     service_of: Service, capabilities: Capabilities, location: str, options: Mapping[str, str]
 ) -> StoreLocation:
-    """The store of a URL such as `s3://bucket/wh`, and the URL without slashes at its end.
+    """The store of a URL such as `s3://bucket/wh`, and the URL without trailing slashes.
 
-    Secrets that stand in the options themselves are handed over by the environment of this process.
+    Secrets given literally in the options are passed on through environment variables of this
+    process.
     """
     scheme, _, rest = location.partition(":")
     scheme = scheme.lower()
@@ -68,9 +69,9 @@ def _locate(
     if not authority:
         raise UsageError(f"{location}: a bucket is missing, as in {scheme}://bucket/warehouse")
     if _AUTHORITY.fullmatch(authority) is None:
-        # The library puts it into URLs as it is, where another sign would end the host's name.
+        # The library copies it into URLs, where other characters could end the host's name.
         raise UsageError(
-            f"{location}: the bucket's name has other signs than letters, digits, .-_$"
+            f"{location}: the bucket's name has other characters than letters, digits, .-_$"
         )
     found = service_of(scheme, authority, options)
     root = f"{scheme}://{authority}"

@@ -1,8 +1,7 @@
-"""Objects of S3, GCS, Azure and OSS. Imported only where such a store is used.
+"""Objects of S3, GCS, Azure and OSS, and unfinished uploads of S3.
 
-Imported only where such a store is used.
-
-botocore can. It is imported only when a sweep, or an output that failed, asks for them.
+Imported only when such a store is opened. The library cannot list unfinished uploads; botocore can.
+It is imported only when a sweep, or an output that failed, needs them.
 """
 
 from __future__ import annotations
@@ -64,19 +63,20 @@ if TYPE_CHECKING:
     from opendal.file import File
 
 
-# What is handed to the library at once; it cuts its own parts out of it.
+# Bytes written to the library at once; it cuts its own parts from them.
 _WRITE_BYTES = 1 << 20
 _PIECE_BYTES = 1 << 16
-# What comes more slowly for longer than an answer may take does not come.
+# Minimum rate of an answer that takes longer than the time limit.
 _SLOWEST_BYTES_PER_S = 1 << 16
 _LONGEST_FACTOR = 10
 
 
 def pieces_in_time(read: Callable[[int], bytes], seconds: float, bytes_max: int) -> Iterator[bytes]:
-    """What `read` returns, which waits for one piece at most, until it is empty.
+    """The results of `read` until one is empty. `read` waits at most for one piece.
 
-    Raises `TimeoutError` where it takes longer than `seconds` and as many bytes need, ten times
-    that at most, and `OSError` beyond `bytes_max`. By the machine's own clock, as the libraries.
+    Raises `TimeoutError` if it takes longer than `seconds` plus the time that its bytes need, at
+    most ten times `seconds`, and `OSError` beyond `bytes_max`. Uses the machine's clock, like the
+    libraries.
     """
     began_s, count = time.monotonic(), 0
     while piece := read(min(_PIECE_BYTES, bytes_max + 1 - count)):
@@ -90,10 +90,10 @@ def pieces_in_time(read: Callable[[int], bytes], seconds: float, bytes_max: int)
 
 
 class Upload(io.RawIOBase):
-    """A stream into an upload that shows nothing until `publish`.
+    """A stream into an upload that is invisible until `publish`.
 
-    Closing the library's file publishes what was written so far, so that this stream never does:
-    `drop` lets the upload go unfinished.
+    Closing the library's file publishes the bytes written so far, so this stream never closes it:
+    `drop` leaves the upload unfinished.
     """
 
     def __init__(self, file: File, attempted: Callable[[Callable[[], object]], None]) -> None:
@@ -118,7 +118,7 @@ class Upload(io.RawIOBase):
         return len(view)
 
     def publish(self) -> None:
-        """Raises what `attempted` makes of the library's error; the upload may be whole then."""
+        """Complete the upload. If it raises, as `attempted` does, the upload may be complete."""
         self._hand_over()
         assert self._file is not None, "an upload is published once"
         self._attempted(self._file.close)
@@ -139,18 +139,18 @@ class Upload(io.RawIOBase):
 T = TypeVar("T")
 _Page = tuple[Sequence[UnfinishedUpload], Mapping[str, str]]
 _ROLE_SESSION = "compactord"
-# The keys of a role hold for an hour.
+# Keys of a role are valid for an hour.
 _CLIENT_AGE_S = 900.0
-# Of one store and process; one that never ends keeps its place.
+# Limit for one store and process; a call that hangs keeps its place.
 _CALLS_AT_ONCE = 8
-# Of a thousand uploads each.
+# Pages of a thousand uploads each.
 _PAGES_MAX = 10_000
 _ANSWER_BYTES_MAX = 16 << 20
 _NO_CREDENTIALS = ("NoCredentialsError", "PartialCredentialsError")
 
 
 def list_uploads(calls: Calls, path: str, prefix: str) -> Iterator[UnfinishedUpload]:
-    """The uploads of keys that begin with `prefix`; `path` is named in errors.
+    """The uploads of keys with this `prefix`; errors name `path`.
 
     Raises `StorageError`, and `UsageError` without botocore.
     """
@@ -165,13 +165,13 @@ def list_uploads(calls: Calls, path: str, prefix: str) -> Iterator[UnfinishedUpl
 
 
 def abort_upload(calls: Calls, upload: UnfinishedUpload) -> None:
-    """No error when it has been completed or aborted meanwhile; else raises as `list_uploads`."""
+    """Abort an upload; no error if it has ended meanwhile. Raises as `list_uploads`."""
     abort = partial(_abort, calls.spec, upload)
     _tried(calls, upload.path, "abort upload", StorageOp.DELETE, abort)
 
 
 def _page(spec: Bucket, prefix: str, markers: Mapping[str, str], client: Any) -> _Page:
-    """Some uploads, and what the request for the next ones has to name; empty: there are none."""
+    """Some uploads, and the markers of the next request, empty at the end."""
     bucket = dict(spec.options)["bucket"]
     found = client.list_multipart_uploads(Bucket=bucket, Prefix=prefix, **markers)
     uploads = [
@@ -187,7 +187,7 @@ def _page(spec: Bucket, prefix: str, markers: Mapping[str, str], client: Any) ->
     names = ("KeyMarker", "UploadIdMarker")
     following = {name: found[f"Next{name}"] for name in names if found.get(f"Next{name}")}
     if following in ({}, markers):
-        raise CallFailed(Failure.TRANSIENT, "", "its pages lead nowhere")
+        raise CallFailed(Failure.TRANSIENT, "", "its pages do not advance")
     return uploads, following
 
 
@@ -199,7 +199,7 @@ def _abort(spec: Bucket, upload: UnfinishedUpload, client: Any) -> None:
 
 @dataclass(slots=True)
 class _Known:
-    """This process's client for a bucket, the options and the time that it was made with."""
+    """This process's client for a bucket, with the options and time of its creation."""
 
     calls: TimedCalls = field(default_factory=lambda: TimedCalls(_CALLS_AT_ONCE))
     options: Mapping[str, str] = field(default_factory=dict)
@@ -212,7 +212,7 @@ _lock = threading.Lock()
 
 
 def _tried(calls: Calls, path: str, action: str, op: StorageOp, call: Callable[[Any], T]) -> T:
-    """As `Calls.tried`, with botocore's client: each attempt ends in time, whatever comes."""
+    """`Calls.tried` with botocore's client; each attempt has a time limit."""
     spec = calls.spec
     with _lock:
         known = _known.setdefault(spec, _Known())
@@ -232,9 +232,9 @@ def _tried(calls: Calls, path: str, action: str, op: StorageOp, call: Callable[[
 
 
 def _client(spec: Bucket, known: _Known, path: str) -> Any:
-    """A client with keys as they are now; `path` is named in errors.
+    """A client with the current keys; errors name `path`.
 
-    Raises `UsageError` without botocore, `TransientStorageError` where a reference has no value.
+    Raises `UsageError` without botocore, `TransientStorageError` if a reference has no value.
     """
     try:
         import botocore.session
@@ -246,7 +246,7 @@ def _client(spec: Bucket, known: _Known, path: str) -> Any:
     try:
         options = {key: resolve(value) for key, value in spec.options}
     except ReferenceMissing as error:
-        # It was there when the store was opened.
+        # The reference had a value when the store was opened.
         raise TransientStorageError(path, f"connect failed ({error})") from None
     client, now_s = known.client, time.monotonic()
     if client is None or known.options != options or now_s - known.made_s > _CLIENT_AGE_S:
@@ -264,7 +264,7 @@ def _connected(spec: Bucket, options: Mapping[str, str], session: Any) -> Any:
     limits = Config(
         connect_timeout=spec.timeout_s,
         read_timeout=spec.timeout_s,
-        # Attempts are ours.
+        # Attempts are made here, not by the library.
         retries={"mode": "standard", "total_max_attempts": 1},
     )
     config = Config(s3={"addressing_style": "virtual" if is_virtual else "path"}, **unsigned)
@@ -279,7 +279,7 @@ def _connected(spec: Bucket, options: Mapping[str, str], session: Any) -> Any:
 
 
 def _bounded(client: Any, seconds: float) -> Any:
-    """The client, whose answers end: a thread that nobody waits for must not fill the memory."""
+    """The client with bounded answers: an abandoned thread must not fill the memory."""
     session = client._endpoint.http_session
 
     def send(request: Any, **_: object) -> Any:
@@ -294,7 +294,7 @@ def _bounded(client: Any, seconds: float) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Bounded:
-    """The body of an answer as botocore reads it."""
+    """The body of an answer, as botocore reads it."""
 
     body: Any
     seconds: float
@@ -314,7 +314,7 @@ def _is_anonymous(options: Mapping[str, str]) -> bool:
 def _credentials(
     spec: Bucket, session: Any, options: Mapping[str, str], limits: Any
 ) -> dict[str, str]:
-    """The keys of the options, those of their role, or none: then botocore has its own chain."""
+    """The keys of the options or of their role; empty to use botocore's own chain."""
     keys = {
         "aws_access_key_id": options.get("access_key_id"),
         "aws_secret_access_key": options.get("secret_access_key"),
@@ -339,14 +339,14 @@ def _credentials(
 
 
 def _failed(error: Exception) -> CallFailed:
-    # What got no answer has a response, too, which is None.
+    # Errors without an answer also have a response, which is None.
     response = getattr(error, "response", None) or {}
     code = str(response.get("Error", {}).get("Code", ""))
     status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     text = redact_text(str(error)) or type(error).__name__
     if type(error).__name__ in _NO_CREDENTIALS:
         return CallFailed(Failure.NO_CREDENTIALS, "", text)
-    # A gateway's page has no code of a store, and botocore names it by its status.
+    # For a gateway's page without a code, botocore uses the status as the name.
     named = "" if code.isdigit() else code
     return CallFailed(failure_of_code(named, status), named, text)
 
@@ -355,18 +355,18 @@ def _failed(error: Exception) -> CallFailed:
 _PART_BYTES = 8 << 20
 _PARTS_AT_ONCE = 2
 _PAGE_ENTRIES = 1000
-# Whole objects are metadata. What is larger does not end.
+# Only metadata is read as whole objects. A larger answer is treated as endless.
 _READ_BYTES_MAX = 1 << 29
-# By which an upload whose outcome is unknown is recognised. Letters only: Azure takes no hyphen,
-# some proxies no underscore.
+# Mark that identifies an upload whose outcome is unknown. Letters only: Azure refuses hyphens, some
+# proxies underscores.
 _UPLOAD_MARK = "compactordupload"
 
 
 class ObjectStorage(Storage):
-    """One bucket. Paths are full URLs, as the user wrote the bucket's.
+    """One bucket. Paths are full URLs, with the bucket as the user wrote it.
 
-    Folders are what names have in common. Small calls are repeated here (`RetryPolicy`); what is
-    streamed and listed, by the library, since parts and pages cannot be repeated from outside.
+    Folders are common prefixes of names. Small calls are repeated here (`RetryPolicy`); streams and
+    listings by the library, because parts and pages cannot be repeated from outside.
     """
 
     def __init__(
@@ -382,20 +382,19 @@ class ObjectStorage(Storage):
         connection_of(spec)
 
     def reporting(self, report: Report) -> ObjectStorage:
-        """The same store; `report` gets each request, too (`compactord/storage/requests.py`).
+        """The same store, which also reports each request to `report`.
 
-        An upload and a listing count as one request each, when they end: parts, pages and their
-        repetitions are the library's. An upload that is given up is not reported.
+        An upload and a listing count as one request each, when they end: the library handles their
+        parts, pages and retries. An abandoned upload is not reported.
         """
         told = both(self._calls.report, report)
         return ObjectStorage(self._spec, self._calls.policy, told, self._calls.breaker)
 
     def behind(self, breaker: Breaker) -> ObjectStorage:
-        """The same store, whose attempts the breaker may refuse and is told of."""
         return ObjectStorage(self._spec, self._calls.policy, self._calls.report, breaker)
 
     def reconnect(self) -> None:
-        """See `Reconnects`; what is streamed meanwhile goes on as it was."""
+        """See `Reconnects`. Streams under way continue unchanged."""
         forget(self._spec, connection_of(self._spec))
 
     @property
@@ -492,10 +491,10 @@ class ObjectStorage(Storage):
             self._require_empty(folder)
 
     def create_if_absent(self, path: str, data: bytes, *, temporary: str) -> Creation:
-        """One conditional request; `temporary` is not used.
+        """Makes one conditional request; `temporary` is not used.
 
-        The library would take its own first attempt for another's, so it repeats nothing. What an
-        attempt without a clear answer did is found out by reading the object back.
+        A retry inside the library could mistake its own first attempt for another writer's, so
+        there is none. After an unclear answer, the object is read back.
         """
         return self._create(path, data, "publish", StorageOp.PUT_IF_ABSENT)
 
@@ -517,11 +516,11 @@ class ObjectStorage(Storage):
             self._calls.tried(path, "delete", StorageOp.DELETE, lambda store: store.delete(key))
 
     def remove_empty_folder(self, path: str) -> bool:
-        """A folder without objects is not there."""
+        """A folder without objects does not exist."""
         return True
 
     def unfinished_uploads(self, folder: str) -> Iterator[UnfinishedUpload]:
-        """Those of S3. MinIO tells only of those of one object, and removes old ones itself."""
+        """Uploads of S3. MinIO lists uploads of one object only, and removes old ones itself."""
         prefix = self._prefix(folder)
         if self._spec.service == "s3":
             yield from list_uploads(self._calls, folder, "" if prefix == "/" else prefix)
@@ -530,13 +529,14 @@ class ObjectStorage(Storage):
         abort_upload(self._calls, upload)
 
     def _whole(self, store: Operator, key: str, bytes_max: int, **options: Any) -> bytes:
-        """In pieces: the library waits for each of them alone, and takes whatever comes."""
+        """Read in pieces: the library's time limit covers one piece, and it has no size limit."""
         file = store.open(key, "rb", **options)
         try:
             return b"".join(pieces_in_time(file.read, self._spec.timeout_s, bytes_max))
         except OSError as error:
             if is_unsent(error):
-                # A file does not say why. That HEAD finds no object says nothing.
+                # A file does not report the reason. A HEAD request without an object proves
+                # nothing.
                 with contextlib.suppress(NotFound):
                     store.stat(key)
             raise
@@ -555,9 +555,9 @@ class ObjectStorage(Storage):
         meter.report()
 
     def _require_empty(self, folder: str) -> None:
-        """Raises `TransientStorageError` for a folder that the one above it names.
+        """Raises `TransientStorageError` for a folder that its parent lists.
 
-        The library takes any answer in XML for a listing, so that a gateway's page is an empty one.
+        The library accepts any XML as a listing, so a gateway's page reads as an empty listing.
         """
         at = folder
         while self._spec.key_of(at):
@@ -565,17 +565,17 @@ class ObjectStorage(Storage):
             try:
                 names = self._first_names(above, _PAGE_ENTRIES)
             except AccessDenied:
-                return  # Whoever may list a part of the bucket alone.
-            # A folder of Azure may be there with nothing in it; beyond a page it is not known.
+                return  # The user may list only a part of the bucket.
+            # An empty folder may exist in Azure; beyond one page its existence is unknown.
             is_in_doubt = f"{name}/" in names or len(names) == _PAGE_ENTRIES
             if is_in_doubt and self._first_names(at, 1):
-                raise TransientStorageError(folder, "list failed (nothing first, then something)")
+                raise TransientStorageError(folder, "list failed (first empty, then not)")
             if names:
                 return
             at = above
 
     def _first_names(self, folder: str, most: int) -> Sequence[str]:
-        """The names of what a listing begins with; those of folders end with a slash."""
+        """The first names of a listing; names of folders end with a slash."""
         prefix = self._prefix(folder)
 
         def look(store: Operator) -> Sequence[str]:
@@ -590,7 +590,7 @@ class ObjectStorage(Storage):
 
     def _create(self, path: str, data: bytes, action: str, op: StorageOp) -> Creation:
         key = self._spec.key_of(path)
-        # Whether an earlier attempt may have its effect yet.
+        # Whether an earlier attempt may still take effect.
         is_pending = False
         for is_last in self._calls.policy.attempts():
             connection = self._calls.connection(path)
@@ -618,9 +618,9 @@ class ObjectStorage(Storage):
         raise AssertionError("the last attempt returns or raises")
 
     def _publish(self, path: str, key: str, upload: Upload, mark: str) -> None:
-        """Complete an upload; if that was not confirmed, by what is there afterwards.
+        """Complete an upload. Without a confirmation, check the object afterwards.
 
-        The library repeats the request, so that "exists" may mean this very upload.
+        The library repeats the request, so "exists" may refer to this very upload.
         """
         try:
             upload.publish()
@@ -634,13 +634,13 @@ class ObjectStorage(Storage):
             if found is None or found.content_length != upload.size_bytes:
                 raise
             marks = {name.lower(): value for name, value in (found.user_metadata or {}).items()}
-            # OSS keeps no marks of uploads in parts; their names are unique.
+            # OSS drops the marks of multipart uploads; their names are unique.
             unmarked = mark if self._spec.service == "oss" else None
             if marks.get(_UPLOAD_MARK, unmarked) != mark:
                 raise
 
     def _abort(self, path: str, key: str) -> None:
-        """Abort the uploads of one object, whose name nobody else uses; as far as that succeeds."""
+        """Try to abort the uploads of one object, whose name no other writer uses."""
         if self._spec.service == "s3":
             with contextlib.suppress(CompactordError):
                 for upload in list_uploads(self._calls, path, key):

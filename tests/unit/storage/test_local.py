@@ -181,7 +181,7 @@ def test_what_is_no_regular_file_is_neither_waited_for_nor_read(kind: str, tmp_p
     else:
         path.symlink_to("/dev/null")
     for read in (LocalStorage().read, LocalStorage().open_input):
-        with pytest.raises(StorageError, match=r"no regular file\): .*snapshot-1"):
+        with pytest.raises(StorageError, match=r"not a regular file\): .*snapshot-1"):
             read(str(path))
 
 
