@@ -1,11 +1,7 @@
-"""The engine protocol: where subcompactions run. An engine on top of any transport.
+"""The engine protocol, and an engine over any transport to workers.
 
 An engine sends subcompactions to workers and returns their outcomes in the order in which they
 finish. It decides nothing: retries and the order of work belong to the caller.
-
-Each subcompaction is one job, started by a bounded pool of threads that wait for their job's
-answer. A job that fails for whatever cause becomes the outcome of its subcompaction; an error is
-raised only if the engine is gone for good.
 """
 
 from __future__ import annotations
@@ -23,53 +19,53 @@ from compactord.model import FailureKind, Subcompaction, SubcompactionFailure, S
 
 
 class Engine(Protocol):
-    """Runs subcompactions. One thread takes the outcomes; any thread may call all other methods.
+    """Runs subcompactions. One thread takes the outcomes; all other methods are thread-safe.
 
-    Every submitted subcompaction has exactly one outcome, unless `close` comes first. The outcome
-    of one whose worker died, or that was cancelled, is a `SubcompactionFailure` of kind LOST.
+    Every submitted subcompaction has exactly one outcome, unless `close` is called first. If its
+    worker died, or it was cancelled, the outcome is a `SubcompactionFailure` of kind LOST.
     """
 
     @property
     def capacity(self) -> int:
-        """Subcompactions that can run at once, at least 1; changes as a cluster grows, shrinks."""
+        """Number of subcompactions that can run at once, at least 1. Changes with the cluster."""
         ...
 
     def submit(self, subcompaction: Subcompaction) -> None:
-        """Hand in a subcompaction; returns at once. More than `capacity` of them wait their turn.
+        """Submit a subcompaction; returns at once. Those beyond `capacity` are queued.
 
-        Raises `EngineUnavailable` when the engine is gone for good.
+        Raises `EngineUnavailable` if the engine has failed permanently.
         """
         ...
 
     def next_outcome(self, timeout_s: float | None) -> SubcompactionOutcome | None:
         """The outcome of the subcompaction that finished first; waits at most `timeout_s` seconds.
 
-        A `timeout_s` of None waits without a bound. The answer is None when time is up, or at once
-        when every submitted subcompaction has had its outcome.
+        A `timeout_s` of None waits without a limit. Returns None after the timeout, and at once if
+        every submitted subcompaction has had its outcome.
         """
         ...
 
     def why_gone(self) -> str | None:
-        """Why no subcompaction can run any more, None while they can."""
+        """Why the engine cannot run subcompactions any more, or None if it can."""
         ...
 
     def cancel(self) -> None:
-        """Stop all submitted subcompactions; their workers remove what they wrote.
+        """Stop all submitted subcompactions; their workers remove the files that they wrote.
 
-        Subcompactions that finished before still give their result, all others are LOST.
+        Subcompactions that finished before still return their result; the rest are LOST.
         """
         ...
 
     def cancel_one(self, compaction: int, index: int) -> None:
-        """Stop one subcompaction, if it has no outcome yet; does not wait for it.
+        """Stop one subcompaction unless it has an outcome; returns at once.
 
-        What it wrote is removed by its worker if that can still do so. Its outcome, LOST if it did
-        not finish before, comes once the engine is rid of the worker.
+        Its worker removes its files if it still can. Its outcome, LOST unless it finished before,
+        follows once the engine has released the worker.
         """
         ...
 
     def close(self) -> None:
-        """Stop all subcompactions and processes, delete temporary files; may be called twice."""
+        """Stop all subcompactions and processes, delete temporary files. May be called twice."""
         ...
 
     def __enter__(self) -> Engine: ...
@@ -78,7 +74,7 @@ class Engine(Protocol):
 
 
 def cancelled(subcompaction: Subcompaction) -> SubcompactionFailure:
-    """The outcome of a subcompaction that `cancel` or `cancel_one` stopped."""
+    """The outcome of a subcompaction stopped by `cancel` or `cancel_one`."""
     return SubcompactionFailure(
         compaction_id=subcompaction.compaction_id,
         index=subcompaction.index,
@@ -88,7 +84,7 @@ def cancelled(subcompaction: Subcompaction) -> SubcompactionFailure:
     )
 
 
-# A thread only waits, so this bounds the subcompactions in flight on a large cluster, not the work.
+# A thread only waits, so this limits subcompactions in flight on a large cluster, not work.
 JOBS_MAX = 256
 CANCEL_SECONDS_MAX = 15.0
 _WATCH_SECONDS = 1.0
@@ -106,35 +102,40 @@ class JobFailed(CompactordError):
 
 
 class Carrier(Protocol):
-    """Sends subcompactions to workers; all methods may be called from several threads at once."""
+    """Sends subcompactions to workers. Thread-safe."""
 
     @property
     def capacity(self) -> int: ...
 
     def run(self, subcompaction: Subcompaction, group: str) -> SubcompactionOutcome:
-        """The worker's outcome. Raises `JobFailed` when there is none.
+        """The worker's outcome. Raises `JobFailed` if there is none.
 
-        `group` names the job for `cancel`; no two jobs of one time share it.
+        `group` names the job for `cancel`; no two running jobs share it.
         """
         ...
 
     def cancel(self, group: str) -> None:
-        """Stop the group's job if it has begun; does not wait for it."""
+        """Stop the group's job if it has started; returns at once."""
         ...
 
     def watch(self) -> None:
-        """Called about once a second while outcomes are awaited: stop what can never finish."""
+        """Called about once a second while outcomes are awaited: stop jobs that cannot finish."""
         ...
 
     def why_gone(self) -> str | None:
-        """Why no job can run any more, None while they can."""
+        """Why no job can run any more, or None."""
         ...
 
     def close(self) -> None: ...
 
 
 class PooledEngine:
-    """See the `Engine` protocol."""
+    """An `Engine` over a `Carrier`.
+
+    Each subcompaction is one job, started by a bounded pool of threads that wait for their job's
+    answer. A job that fails for any reason becomes the outcome of its subcompaction; errors are
+    raised only if the engine has failed permanently.
+    """
 
     def __init__(self, carrier: Carrier, *, clock: Clock | None = None) -> None:
         self._carrier = carrier
@@ -144,7 +145,7 @@ class PooledEngine:
         self._lock = threading.Lock()
         # Jobs that have not ended, with their groups.
         self._running: dict[Future[None], str] = {}
-        # Groups of those that were cancelled alone.
+        # Groups of individually cancelled jobs.
         self._cancelled: set[str] = set()
         self._undelivered = 0
         self._generation = 0
@@ -188,14 +189,14 @@ class PooledEngine:
         return self._carrier.why_gone()
 
     def cancel(self) -> None:
-        """As the protocol says; waits until the jobs have ended, at most `CANCEL_SECONDS_MAX`."""
+        """See `Engine`. Waits until the jobs have ended, at most `CANCEL_SECONDS_MAX`."""
         with self._lock:
             self._generation += 1
             groups = dict(self._running)
         running = set(groups)
         deadline = self._clock.monotonic_s() + CANCEL_SECONDS_MAX
         while running and self._clock.monotonic_s() < deadline:
-            # Repeatedly: the first call misses a job that is just about to start.
+            # Repeatedly: the first call misses a job that is about to start.
             for job in running:
                 self._carrier.cancel(groups[job])
             running = wait(running, timeout=_CANCEL_AGAIN_SECONDS).not_done
@@ -206,7 +207,7 @@ class PooledEngine:
             if group not in self._running.values():
                 return
             self._cancelled.add(group)
-        # In a thread: where a worker hangs, the call into its engine may hang as well.
+        # In a thread, because the call into the engine of a hanging worker may hang as well.
         with contextlib.suppress(RuntimeError):  # closed meanwhile
             self._threads.submit(self._carrier.cancel, group)
 
@@ -227,8 +228,8 @@ class PooledEngine:
         self.close()
 
     def _carry(self, subcompaction: Subcompaction, generation: int) -> None:
-        """Thread entry: puts exactly one outcome, whatever happens."""
-        group = _group(subcompaction.compaction_id, subcompaction.index)
+        """Thread entry. Puts exactly one outcome, even after an error."""
+        group = _group(subcompaction.compaction, subcompaction.index)
         outcome: SubcompactionOutcome = cancelled(subcompaction)
         try:
             if not self._is_cancelled(group, generation):
@@ -254,7 +255,7 @@ class PooledEngine:
 
 
 def _group(compaction: int, index: int) -> str:
-    """The name by which a subcompaction's job can be cancelled."""
+    """The name that cancels a subcompaction's job."""
     return f"compactord-{compaction}-{index}"
 
 

@@ -1,4 +1,4 @@
-"""The JVM of Spark's driver: its start with the right Java and settings, and its clean end."""
+"""The JVM of Spark's driver: started with a suitable Java and settings, and ended cleanly."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from compactord.engine.shipping import package_zip
 from compactord.errors import EngineUnavailable, UsageError
 
 _STOP_SECONDS_MAX = 10.0
-# Ours, below what the configuration says.
+# Our defaults, overridden by the configuration.
 SETTINGS = {
     "spark.app.name": "compactord",
     "spark.ui.enabled": "false",
@@ -41,13 +41,13 @@ SETTINGS = {
     # A merge allocates and frees buffers by the megabyte. If the allocator keeps them instead of
     # returning them to the system, a worker takes 5 % less time and, with one arena, 40 MB less
     # memory; huge pages, where the system grants them, save another 5 %. With one arena for each
-    # of the threads that fetch from an object store, what they free would be kept sixteen times.
+    # thread that fetches from an object store, freed memory would be kept sixteen times.
     "spark.executorEnv.ARROW_DEFAULT_MEMORY_POOL": "system",
     "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": "1000000000",
     "spark.executorEnv.MALLOC_MMAP_THRESHOLD_": "1000000000",
     "spark.executorEnv.GLIBC_TUNABLES": "glibc.malloc.hugetlb=1:glibc.malloc.arena_max=1",
 }
-# The driver only passes byte strings on: a small heap, a quick start, no extra threads or files.
+# The driver only forwards byte strings: a small heap, a quick start, no extra threads or files.
 _EMBEDDED_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"
 _LOG_SETTINGS = """\
 rootLogger.level = {level}
@@ -65,19 +65,20 @@ _LAST_MOMENT_SECONDS = 2.0
 
 
 class Driver:
-    """A running SparkContext, `context`, in a JVM of its own; a process can have one at a time."""
+    """A running SparkContext, `context`, in its own JVM. A process can have one at a time."""
 
     def __init__(
         self, master: str, settings: Mapping[str, str], *, start_seconds_max: float
     ) -> None:
-        """Raises `EngineUnavailable` when there is no Java, or Spark does not start in time."""
+        """Raises `EngineUnavailable` if there is no Java, or Spark does not start in time."""
         self.messages = Messages(master, settings)
         self._master = master
         self.is_embedded = is_embedded(master)
         self._start_seconds_max = start_seconds_max
         self.scratch = new_scratch()
         self._log_path = self.scratch / "spark.log"
-        # For Unix domain sockets on this machine; None where the temporary folder lies too deep.
+        # For Unix domain sockets on this machine; None if the path of the temporary folder is too
+        # long.
         self.socket_folder: Path | None = None
         if self.is_embedded and len(os.fsencode(self.scratch)) <= _SOCKET_FOLDER_BYTES_MAX:
             self.socket_folder = self.scratch
@@ -96,14 +97,14 @@ class Driver:
             raise
 
     def why_gone(self) -> str | None:
-        """Why no job can run any more, None while they can."""
+        """Why no job can run any more, or None."""
         if not self._is_running():
             return f"Spark's driver process has ended.{self.last_words()}"
         try:
             stopped = bool(self.context._jsc.sc().isStopped())
         except gateway_errors():
             stopped = True
-            # The connection breaks a moment before the process has ended.
+            # The connection breaks shortly before the process has ended.
             with contextlib.suppress(subprocess.TimeoutExpired):
                 assert self._process is not None, "it was running just now"
                 self._process.wait(_LAST_MOMENT_SECONDS)
@@ -119,13 +120,13 @@ class Driver:
             return ""
 
     def close(self) -> None:
-        """End the JVM and forget it, so that another driver can be started in this process."""
+        """End the JVM and reset PySpark, so that this process can start another driver."""
         if self.context is not None:
             self._stop_context()
             self.context = None
         if self._process is not None:
             self._stop_process(self._process)
-            # A JVM that was killed may not have written its list to the end.
+            # A killed JVM may have written only a part of its list.
             if self._archive is not None and self._process.returncode == 0:
                 self._archive.make()
             self._process = None
@@ -136,7 +137,7 @@ class Driver:
         from pyspark import SparkConf, SparkContext
         from pyspark.java_gateway import launch_gateway
 
-        # It logs broken connections with a stack, but its callers get the error anyway.
+        # It logs broken connections with a stack, but the callers get the error anyway.
         logging.getLogger("py4j").setLevel(logging.CRITICAL)
         if SparkContext._active_spark_context is not None:
             raise UsageError("this process has a Spark already; a process can have only one")
@@ -153,7 +154,7 @@ class Driver:
                 with _environment(launched):
                     gateway = launch_gateway(conf)  # type: ignore[no-untyped-call]
                 self.context = SparkContext(conf=conf, gateway=gateway)
-                # When its connection breaks as the JVM ends, this server would print a stack.
+                # When the JVM ends and breaks its connection, this server would print a stack.
                 self.context._accumulatorServer.handle_error = lambda request, address: None
             except EngineUnavailable:
                 raise
@@ -163,14 +164,14 @@ class Driver:
                     f"{self.messages.brief(error)}{self.last_words()}"
                 ) from error
             finally:
-                # The program handles interrupts, not Spark.
+                # Interrupts are handled by the program, not by Spark.
                 if threading.current_thread() is threading.main_thread():
                     signal.signal(signal.SIGINT, handler)
 
     def _launch(self, conf: Any) -> dict[str, str | None]:
-        """Start the JVM by spark-submit; the variables by which PySpark finds it.
+        """Start the JVM by spark-submit. Returns the variables by which PySpark finds it.
 
-        PySpark could start it, but would wait without bound for a JVM that does not answer.
+        PySpark could start it, but would wait without a limit for a JVM that does not answer.
         """
         from pyspark.find_spark_home import _find_spark_home
 
@@ -184,14 +185,14 @@ class Driver:
             defaults=None if self.is_embedded else Path(folder, "spark-defaults.conf"),
         )
         gateway = self._started([f"{spark_home}/bin/spark-submit", *arguments])
-        # It has been read: nothing needs the secrets in it any more.
+        # The JVM has read it: the secrets in it are not needed any more.
         properties.unlink()
         return gateway
 
     def _launch_alone(self, java: Java, settings: Mapping[str, str]) -> dict[str, str | None]:
         """Start the embedded Spark's JVM without spark-submit: see `jvm`.
 
-        As SPARK_HOME is not set, workers import the installed pyspark. With it they would import a
+        SPARK_HOME stays unset, so workers import the installed pyspark. With it they would import a
         zip file of sources, and compile them at each start.
         """
         from pyspark.find_spark_home import _find_spark_home
@@ -213,8 +214,8 @@ class Driver:
     def _started(self, arguments: Sequence[str]) -> dict[str, str | None]:
         """Start the JVM and wait for its gateway.
 
-        In a session of its own the JVM gets no signal that is sent to our process group. It ends
-        when its standard input does, so also when we are killed.
+        In its own session, the JVM gets no signal sent to our process group. It ends when its
+        standard input is closed, and so also if this process is killed.
         """
         from pyspark.serializers import UTF8Deserializer, read_int
 
@@ -272,7 +273,7 @@ class Driver:
         return merged
 
     def _variables(self, settings: Mapping[str, str], java_home: Path) -> dict[str, str | None]:
-        """Environment of the start; None removes a variable."""
+        """The environment of the start; None removes a variable."""
         variables: dict[str, str | None] = {
             "JAVA_HOME": str(java_home),
             "PYSPARK_PIN_THREAD": "true",
@@ -282,8 +283,8 @@ class Driver:
         if not self.is_embedded:
             python = settings.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON")
             return variables | {"PYSPARK_PYTHON": python or sys.executable}
-        # A user's settings for a cluster must not change what runs inside this process; and
-        # with a fixed host name none has to be resolved.
+        # A user's settings for a cluster must not affect the embedded Spark; a fixed host name
+        # needs no name lookup.
         return variables | {
             "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_SUBMIT_ARGS": None,
@@ -297,8 +298,8 @@ class Driver:
 
     def _stop_context(self) -> None:
         if not self._is_running():
-            self.context._jsc = None  # there is no JVM to be told
-        # PySpark would wait a second for this server, which nothing of ours uses.
+            self.context._jsc = None  # there is no JVM to notify
+        # PySpark would wait a second for this server, which compactord does not use.
         server, self.context._accumulatorServer = self.context._accumulatorServer, None
 
         def stop_server() -> None:
@@ -319,7 +320,7 @@ class Driver:
             with contextlib.suppress(*gateway_errors()):
                 gateway.shutdown()
         if process.stdin is not None:
-            # The JVM ends when its standard input does; so it also ends when we are killed.
+            # The JVM ends when its standard input is closed, and so also if this process is killed.
             with contextlib.suppress(OSError):
                 process.stdin.close()
         try:
@@ -330,7 +331,7 @@ class Driver:
 
 
 def gateway_errors() -> tuple[type[Exception], ...]:
-    """The errors that a call into a JVM raises when it fails or the JVM is gone."""
+    """The errors that a call into a JVM raises if it fails or the JVM has ended."""
     from py4j.protocol import Py4JError
 
     return Py4JError, OSError, EOFError
@@ -338,7 +339,7 @@ def gateway_errors() -> tuple[type[Exception], ...]:
 
 @contextlib.contextmanager
 def _environment(variables: Mapping[str, str | None]) -> Iterator[None]:
-    """Set variables while Spark starts: it takes some of its settings only from the environment."""
+    """Set variables while Spark starts: some of its settings are only read from the environment."""
     before = {name: os.environ.get(name) for name in variables}
     _set_environment(variables)
     try:

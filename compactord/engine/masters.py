@@ -1,8 +1,4 @@
-"""Spark masters by their URLs, Spark's log messages, and its scratch folders.
-
-A killed process leaves its folder behind. The next process that needs a folder removes those whose
-owner is proved dead: same user, same host and process-id namespace, no such process (`ids.py`).
-"""
+"""Spark masters by their URLs, Spark's log messages, and its scratch folders."""
 
 from __future__ import annotations
 
@@ -24,7 +20,7 @@ _NUMBER = "[1-9][0-9]{0,5}"
 _LOCAL = re.compile(rf"local(?:\[(?:{_NUMBER}|\*)(?: *, *{_NUMBER})?\])?")
 _LOCAL_CLUSTER = re.compile(rf"local-cluster\[ *{_NUMBER} *, *{_NUMBER} *, *{_NUMBER} *\]")
 _HOST = r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])"
-# What spark-submit takes, and Spark Connect; mesos until Spark 3.
+# Accepted by spark-submit, and Spark Connect; mesos until Spark 3.
 _REST = {
     "spark": re.compile(rf"{_HOST}:[0-9]{{1,5}}(?:,{_HOST}:[0-9]{{1,5}})*"),
     "sc": re.compile(rf"{_HOST}(?::[0-9]{{1,5}})?(?:/.*)?"),
@@ -48,7 +44,7 @@ _EMBEDDED_INSTEAD = {
 def check_spark(master: str | None, settings: Mapping[str, str]) -> None:
     """Raises `UsageError` for a master that Spark does not know, and for settings without effect.
 
-    `master` None is the embedded Spark.
+    `master` is None for the embedded Spark.
     """
     if master is not None and not is_master(master):
         shown = shown_master(master)
@@ -62,7 +58,7 @@ def check_spark(master: str | None, settings: Mapping[str, str]) -> None:
 
 
 def is_local(master: str | None) -> bool:
-    """Whether workers are processes that this one starts, with its environment."""
+    """Whether workers are processes started by this one, with its environment."""
     return master is None or _LOCAL.fullmatch(master) is not None
 
 
@@ -72,7 +68,7 @@ def is_embedded(master: str | None) -> bool:
 
 
 def what_instead(setting: str, master: str | None) -> str | None:
-    """What to do instead of setting something that has no effect; None for other settings."""
+    """Advice for a setting that has no effect; None for other settings."""
     instead = _INSTEAD.get(setting)
     if instead is None and is_embedded(master):
         instead = _EMBEDDED_INSTEAD.get(setting)
@@ -88,7 +84,6 @@ def shown_master(master: str) -> str:
 
 
 def is_master(text: str) -> bool:
-    """Whether the text has the form of a Spark master."""
     if text == "yarn" or _LOCAL.fullmatch(text) or _LOCAL_CLUSTER.fullmatch(text):
         return True
     scheme, _, rest = text.partition("://")
@@ -97,7 +92,7 @@ def is_master(text: str) -> bool:
 
 MESSAGE_CHARACTERS_MAX = 800
 _HEADINGS = ("Driver stacktrace:", "JVM stacktrace:", "Traceback (most recent call last):")
-# Stack frames, and what every start says.
+# Stack frames, and lines of every start.
 _NOT_SAID = (
     "\tat ",
     "\t...",
@@ -106,8 +101,8 @@ _NOT_SAID = (
     "To adjust logging level",
 )
 _WARNING = re.compile(r"[-0-9]+ [:,.0-9]+ WARN ")
-# Why no executor pod starts: the API server's refusal, or else a warning. Spark goes on until it
-# gives up, and says other things in the end.
+# Why no executor pod starts: the API server's refusal, or a warning. Spark continues until it gives
+# up, and its last lines do not show the reason.
 _OF_EXECUTOR_PODS = (
     re.compile(r"(Caused by: )?io\.fabric8\.kubernetes\."),
     re.compile(
@@ -115,14 +110,14 @@ _OF_EXECUTOR_PODS = (
         r"(?!.*client has been closed)"
     ),
 )
-# The API server's answer once more, with all its fields.
+# The API server's answer again, with all its fields.
 _STATUS = re.compile(r" Received status: Status\(.*")
-# What is shorter is no secret: `true` and `128` stand under such names, too, and in any text.
+# Shorter values are not secret: `true` and `128` occur under such names, and in any text.
 _SECRET_CHARACTERS_MIN = 6
 
 
 class Messages:
-    """Texts about one engine. `master` is its address as it may be shown."""
+    """Texts about one engine. `master` is its address without secrets."""
 
     def __init__(self, master: str, settings: Mapping[str, str]) -> None:
         self.master = shown_master(master)
@@ -130,16 +125,16 @@ class Messages:
         self._secrets = sorted(set(_secrets(master, settings)), key=len, reverse=True)
 
     def redacted(self, text: str) -> str:
-        """The text without the values of secret-like settings, wherever they occur in it."""
+        """The text without the values of secret settings."""
         text = text.replace(self._master, self.master)
         for secret in self._secrets:
             text = text.replace(secret, HIDDEN)
         return redact_text(text)
 
     def brief(self, problem: Exception | str) -> str:
-        """The part of an error from Java that people need: its own message, without the stack.
+        """The message of a Java error without its stack.
 
-        Of a long one both ends.
+        Long messages keep their start and end.
         """
         lines = self.redacted(str(problem)).splitlines()
         own = [line.strip() for line in lines if line.strip() and not line.startswith((" ", "\t"))]
@@ -153,8 +148,8 @@ class Messages:
     def last_words(self, log: str) -> str:
         """The end of a JVM's log as a sentence; empty if there is none.
 
-        Without stack frames; warnings only when nothing else was said. Why Kubernetes started no
-        executor comes first, however long ago that was.
+        Without stack frames, and without warnings if there are other lines. The reason why
+        Kubernetes started no executor comes first, even if it is old.
         """
         lines = [line for line in log.splitlines() if not line.startswith(_NOT_SAID)]
         said = [shown for line in lines if (shown := _STATUS.sub("", line).strip())]
@@ -169,7 +164,7 @@ class Messages:
 
 
 def _why_no_executor(said: Sequence[str]) -> str:
-    """The last line of a log that says it; empty if none does."""
+    """The last line of a log with a reason, or an empty text."""
     for pattern in _OF_EXECUTOR_PODS:
         found = [line for line in said if pattern.match(line)]
         if found:
@@ -200,9 +195,11 @@ _FOLDERS_MAX = 1000
 
 
 def new_scratch(parent: Path | None = None) -> Path:
-    """A new empty folder of this process, in that for temporary files unless `parent` is given.
+    """A new empty folder of this process, in `parent` or the folder for temporary files.
 
-    Raises `EngineUnavailable` when none can be made.
+    A killed process leaves its folder behind. This call removes folders whose owner is proved dead:
+    same user, same host and process-id namespace, no such process (`ids.py`). Raises
+    `EngineUnavailable` if no folder can be created.
     """
     try:
         parent = parent or Path(tempfile.gettempdir())
@@ -222,14 +219,14 @@ def _made(stem: Path) -> Path:
 
 
 def _remove_abandoned(parent: Path) -> None:
-    """Best effort: folders that cannot be read or removed are kept."""
+    """Best effort: folders that cannot be read or removed stay."""
     with contextlib.suppress(OSError):
         for folder in parent.glob(f"{_PREFIX}*"):
             owner = _owner_of(folder.name)
             if owner is None or ids.liveness(owner) is not ids.Liveness.DEAD:
                 continue
             with contextlib.suppress(OSError):
-                # Anyone may give a folder any name in a place that all can write to.
+                # In a world-writable folder, other users may create folders of any name.
                 if folder.lstat().st_uid == os.geteuid() and not folder.is_symlink():
                     shutil.rmtree(folder, ignore_errors=True)
 

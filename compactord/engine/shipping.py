@@ -1,4 +1,7 @@
-"""What workers need to run subcompactions: this package, which is sent along, and a few others."""
+"""Code for workers: this package, which is sent along, and the check of their other packages.
+
+A module of its own, shared by the transports.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ def package_zip(folder: Path) -> Path:
 
 
 def check_workers(master: str, workers: Sequence[WorkerFacts]) -> None:
-    """Raise `EngineUnavailable`, naming worker and reason, if one cannot run a subcompaction."""
+    """Raises `EngineUnavailable` for a worker that cannot run a subcompaction, with the reason."""
     for worker in workers:
         if worker.problem is not None:
             has = ", ".join(f"{name} {number}" for name, number in worker.packages) or "neither"

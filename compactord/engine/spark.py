@@ -1,14 +1,13 @@
 """Subcompactions as Spark tasks: embedded, on a cluster, or through Spark Connect.
 
 Spark is only the transport: the JVM gets one opaque byte string and returns one, and rows stay in
-the Python worker. Only this module, `driver` and `connect` use pyspark; they import it when an
-engine is started.
+the Python worker. Only this module and `driver` use pyspark; they import it when an engine is
+started.
 
 Plain RDD tasks are two to three times faster than `mapInArrow`, so only Connect, which has no RDDs,
-uses the latter. On a cluster of Spark 4.1 and earlier a Python worker reads pyspark's zip file for
-each task, which costs 80 ms and cannot be avoided here.
-
-`mapInArrow` over rows of one, pickled, each.
+uses the latter: over rows of one pickled subcompaction each. On a cluster of Spark 4.1 and earlier
+a Python worker reads pyspark's zip file for each task, which costs 80 ms and cannot be avoided
+here.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ from compactord.errors import EngineUnavailable
 from compactord.model import FailureKind, Subcompaction, SubcompactionOutcome
 from compactord.rewrite.pipeline import usable_cores
 
-# Rows enough for a partition in each task slot.
+# Enough rows for a partition in each task slot.
 _CHECK_ROWS = 100_000
 _DEFAULT_PORT = 15002
 
@@ -58,7 +57,7 @@ class ConnectCarrier:
         try:
             self._check_reachable(start_seconds_max)
             self._session = self._connect(settings)
-            # Task slots when the session began.
+            # Task slots when the session started.
             self.capacity = self._check_workers(start_seconds_max)
         except BaseException:
             self.close()
@@ -72,7 +71,7 @@ class ConnectCarrier:
             rows = self._session.createDataFrame([(payload,)], "payload binary")
             answers = self._collect(rows.mapInArrow(run_batches, "outcome binary"))
         finally:
-            # Tags belong to the thread, which carries other subcompactions afterwards.
+            # Tags belong to the thread, which later runs other subcompactions.
             self._session.removeTag(group)
         outcome: SubcompactionOutcome = pickle.loads(answers[0])
         return outcome
@@ -82,7 +81,7 @@ class ConnectCarrier:
             self._session.interruptTag(group)
 
     def watch(self) -> None:
-        """Nothing to do: the server watches its executors."""
+        """Does nothing: the server watches its executors."""
 
     def why_gone(self) -> str | None:
         return None
@@ -95,7 +94,7 @@ class ConnectCarrier:
         shutil.rmtree(self._scratch, ignore_errors=True)
 
     def _check_reachable(self, seconds_max: float) -> None:
-        """Connect with our own time limit: Spark's client would try for ten minutes."""
+        """Connect with our own time limit: Spark's client would retry for ten minutes."""
         address = urlsplit(self._master)
         try:
             port = address.port or _DEFAULT_PORT
@@ -148,7 +147,7 @@ class ConnectCarrier:
         try:
             return [bytes(row[0]) for row in frame.collect()]
         except Exception as error:
-            # Connect has many error classes, and they differ between versions.
+            # Connect has many error classes, which differ between versions.
             name = type(error).__name__
             kind = FailureKind.TRANSIENT if name == "PythonException" else FailureKind.LOST
             messages = self._messages
@@ -158,7 +157,7 @@ class ConnectCarrier:
 
 
 START_SECONDS_MAX = 120.0
-# After this time without any executor, running subcompactions are given up.
+# Running subcompactions are abandoned after this time without any executor.
 NO_EXECUTOR_SECONDS_MAX = 120.0
 
 
@@ -172,9 +171,9 @@ def start_spark(
 ) -> PooledEngine:
     """Start an engine on Spark.
 
-    `master` is any Spark master, `sc://host:port` for Spark Connect, and None for a Spark inside
+    `master` is any Spark master, `sc://host:port` for Spark Connect, or None for a Spark inside
     this process with one task for each usable core. `conf` has `spark.*` settings, which override
-    ours. Takes 1 to 5 s embedded. One engine at a time in a process.
+    ours. An embedded start takes 1 to 5 s. A process can have one engine at a time.
     Raises `UsageError` if this process has a Spark already, and `EngineUnavailable` if there is no
     Java, no answer within `start_seconds_max`, or if workers cannot run compactord.
     """
@@ -218,7 +217,7 @@ class ClassicCarrier:
             self._leases = self._open_leases()
             if self._driver.is_embedded:
                 # A worker for each slot, with its packages imported before the first subcompaction.
-                # An error here would occur again with that, which reports it.
+                # The first subcompaction would repeat and report an error.
                 with contextlib.suppress(JobFailed):
                     self._collect(b"", inspect_workers, self.capacity)
             else:
@@ -229,9 +228,9 @@ class ClassicCarrier:
 
     @property
     def capacity(self) -> int:
-        """Task slots of the executors that are registered now, busy ones included; at least 1.
+        """Task slots of the executors that are registered now, including busy ones; at least 1.
 
-        Not `defaultParallelism`: of a cluster that is never less than 2, and it is a setting, too.
+        Not `defaultParallelism`, which is at least 2 for a cluster, and also a setting.
         """
         try:
             return max(1, int(self._scala_context.maxNumConcurrentTasks(self._profile)))
@@ -252,12 +251,12 @@ class ClassicCarrier:
         return outcome
 
     def cancel(self, group: str) -> None:
-        # If the JVM is gone, there is nothing to cancel.
+        # If the JVM has ended, there are no jobs to cancel.
         with contextlib.suppress(*gateway_errors()):
             self._driver.context.cancelJobGroup(group)
 
     def watch(self) -> None:
-        """Give up all jobs when there was no executor for too long: Spark would wait for ever."""
+        """Abandon all jobs after too long without an executor: Spark would wait without a limit."""
         if self._driver.is_embedded:
             return
         now = self._clock.monotonic_s()
@@ -286,7 +285,7 @@ class ClassicCarrier:
         return LeaseOffice(None, host=host, bind=conf.get("spark.driver.bindAddress", host))
 
     def _check_workers(self, seconds_max: float) -> None:
-        """Run one small task in each slot; raises if workers cannot run subcompactions."""
+        """Run one small task in each slot. Raises if workers cannot run subcompactions."""
         master = self._driver.messages.master
         group = "compactord-check"
         answers: list[bytes] = []
@@ -321,7 +320,7 @@ class ClassicCarrier:
         check_workers(master, [pickle.loads(answer) for answer in answers])
 
     def _name_job(self, group: str) -> None:
-        """Jobs that this thread begins belong to the group."""
+        """Assign jobs that this thread starts to the group."""
         try:
             self._driver.context.setJobGroup(group, group, interruptOnCancel=True)
         except gateway_errors() as error:
@@ -345,7 +344,7 @@ class ClassicCarrier:
         return JobFailed(FailureKind.LOST, type(error).__name__, text)
 
     def _job_failure(self, error: Any) -> JobFailed:
-        """A failed job: LOST unless Python failed, in which case the worker was alive."""
+        """A failed job: LOST, unless Python failed, which proves that the worker was alive."""
         names: list[str] = []
         message = ""
         with contextlib.suppress(*gateway_errors()):

@@ -1,17 +1,17 @@
-"""The worker's end of an engine: a subcompaction in, its outcome out, under a lease.
+"""The worker's end of an engine: runs a subcompaction under a lease and returns its outcome.
 
-A task can be stopped from outside in three ways: its lease ends, or it gets SIGTERM, or SIGHUP,
-which its daemon sends when the executor is gone. The worker then removes the files that it wrote.
-Only SIGKILL leaves files behind; their names identify their owner.
+A task is stopped from outside by the end of its lease, by SIGTERM, or by SIGHUP, which its daemon
+sends when the executor has ended. The worker then removes the files that it wrote. Only SIGKILL
+leaves files behind; their names identify their owner.
 
-Spark does not tell a Python worker that its task was killed: after about three seconds the process
-gets a SIGKILL, and its files would be left behind. So each subcompaction is sent with a lease. The
-worker keeps a connection to the driver while it works, and the driver closes it when the
-subcompaction's job has ended, for whatever reason: a result arrived (a speculative copy of the task
-has to stop), it was cancelled, or the driver died. Before a worker returns its result to Spark it
-sends the names of its files to the driver and waits for an acknowledgement. So the driver can
-remove the files of a speculative copy that finished as well, or of a worker whose result was lost.
-A worker that cannot reach the driver works without a lease.
+Spark does not notify a Python worker of a killed task: after about three seconds the process gets a
+SIGKILL, which would leave its files behind. So each subcompaction is sent with a lease. The worker
+keeps a connection to the driver while it works, and the driver closes it when the subcompaction's
+job has ended for any reason: a result arrived (a speculative copy of the task has to stop), it was
+cancelled, or the driver died. Before a worker returns its result to Spark it sends the names of its
+files to the driver and waits for an acknowledgement. So the driver can remove the files of a
+speculative copy that finished as well, or of a worker whose result was lost. A worker that cannot
+reach the driver works without a lease.
 
 On the connection the worker sends a token; then, at most once, the length of the names (4 bytes,
 big-endian) and the names in UTF-8, each ended by a newline. The driver answers with one byte.
@@ -40,22 +40,22 @@ from compactord.model import Subcompaction, SubcompactionOutcome, SubcompactionR
 _TOKEN_BYTES = 16
 _LENGTH_BYTES = 4
 _REPORT_BYTES_MAX = 1 << 24
-# For each call on a worker's connection.
+# Time limit of each call on a worker's connection.
 _ANSWER_SECONDS_MAX = 2.0
-# Who connects sends its token at once; a packet may be lost on the way.
+# A client sends its token at once; a packet may be lost.
 _TOKEN_SECONDS_MAX = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """`address` is a host and a port, or the path of a Unix domain socket."""
+    """A lease; `address` is a host and a port, or the path of a Unix domain socket."""
 
     address: tuple[str, int] | str
     token: bytes
 
 
 def hold(lease: Lease) -> socket.socket | None:
-    """A connection that the driver closes when the lease ends; None when it cannot be reached."""
+    """A connection that the driver closes when the lease ends; None if it cannot be reached."""
     is_local = isinstance(lease.address, str)
     connection = socket.socket(socket.AF_UNIX if is_local else socket.AF_INET, socket.SOCK_STREAM)
     try:
@@ -69,9 +69,9 @@ def hold(lease: Lease) -> socket.socket | None:
 
 
 def report(connection: socket.socket, names: Sequence[str]) -> bool:
-    """Tell the driver which files were written; False when the lease has ended.
+    """Report written files to the driver. Returns False if the lease has ended.
 
-    True also when the driver does not answer: only the end of the lease is a reason to stop.
+    Also True if the driver does not answer: only the end of the lease is a reason to stop.
     """
     text = "".join(f"{name}\n" for name in names).encode()
     try:
@@ -87,7 +87,7 @@ class LeaseOffice:
     """The driver's side: a listening socket, a thread that accepts, and one for each connection."""
 
     def __init__(self, folder: Path | None, *, host: str = "", bind: str = "") -> None:
-        """A Unix domain socket in `folder`, or else any free port of the address `bind`.
+        """Listens on a Unix domain socket in `folder`, or on any free port of the address `bind`.
 
         `host` is the name by which workers reach this machine.
         """
@@ -124,15 +124,14 @@ class LeaseOffice:
             holders = self._holders.pop(lease.token, [])
             reported = self._reported.pop(lease.token, set())
         for connection in holders:
-            # Some have gone.
+            # Some holders may have disconnected.
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
         return reported
 
     def close(self) -> None:
-        """End all leases."""
         self._is_closed = True
-        # It wakes the thread, which a mere close would not.
+        # This wakes the thread, which only closing it would not.
         self._listener.shutdown(socket.SHUT_RDWR)
         self._thread.join()
         self._listener.close()
@@ -146,7 +145,7 @@ class LeaseOffice:
                 threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
-        """Take down what a holder reports, until it goes or its lease ends."""
+        """Record a holder's report, until it disconnects or its lease ends."""
         with contextlib.suppress(OSError), connection, connection.makefile("rb") as said:
             connection.settimeout(_TOKEN_SECONDS_MAX)
             token = said.read(_TOKEN_BYTES)
@@ -170,23 +169,23 @@ _STOP_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """What is sent to a worker."""
+    """The payload sent to a worker."""
 
     subcompaction: Subcompaction
     lease: Lease | None
 
 
 def run_subcompaction(subcompaction: Subcompaction) -> SubcompactionOutcome:
-    """`run_subcompaction` of the rewrite package, imported when the first subcompaction arrives."""
+    """Calls `run_subcompaction` of the rewrite package, imported at the first subcompaction."""
     outcome: SubcompactionOutcome = rewrite_module().run_subcompaction(subcompaction)
     return outcome
 
 
 def run_assignment(payload: bytes) -> bytes:
-    """One pickled assignment to the pickled outcome of its subcompaction.
+    """Runs one pickled assignment. Returns the pickled outcome of its subcompaction.
 
-    When it is stopped from outside, it removes its files and raises `KeyboardInterrupt`, which ends
-    the worker process: its answer is no longer needed.
+    If stopped from outside, it removes its files and raises `KeyboardInterrupt`, which ends the
+    worker process: its answer is not needed any more.
     """
     assignment: Assignment = pickle.loads(payload)
     outcome: SubcompactionOutcome | None = None
@@ -225,8 +224,8 @@ def file_names(outcome: SubcompactionOutcome | None) -> list[str]:
 
 
 def discard(subcompaction: Subcompaction, names: Iterable[str]) -> None:
-    """Remove files of an attempt that nobody uses."""
-    # The next clean-up finds by its name what cannot be removed now.
+    """Remove unused files of an attempt."""
+    # The next sweep finds files by name that cannot be removed now.
     with contextlib.suppress(StorageError):
         storage = subcompaction.storage.open()
         for name in names:
@@ -290,8 +289,8 @@ class StopWatch:
             raise KeyboardInterrupt
 
     def _watch(self, over: int) -> None:
-        """Sleeps in `poll` until the lease ends or the task is over."""
-        # Connects here, in its own thread, so that the task is not delayed.
+        """Waits in `poll` until the lease ends or the task is over."""
+        # Connects here, in its own thread, to not delay the task.
         self._held = held = hold(self._lease) if self._lease is not None else None
         self._has_tried.set()
         poller = select.poll()
