@@ -1,8 +1,8 @@
-"""Merges file, environment and command line into one valid configuration, and prints it.
+"""The configuration as loaded: merges file, environment and command line, and prints the result.
 
-Strongest first: `--set key=value`, variables `COMPACTORD__SECTION__KEY` (two underscores for each
-step down, list items by index, values as YAML), the file, defaults. A mapping or list that is given
-as a whole replaces the one below it. Everything wrong is reported at once.
+Sources in descending precedence: `--set key=value`, variables `COMPACTORD__SECTION__KEY` (two
+underscores for each level, list items by index, values as YAML), the file, defaults. A mapping or
+list given as a whole replaces the one of a weaker source. All errors are reported at once.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from compactord.text import redact_text, redacted
 
 
 def keys_of(section: type[Section]) -> dict[str, object]:
-    """Key → annotation, in the order of the model."""
+    """The keys of a section with their annotations, in the order of the model."""
     return {field.alias or name: field.annotation for name, field in section.model_fields.items()}
 
 
 def known_keys(path: Sequence[str | int]) -> tuple[str, ...]:
-    """The keys that may stand directly under `path`; empty where any may, or none."""
+    """The keys allowed directly under `path`; empty if any key is allowed, or none."""
     place: object = ServiceConfig
     for part in path:
         place = _step(place, part)
@@ -50,21 +50,21 @@ def known_keys(path: Sequence[str | int]) -> tuple[str, ...]:
 
 
 def nearest(word: str, words: Iterable[str]) -> str | None:
-    """A hint, if one of the words is close to what was written."""
+    """A hint, if one of the words is similar."""
     near = difflib.get_close_matches(word.lower(), list(words), n=1)
     return f"did you mean {near[0]}?" if near else None
 
 
 def elsewhere(word: str) -> str | None:
-    """A hint, if a key of this name is in one section alone."""
+    """A hint, if exactly one section has a key of this name."""
     sections = [name for name in keys_of(ServiceConfig) if word in known_keys((name,))]
     return f"did you mean {sections[0]}.{word}?" if len(sections) == 1 else None
 
 
 def path_of(parts: Sequence[str], *, any_case: bool = False) -> Path:
-    """A path from its parts as text: list items become numbers, the rest of a free key one part.
+    """The path of textual parts: list items become numbers, the rest of a free key one part.
 
-    With `any_case` fixed keys are lower-cased, as they come from names of environment variables.
+    `any_case` lower-cases fixed keys, for names of environment variables.
     """
     path: list[str | int] = []
     place: object = ServiceConfig
@@ -81,7 +81,7 @@ def path_of(parts: Sequence[str], *, any_case: bool = False) -> Path:
 
 
 def written(path: Sequence[str | int]) -> Path:
-    """The path with keys in the place of attribute names."""
+    """The path with keys instead of attribute names."""
     keys: list[str | int] = []
     place: object = ServiceConfig
     for part in path:
@@ -93,7 +93,7 @@ def written(path: Sequence[str | int]) -> Path:
 
 
 def plain_config(config: ServiceConfig) -> dict[str, Any]:
-    """The configuration as a file could hold it, secrets included; of rules only what they set."""
+    """The configuration as a file could hold it, with secrets; rules only with keys they set."""
     found = config.model_dump(mode="json", by_alias=True)
     found["rules"] = [
         rule.model_dump(mode="json", by_alias=True, exclude_unset=True) for rule in config.rules
@@ -102,7 +102,7 @@ def plain_config(config: ServiceConfig) -> dict[str, Any]:
 
 
 def leaves(config: ServiceConfig) -> Iterator[tuple[Path, object]]:
-    """Every value with its path; empty mappings and lists count as values. Secrets included."""
+    """Every value with its path, including secrets. Empty mappings and lists count as values."""
     yield from _leaves(plain_config(config), ())
 
 
@@ -118,7 +118,7 @@ def _leaves(value: object, path: Path) -> Iterator[tuple[Path, object]]:
 
 
 def _step(place: object, part: str | int) -> object:
-    """The annotation under a key or index of `place`; None if there is none."""
+    """The annotation under a key or index of `place`, or None."""
     section = _section(place)
     if section is not None:
         return _bare(keys_of(section).get(str(part)))
@@ -161,13 +161,13 @@ _KIND_ORDER = list(OriginKind)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedConfig:
-    """A configuration and how it came about.
+    """A configuration and the origins of its values.
 
     `origins` has an entry for every effective value, by dotted key. `references` are the texts, as
-    written, of values that were given as `${env:…}` or `${file:…}`: what is shown in their place.
-    `digest` changes with the file's bytes and with the values of its references. `late` has one for
-    each option of a catalog that is read only when the catalog is opened and stays a reference
-    until then. Both are only for comparing: they were computed from secrets, too.
+    written, of values given as `${env:…}` or `${file:…}`; they are shown instead of the values.
+    `digest` changes with the file's bytes and with the values of its references. `late` has a
+    digest for each catalog option that is resolved only when the catalog is opened. Both digests
+    are only for comparison, because they were computed from secrets.
     """
 
     path: str  # NO_FILE if there is none
@@ -178,14 +178,14 @@ class LoadedConfig:
     late: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def origin(self, key: str) -> Origin:
-        """Where the value of a dotted key, or the first one below it, came from."""
+        """The origin of a dotted key's value, or of the first value below it."""
         if key in self.origins:
             return self.origins[key]
         below = (origin for each, origin in self.origins.items() if each.startswith(f"{key}."))
         return next(below, DEFAULT)
 
     def reference(self, key: str) -> str | None:
-        """What is shown for a value that was given by reference, in whole or in part."""
+        """The text to show for a value that contains references, or None."""
         if key in self.references:
             return self.references[key]
         return "${…}" if any(each.startswith(f"{key}.") for each in self.references) else None
@@ -198,10 +198,10 @@ def load_config(
     overrides: Sequence[str] = (),
     known: ConfigRegistries = OWN,
 ) -> LoadedConfig:
-    """Read and check; `overrides` are texts `key=value`. Without a path there is no file.
+    """Read and check the configuration. `overrides` are texts `key=value`; `path` may be None.
 
-    It may name what is `known`. Raises `ConfigInvalid` with all problems; environment variables
-    come from `environ` alone.
+    `known` has the kinds of catalogs and the formats; environment variables only come from
+    `environ`. Raises `ConfigInvalid` with all problems.
     """
     problems: list[Problem] = []
     content, root = (b"", _no_file()) if path is None else _read_file(path, problems)
@@ -242,7 +242,7 @@ def load_config(
 
 
 def _is_late(path: Path) -> bool:
-    """Options of catalogs: workers resolve what stands in them, so that no task holds a secret."""
+    """Whether workers resolve the value: options of catalogs, so that no task holds a secret."""
     return len(path) == 4 and path[0] == "catalogs" and path[2] == "options"
 
 
@@ -256,7 +256,7 @@ def _no_file() -> Node:
 
 
 def _read_file(path: str, problems: list[Problem]) -> tuple[bytes, Node | None]:
-    """The bytes, or why there are none; and the parsed content, if there is any."""
+    """The bytes, or the error; and the parsed content, if any."""
 
     def origin_at(line: int) -> Origin:
         return Origin(kind=OriginKind.FILE, name=path, line=line + 1)
@@ -358,7 +358,7 @@ def _problems_of(error: ValidationError, root: Node) -> Iterator[Problem]:
 
 
 def _default_at(path: Path) -> str | None:
-    """The default that a check against another value rejected."""
+    """The default that a check against another value refused."""
     place: object = ServiceConfig.model_construct(catalogs={}).model_dump(
         mode="json", by_alias=True
     )
@@ -386,7 +386,7 @@ def _unknown_catalogs(root: Node) -> Iterator[Problem]:
 
 
 def _reference_at(node: Node) -> str | None:
-    """The text shown for a value that was given by references, in whole or in part."""
+    """The text to show for a value that contains references."""
     if node.reference is not None:
         return node.reference
     if any(below.reference is not None for _, below in node.walk()):
@@ -400,7 +400,7 @@ def _order(problem: Problem) -> tuple[int, int, str]:
 
 
 def show_text(loaded: LoadedConfig) -> list[str]:
-    """One line per effective value: `key = value`, and where it came from."""
+    """One line per effective value: `key = value` and its origin."""
     lines = []
     for path, value in leaves(loaded.config):
         key = dotted(path)
@@ -414,7 +414,7 @@ def show_text(loaded: LoadedConfig) -> list[str]:
 
 
 def effective_json(loaded: LoadedConfig) -> dict[str, Any]:
-    """The effective values in the shape of the file; references stand as they were written."""
+    """The effective values in the shape of the file, with references as written."""
     shown = _shown(plain_config(loaded.config), (), loaded.references)
     assert isinstance(shown, dict)
     return shown
@@ -430,9 +430,9 @@ def _shown(value: object, path: Path, references: Mapping[str, str]) -> object:
 
 
 def json_schema(kinds: CatalogKinds = CATALOGS) -> dict[str, Any]:
-    """The JSON Schema of the file, for editors; defaults are as they would be written.
+    """The JSON Schema of the file, for editors; defaults are as in a file.
 
-    `kinds` are those of catalogs.
+    `kinds` are the registered kinds of catalogs.
     """
     schema = ServiceConfig.model_json_schema(mode="serialization")
     schema["$defs"]["CatalogSection"]["properties"]["metastore"]["enum"] = list(kinds)

@@ -1,9 +1,7 @@
-"""The configuration: its keys, descriptions and defaults. Frozen, and valid once it exists.
-
-Frozen, and valid once it exists.
+"""The configuration: keys, descriptions and defaults. Frozen, and valid once it exists.
 
 Attributes have their unit in the name, keys do not: key `max_backlog_age`, attribute
-`max_backlog_age_ms`. The JSON Schema is made from these keys, descriptions and defaults; the text
+`max_backlog_age_ms`. The JSON Schema is generated from keys, descriptions and defaults; the text
 below an attribute is its description, for users.
 """
 
@@ -62,7 +60,7 @@ _SECOND = at_least(1000, "1 s")
 
 
 def _table_options(options: dict[str, str], info: ValidationInfo) -> dict[str, str]:
-    """Options under the keys as written; every wrong one is reported at its own place."""
+    """Options under the keys as written. Every invalid one is reported at its own place."""
     wrong: list[InitErrorDetails] = []
     names: dict[str, str] = {}
     formats = options_of(registries_of(info).formats)
@@ -96,7 +94,7 @@ class TableSettings(Section):
     """auto: compact when due; paused: only poll"""
     only_write_only: Flag = True
     """exclude a table unless its options have write-only: its writers compact it themselves; false:
-    its writers set write-only as they run, or compact beside us
+    its writers set write-only at run time, or compact concurrently
     """
     branches: Several[TablePattern] = (table_pattern(MAIN_BRANCH),)
     """branches that are compacted: names, or regular expressions for whole ones; main is the table
@@ -111,9 +109,9 @@ class TableSettings(Section):
     max_backlog_age_ms: Annotated[DurationMs, _SECOND] = duration_ms("30 min")
     """how long work may wait before it gets priority"""
     max_freshness_lag_ms: Annotated[DurationMs, _SECOND] | None = None
-    """how long rows may wait for the compaction before which readers do not see them; from half of
-    it on that is due, whatever full-compaction.delta-commits says, and the table is served first;
-    null: not bounded
+    """how long rows may wait for the compaction that makes them visible to readers; from half of it
+    on the compaction is due, regardless of full-compaction.delta-commits, and the table is served
+    first; null: not bounded
     """
     max_concurrent_tasks: Annotated[StrictInt, Field(ge=1), Digits] = 4
     """task slots that one table may hold"""
@@ -136,7 +134,7 @@ class TableSettings(Section):
     """pick from sorted runs as this release of Paimon does; with 2.0 level 1 may grow without bound
     """
     expire_snapshots: MaintenanceRule = MaintenanceRule.FROM_TABLE
-    """from_table: expire snapshots as the table's options say; off: never"""
+    """from_table: expire snapshots by the table's options; off: never"""
     expire_consumers: MaintenanceRule = MaintenanceRule.FROM_TABLE
     """from_table: expire consumers if the table sets consumer.expiration-time; off: never"""
     create_tags: MaintenanceRule = MaintenanceRule.FROM_TABLE
@@ -144,20 +142,19 @@ class TableSettings(Section):
     tag.num-retained-max; off: never
     """
     expire_tags: MaintenanceRule = MaintenanceRule.FROM_TABLE
-    """from_table: expire tags whose files say when, unless the table sets tag.time-expire-enabled:
-    false; off: never
+    """from_table: expire tags with an expiry time in their files, unless the table sets
+    tag.time-expire-enabled: false; off: never
     """
     expire_partitions: MaintenanceRule = MaintenanceRule.FROM_TABLE
     """from_table: expire partitions if the table sets partition.expiration-time; off: never"""
     expire_changelogs: MaintenanceRule = MaintenanceRule.FROM_TABLE
-    """from_table: expire changelogs that outlive their snapshots as the table's options say; off:
-    never
+    """from_table: expire changelogs that outlive their snapshots by the table's options; off: never
     """
     mark_done: MaintenanceRule = MaintenanceRule.FROM_TABLE
     """from_table: mark partitions done if the table sets partition.idle-time-to-done; off: never"""
     remove_foreign_files: Flag = False
-    """remove files of any program that nothing names, as orphans --foreign does; run that with
-    --dry-run first
+    """remove files of any program that no metadata references, like orphans --foreign; run that
+    with --dry-run first
     """
     foreign_files_older_than_ms: Annotated[DurationMs, at_least(3_600_000, "1 h")] = duration_ms(
         "1 d"
@@ -174,11 +171,9 @@ class TableSettings(Section):
 
     @property
     def asks_for_branches(self) -> bool:
-        """Whether others than main may be compacted."""
         return any(pattern.pattern != MAIN_BRANCH for pattern in self.branches)
 
     def takes(self, branch: str) -> bool:
-        """Whether the branch is compacted, by its name."""
         return any(pattern.fullmatch(branch) for pattern in self.branches)
 
 
@@ -188,7 +183,7 @@ def _without_defaults(schema: dict[str, Any]) -> None:
 
 
 class RuleSettings(TableSettings):
-    """Only fields that are set count (`model_fields_set`); defaults of the others are unused."""
+    """Only fields that are set count (`model_fields_set`); other defaults are unused."""
 
     model_config = ConfigDict(json_schema_extra=_without_defaults)
 
@@ -197,7 +192,7 @@ class Match(Section):
     catalog: Text | None = None
     """a catalog's exact name; absent: any"""
     table: TablePattern | None = None
-    """regular expression for the whole of database.table, for its branches, too, or of
+    """regular expression for the whole of database.table, which includes its branches, or of
     database.table$branch_name; absent: any
     """
 
@@ -224,7 +219,7 @@ def _spark_key(key: str) -> str:
 
 
 def _wrong(attribute: str, value: int, expected: str) -> ValidationError:
-    """An error of a value that does not fit another one of its section, at its own place."""
+    """An error of a value that conflicts with another value of its section."""
     return ValidationError.from_exception_data("section", [wrong_value(attribute, value, expected)])
 
 
@@ -238,20 +233,20 @@ class Http(Section):
     bind: Text = "0.0.0.0"
     """address to listen on"""
     port: Annotated[StrictInt, Field(ge=0, le=65535), Digits] = 9464
-    """port of metrics, health and the page; 0: any free one"""
+    """port of metrics, health and the page; with 0, any free one"""
 
 
 class Service(Section):
     instance_name: Text = "auto"
     """this daemon's name in logs and metrics; auto: the host's name"""
     timezone: ZoneNameOrLocal = "local"
-    """zone of windows, off-peak hours and creation times: that of the writers; local: the machine's
+    """zone of windows, off-peak hours and creation times: the writers' zone; local: the machine's
     """
     http: Http = Http()
 
     @property
     def zone(self) -> tzinfo | None:
-        """The configured zone; None: the machine's."""
+        """The configured zone, or None for the machine's."""
         return None if self.timezone == "local" else zone_named(self.timezone)
 
 
@@ -270,7 +265,7 @@ class Spark(Section):
 
     @property
     def settings(self) -> dict[str, str]:
-        """All that Spark is told, its application's name included."""
+        """All Spark settings, including the application's name."""
         return {"spark.app.name": self.app_name, **self.conf}
 
 
@@ -296,7 +291,7 @@ def _scheme(name: str) -> str:
 
 CatalogName = Annotated[str, AfterValidator(_catalog_name)]
 _Scheme = Annotated[Text, AfterValidator(_scheme)]
-# Which there are depends on the metastore: they are checked where catalogs are opened.
+# The valid options depend on the metastore; they are checked when catalogs are opened.
 _Options = Annotated[dict[str, ScalarText], BeforeValidator(no_entries_if_null)]
 
 
@@ -310,32 +305,32 @@ class CatalogSection(Section):
     """
     options: _Options = Field(
         default={},
-        description="the catalog's options under Paimon's names, those of the writers: "
+        description="the catalog's options under Paimon's names, the same as the writers': "
         f"{_SHOWN_OPTIONS}, s3.endpoint, s3.access-key, fs.azure.*, fs.gs.*, "
         "fs.oss.* and others; secrets as ${env:NAME} or ${file:/path}",
     )
     unlocked_writers: UnlockedWriters = UnlockedWriters.REFUSE
-    """for a catalog without a lock on S3, GCS or Azure, where a writer of Java can replace a
-    snapshot of another: refuse: do not serve it; guarded: serve it, and let each snapshot of
-    compactord stand for settle before building on it
+    """for a catalog without a lock on S3, GCS or Azure, where a Java writer can replace another
+    writer's snapshot: refuse: do not serve it; guarded: serve it, and let each snapshot of
+    compactord settle before building on it
     """
     settle_ms: Annotated[DurationMs, at_least(1000, "1 s")] = duration_ms("10 s")
-    """with guarded, how long a snapshot has to stand: longer than a writer takes from its last look
-    to the end of its copy
+    """with guarded, how long a snapshot settles: longer than a writer takes from its last check to
+    the end of its copy
     """
     allow_http: Flag = False
-    """ask a REST catalog's server without TLS, though it is on another machine: whoever is on the
-    way can read its token and answer in its place
+    """contact a REST catalog's server on another machine without TLS: anyone on the network path
+    can read its token and act as the server
     """
     allow_schemes: Several[_Scheme] = ()
-    """schemes of locations that the catalog's server may name beside those of object stores, HDFS
-    and the warehouse: file, or one of fsspec's
+    """schemes of locations that the catalog's server may name, in addition to object stores, HDFS
+    and the warehouse's: file, or a scheme of fsspec
     """
 
     _kind: CatalogKind = PrivateAttr()
 
     def model_post_init(self, context: ConfigRegistries | None) -> None:
-        """The context is that of the validation."""
+        """`context` is the validation's."""
         self._kind = (context or OWN).kinds[self.metastore]
 
     @property
@@ -362,17 +357,17 @@ class Limits(Section):
     its cores hold
     """
     max_commit_delay_ms: DurationMs = duration_ms("5 s")
-    """how long a compaction waits for others of its table that are under way, to be published in
-    one snapshot with them; 0 s: never
+    """how long a compaction waits for other compactions of its table that are under way, to be
+    published in one snapshot with them; 0 s: never
     """
     task_timeout_ms: Annotated[DurationMs, _SECOND] = duration_ms("10 min")
-    """a merge may take so long, and as long as it takes to read its files at task_min_rate; then it
-    is cancelled and its bucket is quarantined
+    """time limit of a merge, in addition to the time to read its files at task_min_rate; then it is
+    cancelled and its bucket is quarantined
     """
     task_min_bytes_per_s: Annotated[SizeBytes, at_least(1 << 10, "1 kb")] = Field(
         default=size_bytes("1 mb"), alias="task_min_rate"
     )
-    """bytes that a merge reads each second if it is not to be cancelled"""
+    """minimum rate, in bytes per second, at which a merge must read to not be cancelled"""
     max_deletes_per_second: Annotated[StrictInt, Field(ge=1), Digits] | None = None
     """files that all kinds of maintenance together delete each second; null: not limited"""
 
@@ -408,14 +403,14 @@ class Recovery(Section):
     interval_ms: Annotated[DurationMs, _SECOND] = duration_ms("1 h")
     """how often orphan files are searched for"""
     writer_delay_ms: Annotated[DurationMs, _SECOND] = duration_ms("10 min")
-    """how long a writer may pause within a commit: for so long snapshots are looked back at where a
+    """how long a writer may pause within a commit: snapshots this recent are rechecked where a
     writer's rename can replace them
     """
 
 
 class Metrics(Section):
     max_tables: Annotated[StrictInt, Field(ge=1), Digits] = 2000
-    """tables with metrics of their own; the others are counted"""
+    """tables with metrics of their own; further tables are only counted"""
     top_n: Annotated[StrictInt, Field(ge=0), Digits] = 20
     """length of the lists of the worst buckets"""
 

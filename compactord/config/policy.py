@@ -1,8 +1,6 @@
-"""Selects tables and their settings: discovery patterns, defaults, rules, reasons. Pure.
+"""Selection of tables and their settings: discovery patterns, defaults, rules, reasons. Pure.
 
-Pure.
-
-Pure: the commands and the service give the same reasons.
+Commands and the service report the same reasons.
 """
 
 from __future__ import annotations
@@ -22,17 +20,17 @@ from compactord.paimon.options.catalogue import canonical_key
 from compactord.paimon.schema import BRANCH_MARK
 from compactord.text import ReferenceMissing, redact_text, resolve
 
-# Sections read only when the daemon starts: its name and clock, its port, Spark, the catalogs.
+# Sections read only at the start: name and clock, port, Spark, catalogs.
 _COLD = frozenset({"service", "spark", "catalogs"})
 
 
-# The settings of one table: `defaults`, overridden by the rules that match. `options`, which
-# override the table's own, are under their present names.
+# The settings of one table: `defaults`, overridden by the matching rules. Keys in `options`, which
+# override the table's own, are canonical.
 TablePolicy: TypeAlias = TableSettings
 
 
 def policy_for(config: ServiceConfig, table: TableName) -> TablePolicy:
-    """Rules apply from top to bottom; for each key, and each option, the last one counts."""
+    """The table's settings. Rules apply in order; the last one wins for each key and option."""
     settings: dict[str, Any] = {}
     options = _options(config.defaults)
     for index in matching_rules(config, table):
@@ -43,15 +41,15 @@ def policy_for(config: ServiceConfig, table: TableName) -> TablePolicy:
 
 
 def _options(settings: TableSettings) -> dict[str, str]:
-    """Options by their present names, so that a rule may use another name than the defaults."""
+    """Options by canonical names, so a rule may use another alias than the defaults."""
     return {canonical_key(key): value for key, value in settings.options.items()}
 
 
 def setting_keys(config: ServiceConfig, table: TableName) -> Mapping[str, str]:
-    """Which key of the configuration decides each setting of a table, as `policy_for` does.
+    """The configuration key that decides each setting of a table, consistent with `policy_for`.
 
-    From the setting's key (`priority`; `options.` and the option's present name) to the dotted one
-    that counts (`rules.2.set.priority`).
+    Maps a setting's key (`priority`; `options.` and the option's canonical name) to the deciding
+    dotted key (`rules.2.set.priority`).
     """
     found = {key: f"defaults.{key}" for key in keys_of(TableSettings) if key != "options"}
     found.update(_option_keys("defaults", config.defaults))
@@ -65,7 +63,7 @@ def setting_keys(config: ServiceConfig, table: TableName) -> Mapping[str, str]:
 
 
 def matching_rules(config: ServiceConfig, table: TableName) -> tuple[int, ...]:
-    """The indexes of the rules that concern a table, from top to bottom."""
+    """The indexes of the rules that match a table, in order."""
     return tuple(index for index, rule in enumerate(config.rules) if _concerns(rule, table))
 
 
@@ -76,7 +74,7 @@ def _concerns(rule: Rule, table: TableName) -> bool:
 
 
 def _matches(pattern: re.Pattern[str], table: TableName) -> bool:
-    """Whether it matches the whole of database.table; of a branch, that or the table's."""
+    """Whether the pattern matches the whole of database.table; for branches, either name."""
     full_name = f"{table.database}.{table.table}"
     names = (full_name, full_name.partition(BRANCH_MARK)[0])
     return any(map(pattern.fullmatch, names))
@@ -87,9 +85,9 @@ def _option_keys(section: str, settings: TableSettings) -> dict[str, str]:
 
 
 def excluding_key(discovery: Discovery, table: TableName) -> str | None:
-    """The key of `discovery` that excludes a table or branch by its name; None: none does.
+    """The key of `discovery` that excludes a table or branch by its name, or None.
 
-    Whole names must match; excluding overrides (flink/utils/MultiTablesCompactorUtil.java).
+    Patterns match whole names; excluding wins (flink/utils/MultiTablesCompactorUtil.java).
     """
     excluding = discovery.excluding_tables
     if excluding is not None and _matches(excluding, table):
@@ -104,8 +102,8 @@ def unmatched_patterns(
 ) -> Mapping[str, str]:
     """The patterns, by their dotted keys, that match none of the tables.
 
-    `listed` are the catalogs of which they are all: a pattern that concerns others is not judged,
-    nor one that matches an empty name, such as `.*`.
+    `listed` are the catalogs whose tables are complete. Patterns for other catalogs are not judged,
+    nor patterns that match an empty name, such as `.*`.
     """
     found: dict[str, str] = {}
     if config.catalogs.keys() <= set(listed):
@@ -128,10 +126,10 @@ def unmatched_patterns(
 
 
 def cold_differences(old: ServiceConfig, new: ServiceConfig) -> tuple[str, ...]:
-    """Dotted keys whose change takes effect only with a restart: `service`, `spark`, `catalogs`.
+    """Dotted keys whose change takes effect only after a restart: `service`, `spark`, `catalogs`.
 
-    All others apply at once: with lower `limits`, running tasks finish; `startup` is used only at a
-    start.
+    All other keys apply at once: with lower `limits`, running tasks finish; `startup` is used only
+    at a start.
     """
     before, after = dict(leaves(old)), dict(leaves(new))
     return tuple(
@@ -164,10 +162,10 @@ def not_write_only(loaded: LoadedConfig, table: TableName) -> str:
 
 
 def exclusion(loaded: LoadedConfig, table: TableName, branch: str) -> str | None:
-    """As `exclusion_by_name`, or `rules.0.set.branches (c.yaml:7) does not name main`.
+    """Result of `exclusion_by_name`, or `rules.0.set.branches (c.yaml:7) does not name main`.
 
-    A branch is listed if what holds for its main branch names it; rules of its own may leave it
-    out, and not bring it in.
+    A branch is included if the settings of its main branch name it. Its own rules may exclude it,
+    but not include it.
     """
     why = exclusion_by_name(loaded, table)
     if why is not None:
@@ -179,12 +177,12 @@ def exclusion(loaded: LoadedConfig, table: TableName, branch: str) -> str | None
 
 
 def paused(loaded: LoadedConfig, table: TableName) -> str:
-    """Which rule pauses a table: `by rules.0.set.mode (c.yaml:7)`."""
+    """The rule that pauses a table: `by rules.0.set.mode (c.yaml:7)`."""
     return f"by {setting_origin(loaded, table, 'mode')}"
 
 
 def setting_origin(loaded: LoadedConfig, table: TableName, setting: str) -> str:
-    """Which rule or default decides a setting of a table, and where that is written."""
+    """The rule or default that decides a setting of a table, and its place."""
     return shown_key(loaded, setting_keys(loaded.config, table)[setting])
 
 
@@ -193,17 +191,14 @@ def shown_key(loaded: LoadedConfig, key: str) -> str:
     return f"{key} ({loaded.origin(key)})"
 
 
-# The name of the catalog of a warehouse that is given without a configuration.
+# Catalog name for a warehouse without a configuration.
 NAMELESS = "warehouse"
 
 
 def config_of_warehouse(
     warehouse: str, known: ConfigRegistries = OWN, **keys: object
 ) -> LoadedConfig:
-    """The defaults, for a warehouse without a configuration; `keys` are others of its section.
-
-    Few small append files wait for more, as without the service they may be too new to merge.
-    """
+    """The defaults, for a warehouse without a configuration; `keys` extend its section."""
     section = {"warehouse": warehouse, **keys}
     given = {"catalogs": {NAMELESS: section}, "defaults": {"append_wait": None}}
     config = ServiceConfig.model_validate(given, context=known)
@@ -211,7 +206,7 @@ def config_of_warehouse(
 
 
 def warehouse_config(args: argparse.Namespace, known: ConfigRegistries = OWN) -> LoadedConfig:
-    """The defaults for the one catalog that the arguments name, of a `known` kind.
+    """The defaults for the catalog that the arguments name, of a `known` kind.
 
     Raises `UsageError`.
     """
@@ -219,13 +214,13 @@ def warehouse_config(args: argparse.Namespace, known: ConfigRegistries = OWN) ->
         raise UsageError("--warehouse is empty")
     keys = catalog_keys(args)
     for key, value in keys["options"].items():
-        # Catalogs resolve what stands in their options when they are opened.
+        # Catalogs resolve references in their options when they are opened.
         resolved(value, f"--catalog-option {key}")
     return config_of_warehouse(args.warehouse, known, **keys)
 
 
 def catalog_keys(args: argparse.Namespace) -> dict[str, Any]:
-    """What the arguments say of the catalog of --warehouse: keys of its section."""
+    """The keys of the catalog's section that the arguments of --warehouse set."""
     options = pairs(args.catalog_option, "--catalog-option")
     given = {
         "metastore": args.metastore,
@@ -237,7 +232,7 @@ def catalog_keys(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def refuse_catalog_arguments(args: argparse.Namespace) -> None:
-    """Raises `UsageError` where they are given without --warehouse."""
+    """Raises `UsageError` for catalog arguments without --warehouse."""
     keys = catalog_keys(args)
     if keys.pop("options") or keys:
         raise UsageError(
@@ -259,7 +254,7 @@ def pairs(texts: Sequence[str], argument: str) -> Mapping[str, str]:
 
 
 def resolved(text: str, argument: str) -> str:
-    """The text without references, which hide secrets from other users of the machine.
+    """The text with references resolved. References hide secrets from other users of the machine.
 
     Raises `UsageError`.
     """

@@ -1,4 +1,4 @@
-"""The place of a value, where it came from, and what is wrong with it."""
+"""Problems of a configuration: places, origins and errors of values."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from compactord.errors import UsageError
 
-# A place in a configuration: keys and indices from the root.
+# A place in a configuration: keys and indexes from the root.
 Path = tuple[str | int, ...]
 
 
@@ -18,7 +18,7 @@ def dotted(path: Iterable[str | int]) -> str:
 
 
 class OriginKind(enum.Enum):
-    """From the weakest to the strongest."""
+    """Origins, from the weakest to the strongest."""
 
     DEFAULT = "default"
     FILE = "file"
@@ -28,7 +28,7 @@ class OriginKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """`name` is the file's path or the variable's name; `line` counts from 1, in files only."""
+    """`name` is the file's path or the variable's name; `line` counts from 1, only for files."""
 
     kind: OriginKind
     name: str = ""
@@ -52,7 +52,7 @@ COMMAND_LINE = Origin(kind=OriginKind.COMMAND_LINE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """One error in the configuration. `value` has no secrets; None if there is none."""
+    """An error in the configuration. `value` is free of secrets, or None."""
 
     origin: Origin
     key: str
@@ -76,9 +76,9 @@ class Problem:
 
 
 class ConfigInvalid(UsageError):
-    """The configuration cannot be used; `problems` are all that were found, in file order.
+    """The configuration cannot be used. `problems` are all that were found, in file order.
 
-    `digest` tells two states of the file apart, as `LoadedConfig.digest` does.
+    `digest` distinguishes states of the file, like `LoadedConfig.digest`.
     """
 
     def __init__(self, problems: Sequence[Problem], *, digest: str = "") -> None:

@@ -1,4 +1,7 @@
-"""What a configuration may name without being changed itself."""
+"""Registries of kinds and formats that a configuration may name.
+
+A module of its own: it imports what it lists.
+"""
 
 from __future__ import annotations
 
@@ -22,5 +25,5 @@ OWN = ConfigRegistries()
 
 
 def registries_of(info: ValidationInfo) -> ConfigRegistries:
-    """Those that are the context of a validation; the product's own without one."""
+    """The context of a validation, or the product's own registries."""
     return info.context or OWN

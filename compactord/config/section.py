@@ -7,12 +7,12 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 
 def _key(attribute: str) -> str:
-    """Attributes have their unit in the name, keys do not."""
+    """The key of an attribute: only attributes have their unit in the name."""
     return attribute.removesuffix("_ms").removesuffix("_bytes")
 
 
 class Section(BaseModel):
-    """A frozen mapping with fixed keys: unknown ones are errors, null means all defaults."""
+    """A frozen mapping with fixed keys. Unknown keys are errors; null means all defaults."""
 
     model_config = ConfigDict(
         frozen=True,
@@ -28,12 +28,48 @@ class Section(BaseModel):
         return {} if value is None else value
 
     def __repr_args__(self) -> list[tuple[str | None, object]]:
-        """Shows no values: any text may be a secret, and a repr ends up in logs and tracebacks."""
+        """Shows no values: any text may be a secret, and a repr appears in logs and tracebacks."""
         return []
 
 
 def wrong_value(place: str, value: object, expected: str, hint: str = "") -> InitErrorDetails:
-    """An error at an attribute or key of its own section, in words for people."""
+    """An error at an attribute or key of its own section."""
     context = {"expected": expected, "hint": hint}
     kind = PydanticCustomError("option", "{expected}", context)
     return InitErrorDetails(type=kind, loc=(place,), input=value)
+
+
+class Mode(enum.Enum):
+    """AUTO: work is picked when it is due. PAUSED: the table is polled but not compacted."""
+
+    AUTO = "auto"
+    PAUSED = "paused"
+
+
+class MaintenanceRule(enum.Enum):
+    """FROM_TABLE: a kind of maintenance follows the table's options. OFF: never."""
+
+    FROM_TABLE = "from_table"
+    OFF = "off"
+
+
+class LogLevel(enum.Enum):
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class LogFormat(enum.Enum):
+    """AUTO: readable on a terminal, JSON elsewhere."""
+
+    AUTO = "auto"
+    JSON = "json"
+    CONSOLE = "console"
+
+
+class UnlockedWriters(enum.Enum):
+    """REFUSE: do not serve catalogs with unlocked writers. GUARDED: serve them with care."""
+
+    REFUSE = "refuse"
+    GUARDED = "guarded"

@@ -1,6 +1,6 @@
-"""Values as they were written, each with its place: YAML, overriding layers, resolved references.
+"""Values as written, with their places: YAML, overriding layers, resolved references.
 
-Scalars are those of YAML 1.2's core schema: `off`, `no` and `01:00` are texts, as users expect.
+Scalars follow YAML 1.2's core schema: `off`, `no` and `01:00` are texts, as users expect.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Node:
     reference: str | None = None
 
     def plain(self) -> object:
-        """As dictionaries, lists and scalars."""
+        """The value as dictionaries, lists and scalars."""
         if isinstance(self.content, dict):
             return {key: node.plain() for key, node in self.content.items()}
         if isinstance(self.content, list):
@@ -49,7 +49,7 @@ class Node:
         return self.content
 
     def at(self, path: Path) -> tuple[Node, bool]:
-        """The deepest node on the way to `path`; False when a mapping lacks the next key."""
+        """The deepest node on the path; False if a mapping lacks the next key."""
         node = self
         for part in path:
             if isinstance(node.content, dict):
@@ -65,7 +65,7 @@ class Node:
         return node, True
 
     def walk(self, path: Path = ()) -> Iterator[tuple[Path, Node]]:
-        """This node and all below it, parents first."""
+        """This node and all nodes below it, parents first."""
         yield path, self
         if isinstance(self.content, dict):
             for key, node in self.content.items():
@@ -77,12 +77,12 @@ class Node:
     def problem(
         self, path: Path, expected: str, *, value: str | None = None, hint: str | None = None
     ) -> Problem:
-        """That something is wrong with what is at `path`, as this node was written for it."""
+        """A problem of the value at `path`, with this node's origin."""
         key = dotted(path)
         return Problem(origin=self.origin, key=key, expected=expected, value=value, hint=hint)
 
     def shown(self, path: Path) -> str:
-        """The value for people: short, without secrets, references as they were written."""
+        """The value for messages: short, without secrets, references as written."""
         if self.reference is not None:
             return self.reference
         if not isinstance(self.content, str) and is_secret_key(dotted(path)):
@@ -96,7 +96,7 @@ class Node:
 
 
 def scalar_yaml(value: object) -> str:
-    """A scalar as YAML would hold it on one line, credentials hidden."""
+    """A scalar as YAML on one line, with credentials hidden."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -108,7 +108,7 @@ def scalar_yaml(value: object) -> str:
 
 
 class _CoreLoader(yaml.SafeLoader):
-    """Resolves the plain scalars of YAML 1.2's core schema and nothing else."""
+    """Resolves only the plain scalars of YAML 1.2's core schema."""
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012
 
@@ -134,7 +134,7 @@ class YamlReader:
         self._under = under
 
     def read(self, text: str) -> Node | None:
-        """The root node, None if the text is not YAML."""
+        """The root node, or None if the text is not YAML."""
         try:
             tree = yaml.compose(text, Loader=_CoreLoader)
         except yaml.MarkedYAMLError as error:
@@ -180,7 +180,7 @@ class YamlReader:
                 self._report(line, path, "keys without <<", "write the entries out")
                 continue
             node = self._node(value, (*path, key.value), above)
-            # The key's line: its value may begin on a later one, or at an anchor elsewhere.
+            # The key's line: its value may start on a later one, or at an anchor elsewhere.
             node.origin = self._origin_at(line)
             if key.value in found:
                 first = found[key.value].origin
@@ -217,7 +217,7 @@ class YamlReader:
 
 
 def _number(text: str) -> int | float | str:
-    """A number only if its text is unchanged by that: Spark settings are passed on verbatim."""
+    """A number only if its text round-trips: Spark settings are passed on verbatim."""
     for kind in (int, float):
         with contextlib.suppress(ValueError):
             if len(text) <= 20 and str(kind(text)) == text:
@@ -237,9 +237,9 @@ def _without_words(quoted: re.Match[str]) -> str:
 
 
 def put(root: Node, path: Path, value: Node, *, any_case: bool) -> str | None:
-    """Set the value at `path`, creating missing mappings; returns what is wrong with the path.
+    """Set the value at `path`, creating missing mappings. Returns an error in the path, or None.
 
-    With `any_case` an existing key matches in any case.
+    `any_case` matches existing keys in any case.
     """
     node = root
     for depth, part in enumerate(path):
@@ -275,9 +275,9 @@ def resolve_references(
 ) -> tuple[list[tuple[str, str]], dict[str, str]]:
     """Resolve the references of all texts below `root`, in place (`compactord/text.py`).
 
-    The references found, in order: the text of each and its value. Texts for which `is_late` says
-    so stay as they were written, once it is known that they can be resolved; of these digests of
-    what they stand for, by dotted key. Values are not searched again.
+    Returns the references in order, each with its text and value. Texts selected by `is_late` are
+    only checked and stay as written; the second result has digests of their values, by dotted key.
+    Values are not searched for references.
     """
     resolved: list[tuple[str, str]] = []
     late: dict[str, str] = {}

@@ -1,9 +1,9 @@
-"""Kinds of single values: how a text is parsed, what was expected of a wrong one, how it is shown.
+"""Types of single values: parsing, expectations in errors, display.
 
-Durations and sizes are texts with units, held as milliseconds and bytes. Units are those of
-Paimon's options, but they are required: a bare number would be milliseconds or bytes, which nobody
-means. Only 0 needs none. Options of tables keep Paimon's own rules (`paimon/options/values.py`).
-Every reader raises ValueError that says what was expected.
+Durations and sizes are texts with units, stored as milliseconds and bytes. Units are Paimon's, but
+required: a bare number would mean milliseconds or bytes, which is rarely intended. Only 0 needs
+none. Options of tables keep Paimon's own rules (`paimon/options/values.py`). Every reader raises
+ValueError with the expected form.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _BARE = re.compile(r"[0-9]+")
 
 
 def duration_text(amount_ms: int) -> str:
-    """`90000` → `90 s`: exact, in the largest unit that leaves no rest."""
+    """`90000` → `90 s`: exact, in the largest unit without a remainder."""
     return _text(amount_ms, _DURATION_UNITS)
 
 
 def size_text(amount_bytes: int) -> str:
-    """`536870912` → `512 mb`: exact, in the largest unit that leaves no rest."""
+    """`536870912` → `512 mb`: exact, in the largest unit without a remainder."""
     return _text(amount_bytes, _SIZE_UNITS)
 
 
@@ -51,7 +51,7 @@ def size_bytes(text: str) -> int:
 
 
 def orphan_grace_ms(text: str) -> int:
-    """A duration of at least an hour, which files of living processes wait; else `ValueError`."""
+    """A duration of at least an hour, so files of living processes are safe; else `ValueError`."""
     grace_ms = duration_ms(text)
     if grace_ms < _LEAST_ORPHAN_GRACE_MS:
         raise ValueError("1 h or more: it must exceed the longest compaction")
@@ -67,7 +67,7 @@ def _with_unit(text: str, read: Callable[[str], int], kind: str, first: str, sec
 
 
 def _amount(read: Callable[[str], int]) -> Callable[[object], int]:
-    """A reader of texts, and of whole numbers as if they were texts: 0 needs no unit."""
+    """A reader of texts, and of whole numbers as texts: 0 needs no unit."""
 
     def amount(value: object) -> int:
         is_number = isinstance(value, int) and not isinstance(value, bool)
@@ -77,7 +77,7 @@ def _amount(read: Callable[[str], int]) -> Callable[[object], int]:
 
 
 def _whole_number(value: object) -> object:
-    """A reference or an environment variable may hold digits as text."""
+    """Digits from a reference or an environment variable as a number."""
     if isinstance(value, str) and re.fullmatch(r"[+-]?[0-9]{1,18}", value.strip()):
         return int(value)
     return value
@@ -100,7 +100,7 @@ def _words(value: object) -> str:
 
 
 def scalar_text(value: object) -> str:
-    """A scalar as the text that it was written as: `true`, `5`, `0.7`; ValueError for others."""
+    """A scalar as the text it was written as: `true`, `5`, `0.7`; ValueError for others."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str | int | float):
@@ -109,12 +109,12 @@ def scalar_text(value: object) -> str:
 
 
 def _empty_if_null(value: object) -> object:
-    """A key whose entries are all commented out is null, which means none."""
+    """A key whose entries are all commented out is null, and means no entries."""
     return () if value is None else value
 
 
 def no_entries_if_null(value: object) -> object:
-    """The same for a mapping."""
+    """No entries for a mapping that is null."""
     return {} if value is None else value
 
 
@@ -149,7 +149,7 @@ _ESCAPE_HINTS = {
 
 
 def table_pattern(value: object) -> re.Pattern[str]:
-    """A pattern that means the same to Java's Matcher.matches and to re.fullmatch.
+    """A pattern with the same meaning in Java's Matcher.matches and in re.fullmatch.
 
     Classes such as `\\w` are ASCII, as Java's are by default. Raises ValueError.
     """
@@ -188,7 +188,7 @@ def _refuse_foreign_syntax(text: str) -> None:
 
 
 def at_least(least: int, text: str) -> AfterValidator:
-    """A lower bound of a duration or size; `text` is the bound as it is written."""
+    """A lower bound of a duration or size; `text` is the bound as written."""
 
     def check(value: int) -> int:
         if value < least:
@@ -226,7 +226,7 @@ SizeBytes = Annotated[
     PlainSerializer(size_text, return_type=str),
     WithJsonSchema({**_AMOUNT_SCHEMA, "examples": ["512 mb", "24 gb"]}),
 ]
-# Unlike StrictInt: digits as text are a number, too.
+# Unlike StrictInt, also accepts digits as text.
 Digits = BeforeValidator(_whole_number)
 Flag = Annotated[bool, BeforeValidator(_flag)]
 Text = Annotated[str, BeforeValidator(_words)]

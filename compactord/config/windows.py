@@ -1,7 +1,7 @@
-"""Windows: at which times of the week which kinds of work may start. Pure.
+"""Windows: the times of the week at which kinds of work may start. Pure.
 
-A kind of work is gated if some window lists it; a gated kind may start while a window that lists it
-is open. A window is a range of wall-clock times: one whose end is not after its start runs over
+A kind of work is restricted if a window lists it; it may then start while one of these windows is
+open. A window is a range of wall-clock times. If its end is not after its start, it runs over
 midnight and belongs to the day on which it starts. On the day of a time change the wall clock still
 decides: a time that occurs twice is inside both times, a skipped one does not occur.
 """
@@ -124,7 +124,7 @@ class Window(Section):
         return self
 
     def is_open(self, now_ms: int, zone: tzinfo) -> bool:
-        """Whether the wall clock at `now_ms` is inside; `zone` is used if there is no `tz`."""
+        """Whether the wall clock at `now_ms` is inside; `zone` applies if `tz` is None."""
         reading = _reading(now_ms, self._zone(zone))
         minute, today = reading.hour * 60 + reading.minute, reading.weekday()
         if self.from_minute < self.to_minute:
@@ -135,7 +135,7 @@ class Window(Section):
         )
 
     def edges_ms(self, now_ms: int, zone: tzinfo) -> Iterator[int]:
-        """Every instant near `now_ms` and after at which the window may open or close."""
+        """Every instant around and after `now_ms` at which the window may open or close."""
         own = self._zone(zone)
         midnight = _reading(now_ms, own).replace(hour=0, minute=0, second=0, microsecond=0)
         for day in range(-1, _HORIZON_DAYS):
@@ -158,7 +158,7 @@ def may_start(windows: Sequence[Window], kind: WorkKind, now_ms: int, zone: tzin
 def next_change_ms(
     windows: Sequence[Window], kind: WorkKind, now_ms: int, zone: tzinfo
 ) -> int | None:
-    """The first instant after now at which the result of `may_start` changes; None: never."""
+    """The first instant after now at which the result of `may_start` changes, or None."""
     now = may_start(windows, kind, now_ms, zone)
     edges = {
         edge
@@ -177,7 +177,7 @@ def _reading(at_ms: int, zone: tzinfo) -> datetime:
 
 
 def _time_changes_ms(now_ms: int, zone: tzinfo) -> Iterator[int]:
-    """When the offset of the zone changes within the horizon: the wall clock jumps there."""
+    """Changes of the zone's offset within the horizon, where the wall clock jumps."""
     for step in range(_HORIZON_DAYS * 4):
         before, after = now_ms + step * _STEP_MS, now_ms + (step + 1) * _STEP_MS
         old = _reading(before, zone).utcoffset()
