@@ -1,4 +1,4 @@
-"""One table as its catalog hands it out: all that whoever opens it needs of the catalog."""
+"""A table as its catalog returns it: location, store, publisher, schema."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from compactord.storage.base import Storage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableAccess:
-    """One table: its place in its store, and what publishes its snapshots.
+    """One table: its path in its store, and the publisher of its snapshots.
 
-    Tables of one catalog may lie in several stores, each with credentials of its own. The newest
-    schema and snapshot are those in the folder of the table or branch, as in Paimon's catalogs that
-    know tables by path (catalog/AbstractCatalog.java, `tableSchemaInFileSystem`). A catalog that
-    keeps them itself has a class with its own methods.
+    Tables of one catalog may lie in several stores with different credentials. The newest schema
+    and snapshot are read from the folder of the table or branch, as in Paimon's path-based catalogs
+    (catalog/AbstractCatalog.java, `tableSchemaInFileSystem`). A catalog that stores them itself
+    overrides these methods.
 
-    `entries` and `events` are what the catalog keeps of partitions of tables whose options ask for
-    it; None: nothing.
+    `entries` and `events` are the catalog's records of partitions, for tables whose options enable
+    them, or None.
     """
 
     ref: TableRef
@@ -41,32 +41,32 @@ class TableAccess:
     events: PartitionEvents | None = None
 
     def newest_schema(self, known: TableSchema | None = None) -> TableSchema:
-        """The newest schema; `known` was the newest before, None: the table was just opened.
+        """The newest schema. `known` was the newest before, or None when opening the table.
 
-        Raises `TableNotFound` where there is none, and what reading it raises.
+        Raises `TableNotFound` if there is none, and the errors of reading it.
         """
         return latest_schema(self.storage, self.ref.root, known=known)
 
     def has_later_schema(self, known: TableSchema) -> bool:
-        """Whether there is a schema after `known`: one small request."""
+        """Whether a schema newer than `known` exists; one small request."""
         return has_later_schema(self.storage, self.ref.root, known.id)
 
     def newest_schema_id(self) -> int | None:
-        """The id of the newest schema in the table's folder, listed; None: it has none any more.
+        """The id of the newest schema listed in the table's folder, or None without any.
 
-        Commits ask for it, as Java's do, whatever the catalog keeps: a rollback deletes the latest.
+        Commits of all catalogs check it, as Java's do: a rollback deletes the latest.
         """
         return max(schema_ids(self.storage, self.ref.root), default=None)
 
     def schemas(self, newest: TableSchema) -> SchemaHistory:
-        """The schemas with which the table's files were written, read as they are asked for."""
+        """The schemas of the table's files, read on demand."""
         return SchemaHistory(self.storage, self.ref.root, newest)
 
     def keeps_schema(self, known: TableSchema) -> bool:
-        """Whether `known` is still one of the table's schemas, as it was: one request.
+        """Whether `known` is still one of the table's schemas, unchanged; one request.
 
-        If not, it was rolled back, or the table was dropped and made again, which the identity of
-        `ref` tells only where the catalog knows it. Raises what reading raises.
+        If not, it was rolled back, or the table was dropped and created again, which the identity
+        of `ref` shows only for some catalogs. Raises the errors of reading.
         """
         try:
             return read_schema(self.storage, self.ref.root, known.id) == known
@@ -74,9 +74,9 @@ class TableAccess:
             return False
 
     def made_ms(self) -> int | None:
-        """When the branch was made, by its first schema's file; None for main: it is not asked.
+        """Creation time of the branch, from the file of its first schema; None for main.
 
-        A branch that is made again has the same schemas, as they are copied from the table.
+        A branch that is created again has the same schemas, because they are copied from the table.
         """
         if self.ref.branch == paths.MAIN_BRANCH:
             return None
@@ -84,14 +84,14 @@ class TableAccess:
         return min((status.changed_ms for status in self.storage.list(folder)), default=None)
 
     def newest_state(self) -> Refreshed:
-        """The state of the newest snapshot, read as a whole; raises as `load_newest`."""
+        """The state of the newest snapshot, read completely. Raises as `load_newest`."""
         return load_newest(self.storage, self.ref)
 
     def refreshed_state(self, known: TableState, *, checks_hint: bool = False) -> Refreshed:
-        """The same from a known one, as far as that is possible; see `refresh_state`."""
+        """The newest state, updated from a known one if possible; see `refresh_state`."""
         return refresh_state(self.storage, known, checks_hint=checks_hint)
 
 
 def table_in_folder(storage: Storage, ref: TableRef) -> TableAccess:
-    """A table of no catalog: its store publishes its snapshots, whoever else writes it."""
+    """A table without a catalog: its store publishes its snapshots."""
     return TableAccess(ref=ref, storage=storage, publisher=StorePublisher(storage))

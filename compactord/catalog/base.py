@@ -1,7 +1,4 @@
-"""The catalog protocol: list tables and open them; names of tables.
-
-`<db>.db/<table>`.
-"""
+"""The catalog protocol: list tables and open them. Names of tables."""
 
 from __future__ import annotations
 
@@ -31,7 +28,7 @@ from compactord.paimon.snapshot import branch_names
 from compactord.storage.base import Storage
 from compactord.storage.calls import Breaker, Breakers
 
-# Of the names of all tables of a catalog; each, and each database, counts for so much more.
+# Limit for the names of all tables of a catalog, plus a fixed cost per table and database.
 _LISTED_BYTES_MAX = 128 << 20
 _NAMED_BYTES = 500
 _SHOWN_MAX = 100
@@ -39,7 +36,7 @@ _SHOWN_MAX = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableList:
-    """Tables by name; `unreadable` are databases that could not be listed, with the reason."""
+    """Tables by name. `unreadable` maps databases that could not be listed to the error."""
 
     tables: tuple[TableRef, ...]
     unreadable: Mapping[str, StorageError]
@@ -51,10 +48,10 @@ class TableList:
         *,
         bytes_max: int = _LISTED_BYTES_MAX,
     ) -> TableList:
-        """The tables of each database; what one fails with, after some of them too, is its own.
+        """The tables of each database. A database that fails, even midway, is listed as unreadable.
 
-        Raises what naming the databases raises, `CatalogDown`, and `CatalogUnavailable` where there
-        are more names than fit into `bytes_max`: 128 MiB have room for some 150,000 tables.
+        Raises the errors of listing databases, `CatalogDown`, and `CatalogUnavailable` if the names
+        exceed `bytes_max`: 128 MiB hold about 150,000 tables.
         """
         tables: list[TableRef] = []
         unreadable: dict[str, StorageError] = {}
@@ -81,7 +78,7 @@ class TableList:
 
 
 class Locate(Protocol):
-    """As `Stores.open`."""
+    """The signature of `Stores.open`."""
 
     def __call__(
         self,
@@ -94,16 +91,17 @@ class Locate(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogPlace:
-    """What a catalog is opened with.
+    """Everything that opens a catalog.
 
-    `options` are those of the catalog itself, references as they are written, and `values` what
-    these stand for now. `warehouse` is its URL as writers give it, `path` the same in `storage`.
-    `locate` opens the store of a location of others, as `Stores.open` of `Stores.limited`,
-    `path_of` only tells the location's path in it, and of one that `locate` refuses the location
-    itself; `store_options`, references as they are written, are the catalog's credentials.
-    Unless the warehouse `is_located` (`CatalogKind.location_of`), these two mean nothing.
-    `zone` is that of the writers, None the machine's. `is_guarded` and `settle_ms` as in
-    `Publishing`. `allows_http`: the catalog's server may be asked without TLS, wherever it is.
+    `options` are the catalog's own, references as written, and `values` the same with references
+    resolved. `warehouse` is its URL as writers use it, `path` its path in `storage`; both mean
+    nothing unless the warehouse `is_located` (`CatalogKind.location_of`).
+    `locate` opens the store of a location supplied by others, as `Stores.open` of `Stores.limited`.
+    `path_of` only returns the location's path, or the location itself if `locate` would refuse it.
+    `store_options`, references as written, are the catalog's credentials.
+    `zone` is the writers' time zone, or None for the machine's. For `is_guarded` and
+    `settle_ms` see `Publishing`. `allows_http` permits requests to the catalog's server without
+    TLS.
     """
 
     warehouse: str
@@ -123,17 +121,17 @@ class CatalogPlace:
     def publishing(
         self, storage: Storage, root: str, lock: CatalogLock | None = None
     ) -> Publishing:
-        """How snapshots of tables below `root`, a path of `storage`, are published."""
+        """The publishing rules for tables below `root`, a path of `storage`."""
         return Publishing(
             storage, root, lock=lock, is_guarded=self.is_guarded, settle_ms=self.settle_ms
         )
 
 
 class Catalog(Protocol):
-    """The tables of one catalog; any number of threads may ask.
+    """The tables of one catalog. Thread-safe.
 
-    `warehouse` is a path in `warehouse_storage`, the store that `check_access` asks. Tables may lie
-    elsewhere, also in other stores. None: it is a server's, which keeps no folder.
+    `warehouse` is a path in `warehouse_storage`, the store that `check_access` reads, or None for a
+    server without a folder. Tables may lie elsewhere, including other stores.
     """
 
     warehouse: str
@@ -141,22 +139,23 @@ class Catalog(Protocol):
 
     @property
     def asked(self) -> str:
-        """Whom `check_access` asks, for people."""
+        """The address that `check_access` contacts, for messages."""
         return self.warehouse
 
     def check_access(self) -> None:
-        """Whether it can be asked for tables: one small request.
+        """Check that the catalog can list tables, with one small request.
 
         Raises `TableNotFound` without a warehouse, `UsageError` for a warehouse whose tables are
-        all refused, and what its store raises.
+        all refused, and the errors of its store.
         """
         ...
 
     def check_commits(self) -> None:
-        """Whether the warehouse's store creates only what is absent; one that may not is tried.
+        """Check that the warehouse's store creates an object only if it is absent.
 
-        That makes an object below the warehouse. Where this is forbidden, the first commit tries it
-        in its table's folder instead. Raises `UnsafeStore`, and what the store raises.
+        An unproved store is tested with an object below the warehouse. If this is forbidden, the
+        first commit tests it in its table's folder instead. Raises `UnsafeStore`, and the errors of
+        the store.
         """
         return
 
@@ -167,50 +166,50 @@ class Catalog(Protocol):
     def find_table(self, name: str) -> TableRef:
         """The table `database.table`.
 
-        Raises `UsageError` for a malformed name, `TableNotFound` for one that is not there.
+        Raises `UsageError` for a malformed name, `TableNotFound` if the table does not exist.
         """
         ...
 
     def open(self, table: TableRef) -> TableAccess:
-        """How the table is read and written.
+        """The table, ready to be read and written.
 
-        Raises `UsageError` where its writers could replace each other's snapshots, and what the
-        catalog raises where it has to be asked.
+        Raises `UsageError` if its writers could replace each other's snapshots, and the errors of
+        requests to the catalog.
         """
         ...
 
     def checks(self) -> Iterator[Check]:
-        """What `doctor` finds of the catalog itself; whatever is tried is undone again."""
+        """The catalog's own checks for `doctor`. Their changes are undone."""
         yield from ()
 
     def advice(self, error: CompactordError) -> str:
-        """What to do about an error of the catalog's own service; empty for those of stores."""
+        """Advice for an error of the catalog's own service; empty for errors of stores."""
         del error
         return ""
 
     def behind(self, breakers: Breakers) -> Sequence[Breaker]:
-        """Let breakers refuse calls to the catalog's own server, where it has one.
+        """Put calls to the catalog's own server behind a breaker, if it has one.
 
-        Returns those that its tables wait for, that of its warehouse's store among them.
+        Returns all breakers that its tables depend on, including the warehouse store's.
         """
         found = breakers.of(self.warehouse_storage)
         return () if found is None else (found,)
 
     def registration(self) -> Registration | None:
-        """What registers tables that lie in its warehouse already; None where they need not be."""
+        """Registers tables that already lie in the warehouse; None if the catalog needs none."""
         return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registered:
-    """What `Registration.add` made: objects of the catalog's own, and tables, by full names."""
+    """Result of `Registration.add`: objects of the catalog, and tables, by full names."""
 
     created: Sequence[str]
     tables: Sequence[str]
 
 
 class Registration(Protocol):
-    """Registers tables that lie in a warehouse already; neither reads nor changes files of them."""
+    """Registers tables that already lie in a warehouse. Reads and changes none of their files."""
 
     @property
     def files(self) -> Catalog:
@@ -218,11 +217,11 @@ class Registration(Protocol):
         ...
 
     def script(self, tables: Iterable[TableRef]) -> Iterator[str]:
-        """The statements, values included, for a person to run."""
+        """The statements, values included, for an operator to run."""
         ...
 
     def add(self, tables: Iterable[TableRef]) -> Registered:
-        """Make the catalog know the tables. Raises what its service raises."""
+        """Register the tables in the catalog. Raises the errors of its service."""
         ...
 
 
@@ -230,7 +229,7 @@ DATABASE_SUFFIX = ".db"
 
 
 def table_at(warehouse: str, database: str, name: str) -> TableRef:
-    """The table in its place (catalog/AbstractCatalog.java, `getTableLocation`)."""
+    """The table at its default location (catalog/AbstractCatalog.java, `getTableLocation`)."""
     location = f"{warehouse}/{database}{DATABASE_SUFFIX}/{name}"
     return TableRef(database=database, name=name, location=location)
 
@@ -238,15 +237,14 @@ def table_at(warehouse: str, database: str, name: str) -> TableRef:
 def parse_name(name: str, list_tables: Callable[[], TableList]) -> tuple[str, str, str]:
     """Database, table and branch of `database.table` or `database.table$branch_b`.
 
-    Raises `UsageError` for a malformed name of no table, with those that were perhaps meant, and
-    for system tables.
+    Raises `UsageError` for malformed names, with suggestions, and for system tables.
     """
     database, dot, rest = name.partition(".")
     table, dollar, marked = rest.partition("$")
     branch = (dollar + marked).removeprefix(BRANCH_MARK) if dollar else MAIN_BRANCH
     if "$" not in branch and dot and all(map(is_file_name, (database, table, branch))):
         return database, table, branch
-    # Servers have tables of any name, and folders such with a $.
+    # Servers and folders may have tables with any name, including a $.
     known = _known_tables(list_tables)
     for table_ref in known:
         if table_ref.full_name == name:
@@ -259,23 +257,23 @@ def parse_name(name: str, list_tables: Callable[[], TableList]) -> tuple[str, st
 
 
 def nearest_names(name: str, list_tables: Callable[[], TableList]) -> str:
-    """The tables whose names are most like this one, as a question; empty if there is none."""
+    """The most similar table names, as a question; empty if there is none."""
     return _nearest(name, _known_tables(list_tables))
 
 
 def _nearest(name: str, tables: Sequence[TableRef]) -> str:
     known = [table.full_name for table in tables]
-    # Upper case is the usual slip, and folders are told apart by it.
+    # Letter case is the most common mistake, and matters in folder names.
     lower = {full.lower(): full for full in known}
     near = difflib.get_close_matches(name.lower(), lower, n=3)
-    # A table of that name in another database counts, however its database is called.
+    # A table of the same name in another database is suggested as well.
     same = [full for full in known if full.partition(".")[2] == name.rpartition(".")[2]]
     found = list(dict.fromkeys([*(lower[text] for text in near), *same]))[:3]
     return f"; did you mean {' or '.join(found)}?" if found else ""
 
 
 def _known_tables(list_tables: Callable[[], TableList]) -> Sequence[TableRef]:
-    """None where they cannot be listed: another error is told."""
+    """The known tables; empty if listing fails, because the caller reports another error."""
     try:
         return list_tables().tables
     except (StorageError, TableNotFound):
@@ -283,7 +281,7 @@ def _known_tables(list_tables: Callable[[], TableList]) -> Sequence[TableRef]:
 
 
 def require_schema(storage: Storage, ref: TableRef) -> None:
-    """Raises `TableNotFound` unless the table or branch has a schema, and what listing raises."""
+    """Raises `TableNotFound` unless the table or branch has a schema, and errors of listing."""
     if may_be_table(storage, ref.root):
         return
     if ref.branch == MAIN_BRANCH:
@@ -293,9 +291,9 @@ def require_schema(storage: Storage, ref: TableRef) -> None:
 
 
 def may_be_table(storage: Storage, location: str) -> bool:
-    """Whether there is a schema: one small request for a table, a listing for what may be none.
+    """Whether there is a schema: one small request for a table, a listing otherwise.
 
-    No writer removes the first schema. When listing fails, True: opening the table reports the
+    No writer removes the first schema. Returns True if listing fails: opening the table reports the
     error.
     """
     with contextlib.suppress(StorageError):

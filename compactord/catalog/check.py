@@ -1,4 +1,7 @@
-"""A check of `compactord doctor`: a finding in one line, with what to do about it."""
+"""The result of one check of `compactord doctor`, and the check of locks.
+
+A module of its own, because every catalog imports it.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from compactord.paimon.schema import TableRef
 
 
 class Verdict(enum.Enum):
-    """FAILED: compactord cannot work so. WARNING: it can, but look at it."""
+    """FAILED: compactord cannot work. WARNING: it can, but an operator should look at it."""
 
     OK = "ok"
     WARNING = "warning"
@@ -21,7 +24,7 @@ class Verdict(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """What was found; `advice` says what to do, empty where nothing is."""
+    """A finding, and `advice` for the operator, empty if no action is needed."""
 
     name: str
     verdict: Verdict
@@ -30,14 +33,13 @@ class Check:
 
 
 def failed_check(name: str, found: str, advice: str) -> Check:
-    """A check that failed."""
     return Check(name=name, verdict=Verdict.FAILED, found=found, advice=advice)
 
 
 def lock_check(lock: CatalogLock, *, refused: str, lost: str) -> Check:
-    """Whether a catalog's lock can be taken and given back.
+    """Checks that a catalog's lock can be taken and released.
 
-    `refused` and `lost` say what to do where it cannot be taken, or does not stay.
+    `refused` and `lost` are the advice if it cannot be taken, or does not last.
     """
     # No table has such a name, so no writer waits.
     nothing = TableRef(database=".compactord-probe", name=ids.random_uuid(), location="")
@@ -46,6 +48,6 @@ def lock_check(lock: CatalogLock, *, refused: str, lost: str) -> Check:
     except CompactordError as error:
         return failed_check("lock", str(error), refused)
     if not was_ours:
-        return failed_check("lock", "a lock that was taken did not stay", lost)
-    found = "taken and given back; all writers of its tables must have lock.enabled, too"
+        return failed_check("lock", "a lock that was taken was lost", lost)
+    found = "taken and released; all writers of its tables must also have lock.enabled"
     return Check(name="lock", verdict=Verdict.OK, found=found)

@@ -26,7 +26,7 @@ from compactord.storage.base import Storage
 
 
 class FilesystemCatalog(Catalog):
-    """Tables below `warehouse`, a path of `storage`; `publishing` None: guarded, without a wait."""
+    """Tables below `warehouse`, a path of `storage`. Guarded without a wait by default."""
 
     def __init__(
         self, storage: Storage, warehouse: str, publishing: Publishing | None = None
@@ -35,11 +35,10 @@ class FilesystemCatalog(Catalog):
         self._publishing = publishing or Publishing(storage, warehouse)
 
     def open(self, table: TableRef) -> TableAccess:
-        """See `Catalog`; asks nothing."""
+        """See `Catalog`. Sends no request."""
         return self._publishing.access(table)
 
     def find_table(self, name: str) -> TableRef:
-        """See `Catalog`."""
         database, table, branch = parse_name(name, self.list_tables)
         self._publishing.require_root()
         storage, warehouse = self.warehouse_storage, self.warehouse
@@ -58,21 +57,19 @@ class FilesystemCatalog(Catalog):
         return ref
 
     def check_access(self) -> None:
-        """See `Catalog`."""
         self._publishing.require_root()
         for _ in self.warehouse_storage.list(self.warehouse):
             return
 
     def check_commits(self) -> None:
-        """See `Catalog`."""
         self._publishing.check()
 
     def list_tables(self) -> TableList:
         """See `Catalog`.
 
-        A table is a folder with a schema in it; other folders are skipped, as in Java's catalog
-        (catalog/FileSystemCatalog.java), and so are names that are not UTF-8: no command or option
-        could name them.
+        A table is a folder with a schema; other folders are skipped, as in Java's catalog
+        (catalog/FileSystemCatalog.java). Names that are not UTF-8 are skipped because no command or
+        option can express them.
         """
         self._publishing.require_root()
         databases = (
@@ -96,12 +93,12 @@ def _is_text(path: str) -> bool:
 
 
 def open_filesystem(place: CatalogPlace) -> FilesystemCatalog:
-    """The catalog that the options describe. Raises `CatalogOptionInvalid`."""
+    """The catalog for these options. Raises `CatalogOptionInvalid`."""
     if read_option(place.values, "lock.enabled", boolean, False):
         locked = " and ".join(kind.name for kind in CATALOGS.values() if kind.has_lock)
         raise CatalogOptionInvalid(
             "lock.enabled",
-            "false: a filesystem catalog has no lock of its own, and those of other systems are "
+            "false: a filesystem catalog has no lock of its own, and locks of other systems are "
             f"not supported; metastore {locked} has one",
         )
     return FilesystemCatalog(place.storage, place.path, place.publishing(place.storage, place.path))

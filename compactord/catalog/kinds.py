@@ -1,7 +1,7 @@
 """Static descriptions of catalog types and their options. Cheap to import, for `--help`.
 
-All that Paimon knows are accepted, so that those of the writers can be used as they are; those that
-say nothing about compaction have no effect. Others are refused by name.
+All options of Paimon's catalogs are accepted, so writers' options can be reused unchanged; options
+unrelated to compaction have no effect. Unknown options are refused by name.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from compactord.errors import CatalogOptionInvalid
 
-# Slow to import, and needed only once a catalog is opened.
+# Slow to import, and needed only to open a catalog.
 if TYPE_CHECKING:
     from compactord.catalog.base import Catalog, CatalogPlace
     from compactord.storage.open import Stores
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 class CatalogKind:
     """A kind of catalog; `name` is its `metastore` in a configuration.
 
-    `options` are those that it takes, and `prefixes` are how others of its begin. Of these
-    `credentials` are read again once they are refused, the others when the catalog is opened.
-    `opener` is the module, and the name in it, of what opens one; it is imported then. It raises
-    `UsageError`, and ImportError where the packages are missing that `install` fetches.
-    `names_warehouse`: the warehouse is a name that the catalog's service knows, not a location.
-    `locates_tables`: each table has a location of its own; without a store for the warehouse the
-    catalog is served, and tables are refused that lie there.
-    `has_lock`: whether its writers can exclude each other by a lock of the catalog's.
-    `shown_options` stand for all in descriptions, `example_option` is one with a value, and
+    `options` are the names of its options, and `prefixes` the start of further ones. Options in
+    `credentials` are read again after a refusal, the rest only when the catalog is opened.
+    `opener` is `module:function`, imported only when a catalog is opened. It raises `UsageError`,
+    and ImportError if the packages that `install` fetches are missing.
+    `names_warehouse`: the warehouse is a name known to the catalog's service, not a location.
+    `locates_tables`: each table has its own location. If no store opens the warehouse, the catalog
+    still works, but tables in it are refused.
+    `has_lock`: its writers can exclude each other with the catalog's lock.
+    `shown_options` represent all options in descriptions, `example_option` is one with a value, and
     `examples` are lines for `--help`, by command.
     """
 
@@ -50,13 +50,13 @@ class CatalogKind:
     examples: Mapping[str, str] = field(default_factory=dict)
 
     def open(self, place: CatalogPlace) -> Catalog:
-        """The catalog at this place; asks nothing. Raises what `opener` does."""
+        """The catalog at this place; sends no request. Raises the errors of `opener`."""
         module, _, name = self.opener.partition(":")
         open_: Callable[[CatalogPlace], Catalog] = getattr(importlib.import_module(module), name)
         return open_(place)
 
     def location_of(self, warehouse: str, options: Mapping[str, str], stores: Stores) -> str | None:
-        """The warehouse's location; None where it has none, or no store that has to be there.
+        """The warehouse's location; None if it has none, or needs no store.
 
         Raises as `Stores.knows`.
         """
@@ -65,19 +65,18 @@ class CatalogKind:
         return warehouse
 
     def knows(self, option: str) -> bool:
-        """Whether it is an option of these catalogs."""
         return option in self.options or option.startswith(self.prefixes)
 
     def is_read_once(self, option: str) -> bool:
-        """Whether another value of the option takes effect only when the catalog is opened."""
+        """Whether a changed value takes effect only when the catalog is opened again."""
         return self.knows(option) and option not in self.credentials
 
 
 T = TypeVar("T")
 
-# Paimon has them for every catalog, whether it has a lock or not.
+# Paimon defines these for every catalog, with or without a lock.
 _LOCK = ("lock.enabled", "lock.type", "lock-check-max-sleep", "lock-acquire-timeout")
-# What engines keep in memory, which names they allow, what they may create.
+# Caches of engines, allowed names and permissions to create.
 _WITHOUT_EFFECT = (
     "allow-upper-case",
     "cache-enabled",
@@ -110,9 +109,9 @@ _PREFIXES_WITHOUT_EFFECT = ("table-default.",)
 def check_names(
     options: Iterable[str], kind: CatalogKind, others: Iterable[CatalogKind] = ()
 ) -> None:
-    """Raises `CatalogOptionInvalid` for an option that catalogs of this kind do not have.
+    """Raises `CatalogOptionInvalid` for an option that this kind of catalog does not have.
 
-    `others` may have it, which is said.
+    The error names the kinds in `others` that have it.
     """
     known = (*kind.options, *_LOCK, *_WITHOUT_EFFECT)
     for key in options:
@@ -128,7 +127,7 @@ def check_names(
 
 
 def read_option(options: Mapping[str, str], key: str, parse: Callable[[str], T], default: T) -> T:
-    """The option's value, which `parse` reads. Raises `CatalogOptionInvalid` for its ValueError."""
+    """The option's value, read by `parse`, whose ValueError becomes `CatalogOptionInvalid`."""
     if key not in options:
         return default
     try:

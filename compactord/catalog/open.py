@@ -14,7 +14,7 @@ from compactord.errors import CatalogOptionInvalid, UsageError
 from compactord.storage.open import STORES, Stores
 from compactord.text import resolve_option
 
-# How long a snapshot of ours stands before we build on it, where nothing excludes writers.
+# Minimum age of our own snapshot before we build on it, if writers are not excluded.
 SETTLE_MS = 10_000
 _NONE: Mapping[str, str] = MappingProxyType({})
 
@@ -34,13 +34,13 @@ def open_catalog(
 ) -> Catalog:
     """The catalog of a warehouse; opens no connection.
 
-    `metastore` names one of `kinds`. `options` are Paimon's for catalogs; references in them are
-    resolved where needed. `zone` is that of the writers, None the machine's. Where nothing excludes
-    Java's writers, tables are refused unless `is_guarded`; then snapshots stand for `settle_ms`.
-    `allow_http` and `allow_schemes` as in a configuration (`CatalogSection`).
+    `metastore` names one of `kinds`. `options` are Paimon's catalog options; references in them are
+    resolved where needed. `zone` is the writers' time zone, or None for the machine's. Tables whose
+    Java writers are not excluded are refused unless `is_guarded`; then snapshots settle for
+    `settle_ms`. For `allow_http` and `allow_schemes` see `CatalogSection`.
 
-    Raises what `Stores.open` does, `UsageError` for a metastore whose packages are not installed,
-    `CatalogOptionInvalid` for an option that cannot be used.
+    Raises as `Stores.open`, `UsageError` for a metastore whose packages are not installed,
+    `CatalogOptionInvalid` for an unusable option.
     """
     kind = kinds[metastore]
     try:
@@ -51,7 +51,7 @@ def open_catalog(
         raise
     except UsageError as error:
         raise UsageError(f"warehouse {error}") from error
-    # Those of stores are read by them.
+    # Stores read their own options.
     own = {key: text for key, text in options.items() if not stores.has_option(key)}
     check_names(own, kind, kinds.values())
 

@@ -1,4 +1,4 @@
-"""Publishers of snapshots for the tables of one store, and the check that the store allows them."""
+"""Publishers of snapshots for the tables of one store, and the proof that it is safe."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ _FIRST, _SECOND = b"first\n", b"second\n"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probed:
-    """`is_exclusive`: a second creation of one name was refused, and the first content stayed.
+    """Result of a probe. `is_exclusive` if a second creation failed and the first content stayed.
 
-    `changed_ms` is when the object was made by the store's clock, since the epoch.
+    `changed_ms` is the object's creation time by the store's clock, since the epoch.
     """
 
     is_exclusive: bool
@@ -44,10 +44,10 @@ class Probed:
 
 
 def probe(storage: Storage, below: str) -> Probed:
-    """Create an object twice in a folder of its own below `below`, and remove both.
+    """Create an object twice in a new folder below `below`, and remove it.
 
-    No catalog takes the folder for a database: its name does not end in `.db`. Raises what the
-    store raises; the folder may then stay.
+    The folder's name does not end in `.db`, so no catalog takes it for a database. Raises the
+    errors of the store; the folder may remain then.
     """
     folder = f"{below}/.compactord-probe-{ids.random_uuid()}"
     path, temporary = f"{folder}/probe", f"{folder}/temporary"
@@ -68,17 +68,17 @@ def probe(storage: Storage, below: str) -> Probed:
     )
 
 
-# The stores that are known to keep it, for all catalogs of this process.
+# Stores proved by any catalog of this process.
 _kept: set[StorageSpec] = set()
 
 
 class ExclusiveCreateCheck:
-    """That a store creates only what is absent; tried until it is known, then no more."""
+    """Proof that a store creates only absent objects. Tested until it succeeds once."""
 
     def __init__(self, storage: Storage, warehouse: str) -> None:
         self._storage = storage
         self._warehouse = warehouse
-        # Of one store, so that another one that hangs keeps nobody waiting.
+        # One lock per store, so that a hanging store does not block others.
         self._lock = threading.Lock()
 
     @property
@@ -87,10 +87,10 @@ class ExclusiveCreateCheck:
         return not is_trusted and self._storage.spec not in _kept
 
     def require(self, *, or_below: str | None = None) -> None:
-        """Try it below the warehouse, and where that is forbidden below `or_below`.
+        """Test the store below the warehouse or, if that is forbidden, below `or_below`.
 
-        Raises `UnsafeStore` for a store that replaces, `AccessDenied` where nothing may be created
-        in either, and what the store raises.
+        Raises `UnsafeStore` for a store that replaces, `AccessDenied` if both are forbidden, and
+        the errors of the store.
         """
         with self._lock:
             if not self.is_needed:
@@ -104,15 +104,15 @@ class ExclusiveCreateCheck:
             if not probed.is_exclusive:
                 raise UnsafeStore(
                     self._warehouse,
-                    "the store ignores that an object must not be there yet (If-None-Match or the "
-                    "like), so that snapshots would be lost: use a release or a product that "
-                    "honours it",
+                    "the store ignores the condition that an object must be absent "
+                    "(If-None-Match or similar), so snapshots would be lost: use a release or "
+                    "product that honours it",
                 )
             _kept.add(self._storage.spec)
 
 
 class CheckedPublisher:
-    """Publishes by another publisher once the store's proof is there."""
+    """A publisher that first requires the store's proof."""
 
     def __init__(self, publisher: SnapshotPublisher, proof: ExclusiveCreateCheck) -> None:
         self.excludes_writers = publisher.excludes_writers
@@ -123,18 +123,18 @@ class CheckedPublisher:
     def publish(
         self, table: TableRef, snapshot: Snapshot, delta: Delta, *, owner: Owner
     ) -> Creation:
-        """See `SnapshotPublisher`."""
         self._proof.require(or_below=table.location)
         return self._publisher.publish(table, snapshot, delta, owner=owner)
 
 
 class Publishing:
-    """Of the tables below `root`, a path of `storage`; `lock` is one that all writers take.
+    """Publishing rules for the tables below `root`, a path of `storage`.
 
-    Java publishes a snapshot in an object store by a check and a copy
-    (catalog/RenamingSnapshotCommit.java, fs/FileIO.java `tryToWriteAtomic`), between which another
-    writer's snapshot is replaced. Without a lock such tables are refused unless `is_guarded`; then
-    snapshots stand for `settle_ms` before anything is built on them.
+    `lock` is the lock that all writers take. Java publishes a snapshot in an object store by a
+    check and a copy (catalog/RenamingSnapshotCommit.java, fs/FileIO.java `tryToWriteAtomic`); a
+    snapshot that another writer publishes in between is replaced. Without a lock such tables are
+    refused unless `is_guarded`; then snapshots settle for `settle_ms` before compactord builds on
+    them.
     """
 
     def __init__(
@@ -157,28 +157,28 @@ class Publishing:
         self._publisher = found if lock is None else LockedPublisher(found, lock)
 
     def require_safe(self) -> None:
-        """Raises `UsageError`, with what to do, where the tables are refused."""
+        """Raises `UsageError`, with advice, if the tables are refused."""
         if self._is_refused:
             raise UsageError(f"{self._root} is refused: {_refusal()}")
 
     def require_root(self) -> None:
-        """Raises `TableNotFound` where it does not exist, and as `require_safe`."""
+        """Raises `TableNotFound` if the root does not exist, and as `require_safe`."""
         self.require_safe()
         if not self._storage.folder_exists(self._root):
             raise TableNotFound(f"warehouse does not exist: {self._root}")
 
     def check(self) -> None:
-        """Whether snapshots can be published; a store that needs it is tried once.
+        """Check that snapshots can be published; a store without proof is tested once.
 
-        Where nothing may be created nothing is known. Raises `UsageError` as `require_safe`,
-        `UnsafeStore`, and what the store raises.
+        If the test is forbidden, the result stays unknown. Raises `UsageError` as `require_safe`,
+        `UnsafeStore`, and the errors of the store.
         """
         self.require_safe()
         with contextlib.suppress(AccessDenied):
             self._proof.require()
 
     def access(self, table: TableRef) -> TableAccess:
-        """The table, if it is safe to publish its snapshots, else raises `UnsupportedTable`."""
+        """The table. Raises `UnsupportedTable` if its snapshots cannot be published safely."""
         if self._is_refused:
             raise UnsupportedTable(table.full_name, [_refusal()])
         return TableAccess(ref=table, storage=self._storage, publisher=self._publisher)

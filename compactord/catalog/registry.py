@@ -1,4 +1,7 @@
-"""The kinds of catalogs, by the name that a configuration gives as `metastore`."""
+"""Registry of catalog kinds, by their `metastore` in a configuration.
+
+A module of its own: it imports what it lists.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether catalogs can be used: checked before anything depends on them."""
+"""Start-up checks of catalogs."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from compactord.errors import (
     UsageError,
 )
 
-# An answer from a store that works takes milliseconds.
+# A healthy store answers within milliseconds.
 CHECK_SECONDS_MAX = 10.0
 
 
-# What does not exist and what is forbidden stay so.
+# Waiting does not help against missing objects or permissions.
 _LASTING = TableNotFound | StoreMissing | AccessDenied | UnsafeStore | UsageError
 
 
@@ -30,9 +30,8 @@ _LASTING = TableNotFound | StoreMissing | AccessDenied | UnsafeStore | UsageErro
 class CatalogTrouble:
     """Why a catalog cannot be used now.
 
-    `advice` says what to do about an error of the catalog's own service; empty: it is one of the
-    warehouse's store. `may_pass`: it may be otherwise in a minute, without anybody changing
-    anything here.
+    `advice` concerns an error of the catalog's own service, and is empty for errors of the
+    warehouse's store. `may_pass`: the error may be temporary.
     """
 
     catalog: str
@@ -52,11 +51,11 @@ def check_catalogs(
     commits: bool = False,
     seconds_max: float = CHECK_SECONDS_MAX,
 ) -> tuple[CatalogTrouble, ...]:
-    """The trouble of each catalog that has any; all are checked side by side.
+    """The trouble of each catalog that has any; all are checked concurrently.
 
-    With `commits` it is also tried whether snapshots can be published (`check_commits`). One that
-    has not answered after `seconds_max` may heal. Its thread is left behind: a store that hangs
-    cannot be interrupted.
+    `commits` also checks that snapshots can be published (`check_commits`). A catalog without an
+    answer after `seconds_max` counts as temporary trouble. Its thread is abandoned, because a
+    hanging store cannot be interrupted.
     """
     found: dict[str, CompactordError | None] = {}
 

@@ -42,7 +42,7 @@ def test_java_and_compactord_commit_under_one_lock_and_lose_nothing(
 ) -> None:
     catalog, contest = metastore.catalog(), metastore.contest(commits=20)
     contest.create_table()
-    assert [check.found.partition(";")[0] for check in catalog.checks()] == ["taken and given back"]
+    assert [check.found.partition(";")[0] for check in catalog.checks()] == ["taken and released"]
     contest.nothing_is_lost(catalog, judge)
 
 
@@ -125,7 +125,9 @@ def test_two_clients_of_ours_never_hold_one_lock_and_notice_a_robbery(metastore:
     assert most == [1] * 24
     ours, other = _lock(metastore), _lock(metastore, lock_acquire_timeout="300 ms")
     held = ours.acquire(table)
-    with pytest.raises(CatalogUnavailable, match=r"the lock of db.locked was held by others for"):
+    with pytest.raises(
+        CatalogUnavailable, match=r"the lock of db.locked was held by other writers for"
+    ):
         other.acquire(table)
     # As when the metastore has forgotten it: others get in, and we are told.
     assert isinstance(held, HeldHiveLock)

@@ -49,7 +49,7 @@ def test_the_tour_shows_what_it_says(s3_server: StoreServer, tmp_path: Path) -> 
     said = done.stdout + done.stderr
     assert done.returncode == 0, said
     for text in (
-        "taken and given back; all writers",
+        "taken and released; all writers",
         "sales.orders: 2 compactions in ",
         "is refused: without a lock",
         "VALUES ('jdbc', 'sales', 'orders') ON CONFLICT DO NOTHING;",

@@ -1,1 +1,4 @@
-"""The Hive catalog: a metastore names the tables and their locations, and keeps locks of them."""
+"""The Hive catalog: a metastore holds tables, their locations and their locks.
+
+`kind.HIVE` is the entry. Only `catalog` and the modules it imports need the package thrift.
+"""

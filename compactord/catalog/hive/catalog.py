@@ -1,9 +1,8 @@
 """The Hive catalog: a metastore lists the tables, each with its own location.
 
-Source: hive/HiveCatalog.java. Locks are taken in the metastore, and entries of partitions dropped
-and added where options of tables ask for it (`partitions`); nothing else is changed.
-
-Source: hive/HiveCatalog.java (`createPartitions`, `dropPartitions`, `markDonePartitions`).
+Source: hive/HiveCatalog.java (`createPartitions`, `dropPartitions`, `markDonePartitions`). The only
+changes made in the metastore are locks, and entries of partitions for tables whose options enable
+them.
 """
 
 from __future__ import annotations
@@ -49,18 +48,18 @@ from compactord.paimon.catalog_partitions import PartitionEntries, PartitionEven
 from compactord.paimon.schema import BRANCH_MARK, TableRef, branch_of
 from compactord.storage.calls import Breaker, Breakers
 
-# Where an entry says where its partition lies, if its descriptor does not.
+# Parameter for the location of a partition if its descriptor has none.
 LOCATION = "paimon_location"
 _DATA_FOLDER = "data-file.path-directory"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class HivePartitions(PartitionEntries, PartitionEvents):
-    """Those of one table, which branches share.
+    """The partition entries of one table, which its branches share.
 
-    `load` finds the table, and raises where it is another one now: nothing is changed then.
-    `location` is where it lies as the metastore says it. `in_properties`: entries say in their
-    parameters where partitions lie.
+    `load` returns the table, and raises if it was replaced: no entries are changed then. `location`
+    returns its location according to the metastore. `in_properties`: entries hold the locations of
+    partitions in their parameters.
     """
 
     client: HiveClient
@@ -70,7 +69,7 @@ class HivePartitions(PartitionEntries, PartitionEvents):
     in_properties: bool
 
     def add(self, specs: Sequence[PartitionSpec]) -> None:
-        """See `PartitionEntries`; the metastore makes the folders."""
+        """See `PartitionEntries`. The metastore creates the folders."""
         if not specs:
             return
         table = self.load()
@@ -78,7 +77,6 @@ class HivePartitions(PartitionEntries, PartitionEvents):
         self.client.add_partitions(*self.name, added)
 
     def drop(self, specs: Sequence[PartitionSpec]) -> None:
-        """See `PartitionEntries`."""
         if not specs:
             return
         self.load()
@@ -86,21 +84,19 @@ class HivePartitions(PartitionEntries, PartitionEvents):
             self.client.drop_partition(*self.name, [*spec.values()])
 
     def added_ms(self, spec: PartitionSpec) -> int | None:
-        """See `PartitionEntries`; a whole second, or long ago if the metastore does not say it."""
+        """See `PartitionEntries`. In whole seconds; long ago if the metastore reports none."""
         found = self.client.partition(*self.name, [*spec.values()])
         return None if found is None else (found.created_s or 0) * 1000
 
     def mark_done(self, spec: PartitionSpec) -> None:
-        """See `PartitionEvents`."""
         self.load()
         self.client.mark_partition(*self.name, spec)
 
     def are_done(self, specs: Sequence[PartitionSpec]) -> Sequence[bool]:
-        """See `PartitionEvents`."""
         return [self.client.is_marked(*self.name, spec) for spec in specs]
 
     def _entry(self, table: WholeTable, spec: PartitionSpec) -> HivePartition:
-        """A copy of the table's own descriptor, but for the place."""
+        """A copy of the table's own descriptor with the partition's location."""
         folder = (table.parameters or {}).get(_DATA_FOLDER)
         folders = [paths.spec_path(spec)] if folder is None else [folder, paths.spec_path(spec)]
         location = paths.join(self.location(table), *folders)
@@ -120,8 +116,6 @@ OUTPUT = "org.apache.paimon.hive.mapred.PaimonOutputFormat"
 
 
 class HiveCatalog(Catalog):
-    """The tables of one metastore."""
-
     def __init__(
         self, place: CatalogPlace, given: HiveOptions, client: HiveClient, lock: HiveLock | None
     ) -> None:
@@ -135,16 +129,15 @@ class HiveCatalog(Catalog):
 
     @property
     def asked(self) -> str:
-        """See `Catalog`."""
         return self._client.shown
 
     def check_access(self) -> None:
-        """See `Catalog`; the warehouse itself is not looked at: tables lie anywhere."""
+        """See `Catalog`. Does not check the warehouse, because tables may lie anywhere."""
         self._client.databases()
 
     def list_tables(self) -> TableList:
-        """See `Catalog`; views and tables of other formats are passed over."""
-        # Else nobody would ask the store of the warehouse while its tables wait for it.
+        """See `Catalog`. Skips views and tables of other formats."""
+        # Otherwise no call would probe the warehouse's store while its tables wait for it.
         storage = self.warehouse_storage
         if storage is not None and self._store_breaker and self._store_breaker.is_probe_due:
             with contextlib.suppress(StorageError):
@@ -157,7 +150,7 @@ class HiveCatalog(Catalog):
             for start in range(0, len(names), self._given.batch_size):
                 batch = names[start : start + self._given.batch_size]
                 for found in self._client.tables(database, batch):
-                    # Whatever is of another database was not asked for.
+                    # The answer may contain tables of other databases.
                     if _is_paimon(found) and _is_called(found, database, found.name):
                         yield self._ref(found)
         except MetastoreFault as error:
@@ -165,7 +158,6 @@ class HiveCatalog(Catalog):
                 raise
 
     def find_table(self, name: str) -> TableRef:
-        """See `Catalog`."""
         database, table, branch = parse_name(name, self.list_tables)
         try:
             found = self._load(database, table)
@@ -174,7 +166,7 @@ class HiveCatalog(Catalog):
         return branch_of(self._ref(found), branch)
 
     def open(self, table: TableRef) -> TableAccess:
-        """See `Catalog`; asks the metastore for the table."""
+        """See `Catalog`. Reads the table from the metastore."""
         main = table.name.partition(BRANCH_MARK)[0]
         found = self._load(table.database, main)
         place = self._place
@@ -183,7 +175,7 @@ class HiveCatalog(Catalog):
         except UsageError as error:
             raise UnsupportedTable(table.full_name, [str(error)]) from error
         ref = replace(table, location=path, identity=_identity(found))
-        # Each table by its own store: the lock is on or off for all (catalog/AbstractCatalog.java).
+        # The lock is on or off for all tables of a catalog (catalog/AbstractCatalog.java).
         publishing = place.publishing(storage, path, self._lock)
         partitions = HivePartitions(
             client=self._client,
@@ -195,40 +187,39 @@ class HiveCatalog(Catalog):
         return replace(publishing.access(ref), entries=partitions, events=partitions)
 
     def behind(self, breakers: Breakers) -> Sequence[Breaker]:
-        """See `Catalog`; without a lock its tables that are known do without the metastore."""
+        """See `Catalog`. Without a lock, known tables do not depend on the metastore."""
         self._client.breaker = breakers.of_server(self._client.shown)
         self._store_breaker = breakers.of(self.warehouse_storage)
         found = (self._store_breaker, self._client.breaker if self._lock else None)
         return [breaker for breaker in found if breaker is not None]
 
     def checks(self) -> Iterator[Check]:
-        """Whether its lock can be taken and given back, where it has one."""
+        """Whether its lock, if any, can be taken and released."""
         if self._lock is not None:
             yield lock_check(
                 self._lock,
-                refused="let the metastore keep locks: its database needs the tables of "
+                refused="enable locks in the metastore: its database needs the tables of "
                 "transactions (HIVE_LOCKS)",
                 lost="compare hive.txn.timeout with the metastore's",
             )
 
     def advice(self, error: CompactordError) -> str:
-        """See `Catalog`."""
         if not (isinstance(error, ErrorAtPath) and error.path == self._client.shown):
             return ""
         return (
             "correct uri or the options of TLS and login (docs/operations.md), or start the "
-            "metastore; one that insists on a login hangs up without it"
+            "metastore; one that requires a login closes the connection without it"
         )
 
     def _same(self, table: TableRef, main: str) -> WholeTable:
-        """As `_load`, and raises `TableNotFound` if it was made again since it was opened."""
+        """The table. Raises as `_load`, and `TableNotFound` if it was replaced."""
         found = self._load(table.database, main)
         if _identity(found) != table.identity:
-            raise TableNotFound(f"table {table.database}.{main} was dropped, and made again")
+            raise TableNotFound(f"table {table.database}.{main} was dropped and created again")
         return found
 
     def _load(self, database: str, name: str) -> WholeTable:
-        """Raises `TableNotFound`, also for a table of another format."""
+        """The table. Raises `TableNotFound` if it is missing or has another format."""
         try:
             found = self._client.table(database, name)
         except MetastoreFault as error:
@@ -239,13 +230,13 @@ class HiveCatalog(Catalog):
         if not _is_paimon(found):
             raise TableNotFound(f"{database}.{name} is not a Paimon table, by its formats in Hive")
         if not _is_called(found, database, name):
-            # Its files would be taken for those of the one that was asked for.
+            # Its files would be taken for the requested table's.
             text = f"the metastore answered with another table than {database}.{name}"
             raise CatalogUnavailable(self._client.shown, text)
         return found
 
     def _location(self, found: HiveTable) -> str:
-        """As Java finds it (hive/TBPropertiesLocationHelper.java, StorageLocationHelper.java)."""
+        """The location by Java's rules (hive/TBPropertiesLocationHelper, StorageLocationHelper)."""
         own = (found.parameters or {}).get(LOCATION) if self._given.location_in_properties else ""
         location = own or (found.sd.location if found.sd is not None else "")
         if not location:
@@ -269,7 +260,7 @@ def _is_paimon(found: HiveTable) -> bool:
 
 
 def _is_called(found: HiveTable, database: str, name: str) -> bool:
-    """Whether these are its names; to a metastore large and small letters are the same."""
+    """Whether these are its names, in any case: a metastore ignores it."""
     theirs, asked = (found.database, found.name), (database, name)
     return [*map(str.casefold, theirs)] == [*map(str.casefold, asked)]
 
@@ -279,12 +270,13 @@ def _identity(found: HiveTable) -> str:
 
 
 def open_hive(place: CatalogPlace) -> HiveCatalog:
-    """The catalog that the options describe; asks its metastore nothing.
+    """The catalog for these options; sends no request.
 
     Raises `CatalogOptionInvalid`.
     """
-    # As in Java, which has a lock by default where the warehouse is in an object store. Of others
-    # nobody knows, and a lock that writers do not take would pass for one that they do.
+    # As in Java, where the lock is on by default if the warehouse is in an object store. For other
+    # warehouses the default is unknown, and a lock that writers do not take would give false
+    # safety.
     is_locked = place.is_located and not place.storage.capabilities.has_folders
     given, clock = (
         hive_options(place.values, place.store_options, is_locked=is_locked),

@@ -36,17 +36,17 @@ from compactord.storage.calls import CALLS_AT_ONCE, Breaker, TimedCalls, attempt
 from compactord.text import shown_text, size_text
 
 CONNECT_SECONDS_MAX = 5.0
-# Of TLS and login together, and of a call, from its first byte to the last one of the answer.
+# Time limit for TLS and login together, and for a call until the last byte of its answer.
 CALL_SECONDS_MAX = 30.0
-# Of a login, whose messages have bounds of their own.
+# Limit for a login, whose messages have their own limits.
 _LOGIN_BYTES_MAX = 8 << 20
 _READ_BYTES = 1 << 16
-# What Thrift raises for bytes that are no answer, in C and in Python.
+# Raised by Thrift, in C and in Python, for bytes that are not an answer.
 _DECODING = (TException, ArithmeticError, ValueError, TypeError, MemoryError, RecursionError)
 
 
 class DeclaredFault(Exception):
-    """The metastore's own answer that it will not; `kind` is the name of its exception."""
+    """An exception that the metastore declares; `kind` is its name."""
 
     def __init__(self, kind: str, message: str) -> None:
         self.kind = kind
@@ -54,15 +54,15 @@ class DeclaredFault(Exception):
 
 
 class Nonsense(Exception):
-    """An answer that is not one of a metastore."""
+    """An answer that does not come from a metastore."""
 
 
 class AnswerTooLong(Nonsense):
-    """More bytes came than are read of an answer."""
+    """An answer exceeds the limit of bytes."""
 
 
 class _Socket:
-    """What Thrift reads from and writes to. Raises OSError, of which EOFError and time-outs.
+    """Thrift's transport. Raises OSError, including EOFError and timeouts.
 
     Reading raises `AnswerTooLong`.
     """
@@ -76,7 +76,7 @@ class _Socket:
             self._socket = tls.wrap_socket(self._socket, server_hostname=host)
 
     def begin(self, bytes_max: int) -> None:
-        """From now on everything takes at most `CALL_SECONDS_MAX`, and so many bytes are read."""
+        """Start an exchange of at most `CALL_SECONDS_MAX` that reads at most `bytes_max`."""
         self._deadline_s = self._clock.monotonic_s() + CALL_SECONDS_MAX
         self._left_bytes = self._bytes_max = bytes_max
 
@@ -99,7 +99,7 @@ class _Socket:
     def write(self, data: bytes) -> None:
         left = memoryview(data)
         while left:
-            # With TLS each `send` of a `sendall` would have that time.
+            # With TLS, each `send` of a `sendall` would have that time.
             self._socket.settimeout(self._left_s())
             left = left[self._socket.send(left) :]
 
@@ -110,7 +110,7 @@ class _Socket:
         self._socket.close()
 
     def is_open(self) -> bool:
-        """Whether the other side has neither closed it nor said anything."""
+        """Whether the peer has neither closed the connection nor sent unexpected bytes."""
         try:
             self._socket.settimeout(0)
             self._socket.recv(1)
@@ -128,14 +128,14 @@ class _Socket:
 
 
 class Connection:
-    """One connection, for one thread at a time. After any error but `DeclaredFault` close it."""
+    """One connection, for one thread at a time. Close it after any error but `DeclaredFault`."""
 
     def __init__(self, host: str, port: int, clock: Clock, security: Security) -> None:
         """Raises OSError, `LoginRefused` and `Nonsense`."""
         self._socket = _Socket(host, port, clock, security.tls)
         transport = TBufferedTransport(self._socket, _READ_BYTES)
         if security.login is not None:
-            # All that follows a login is in frames, as Thrift's framed messages are.
+            # All messages after a login are in frames, like Thrift's framed messages.
             transport = TFramedTransport(self._socket)
             try:
                 log_in(self._socket, security.login, host)
@@ -148,11 +148,11 @@ class Connection:
         self._protocol = TBinaryProtocolAccelerated(transport, strictRead=True)
 
     def call(self, name: str, arguments: Sequence[object]) -> Any:
-        """What a call returns. Raises OSError, `DeclaredFault` and `Nonsense`."""
+        """The result of a call. Raises OSError, `DeclaredFault` and `Nonsense`."""
         call = CALLS[name]
         bytes_max, items_max = call.bound.bytes_max, call.bound.items_max
         self._socket.begin(bytes_max)
-        # Read by Thrift at each container and text, in C as well.
+        # Thrift reads this limit at each container and text, in C as well.
         self._protocol.string_length_limit = bytes_max
         self._protocol.container_length_limit = items_max
         try:
@@ -203,14 +203,14 @@ class Connection:
 
 
 _IDLE_MAX = 4
-# Names, and the servers of Kerberos, are asked without a limit of their own.
+# Name lookups and Kerberos servers have no time limit of their own.
 _CONNECTION_SECONDS_MAX = CONNECT_SECONDS_MAX + CALL_SECONDS_MAX + 5.0
-# Other writers wait until a lock that is held is given back.
+# Other writers wait until a held lock is released.
 _OF_HELD_LOCKS = ("heartbeat", "unlock")
 
 
 class MetastoreFault(CatalogUnavailable):
-    """The metastore's own answer that it will not; `kind` is the name of its exception."""
+    """An exception that the metastore declares, for callers; `kind` is its name."""
 
     def __init__(self, shown: str, answer: DeclaredFault) -> None:
         super().__init__(shown, f"the metastore answered {_shown(answer)}")
@@ -218,11 +218,11 @@ class MetastoreFault(CatalogUnavailable):
 
 
 class HiveClient:
-    """One metastore, or several over one database; any number of threads may ask.
+    """One metastore, or several with one database. Thread-safe.
 
-    Each call raises `MetastoreFault` for the exceptions that it names, `CatalogDown` where no
-    address answers or a `breaker` refuses, and `CatalogUnavailable` for everything else that is no
-    answer. For a lock that is held the metastore is always asked.
+    Each call raises `MetastoreFault` for the exceptions that it declares, `CatalogDown` if no
+    address answers or a `breaker` blocks it, and `CatalogUnavailable` for any other invalid answer.
+    Calls for a held lock are never blocked.
     """
 
     def __init__(
@@ -256,19 +256,19 @@ class HiveClient:
         return found
 
     def table(self, database: str, name: str) -> WholeTable:
-        """Raises a `MetastoreFault` of kind `NO_OBJECT` where it is not there."""
+        """The table. Raises a `MetastoreFault` of kind `NO_OBJECT` if it does not exist."""
         found: WholeTable = self._call("get_table", database, name)
         return found
 
     def tables(self, database: str, names: Sequence[str]) -> Sequence[HiveTable]:
-        """Those that are there."""
+        """The tables among these names that exist."""
         found: Sequence[HiveTable] = self._call("get_table_objects_by_name", database, list(names))
         return found
 
     def add_partitions(
         self, database: str, table: str, partitions: Sequence[HivePartition]
     ) -> None:
-        """Entries that are there stay as they are."""
+        """Add entries; existing ones stay unchanged."""
         request = NewPartitions(
             database=database,
             table=table,
@@ -279,7 +279,7 @@ class HiveClient:
         self._call("add_partitions_req", request)
 
     def drop_partition(self, database: str, table: str, values: Sequence[str]) -> None:
-        """The entry alone; none is as good. Its files stay."""
+        """Drop an entry, if it exists. Its files stay."""
         with _passing_over_none():
             self._call("drop_partition", database, table, list(values), False)
 
@@ -290,7 +290,7 @@ class HiveClient:
         return None
 
     def mark_partition(self, database: str, table: str, spec: Mapping[str, str]) -> None:
-        """Sent once: each call is an event. One that is not there is passed over, as in Java."""
+        """Mark a partition, in one attempt: each call is an event. Skips missing ones, as Java."""
         with _passing_over_none():
             self._call(
                 *("markPartitionForEvent", database, table, dict(spec), LOAD_DONE),
@@ -306,7 +306,7 @@ class HiveClient:
         return False
 
     def lock(self, request: LockRequest) -> LockResponse:
-        """Sent once: where the answer is lost, a lock may be left until it is forgotten."""
+        """Request a lock, in one attempt. After a lost answer, it may stay until it times out."""
         found: LockResponse = self._call("lock", request, is_repeatable=False)
         return found
 
@@ -323,7 +323,7 @@ class HiveClient:
     def _no_metastore(self, error: Nonsense) -> CatalogUnavailable:
         if isinstance(error, AnswerTooLong):
             return CatalogUnavailable(self.shown, str(error))
-        return CatalogUnavailable(self.shown, f"this is no metastore: {error}")
+        return CatalogUnavailable(self.shown, f"this is not a metastore: {error}")
 
     def _call(self, name: str, *arguments: object, is_repeatable: bool = True) -> Any:
         return attempted(
@@ -360,7 +360,7 @@ class HiveClient:
         raise CatalogDown(self.shown, f"no answer ({'; '.join(failures)})")
 
     def _connections(self, failures: list[str]) -> Iterator[Connection]:
-        """An idle one if there is any, then a new one to each address."""
+        """An idle connection if there is one, then a new one to each address."""
         with self._lock:
             idle = self._idle.pop() if self._idle else None
             first = self._first
@@ -397,7 +397,7 @@ class HiveClient:
 
 @contextlib.contextmanager
 def _passing_over_none() -> Iterator[None]:
-    """Nothing happens where there is no such thing."""
+    """Ignores errors about missing objects."""
     try:
         yield
     except MetastoreFault as error:
@@ -411,7 +411,7 @@ def _close_all(connections: Sequence[Connection]) -> None:
 
 
 def _shown(error: Exception) -> str:
-    """What others say, as far as it can be shown."""
+    """The shown part of another program's message."""
     return shown_text(str(error))
 
 

@@ -1,4 +1,4 @@
-"""What the Hive catalog says of itself."""
+"""Static description of the Hive catalog. Imports no Thrift, for `--help`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HIVE = CatalogKind(
         "hive-conf-dir",
         "location-in-properties",
         "metastore.client.class",
-        # Of Java's clients and of changes to tables, which are not made here.
+        # Options of Java's clients and of changes to tables, which compactord never makes.
         "client-pool-size",
         "client-pool-cache.eviction-interval-ms",
         "client-pool-cache.keys",

@@ -1,7 +1,7 @@
-"""The lock of a Hive catalog, as Java's writers take it.
+"""The lock of a Hive catalog, compatible with Java's writers.
 
-Source: hive/HiveCatalogLock.java. Java never prolongs its locks; ours are, so that a store that
-hangs while a snapshot is published does not let others in.
+Source: hive/HiveCatalogLock.java. Java never prolongs its locks. Ours are prolonged, so a store
+that hangs while a snapshot is published does not let other writers in.
 """
 
 from __future__ import annotations
@@ -35,8 +35,6 @@ _log = structlog.get_logger()
 
 
 class HiveLock:
-    """Locks of the tables of one metastore."""
-
     def __init__(self, client: HiveClient, options: HiveOptions, clock: Clock) -> None:
         self.client, self.clock = client, clock
         self.heartbeat_s = options.forget_ms / 3000
@@ -65,7 +63,7 @@ class HiveLock:
         held.release()
         if state == WAITING:
             waited = age_text(self._timeout_ms)
-            text = f"the lock of {table.full_name} was held by others for {waited}"
+            text = f"the lock of {table.full_name} was held by other writers for {waited}"
         else:
             text = f"the lock of {table.full_name} was refused: {_STATES.get(state, state)}"
         raise CatalogUnavailable(self.client.shown, text)
@@ -91,19 +89,19 @@ class HeldHiveLock:
         self._is_over = threading.Event()
 
     def keep_alive(self) -> None:
-        """Prolong it, in a thread, until it is released."""
+        """Prolong the lock, in a thread, until it is released."""
         threading.Thread(target=self._beat, name=f"hive-lock-{self.id}", daemon=True).start()
 
     def release(self) -> bool:
-        """See `HeldLock`; False also when the metastore does not say."""
+        """See `HeldLock`. Also False if the metastore does not answer."""
         self._is_over.set()
         for attempt in release_attempts(self._lock.clock):
             try:
-                # A metastore that knows no such lock says so here, but not when asked to unlock.
+                # A metastore reports an unknown lock here, but not in the answer to unlock.
                 self._lock.client.heartbeat(self.id)
                 self._lock.client.unlock(self.id)
             except MetastoreFault as error:
-                # Forgotten, and perhaps another's since; or a first attempt gave it back.
+                # It timed out and may be another writer's, or a first attempt released it.
                 if error.kind != NO_LOCK:
                     self._warn(attempt, error)
                 return False
@@ -118,7 +116,7 @@ class HeldHiveLock:
             try:
                 self._lock.client.heartbeat(self.id)
             except MetastoreFault:
-                # It is gone: `release` says so.
+                # The lock is lost, which `release` reports.
                 return
             except CatalogUnavailable as error:
                 _log.warning("catalog_lock_not_prolonged", lock=self._name, error=str(error))
@@ -133,5 +131,5 @@ def _user() -> str:
     try:
         return getpass.getuser()
     except (KeyError, OSError):
-        # Containers may run under a number without a name.
+        # Containers may run under a user id without a name.
         return "compactord"

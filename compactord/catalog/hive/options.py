@@ -1,11 +1,8 @@
 """Options of a Hive catalog, and the TLS and SASL settings of its connections.
 
-Source: hive/HiveCatalog.java (`createHiveConf`).
-
-TLS, and logins by SASL in Thrift's frames.
-
-Sources: Thrift's TSaslTransport.java and TSaslClientTransport.java; RFC 4616 (PLAIN), RFC 4752
-(GSSAPI). What follows a login is neither signed nor encrypted but by TLS (`auth` in Hadoop).
+Sources: hive/HiveCatalog.java (`createHiveConf`), Thrift's TSaslTransport.java and
+TSaslClientTransport.java; RFC 4616 (PLAIN), RFC 4752 (GSSAPI). Messages after a login are signed or
+encrypted only by TLS (`auth` in Hadoop).
 """
 
 from __future__ import annotations
@@ -30,22 +27,22 @@ from compactord.text import has_credentials
 _START, _OK, _BAD, _ERROR, _COMPLETE = range(1, 6)
 _HEADER = struct.Struct("!BI")
 _SAID_BYTES_MAX = 1 << 20
-# Four bytes: the layers that are chosen, none, and the size of their messages.
+# Four bytes: the chosen layers, none, and the maximum size of their messages.
 _WITHOUT_LAYERS = b"\x01\0\0\0"
 
 Responses = Generator[bytes, bytes, None]
 
 
 class LoginRefused(Exception):
-    """The metastore, or Kerberos, does not let us in; the text says why."""
+    """The metastore or Kerberos refuses the login, for the reason in the text."""
 
 
 class NoLogin(Exception):
-    """What came is no part of a login."""
+    """An answer that does not belong to a login."""
 
 
 class Stream(Protocol):
-    """One connection; both raise OSError."""
+    """One connection; both methods raise OSError."""
 
     def readAll(self, size: int) -> bytes: ...  # noqa: N802 - Thrift's name
 
@@ -54,9 +51,9 @@ class Stream(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Login:
-    """`mechanism` is its name in SASL.
+    """A login; `mechanism` is its name in SASL.
 
-    `responses` gets the host. It yields what is sent first, then an answer to each challenge.
+    `responses` gets the host. It yields the first message, then a response to each challenge.
     """
 
     mechanism: str
@@ -65,14 +62,14 @@ class Login:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Security:
-    """What a connection begins with."""
+    """TLS and login at the start of a connection."""
 
     tls: ssl.SSLContext | None = None
     login: Login | None = None
 
 
 def log_in(stream: Stream, login: Login, host: str) -> None:
-    """Raises `LoginRefused`, `NoLogin` and OSError."""
+    """Log in. Raises `LoginRefused`, `NoLogin` and OSError."""
     responses = login.responses(host)
     first = next(responses)
     _send(stream, _START, login.mechanism.encode())
@@ -80,7 +77,7 @@ def log_in(stream: Stream, login: Login, host: str) -> None:
     while True:
         status, said = _received(stream)
         response = _response(responses, said)
-        # A login that ends early has not shown who the metastore is.
+        # A login that ends early has not authenticated the metastore.
         if (status == _COMPLETE) != (response is None):
             raise NoLogin(f"{login.mechanism} ended too early or too late")
         if response is None:
@@ -89,7 +86,7 @@ def log_in(stream: Stream, login: Login, host: str) -> None:
 
 
 def plain(user: str, password: str) -> Login:
-    """By a password, which only TLS hides."""
+    """A login by password, which only TLS protects."""
 
     def responses(host: str) -> Responses:
         del host
@@ -99,7 +96,7 @@ def plain(user: str, password: str) -> Login:
 
 
 def kerberos(principal: str, gssapi: Any) -> Login:
-    """By the process's ticket; `gssapi` is the package of this name.
+    """A login by the process's ticket; `gssapi` is the Python package.
 
     `principal` is the metastore's, `hive/_HOST@REALM`, with `_HOST` for the host of its address.
     """
@@ -130,7 +127,7 @@ def _without_layers(context: Any) -> Responses:
 
 
 def _response(responses: Responses, challenge: bytes) -> bytes | None:
-    """None: there was nothing more to say."""
+    """The next response, or None at the end."""
     try:
         return responses.send(challenge)
     except StopIteration:
@@ -158,7 +155,7 @@ _PRINCIPALS = re.compile(r"[^\s/@]+/[^\s/@]+@[^\s/@]+")
 _GSSAPI = "pip install 'gssapi>=1.8,<2'"
 _BATCH_DEFAULT = 300
 _DEFAULT_FS = "fs.defaultFS"
-# Ways of metastores that are not served, by the option that asks for them.
+# Unsupported transports of metastores, by the option that enables them.
 _UNSERVED = {
     "hive.metastore.thrift.framed.transport.enabled": "framed messages are not served",
     "hive.metastore.thrift.compact.protocol.enabled": "the compact protocol is not served",
@@ -173,10 +170,10 @@ Address = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HiveOptions:
-    """What a Hive catalog is told.
+    """Parsed options of a Hive catalog.
 
-    `default_fs` is the store of locations without a scheme; empty: the local file system.
-    `forget_ms` is after how long the metastore drops a lock that nobody prolongs.
+    `default_fs` is the store of locations without a scheme; empty for the local file system.
+    `forget_ms` is the time after which the metastore drops a lock that is not prolonged.
     """
 
     addresses: tuple[Address, ...]
@@ -201,7 +198,7 @@ def hive_options(
     *,
     is_locked: bool,
 ) -> HiveOptions:
-    """The options of a Hive catalog; `is_locked`: whether it has a lock by default.
+    """The options of a Hive catalog. `is_locked` is the default for its lock.
 
     Raises `CatalogOptionInvalid`.
     """
@@ -244,7 +241,7 @@ def _tls(merged: Mapping[str, str]) -> ssl.SSLContext | None:
 
 
 def _login(merged: Mapping[str, str]) -> Login | None:
-    """As in Java, Kerberos comes before a password."""
+    """As in Java, Kerberos takes precedence over a password."""
     if read_option(merged, _SASL, boolean, False):
         if merged.get(_TOKENS):
             raise CatalogOptionInvalid(_TOKENS, "nothing: delegation tokens are not served")
@@ -267,7 +264,7 @@ def _login(merged: Mapping[str, str]) -> Login | None:
 
 
 def _hive_duration_ms(text: str) -> int:
-    """Seconds where there is no unit."""
+    """A duration; in seconds if it has no unit."""
     found_ms = int(text) * 1000 if text.isdecimal() else duration_ms(text)
     if found_ms <= 0:
         raise ValueError("a time above 0")

@@ -1,7 +1,7 @@
-"""The calls of a Hive metastore that are used, as they go over a connection.
+"""The used calls of a Hive metastore, in Thrift's encoding.
 
-Field numbers are those of hive_metastore.thrift (Apache Hive 2.3 to 4), of which this is a small
-part: Thrift skips fields that are not named here.
+Field numbers: hive_metastore.thrift (Apache Hive 2.3 to 4). Only a small part is
+defined here: Thrift skips unknown fields.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from thrift.Thrift import TType
 
 EXCLUSIVE, TABLE_LEVEL = 3, 2
 ACQUIRED, WAITING = 1, 2
-# The option that says how many tables are asked for at once.
+# Option for the number of tables in one request.
 BATCH, BATCH_MAX = "hive.metastore.batch.retrieve.max", 1_000
-# What marks a partition as done (`PartitionEventType.LOAD_DONE`).
+# Event that marks a partition as done (`PartitionEventType.LOAD_DONE`).
 LOAD_DONE = 1
 
 _TEXT, _NUMBER, _ENUM = (TType.STRING, "UTF8"), (TType.I64, None), (TType.I32, None)
@@ -24,7 +24,7 @@ _FLAG = (TType.BOOL, None)
 _TEXTS = (TType.LIST, (TType.STRING, "UTF8", False))
 _TEXTS_BY_TEXT = (TType.MAP, (TType.STRING, "UTF8", TType.STRING, "UTF8", False))
 
-# What is read of every descriptor and of every table.
+# Fields read of every descriptor and of every table.
 _PLACE = ((2, "location", _TEXT), (3, "input", _TEXT), (4, "output", _TEXT))
 _TABLE = (
     *((1, "name", _TEXT), (2, "database", _TEXT), (4, "created_s", _ENUM)),
@@ -33,7 +33,7 @@ _TABLE = (
 
 
 def _spec(*fields: tuple[int, str, tuple[int, Any]]) -> tuple[Any, ...]:
-    """What Thrift's protocols read and write a struct by: a field at the place of its number."""
+    """A struct's definition for Thrift's protocols: each field at the index of its number."""
     found: list[Any] = [None] * (max((number for number, _, _ in fields), default=-1) + 1)
     for number, name, (kind, of) in fields:
         found[number] = (number, kind, name, of, None)
@@ -41,7 +41,7 @@ def _spec(*fields: tuple[int, str, tuple[int, Any]]) -> tuple[Any, ...]:
 
 
 class Struct:
-    """Values by the names of the fields; None where one is not there."""
+    """Values by field names; None if absent."""
 
     thrift_spec: ClassVar[tuple[Any, ...]] = ()
 
@@ -93,7 +93,7 @@ class Serde(Struct):
 
 
 class WholeDescriptor(StorageDescriptor):
-    """What a partition's is a copy of. Without skewed values, which Paimon's tables have not."""
+    """The descriptor that partitions copy. Without skewed values, which Paimon's tables lack."""
 
     thrift_spec = _spec(
         *_PLACE,
@@ -123,7 +123,7 @@ class WholeTable(HiveTable):
 
 
 class HivePartition(Struct):
-    """An entry; the metastore says by its own clock when it was made."""
+    """An entry; the metastore sets its time by its own clock."""
 
     values: Sequence[str]
     created_s: int | None
@@ -140,7 +140,7 @@ class HivePartition(Struct):
 
 
 class NewPartitions(Struct):
-    """A request that entries be added. `wants_answer`: the answer is to have them."""
+    """A request to add entries. `wants_answer`: the answer contains them."""
 
     thrift_spec = _spec(
         (1, "database", _TEXT),
@@ -152,7 +152,7 @@ class NewPartitions(Struct):
 
 
 class AddedPartitions(Struct):
-    """Nothing that is looked at."""
+    """An answer whose content is ignored."""
 
 
 class LockComponent(Struct):
@@ -176,16 +176,16 @@ class LockResponse(Struct):
 
 
 class LockId(Struct):
-    """What asks about a lock, prolongs it and gives it back."""
+    """The request to check, prolong and release a lock."""
 
     thrift_spec = _spec((1, "lock_id", _NUMBER))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
-    """How much of an answer is read, and how many items each list or mapping in it may have.
+    """Limits of an answer: its bytes, and the items of each list or mapping in it.
 
-    An object of Python takes up to 300 bytes, of which one byte may be sent.
+    One byte of an answer may become a Python object of up to 300 bytes.
     """
 
     bytes_max: int
@@ -193,21 +193,21 @@ class Bound:
     advice: str = ""
 
 
-# Of what says yes, no or a number; of names; of a table with its columns; of up to 300 tables
-# without theirs, which are sent all the same.
+# For answers that are a flag or a number; names; a table with its columns; up to 300 tables without
+# columns, which are sent nevertheless.
 _SMALL = Bound(bytes_max=64 << 10, items_max=100)
 _NAMES = Bound(bytes_max=8 << 20, items_max=200_000)
 _ONE = Bound(bytes_max=4 << 20, items_max=20_000)
 _MANY = Bound(
     bytes_max=16 << 20,
     items_max=2_000,
-    advice=f"; a lower {BATCH} asks for fewer tables at once",
+    advice=f"; a lower {BATCH} requests fewer tables at once",
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """`faults` are the exceptions that are declared, from number 1 on."""
+    """A call; `faults` are its declared exceptions, from number 1 on."""
 
     arguments: tuple[Any, ...]
     result: type[Struct]

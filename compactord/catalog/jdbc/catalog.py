@@ -1,10 +1,8 @@
-"""The JDBC catalog: a database names the tables, which lie below the warehouse.
+"""The JDBC catalog: a database lists the tables, which lie below the warehouse.
 
-Source: jdbc/JdbcCatalog.java, jdbc/JdbcUtils.java. Nothing is created in the database here, and
-only locks are written.
-
-Sources: jdbc/JdbcUtils.java (tables and columns), jdbc/JdbcCatalog.java (`repairCatalog`). Java
-also copies the options of tables into `paimon_table_properties`, which it never reads.
+Sources: jdbc/JdbcCatalog.java (`repairCatalog`), jdbc/JdbcUtils.java (tables and columns). Opening
+a catalog creates no tables in the database; only locks are written. Java also copies the options of
+tables into `paimon_table_properties`, which it never reads.
 """
 
 from __future__ import annotations
@@ -62,7 +60,7 @@ _LOCKS = (
     "lock_id VARCHAR({}) NOT NULL, acquired_at TIMESTAMP DEFAULT CURRENT_TIMESTAMP NOT NULL, "
     "expire_time_seconds BIGINT DEFAULT 0 NOT NULL, PRIMARY KEY (lock_id)"
 )
-# What lets an INSERT do nothing where the key is there.
+# Makes an INSERT do nothing if the key exists.
 _UNLESS_KNOWN = {
     Dialect.SQLITE: "ON CONFLICT DO NOTHING",
     Dialect.POSTGRESQL: "ON CONFLICT DO NOTHING",
@@ -72,7 +70,7 @@ _UNLESS_KNOWN = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A row that is added unless one with its key is there; values by column."""
+    """A row to insert unless its key exists; values by column."""
 
     table: str
     values: Mapping[str, str]
@@ -82,7 +80,7 @@ class Row:
 
 
 class JdbcRegistration:
-    """Registers tables that lie in the warehouse; nothing is published, lock or not."""
+    """Registers tables of the warehouse. Publishes no snapshot, so it takes no lock."""
 
     def __init__(self, place: CatalogPlace, given: JdbcOptions, database: Database) -> None:
         self.files: Catalog = FilesystemCatalog(place.storage, place.path)
@@ -94,7 +92,7 @@ class JdbcRegistration:
             self._tables["paimon_distributed_locks"] = _LOCKS.format(given.lock_key_max)
 
     def rows(self, tables: Iterable[TableRef]) -> Iterator[Row]:
-        """What Java has of databases and tables, each database before its first table."""
+        """Java's rows of databases and tables, each database before its first table."""
         databases: set[str] = set()
         for table in tables:
             if table.database not in databases:
@@ -104,7 +102,6 @@ class JdbcRegistration:
             yield Row(table="paimon_tables", values=values)
 
     def script(self, tables: Iterable[TableRef]) -> Iterator[str]:
-        """The statements, values included, for a person to run."""
         for name, columns in self._tables.items():
             yield f"CREATE TABLE IF NOT EXISTS {name} ({columns})"
         unless_known = _UNLESS_KNOWN[self._database.address.dialect]
@@ -112,14 +109,14 @@ class JdbcRegistration:
             yield f"{row.sql(map(self._literal, row.values.values()))} {unless_known}"
 
     def add(self, tables: Iterable[TableRef]) -> Registered:
-        """See `Registration`; the catalog's own tables are created as Java does."""
+        """See `Registration`. The catalog's own tables are created as in Java."""
         created = [name for name, columns in self._tables.items() if self._add_table(name, columns)]
         added = [row.values for row in self.rows(tables) if self._add_row(row)]
         names = [f"{v['database_name']}.{v['table_name']}" for v in added if "table_name" in v]
         return Registered(created=created, tables=names)
 
     def _add_row(self, row: Row) -> bool:
-        """Whether it was not there."""
+        """Whether the row was added."""
         try:
             self._database.execute(row.sql(f":{column}" for column in row.values), **row.values)
         except Duplicate:
@@ -127,7 +124,7 @@ class JdbcRegistration:
         return True
 
     def _add_table(self, name: str, columns: str) -> bool:
-        # Whoever may not create tables can still register in those that are there.
+        # Users who may not create tables can still register in existing ones.
         try:
             self._database.rows(f"SELECT 1 FROM {name} WHERE 1 = 0")
         except MissingTable:
@@ -152,12 +149,12 @@ class JdbcRegistration:
 
 
 _TABLES = "paimon_tables"
-# As many as are kept, and the longest name: Java's column has no room for more.
+# Rows that are read, and the longest name, limited by Java's column.
 _ROWS_MAX, _NAME_MAX = 200_000, 255
 
 
 class JdbcCatalog(Catalog):
-    """Tables of one `catalog-key` below the warehouse."""
+    """The tables of one `catalog-key` below the warehouse."""
 
     def __init__(
         self, place: CatalogPlace, given: JdbcOptions, database: Database, lock: JdbcLock | None
@@ -171,24 +168,24 @@ class JdbcCatalog(Catalog):
         self._lock = lock
 
     def check_access(self) -> None:
-        """See `Catalog`; also raises what the database does, and `MissingTable`."""
+        """See `Catalog`. Also raises the errors of the database, and `MissingTable`."""
         self._publishing.require_root()
         self._names("LIMIT 1")
         if self._lock is not None:
             self._lock.check()
 
     def check_commits(self) -> None:
-        """See `Catalog`; also raises `MissingTable` where its lock has no table."""
+        """See `Catalog`. Also raises `MissingTable` if the table of its lock does not exist."""
         if self._lock is not None:
             self._lock.check()
         self._publishing.check()
 
     def open(self, table: TableRef) -> TableAccess:
-        """See `Catalog`; asks nothing."""
+        """See `Catalog`. Sends no request."""
         return self._publishing.access(table)
 
     def checks(self) -> Iterator[Check]:
-        """Whether its lock can be taken and given back, where it has one."""
+        """Whether its lock, if any, can be taken and released."""
         if self._lock is not None:
             yield lock_check(
                 self._lock,
@@ -198,7 +195,6 @@ class JdbcCatalog(Catalog):
             )
 
     def advice(self, error: CompactordError) -> str:
-        """See `Catalog`."""
         if not (isinstance(error, ErrorAtPath) and error.path == self._database.address.shown):
             return ""
         if isinstance(error, AccessDenied):
@@ -206,17 +202,16 @@ class JdbcCatalog(Catalog):
         return "correct uri, jdbc.user, jdbc.password or lock.enabled, or repair the database"
 
     def behind(self, breakers: Breakers) -> Sequence[Breaker]:
-        """See `Catalog`; without a lock its tables that are known do without the database."""
+        """See `Catalog`. Without a lock, known tables do not depend on the database."""
         found = super().behind(breakers)
         self._database.breaker = breakers.of_server(self._database.address.shown)
         return found if self._lock is None else (*found, self._database.breaker)
 
     def registration(self) -> JdbcRegistration:
-        """See `Catalog`."""
         return JdbcRegistration(self._place, self._given, self._database)
 
     def list_tables(self) -> TableList:
-        """See `Catalog`; tables are those of the database, whatever lies in the warehouse."""
+        """See `Catalog`. Lists tables of the database, not folders of the warehouse."""
         self._publishing.require_root()
         tables: list[TableRef] = []
         unreadable: dict[str, StorageError] = {}
@@ -234,7 +229,6 @@ class JdbcCatalog(Catalog):
         return TableList(tables=tuple(tables), unreadable=unreadable)
 
     def find_table(self, name: str) -> TableRef:
-        """See `Catalog`."""
         database, table, branch = parse_name(name, self.list_tables)
         self._publishing.require_root()
         rows = self._names(
@@ -251,7 +245,7 @@ class JdbcCatalog(Catalog):
 
     def _names(self, more: str, **values: str) -> list[tuple[str, str]]:
         try:
-            # A name that is longer is seen by one character more.
+            # One more character shows that a name is too long.
             columns = (
                 f"SUBSTR({each}, 1, {_NAME_MAX + 1})" for each in ("database_name", "table_name")
             )
@@ -269,9 +263,9 @@ class JdbcCatalog(Catalog):
 
 
 def open_jdbc(place: CatalogPlace) -> JdbcCatalog:
-    """The catalog that the options describe; asks its database nothing.
+    """The catalog for these options; sends no request.
 
-    The user and password are read again when they are refused, once a minute at most. Raises
+    User and password are read again after a refusal, at most once a minute. Raises
     `CatalogOptionInvalid`.
     """
     late, clock = LateValues(place.options), SystemClock()
@@ -288,7 +282,7 @@ def open_jdbc(place: CatalogPlace) -> JdbcCatalog:
         # Another database needs a restart: locks may be held in this one.
         return replace(database.address, user=found.user, password=found.password)
 
-    # As in Java, which has a lock by default in object stores.
+    # As in Java, where the lock is on by default in object stores.
     given = jdbc_options(place.values, is_locked=not place.storage.capabilities.has_folders)
     address, size = jdbc_address(given.uri, given.properties), given.pool_size
     database = Database(address, pool_size=size, zone=place.zone, replaced=replaced)

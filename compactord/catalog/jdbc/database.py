@@ -1,7 +1,4 @@
-"""The database of a JDBC catalog: its address, and statements through SQLAlchemy.
-
-`jdbc:postgresql://host:5432/paimon?user=…`.
-"""
+"""The database of a JDBC catalog: its address, and statements through SQLAlchemy."""
 
 from __future__ import annotations
 
@@ -36,7 +33,7 @@ from compactord.text import HIDDEN, redact_text
 FORMS = "jdbc:sqlite:/path/of/file, jdbc:postgresql://host/database or jdbc:mysql://host/database"
 _PROTOCOL = re.compile(r"jdbc:([^:]+):(.*)", re.DOTALL)
 
-# Properties of the Java drivers that say nothing about a connection of ours.
+# Properties of the Java drivers that do not affect our connections.
 _WITHOUT_EFFECT = frozenset(
     name.lower()
     for name in (
@@ -53,7 +50,7 @@ _MYSQL = {"sslmode", "usessl", "requiressl", "verifyservercertificate"}
 
 
 class Dialect(enum.Enum):
-    """The databases, by the names of SQLAlchemy's dialects."""
+    """Databases, by the names of SQLAlchemy's dialects."""
 
     SQLITE = "sqlite"
     POSTGRESQL = "postgresql"
@@ -62,10 +59,10 @@ class Dialect(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JdbcAddress:
-    """Where a database is; `shown` is for people. `database` is the file's path in SQLite.
+    """The address of a database; `shown` is for messages. `database` is the file's path in SQLite.
 
-    `is_mariadb`: the address names MariaDB's driver. `properties` are the driver's that have a
-    meaning for us, by lower-case name.
+    `is_mariadb`: the address names MariaDB's driver. `properties` are the driver's supported ones,
+    by lower-case name.
     """
 
     dialect: Dialect
@@ -80,9 +77,9 @@ class JdbcAddress:
 
 
 def jdbc_address(uri: str, properties: Mapping[str, str]) -> JdbcAddress:
-    """The address in `uri` with the driver's properties, `jdbc.user` without its `jdbc.`.
+    """The address in `uri` with the driver's properties: `jdbc.user` without its `jdbc.`.
 
-    Raises `CatalogOptionInvalid` for what cannot be understood, properties included.
+    Raises `CatalogOptionInvalid` for an invalid address or property.
     """
     found = _PROTOCOL.fullmatch(uri)
     protocol, rest = (found[1].lower(), found[2]) if found is not None else ("", "")
@@ -103,7 +100,7 @@ def jdbc_address(uri: str, properties: Mapping[str, str]) -> JdbcAddress:
     except ValueError:
         raise CatalogOptionInvalid("uri", FORMS) from None
     database = unquote(parts.path.removeprefix("/"))
-    # A password may have a slash.
+    # A password may contain a slash.
     if not database or "@" in parts.netloc + parts.path:
         raise CatalogOptionInvalid("uri", f"{FORMS}; the user is given as jdbc.user")
     dialect = dialects[protocol]
@@ -142,7 +139,7 @@ def _sqlite(rest: str, properties: Mapping[str, str]) -> JdbcAddress:
 
 
 def _merged(in_uri: Mapping[str, str], properties: Mapping[str, str]) -> dict[str, str]:
-    """By lower-case name; which of two values a driver takes differs between drivers."""
+    """By lower-case name. Conflicting values are refused: drivers differ in which one wins."""
     found = {key.lower(): value for key, value in in_uri.items()}
     for key, value in properties.items():
         if found.setdefault(key.lower(), value) != value:
@@ -163,56 +160,55 @@ def _understood(given: Mapping[str, str], known: set[str]) -> dict[str, str]:
 
 
 T = TypeVar("T")
-# Until a connection stands, and until an answer comes.
+# Time limits for a connection and for an answer.
 _CONNECT_SECONDS_MAX = 10
 _ANSWER_SECONDS_MAX = 30
 _DRIVERS = {Dialect.POSTGRESQL: "postgresql+psycopg", Dialect.MYSQL: "mysql+pymysql"}
-# Connections beyond the pool's size live as long as their statement.
+# Connections beyond the pool's size are closed after their statement.
 _MORE_CONNECTIONS = 20
 
 _MISSING_TABLE = re.compile(
     r"no such table|relation .* does not exist|Table .* doesn't exist", re.DOTALL
 )
-# Servers tell these in words: of a connection that was refused psycopg has no code.
+# Servers report these only in words: psycopg has no code for a refused connection.
 _DENIED = re.compile(
     r"authentication failed|permission denied|no pg_hba\.conf entry|no password supplied"
     r"|role .* does not exist|Access denied|command denied|readonly database",
     re.DOTALL | re.IGNORECASE,
 )
-# What PostgreSQL says while it stops or starts (SQLSTATE 57P01 to 57P03): beside it, in the same
-# text, it may refuse a second attempt of libpq, without TLS, for good.
+# PostgreSQL's messages while it stops or starts (SQLSTATE 57P01 to 57P03). The same text may also
+# contain a permanent refusal of libpq's second attempt without TLS.
 _RESTARTS = re.compile(
     r"the database system is (starting up|shutting down|in recovery mode|not yet accepting|not acc)"
     r"|terminating connection (due to|because of)"
 )
-# What drivers raise when a connection cannot be made or breaks, and servers when they stop, start,
-# are full or locked; the pool when none of its connections became free.
+# Raised by drivers when a connection cannot be made or breaks, and when the server stops, starts,
+# is full or locked; and by the pool when no connection becomes free.
 _DOWN = (exc.OperationalError, exc.InterfaceError, exc.TimeoutError)
 
 
 class _Limits(NamedTuple):
-    """How long a server may take until a connection stands, and for each answer."""
+    """Time limits of a server for a connection, and for each answer."""
 
     connect_seconds: int
     answer_seconds: int
 
 
-class MissingTable(CatalogUnavailable):
-    """The database has no such table."""
+class MissingTable(CatalogUnavailable): ...
 
 
 class Duplicate(Exception):
-    """A row with this key is there already."""
+    """A row with this key exists already."""
 
 
 class Database:
-    """Any number of threads may ask; connections are made when they are needed.
+    """Statements to one database. Thread-safe; connections are opened on demand.
 
-    Everything raises `CatalogUnavailable`, `CatalogDown` where another try may succeed,
-    `MissingTable` or `AccessDenied` with the address. The zone is that of sessions in PostgreSQL,
-    whose times without a zone depend on it. After a refusal `replaced` is asked for the address
-    with a login that was replaced meanwhile, None if none was. A `breaker` may refuse any statement
-    with `CatalogDown`.
+    Methods raise `CatalogUnavailable`, `CatalogDown` if a retry may succeed, `MissingTable` or
+    `AccessDenied` with the address. `zone` is the time zone of PostgreSQL sessions, which
+    determines its times without a zone. After a refusal, `replaced` returns the address with a new
+    login, or None if the login has not changed. A `breaker` may block any statement with
+    `CatalogDown`.
     """
 
     def __init__(
@@ -234,7 +230,7 @@ class Database:
     def _connect(self, address: JdbcAddress) -> None:
         self.address = address
         self._engine = _engine(address, self._limits, pool_size=self._pool_size, zone=self._zone)
-        # Its connections end with it.
+        # The engine's connections end with this object.
         weakref.finalize(self, self._engine.dispose)
 
     def rows(self, sql: str, **values: object) -> Sequence[tuple[Any, ...]]:
@@ -245,11 +241,11 @@ class Database:
         )
 
     def execute(self, sql: str, **values: object) -> int:
-        """The number of rows that were changed. Raises `Duplicate` for a key that is there."""
+        """The number of changed rows. Raises `Duplicate` if the key exists."""
         return self._behind(_changing(sql, values))
 
     def execute_at_once(self, sql: str, **values: object) -> int:
-        """As `execute`, whatever the breaker says."""
+        """The same as `execute`, but the breaker never blocks it."""
         return self._behind(_changing(sql, values), is_always_made=True)
 
     def _behind(
@@ -271,7 +267,7 @@ class Database:
             self._raise(error)
 
     def _asked(self, ask: Callable[[sqlalchemy.Connection], T]) -> T:
-        """What `ask` returns. A refusal did nothing: with another login it is asked again."""
+        """The result of `ask`. After a refusal, it tries again with a new login."""
         engine = self._engine
         try:
             with engine.connect() as connection:
@@ -283,7 +279,7 @@ class Database:
             return ask(connection)
 
     def _has_other_login(self, refused: sqlalchemy.Engine) -> bool:
-        """Whether the next connection has another login than the engine that was refused."""
+        """Whether the next connection uses another login than the refused engine."""
         with self._lock:
             if self._engine is refused and (address := self._replaced()) is not None:
                 self._connect(address)
@@ -291,7 +287,7 @@ class Database:
             return self._engine is not refused
 
     def _raise(self, error: exc.SQLAlchemyError) -> NoReturn:
-        """As an error of ours, without the statement, its values and the password."""
+        """Raise the error as ours, without the statement, its values and the password."""
         if _is_duplicate(error):
             raise Duplicate from None
         said = _said(error)
@@ -299,15 +295,15 @@ class Database:
         if _MISSING_TABLE.search(said):
             raise MissingTable(shown, text) from None
         if _is_refused(said):
-            raise AccessDenied(shown, f"the catalog's database refuses: {text}") from None
+            raise AccessDenied(shown, f"the catalog's database refused: {text}") from None
         is_down = _RESTARTS.search(said) is not None or isinstance(error, _DOWN)
         kind = CatalogDown if is_down else CatalogUnavailable
-        raise kind(shown, f"the catalog's database fails: {text}") from None
+        raise kind(shown, f"the catalog's database failed: {text}") from None
 
     def _redacted(self, text: str) -> str:
         password = self.address.password
         if password:
-            # As a word: a short one is a part of many.
+            # Only whole words: a short password is part of many words.
             text = re.sub(rf"(?<!\w){re.escape(password)}(?!\w)", HIDDEN, text)
         return redact_text(text)
 
@@ -325,7 +321,7 @@ def _is_refused(said: str) -> bool:
 
 
 def _is_duplicate(error: exc.SQLAlchemyError) -> bool:
-    """Whether a key was there already, and not that a row was refused for another reason."""
+    """Whether a key exists already, as opposed to other refusals of a row."""
     if not isinstance(error, exc.IntegrityError):
         return False
     cause = error.orig
@@ -333,7 +329,7 @@ def _is_duplicate(error: exc.SQLAlchemyError) -> bool:
         return True
     if cause is not None and cause.args[:1] == (1062,):  # MySQL
         return True
-    # SQLite: it has words alone before Python 3.11.
+    # SQLite reports only words before Python 3.11.
     return str(cause).startswith("UNIQUE constraint failed")
 
 
@@ -371,7 +367,7 @@ def _engine(
 
     @event.listens_for(engine, "do_connect")
     def timed(dialect: Any, record: object, args: Sequence[Any], given: dict[str, Any]) -> object:
-        """Names are looked up, and logins take place, without a limit of the drivers as a whole."""
+        """Limit the whole connect: drivers set no limit for name lookups and logins."""
         del record
         connect = partial(dialect.connect, *args)
         if is_postgresql:
@@ -389,7 +385,7 @@ def _engine(
 
 
 class _Sessions:
-    """Sets what every session of PostgreSQL needs before its first statement."""
+    """Settings of each PostgreSQL session, made before its first statement."""
 
     def __init__(self, address: JdbcAddress, zone: tzinfo | None) -> None:
         self._settings = {"TimeZone": zone_name(zone)}
@@ -405,21 +401,21 @@ class _Sessions:
 
 
 def zone_name(zone: tzinfo | None) -> str:
-    """The IANA name of the zone, None: the machine's. Raises `UsageError` for one without."""
+    """The IANA name of the zone, or of the machine's. Raises `UsageError` without one."""
     try:
         name = getattr(zone or tzlocal.get_localzone(), "key", None)
     except (LookupError, ValueError, OSError):
         name = None
     if name is None:
         raise UsageError(
-            "a PostgreSQL catalog needs a time zone with a name of the form Continent/City, that "
-            "of the writers: set service.timezone, or TZ"
+            "a PostgreSQL catalog needs the writers' time zone by a name such as Continent/City, "
+            "such as Europe/Berlin: set service.timezone, or TZ"
         )
     return str(name)
 
 
 def _open_file(path: str) -> sqlite3.Connection:
-    # Not created when it is absent: a wrong path would look like an empty catalog.
+    # A missing file is not created: a wrong path would look like an empty catalog.
     name = f"file:{quote(os.path.abspath(path))}?mode=rw"
     return sqlite3.connect(
         name, uri=True, timeout=_CONNECT_SECONDS_MAX, isolation_level=None, check_same_thread=False
@@ -437,7 +433,7 @@ def _postgresql_arguments(address: JdbcAddress, limits: _Limits) -> dict[str, ob
         if key in properties:
             arguments[key] = properties[key]
     if _flag(properties, "ssl"):
-        # As pgjdbc reads `ssl=true`.
+        # The meaning of `ssl=true` in pgjdbc.
         arguments.setdefault("sslmode", "verify-full")
         arguments.setdefault("sslrootcert", "system")
     return arguments

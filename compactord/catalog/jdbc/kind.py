@@ -1,4 +1,4 @@
-"""What the JDBC catalog says of itself."""
+"""Static description of the JDBC catalog. Imports no database package, for `--help`."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""The lock of a JDBC catalog: a row for each table that is locked, as Java's writers keep it.
+"""The lock of a JDBC catalog: a row for each locked table, compatible with Java's writers.
 
 Sources: jdbc/JdbcCatalogLock.java, jdbc/JdbcUtils.java (`acquire`) and the lock dialects. The rows
-name no owner, and one whose time is over may be deleted by anybody. So each row of ours has a time
-limit that is random in its last two minutes, and only a row with it is deleted as ours: at the end,
-and when an answer was lost and nobody knows whether the row is there.
+name no owner, and any writer may delete an expired one. So each of our rows has a time limit with
+random last two minutes, and only a row with that limit is deleted as ours: at the end, and after a
+lost answer, when it is unknown whether the row exists.
 """
 
 from __future__ import annotations
@@ -22,41 +22,41 @@ from compactord.errors import AccessDenied, CatalogOptionInvalid, CatalogUnavail
 from compactord.paimon.schema import TableRef
 
 _LOCKS = "paimon_distributed_locks"
-# Seconds since the row was made, by the database's clock.
+# Seconds since the row was created, by the database's clock.
 _AGE = {
     Dialect.SQLITE: "strftime('%s', 'now') - strftime('%s', acquired_at)",
     Dialect.POSTGRESQL: "EXTRACT(EPOCH FROM AGE(NOW(), acquired_at))",
     Dialect.MYSQL: "TIMESTAMPDIFF(SECOND, acquired_at, NOW())",
 }
-# When the row was made, as a text that stays the same.
+# Creation time of the row, as a stable text.
 _MADE = {
     Dialect.SQLITE: "acquired_at",
     Dialect.POSTGRESQL: "CAST(acquired_at AS VARCHAR)",
     Dialect.MYSQL: "CAST(acquired_at AS CHAR)",
 }
 _FIRST_SLEEP_MS = 50
-# Failures of the database, one after the other, before a lock is given up. The commit tries again.
+# Consecutive failures of the database before a lock is abandoned. The commit tries again.
 _FAILURES_MAX = 3
-# Added to the time limit of a row, at least one: Java's have none of it. More would let everybody
-# wait longer for a row that was left behind.
+# Added to the time limit of a row, at least one: Java's have none. A larger value would make all
+# writers wait longer for an abandoned row.
 _EXTRA_SECONDS_MAX = 120
-# A row in doubt was made within that time after its INSERT was sent, or it is another's. A server
-# carries out a statement that it received although its connection broke.
+# A row in doubt was created within this time after its INSERT was sent, or another writer owns it.
+# A server executes a statement that it received even if its connection broke.
 _LATE_SECONDS_MAX = 10
-# No row of a writer whose session has our time zone is younger than that.
+# No row of a writer whose session has our time zone is younger than this.
 _FUTURE_SECONDS_MAX = 60
 _log = structlog.get_logger()
 
 
 class _Doubt(NamedTuple):
-    """A row that may be there and is ours if it is. `sent_s` is of the monotonic clock."""
+    """A row that may exist, and is ours if it does. `sent_s` is of the monotonic clock."""
 
     expire_s: int
     sent_s: float
 
 
 class JdbcLock:
-    """Locks of the tables of one catalog. Raises `CatalogOptionInvalid` for one that has none."""
+    """Locks of the tables of one catalog. Raises `CatalogOptionInvalid` if it supports none."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class JdbcLock:
         self._age, self.made_sql = _AGE[dialect], _MADE[dialect]
 
     def check(self) -> None:
-        """Ask for the table of locks, which writers make. Raises `MissingTable` where it is not."""
+        """Read the table of locks, which writers create. Raises `MissingTable`."""
         try:
             self.database.rows(f"SELECT lock_id FROM {_LOCKS} LIMIT 1")
         except MissingTable as error:
@@ -89,7 +89,6 @@ class JdbcLock:
             ) from None
 
     def acquire(self, table: TableRef) -> HeldJdbcLock:
-        """See `CatalogLock`."""
         lock_id = f"{self._options.catalog_key}.{table.database}.{table.name}"
         start_s = self.clock.monotonic_s()
         sleep_ms, failures = _FIRST_SLEEP_MS, 0
@@ -113,11 +112,11 @@ class JdbcLock:
             self.clock.sleep(sleep_ms / 1000)
 
     def note_doubt(self, lock_id: str, expire_s: int, sent_s: float) -> None:
-        """A row of ours may be there though nobody holds it: the next `acquire` deletes it."""
+        """Record that an abandoned row of ours may exist: the next `acquire` deletes it."""
         self._doubts[lock_id].append(_Doubt(expire_s, sent_s))
 
     def _try(self, lock_id: str) -> HeldJdbcLock | None:
-        """Our row; None while another has it."""
+        """Our row, or None while another writer holds one."""
         removed = self.database.execute(
             f"DELETE FROM {_LOCKS} WHERE {self._age} > expire_time_seconds and lock_id = :lock_id",
             lock_id=lock_id,
@@ -147,14 +146,14 @@ class JdbcLock:
             self.note_doubt(lock_id, expire_s, sent_s)
             raise
         if not rows:
-            # Deleted by hand, or expired while the database was silent.
+            # Deleted manually, or expired while the database did not answer.
             return None
-        # Whatever was in doubt is not there.
+        # No row is in doubt any more.
         self._doubts.pop(lock_id, None)
         return HeldJdbcLock(self, lock_id, made=str(rows[0][0]), expire_s=expire_s, sent_s=sent_s)
 
     def _remove(self, lock_id: str, doubt: _Doubt) -> None:
-        """By its value and its age, as another may have the same value, if rarely."""
+        """Delete by time limit and age: another writer's row may have the same limit."""
         age_s = self.clock.monotonic_s() - doubt.sent_s
         removed = self.database.execute(
             f"DELETE FROM {_LOCKS} WHERE lock_id = :lock_id AND expire_time_seconds = :expire "
@@ -169,7 +168,7 @@ class JdbcLock:
 
     def _timed_out(self, lock_id: str) -> CatalogUnavailable:
         waited = age_text(self._options.lock_timeout_ms)
-        text = f"the lock {lock_id} was held by others for {waited}"
+        text = f"the lock {lock_id} was held by other writers for {waited}"
         rows = self.database.rows(
             f"SELECT {self._age}, {self.made_sql} FROM {_LOCKS} WHERE lock_id = :lock_id",
             lock_id=lock_id,
@@ -185,8 +184,6 @@ class JdbcLock:
 
 
 class HeldJdbcLock:
-    """A row of ours."""
-
     def __init__(
         self, lock: JdbcLock, lock_id: str, *, made: str, expire_s: int, sent_s: float
     ) -> None:
@@ -197,7 +194,7 @@ class HeldJdbcLock:
         self._sent_s = sent_s
 
     def release(self) -> bool:
-        """See `HeldLock`; False also when the database does not say."""
+        """See `HeldLock`. Also False if the database does not answer."""
         for attempt in release_attempts(self._lock.clock):
             try:
                 removed = self._lock.database.execute_at_once(
@@ -217,6 +214,6 @@ class HeldJdbcLock:
             else:
                 # A first attempt whose answer was lost may have removed it.
                 return removed == 1
-        # Other writers wait until its time is over.
+        # Other writers wait until the row expires.
         self._lock.note_doubt(self._lock_id, self._expire_s, self._sent_s)
         return False

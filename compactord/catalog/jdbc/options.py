@@ -1,4 +1,4 @@
-"""The options of a JDBC catalog."""
+"""Options of a JDBC catalog. A module of its own, because both lock and catalog import it."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _LEAST_LOCK_MS = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JdbcOptions:
-    """What a JDBC catalog is told. `properties` are the driver's, which may hold a password.
+    """Parsed options of a JDBC catalog. `properties` are the driver's, and may hold a password.
 
-    `lock_key_max` is the length of the names of locks, where their table is made.
+    `lock_key_max` is the maximum length of a lock's name when the table of locks is created.
     """
 
     uri: str = field(repr=False)
@@ -32,7 +32,7 @@ class JdbcOptions:
 
 
 def jdbc_options(options: Mapping[str, str], *, is_locked: bool = False) -> JdbcOptions:
-    """The options of a JDBC catalog; `is_locked`: whether it has a lock by default.
+    """The options of a JDBC catalog. `is_locked` is the default for its lock.
 
     Raises `CatalogOptionInvalid`.
     """

@@ -1,7 +1,7 @@
-"""Connections to PostgreSQL that give up by the client's own clock.
+"""Connections to PostgreSQL with a time limit for answers, by the client's own clock.
 
-Neither psycopg nor libpq has a limit for the time of an answer: a server that logs in and falls
-silent would keep its callers for ever.
+Neither psycopg nor libpq limits the time of an answer: a server that hangs after the login would
+block its callers. A module of its own, because it imports psycopg.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ T = TypeVar("T")
 
 
 class TimedConnection(psycopg.Connection[Any]):
-    """Closed, with an `OperationalError`, once an answer takes longer than `answer_seconds`."""
+    """Closes itself and raises `OperationalError` if an answer exceeds `answer_seconds`."""
 
-    # Set once the connection stands.
+    # Set after the connection was made.
     answer_seconds = 30
 
     def wait(self, gen: Generator[Any, Any, T], *args: Any, **kwargs: Any) -> T:
-        """As psycopg's, which resumes the generator several times a second.
+        """Overrides psycopg's, which resumes the generator several times a second.
 
-        Raises `psycopg.OperationalError` once the answer takes too long.
+        Raises `psycopg.OperationalError` if the answer takes too long.
         """
         try:
             return super().wait(self._limited(gen), *args, **kwargs)
         except _NoAnswer:
-            # It is in the middle of a statement, and of no use.
+            # The connection is in the middle of a statement and cannot be reused.
             self.close()
             text = f"no answer within {self.answer_seconds} s"
             raise psycopg.OperationalError(text) from None

@@ -1,1 +1,4 @@
-"""The REST catalog: a server keeps the tables, their schemas and newest snapshots, and commits."""
+"""The REST catalog: a server holds tables, schemas and newest snapshots, and publishes commits.
+
+`kind.REST` is the entry. Only `catalog` and the modules it imports need the package urllib3.
+"""

@@ -1,4 +1,4 @@
-"""A table of a REST catalog: its schema is the server's, of an internal one also its snapshots."""
+"""Tables of a REST catalog, whose server holds schemas and snapshots of internal tables."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ from compactord.storage.base import Storage
 
 _SNAPSHOT = "SNAPSHOT"
 _SHOWN_MAX = 100
-# Of all options of a table: they are kept as long as the table is served.
+# Limit for all options of a table, which are kept while the table is served.
 _OPTIONS_MAX = 256 << 10
-# Of a request (rest/RESTApi.java, `listPartitionsByNames`).
+# Limit of one request (rest/RESTApi.java, `listPartitionsByNames`).
 _SPECS_MAX = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedTable:
-    """What the server says of a table; `path` is the URL that it gives (rest/GetTableResponse)."""
+    """A table as the server returns it; `path` is its URL (rest/GetTableResponse)."""
 
     id: str
     name: str
@@ -59,15 +59,15 @@ class ServedTable:
 
     @property
     def type(self) -> str:
-        """`table`, unless it is a view of files of another kind."""
+        """`table`, or another type for files of other kinds."""
         options = self.schema.get("options")
         return str((options.get("type") if isinstance(options, dict) else None) or "table")
 
 
 def served_table(found: object, url: str) -> ServedTable:
-    """Raises `CatalogUnavailable` for what describes no table."""
+    """The table in an answer. Raises `CatalogUnavailable` if it describes none."""
     if not isinstance(found, dict):
-        raise CatalogUnavailable(url, "answered with something that is no table")
+        raise CatalogUnavailable(url, "answered with something that is not a table")
     kinds = {"id": str, "name": str, "path": str, "isExternal": bool, "schemaId": int}
     for key, kind in {**kinds, "schema": dict}.items():
         if type(found.get(key)) is not kind or (kind is str and not is_text(found[key])):
@@ -87,7 +87,7 @@ def served_table(found: object, url: str) -> ServedTable:
 
 
 class TableOnServer(PartitionEvents):
-    """One table, as the server has it now; it is also told which of its partitions are done."""
+    """One table on the server. It also records which partitions are done."""
 
     def __init__(self, client: RestClient, database: str, name: str) -> None:
         self.client = client
@@ -95,13 +95,13 @@ class TableOnServer(PartitionEvents):
         self._parts = ("databases", database, "tables", name)
 
     def load(self) -> ServedTable:
-        """Raises `TableNotFound`, and as `RestClient.get`."""
+        """The table as it is now. Raises `TableNotFound`, and as `RestClient.get`."""
         try:
             answer = self.client.get(*self._parts, bytes_max=TABLE_BYTES_MAX)
             found = served_table(answer, self._url())
         except NoSuchResource as error:
             raise self._missing() from error
-        # A branch may be answered with by the table's name.
+        # The server may answer with the table's name for a branch.
         asked = self._parts[-1].casefold()
         if found.name.casefold() not in (asked, asked.partition(BRANCH_MARK)[0]):
             shown = repr(found.name)[:_SHOWN_MAX]
@@ -109,7 +109,7 @@ class TableOnServer(PartitionEvents):
         return found
 
     def newest_snapshot(self) -> Snapshot | None:
-        """None: it has none yet. Raises as `load`, and `FormatError`."""
+        """The newest snapshot, or None before the first. Raises as `load`, and `FormatError`."""
         try:
             found = self.client.get(*self._parts, "snapshot")
         except NoSuchResource as error:
@@ -121,15 +121,15 @@ class TableOnServer(PartitionEvents):
         return parse_snapshot(json.dumps(snapshot).encode(), self._url("snapshot"))
 
     def commit(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Raises as `RestClient.post`."""
+        """Send a commit. Raises as `RestClient.post`."""
         return self.client.post(*self._parts, "commit", body=dict(body))
 
     def mark_done(self, spec: PartitionSpec) -> None:
-        """See `PartitionEvents`; raises as `RestClient.post`."""
+        """See `PartitionEvents`. Raises as `RestClient.post`."""
         self.client.post(*self._parts, "partitions", "mark", body={"specs": [dict(spec)]})
 
     def are_done(self, specs: Sequence[PartitionSpec]) -> Sequence[bool]:
-        """See `PartitionEvents`; raises as `RestClient.post`, and `CatalogUnavailable`."""
+        """See `PartitionEvents`. Raises as `RestClient.post`, and `CatalogUnavailable`."""
         parts = (*self._parts, "partitions", "list-by-names")
         done: list[object] = []
         for first in range(0, len(specs), _SPECS_MAX):
@@ -138,7 +138,7 @@ class TableOnServer(PartitionEvents):
             found = answer.get("partitions") or []
             if not (isinstance(found, list) and all(isinstance(one, dict) for one in found)):
                 url = self._url("partitions", "list-by-names")
-                raise CatalogUnavailable(url, "answered with something that is no partitions")
+                raise CatalogUnavailable(url, "answered with something other than partitions")
             done += [one.get("spec") for one in found if one.get("done") is True]
         return [dict(spec) in done for spec in specs]
 
@@ -168,7 +168,7 @@ class RestTable(TableAccess):
         return self._loaded().schema_id != known.id
 
     def keeps_schema(self, known: TableSchema) -> bool:
-        """One before the server's is there as long as the table is the same."""
+        """See `TableAccess`. An older schema exists while the table is the same."""
         found = self._loaded()
         if found.schema_id != known.id:
             return known.id < found.schema_id
@@ -177,13 +177,13 @@ class RestTable(TableAccess):
     def _loaded(self) -> ServedTable:
         found = self.server.load()
         if found.id != self.ref.identity:
-            raise TableNotFound(f"table {self.ref.full_name} was dropped, and made again")
+            raise TableNotFound(f"table {self.ref.full_name} was dropped and created again")
         return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InternalTable(RestTable):
-    """A table whose snapshots the server takes and gives."""
+    """A table whose snapshots the server stores."""
 
     def newest_state(self) -> Refreshed:
         return read_newest(self.server.newest_snapshot, partial(load_at, self.storage, self.ref))
@@ -193,9 +193,9 @@ class InternalTable(RestTable):
 
 
 def served_schema(found: ServedTable, storage: Storage, ref: TableRef) -> TableSchema:
-    """The server's, if the file of its id below the path has the same columns and keys.
+    """The server's schema, if the schema file with its id has the same columns and keys.
 
-    Raises what reading the file raises, `ObjectNotFound` and `FormatError` included.
+    Raises the errors of reading the file, including `ObjectNotFound` and `FormatError`.
     """
     path = paths.schema_path(ref.root, found.schema_id)
     options = {key: text for key, text in _options(found).items() if key != "path"}

@@ -1,9 +1,8 @@
 """Authentication of REST requests: bearer tokens and signatures of Aliyun's DLF.
 
-Sources: rest/auth/{BearTokenAuthProvider,DLFAuthProvider,DLFAuthProviderFactory}.java, and the
-token loaders beside them. Credentials that are references are read again once they are refused.
-
-Sources: rest/auth/{DLFDefaultSigner,DLFOpenApiSigner}.java.
+Sources: rest/auth/{BearTokenAuthProvider,DLFAuthProvider,DLFAuthProviderFactory,
+DLFDefaultSigner,DLFOpenApiSigner}.java, and the token loaders in that package. References to
+credentials are resolved again after a refusal.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _API_VERSION = "2026-01-18"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What is signed: the path below the server's address, as it is sent; `query` unescaped."""
+    """The signed parts of a request: `path` below the server's address, unescaped `query`."""
 
     method: str
     path: str
@@ -48,7 +47,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DlfKeys:
-    """A pair of keys; `token` is that of a session, empty without one."""
+    """A pair of keys. `token` is a session's, or empty."""
 
     key_id: str
     secret: str = field(repr=False)
@@ -56,7 +55,7 @@ class DlfKeys:
 
 
 def form_encoded(text: str) -> str:
-    """As Java's URLEncoder: a blank is `+`."""
+    """Encoded as by Java's URLEncoder: a blank is `+`."""
     return quote_plus(text, safe="*").replace("~", "%7E")
 
 
@@ -87,7 +86,7 @@ def default_headers(
 def openapi_headers(
     request: Request, keys: DlfKeys, now: datetime, *, host: str, nonce: str
 ) -> dict[str, str]:
-    """The headers of the algorithm `openapi`; `now` is in UTC, `nonce` used once."""
+    """The headers of the algorithm `openapi`; `now` is in UTC, `nonce` is used once."""
     acs = {
         "x-acs-signature-method": "HMAC-SHA1",
         "x-acs-signature-nonce": nonce,
@@ -117,28 +116,28 @@ def _of_body(body: str) -> dict[str, str]:
 
 
 def _query(query: Mapping[str, str]) -> str:
-    """Sorted; a name without a value stands alone."""
+    """The sorted query; a name without a value has no `=`."""
     return "&".join(f"{key}={text}" if text else key for key, text in sorted(query.items()))
 
 
 T = TypeVar("T")
 _log = structlog.get_logger()
-# As Java, which asks at each call for one that lives no longer (rest/auth/DLFAuthProvider.java).
+# As in Java, which renews a token with less time left (rest/auth/DLFAuthProvider.java).
 _LEFT_MS = 3_600_000
-# Between two attempts while the old one still holds, and for one that was old when it came.
+# Between two attempts while the old token is valid, and for a token that arrived old.
 _AGAIN_MS, _AT_LEAST_MS = 60_000, 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Lent(Generic[T]):
-    """`expires_ms` is since the epoch; None: never."""
+    """A value and the time it expires, since the epoch, or None."""
 
     value: T
     expires_ms: int | None
 
 
 class RefreshingCredential(Generic[T]):
-    """Any number of threads may ask; `load` fetches one, for all of them."""
+    """A value that is renewed before it expires; `load` fetches it for all threads. Thread-safe."""
 
     def __init__(self, load: Callable[[], Lent[T]], clock: Clock) -> None:
         self._load = load
@@ -148,9 +147,9 @@ class RefreshingCredential(Generic[T]):
         self._renew_ms = 0
 
     def value(self) -> T:
-        """One with an hour of its life left, or half of what it had. Raises as `load`.
+        """A value with at least an hour, or half of its lifetime, left. Raises as `load`.
 
-        While another cannot be had, the old one until it expires.
+        If renewing fails, it returns the old value until that expires.
         """
         with self._lock:
             now_ms = self._clock.now_ms()
@@ -160,7 +159,7 @@ class RefreshingCredential(Generic[T]):
             return lent.value
 
     def is_renewed(self) -> bool:
-        """Whether another one is there in place of the one that was just refused."""
+        """Whether the value that was just refused has been replaced."""
         with self._lock:
             before, now_ms = self._lent, self._clock.now_ms()
             try:
@@ -185,27 +184,25 @@ class RefreshingCredential(Generic[T]):
 
 _ECS = "http://100.100.100.200/latest/meta-data/Ram/security-credentials/"
 _REGION = re.compile(r"(?:pre-)?([a-z]+-[a-z]+(?:-\d+)?)")
-# Of a file of keys, and of what the machine's metadata answer.
+# Limit for a file of keys, and for an answer of the machine's metadata.
 _TOKEN_BYTES_MAX = 64 << 10
 _EXPIRATION = "%Y-%m-%dT%H:%M:%SZ"
 _KEY_ID, _SECRET, _TOKEN = "dlf.access-key-id", "dlf.access-key-secret", "dlf.security-token"
 
 
 class Auth(Protocol):
-    """Any number of threads may ask."""
+    """Credentials of requests. Thread-safe."""
 
     def headers(self, request: Request) -> Mapping[str, str]:
-        """What a request is sent with. Raises where a credential cannot be had."""
+        """The headers of a request. Raises an error if a credential is not available."""
         ...
 
     def is_renewed(self) -> bool:
-        """Whether the credential that was just refused has been replaced: worth another try."""
+        """Whether the credential that was just refused has been replaced: worth a retry."""
         ...
 
 
 class BearerAuth:
-    """A token."""
-
     def __init__(self, text: str, clock: Clock) -> None:
         self._token = RefreshingCredential(lambda: Lent(resolve(text), None), clock)
         self.is_renewed = self._token.is_renewed
@@ -215,8 +212,6 @@ class BearerAuth:
 
 
 class DlfAuth:
-    """Keys that sign each request."""
-
     def __init__(
         self,
         keys: Callable[[], Lent[DlfKeys]],
@@ -234,7 +229,7 @@ class DlfAuth:
 
 
 def auth_of(options: Mapping[str, str], values: Mapping[str, str], clock: Clock) -> Auth:
-    """What the options, as they are written, and their values ask for.
+    """The authentication that the options configure; `options` as written, `values` resolved.
 
     Raises `CatalogOptionInvalid`.
     """
@@ -304,7 +299,7 @@ def _from_file(path: str) -> Lent[DlfKeys]:
 
 
 def _from_ecs(http: Http, url: str, role: str) -> Lent[DlfKeys]:
-    """The role's name is asked for where it is not given."""
+    """Keys from the machine's metadata, which also name the role if it is not configured."""
     role = role or _fetched(http, url).decode(errors="replace").strip()
     return _parsed(_fetched(http, f"{url}{role}"), url)
 
@@ -320,7 +315,7 @@ def _fetched(http: Http, url: str) -> bytes:
 
 
 def _parsed(data: bytes, source: str) -> Lent[DlfKeys]:
-    """Raises `CatalogUnavailable`, which says nothing of the content."""
+    """The keys in `data`. Raises `CatalogUnavailable` without showing the content."""
     try:
         found = parse_json(data)
         expiration = found.get("Expiration")
@@ -334,5 +329,5 @@ def _parsed(data: bytes, source: str) -> Lent[DlfKeys]:
             token=str(found.get("SecurityToken") or ""),
         )
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise CatalogUnavailable(source, "what is there is no token of DLF") from None
+        raise CatalogUnavailable(source, "the content is not a token of DLF") from None
     return Lent(keys, expires_ms)

@@ -1,4 +1,4 @@
-"""The REST catalog: its server lists the tables, each with a location of its own.
+"""The REST catalog: its server lists the tables, each with its own location.
 
 Sources: rest/RESTCatalog.java, catalog/CatalogUtils.java (`loadTable`).
 """
@@ -48,24 +48,21 @@ _SHOWN_MAX = 100
 
 
 class RestCatalog(Catalog):
-    """The tables of one warehouse of a server."""
-
     warehouse_storage = None
 
     def __init__(self, place: CatalogPlace, given: Mapping[str, str], client: RestClient) -> None:
         self.warehouse = client.uri
         self._place = place
-        # Options as they are given, without secrets.
+        # Options as configured, without secrets.
         self._given = given
         self._client = client
         self._zone = place.zone or tzlocal.get_localzone()
 
     def check_access(self) -> None:
-        """See `Catalog`."""
         self._client.get("databases", query={"maxResults": "1"})
 
     def list_tables(self) -> TableList:
-        """See `Catalog`; views and tables of other formats are passed over."""
+        """See `Catalog`. Skips views and tables of other formats."""
         return TableList.of(self._databases(), self._tables_of)
 
     def _databases(self) -> Iterator[str]:
@@ -93,14 +90,13 @@ class RestCatalog(Catalog):
                 if found.type == "table":
                     yield self._ref(database, found)
         except NoSuchResource as error:
-            # Dropped since the databases were named, in the server's own word: a gateway's is none.
+            # The server itself reports a database dropped meanwhile; a gateway's 404 is an error.
             if error.kind.upper() != "DATABASE":
                 raise
         if nonsense is not None:
             raise nonsense
 
     def find_table(self, name: str) -> TableRef:
-        """See `Catalog`."""
         database, table, branch = parse_name(name, self.list_tables)
         try:
             found = TableOnServer(self._client, database, table).load()
@@ -109,7 +105,7 @@ class RestCatalog(Catalog):
         return branch_of(self._ref(database, found), branch)
 
     def open(self, table: TableRef) -> TableAccess:
-        """See `Catalog`; asks the server for the table."""
+        """See `Catalog`. Reads the table from the server."""
         server = TableOnServer(self._client, table.database, table.name)
         found = server.load()
         if found.type != "table":
@@ -145,7 +141,7 @@ class RestCatalog(Catalog):
         )
 
     def _located(self, table: TableRef, found: ServedTable) -> tuple[Storage, str]:
-        """The table's store and its path there. Tokens are for internal tables, as in Java."""
+        """The table's store and its path there. As in Java, only internal tables have tokens."""
         place, options = self._place, self._client.options
         is_lent = options.get("data-token.enabled", "").lower() == "true" and not found.is_external
         if not is_lent and not secrets_of(self._client):
@@ -159,12 +155,11 @@ class RestCatalog(Catalog):
         return spec.opened(place.locate, self._client.breaker)
 
     def behind(self, breakers: Breakers) -> Sequence[Breaker]:
-        """See `Catalog`."""
         self._client.breaker = breakers.of_server(self._client.uri)
         return (self._client.breaker,)
 
     def checks(self) -> Iterator[Check]:
-        """Whether it is asked with TLS, where it has to be allowed not to be."""
+        """Whether requests use TLS, if they leave this machine."""
         if not _is_private(self._client.uri):
             yield Check(
                 name="TLS",
@@ -174,7 +169,6 @@ class RestCatalog(Catalog):
             )
 
     def advice(self, error: CompactordError) -> str:
-        """See `Catalog`."""
         if not (isinstance(error, ErrorAtPath) and error.path.startswith(self._client.uri)):
             return ""
         if isinstance(error, AccessDenied):
@@ -198,7 +192,7 @@ def _is_private(url: str) -> bool:
 
 
 def open_rest(place: CatalogPlace) -> RestCatalog:
-    """The catalog that the options describe; asks its server nothing.
+    """The catalog for these options; sends no request.
 
     Raises `CatalogOptionInvalid`.
     """
@@ -210,8 +204,8 @@ def open_rest(place: CatalogPlace) -> RestCatalog:
     if not (place.allows_http or _is_private(url_of(uri))):
         raise CatalogOptionInvalid(
             "uri",
-            "https://…, as whoever is on the way can read the token and answer in the server's "
-            "place; allow_http: true on this catalog (--allow-http) asks it without TLS",
+            "https://…, because anyone on the network path can read the token and act as the "
+            "server; allow_http: true on this catalog (--allow-http) permits requests without TLS",
         )
     given = without_secrets(place.store_options)
     return RestCatalog(place, given, client_of(given, place.values, place.warehouse))

@@ -1,7 +1,7 @@
 """Requests to the server of a REST catalog: paths, pages, deadlines, errors.
 
 Sources: rest/{RESTApi,ResourcePaths,RESTUtil,HttpClient,DefaultErrorHandler}.java. Java repeats
-every request that is answered with 429 or 503, commits included; here only reads are repeated.
+every request that is answered with 429 or 503, including commits; this client only repeats reads.
 """
 
 from __future__ import annotations
@@ -32,30 +32,30 @@ Json = dict[str, Any]
 _ATTEMPTS_MAX = 4
 _PAGES_MAX = 10_000
 _NAME_MAX = _PAGE_TOKEN_MAX = 4096
-# How many bytes are read of an answer. As objects of Python they are up to 45 times as large.
+# Limits of bytes read of an answer. As Python objects they are up to 45 times as large.
 TOKEN_BYTES_MAX, SMALL_BYTES_MAX = 64 << 10, 512 << 10
 TABLE_BYTES_MAX, PAGE_BYTES_MAX = 2 << 20, 4 << 20
-# How many items a page is asked to have; fewer once one was too large.
+# Requested items per page; fewer after a page was too large.
 _PAGE_ITEMS = (100, 10, 1)
-# What parsing needs beside its result is needed once.
+# Only one thread at a time parses a large answer, for the memory that takes.
 _LARGE_BYTES = 64 << 10
 _parsing_large = threading.Lock()
 _MESSAGE_MAX = 300
 _HEADER = "header."
-# Answers of a server that does not work for now, or of a gateway before it.
+# Answers of an overloaded server, or of a gateway in front of it.
 _BUSY = (429, 502, 503, 504)
 
 
 def url_of(uri: str) -> str:
-    """The server's address; without a scheme it is asked with TLS."""
+    """The server's address. Without a scheme, TLS is used."""
     text = uri.rstrip("/")
     return text if text.lower().startswith(("http://", "https://")) else f"https://{text}"
 
 
 def is_text(found: object) -> bool:
-    """Whether it can be a name or a location: not empty, of at most 4,096 characters.
+    """Whether it can be a name or a location: not empty, at most 4,096 characters, valid UTF-8.
 
-    It can be sent, too: JSON may have half a pair of surrogates, which is in no UTF-8.
+    JSON may contain half a surrogate pair, which cannot be encoded.
     """
     return isinstance(found, str) and 0 < len(found) <= _NAME_MAX and is_utf8(found)
 
@@ -68,21 +68,21 @@ def is_utf8(text: str) -> bool:
 
 
 class AnswerTooLarge(CatalogUnavailable):
-    """More came than is read of an answer."""
+    """An answer exceeds the limit of bytes."""
 
 
 class NoSuchResource(ObjectNotFound):
-    """The server says that something does not exist; `kind` is its word for what."""
+    """The server reports that a resource does not exist; `kind` is its word for it."""
 
     kind = ""
 
 
 class RestClient:
-    """One server; any number of threads may ask.
+    """One server. Thread-safe.
 
-    `options` are the client's own, with `uri`; references in those that are sent are resolved by
-    `values`. The server's own options are asked for before the first request. A `breaker` may
-    refuse any request with `CatalogDown`.
+    `options` are the client's own, including `uri`; `values` resolves references in options that
+    are sent. The server's own options are fetched before the first request. A `breaker` may
+    block any request with `CatalogDown`.
     """
 
     def __init__(
@@ -110,10 +110,10 @@ class RestClient:
 
     @property
     def options(self) -> Mapping[str, str]:
-        """The server's defaults, over them the client's, over these what the server insists on.
+        """The merged options: the server's defaults, the client's options, the server's overrides.
 
-        Asked for once (rest/responses/ConfigResponse.java, `merge`). References are the client's
-        alone: what looks like one in an option of the server stands for itself. Raises as `get`.
+        Fetched once (rest/responses/ConfigResponse.java, `merge`). Only the client's options may
+        contain references; similar text from the server is taken literally. Raises as `get`.
         """
         with self._lock:
             if self._options is None:
@@ -137,7 +137,7 @@ class RestClient:
 
     @property
     def served(self) -> Mapping[str, str]:
-        """Those of `options` that are the server's, as it answered them. Raises as `get`."""
+        """The options that came from the server, as returned by it. Raises as `get`."""
         assert self.options is not None
         return self._served
 
@@ -147,10 +147,10 @@ class RestClient:
         query: Mapping[str, str] | None = None,
         bytes_max: int = SMALL_BYTES_MAX,
     ) -> Json:
-        """The answer of at most so many bytes, asked for again while the server is busy or silent.
+        """The answer, of at most `bytes_max`. Retries while the server is busy or silent.
 
-        Raises `CatalogDown` where that does not help, `NoSuchResource` for what is not there,
-        `AccessDenied`, and `CatalogUnavailable` for everything else that is no answer.
+        Raises `CatalogDown` if retries do not help, `NoSuchResource` if the resource does not
+        exist, `AccessDenied`, and `CatalogUnavailable` for any other invalid answer.
         """
         assert self.options is not None
         return self._get((*self._prefix, *parts), query or {}, bytes_max)
@@ -176,7 +176,7 @@ class RestClient:
         raise CatalogUnavailable(self._url(parts), f"there are more than {_PAGES_MAX:,} pages")
 
     def _page(self, parts: tuple[str, ...], query: Mapping[str, str], sizes: list[int]) -> Json:
-        """The next page; `sizes` are those that may be asked for, the first one now."""
+        """The next page; `sizes` are the remaining page sizes, largest first."""
         while True:
             asked = {**query, "maxResults": str(sizes[0])}
             try:
@@ -187,9 +187,9 @@ class RestClient:
                 del sizes[0]
 
     def post(self, *parts: str, body: Json, bytes_max: int = SMALL_BYTES_MAX) -> Json:
-        """The answer to what is sent once. Raises as `get` where it had no effect.
+        """The answer to a request that is sent once. Raises as `get` if it had no effect.
 
-        Raises `TransientStorageError` where it may have had one, or have it later.
+        Raises `TransientStorageError` if it may have had an effect, or may have one later.
         """
         assert self.options is not None
         parts = (*self._prefix, *parts)
@@ -204,7 +204,7 @@ class RestClient:
         if status >= 500 and status != 501:
             raise TransientStorageError(url, f"POST failed ({_message(status, answer)})")
         try:
-            # Some requests are answered with nothing (rest/HttpClient.java).
+            # Some answers are empty (rest/HttpClient.java).
             return _content(url, status, answer or b"{}")
         except CatalogUnavailable as error:
             if status < 300:
@@ -244,7 +244,7 @@ class RestClient:
         body: str,
         bytes_max: int,
     ) -> tuple[int, bytes]:
-        """One request: the status and what came with it. Raises as `Http.send`."""
+        """One request: its status and its answer. Raises as `Http.send`."""
         url = self._url(parts)
         path = url[len(self.uri) :]
         request = Request(method=method, path=path, query=query, body=body)
@@ -274,9 +274,10 @@ def _headers(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def option_texts(found: object, url: str) -> dict[str, str]:
-    """Options of an answer; null means nothing.
+    """The options in an answer; null counts as none.
 
-    Raises `CatalogUnavailable` for one that no library takes: with a NUL, or half a surrogate pair.
+    Raises `CatalogUnavailable` for values that no library accepts: with a NUL, or half a surrogate
+    pair.
     """
     if not isinstance(found, dict):
         return {}
@@ -317,7 +318,7 @@ def _error_of(answer: bytes) -> Json:
 
 
 def _message(status: int, answer: bytes) -> str:
-    """What the server says about an error, as far as it can be shown."""
+    """The shown part of the server's error message."""
     text = _error_of(answer).get("message")
     said = f": {shown_text(text)}" if isinstance(text, str) else ""
     return f"the server answered {status}{said}"

@@ -1,4 +1,4 @@
-"""One HTTP request with deadlines, which nothing repeats or redirects."""
+"""One HTTP request with deadlines, without retries or redirects."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from compactord.storage.calls import CALLS_AT_ONCE, TimedCalls
 from compactord.text import size_text
 
 CONNECT_SECONDS_MAX = 5.0
-# Of each wait for bytes, and of all of an answer.
+# Limits of each wait for bytes, and of a whole answer.
 READ_SECONDS_MAX = 30.0
-# Of what is answered with an error; of a longer one the status alone counts.
+# Limit of an error's answer; of a longer one only the status counts.
 _ERROR_BYTES_MAX = 64 << 10
 _PIECE_BYTES = 1 << 16
 _CONNECTIONS = 16
-# The request has not left.
+# The request has not been sent.
 _UNSENT = (exceptions.NewConnectionError, exceptions.ConnectTimeoutError)
 
 
 class NoAnswer(Exception):
-    """No whole answer came, or one that says that the server does not work.
+    """There was no complete answer, or one that reports an outage.
 
-    Not `was_sent`: nor did the request have an effect.
+    Unless `was_sent`, the request had no effect.
     """
 
     def __init__(self, why: str, *, was_sent: bool) -> None:
@@ -37,11 +37,11 @@ class NoAnswer(Exception):
 
 
 class AnswerRefused(Exception):
-    """An answer came that is not read: too large, or in an encoding that was not asked for."""
+    """An answer that is too large, or in an encoding that was not requested."""
 
 
 class Http:
-    """Connections to one host; any number of threads may ask. Proxies are the environment's."""
+    """Connections to one host, through the environment's proxies. Thread-safe."""
 
     def __init__(
         self, url: str, clock: Clock, *, read_seconds_max: float = READ_SECONDS_MAX
@@ -67,16 +67,16 @@ class Http:
         *,
         bytes_max: int,
     ) -> tuple[int, bytes]:
-        """The status, and what came with it, of at most so many bytes.
+        """The status, and the answer of at most `bytes_max`.
 
-        Raises `NoAnswer`, and `AnswerRefused` as soon as there are more.
+        Raises `NoAnswer`, and `AnswerRefused` as soon as an answer is longer.
         """
         exchange = partial(self._exchange, method, url, headers, body, bytes_max)
         try:
-            # Of names and of headers the library waits for each byte as long.
+            # For names and headers, the library only limits the wait for each byte.
             return self._calls.within(self._read_seconds_max, exchange)
         except (exceptions.HTTPError, OSError, ValueError) as error:
-            # Its text may have the address with its query.
+            # Its text may contain the address with its query.
             why = f"no answer ({type(error).__name__})"
             raise NoAnswer(why, was_sent=not isinstance(error, _UNSENT)) from None
 
@@ -116,7 +116,7 @@ class Http:
     ) -> bytes:
         encoding = response.headers.get("Content-Encoding", "identity")
         if encoding != "identity":
-            # A few bytes could be any number of them.
+            # A few compressed bytes may expand to any number.
             why = f"the server compressed its answer ({encoding[:20]!r}) unasked"
             raise AnswerRefused(f"{why}; it is not read")
         found = bytearray()

@@ -1,4 +1,4 @@
-"""What the REST catalog says of itself."""
+"""Static description of the REST catalog. Imports no HTTP package, for `--help`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ REST = CatalogKind(
         *("dlf.region", "dlf.oss-endpoint", "dlf.signing-algorithm", *_KEYS),
         *("dlf.token-loader", "dlf.token-path"),
         *("dlf.token-ecs-metadata-url", "dlf.token-ecs-role-name"),
-        # What Java's own file systems keep in memory.
+        # Caches of Java's own file systems.
         *("io-cache.enabled", "io-cache.policy", "io-cache.whitelist-path"),
     ),
     prefixes=("header.",),

@@ -1,7 +1,7 @@
-"""Stores whose credentials are the server's: among its options, or lent for a table for a while.
+"""Stores with credentials from the server: its own, or lent for a table for some time.
 
-Whoever opens one asks the server by itself, workers included: a task has the way to ask, and no
-secret. Source: rest/RESTTokenFileIO.java.
+Each process that opens such a store requests them itself, including workers: a task carries the
+options of the server, and no secret. Source: rest/RESTTokenFileIO.java.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from compactord.text import ReferenceMissing, forget, handed_over, is_secret_opt
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LentSpec:
-    """A store. `options` are the catalog's, secrets as references only.
+    """A store with the server's credentials. `options` are the catalog's, secrets as references.
 
-    `table` is that for which it is lent, database and name; None: for none.
+    `table` is the database and name of the table that it is lent for, or None.
     """
 
     location: str
@@ -41,13 +41,13 @@ class LentSpec:
     options: tuple[tuple[str, str], ...] = field(repr=False)
 
     def open(self) -> Storage:
-        """See `StorageSpec`; asks the server. Raises what it raises, and `UsageError`."""
+        """The store; contacts the server. Raises its errors, and `UsageError`."""
         return self.opened(STORES.open)[0]
 
     def opened(self, locate: Locate, breaker: Breaker | None = None) -> tuple[Storage, str]:
-        """The store, and the table's path in it; `locate` as `Stores.open`.
+        """The store, and the table's path in it. `locate` is like `Stores.open`.
 
-        `breaker` is that of the server.
+        `breaker` is the server's.
         """
         tokens = _tokens_of(self)
         tokens.client.breaker = breaker or tokens.client.breaker
@@ -57,15 +57,15 @@ class LentSpec:
 
 
 def without_secrets(options: Mapping[str, str]) -> Mapping[str, str]:
-    """The options, secrets handed over by the environment of this process.
+    """The options, with secrets moved to environment variables of this process.
 
-    To be called before workers are started, which inherit it.
+    Call it before workers start: they inherit the environment.
     """
     return {key: handed_over(text) if _is_secret(key) else text for key, text in options.items()}
 
 
 def client_of(options: Mapping[str, str], values: Mapping[str, str], warehouse: str) -> RestClient:
-    """The server of a catalog. Raises `CatalogOptionInvalid`."""
+    """A client of a catalog's server. Raises `CatalogOptionInvalid`."""
     clock = SystemClock()
     auth = auth_of(options, values, clock)
     return RestClient(options, values, warehouse=warehouse, auth=auth, clock=clock)
@@ -76,7 +76,7 @@ def _is_secret(key: str) -> bool:
 
 
 def secrets_of(client: RestClient) -> Mapping[str, str]:
-    """The secrets among the server's own options."""
+    """The secrets in the server's own options."""
     return {key: text for key, text in client.served.items() if _is_secret(key)}
 
 
@@ -84,7 +84,7 @@ _NOTHING: Lent[Mapping[str, str]] = Lent({}, None)
 
 
 class _Tokens:
-    """What was lent of one store, kept by this process; `client` is that of its server."""
+    """The credentials lent for one store, cached in this process; `client` is its server's."""
 
     def __init__(self, spec: LentSpec, client: RestClient) -> None:
         self._spec = spec
@@ -95,21 +95,21 @@ class _Tokens:
         self._lent = RefreshingCredential(self._fetch, SystemClock())
 
     def options(self) -> Mapping[str, str]:
-        """Those of the store, with what is the server's as references."""
+        """The store's options, with the server's values as references."""
         self.number()
         found = {**self.client.options, **self._references}
         endpoint = found.get(_ENDPOINT) if self._spec.table else None
         return {**found, ENDPOINT: endpoint} if endpoint else found
 
     def served(self) -> Collection[str]:
-        """The keys of those of `options` that are the server's."""
+        """The keys of `options` whose values come from the server."""
         keys = {*self.client.served, *self._references}
         if self._spec.table and self.client.options.get(_ENDPOINT):
             keys = (keys - {ENDPOINT}) | ({ENDPOINT} if _ENDPOINT in keys else set())
         return keys
 
     def number(self) -> int:
-        """Of the token that holds now: another one where it was renewed. Raises as `RestClient`."""
+        """The number of the current token, which renewing changes. Raises as `RestClient`."""
         return self._lent.value()
 
     def _fetch(self) -> Lent[int]:
@@ -118,7 +118,7 @@ class _Tokens:
         before = {**self._references}
         self._references.clear()
         for key, text in {**secrets_of(self.client), **token.value}.items():
-            # The same name for ever: a connection knows its keys by it.
+            # The name never changes: a connection identifies its keys by it.
             name = hashlib.sha256(repr((spec, spec.options, key)).encode()).hexdigest()
             self._references[key] = kept(name, text)
         _forget_all({key: text for key, text in before.items() if key not in self._references})
@@ -141,15 +141,15 @@ def _token_of(client: RestClient, table: tuple[str, str]) -> Lent[Mapping[str, s
     return Lent(option_texts(token, url), expires_ms)
 
 
-# An option that goes before the token's own endpoint (rest/RESTTokenFileIO.java).
+# An option that overrides the token's own endpoint (rest/RESTTokenFileIO.java).
 _ENDPOINT = "dlf.oss-endpoint"
-# A server may name a table's place anew whenever it is asked.
+# A server may return another location for a table at each request.
 _RECENT_MAX = 5_000
 _lock = threading.Lock()
 _known: weakref.WeakValueDictionary[LentSpec, _Tokens] = weakref.WeakValueDictionary()
-# Kept between two tasks of a worker, too.
+# Also kept between two tasks of a worker.
 _recent: deque[_Tokens] = deque(maxlen=_RECENT_MAX)
-# By warehouse and options: tables in thousands share connections.
+# By warehouse and options: thousands of tables share connections.
 _clients: dict[tuple[str, tuple[tuple[str, str], ...]], RestClient] = {}
 
 
@@ -170,7 +170,7 @@ def _shared_client(spec: LentSpec) -> RestClient:
             values = {name: resolve(text) for name, text in options.items()}
         except ReferenceMissing as error:
             raise UsageError(
-                f"{spec.location}: workers ask the catalog's server for its keys, and need the "
+                f"{spec.location}: workers request keys from the catalog's server, and need the "
                 f"same options: give secrets as ${{file:/path}} that is there, too ({error})"
             ) from None
         _clients[key] = client_of(options, values, spec.warehouse)
@@ -178,7 +178,7 @@ def _shared_client(spec: LentSpec) -> RestClient:
 
 
 class _LentStorage:
-    """Another store, which connects anew once its token was renewed."""
+    """A store that reconnects after its token was renewed."""
 
     def __init__(self, spec: LentSpec, inner: Storage, tokens: _Tokens) -> None:
         self.spec = spec
@@ -187,12 +187,12 @@ class _LentStorage:
         self._number = tokens.number()
 
     def reporting(self, report: Report) -> Storage:
-        """As `ReportsItself`, where the store does."""
+        """See `ReportsItself`, if the inner store supports it."""
         inner = reporting(self._inner, report)
         return cast(Storage, _LentStorage(self.spec, inner, self._tokens))
 
     def __getattr__(self, name: str) -> Any:
-        """Everything else that a store has. Raises where a token is due and cannot be had."""
+        """All other methods of the store. Raises an error if a due token is not available."""
         number = self._tokens.number()
         if number != self._number and isinstance(self._inner, Reconnects):
             self._inner.reconnect()

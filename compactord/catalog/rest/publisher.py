@@ -19,15 +19,15 @@ from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import Snapshot, snapshot_json, snapshot_unless_gone
 from compactord.storage.base import Creation, Storage
 
-# The text of each partition column's value, by the column's name.
+# Maps a partition to the text of each partition column's value.
 SpecOf = Callable[[bytes], PartitionSpec]
 
 
 class RestPublisher:
-    """The server compares the base with its newest snapshot, and publishes one or the other.
+    """Publishes through the server, which compares the base with its newest snapshot.
 
-    A request whose answer is lost may have its effect later. It is sent again only while the
-    newest snapshot is still the base: whichever of the two is first, the other is refused.
+    A request whose answer is lost may take effect later. It is repeated only while the newest
+    snapshot is still the base: the server accepts one of the two requests and refuses the other.
     """
 
     excludes_writers = True
@@ -44,7 +44,6 @@ class RestPublisher:
     def publish(
         self, table: TableRef, snapshot: Snapshot, delta: Delta, *, owner: Owner
     ) -> Creation:
-        """See `SnapshotPublisher`."""
         found = self._outcome(table, snapshot, delta) if self._sent_last == snapshot.uuid else None
         self._sent_last = snapshot.uuid
         return found or self._sent(table, snapshot, delta)
@@ -61,14 +60,14 @@ class RestPublisher:
             if not isinstance(success, bool):
                 raise TransientStorageError(self._named(table), f"success is {success!r}")
         except TransientStorageError as error:
-            # Whatever else is the newest now, it may have been ours in between.
+            # The newest snapshot may be a later one, built on ours.
             if self._outcome(table, snapshot, delta, doubt=error) is Creation.CREATED:
                 return Creation.CREATED
             raise
-        # A gateway may have sent it twice, or a server of an old release knows no base.
+        # A gateway may have sent it twice, or an old server may not compare the base.
         found = Creation.CREATED if success else self._outcome(table, snapshot, delta)
         if found is None:
-            why = "the server refused a snapshot built upon its newest one; it may come yet"
+            why = "the server refused a snapshot built upon its newest one; it may appear yet"
             raise TransientStorageError(self._named(table), why)
         return found
 
@@ -80,9 +79,9 @@ class RestPublisher:
         *,
         doubt: TransientStorageError | None = None,
     ) -> Creation | None:
-        """What became of it; None while the newest snapshot is the one that it is built upon.
+        """The outcome, or None while the newest snapshot is still the base.
 
-        Raises `TransientStorageError`, `doubt` if it is given, where that cannot be found out.
+        Raises `doubt`, or `TransientStorageError`, if the outcome cannot be determined.
         """
         try:
             newest = self._server.newest_snapshot()
@@ -96,7 +95,7 @@ class RestPublisher:
             why = f"the outcome is unknown ({error})"
             raise doubt or TransientStorageError(self._named(table), why) from error
         if found is None:
-            why = f"the outcome is unknown (snapshot {snapshot.id} is gone, there is {newest.id})"
+            why = f"the outcome is unknown (snapshot {snapshot.id} is gone, newest is {newest.id})"
             raise doubt or TransientStorageError(self._named(table), why)
         return Creation.CREATED if _is_same(found, snapshot) else Creation.EXISTS
 
@@ -105,7 +104,7 @@ class RestPublisher:
 
 
 def _is_same(found: Snapshot, ours: Snapshot) -> bool:
-    """Servers before 2.0 drop the uuid."""
+    """Whether both are the same snapshot; servers before 2.0 drop the uuid."""
     return found.identity in (ours.identity, replace(ours, uuid=None).identity)
 
 
@@ -121,7 +120,7 @@ class _Sums:
 def statistics(
     changes: Iterable[BucketChange], spec: SpecOf, zone: tzinfo
 ) -> Iterable[Mapping[str, Any]]:
-    """What changes, for each partition (manifest/PartitionEntry.java); `zone` is the writers'."""
+    """The changes of each partition (manifest/PartitionEntry.java); `zone` is the writers'."""
     sums: dict[bytes, _Sums] = {}
     for change in changes:
         found = sums.setdefault(change.bucket.partition, _Sums())
@@ -131,7 +130,7 @@ def statistics(
                 found.rows += sign * file.row_count
                 found.size += sign * file.file_size
                 found.files += sign
-                # Deleted files count, too.
+                # Deleted files count as well.
                 found.newest_ms = max(found.newest_ms, epoch_ms(file.creation_time_ms or 0, zone))
     for partition, found in sums.items():
         yield {

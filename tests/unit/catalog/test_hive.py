@@ -252,9 +252,9 @@ _UNKNOWN = b"\x80\x01\0\x03\0\0\0\x11get_all_databases\0\0\0\0\x08\0\x02\0\0\0\x
 @pytest.mark.parametrize(
     ("said", "error", "text"),
     [
-        (b"HTTP/1.1 400 Bad Request\r\n\r\n", CatalogUnavailable, "this is no metastore"),
-        (b"\x15\x03\x01\0\x02\x02\x16", CatalogUnavailable, "this is no metastore"),
-        (_ANSWER[:28] + b"\x0b\0\0\0\0\0\x01\xff\0", CatalogUnavailable, "this is no metastore"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", CatalogUnavailable, "this is not a metastore"),
+        (b"\x15\x03\x01\0\x02\x02\x16", CatalogUnavailable, "this is not a metastore"),
+        (_ANSWER[:28] + b"\x0b\0\0\0\0\0\x01\xff\0", CatalogUnavailable, "this is not a metastore"),
         (_ANSWER.replace(b"_all_", b"_our_"), CatalogUnavailable, "with something else"),
         (_ANSWER[:-5] + b"\x7f\xff\xff\xff", CatalogUnavailable, "has more than 200,000 items"),
         (_UNKNOWN, CatalogUnavailable, "it does not know get_all_databases"),

@@ -76,7 +76,7 @@ def test_it_is_asked_for_as_java_asks(metastore: Metastore, uri: str) -> None:
         (
             [wire.WAITING] * 99,
             [100, 200, 400, 800, 1600, 3200, 6400, 8000, 8000, 8000],
-            "the lock of d.t was held by others for 30 s",
+            "the lock of d.t was held by other writers for 30 s",
         ),
         ([_ABORT], [], "the lock of d.t was refused: ABORT"),
         ([wire.WAITING, _NOT_ACQUIRED], [100], "was refused: NOT_ACQUIRED"),

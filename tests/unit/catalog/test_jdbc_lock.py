@@ -127,7 +127,7 @@ def test_a_busy_lock_is_waited_for_as_in_java_and_then_given_up(tmp_path: Path) 
     locked = Locked(tmp_path, lock_acquire_timeout="10 s", lock_check_max_sleep="1 s")
     locked.take()
     with pytest.raises(
-        CatalogUnavailable, match=r"the lock jdbc\.db\.t was held by others for 10 s"
+        CatalogUnavailable, match=r"the lock jdbc\.db\.t was held by other writers for 10 s"
     ):
         locked.lock.acquire(TABLE)
     assert locked.clock.sleeps[:6] == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
@@ -230,7 +230,7 @@ def test_a_row_of_another_is_left_when_an_answer_of_ours_was_lost(
     locked = Locked(tmp_path, lock_acquire_timeout="5 s")
     locked.database.losses = [_UNHEARD]
     locked.database.meanwhile = lambda: locked.take(age_s=age_s, expire_s=expire_s)
-    with pytest.raises(CatalogUnavailable, match="held by others"):
+    with pytest.raises(CatalogUnavailable, match="held by other writers"):
         locked.lock.acquire(TABLE)
     assert locked.rows() == [(_ID, expire_s)]
 
@@ -391,7 +391,9 @@ def test_a_lock_that_cannot_be_had_fails_the_commit_and_publishes_nothing(tmp_pa
     table = builders.keyed_table(storage, TABLE.location)
     rows = builders.fill_keyed(builders.writer(storage, table), commits=6)
     publisher = LockedPublisher(StorePublisher(storage), locked.lock)
-    with pytest.raises(CatalogUnavailable, match=r"held by others for 1 s.*nothing was publ"):
+    with pytest.raises(
+        CatalogUnavailable, match=r"held by other writers for 1 s.*nothing was publ"
+    ):
         builders.compact(storage, table, publisher=publisher)
     assert max(snapshot_ids(storage, table.location)) == 6
     assert builders.read_keyed(storage, table) == rows

@@ -277,7 +277,7 @@ def test_a_lock_is_held_waited_for_and_given_back(server: Server) -> None:
     ((lock_id, seconds),) = rows
     assert lock_id == "jdbc.db.t"
     assert 480 < seconds <= 600
-    with pytest.raises(CatalogUnavailable, match="held by others"):
+    with pytest.raises(CatalogUnavailable, match="held by other writers"):
         ours.acquire(TABLE)
     assert held.release()
     assert ours.acquire(TABLE).release()
@@ -305,7 +305,7 @@ def test_postgresql_times_have_no_zone_so_sessions_have_the_zone_of_the_writers(
 ) -> None:
     """Java's session has its JVM's zone: a lock is fresh for those of the same one alone."""
     held = postgresql_server.lock(_SHANGHAI).acquire(TABLE)
-    with pytest.raises(CatalogUnavailable, match="held by others"):
+    with pytest.raises(CatalogUnavailable, match="held by other writers"):
         postgresql_server.lock(_SHANGHAI, "1 s").acquire(TABLE)
     with pytest.raises(CatalogUnavailable, match="is in the future: the time zone"):
         postgresql_server.lock(_UTC, "1 s").acquire(TABLE)

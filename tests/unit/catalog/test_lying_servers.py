@@ -108,7 +108,7 @@ _LIES = {
     "a variable in a header": _Lie(defaults={"header.X-Leak": "ENV"}, location="file:/x"),
     "a file in the prefix": _Lie(overrides={"prefix": "FILE"}, location="file:/x"),
     "a variable in a location": _Lie(
-        location="s3://ENV/t", error="the bucket's name has other signs"
+        location="s3://ENV/t", error="the bucket's name has other characters"
     ),
     "a file as a location": _Lie(location="FILE", error="does not open file: locations"),
     "another server": _Lie(overrides={"uri": "STORE", "token": "x"}, location="file:/x"),
@@ -173,7 +173,7 @@ _LIES = {
     "a host that looks like one of Azure's": _Lie(
         location="abfss://c@evil.example#.dfs.core.windows.net/t",
         own={"fs.azure.account.key": _SECRET},
-        error="the bucket's name has other signs",
+        error="the bucket's name has other characters",
     ),
     "a host and an option that names it": _Lie(
         location="abfss://c@account.evil.example/t",
@@ -255,7 +255,7 @@ def test_a_lie_of_a_rest_server_ends_in_an_error_by_name(
 @pytest.mark.parametrize(
     ("warehouse", "location", "own", "error"),
     [
-        ("s3://b/wh", "s3://${env:LIAR_WANTS}/t", {}, "the bucket's name has other signs"),
+        ("s3://b/wh", "s3://${env:LIAR_WANTS}/t", {}, "the bucket's name has other characters"),
         ("s3://b/wh", "file:/etc", {}, "does not open file: locations"),
         ("s3://b/wh", "/etc", {}, "does not open file: locations"),
         ("s3://b/wh", "${file:/etc/passwd}", {}, "does not open file: locations"),

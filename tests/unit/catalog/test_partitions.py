@@ -140,7 +140,7 @@ def test_nothing_is_changed_of_a_table_that_was_made_again(stack: ExitStack, cha
     metastore = Metastore(table("d", "t", "file:/x"))
     access = _opened(stack, metastore)
     metastore.tables = [table("d", "t", "file:/x", created_s=8)]
-    with pytest.raises(TableNotFound, match=r"table d\.t was dropped, and made again"):
+    with pytest.raises(TableNotFound, match=r"table d\.t was dropped and created again"):
         _CHANGES[change][1](access)
     assert _CHANGES[change][0] not in metastore.names()
 

@@ -372,7 +372,7 @@ def test_schemas_that_differ_or_are_gone_are_told(lake: Lake, server: FakeServer
             ask()
     schema.write_text(text)
     details["id"] = "another"
-    with pytest.raises(TableNotFound, match="was dropped, and made again"):
+    with pytest.raises(TableNotFound, match="was dropped and created again"):
         access.newest_schema(known)
 
 

@@ -151,7 +151,7 @@ def test_a_file_without_a_token_is_an_error_that_shows_nothing_of_it(
     with pytest.raises(CatalogUnavailable, match="the token cannot be read"):
         _signer(auth)
     file.write_text(text)
-    with pytest.raises(CatalogUnavailable, match=r"no token of DLF: .*token$"):
+    with pytest.raises(CatalogUnavailable, match=r"not a token of DLF: .*token$"):
         _signer(auth)
 
 

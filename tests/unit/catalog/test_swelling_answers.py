@@ -300,7 +300,7 @@ def test_what_is_nested_without_an_end_is_no_answer(kind: str) -> None:
     """It ended the process, by a signal, with Thrift before 0.25."""
     with (
         _lying(_reply("get_all_databases", _NESTED[kind])) as uri,
-        pytest.raises(CatalogUnavailable, match="this is no metastore"),
+        pytest.raises(CatalogUnavailable, match="this is not a metastore"),
     ):
         _call(uri, "get_all_databases")
 

@@ -59,7 +59,7 @@ def test_a_configuration_names_several_and_one_that_is_down_fails_alone(
     found = said(capsys, "tables", "--config", config, code=3)
     assert "lake.db.t" in found
     assert "catalog away" in found
-    assert "the catalog's database fails" in found
+    assert "the catalog's database failed" in found
     assert _SECRET not in found
 
 
@@ -222,7 +222,7 @@ def test_the_doctor_takes_the_lock_once_and_gives_it_back(
     uri = sqlite_database(tmp_path / "c.db")
     found = said(capsys, "doctor", *_by_arguments(tmp_path, uri, "lock.enabled=true"))
     assert "warehouse: lock" in found
-    assert "taken and given back; all writers of its tables must have lock.enabled" in found
+    assert "taken and released; all writers of its tables must also have lock.enabled" in found
     assert run_sql(tmp_path / "c.db", "SELECT * FROM paimon_distributed_locks") == []
 
 
@@ -233,7 +233,7 @@ def test_the_doctor_says_what_is_wrong_with_a_database(
     where = _by_arguments(tmp_path, _DOWN, "jdbc.user=u", f"jdbc.password={_SECRET}")
     found = said(capsys, "doctor", *where, code=3)
     assert "warehouse: catalog" in found
-    assert "the catalog's database fails: connection failed" in found
+    assert "the catalog's database failed: connection failed" in found
     assert "-> correct uri, jdbc.user, jdbc.password or lock.enabled" in found
     assert _SECRET not in found
 

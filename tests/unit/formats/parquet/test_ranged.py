@@ -267,7 +267,7 @@ def test_a_file_of_another_size_is_refused(tmp_path: Path, rows: int, change: in
     file = write(path, rows)
     content = path.read_bytes()
     path.write_bytes(content[:change] if change < 0 else content + b"1")
-    with pytest.raises(FormatError, match=r"the manifest says .* bytes, the store"):
+    with pytest.raises(FormatError, match=r"size is .* bytes in the manifest, .* in the store"):
         rows_of(file, RequestCounter(LocalStorage()))
 
 
