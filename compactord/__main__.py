@@ -1,4 +1,4 @@
-"""`python -m compactord`: the same as the command `compactord`."""
+"""Entry point of `python -m compactord`, the same as the command `compactord`."""
 
 import sys
 

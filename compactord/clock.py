@@ -1,4 +1,4 @@
-"""Time as a seam: everything that asks for the time is given a clock."""
+"""Clocks, passed as arguments, and conversions of times."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Wall clock, monotonic clock, waiting, and the zone in which wall-clock facts are read.
+    """Wall clock, monotonic clock, waiting, and the zone of wall-clock times.
 
-    The wall clock may be set at any moment, so everything that waits uses the steady or the
-    monotonic one.
+    The wall clock may be changed at any moment, so code that waits uses the steady or the monotonic
+    clock.
     """
 
     @property
@@ -31,9 +31,10 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's clocks. The zone is the machine's unless given: it must be the writers' zone.
+    """The machine's clocks. `time_zone` must be the writers' zone; it defaults to the machine's.
 
-    Paimon stores creation times as local wall-clock and compares off-peak hours with local time.
+    Paimon stores creation times as local wall-clock times and compares off-peak hours with local
+    time.
     """
 
     def __init__(self, time_zone: tzinfo | None = None) -> None:
@@ -58,9 +59,9 @@ class SystemClock:
 
 
 class WallTime:
-    """The wall clock's reading at moments of steady time; used by one thread.
+    """Converts steady time to readings of the wall clock. Used by one thread.
 
-    `lead_ms` is how far the wall clock is ahead of steady time, as it was set last.
+    `lead_ms` is how far the wall clock was ahead of steady time at its last change.
     """
 
     def __init__(self, zone: tzinfo) -> None:
@@ -70,41 +71,41 @@ class WallTime:
         self._lowest_lead_ms = 0
 
     def set(self, lead_ms: int, steady_ms: int) -> None:
-        """Record that the wall clock has been set."""
+        """Record that the wall clock was changed."""
         self.lead_ms, self._set_ms = lead_ms, steady_ms
         self._lowest_lead_ms = min(self._lowest_lead_ms, lead_ms)
 
     def at(self, steady_ms: int) -> int:
-        """Milliseconds since the epoch, as the clock is set now."""
+        """Milliseconds since the epoch, by the clock's current setting."""
         return steady_ms + self.lead_ms
 
     def shown(self, steady_ms: int) -> int:
-        """As `at`; 0, which stands for never, stays 0."""
+        """The same as `at`, except that 0, which means never, stays 0."""
         return self.at(steady_ms) if steady_ms else 0
 
     def lowest_since(self, steady_ms: int) -> int:
-        """No later than any reading from that moment on; exact if the clock was not set since."""
+        """A lower bound of all readings since then; exact if the clock was not changed."""
         was_set = self._set_ms > steady_ms
         return steady_ms + (self._lowest_lead_ms if was_set else self.lead_ms)
 
 
 def local_ms(epoch_ms: int, zone: tzinfo) -> int:
-    """The wall-clock reading in `zone` at `epoch_ms`, as milliseconds as if it were UTC.
+    """The wall-clock reading in `zone` at `epoch_ms`, in milliseconds as if it were UTC.
 
-    This is how `_CREATION_TIME` is stored (io/DataFileMeta.java: a timestamp without zone).
+    `_CREATION_TIME` is stored this way (io/DataFileMeta.java: a timestamp without zone).
     """
     reading = datetime.fromtimestamp(epoch_ms // 1000, zone).replace(tzinfo=timezone.utc)
     return int(reading.timestamp()) * 1000 + epoch_ms % 1000
 
 
 def epoch_ms(local_ms: int, zone: tzinfo) -> int:
-    """The moment at which clocks in `zone` read so; the inverse of `local_ms`."""
+    """The moment at which clocks in `zone` show `local_ms`; the inverse of `local_ms()`."""
     reading = datetime.fromtimestamp(local_ms // 1000, timezone.utc).replace(tzinfo=zone)
     return int(reading.timestamp()) * 1000 + local_ms % 1000
 
 
 def age_text(milliseconds: int) -> str:
-    """The two largest units of a span of time: `3 d 4 h`, `2 min 5 s`, `0 s`."""
+    """The two largest units of a duration: `3 d 4 h`, `2 min 5 s`, `0 s`."""
     seconds = max(0, milliseconds) // 1000
     for unit, inner, unit_s, inner_s in (
         ("d", "h", 86_400, 3600),

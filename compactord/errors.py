@@ -5,33 +5,33 @@
     │   ├── CatalogOptionInvalid    an option of a catalog, by its key
     │   └── UnknownScheme           a location in a store that is not supported
     ├── TableNotFound             no such warehouse, database or table (exit code 2)
-    ├── UnsupportedTable          a feature we refuse, named; nothing was read or written
+    ├── UnsupportedTable          an unsupported feature, named; the table is unchanged
     ├── ErrorAtPath               `path` names the object
     │   ├── StorageError          a call to a store failed
     │   │   ├── ObjectNotFound
     │   │   │   └── DataFileMissing   a live data file: its bucket cannot be read or compacted
     │   │   ├── AccessDenied      permissions or a read-only store (exit code 77)
-    │   │   │   └── ReadOnlyFileSystem  whoever asks
+    │   │   │   └── ReadOnlyFileSystem  for every user
     │   │   ├── StoreMissing      no such bucket or container (exit code 2)
-    │   │   ├── UnsafeStore       it replaces what it was told to create (exit code 2)
-    │   │   ├── CatalogUnavailable  a catalog's database, server or lock; nothing was published
-    │   │   │   └── CatalogDown       … which may be back soon: worth another try
+    │   │   ├── UnsafeStore       it replaces existing objects (exit code 2)
+    │   │   ├── CatalogUnavailable  a catalog's database, server or lock; no commit was published
+    │   │   │   └── CatalogDown       … temporarily: worth another try
     │   │   ├── StoreFull         no space or quota left
     │   │   └── TransientStorageError worth another try
-    │   │       └── StoreSilent   it has not answered lately, and is asked again later
-    │   └── FormatError           bytes that are not what the format says
+    │   │       └── StoreSilent   it has not answered lately; requests resume later
+    │   └── FormatError           bytes that violate the format
     │       ├── DataFileDamaged   a data file's bytes have changed since it was written
-    │       └── FileNotSupported  … or no more than is understood here
+    │       └── FileNotSupported  … or that compactord cannot read
     │           └── UnreadableColumn  a column cannot be read as the table's
-    ├── TableHeld                 live files are missing or damaged: nothing is deleted
+    ├── TableHeld                 live files are missing or damaged: no file is deleted
     ├── EngineUnavailable         the place where merges run cannot be reached (exit code 69)
     ├── CommitError
     │   ├── CommitGaveUp          retries or time used up; the table is unchanged
-    │   └── CommitUnknown         unknown whether the snapshot was created; nothing is deleted
-    └── SubcompactionError        a merge failed for good; its files are removed
+    │   └── CommitUnknown         unknown whether the snapshot was created; no file is deleted
+    └── SubcompactionError        a merge failed permanently; its files are removed
 
 Retry is decided by type and never by message text. Programmer errors are assertions and are not
-caught. A message says which table or object, what was expected, what was found, what to do.
+caught. A message names the table or object, the expected and the found value, and the next step.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class UsageError(CompactordError):
 
 
 class CatalogOptionInvalid(UsageError):
-    """`key` is an option that cannot be used; `expected` says what can, without its value."""
+    """`key` is an option that cannot be used; `expected` describes a valid value."""
 
     def __init__(self, key: str, expected: str) -> None:
         self.key = key
@@ -69,7 +69,7 @@ class TableNotFound(CompactordError):
 
 
 class UnsupportedTable(CompactordError):
-    """The table uses features that are not supported yet; `reasons` names each of them."""
+    """The table uses unsupported features, which `reasons` names."""
 
     def __init__(self, table: str, reasons: Sequence[str]) -> None:
         self.table = table
@@ -81,7 +81,7 @@ class UnsupportedTable(CompactordError):
 
 
 class ErrorAtPath(CompactordError):
-    """What went wrong with the object at `path`."""
+    """An error with the object at `path`."""
 
     def __init__(self, path: str, message: str) -> None:
         self.path = path
@@ -101,7 +101,7 @@ class ObjectNotFound(StorageError):
 
 
 class DataFileMissing(ObjectNotFound):
-    """A data file that the newest snapshot needs, or the file of its vector, does not exist."""
+    """A data file of the newest snapshot, or its deletion vector's file, does not exist."""
 
 
 class AccessDenied(StorageError):
@@ -117,7 +117,7 @@ class StoreMissing(StorageError):
 
 
 class UnsafeStore(StorageError):
-    """The store does not keep the promise on which commits rest; `path` is where it was tried."""
+    """The store lacks the guarantee that commits need; `path` is where it was tested."""
 
 
 class CatalogUnavailable(StorageError):
@@ -125,7 +125,7 @@ class CatalogUnavailable(StorageError):
 
 
 class CatalogDown(CatalogUnavailable):
-    """A catalog's database or server gave no answer, or none for now, as one that restarts."""
+    """A catalog's database or server did not answer, or is not ready, like one that restarts."""
 
 
 class StoreFull(StorageError):
@@ -137,28 +137,28 @@ class TransientStorageError(StorageError):
 
 
 class StoreSilent(TransientStorageError):
-    """The store has not answered lately; this call did not ask it."""
+    """The store has not answered lately; this call sent no request."""
 
 
 class FormatError(ErrorAtPath):
-    """Bytes that are not what the format says; `path` is the file that holds them."""
+    """Bytes that violate the format; `path` is the file that holds them."""
 
 
 class DataFileDamaged(FormatError):
-    """A data file, or the file of its vector, is not as it was written, whatever its schema.
+    """A data file, or its deletion vector's file, is not as it was written, for any schema.
 
-    Its size is not the manifest's, a checksum does not hold, or its footer cannot be decoded.
+    Its size is not the manifest's, a checksum is wrong, or its footer cannot be decoded.
     """
 
 
 class FileNotSupported(FormatError):
-    """A file that may be right and that others may read, which cannot be read here."""
+    """A file that may be valid but cannot be read by compactord."""
 
 
 class UnreadableColumn(FileNotSupported):
     """A column of a data file cannot be read as the table's: another type, name or nullability.
 
-    `others` are the same of other inputs, as far as footers show it.
+    `others` are the same errors of other inputs, if their footers show them.
     """
 
     def __init__(self, path: str, message: str, others: tuple[UnreadableColumn, ...] = ()) -> None:
@@ -170,7 +170,7 @@ class UnreadableColumn(FileNotSupported):
 
 
 class TableHeld(CompactordError):
-    """Live files of the table are missing or damaged; no command deletes anything of it."""
+    """Live files of the table are missing or damaged; commands delete none of its files."""
 
 
 class EngineUnavailable(CompactordError):
@@ -190,4 +190,4 @@ class CommitUnknown(CommitError):
 
 
 class SubcompactionError(CompactordError):
-    """A merge failed for good; nothing of it was published."""
+    """A merge failed permanently; none of its files were published."""

@@ -1,17 +1,17 @@
 """Names of files that we write: plain Paimon names whose UUID identifies their owner.
 
-A name's UUID is of version 8 (RFC 9562, custom), so that it never equals one of Java's random
-(version 4) ones:
+A name's UUID has version 8 (RFC 9562, custom), so it never equals one of Java's random UUIDs
+(version 4):
 
-    mark 24 bits | host 24 | version 4 | start, process id, random (around a variant of 2)
+  mark 24 bits | host 24 | version 4 | start, process id, random (around a variant of 2)
 
 `host` is a digest of machine, boot and process-id namespace; `start` the clock tick after boot at
-which the process started (a wall clock may jump, ticks do not); `process id` its number there. From
-a name alone a later run on the same host can thus prove that the owner is gone.
+which the process started (a wall clock may jump, ticks do not); `process id` its number there. So a
+later run on the same host can prove from a name that the owner has ended.
 
-Those 24 random bits repeat within a few thousand names, so 64 more follow the UUID. A name must
-never be reused, not even after the first file is gone: while a manifest still deletes the old file,
-readers take a new one of that name for deleted.
+The 24 random bits repeat within a few thousand names, so 64 more follow the UUID. A name must never
+be reused, even after the first file was deleted: while a manifest still deletes the old file,
+readers treat a new file of that name as deleted.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MARK = 0xC0AC7D
 _PROC = Path("/proc")
 _BOOT_ID = _PROC / "sys/kernel/random/boot_id"
 _MACHINE_ID = Path("/etc/machine-id")
-# Replaces the boot id where that cannot be read.
+# Replaces the boot id if that cannot be read.
 _PROCESS_IDENTITY = os.urandom(16).hex()
 _START_BITS, _PID_BITS, _RANDOM_BITS = 28, 22, 24
 _UNIQUE_BYTES = 8
@@ -40,7 +40,7 @@ _UUID = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """The process that writes: host digest (24 bits), start, process id.
+    """A process that writes: host digest (24 bits), start, process id.
 
     `start_ticks` are clock ticks after boot, modulo 2^28 (31 days at 100 a second).
     """
@@ -65,7 +65,7 @@ class Owner:
 
 
 def owner_of(name: str) -> Owner | None:
-    """The owner of a file, None if the name is not one of ours."""
+    """The owner of a file, or None if compactord did not write it."""
     found = _UUID.search(name)
     if found is None:
         return None
@@ -80,7 +80,7 @@ def owner_of(name: str) -> Owner | None:
 
 
 def random_uuid() -> str:
-    """A UUID that says nothing of its owner: for the identity of a snapshot."""
+    """An anonymous UUID, for snapshot identities."""
     return str(uuid.uuid4())
 
 
@@ -93,7 +93,7 @@ def this_process(*, boot_id: Path = _BOOT_ID) -> Owner:
 
 
 class Liveness(enum.Enum):
-    """What this process can find out about an owner."""
+    """Whether an owner's process runs, as known to this process."""
 
     DEAD = "dead"
     ALIVE = "alive"
@@ -103,8 +103,8 @@ class Liveness(enum.Enum):
 def liveness(owner: Owner, *, proc: Path = _PROC) -> Liveness:
     """Dead or alive for owners of this host, boot and process-id namespace; unknown for others.
 
-    The start distinguishes a later process with the same id. Where `proc` does not show the
-    processes of other users (its option hidepid), a running one is unknown, too.
+    The start distinguishes a later process with the same id. If `proc` hides the processes of other
+    users (its option hidepid), a running one is unknown as well.
     """
     if owner.host != _host_digest():
         return Liveness.UNKNOWN
@@ -116,10 +116,10 @@ def liveness(owner: Owner, *, proc: Path = _PROC) -> Liveness:
 
 
 def _host_digest(boot_id: Path = _BOOT_ID) -> int:
-    """Of machine, boot and process-id namespace.
+    """Digest of machine, boot and process-id namespace.
 
-    Where the boot id cannot be read, process ids and starts may be reused after the next boot: each
-    process then counts as a host of its own, so that nothing is proved of it or by it.
+    If the boot id cannot be read, process ids and starts may be reused after the next boot. Each
+    process then counts as its own host, so no proof concerns it.
     """
     try:
         boot = boot_id.read_text().strip() or _PROCESS_IDENTITY
@@ -132,7 +132,7 @@ def _host_digest(boot_id: Path = _BOOT_ID) -> int:
 
 
 def _start_ticks(pid: int, proc: Path) -> int | None:
-    """Ticks between boot and the start of a process, None when it is not shown to us."""
+    """Ticks between boot and the start of a process, or None if the process is hidden."""
     try:
         stat = (proc / str(pid) / "stat").read_text()
     except OSError:
@@ -141,7 +141,7 @@ def _start_ticks(pid: int, proc: Path) -> int | None:
 
 
 def _exists(pid: int) -> bool:
-    """Whether there is a process of this number, of whichever user."""
+    """Whether a process of any user has this number."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

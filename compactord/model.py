@@ -1,4 +1,4 @@
-"""The nouns of the work: decisions, subcompactions, outcomes. Frozen values that pickle.
+"""The nouns of the work: decisions, subcompactions, outcomes.
 
 All are frozen values that pickle and compare by value. A `Compaction` is one decision on one
 bucket; a `Subcompaction` is one worker's share of it.
@@ -24,9 +24,9 @@ from compactord.storage.requests import RequestTotal
 
 
 class CompactReason(enum.Enum):
-    """Why a compaction was picked, and what that means: the closed list for plans, logs, metrics.
+    """Why a compaction was picked: the closed list for plans, logs and metrics.
 
-    The first text is the value.
+    Each member has its value and the meaning shown to operators.
     """
 
     meaning: str
@@ -82,7 +82,7 @@ class CompactReason(enum.Enum):
 
 
 class TableName(NamedTuple):
-    """What tells a table from all others of the service."""
+    """Identifies a table within the service."""
 
     catalog: str
     database: str
@@ -93,7 +93,7 @@ class TableName(NamedTuple):
 
     @property
     def log_fields(self) -> dict[str, str]:
-        """What names the table in the log; a run over one table is told no catalog."""
+        """Log fields with the table's name; without the catalog in a run over one table."""
         return {key: value for key, value in self._asdict().items() if value}
 
 
@@ -107,7 +107,7 @@ class WorkKind(enum.Enum):
 
 
 class PickRule(enum.Enum):
-    """Whose universal picks: by 2.0 a large level 1 joins each, by 2.1 it counts, and moves on."""
+    """Release whose universal picks are used: with 2.0 a large level 1 joins each pick."""
 
     RELEASE_2_0 = "2.0"
     RELEASE_2_1 = "2.1"
@@ -129,7 +129,7 @@ class SortedRun:
 class Section:
     """Runs whose key ranges touch no other section's, in the order of IntervalPartition.java.
 
-    A section's run may mix files of several levels; its `level` is that of the first.
+    A section's run may mix files of several levels; its `level` is its first file's.
     """
 
     runs: tuple[SortedRun, ...]
@@ -139,8 +139,9 @@ class Section:
 class Action:
     """One step of a compaction.
 
-    `changelog`: what changes is written, too. `looks_up`, `marks` and `finds_values`: as in
-    `MergeSpec`; `above` are runs on levels above the output, lowest first.
+    `drop_deletes`: retracts are not written. `changelog`: changes are written as well. `looks_up`,
+    `marks` and `finds_values`: see `MergeSpec`; `above` are runs on levels above the output, lowest
+    first.
     """
 
     changelog: bool = False
@@ -151,23 +152,8 @@ class Action:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rewrite(Action):
-    """One rewrite call: sections in key order, written by one rolling writer.
-
-    `drop_deletes`: retracts are left out of the new files.
-    """
-
-    sections: tuple[Section, ...]
-    drop_deletes: bool = False
-
-    @property
-    def files(self) -> tuple[DataFile, ...]:
-        return tuple(f for section in self.sections for run in section.runs for f in run.files)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Upgrade(Action):
-    """The same file on a higher level."""
+class Upgrade:
+    """The same file on a higher level. For the fields see `Rewrite`."""
 
     file: DataFile
 
@@ -177,7 +163,7 @@ class Upgrade(Action):
 
     @property
     def reads_rows(self) -> bool:
-        """Whether it is more than metadata: its rows are told, or others that they replace go."""
+        """Whether it reads rows: for a changelog, or to mark rows that they replace."""
         return self.changelog or (self.marks and bool(self.above))
 
 
@@ -193,7 +179,7 @@ class Concat(Action):
 class Compaction:
     """A decision on one bucket: `actions` in key order; a single `Concat` of an append table.
 
-    Files of the picked unit that stay where they are appear nowhere.
+    Files of the picked unit that stay unchanged are not listed.
     """
 
     bucket: BucketId
@@ -229,7 +215,7 @@ class Compaction:
 
     @property
     def drop_deletes(self) -> bool:
-        """Whether a rewrite leaves retracts out."""
+        """Whether a rewrite drops retracts."""
         return any(isinstance(each, Rewrite) and each.drop_deletes for each in self.actions)
 
     @property
@@ -245,10 +231,10 @@ class Compaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputFile:
-    """What a worker needs to read one file; `path` is whole, `file_format` as in `formats`.
+    """A file to read, with all that a worker needs; `path` is whole, `file_format` as in `formats`.
 
-    `older_schema` is the place of its columns in `Subcompaction.older_schemas`; None: the latest.
-    `vector`: of its rows those do not count that it deletes.
+    `older_schema` is the index of its columns in `Subcompaction.older_schemas`, or None for the
+    latest schema. `vector`: rows it deletes are skipped.
     """
 
     path: str
@@ -259,12 +245,12 @@ class InputFile:
     max_sequence_number: int
     level: int = 0
     older_schema: int | None = None
-    # Of all its records; None: each has the one in the file.
+    # Sequence number of all its records, or None if each record has its own.
     sequence_number: int | None = None
     vector: VectorRef | None = None
 
     def check_rows(self, rows: int) -> None:
-        """Raise `FormatError` unless `rows`, the number that was read, is that in the manifest."""
+        """Raises `FormatError` unless `rows`, the number read, is the manifest's."""
         if rows != self.row_count:
             raise FormatError(self.path, f"{rows} rows were read instead of {self.row_count}")
 
@@ -279,10 +265,10 @@ class KeyRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangelogSpec:
-    """What is written beside the merged rows: how they differ from the records of `before_level`.
+    """The changelog of merged rows: changes since the records of `before_level`.
 
-    None: of keys with records of level 0, from the record that counts above it. `write` is how
-    changelog files are made.
+    If `before_level` is None, it covers keys with records of level 0, compared with the valid
+    record above. `write` describes the changelog files.
     """
 
     before_level: int | None
@@ -292,16 +278,16 @@ class ChangelogSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeSpec:
-    """How rows of one key become one row: sections of runs of files, in key order.
+    """The merge of the rows of each key: sections of runs of files, in key order.
 
     Records of a key are ordered by the sequence fields (nulls first in both directions), then by
-    sequence number, then as Java's loser tree meets them; expired ones are left out before.
-    `merge_engine` as in `kernels.functions`; `rules` are what its function is told.
-    `keeps_inputs`: the files stay, so that no rows are written but those of the `changelog`.
-    `looks_up`: of a key's records on levels above 0 only that of the lowest level counts; if the
-    sections have files of level 0 and no such record, it is looked up in the runs `above`. `marks`:
-    what is found there is deleted where it is, and its positions are in the answer; `finds_values`:
-    it is merged, too, rather than only marked.
+    sequence number, then as Java's loser tree meets them; expired records are dropped before.
+    `merge_engine`: see `kernels.functions`; `rules` are its function's arguments.
+    `keeps_inputs`: the files stay, so only the rows of the `changelog` are written.
+    `looks_up`: of a key's records on levels above 0 only the one on the lowest level counts; if the
+    sections have files of level 0 and no such record, it is looked up in the runs `above`.
+    `marks`: records found there are deleted in place, and the result has their positions.
+    `finds_values`: they are also merged, not only marked.
     """
 
     sections: tuple[tuple[tuple[InputFile, ...], ...], ...]
@@ -332,12 +318,12 @@ class ConcatSpec:
 
     files: tuple[InputFile, ...]
     first_sequence_number: int
-    # True: the counter goes on across output files; False: each output starts anew (as Java).
+    # True continues the counter across output files; False restarts it in each (as Java).
     continues_across_outputs: bool
 
 
 class Encoding(Protocol):
-    """How new files are encoded: a value; all but this is for the writer of its format."""
+    """The encoding of new files. A value; only the writer of its format uses the rest of it."""
 
     @property
     def compression(self) -> str:
@@ -345,15 +331,15 @@ class Encoding(Protocol):
 
     @property
     def group_bytes(self) -> int:
-        """The most bytes of rows, before compression, that the writer is given at once."""
+        """Maximum bytes of rows, before compression, that the writer gets at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteSpec:
-    """How output files are made.
+    """How output files are written.
 
     `folder` is the bucket's whole path. `stats_modes` are by column of the file (system columns
-    included). `keeps_encoding`: the run keeps the format's `encoding`, so that pages may be copied.
+    included). `keeps_encoding`: the run keeps the format's `encoding`, so pages may be copied.
     """
 
     folder: str
@@ -373,12 +359,12 @@ class WriteSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subcompaction:
-    """One worker's share of a compaction; nothing else is needed to run it.
+    """One worker's share of a compaction, with everything that running it needs.
 
-    `fields` are the columns of the latest schema, `older_schemas` those of files of other schemas;
-    `zone` is for casts between local times and instants. `partition`: names and values of the
-    partition's columns, for append files that lack them. `compaction_id` and `index`,
-    the place of this share in the compaction from 0, come back in the answer.
+    `fields` are the columns of the latest schema, `older_schemas` the columns of files with other
+    schemas; `zone` is for casts between local times and instants. `partition`: names and values of
+    the partition's columns, for append files that lack them. `compaction`, the number of the
+    decision, and `index`, the place of this share in it from 0, are returned with the outcome.
     """
 
     table: str
@@ -401,14 +387,14 @@ CHANGELOG = "changelog"
 
 
 class Output(NamedTuple):
-    """A new file in the bucket's folder; its kind says which of a snapshot's lists will name it."""
+    """A new file in the bucket's folder. Its kind decides which of a snapshot's lists names it."""
 
     kind: str
     file: DataFile
 
 
 def data_files(outputs: Iterable[Output]) -> tuple[DataFile, ...]:
-    """Those with rows of the table, in their order."""
+    """The files with rows of the table, in their order."""
     return tuple(output.file for output in outputs if output.kind == DATA)
 
 
@@ -432,9 +418,9 @@ class RewriteStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubcompactionResult:
-    """New files, those of a kind in key (or arrival) order; none when no row was left.
+    """New files, each kind in key (or arrival) order; none if no row was left.
 
-    `marks`: at most one of a file, in any order.
+    `marks`: at most one per file, in any order.
     """
 
     compaction_id: int
@@ -459,9 +445,9 @@ class FailureKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubcompactionFailure:
-    """A subcompaction that did not succeed; it left no file behind unless its worker died.
+    """A failed subcompaction. It left no file behind unless its worker died.
 
-    `error` is the name of the error's class, `path` the object that it is about, if any.
+    `error` is the name of the error's class, `path` the object concerned, if any.
     """
 
     compaction_id: int
@@ -471,7 +457,7 @@ class SubcompactionFailure:
     message: str
     path: str = ""
     traceback: str = ""
-    # Path and why of inputs with columns that cannot be read as the table's.
+    # Path and reason of inputs with columns that cannot be read as the table's.
     unreadable: tuple[tuple[str, str], ...] = ()
 
 

@@ -1,8 +1,7 @@
-"""Texts for people: amounts, redaction of secrets, references to variables and files.
+"""Texts for messages: amounts, redaction of secrets, references to variables and files.
 
-`${env:NAME}` and `${file:/path}` stand for values that are read late.
-
-`$${` stands for the signs `${` themselves. Values are not searched for references again.
+References are `${env:NAME}` and `${file:/path}`, resolved when they are needed. `$${` is an escaped
+`${`. Values are not searched for references again.
 """
 
 from __future__ import annotations
@@ -37,8 +36,8 @@ def count_text(count: int, what: str) -> str:
 
 HIDDEN = "***"
 
-# A regular expression, for Java as well, to be searched without regard to case. Environments of
-# Spark's processes and options of fsspec have names that others choose: any may be a secret.
+# A regular expression, also used in Java, matched in any case. Variables of Spark's processes and
+# options of fsspec have names that other programs choose: any may be a secret.
 SECRET = (
     r"secret|passw(?:or)?d|passphrase|(?<![a-z])pass(?![a-z])|pgpass|\bpwd\b|token|credential"
     r"|signature|authorization|cookie|(?:access|account|private|api|encryption).?key|\bsas\b|\bsig\b"
@@ -49,32 +48,32 @@ _SECRET_KEY = re.compile(
     rf"{SECRET}|sas|(?:^|[._])(?:auth|login|connect_args|headers(?:\..*)?)$", re.IGNORECASE
 )
 _OF_CATALOG = re.compile(r"^catalogs\.[^.]+\.(options\.)?")
-# How the names of options of catalogs and stores end that say where, how, how much or as whom. Any
-# other option may be a secret: stores take more names than anybody knows.
+# Ends of names of catalog and store options for places, methods, amounts and users. Any other
+# option may be a secret, because the list of options is open.
 _HARMLESS_OPTION = re.compile(
     r"(?:^|[.-])(?:uri|url|endpoint|region|authority|tenant|user|catalog-key|arn|id|name|impl|type"
     r"|algorithm|mode|version|provider|class|enabled?|access|path|dir|keyfile|ssl\w*|currentschema"
     r"|size|length|timeout|sleep|max|min|maximum|num|number|interval|count|period|threads|depth)$",
     re.IGNORECASE,
 )
-# In URLs of Azure the container stands where others have the user.
+# In URLs of Azure the container has the place of the user.
 _AZURE = re.compile(r"(?:abfs|wasb)s?://", re.IGNORECASE)
 _URL = re.compile(r"(\b(?:[A-Za-z][A-Za-z0-9+.-]*://)+)((?:[^\s/?#]*@)?[^\s\"'<>]*)")
 _HOST = r"(?:[\w.-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?"
 _HOST_ONLY = re.compile(_HOST)
 # The parameters of a Spark Connect master: its token, and headers of any name.
 _PARAMETERS = re.compile(r"(\bsc://[^\s;\"']{0,300};)[^\s\"']+")
-# Bounded, so that a long text without a sign takes no time that grows with its square.
+# Bounded, so that the time for a long text without a match is not quadratic.
 _ASSIGNED = re.compile(
     rf"(?P<key>(?:{SECRET})[\w.-]{{0,200}})(?P<sign>\\*[\"']?\s*[=:]\s*)"
     r"(?P<value>\\+\"[^\"]*\"|\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|[{\[][^}\]]*[}\]]?"
     r"|(?:(?:Bearer|Basic|Digest|Negotiate|Token|SharedKey|AWS|OSS)\s+)?[^\s\"',;&)}\]]+)",
     re.IGNORECASE,
 )
-# What a person types may be a word; what a machine makes is none.
+# A password that a person chose may be a word; a generated one is not.
 _TYPED = re.compile(r"passw|passphrase|pwd", re.IGNORECASE)
 _WORD = r"(?:[A-Z]?[a-z']+|[A-Z]{1,5})[.,;:!?)]*"
-# What we say of a value ourselves.
+# Our own messages about a value.
 _EXPECTED = re.compile(r"expected\s")
 _ONE_WORD, _TWO_WORDS = re.compile(rf"{_WORD}(?=\s|$)"), re.compile(rf"{_WORD}\s+{_WORD}(?=\s|$)")
 _ERROR = re.compile(
@@ -97,12 +96,12 @@ _LOOKED_AT_MAX, _SHOWN_MAX = 3000, 300
 
 
 def is_secret_key(key: str) -> bool:
-    """Whether a value under this key is hidden; a word inside the key is enough.
+    """Whether a value under this key is hidden; a secret word inside the key is enough.
 
-    Of options of catalogs, `catalogs.lake.options.…`, all are but those that are known.
+    Options of catalogs, `catalogs.lake.options.…`, are hidden unless they are known to be harmless.
     """
     of_catalog = _OF_CATALOG.match(key)
-    # A catalog's own name says nothing about its values.
+    # A catalog's own name does not describe its values.
     name = key[of_catalog.end() :] if of_catalog else key
     if of_catalog and of_catalog[1] and not _HARMLESS_OPTION.search(name):
         return name != "fsspec.enabled"
@@ -110,19 +109,19 @@ def is_secret_key(key: str) -> bool:
 
 
 def is_secret_option(key: str) -> bool:
-    """Whether a catalog's option is surely a secret: others only might be one, or name one."""
+    """Whether a catalog's option is certainly a secret, as opposed to possibly one."""
     return is_secret_key(key) and not _HARMLESS_OPTION.search(key)
 
 
 def is_secret(key: str, text: str) -> bool:
-    """Whether a value is a secret by its key, or has one in it that is recognised by its form."""
+    """Whether a value is a secret by its key, or contains a recognisable secret."""
     return text not in _FLAGS and (is_secret_key(key) or redact_text(text) != text)
 
 
 def has_credentials(location: str) -> bool:
-    """Whether a URL begins with a user and a password: `s3://key:secret@bucket`.
+    """Whether a URL starts with a user and a password: `s3://key:secret@bucket`.
 
-    A secret may have slashes. `host:9000/a@b` has none: what looks like a port is one.
+    A secret may contain slashes. `host:9000/a@b` has no secret: digits after the colon are a port.
     """
     _, mark, rest = location.partition("://")
     before = rest.rpartition("@")[0]
@@ -135,8 +134,9 @@ def has_credentials(location: str) -> bool:
 def redact_text(text: str) -> str:
     """The text without user info, query and parameters of URIs, and without `password=…`.
 
-    Of a URL all is hidden up to its last `@` if a colon precedes that: passwords may have slashes.
-    Words after a colon stay: `InvalidToken: the store does not know it` is no value.
+    In a URL, everything up to the last `@` is hidden if a colon precedes it, because passwords may
+    contain slashes. Words after a colon stay: `InvalidToken: the store does not know it` has no
+    value.
     """
     if "://" in text:
         text = _URL.sub(_url, _PARAMETERS.sub(rf"\1{HIDDEN}", text))
@@ -144,24 +144,24 @@ def redact_text(text: str) -> str:
 
 
 def redact_value(key: str, text: str) -> str:
-    """The value of a setting as it may be shown; of a `uri` scheme, host, port and database."""
+    """The shown value of a setting; for a `uri`, its scheme, host, port and database."""
     if text not in _FLAGS and is_secret_key(key):
         return HIDDEN
     return _database(text) if _URI_KEY.search(key) else redact_text(text)
 
 
 def shown_text(text: str) -> str:
-    """What another program says, as far as it can be shown: 300 characters without secrets."""
-    # The last word may have been cut in a secret; to look at all of a long text would take long.
+    """The shown part of another program's text: 300 characters without secrets."""
+    # The cut may split a secret in the last word. Redacting a whole long text would be slow.
     text = text if len(text) <= _LOOKED_AT_MAX else text[:_LOOKED_AT_MAX].rpartition(" ")[0]
     return printable(redact_text(text))[:_SHOWN_MAX]
 
 
 def printable(text: str) -> str:
-    """One line as people may see it, whatever names are in it.
+    """One line that is safe to print, for any names in it.
 
-    Control and format characters are escaped as in Python: `\\x1b`, `\\n`, `\\u202e`. They would
-    move the cursor, begin a line of their own, or turn the order of letters around.
+    Control and format characters are escaped as in Python: `\\x1b`, `\\n`, `\\u202e`. They could
+    move the cursor, start a new line, or reverse the order of letters.
     """
     if text.isprintable():
         return text
@@ -171,7 +171,7 @@ def printable(text: str) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """As `printable`, for texts of several lines."""
+    """The same as `printable`, for texts of several lines."""
     return "\n".join(printable(line) for line in text.split("\n"))
 
 
@@ -189,14 +189,14 @@ def _url(found: re.Match[str]) -> str:
 
 def _assigned(found: re.Match[str]) -> str:
     sign, value = found["sign"], found["value"]
-    # A space within the value: a scheme such as Bearer begins it.
+    # A space within the value: it starts with a scheme such as Bearer.
     if re.fullmatch(r":\s+", sign) and not re.search(r"\s", value) and _is_prose(found):
         return found[0]
     return f"{found['key']}{sign}{HIDDEN}"
 
 
 def _is_prose(found: re.Match[str]) -> bool:
-    """Whether words follow the colon: two, or one after the name of an error."""
+    """Whether prose follows the colon: two words, or one after the name of an error."""
     text, start, at = found.string, found.start(), found.start("value")
     if _EXPECTED.match(text, at):
         return True
@@ -219,10 +219,10 @@ def _database(text: str) -> str:
 
 
 def redacted(value: object, *, key: str = "", depth: int = 0) -> object:
-    """A copy as plain JSON values with nothing secret in it.
+    """A copy as plain JSON values without secrets.
 
-    Bytes, exceptions and other objects become their redacted text, so that printing the result
-    calls no `repr` of theirs. A flag or a missing value under a secret-like key is not a secret.
+    Bytes, exceptions and other objects become their redacted text, so printing the result calls
+    none of their `repr`. A flag or a missing value under a secret-like key is not a secret.
     """
     if value is None or isinstance(value, bool):
         return value
@@ -233,7 +233,7 @@ def redacted(value: object, *, key: str = "", depth: int = 0) -> object:
     if isinstance(value, int):
         return int(value)
     if isinstance(value, float):
-        # JSON knows neither NaN nor infinities.
+        # JSON has neither NaN nor infinities.
         return float(value) if math.isfinite(value) else str(value)
     if depth == _DEEPEST:
         return "…"
@@ -248,10 +248,10 @@ def redacted(value: object, *, key: str = "", depth: int = 0) -> object:
 
 
 _REFERENCE = re.compile(r"\$(?:(\$)(?=\{)|\{([^{}]*)\})")
-# Not `COMPACTORD__`, which begins the names of settings.
+# Not `COMPACTORD__`, the prefix of configuration keys.
 _HANDED = "COMPACTORD_SECRET_"
 _FORMS = "${env:NAME} or ${file:/path}; $${ for the signs themselves"
-# Between two looks at what may have been replaced.
+# Interval of checks for replaced values.
 _LOOK_S = 60.0
 _lock = threading.Lock()
 _handed: dict[str, str] = {}
@@ -260,7 +260,7 @@ _kept: dict[str, str] = {}
 
 
 class ReferenceMissing(UsageError):
-    """What `reference`, as it was written, names is not there; `expected` says what should be."""
+    """The target of `reference`, as written, is missing; `expected` describes it."""
 
     def __init__(self, reference: str, expected: str) -> None:
         self.reference = reference
@@ -272,12 +272,12 @@ class ReferenceMissing(UsageError):
 
 
 def has_reference(text: str) -> bool:
-    """Whether there is a reference in the text, one that cannot be resolved included."""
+    """Whether the text has a reference, resolvable or not."""
     return any(found[2] is not None for found in _REFERENCE.finditer(text))
 
 
 def resolve(text: str, environ: Mapping[str, str] | None = None) -> str:
-    """The text with values in the place of its references; `environ` None: this process's.
+    """The text with references replaced by values; `environ` defaults to this process's.
 
     Raises `ReferenceMissing` for the first that has no value.
     """
@@ -286,7 +286,7 @@ def resolve(text: str, environ: Mapping[str, str] | None = None) -> str:
 
 
 def resolve_option(key: str, text: str) -> str:
-    """As `resolve`, of an option of a catalog. Raises `CatalogOptionInvalid`."""
+    """The same as `resolve`, for an option of a catalog. Raises `CatalogOptionInvalid`."""
     try:
         return resolve(text)
     except ReferenceMissing as error:
@@ -294,7 +294,7 @@ def resolve_option(key: str, text: str) -> str:
 
 
 def filled(text: str, value: Callable[[str], str]) -> str:
-    """The text with `value` of each reference, `env:NAME` or the like, in its place."""
+    """The text with each reference, such as `env:NAME`, replaced by `value` of it."""
     return _REFERENCE.sub(lambda found: "$" if found[1] else value(found[2]), text)
 
 
@@ -314,15 +314,15 @@ def value_of(reference: str, environ: Mapping[str, str]) -> str:
             with open(name, encoding="utf-8") as file:
                 return file.read().rstrip("\r\n")
         except (OSError, UnicodeDecodeError, ValueError) as error:
-            why = error.strerror if isinstance(error, OSError) else "no UTF-8 text"
+            why = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
             raise ReferenceMissing(shown, f"a file that can be read ({why})") from None
     raise ReferenceMissing(shown, _FORMS)
 
 
 class LateValues:
-    """Texts by name, and what their references resolved to when they were last read.
+    """Texts by name, with the values of their references when they were last read.
 
-    For what has to notice that a key in a file was replaced; any thread may ask.
+    Detects that a key in a file was replaced. Thread-safe.
     """
 
     def __init__(self, texts: Mapping[str, str]) -> None:
@@ -331,19 +331,19 @@ class LateValues:
         self._looked_s = -math.inf
 
     def read(self) -> Mapping[str, str]:
-        """Resolve all. Raises `ReferenceMissing`."""
+        """The texts with their references resolved. Raises `ReferenceMissing`."""
         self._values = {name: resolve(text) for name, text in self._texts.items()}
         return self._values
 
     def forget(self) -> None:
-        """What was read last is used nowhere: whatever is there counts as changed."""
+        """The values read last are not in use: any value counts as changed."""
         self._values = {}
 
     def have_changed(self, now_s: float) -> bool:
         """Whether a credential that was just refused has been replaced since it was read.
 
-        Looks once a minute at most, as refusals have other reasons, too, and come in numbers; no in
-        between, and while a reference has no value. `now_s` is monotonic.
+        Checks at most once a minute, because refusals also have other reasons and come in large
+        numbers. False in between, and while a reference has no value. `now_s` is monotonic.
         """
         if now_s - self._looked_s < _LOOK_S:
             return False
@@ -355,15 +355,15 @@ class LateValues:
 
 
 def escaped(text: str) -> str:
-    """The text for which `resolve` returns `text`: what looks like a reference in it is none."""
+    """The text for which `resolve` returns `text`: its `${` are escaped."""
     return text.replace("${", "$${")
 
 
 def handed_over(text: str) -> str:
-    """A reference that has the value of `text` in this process and in those it starts.
+    """A reference to the value of `text`, for this process and the processes it starts.
 
-    A text with references stays as it is. The value of another one is put into a variable of this
-    process's environment, so that it can stand nowhere else; a value has one variable.
+    A text with references stays unchanged. Another value is moved to an environment variable of
+    this process, one variable per value, so it appears nowhere else.
     """
     if has_reference(text):
         return text
@@ -377,15 +377,15 @@ def handed_over(text: str) -> str:
 
 
 def kept(name: str, value: str) -> str:
-    """A reference to a value that this process alone has; `name` may get another one later.
+    """A reference to a value known only to this process. A later call may replace the value.
 
-    For values in any number: an environment is handed to each process that is started, as a whole,
-    and may have no more than two megabytes.
+    For large numbers of values: an environment is copied to each new process, and is limited to two
+    megabytes.
     """
     _kept[name] = value
     return f"${{{_KEPT}:{name}}}"
 
 
 def forget(reference: str) -> None:
-    """The value of a reference that `kept` returned is needed no more."""
+    """Drop the value of a reference that `kept` returned."""
     _kept.pop(reference[len(f"${{{_KEPT}:") : -1], None)
