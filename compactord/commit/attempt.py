@@ -1,10 +1,10 @@
-"""Writes the metadata of one commit attempt, and maps kinds of files to lists of the snapshot.
+"""Metadata of one commit attempt, and the mapping of file kinds to lists of the snapshot.
 
 Agrees with FileStoreCommitImpl.tryCommitOnce for kinds COMPACT and OVERWRITE (which values are
-inherited from the snapshot before, which are computed).
+inherited from the previous snapshot, which are computed).
 
-A new kind of output is a line of `LISTS`. Whoever discards, checks or expires files walks all kinds
-of outputs, or all lists of snapshots.
+A new kind of output is a line of `LISTS`. Code that discards, checks or expires files walks all
+kinds of outputs, or all lists of snapshots.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from compactord.storage.base import Storage
 
 
 class SnapshotList(enum.Enum):
-    """The lists of manifests of a snapshot that a commit writes anew."""
+    """The lists of manifests of a snapshot that a commit writes."""
 
     DELTA = "delta"
     CHANGELOG = "changelog"
@@ -57,12 +57,12 @@ class ListedEntries:
 
     @property
     def delta_rows(self) -> int:
-        """The rows that are added, less those that are deleted."""
+        """The rows that are added, minus those that are deleted."""
         return _row_count(self.delta)
 
     @property
     def changelog_rows(self) -> int | None:
-        """The rows that are told; None without a list of them."""
+        """The rows of the changelog, or None without one."""
         return _row_count(self.changelog) if self.changelog else None
 
 
@@ -72,7 +72,7 @@ def listed_entries(
     drop_stats: bool,
     lists: Mapping[str, SnapshotList] = LISTS,
 ) -> ListedEntries:
-    """The entries of the changes: of the delta, per bucket the deletions, then the additions.
+    """The entries of the changes. In the delta, each bucket has its deletions, then its additions.
 
     `drop_stats`: entries that delete files have no statistics. Raises `CommitError` for outputs of
     a kind that is in none of the `lists`.
@@ -155,11 +155,11 @@ def prepare(
     stamp: CommitIdentity,
     kind: CommitKind = CommitKind.COMPACT,
 ) -> tuple[Snapshot, ManifestMerge]:
-    """Write manifests and lists on top of `state`; returns the snapshot to publish.
+    """Write manifests and lists on top of `state`. Returns the snapshot to publish.
 
-    `manifests` are those of the snapshot of `state`. `merge` is that of an earlier attempt, to be
-    reused if it still fits; `index` is written already. Raises `CommitError`, before it writes
-    anything, for outputs of a kind that no list of a snapshot would name.
+    `manifests` are the manifests of the snapshot of `state`. `merge` is the result of an earlier
+    attempt, reused if it still fits; `index` is already written. Raises `CommitError`, before it
+    writes, for outputs of a kind that no list of a snapshot would name.
     """
     listed = listed_entries(changes, drop_stats=settings.options.delete_file_drop_stats)
     location, latest = state.table.location, state.snapshot
@@ -174,7 +174,7 @@ def prepare(
         changelog_list, changelog_size = files.write_list(files.write_manifests(listed.changelog))
     schema_id = _checked_schema(newest_schema_id(), state, changes)
     statistics = _statistics(storage, location, latest, schema_id)
-    # What was read meanwhile did not depend on the files.
+    # The reads so far did not depend on the files.
     files.wait()
     snapshot = Snapshot(
         uuid=stamp.uuid,
@@ -205,9 +205,9 @@ def prepare(
 def _checked_schema(
     schema_id: int | None, state: TableState, changes: Sequence[BucketChange]
 ) -> int:
-    """The id of the table's newest schema. Raises `TableNotFound` where there is none.
+    """The id of the table's newest schema. Raises `TableNotFound` if there is none.
 
-    Raises `CommitError` for outputs that nobody could read: their schema was rolled back.
+    Raises `CommitError` for outputs that no reader could read: their schema was rolled back.
     """
     if schema_id is None:
         where = f"{state.table.root} has no schema"
@@ -233,9 +233,9 @@ def _base_manifests(
     merge: ManifestMerge | None,
     keep: Collection[str],
 ) -> tuple[Sequence[ManifestFile], ManifestMerge]:
-    """The manifests of the snapshot before, merged on the first attempt.
+    """The manifests of the previous snapshot, merged on the first attempt.
 
-    If they cannot be merged, what was written is taken back but for the files to `keep`.
+    If they cannot be merged, the written files are deleted, except the files to `keep`.
     """
     if merge is None:
         try:
@@ -247,7 +247,8 @@ def _base_manifests(
                 may_contain=partial(_may_contain, types=settings.partition_types),
             )
         except FormatError as error:
-            # An entry whose partition cannot be read belongs to one bucket. The commit needs none.
+            # An entry with an unreadable partition affects one bucket. The commit does not need the
+            # merge.
             files.delete_written(keep=keep)
             _log.warning("manifests_not_merged", error=str(error))
             return manifests, _NOT_MERGED
@@ -255,7 +256,7 @@ def _base_manifests(
     base = merge.applied_to(manifests)
     if base is not None:
         return base, merge
-    # The winner of the last race has merged manifests itself, so ours does not fit any more.
+    # The winner of the last race has merged manifests, so our merge does not fit any more.
     files.delete_written(only=[manifest.file_name for manifest in merge.written])
     return manifests, _NOT_MERGED
 
@@ -265,8 +266,8 @@ def _may_contain(
 ) -> bool:
     """Whether the manifest may have entries of one of these partitions, judged by its ranges.
 
-    A wrong False would make a file live again that another manifest deletes. What cannot be read
-    may be anything.
+    A wrong False would make a file live that another manifest deletes. Unreadable statistics match
+    every partition.
     """
     stats = manifest.partition_stats
     if not types or len(stats.null_counts) != len(types):
@@ -287,7 +288,7 @@ def _may_contain(
 
 
 def _statistics(storage: Storage, location: str, latest: Snapshot, schema_id: int) -> str | None:
-    """The table statistics are inherited as long as they belong to the same schema."""
+    """The table statistics to inherit, if they belong to the same schema."""
     if latest.statistics is None:
         return None
     path = paths.statistics_path(location, latest.statistics)
@@ -303,10 +304,10 @@ def _statistics(storage: Storage, location: str, latest: Snapshot, schema_id: in
 def _properties(
     state: TableState, changes: Sequence[BucketChange], options: CommitOptions
 ) -> Mapping[str, str] | None:
-    """Only the largest sequence number is inherited, and only if writers start from it.
+    """The properties to inherit: only the largest sequence number, if writers start from it.
 
-    A commit that only merges manifests keeps them (FileStoreCommitImpl.compactManifestOnce).
-    Raises `FormatError` for a number that is none.
+    A commit that only merges manifests keeps all (FileStoreCommitImpl.compactManifestOnce). Raises
+    `FormatError` for an invalid number.
     """
     assert state.snapshot is not None
     if not changes:

@@ -1,9 +1,4 @@
-"""Inputs, conflicts and outcomes of a commit; removal of partitions and of unpublished files.
-
-As operation/FileStoreCommitImpl.java (dropPartitions) and operation/commit/
-OverwriteChangesProvider.java: what goes is found anew in the newest state at each attempt, so that
-nothing can be in conflict with it.
-"""
+"""Inputs, conflicts and outcomes of a commit; removal of partitions and of unpublished files."""
 
 from __future__ import annotations
 
@@ -28,12 +23,12 @@ class BucketChange:
     """A finished compaction, ready to be published.
 
     An upgraded file is in `before` (old level) and in `upgraded` (new level); `outputs` are the new
-    files, whatever their kind. `files_above` are names of the bucket's files on `closed_level` and
-    above when it was planned: a stranger there at commit time makes the change unsafe.
-    `only_read` are names of files that must still be live, since rows were looked up in them.
+    files of all kinds. `files_above` are names of the bucket's files on `closed_level` and above at
+    plan time: another file there at commit time makes the change unsafe.
+    `only_read` are names of files that must still be live, because rows were looked up in them.
     `vectors` are the deletion vectors, by file, with which `removed` and `only_read` were read:
-    they must still delete the same rows. Those of removed files go; `marks` are added to those of
-    files that stay.
+    they must still delete the same rows. Vectors of removed files are dropped; `marks` are added to
+    vectors of files that stay.
     """
 
     bucket: BucketId
@@ -51,25 +46,25 @@ class BucketChange:
 
     @property
     def closed_level(self) -> int:
-        """Where rows are looked up, a lower level would hide them, made without the new ones."""
+        """The lowest level on which a new file makes the change unsafe; level 1 with lookups."""
         return 1 if self.looks_up else self.output_level
 
     @property
     def removed(self) -> frozenset[str]:
-        """Names of the files that are no more: `before` without what was upgraded."""
+        """Names of the removed files: `before` without the upgraded files."""
         kept = {file.file_name for file in self.upgraded}
         return frozenset(file.file_name for file in self.before).difference(kept)
 
     @property
     def after(self) -> tuple[DataFile, ...]:
-        """The bucket's files in place of `before`."""
+        """The bucket's files that replace `before`."""
         return (*self.upgraded, *data_files(self.outputs))
 
 
 class Conflict(enum.Enum):
-    """What a commit met. `snapshot_race` is harmless and retried; the rest discard work.
+    """A conflict of a commit. `snapshot_race` is harmless and retried; the rest discard work.
 
-    `bucket_damaged`: a live file's entry cannot be read, so nothing can be compared with it.
+    `bucket_damaged`: a live file's entry cannot be read, so comparison is impossible.
     """
 
     SNAPSHOT_RACE = "snapshot_race"
@@ -84,7 +79,7 @@ class Conflict(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DroppedChange:
-    """A change that was not published because its bucket had moved on."""
+    """A change that was not published because its bucket had changed."""
 
     change: BucketChange
     conflict: Conflict
@@ -93,7 +88,7 @@ class DroppedChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committed:
-    """`snapshot_id` holds the changes that were not dropped, on top of `base`."""
+    """`snapshot_id` has the changes that were not dropped, on top of `base`."""
 
     snapshot_id: int
     base: SnapshotIdentity
@@ -118,8 +113,8 @@ class NothingCommitted:
 class Replaced:
     """The snapshot was published and then replaced by another writer's.
 
-    No file of `changes` may be removed: readers may still be reading them. `dropped` had been left
-    out of it.
+    No file of `changes` may be removed: readers may still be reading them. `dropped` were not part
+    of it.
     """
 
     changes: tuple[BucketChange, ...]
@@ -131,7 +126,7 @@ CommitOutcome = Committed | NothingCommitted | Replaced
 
 
 class LossOutcome(enum.Enum):
-    """What became of a writer's commit that later snapshots were built without."""
+    """The outcome for a writer's commit that later snapshots do not contain."""
 
     HEALED = "healed"
     HALTED = "halted"
@@ -139,10 +134,10 @@ class LossOutcome(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LostCommit:
-    """A writer's snapshot that is not in the table: its rename came after `above_id` was published.
+    """A writer's snapshot missing from the table: its rename came after `above_id` was published.
 
-    `rows` and `files` are what it added (files that it deleted do not count), `file_names` the
-    first of them. `again_id` is the snapshot that has its changes now, None with `why` not.
+    `rows` and `files` count its additions (not its deletions), `file_names` are the first of them.
+    `again_id` is the snapshot that has its changes now, or None, with the reason in `why`.
     """
 
     snapshot_id: int
@@ -175,14 +170,19 @@ class LostCommit:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """Partitions that go; `chosen` says of the state of each attempt which these are."""
+    """Removal of partitions. `chosen` selects them from the state of each attempt.
+
+    As in operation/FileStoreCommitImpl.java (dropPartitions) and
+    operation/commit/OverwriteChangesProvider.java, the removed files are determined from the newest
+    state at each attempt, so no conflict is possible.
+    """
 
     chosen: Callable[[TableState], Collection[bytes]]
 
     def changes(self, state: TableState) -> list[BucketChange]:
-        """All files of the partitions, but for postponed ones, which no reader has seen yet.
+        """All files of the partitions, except postponed ones, which are not visible to readers yet.
 
-        Raises what `chosen` raises, and `FormatError` for entries that cannot be read.
+        Raises the errors of `chosen`, and `FormatError` for unreadable entries.
         """
         partitions = frozenset(self.chosen(state))
         if not partitions:
@@ -203,9 +203,9 @@ class Removal:
 
 
 def remove_outputs(storage: Storage, folder: str, outputs: Iterable[Output]) -> None:
-    """Delete files that workers finished and no commit ever named, of all kinds.
+    """Delete finished files of all kinds that no commit ever named.
 
-    `folder` is the bucket's. A later orphan sweep finds what cannot be deleted now.
+    `folder` is the bucket's. A later orphan sweep finds files that cannot be deleted now.
     """
     for output in outputs:
         if owner_of(output.file.file_name) is not None:

@@ -1,18 +1,11 @@
 """Conflict checks: compares the planned state with the newest one, and checks added files.
 
-A comparison of plan time and the newest state.
-
 A compaction never changes the table's rows, so after any conflict the result of that bucket is
 dropped and the bucket planned again; other buckets are not affected. Agrees with the checks of
-operation/commit/ConflictDetection.java for COMPACT commits, and adds two that Java lacks: the files
-that were read must have the deletion vectors with which they were read, and no new file may have
-appeared on the output level or above (whether deletes were dropped depends on the files above).
-Other files may get vectors: the commit takes over the newest ones (`index_files`).
-
-Each file exists with the length that was written: a sweep of another host, or Java's orphan
-cleaning (operation/OrphanFilesClean.java), deletes files that waited too long for their commit. And
-no manifest deletes a file of its name: for readers a file is live if some manifest adds it and none
-deletes it, in whichever order, so a file with a reused name would never be live.
+operation/commit/ConflictDetection.java for COMPACT commits, and adds two that Java lacks: files
+must still have the deletion vectors with which they were read, and no new file may have appeared on
+the output level or above (whether deletes were dropped depends on the files above). Other files may
+get vectors: the commit takes over the newest ones (`index_files`).
 """
 
 from __future__ import annotations
@@ -39,7 +32,7 @@ from compactord.state.table_state import TableState
 from compactord.storage.base import Storage
 from compactord.storage.calls import ahead
 
-# As many are in memory, old and new ones: each has vectors of many files.
+# This many old and new files are in memory: each has vectors of many files.
 _INDEX_FILES = 4
 
 
@@ -49,11 +42,10 @@ def still_valid(
     changes: Sequence[BucketChange],
     settings: CommitSettings,
 ) -> tuple[list[BucketChange], list[DroppedChange]]:
-    """Changes that still fit the newest state, and the others with the reason.
+    """Changes that still fit the newest state, and the dropped ones with the reason.
 
-    Reads deletion vectors that are elsewhere than when their files were read. Raises what reading
-    raises, and `CommitUnknown` when outputs are live already: dropping the change would delete
-    them.
+    Reads deletion vectors that have moved since their files were read. Raises the errors of
+    reading, and `CommitUnknown` if outputs are live already: dropping the change would delete them.
     """
     valid, dropped = [], []
     are_same = partial(
@@ -91,7 +83,7 @@ def still_valid(
 def _relevant_files(
     state: TableState, change: BucketChange, settings: CommitSettings
 ) -> Sequence[DataFile]:
-    """The live files that the check needs: the whole bucket for key ranges, else only names.
+    """The live files that the check needs: the whole bucket for key ranges, otherwise by name.
 
     A partition without buckets is one bucket and may have very many files.
     """
@@ -111,9 +103,9 @@ def conflict(
 ) -> tuple[Conflict, str] | None:
     """Why `change` must not be published in a bucket that now has the files `live`, or None.
 
-    `vectors` are the deletion vectors of the bucket now; `are_same` tells of two, the older one
-    first, whether they delete the same rows. `total_buckets` is None if the bucket has no file any
-    more; `key_of` makes serialised keys comparable and is None for tables without a primary key.
+    `vectors` are the bucket's current deletion vectors; `are_same(old, new)` compares the rows that
+    they delete. `total_buckets` is None if the bucket has no files any more; `key_of` makes
+    serialised keys comparable and is None for tables without a primary key.
     """
     if total_buckets is not None and total_buckets != change.total_buckets:
         why = f"the bucket count is now {total_buckets}, not {change.total_buckets}"
@@ -149,7 +141,7 @@ def _vector_changed(
     now: Mapping[str, VectorRef],
     are_same: Callable[[VectorRef, VectorRef], bool],
 ) -> tuple[Conflict, str] | None:
-    """A file that was read, and has had other rows deleted since: its output has them again."""
+    """A file that was read with other deleted rows: its output would restore them."""
     for name in sorted((change.removed | change.only_read) & (change.vectors.keys() | now.keys())):
         old, new = change.vectors.get(name), now.get(name)
         if old == new:
@@ -169,10 +161,10 @@ def _delete_the_same(
     old: VectorRef,
     new: VectorRef,
 ) -> bool:
-    """Whether two vectors do: their index file was written again for the sake of other files.
+    """Whether two vectors delete the same rows: other vectors in the index file may have changed.
 
-    The newest state has the new one. Raises `FormatError` for its damage, and what reading it
-    raises.
+    The newest state has the new one. Raises `FormatError` if it is damaged, and the errors of
+    reading it.
     """
     if None not in (old.cardinality, new.cardinality) and old.cardinality != new.cardinality:
         return False
@@ -180,14 +172,14 @@ def _delete_the_same(
     try:
         return bitmap_in(stored_in(read_old(old.path), old), old.path) == now
     except (ObjectNotFound, FormatError):
-        # Nobody can tell any more; its snapshot has expired, perhaps.
+        # Comparison is impossible; perhaps its snapshot has expired.
         return False
 
 
 def _unexpected(
     indexes: IndexFiles, change: BucketChange, settings: CommitSettings
 ) -> tuple[Conflict, str] | None:
-    """Indexes that the table cannot have had when the change was planned, or must not have now."""
+    """Indexes that appeared after planning, or that the table must not have now."""
     has_vectors = settings.options.vectors is not None
     if change.marks and not has_vectors:
         return Conflict.DV_CHANGED, "the table has no deletion vectors any more"
@@ -200,7 +192,7 @@ def _unexpected(
 
 
 def already_live(change: BucketChange, live: Sequence[DataFile]) -> str | None:
-    """A new file of `change` that is live before we know of having published it, or None.
+    """A new file of `change` that is live before its publication is confirmed, or None.
 
     Possible if an unconfirmed snapshot of ours was replaced after another was built on it.
     """
@@ -211,7 +203,7 @@ def already_live(change: BucketChange, live: Sequence[DataFile]) -> str | None:
 def _overlap(files: Iterable[DataFile], key_of: Callable[[bytes], Any]) -> str | None:
     """Files of one level above 0 whose key ranges overlap: two compactions wrote the same range.
 
-    Raises `FormatError` for keys that cannot be read.
+    Raises `FormatError` for unreadable keys.
     """
     levels: dict[int, list[tuple[Any, Any, str]]] = {}
     for file in files:
@@ -230,10 +222,15 @@ _STATUS_THREADS = 16
 
 
 class AddedFilesCheck:
-    """For the commits to one table.
+    """Checks that the files added by commits to one table exist and will be live.
+
+    Each file must exist with its written length: a sweep of another host, or Java's orphan cleaning
+    (operation/OrphanFilesClean.java), deletes files that waited too long for their commit. No
+    manifest may delete a file of its name: readers consider a file live if a manifest adds it and
+    none deletes it, in any order, so a file with a reused name would never be live.
 
     Costs one status call for each new file, and one read of each manifest with deletions while this
-    object lives, unless the state was read from it. It remembers 8 bytes for each deletion in a
+    object lives, unless the state was read from it. It stores 8 bytes for each deletion in a
     manifest that is in use.
     """
 
@@ -246,17 +243,17 @@ class AddedFilesCheck:
     def looking(
         self, changes: Sequence[BucketChange], bucket_folder: Callable[[BucketId], str]
     ) -> Iterator[None]:
-        """For each attempt: meanwhile, look for the new files of what it may publish."""
+        """Checks the new files of an attempt in the background while the context is open."""
         with ahead(self._storage, partial(self._found, changes, bucket_folder)) as self._lost:
             yield
 
     def passed(
         self, state: TableState, changes: Sequence[BucketChange], manifests: Sequence[ManifestFile]
     ) -> tuple[list[BucketChange], list[DroppedChange]]:
-        """The changes whose files all pass, and the other changes with the reason.
+        """The changes whose files all pass, and the dropped ones with the reason.
 
-        `manifests` are those of the snapshot of `state`, to build on. `looking` was called for all
-        of the changes. Raises what reading raises.
+        `manifests` are the manifests of the snapshot of `state`, to build on. `looking` was called
+        for all of the changes. Raises the errors of reading.
         """
         deleted, lost = self._already_deleted(state, changes, manifests), self._lost()
         troubles = {id(each): lost[id(each)] or deleted.get(id(each), "") for each in changes}
@@ -270,7 +267,7 @@ class AddedFilesCheck:
     def _found(
         self, changes: Sequence[BucketChange], bucket_folder: Callable[[BucketId], str]
     ) -> dict[int, str]:
-        """Why the files of a change are missing or incomplete, or "", by the change's `id`."""
+        """The reason for missing or incomplete files, or "", by the `id` of their change."""
         wanted: list[tuple[int, DataFile, str]] = []
         for change in changes:
             folder = bucket_folder(change.bucket)
@@ -294,7 +291,7 @@ class AddedFilesCheck:
     def _already_deleted(
         self, state: TableState, changes: Sequence[BucketChange], manifests: Sequence[ManifestFile]
     ) -> dict[int, str]:
-        """Why a file of a change would not be live after its commit, by the change's `id`."""
+        """The reason why a file would not be live after its commit, by the `id` of its change."""
         location, known = state.table.location, state.files.deleted
         added: dict[FileIdentity, int] = {
             file.identity(change.bucket): id(change) for change in changes for file in change.after
@@ -305,7 +302,7 @@ class AddedFilesCheck:
         deleting = [manifest for manifest in manifests if manifest.num_deleted_files]
         if not known.may_have(hashes).any():
             deleting = [each for each in deleting if each.file_name not in known.manifests]
-        # Only those in use are remembered.
+        # Only manifests in use are remembered.
         self._deleted = {each.file_name: self._deletions(location, each) for each in deleting}
         troubles: dict[int, str] = {}
         for manifest in deleting:
