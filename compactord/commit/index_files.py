@@ -1,12 +1,12 @@
-"""The index files of the next snapshot: its deletion vectors, made from those of the newest one.
+"""Index files of the next snapshot: its deletion vectors, based on the newest snapshot's.
 
-Sorted indexes of a level that gets other files go: each names all files of its level, and Java's
-readers and writers take one that does not for no index at all (index/pksorted/
-PkSortedBucketIndexState.java). Its next writer of the bucket builds a new one.
+Sorted indexes of a level whose files change are removed: each names all files of its level, and
+Java's readers and writers ignore an incomplete one (index/pksorted/PkSortedBucketIndexState.java).
+The bucket's next writer builds a new one.
 
-Vectors are made anew at each attempt, so that nothing that another writer deleted meanwhile is
-lost. In tables with buckets one index file has all vectors of a bucket; elsewhere only those are
-replaced that have a vector of a file that goes (deletionvectors/BucketedDvMaintainer.java,
+Each attempt rebuilds the vectors, so no concurrent deletion of another writer is lost. In tables
+with buckets one index file has all vectors of a bucket; in other tables only files with a vector of
+a removed file are replaced (deletionvectors/BucketedDvMaintainer.java,
 deletionvectors/append/AppendDeleteFileMaintainer.java, manifest/IndexManifestFileHandler.java).
 """
 
@@ -50,7 +50,7 @@ from compactord.storage.calls import map_concurrently
 class NextIndex:
     """The index manifest of the next snapshot, and the `changes` that it agrees with.
 
-    `written` are the names of the files that were written for it.
+    `written` are the names of its new files.
     """
 
     manifest: str | None
@@ -60,7 +60,7 @@ class NextIndex:
 
 
 class _Piece(NamedTuple):
-    """A vector in an index file that is to be written; `length` as its entry has it."""
+    """A vector in a new index file; `length` as in its entry."""
 
     data_file: str
     stored: bytes
@@ -70,7 +70,7 @@ class _Piece(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Replacement:
-    """The index files of a bucket that go, and the vectors of each that comes in their place."""
+    """The removed index files of a bucket, and the vectors of each file that replaces them."""
 
     names: frozenset[str]
     files: tuple[tuple[_Piece, ...], ...]
@@ -83,12 +83,12 @@ def next_index(
     options: VectorOptions | None,
     files: MetadataFiles,
 ) -> NextIndex:
-    """Write what `changes` do to the index files of `state`; nothing if they do not touch them.
+    """Write the index files of `state` after `changes`; none if they are not affected.
 
-    `options` None: the table has no deletion vectors nor sorted indexes, and no change marks rows.
-    Dropped are changes that mark rows of files that are not live or do not have them, and those of
-    buckets with a damaged index file. Raises what reading and writing raise, `ObjectNotFound` if
-    the snapshot of `state` is gone.
+    `options` is None for a table without deletion vectors and sorted indexes, where no change marks
+    rows. Changes are dropped if they mark rows of files that are not live or lack these rows, and
+    for buckets with a damaged index file. Raises the errors of reading and writing, and
+    `ObjectNotFound` if the snapshot of `state` no longer exists.
     """
     manifest = state.snapshot.index_manifest if state.snapshot else None
     index = NextIndex(manifest, list(changes))
@@ -126,9 +126,9 @@ def next_index(
 def index_without(
     storage: Storage, state: TableState, changes: Sequence[BucketChange], files: MetadataFiles
 ) -> NextIndex:
-    """Write the index files of `state` without those of the changes' partitions, of any type.
+    """Write the index files of `state` without the partitions of the changes, for all types.
 
-    Raises what reading and writing raise.
+    Raises the errors of reading and writing.
     """
     manifest = state.snapshot.index_manifest if state.snapshot else None
     index = NextIndex(manifest, list(changes))
@@ -144,9 +144,9 @@ def index_without(
 
 
 def read_index_file(storage: Storage, state: TableState, path: str) -> bytes:
-    """An index file that `state` has.
+    """An index file of `state`.
 
-    Raises `FormatError` if it does not exist, `ObjectNotFound` if its snapshot is gone, too.
+    Raises `FormatError` if it does not exist, `ObjectNotFound` if its snapshot is also missing.
     """
     try:
         return storage.read(path)
@@ -195,7 +195,7 @@ def _replacement(
     options: VectorOptions,
     of_bucket: tuple[BucketId, Sequence[BucketChange]],
 ) -> _Replacement | str | None:
-    """None: no vector changes. A text: what is damaged."""
+    """The replacement, None if no vector changes, or a text that describes damage."""
     bucket, changes = of_bucket
     # Several parts of a change may have marked rows of one file.
     marks: dict[str, list[bytes]] = defaultdict(list)
@@ -209,7 +209,7 @@ def _replacement(
     if not (entries or marks):
         return None
     paths = {state.indexes.path(each) for each in entries}
-    # A vector that is hidden by one in another file of the bucket goes with its file.
+    # A vector hidden by one in another file of the bucket is removed with its file.
     refs = {name: ref for name, ref in state.indexes.vectors(bucket).items() if ref.path in paths}
     live = state.files.named(bucket, (refs.keys() | marks.keys()) - removed)
     kept = {name: ref for name, ref in refs.items() if name in live}
@@ -232,7 +232,7 @@ def _pieces(
     marks: Mapping[str, Sequence[bytes]],
     kind: VectorKind,
 ) -> tuple[list[_Piece], bool]:
-    """The vectors to be written, and whether a mark is new; `contents` are index files by path."""
+    """The vectors to write, and whether a mark is new; `contents` are index files by path."""
     pieces, has_grown = [], False
     for name in dict.fromkeys((*kept, *marks)):
         ref, rows = kept.get(name), live[name].row_count
@@ -248,14 +248,14 @@ def _pieces(
         if count > before:
             has_grown = True
             stored, length = encode_vector(its_kind, deleted)
-        # A mark of no rows makes no vector.
+        # Marks without rows need no vector.
         if stored:
             pieces.append(_Piece(name, stored, length, count))
     return pieces, has_grown
 
 
 def _rolled(pieces: Sequence[_Piece], target_size: int | None) -> Iterator[tuple[_Piece, ...]]:
-    """The vectors of each index file: one, which may have none, unless there is a target size."""
+    """The vectors of each index file: one, possibly empty, unless there is a target size."""
     if target_size is None:
         yield tuple(pieces)
         return

@@ -1,8 +1,8 @@
-"""Which manifests a commit merges: the rules of operation/ManifestFileMerger.java.
+"""Merging of manifests in a commit, by the rules of operation/ManifestFileMerger.java.
 
-Merging never changes the live files; it keeps the number of manifests and of cancelled entries
-small. Reading and writing are functions that the caller passes, so the rules can be tested alone.
-The entries of one input manifest and the identities of all deleted files are in memory.
+Merging never changes the live files; it limits the number of manifests and of cancelled entries.
+Reading and writing are functions passed by the caller, so the rules can be tested in isolation. The
+entries of one input manifest and the identities of all deleted files are in memory.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class ManifestMerge:
     written: tuple[ManifestFile, ...]
 
     def applied_to(self, manifests: Sequence[ManifestFile]) -> tuple[ManifestFile, ...] | None:
-        """`manifests` with `before` replaced by `after`, None where it is no contiguous part."""
+        """`manifests` with `before` replaced by `after`, or None unless it is a contiguous part."""
         names = [manifest.file_name for manifest in manifests]
         wanted = [manifest.file_name for manifest in self.before]
         for start in range(len(names) - len(wanted) + 1):
@@ -47,11 +47,11 @@ def merge_manifests(
     write: Write,
     may_contain: MayContain,
 ) -> ManifestMerge:
-    """Merge fully when enough bytes would change, else neighbours up to the target size.
+    """Merge fully if enough bytes would change, otherwise neighbours up to the target size.
 
-    `may_contain` tells from a manifest's statistics whether it may hold an entry of one of these
-    partitions. Manifests that it rules out are read after all if a deleted file was not found in
-    the others. Errors of `read` and `write` pass through; the caller deletes the files written.
+    `may_contain` decides from a manifest's statistics whether it may hold an entry of one of these
+    partitions. Excluded manifests are read nevertheless if a deleted file was not found in the
+    rest. Errors of `read` and `write` are raised; the caller deletes the files written.
     """
     after = _merge_fully(manifests, rules, read=read, write=write, may_contain=may_contain)
     if after is None:
@@ -160,7 +160,7 @@ def _neighbours(
 
 
 def _cancelled(entries: Iterable[ManifestEntry]) -> Iterator[ManifestEntry]:
-    """Entries without the pairs of an ADD and its later DELETE; a DELETE alone stays."""
+    """Entries without pairs of an ADD and its later DELETE; an unpaired DELETE stays."""
     open_entries: dict[FileIdentity, ManifestEntry] = {}
     for entry in entries:
         identity = entry.identity

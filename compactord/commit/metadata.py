@@ -1,4 +1,4 @@
-"""The metadata files of one commit: written and remembered, so that they can be deleted again."""
+"""The metadata files of one commit: written and remembered, so they can be deleted again."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from compactord.storage.calls import AT_ONCE
 class MetadataFiles:
     """Writes manifests, their lists and index files of a commit, named `unique_name` and a number.
 
-    Every file is created exclusively and durable once `wait` has returned. No file needs another
-    one before a snapshot names them all, so those of an object store are written at once. Commits
-    that share a `unique_name` share `numbers`, too; without them the numbers start at 0. Writing
-    raises `UnsupportedTable` for entries that cannot be written together.
+    Every file is created exclusively and durable once `wait` has returned. The files are
+    independent until a snapshot names them all, so files of an object store are written
+    concurrently. Commits that share a `unique_name` also share `numbers`; by default the numbers
+    start at 0. Writing raises `UnsupportedTable` for entries that cannot be written together.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class MetadataFiles:
         return tuple(manifests)
 
     def write_list(self, manifests: Iterable[ManifestFile]) -> tuple[str, int]:
-        """The list's file name and its size in bytes."""
+        """Write a list. Returns its file name and its size in bytes."""
         with self._refusing():
             data = encode_manifest_list(manifests, self._codec)
         name = next(self._list_names)
@@ -85,7 +85,7 @@ class MetadataFiles:
         return name, len(data)
 
     def write_index_file(self, data: bytes) -> str:
-        """The index file's name."""
+        """Write an index file. Returns its name."""
         name = next(self._index_names)
         self._write(paths.index_path(self._location, name), data)
         return name
@@ -93,7 +93,7 @@ class MetadataFiles:
     def write_index_manifest(
         self, before: str | None, *, without: Collection[str], added: Sequence[VectorsFile]
     ) -> str:
-        """The name of the index manifest that follows `before`. Raises as `with_vectors_files`."""
+        """Write the index manifest that follows `before`. Raises as `with_vectors_files`."""
         data = with_vectors_files(
             self._storage,
             self._location,
@@ -107,7 +107,7 @@ class MetadataFiles:
         return name
 
     def wait(self) -> None:
-        """Wait for all files. Raises the error of the first that could not be written."""
+        """Wait for all files. Raises the error of the first failed write."""
         failure: StorageError | None = None
         while self._under_way:
             try:
@@ -123,12 +123,12 @@ class MetadataFiles:
     def delete_written(
         self, *, only: Collection[str] | None = None, keep: Collection[str] = ()
     ) -> None:
-        """Delete the written files: all of them, or `only` these names; never those in `keep`.
+        """Delete the written files: all of them, or `only` these names; never names in `keep`.
 
-        Only for files that were certainly not published. A later orphan sweep finds those that
-        cannot be deleted now. Where files are kept, raises as `wait`, before anything is deleted.
+        Only for files that were certainly not published. A later orphan sweep finds files that
+        cannot be deleted now. If some files are kept, raises as `wait`, before any deletion.
         """
-        # Of some files the others are still needed: that one of them failed must be heard.
+        # Some of these files are kept, so write errors must be raised.
         is_all = only is None and not keep
         with contextlib.suppress(StorageError) if is_all else contextlib.nullcontext():
             self.wait()
@@ -159,7 +159,7 @@ class MetadataFiles:
             self._pool = ThreadPoolExecutor(AT_ONCE, "metadata")
         self._under_way.append((path, self._pool.submit(self._storage.write_new, path, data)))
         if len(self._under_way) > AT_ONCE:
-            # As many wait in memory.
+            # This many wait in memory.
             self._wait_for_one()
 
     def _wait_for_one(self) -> None:
@@ -167,7 +167,7 @@ class MetadataFiles:
         self._note(path, writing.result)
 
     def _note(self, path: str, written: Callable[[], None]) -> None:
-        """Remember a file that exists, or may exist, after the call."""
+        """Record a file that exists, or may exist, after the call."""
         try:
             written()
         except TransientStorageError:

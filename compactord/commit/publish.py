@@ -1,4 +1,4 @@
-"""Publishes a snapshot under its id, under a lock if there is one; resolves unknown outcomes."""
+"""Publishes a snapshot under its id, with a lock if there is one; resolves unknown outcomes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from compactord.storage.base import Creation, Storage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delta:
-    """What a snapshot changes, and of which one; `base` None: it is the table's first."""
+    """The changes of a snapshot on top of `base`, or None for the table's first."""
 
     base: Snapshot | None
     changes: Sequence[BucketChange] = ()
@@ -41,31 +41,31 @@ class SnapshotPublisher(Protocol):
 
     @property
     def excludes_writers(self) -> bool:
-        """Whether no writer of these tables can put a snapshot in the place of another one.
+        """Whether no writer of these tables can replace another writer's snapshot.
 
-        If not, snapshots of ours are looked back at for a while (`state/ancestry.py`). If so, they
-        can only be rolled back, and EXISTS is certain.
+        If not, our snapshots are rechecked for a while (`state/ancestry.py`). If so, they can only
+        be rolled back, and EXISTS is certain.
         """
         ...
 
     @property
     def settle_ms(self) -> int:
-        """How long a snapshot of ours has to stand before we build on it; 0: not at all.
+        """Minimum age of our snapshot before we build on it, or 0.
 
-        More than the longest time between a writer's look and the end of its copy, where nothing
-        excludes writers (`state/ancestry.py`).
+        If writers are not excluded, it exceeds the longest time between a writer's check and the
+        end of its copy (`state/ancestry.py`).
         """
         ...
 
     def publish(
         self, table: TableRef, snapshot: Snapshot, delta: Delta, *, owner: Owner
     ) -> Creation:
-        """Make `snapshot` the table's unless its id is taken. Temporary files are named by `owner`.
+        """Publish `snapshot` unless its id is taken. Temporary files are named by `owner`.
 
-        After the call readers find the snapshot with this id at its path, whichever it is. The same
-        snapshot may be published again while an earlier outcome is unknown; then EXISTS may mean
-        that it exists itself. Raises `TransientStorageError` when the call may have taken effect
-        nevertheless, and any other `StorageError` when it was refused.
+        After the call readers find a snapshot with this id at its path, ours or another. The same
+        snapshot may be published again while an earlier outcome is unknown; EXISTS may then refer
+        to the first attempt. Raises `TransientStorageError` if the call may have taken effect
+        nevertheless, and any other `StorageError` if it was refused.
         """
         ...
 
@@ -73,8 +73,8 @@ class SnapshotPublisher(Protocol):
 class StorePublisher:
     """Create-if-absent of a store: it never replaces a snapshot of another writer.
 
-    Java's own publication there is a rename after a look, and replaces what came in between. Where
-    that rename takes long, as on object stores, snapshots of ours stand for `settle_ms` first.
+    Java publishes by a check and a rename there, which replaces a snapshot published in between. If
+    that rename takes long, as on object stores, our snapshots settle for `settle_ms` first.
     """
 
     def __init__(self, storage: Storage, *, settle_ms: int = 0) -> None:
@@ -98,32 +98,30 @@ class StorePublisher:
 
 
 _log = structlog.get_logger()
-# How long a catalog that fails is asked to release a lock.
+# Maximum time of retries to release a lock while the catalog fails.
 _RELEASE_SECONDS_MAX = 30
 _FIRST_PAUSE_MS, _PAUSE_MS_MAX = 50, 2_000
 
 
 class HeldLock(Protocol):
-    """A lock that was acquired."""
-
     def release(self) -> bool:
-        """Give it back. False when another may have had it meanwhile; theirs is left alone."""
+        """Release the lock. False if another writer may have held it meanwhile; theirs is kept."""
         ...
 
 
 class CatalogLock(Protocol):
-    """A lock for each table, as catalog/CatalogLock.java; any number of threads may ask."""
+    """A lock for each table, as catalog/CatalogLock.java. Thread-safe."""
 
     def acquire(self, table: TableRef) -> HeldLock:
         """Wait for the table's lock.
 
-        Raises `CatalogUnavailable` when it cannot be had, `AccessDenied` when it is forbidden.
+        Raises `CatalogUnavailable` if it is not available, `AccessDenied` if it is forbidden.
         """
         ...
 
 
 def release_attempts(clock: Clock) -> Iterator[int]:
-    """Numbers of attempts to give back a lock, for which others wait, with pauses between them."""
+    """Numbers of attempts to release a lock, with pauses between them."""
     start_s, pause_ms = clock.monotonic_s(), _FIRST_PAUSE_MS
     for attempt in itertools.count(1):
         yield attempt
@@ -134,11 +132,11 @@ def release_attempts(clock: Clock) -> Iterator[int]:
 
 
 class LockedPublisher:
-    """Holds the lock of a table while another publisher makes a snapshot appear, and no longer.
+    """Holds the lock of a table only while another publisher publishes a snapshot.
 
-    The inner publisher still creates only what is absent: a lock whose time is over can be taken
-    by others while its holder believes in it. Then `publish` raises `TransientStorageError`, and
-    the caller reads the snapshot back; it also raises what `CatalogLock.acquire` raises.
+    The inner publisher still creates only absent objects: another writer can take an expired lock
+    while its holder still relies on it. Then `publish` raises `TransientStorageError`, and the
+    caller reads the snapshot back. It also raises the errors of `CatalogLock.acquire`.
     """
 
     settle_ms = 0
@@ -149,7 +147,7 @@ class LockedPublisher:
 
     @property
     def excludes_writers(self) -> bool:
-        """Not by the lock: who stops for longer than its time limit may replace a snapshot."""
+        """The lock is not enough: a holder paused past its timeout could replace a snapshot."""
         return self._publisher.excludes_writers
 
     def publish(
@@ -165,7 +163,7 @@ class LockedPublisher:
                 _log.warning("catalog_lock_lost", snapshot_id=snapshot.id)
         if was_ours:
             return created
-        # Another may have replaced it.
+        # Another writer may have replaced it.
         raise TransientStorageError(
             paths.snapshot_path(table.root, snapshot.id),
             "the catalog's lock expired while the snapshot was being published",
@@ -189,17 +187,17 @@ class Publication:
 
     @property
     def is_final(self) -> bool:
-        """Whether nobody can replace what was published; it may still be rolled back."""
+        """Whether no writer can replace a published snapshot; it may still be rolled back."""
         return self._publisher.excludes_writers
 
     def published(
         self, table: TableRef, snapshot: Snapshot, delta: Delta, files: MetadataFiles
     ) -> bool:
-        """Publish the snapshot; False when another has its id.
+        """Publish the snapshot. Returns False if another one has its id.
 
-        `files` are those that only this snapshot names: they are deleted when it was refused, and
-        kept when it may have existed briefly. Raises `StorageError` when it was refused and
-        `CommitUnknown` when the outcome cannot be determined.
+        `files` are named only by this snapshot: they are deleted if it was refused, and kept if it
+        may have existed briefly. Raises `StorageError` if it was refused and `CommitUnknown` if the
+        outcome cannot be determined.
         """
         path = paths.snapshot_path(table.root, snapshot.id)
         is_in_doubt = False
@@ -243,7 +241,7 @@ class Publication:
         )
 
     def found_at(self, table: TableRef, snapshot_id: int) -> Snapshot | None:
-        """The snapshot under this id; None when there certainly is none. Else `CommitUnknown`."""
+        """The snapshot with this id, or None if there is certainly none; else `CommitUnknown`."""
         reason = ""
         for attempt in range(1, _OUTCOME_ATTEMPTS + 1):
             try:

@@ -1,7 +1,7 @@
-"""May a writer's lost APPEND be committed again? A pure comparison of what it was and what is now.
+"""Rules for committing a writer's lost APPEND again: a pure comparison of then and now.
 
-docs/adr/0006-late-renames.md proves that these rules suffice. Every rule that is not proved is
-an objection; nothing is assumed.
+docs/adr/0006-late-renames.md proves that these rules suffice. Any unproved condition is an
+objection.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from compactord.state.ancestry import Step
 from compactord.state.rewrites import is_our_removal
 from compactord.state.table_state import TableState
 
-# Of every batch job (BatchWriteBuilder.COMMIT_IDENTIFIER).
+# The identifier of every batch job (BatchWriteBuilder.COMMIT_IDENTIFIER).
 _BATCH_IDENTIFIER = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restore:
-    """A lost snapshot to be committed again; `objection` is asked at each attempt."""
+    """A lost snapshot to commit again; `objection` is evaluated at each attempt."""
 
     lost: Snapshot
     objection: Callable[[TableState], str | None]
@@ -46,11 +46,11 @@ class Restore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LostChanges:
-    """What is known of a lost snapshot.
+    """The known facts about a lost snapshot.
 
     `entries` are its delta's, `index_before` is the index manifest of its base. `since` are the
-    steps from its base to the newest snapshot, `others` user and identifier of the other snapshots
-    that are there, some older ones included.
+    steps from its base to the newest snapshot, `others` user and identifier of the remaining
+    snapshots, some older ones included.
     """
 
     snapshot: Snapshot
@@ -62,12 +62,12 @@ class LostChanges:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRules:
-    """What the table asks for. `is_ordered`: records of a bucket have an order, or a key.
+    """Properties of the table. `is_ordered`: records of a bucket have an order, or a key.
 
     `numbers_by_snapshot`: the files' sequence numbers are the snapshot's id
-    (`sequence.snapshot-ordering`). `moves_keys`: writers look up in which partition a key is.
-    `busy` are buckets whose files running compactions read. `bucket_option` is the number for
-    partitions without files.
+    (`sequence.snapshot-ordering`). `moves_keys`: writers look up the partition of a key. `busy` are
+    buckets whose files running compactions read. `bucket_option` is the number for partitions
+    without files.
     """
 
     is_ordered: bool
@@ -101,7 +101,7 @@ def bucket_changes(entries: Sequence[ManifestEntry]) -> list[BucketChange]:
 def is_committed_again(lost: LostChanges, state: TableState) -> bool:
     """Whether the files are in the table after all: later snapshots added them, or they are live.
 
-    Never for a snapshot that deleted some, or only changed which of their rows count.
+    Never for a snapshot that deleted files, or only changed which rows are valid.
     """
     if not lost.entries or not all(entry.kind is EntryKind.ADD for entry in lost.entries):
         return False
@@ -119,7 +119,7 @@ def is_committed_again(lost: LostChanges, state: TableState) -> bool:
 def is_repeated(lost: LostChanges) -> bool:
     """Whether its user has committed this identifier again, as a restarted job does.
 
-    Batch jobs all use one identifier, which says nothing.
+    Batch jobs all use one identifier, which proves nothing.
     """
     identity = (lost.snapshot.commit_user, lost.snapshot.commit_identifier)
     return identity[1] != _BATCH_IDENTIFIER and identity in _commits(lost)
@@ -128,7 +128,7 @@ def is_repeated(lost: LostChanges) -> bool:
 def objection(lost: LostChanges, state: TableState, rules: TableRules) -> str | None:
     """Why the changes must not be committed on top of `state`, or None.
 
-    Whether its files exist, and whether a manifest deletes their names, is for the commit to check.
+    The commit checks that its files exist and that no manifest deletes their names.
     """
     if rules.numbers_by_snapshot:
         return "its sequence numbers are the id that it had"
@@ -169,14 +169,14 @@ def _unfit(lost: LostChanges, state: TableState) -> str | None:
 
 
 def _others(lost: LostChanges) -> str | None:
-    """What was committed since, and by whom."""
+    """Objections from later commits and their users."""
     user, identifier = lost.snapshot.commit_user, lost.snapshot.commit_identifier
     for other, number in _commits(lost):
         if other == user and number is not None and number >= identifier:
             return f"its user has committed identifier {number}, perhaps with the same rows"
     for step in lost.since:
         if is_our_removal(step.kind, step.commit_user):
-            # It found its files in the snapshot below: rows that come afterwards are to stay.
+            # It found its files in the snapshot below: rows that arrive later must stay.
             continue
         if step.kind is CommitKind.OVERWRITE:
             return f"snapshot {step.snapshot_id} overwrote data"
@@ -189,7 +189,7 @@ def _others(lost: LostChanges) -> str | None:
 def _misplaced(
     entries: Sequence[ManifestEntry], state: TableState, rules: TableRules
 ) -> str | None:
-    """What readers could not place: another number of buckets, a schema that is gone."""
+    """Objections from another number of buckets, or a missing schema."""
     totals: dict[bytes, int] = {}
     for bucket in state.files.bucket_ids():
         totals.setdefault(bucket.partition, state.files.summary(bucket).total_buckets)
@@ -203,7 +203,7 @@ def _misplaced(
 
 
 def _overtaken(lost: LostChanges, state: TableState, rules: TableRules) -> str | None:
-    """What happened in its buckets, where the order of records matters."""
+    """Objections from events in its buckets, if the order of records matters."""
     first_number: dict[BucketId, int] = {}
     for entry in lost.entries:
         number, bucket = entry.file.min_sequence_number, entry.bucket_id
@@ -242,7 +242,7 @@ def _met(
 
 
 def _commits(lost: LostChanges) -> list[tuple[str | None, int | None]]:
-    """User and identifier of all other commits that are known."""
+    """User and identifier of all other known commits."""
     steps = (
         (step.commit_user, step.commit_identifier)
         for step in lost.since
@@ -252,7 +252,7 @@ def _commits(lost: LostChanges) -> list[tuple[str | None, int | None]]:
 
 
 def users_of(snapshots: Mapping[int, Snapshot], lost: Snapshot) -> tuple[tuple[str, int], ...]:
-    """User and identifier of each but the lost one. A compaction may repeat an append's."""
+    """User and identifier of each except the lost one. A compaction may repeat an append's."""
     return tuple(
         (each.commit_user, each.commit_identifier)
         for each in snapshots.values()
