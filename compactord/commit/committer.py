@@ -3,19 +3,18 @@
 One attempt, in this order (operation/FileStoreCommitImpl.java, for kind COMPACT):
 
 1. refresh the state; the snapshot that it builds on must be unchanged,
-2. compare every change with it and drop those whose bucket has changed; check that the files that
-   the others add exist and will be live (`added_files`). What removes partitions, in a snapshot of
-   kind OVERWRITE, is made of that state instead (`removal`),
+2. compare every change with it and drop changes whose bucket has changed; check that the files
+   added by the rest exist and will be live (`AddedFilesCheck`). A removal of partitions, in a
+   snapshot of kind OVERWRITE, is computed from that state instead (`Removal`),
 3. write index files with the deletion vectors of the buckets, on top of the newest ones; merge
    manifests (first attempt only; the result is reused while it still fits),
 4. write base list, delta manifests, delta list,
 5. publish snapshot N+1 unless another was first (`publish`), then the hint, then read it back.
 
-Just before step 5 the snapshot that it builds on is checked again, because preparing takes time and
-a rollback or another writer's rename may have removed it. After a lost race, and while the catalog
-is down (`retries`), the files of steps 3 and 4 are deleted, but merged manifests are kept, and step
-1 follows. If the outcome of step 5 is unknown, the snapshot's name is read before anything else
-happens; until then nothing is deleted.
+Just before step 5 the base snapshot is checked again, because preparing takes time and a rollback
+or another writer's rename may have removed it. After a lost race, and while the catalog is down
+(`Retries`), the files of steps 3 and 4 are deleted, except merged manifests, and step 1 follows. If
+the outcome of step 5 is unknown, the snapshot's name is read next; until then no file is deleted.
 """
 
 from __future__ import annotations
@@ -75,24 +74,24 @@ from compactord.state.table_state import TableState, applied, data_manifests
 from compactord.storage.base import Storage
 from compactord.storage.calls import ahead
 
-# How long a catalog that is down is waited for where the table has no `commit.timeout`: the restart
-# of a database, and less than after what a job counts as hung.
+# How long a commit waits for a catalog that is down if the table has no `commit.timeout`: the
+# restart of a database, and less than the time after which a job counts as hung.
 _OUTAGE_MS_MAX = 5 * 60_000
 
 
 class Retries:
     """Yields the numbers of attempts: 1, 2, …; pauses double and have jitter.
 
-    `commit.max-retries` counts lost races and failures of the store. Attempts for which the catalog
-    was down do not count: they come and go within milliseconds, so that ten of them would not
-    outlast the restart of a database. `commit.timeout` ends them, or five minutes without it.
+    `commit.max-retries` limits lost races and failures of the store. Attempts while the catalog is
+    down do not count: each fails within milliseconds, so ten of them would not outlast the restart
+    of a database. They end after `commit.timeout`, or five minutes without it.
     """
 
     def __init__(self, options: CommitOptions, clock: Clock, jitter: random.Random) -> None:
         self._options = options
         self._clock = clock
         self._jitter = jitter
-        # Whether the attempt under way came to nothing because the catalog is down.
+        # Whether the current attempt failed because the catalog is down.
         self.is_down = False
 
     def __iter__(self) -> Iterator[int]:
@@ -130,10 +129,10 @@ class Retries:
 
 @dataclass(slots=True)
 class CommitWork:
-    """The changes of one commit, and what was dropped of them; `merge` is kept if it fits.
+    """The changes of one commit, and the dropped ones; `merge` is kept if it fits.
 
-    With `again` they are those of another writer's lost snapshot: all are published, or none. With
-    `removal` they are made anew of each state.
+    With `again` the changes are another writer's lost snapshot: all are published, or none. With
+    `removal` they are computed from each state.
     """
 
     changes: list[BucketChange]
@@ -168,9 +167,9 @@ class CommitWork:
         files: MetadataFiles,
         added_files: AddedFilesCheck,
     ) -> NextIndex:
-        """Write the index files that follow those of `state`; from now on `changes` fit both.
+        """Write the index files that follow `state`'s; from then on `changes` fit both.
 
-        `manifests` are those of its snapshot. Raises what reading and writing raise.
+        `manifests` are the manifests of its snapshot. Raises the errors of reading and writing.
         """
         if self.removal is not None:
             index = index_without(storage, state, self.removal.changes(state), files)
@@ -188,7 +187,7 @@ class CommitWork:
         manifests: Sequence[ManifestFile],
         added_files: AddedFilesCheck,
     ) -> list[BucketChange]:
-        """Changes that fit the state, with complete files; the others are dropped."""
+        """Changes that fit the state, with complete files; the rest is dropped."""
         again, settings = self.again, self.settings
         if again is None:
             valid, dropped = still_valid(storage, state, self.changes, settings)
@@ -226,7 +225,7 @@ def commit_user(owner: Owner, prefix: str | None) -> str:
 class Committer:
     """Commits to one table as the user of its follower; identifiers increase and are unique.
 
-    It gives the follower its delay: how long the next commit waits for the last one.
+    It sets the follower's delay: the time between the last commit and the next one.
     """
 
     def __init__(
@@ -263,16 +262,16 @@ class Committer:
     ) -> tuple[CommitOutcome, TableState]:
         """Publish the changes that can be published and return the newest state.
 
-        Those of a `Removal` are made anew at each attempt. Without `changes`, manifests are merged
-        in a snapshot that changes no file, if the table's options ask for it
-        (FileStoreCommitImpl.compactManifestOnce does it whatever they say). With `again` they are
-        those of another writer's lost snapshot: all are published, or none.
+        A `Removal` is computed again at each attempt. Without `changes`, manifests are merged in a
+        snapshot that changes no file, if the table's options enable it
+        (FileStoreCommitImpl.compactManifestOnce ignores them). With `again` the changes are another
+        writer's lost snapshot: all are published, or none.
 
-        Raises `CommitGaveUp` when retries or time are used up and `StorageError` when metadata
-        cannot be written: the table is unchanged, and the caller has to delete the output files of
+        Raises `CommitGaveUp` if retries or time are used up and `StorageError` if metadata cannot
+        be written: the table is unchanged, and the caller has to delete the output files of
         `changes`. Raises `CommitUnknown`: then no file may be deleted.
 
-        Blocks until the delay is over: whoever has other work asks for it before.
+        Blocks until the delay is over: a caller with other work checks the delay first.
         """
         wait_ms = self.follower.delay.wait_ms()
         if wait_ms:
@@ -290,12 +289,12 @@ class Committer:
                 if snapshot is None:
                     files.delete_written()
                     return NothingCommitted(dropped=tuple(pending.dropped)), state
-                assert state.snapshot is not None, "what stands of the changes is in one"
+                assert state.snapshot is not None, "published changes are in one"
                 stands = still_stands(self._storage, state.table.root, state.snapshot)
             except (CatalogDown, TransientStorageError, ObjectNotFound) as error:
                 retries.is_down = isinstance(error, CatalogDown)
-                # Nothing of this attempt was published, whatever it was that failed. What is not
-                # found went with a snapshot that expired or was rolled back meanwhile.
+                # This attempt published nothing. A file that is not found was part of a snapshot
+                # that expired or was rolled back meanwhile.
                 files.delete_written()
                 pending.merge, reason = None, str(error)
                 _log_retry(attempt, reason)
@@ -317,11 +316,11 @@ class Committer:
     def _refreshed(
         self, known: TableState, pending: CommitWork
     ) -> tuple[TableState, Callable[[], tuple[ManifestFile, ...]]]:
-        """The newest state, and what reads the manifests of its snapshot.
+        """The newest state, and a function that reads the manifests of its snapshot.
 
-        Mostly it is the known one, whose manifests are read meanwhile, while the files of `pending`
-        are looked for. An error in either is not raised here: the state is known all the same, and
-        what was new in it has been told.
+        Usually it is the known state. Its manifests are read ahead while the new files of `pending`
+        are checked. An error in either is not raised here: the state is known anyway, and its
+        changes were reported.
         """
         looking = self._added_files.looking(pending.changes, pending.settings.bucket_folder)
         with looking, ahead(self._storage, partial(self._manifests, known)) as manifests:
@@ -338,7 +337,7 @@ class Committer:
         files: MetadataFiles,
         stamp: CommitIdentity,
     ) -> Snapshot | None:
-        """The next snapshot, with its metadata written; None when there is nothing to publish."""
+        """The next snapshot, with its metadata written; None if there is nothing to publish."""
         again, settings = pending.again, pending.settings
         index = pending.index_on(self._storage, state, manifests, files, self._added_files)
         is_due = pending.merges_only and is_merge_due(manifests, settings.options.manifests)
@@ -369,7 +368,7 @@ class Committer:
         pending: CommitWork,
         attempts: int,
     ) -> tuple[CommitOutcome, TableState]:
-        """What became of a snapshot that was published on top of `state`, and the newest state."""
+        """The outcome of a snapshot published on top of `state`, and the newest state."""
         newest, why_lost = self._confirm(state, snapshot, pending.changes)
         published, dropped = tuple(pending.changes), tuple(pending.dropped)
         if why_lost is not None:
@@ -392,10 +391,10 @@ class Committer:
         files: MetadataFiles,
         retries: Retries,
     ) -> str:
-        """Why it was not published, empty if it was.
+        """Why the snapshot was not published, or an empty text.
 
-        If it was, or if that is unknown, it is looked back at later. While the catalog is down, all
-        files of the attempt are taken back.
+        If it was published, or that is unknown, it is rechecked later. While the catalog is down,
+        all files of the attempt are deleted.
         """
         try:
             is_published = self._publication.published(state.table, snapshot, delta, files)
@@ -415,7 +414,6 @@ class Committer:
         self.follower.delay.published(snapshot)
 
     def _manifests(self, state: TableState) -> tuple[ManifestFile, ...]:
-        """The manifests of the state's snapshot."""
         if state.snapshot is None:
             return ()
         return data_manifests(self._storage, state.table.location, state.snapshot)
@@ -433,7 +431,7 @@ class Committer:
         )
 
     def _next_identifier(self, full_compaction_interval: int | None) -> int:
-        """Skips multiples of the interval: readers would assume a full compaction."""
+        """The next identifier. Skips multiples of the interval: readers assume full compactions."""
         self._last_identifier += 1
         if full_compaction_interval and self._last_identifier % full_compaction_interval == 0:
             if full_compaction_interval == 1:
@@ -452,10 +450,11 @@ class Committer:
     def _confirm(
         self, state: TableState, snapshot: Snapshot, changes: Sequence[BucketChange]
     ) -> tuple[TableState, str | None]:
-        """Write the hint and verify; the newest state, and why the snapshot is lost, if it is.
+        """Write the hint and verify. Returns the newest state, and why the snapshot is lost.
 
-        The commit is valid, whatever fails here. It is lost if another writer has replaced it, as a
-        Java process on a plain file system can: its rename is exclusive only within one process.
+        The commit is valid even if a step fails here. It is lost if another writer has replaced it,
+        as a Java process on a plain file system can: its rename is exclusive only within one
+        process.
         """
         if self._publication.is_final:
             self._write_hint(state, snapshot)
@@ -468,10 +467,11 @@ class Committer:
             ):
                 self._write_hint(state, snapshot)
                 trouble = below()
-                # A rollback removes the newest snapshot first: ours counts once its base is gone.
+                # A rollback removes the newest snapshot first: after a problem below, look for ours
+                # again.
                 found = ours() if trouble is None else find()
             if found is None:
-                # Rolled back already, or expired below newer ones: the next refresh finds out.
+                # Rolled back already, or expired below newer ones: the next refresh decides.
                 return self.follower.newest_after(state), None
             if found.uuid != snapshot.uuid:
                 why_lost = lost_text(snapshot, found)
@@ -491,12 +491,12 @@ class Committer:
             self._storage.overwrite(paths.latest_hint(state.table.root), str(snapshot.id).encode())
 
     def _trouble_below(self, state: TableState, ours: Snapshot) -> str | None:
-        """What happened to the snapshot below ours between its last check and our publication."""
+        """What happened to our base snapshot between its last check and our publication."""
         root, base = state.table.root, state.snapshot
         assert base is not None
         found = snapshot_unless_gone(self._storage, root, base.id)
         if found is None:
-            # Expiry removes the oldest first; only a rollback leaves older ones.
+            # Expiry removes the oldest first; only a rollback keeps older ones.
             if all(other > base.id for other in snapshot_ids(self._storage, root)):
                 return None
             what = "was rolled back"
