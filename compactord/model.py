@@ -107,7 +107,10 @@ class WorkKind(enum.Enum):
 
 
 class PickRule(enum.Enum):
-    """Release whose universal picks are used: with 2.0 a large level 1 joins each pick."""
+    """Release whose universal picks are used.
+
+    With 2.0 a large level 1 joins each pick; with 2.1 it counts, and moves on.
+    """
 
     RELEASE_2_0 = "2.0"
     RELEASE_2_1 = "2.1"
