@@ -1,4 +1,4 @@
-"""The nouns of the work: decisions, subcompactions, outcomes.
+"""The values of the work: decisions, subcompactions, outcomes.
 
 All are frozen values that pickle and compare by value. A `Compaction` is one decision on one
 bucket; a `Subcompaction` is one worker's share of it.
@@ -142,9 +142,8 @@ class Section:
 class Action:
     """One step of a compaction.
 
-    `drop_deletes`: retracts are not written. `changelog`: changes are written as well. `looks_up`,
-    `marks` and `finds_values`: see `MergeSpec`; `above` are runs on levels above the output, lowest
-    first.
+    `changelog`: changes are written as well. `looks_up`, `marks` and `finds_values`: see
+    `MergeSpec`; `above` are runs on levels above the output, lowest first.
     """
 
     changelog: bool = False
@@ -155,8 +154,23 @@ class Action:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Upgrade:
-    """The same file on a higher level. For the fields see `Rewrite`."""
+class Rewrite(Action):
+    """One rewrite call: sections in key order, written by one rolling writer.
+
+    `drop_deletes`: retracts are not written.
+    """
+
+    sections: tuple[Section, ...]
+    drop_deletes: bool = False
+
+    @property
+    def files(self) -> tuple[DataFile, ...]:
+        return tuple(f for section in self.sections for run in section.runs for f in run.files)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upgrade(Action):
+    """The same file on a higher level."""
 
     file: DataFile
 
@@ -366,8 +380,8 @@ class Subcompaction:
 
     `fields` are the columns of the latest schema, `older_schemas` the columns of files with other
     schemas; `zone` is for casts between local times and instants. `partition`: names and values of
-    the partition's columns, for append files that lack them. `compaction`, the number of the
-    decision, and `index`, the place of this share in it from 0, are returned with the outcome.
+    the partition's columns, for append files that lack them. `compaction_id`, and `index`, the place
+    of this share in the compaction from 0, are returned with the outcome.
     """
 
     table: str

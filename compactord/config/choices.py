@@ -13,7 +13,7 @@ class Mode(enum.Enum):
 
 
 class MaintenanceRule(enum.Enum):
-    """FROM_TABLE: a kind of maintenance runs as the table's own options say. OFF: never."""
+    """FROM_TABLE: a kind of maintenance follows the table's options. OFF: never."""
 
     FROM_TABLE = "from_table"
     OFF = "off"
@@ -35,7 +35,7 @@ class LogFormat(enum.Enum):
 
 
 class UnlockedWriters(enum.Enum):
-    """REFUSE: a catalog whose writers nothing excludes is not served. GUARDED: it is, with care."""
+    """REFUSE: do not serve catalogs with unlocked writers. GUARDED: serve them with care."""
 
     REFUSE = "refuse"
     GUARDED = "guarded"

@@ -198,7 +198,10 @@ NAMELESS = "warehouse"
 def config_of_warehouse(
     warehouse: str, known: ConfigRegistries = OWN, **keys: object
 ) -> LoadedConfig:
-    """The defaults, for a warehouse without a configuration; `keys` extend its section."""
+    """The defaults, for a warehouse without a configuration; `keys` extend its section.
+
+    Few small append files wait for more, as without the service they may be too new to merge.
+    """
     section = {"warehouse": warehouse, **keys}
     given = {"catalogs": {NAMELESS: section}, "defaults": {"append_wait": None}}
     config = ServiceConfig.model_validate(given, context=known)

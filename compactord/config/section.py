@@ -37,39 +37,3 @@ def wrong_value(place: str, value: object, expected: str, hint: str = "") -> Ini
     context = {"expected": expected, "hint": hint}
     kind = PydanticCustomError("option", "{expected}", context)
     return InitErrorDetails(type=kind, loc=(place,), input=value)
-
-
-class Mode(enum.Enum):
-    """AUTO: work is picked when it is due. PAUSED: the table is polled but not compacted."""
-
-    AUTO = "auto"
-    PAUSED = "paused"
-
-
-class MaintenanceRule(enum.Enum):
-    """FROM_TABLE: a kind of maintenance follows the table's options. OFF: never."""
-
-    FROM_TABLE = "from_table"
-    OFF = "off"
-
-
-class LogLevel(enum.Enum):
-    DEBUG = "debug"
-    INFO = "info"
-    WARNING = "warning"
-    ERROR = "error"
-
-
-class LogFormat(enum.Enum):
-    """AUTO: readable on a terminal, JSON elsewhere."""
-
-    AUTO = "auto"
-    JSON = "json"
-    CONSOLE = "console"
-
-
-class UnlockedWriters(enum.Enum):
-    """REFUSE: do not serve catalogs with unlocked writers. GUARDED: serve them with care."""
-
-    REFUSE = "refuse"
-    GUARDED = "guarded"

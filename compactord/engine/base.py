@@ -229,7 +229,7 @@ class PooledEngine:
 
     def _carry(self, subcompaction: Subcompaction, generation: int) -> None:
         """Thread entry. Puts exactly one outcome, even after an error."""
-        group = _group(subcompaction.compaction, subcompaction.index)
+        group = _group(subcompaction.compaction_id, subcompaction.index)
         outcome: SubcompactionOutcome = cancelled(subcompaction)
         try:
             if not self._is_cancelled(group, generation):
