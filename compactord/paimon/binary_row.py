@@ -1,13 +1,13 @@
 """BinaryRow: the encoding of partitions, keys and statistics in metadata, and of hashed keys.
 
 A body is: null bits (byte 0 is the row kind), one slot of 8 bytes per field, then a variable part;
-little-endian. A serialised row is its number of fields, big-endian, and the body. Equality of
-partitions and keys is equality of these bytes, so there is exactly one encoding of a value.
+little-endian. A serialised row is its number of fields, big-endian, and the body. Partitions and
+keys are equal if these bytes are, so each value has exactly one encoding.
 
 Values in Python: bool, int, float, Decimal, str, bytes; DATE as days, TIME as milliseconds of the
 day, timestamps as nanoseconds since the epoch (unbounded int); ARRAY and VECTOR as list, MAP and
 MULTISET as list of pairs, ROW as tuple, VARIANT as (value, metadata); None is null. Paimon does not
-check text: what is not UTF-8 stays bytes.
+check text: text that is not UTF-8 stays bytes.
 
 Sources: data/{BinaryRow,BinaryArray,BinaryMap,AbstractBinaryWriter,BinaryRowWriter,RowHelper}.java,
 utils/{SerializationUtils,MurmurHashUtils}.java.
@@ -59,7 +59,9 @@ _BYTES = (*TEXTS, TypeRoot.BINARY, TypeRoot.VARBINARY, TypeRoot.BLOB)
 
 
 def encode_row(values: Sequence[Value], types: Sequence[DataType]) -> bytes:
-    """A serialised row. Values must fit their types: anything else is a programmer's error."""
+    """A serialised row. Values must fit their types; raises `ValueError` for a wrong number of
+    values.
+    """
     return struct.pack(">i", len(types)) + _row_body(values, types)
 
 
@@ -76,13 +78,13 @@ def comparable_key(
     """A tuple that sorts as Paimon sorts keys of these (not nested) types.
 
     Strings by unsigned bytes, −0.0 before 0.0, NaN after all numbers, nulls first. Each field is a
-    tuple itself, the empty one for null. Comparable with those of the same types only.
+    tuple itself, empty for null. Comparable only with keys of the same types.
     """
     return _decoded(data, types, _ordered, source)
 
 
 def text_of(data: bytes) -> str | bytes:
-    """A CHAR, VARCHAR or STRING in its Python form."""
+    """The text as str, or as bytes if it is not UTF-8."""
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -159,7 +161,9 @@ def _write(body: bytearray, slot: int, value: Value, type_: DataType) -> None:
 
 
 def _append(body: bytearray, slot: int, data: bytes, size: int | None = None) -> None:
-    """Put `data` into the variable part; `size` is what the slot says when it is not its length."""
+    """Put `data` into the variable part. `size` is stored in the slot if it differs from the
+    length.
+    """
     struct.pack_into("<Q", body, slot, len(body) << 32 | (len(data) if size is None else size))
     body += data + bytes(_padded(len(data)) - len(data))
 
@@ -188,7 +192,9 @@ def _write_timestamp(body: bytearray, slot: int, nanos: int, precision: int) -> 
 
 
 def unscaled(value: Decimal, scale: int) -> int:
-    """The whole number that a DECIMAL of `scale` stores; ValueError when digits would be lost."""
+    """The whole number that a DECIMAL of `scale` stores. Raises `ValueError` if digits would be
+    lost.
+    """
     shifted = value.scaleb(scale, _EXACT)
     number = int(shifted)
     if number != shifted:
@@ -229,7 +235,7 @@ def _element_width(element: DataType) -> int:
 
 # --- decoding ---------------------------------------------------------------------------------
 
-# How decoded values are returned: numbers as stored, text as bytes, DECIMAL unscaled.
+# The form of decoded values: numbers as stored, text as bytes, DECIMAL unscaled.
 _Form: TypeAlias = Callable[[AtomicType, Any], Any]
 
 

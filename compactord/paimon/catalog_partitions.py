@@ -1,8 +1,9 @@
-"""What a catalog may keep of a table's partitions beside their files: entries and events.
+"""Protocols of catalogs that keep partition entries and events.
 
 A partition is named by its spec: the texts of its values by column, not escaped, in the order of
-the partition columns (`paths.partition_spec`). Sources: table/{PartitionModification,
-PartitionMarkDone}.java. All methods raise what the catalog's calls raise.
+the partition columns (`paths.partition_spec`). All methods raise the errors of the catalog's
+requests. A module of its own: catalogs implement the protocols and options refer to them.
+Sources: table/{PartitionModification,PartitionMarkDone}.java.
 """
 
 from __future__ import annotations
@@ -14,31 +15,34 @@ PartitionSpec: TypeAlias = Mapping[str, str]
 
 
 class PartitionEntries(Protocol):
-    """A catalog that lists the partitions of a table by itself, as its writers tell it."""
+    """A catalog that lists the partitions of a table from entries that writers add."""
 
     def add(self, specs: Sequence[PartitionSpec]) -> None:
-        """Entries that are there already stay as they are."""
+        """Existing entries stay as they are."""
 
     def drop(self, specs: Sequence[PartitionSpec]) -> None:
-        """Entries alone, never files; what is not there is passed over."""
+        """Drops entries only, never files. Missing entries are ignored."""
 
     def added_ms(self, spec: PartitionSpec) -> int | None:
-        """When the entry was made, in ms since the epoch by the catalog's clock; None: no entry."""
+        """Creation time of the entry in ms since the epoch, by the catalog's clock, or None without
+        an entry.
+        """
 
 
 class PartitionEvents(Protocol):
-    """A catalog that is told that a partition is done, and knows of each only whether it was."""
+    """A catalog that receives an event when a partition is done, and records whether it got one."""
 
     def mark_done(self, spec: PartitionSpec) -> None:
-        """Sent once: where the answer is lost, it may have had its effect."""
+        """Sends the event once. If the response is lost, it may have been applied."""
 
     def are_done(self, specs: Sequence[PartitionSpec]) -> Sequence[bool]:
-        """Whether each was marked, ever."""
+        """Whether each partition was ever marked."""
 
 
 def done_spec(spec: PartitionSpec) -> PartitionSpec:
-    """The entry that says that a partition is done (partition/actions/AddDonePartitionAction.java):
-    its last value ends with `.done`.
+    """The entry that marks a partition as done: its last value ends with `.done`.
+
+    Source: partition/actions/AddDonePartitionAction.java.
     """
     *_, (name, text) = spec.items()
     return {**spec, name: f"{text}.done"}

@@ -1,7 +1,7 @@
 """Metadata of one data file, with its statistics.
 
-Field for field io/DataFileMeta.java and manifest/ManifestEntry.java. Serialised rows (partition,
-keys, statistics) stay encoded bytes: they are compared, copied and written without being decoded.
+Matches io/DataFileMeta.java and manifest/ManifestEntry.java field for field. Serialised rows
+(partition, keys, statistics) stay encoded: they are compared, copied and written as bytes.
 
 A wrong bound makes readers skip files that they must read; a missing one only costs time. Sources:
 statistics/{StatsCollectorFactories,TruncateSimpleColStatsCollector}.java,
@@ -63,11 +63,11 @@ EMPTY_STATS = ColumnStats(min_values=EMPTY_ROW, max_values=EMPTY_ROW, null_count
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFile:
-    """A data file's record. None means the same as null in the manifest: unknown or absent.
+    """A data file's record. None is null in the manifest: unknown or absent.
 
-    `creation_time_ms` is local wall-clock stored as if it were UTC. `value_stats_columns` None:
-    statistics cover all columns. Append files have empty keys and level 0. `foreign` are values of
-    columns of newer releases, of the file's record and of its entry.
+    `creation_time_ms` is local wall-clock time stored as if it were UTC. If `value_stats_columns`
+    is None, statistics cover all columns. Append files have empty keys and level 0. `foreign` are
+    values of columns of newer releases, of the file's record and of its entry.
     """
 
     file_name: str
@@ -94,11 +94,11 @@ class DataFile:
 
     @property
     def created_ms(self) -> int:
-        """`creation_time_ms`, -1 where it is unknown, as columns of files have it."""
+        """`creation_time_ms`, or -1 if it is unknown, as in columns of files."""
         return -1 if self.creation_time_ms is None else self.creation_time_ms
 
     def key_range(self, key_of: Callable[[bytes], Any]) -> tuple[Any, Any]:
-        """The smallest and largest key, comparable. Raises `FormatError` that names the file."""
+        """The smallest and largest key, comparable. Raises `FormatError` with the file's name."""
         try:
             return key_of(self.min_key), key_of(self.max_key)
         except FormatError as error:
@@ -106,7 +106,7 @@ class DataFile:
             raise FormatError(self.file_name, why) from error
 
     def identity(self, bucket: BucketId) -> FileIdentity:
-        """What the entries of the file have in common while it is in this bucket."""
+        """The identity of the file's entries while it is in this bucket."""
         return FileIdentity(
             bucket.partition,
             bucket.bucket,
@@ -122,7 +122,7 @@ class DataFile:
 class BucketFiles:
     """The live files of one bucket in one snapshot, in any order.
 
-    `total_buckets` is that of the bucket's partition, which may differ from the table's option.
+    `total_buckets` belongs to the bucket's partition; it may differ from the table's option.
     """
 
     bucket: BucketId
@@ -134,7 +134,7 @@ class BucketFiles:
 
 
 class FileIdentity(NamedTuple):
-    """What ADD and DELETE entries of one file have in common (manifest/FileEntry.java)."""
+    """The identity that ADD and DELETE entries of one file share (manifest/FileEntry.java)."""
 
     partition: bytes
     bucket: int
@@ -147,7 +147,7 @@ class FileIdentity(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestEntry:
-    """A file added to or deleted from a bucket; `total_buckets` is that of its partition."""
+    """A file added to or deleted from a bucket. `total_buckets` belongs to its partition."""
 
     kind: EntryKind
     partition: bytes
@@ -173,13 +173,13 @@ class StatsMode(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnStatsMode:
-    """`length` only with TRUNCATE: code points of strings, bytes of binaries."""
+    """`length` is set for TRUNCATE only: code points of strings, bytes of binaries."""
 
     mode: StatsMode
     length: int | None = None
 
 
-# System columns, and keys in thin mode, whatever the table says.
+# System columns, and keys in thin mode, ignore the table's mode.
 _KEY_MODE = ColumnStatsMode(mode=StatsMode.TRUNCATE, length=128)
 _NO_STATS = ColumnStatsMode(mode=StatsMode.NONE)
 _LAST_CODE_POINT = 0x10FFFF
@@ -187,11 +187,10 @@ _LAST_CODE_POINT = 0x10FFFF
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnBounds:
-    """What is known of one column of a file, before its mode is applied.
+    """Bounds of one column of a file, before its mode is applied.
 
-    `minimum` and `maximum` are whole values, both or neither; `null_count` None: nothing is known
-    (nested types). The maximum of floats is NaN if there is any NaN, and zeros are
-    ordered: −0.0 below 0.0.
+    `minimum` and `maximum` are whole values, both or neither. `null_count` is None for nested
+    types. The maximum of floats is NaN if any value is NaN, and zeros are ordered: −0.0 below 0.0.
     """
 
     name: str
@@ -202,7 +201,9 @@ class ColumnBounds:
 
 
 def parse_stats_mode(text: str) -> ColumnStatsMode:
-    """`none`, `counts`, `full` or `truncate(n)`, in any case; ValueError for anything else."""
+    """The mode `none`, `counts`, `full` or `truncate(n)`, in any case. Raises `ValueError` for
+    other texts.
+    """
     found = STATS_MODE.fullmatch(text)
     if found is None:
         raise ValueError(f"{text!r} is not a statistics mode")
@@ -214,10 +215,10 @@ def parse_stats_mode(text: str) -> ColumnStatsMode:
 def stats_modes(
     fields: Sequence[DataField], schema: TableSchema, files: FileOptions, level: int
 ) -> tuple[tuple[str, ColumnStatsMode], ...]:
-    """The mode of every column of a file, in file order, system columns included.
+    """The mode of every column of a file, in file order, including system columns.
 
-    `fields` are the columns of the file (`arrow.file_fields` for a primary-key table). `level` is
-    that of a primary-key table's file: append tables have one mode for all files.
+    `fields` are the columns of the file (`types.file_fields` for a primary-key table). `level` is
+    the file's level in a primary-key table: append tables have one mode for all files.
     """
     per_level = files.stats_mode_per_level if schema.primary_keys else {}
     file_mode = parse_stats_mode(per_level.get(level, files.stats_mode))
@@ -243,9 +244,9 @@ def stats_modes(
 def build_stats(
     columns: Sequence[ColumnBounds], modes: Mapping[str, ColumnStatsMode], *, dense: bool
 ) -> tuple[ColumnStats, tuple[str, ...] | None]:
-    """Statistics over `columns` and the names that they cover, None when these are all columns.
+    """Statistics over `columns` and the names that they cover, or None if they cover all columns.
 
-    Dense statistics omit columns of which nothing is known. Key statistics are never dense.
+    Dense statistics omit columns without bounds and null count. Key statistics are never dense.
     """
     bounds = [_applied(column, modes[column.name]) for column in columns]
     kept = [column for column in bounds if not dense or column.null_count is not None]
@@ -280,20 +281,22 @@ def _truncated(minimum: Value, maximum: Value, length: int) -> tuple[Value, Valu
 
 
 def truncate_text_up(text: str, length: int) -> str | None:
-    """A text of at most `length` code points that is not below `text`; None if there is none."""
+    """A text of at most `length` code points that is not below `text`, or None if none exists."""
     if len(text) <= length:
         return text
     for end in range(length, 0, -1):
         successor = ord(text[end - 1]) + 1
         if 0xD800 <= successor <= 0xDFFF:
-            successor = 0xE000  # skips surrogates, for which Java writes '?': too low a bound
+            successor = (
+                0xE000  # skips surrogates, which Java writes as '?': the bound would be too low
+            )
         if successor <= _LAST_CODE_POINT:
             return text[: end - 1] + chr(successor)
     return None
 
 
 def truncate_bytes_up(data: bytes, length: int) -> bytes | None:
-    """At most `length` bytes that are not below `data`; None if there are none."""
+    """At most `length` bytes that are not below `data`, or None if none exist."""
     if len(data) <= length:
         return data
     kept = data[:length].rstrip(b"\xff")

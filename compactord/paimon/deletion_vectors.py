@@ -1,14 +1,14 @@
 """Deletion vectors and their bitmaps.
 
-An index file has a version, 1, and vectors one after the other. A vector is its size, a magic
-number, its bitmap and a checksum; the magic number tells its kind, and a vector keeps its kind.
+An index file has a version, 1, and a sequence of vectors. A vector is its size, a magic number, its
+bitmap and a checksum. The magic number identifies the vector's kind, which never changes.
 Sources: deletionvectors/{BitmapDeletionVector,Bitmap64DeletionVector}.java and
 deletionvectors/DeletionVectorsIndexFile.java.
 
-Numbers with the same upper 16 bits are a container, stored as sorted numbers, as a bit set, or as
-runs. Readers take any of them, so libraries choose by rules of their own, which differ at the
-boundaries. These are those of Java's unions in place and of its `runOptimize`
-(org.roaringbitmap, `Container`).
+Numbers with the same upper 16 bits form a container, stored as sorted numbers, as a bit set, or as
+runs. Readers accept all three, so libraries choose by their own rules, which differ at the
+boundaries. This module follows Java's unions in place and its `runOptimize` (org.roaringbitmap,
+`Container`).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """The lower 16 bits of numbers, ascending, and how they are stored."""
+    """The lower 16 bits of numbers, ascending, and their representation."""
 
     kind: Kind
     numbers: Words
@@ -56,9 +56,9 @@ class Container:
 def read_container(
     data: bytes | memoryview, at: int, kind: Kind, count: int
 ) -> tuple[Container, int]:
-    """The container at `at`, and where it ends; `count` is used for arrays.
+    """The container at `at` and its end; `count` is used for arrays.
 
-    Raises IndexError or struct.error when the bytes end before.
+    Raises IndexError or struct.error if the bytes end before.
     """
     if kind is Kind.RUNS:
         (runs,) = struct.unpack_from("<H", data, at)
@@ -81,7 +81,6 @@ def _words(data: bytes | memoryview, at: int, count: int) -> Words:
 
 
 def container_body(container: Container) -> bytes:
-    """What `read_container` reads."""
     numbers = container.numbers
     if container.kind is Kind.ARRAY:
         return numbers.astype("<u2").tobytes()
@@ -97,13 +96,12 @@ def container_body(container: Container) -> bytes:
 
 
 def joined(left: Container, right: Container) -> Container:
-    """The union of two containers, optimised."""
     numbers = np.union1d(left.numbers, right.numbers)
     return optimised(Container(_joined_kind({left.kind, right.kind}, len(numbers)), numbers))
 
 
 def _joined_kind(kinds: set[Kind], count: int) -> Kind:
-    """How Java holds a union before it is optimised (`Container.ior`)."""
+    """The representation of a union in Java before it is optimised (`Container.ior`)."""
     if count == FULL:
         return Kind.RUNS
     if Kind.BITS in kinds:
@@ -114,12 +112,12 @@ def _joined_kind(kinds: set[Kind], count: int) -> Kind:
 
 
 def optimised(container: Container) -> Container:
-    """What `runOptimize` makes of a container."""
+    """The container in the representation that `runOptimize` chooses."""
     return Container(_optimised_kind(container.kind, container.numbers), container.numbers)
 
 
 def _optimised_kind(kind: Kind, numbers: Words) -> Kind:
-    """An array's own size leaves out its length."""
+    """The smallest kind. As in Java, the size of an array does not count its length field."""
     count = len(numbers)
     as_runs = 2 + 4 * _run_count(numbers)
     if kind is Kind.ARRAY:
@@ -136,7 +134,7 @@ def _run_count(numbers: Words) -> int:
 
 
 def parsed(data: bytes) -> dict[int, Container]:
-    """The containers by the upper 16 bits. Raises ValueError for bytes that are no such bitmap."""
+    """The containers by the upper 16 bits. Raises `ValueError` unless `data` is a 32-bit bitmap."""
     return dict(_containers(data))
 
 
@@ -173,7 +171,7 @@ def _read(data: bytes | memoryview) -> Iterator[tuple[int, Container]]:
 
 
 def union(left: dict[int, Container], right: dict[int, Container]) -> dict[int, Container]:
-    """The containers of both, in the order of their keys, stored as Java stores them."""
+    """The containers of both, in the order of their keys, represented as in Java."""
     found = {}
     for key in sorted(left.keys() | right.keys()):
         if key in left and key in right:
@@ -184,7 +182,6 @@ def union(left: dict[int, Container], right: dict[int, Container]) -> dict[int, 
 
 
 def serialised(containers: dict[int, Container]) -> bytes:
-    """The bytes of a bitmap."""
     size = len(containers)
     flags = [container.kind is Kind.RUNS for container in containers.values()]
     if any(flags):
@@ -203,7 +200,8 @@ def serialised(containers: dict[int, Container]) -> bytes:
 
 
 def bitmap_of_parts(parts: Iterable[tuple[int, Words]]) -> bytes:
-    """The bitmap of what `ascending` yields, as Java's that its numbers were added to.
+    """The bitmap of parts as `ascending` yields them, equal to Java's after adding the same
+    numbers.
 
     Parts may be empty.
     """
@@ -218,7 +216,7 @@ def bitmap_of_parts(parts: Iterable[tuple[int, Words]]) -> bytes:
 def ascending(data: bytes | memoryview) -> Iterator[tuple[int, Words]]:
     """The upper 16 bits of a bitmap's numbers with the lower ones, ascending.
 
-    Raises ValueError for bytes that are no such bitmap.
+    Raises `ValueError` unless `data` is a 32-bit bitmap.
     """
     before = -1
     for upper, container in _containers(data):
@@ -230,7 +228,7 @@ def ascending(data: bytes | memoryview) -> Iterator[tuple[int, Words]]:
 
 
 def last_of(data: bytes) -> int:
-    """The largest number of a bitmap, -1 for none. Raises as `ascending`."""
+    """The largest number of a bitmap, or -1 if it is empty. Raises as `ascending`."""
     return max(
         (upper * FULL + int(numbers[-1]) for upper, numbers in ascending(data) if len(numbers)),
         default=-1,
@@ -238,12 +236,12 @@ def last_of(data: bytes) -> int:
 
 
 INDEX_TYPE = "DELETION_VECTORS"
-# What precedes the first vector of an index file.
+# The bytes before the first vector of an index file.
 VERSION = b"\x01"
 _SIZE_BYTES = _MAGIC_BYTES = _CHECKSUM_BYTES = 4
 _MAGIC_32 = struct.pack(">i", 1581511376)
 _MAGIC_64 = struct.pack("<i", 1681511377)
-# How many bits of each byte are set.
+# The number of bits set in each byte value.
 _ONES = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(axis=1, dtype=np.uint8)
 
 
@@ -254,10 +252,10 @@ class VectorKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VectorRef:
-    """Where a vector is: in the index file `path`, from its size on at `offset`.
+    """Location of a vector: in the index file `path`, its size field is at `offset`.
 
-    `length` is as the index manifest has it, which depends on the kind. `cardinality`: how many
-    rows are deleted, None in entries of older releases.
+    `length` is the value in the index manifest, which depends on the kind. `cardinality` is the
+    number of deleted rows, None in entries of older releases.
     """
 
     path: str
@@ -271,23 +269,24 @@ NO_VECTORS: Mapping[str, VectorRef] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeletedRows:
-    """Which rows of a data file do not count: a bit for each row, the lowest of a byte first."""
+    """The deleted rows of a data file: one bit for each row, the lowest of a byte first."""
 
     bits: npt.NDArray[np.uint8]
 
     @classmethod
     def none_of(cls, rows: int) -> DeletedRows:
-        """All of so many rows count, until others are added."""
+        """No deleted row in a file of `rows` rows."""
         return cls(np.zeros(-(-rows // 8), np.uint8))
 
     def add(self, positions: npt.NDArray[np.int64]) -> None:
-        """Delete these rows, too."""
+        """Delete these rows as well."""
         np.bitwise_or.at(self.bits, positions >> 3, (1 << (positions & 7)).astype(np.uint8))
 
     def add_bitmap(self, bitmap: bytes | memoryview) -> tuple[int, int]:
-        """Delete the rows of a bitmap of 32 bits, too: how many it has, and the last; -1: none.
+        """Delete the rows of a 32-bit bitmap as well. Returns their number and the last one, -1
+        without any.
 
-        Positions for which there are no bits are left out. Raises ValueError for other bytes.
+        Positions outside of the file are ignored. Raises `ValueError` for other bytes.
         """
         count, last = 0, -1
         for upper, numbers in ascending(bitmap):
@@ -301,25 +300,25 @@ class DeletedRows:
         return count, last
 
     def count(self) -> int:
-        """How many rows do not count."""
+        """The number of deleted rows."""
         return int(_ONES[self.bits].sum(dtype=np.int64))
 
     def keeps(self, first: int, count: int) -> npt.NDArray[np.bool_]:
-        """Which rows count, of so many from the position `first` on."""
+        """A mask of the rows that are kept, for `count` rows from position `first`."""
         start, skipped = divmod(first, 8)
         deleted = np.unpackbits(self.bits[start : -(-(first + count) // 8)], bitorder="little")
         kept: npt.NDArray[np.bool_] = deleted[skipped : skipped + count] == 0
         return kept
 
     def deletes(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """Which of these rows do not count."""
+        """A mask of the deleted rows among `positions`."""
         deleted: npt.NDArray[np.bool_] = (
             self.bits[positions >> 3] >> (positions & 7).astype(np.uint8) & 1 != 0
         )
         return deleted
 
     def bitmap(self) -> bytes:
-        """The positions of the rows as a bitmap of 32 bits."""
+        """The positions of deleted rows as a 32-bit bitmap."""
         of_bits = FULL // 8
         parts = (self.bits[first : first + of_bits] for first in range(0, len(self.bits), of_bits))
         return bitmap_of_parts(
@@ -329,22 +328,22 @@ class DeletedRows:
 
 
 def read_deleted_rows(storage: Storage, ref: VectorRef, rows: int) -> DeletedRows:
-    """As `deleted_rows_in`; raises what reading raises, too."""
+    """Read the vector and decode it. Raises as `deleted_rows_in`, and errors of the storage."""
     return deleted_rows_in(read_stored(storage, ref), ref, rows)
 
 
 def deleted_rows_in(stored: bytes, ref: VectorRef, rows: int) -> DeletedRows:
-    """What the vector, as `read_stored` has read it, deletes of a data file that has `rows`.
+    """The rows that a vector, a result of `read_stored`, deletes from a data file of `rows` rows.
 
-    In memory are a bit for each row and the numbers of one container. Raises `FormatError` for
-    damage, a cardinality that is not the vector's, and positions that the file does not have.
+    Keeps a bit for each row and the numbers of one container in memory. Raises `FormatError` for
+    damage, a cardinality that differs from the vector's, and positions that the file does not have.
     """
     deleted = DeletedRows.none_of(rows)
     bitmap = _checked(stored, ref.path)
     with _reading(ref.path):
         count, last = deleted.add_bitmap(bitmap)
     if ref.cardinality is not None and count != ref.cardinality:
-        why = f"a vector at {ref.offset} deletes {count} rows, its entry says"
+        why = f"a vector at {ref.offset} deletes {count} rows, its entry records"
         raise FormatError(ref.path, f"{why} {ref.cardinality}")
     if last >= rows:
         why = f"a vector at {ref.offset} deletes row {last} of a file that has {rows}"
@@ -353,17 +352,17 @@ def deleted_rows_in(stored: bytes, ref: VectorRef, rows: int) -> DeletedRows:
 
 
 def read_stored(storage: Storage, ref: VectorRef) -> bytes:
-    """The whole vector as it is stored, from its size to its checksum, which is not checked.
+    """The stored bytes of the whole vector, from size to checksum. The checksum is not verified.
 
-    Raises `FormatError` where the file ends within it.
+    Raises `FormatError` if the file ends within it.
     """
     _require_place(ref)
-    # For one of 32 bits `length` leaves out size and checksum; nothing need follow one of 64 bits.
+    # In 32-bit vectors `length` excludes size and checksum; a 64-bit vector may end the file.
     longest = ref.length + _SIZE_BYTES + _CHECKSUM_BYTES
     try:
         data = storage.read_range(ref.path, ref.offset, longest)
     except StorageError as error:
-        # The store says how long a file is only if it is asked.
+        # A file's length costs one request.
         found = storage.status(ref.path)
         left = longest if found is None else found.size_bytes - ref.offset
         if left >= longest:
@@ -375,7 +374,7 @@ def read_stored(storage: Storage, ref: VectorRef) -> bytes:
 
 
 def stored_in(index_file: bytes, ref: VectorRef) -> bytes:
-    """As `read_stored`, of an index file that has been read."""
+    """As `read_stored`, from the bytes of an index file."""
     _require_place(ref)
     return _whole(index_file[ref.offset :][: ref.length + _SIZE_BYTES + _CHECKSUM_BYTES], ref)
 
@@ -390,7 +389,7 @@ def _is_64(data: bytes) -> bool:
 
 
 def _whole(data: bytes, ref: VectorRef) -> bytes:
-    """The vector with which `data` begins."""
+    """The vector that `data` begins with."""
     if len(data) < _SIZE_BYTES + _MAGIC_BYTES + _CHECKSUM_BYTES:
         raise DataFileDamaged(ref.path, f"it ends within the vector at {ref.offset}")
     (size,) = struct.unpack_from(">i", data)
@@ -405,12 +404,12 @@ def _whole(data: bytes, ref: VectorRef) -> bytes:
 
 
 def kind_of(stored: bytes) -> VectorKind:
-    """The kind of a vector that is whole."""
+    """The kind of a complete vector."""
     return VectorKind.BITS_64 if _is_64(stored) else VectorKind.BITS_32
 
 
 def bitmap_in(stored: bytes, path: str) -> bytes:
-    """What `read_stored` has read as a bitmap: of the same rows it has the same bytes.
+    """The bitmap of a vector, a result of `read_stored`. Equal rows have equal bytes.
 
     Raises `FormatError` for damage.
     """
@@ -420,7 +419,7 @@ def bitmap_in(stored: bytes, path: str) -> bytes:
 
 
 def _checked(stored: bytes, path: str) -> memoryview:
-    """A vector's bitmap of 32 bits. Raises `FormatError` for damage."""
+    """The 32-bit bitmap of a vector. Raises `FormatError` for damage."""
     body = memoryview(stored)[_SIZE_BYTES:-_CHECKSUM_BYTES]
     magic, bitmap = body[:_MAGIC_BYTES], body[_MAGIC_BYTES:]
     if magic not in (_MAGIC_32, _MAGIC_64):
@@ -442,7 +441,9 @@ def _reading(path: str) -> Iterator[None]:
 
 
 def encode_vector(kind: VectorKind, deleted: DeletedRows) -> tuple[bytes, int]:
-    """As it is stored, and its `VectorRef.length`. Raises `ValueError` for positions of 2^31."""
+    """The vector's stored bytes and its `VectorRef.length`. Raises `ValueError` for positions from
+    2^31.
+    """
     if kind is VectorKind.BITS_32:
         if deleted.bits[1 << 28 :].any():
             raise ValueError("row 2^31 is too large for a vector of 32 bits")
@@ -456,7 +457,9 @@ def encode_vector(kind: VectorKind, deleted: DeletedRows) -> tuple[bytes, int]:
 
 
 def _bitmap_in_64(data: memoryview) -> memoryview:
-    """Of bitmaps for upper halves from 0 on; no data file has rows for a second one."""
+    """The 32-bit bitmap of a 64-bit one. Raises `ValueError` for a second upper half: data files
+    have fewer rows.
+    """
     (count,) = struct.unpack_from("<q", data)
     if not count:
         return memoryview(bitmap_of_parts(()))

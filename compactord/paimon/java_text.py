@@ -2,13 +2,11 @@
 
 Floating-point numbers are printed as by Java 19 and later (the shortest text that reads back).
 Older Java prints some of them with more digits, so the path of such a partition depends on the
-writer's Java.
+writer's Java. Times in partition values follow partition/PartitionTimeExtractor.java; only
+formatters made of numbers are supported (`formatter_trouble`).
 
 Sources: java.lang.Double.toString, java.time.LocalDateTime.toString, casting/*ToStringCastRule.java
 and utils/DateTimeUtils.java.
-
-As partition/PartitionTimeExtractor.java. Of formatters those are understood that are made of
-numbers; `formatter_trouble` says of others what is not.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ _NANOS_PER_S = 1_000_000_000
 _SECONDS_PER_DAY = 86_400
 _EPOCH_ORDINAL = datetime(1970, 1, 1, tzinfo=timezone.utc).toordinal()
 _CYCLE_DAYS = 146_097
-# Java's Character.isWhitespace, which leaves out the spaces that do not break.
+# Java's Character.isWhitespace, which excludes non-breaking spaces.
 _BLANKS = (
     "\t\n\x0b\x0c\r\x1c\x1d\x1e\x1f \u1680"
     "\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2008\u2009\u200a\u2028\u2029\u205f\u3000"
@@ -47,12 +45,12 @@ _BLANKS = (
 
 
 def is_blank(text: str) -> bool:
-    """Whether all characters, if there are any, are blanks."""
+    """Whether the text is empty or only blanks."""
     return not text.strip(_BLANKS)
 
 
 def to_string(value: Value, type_: DataType) -> str | None:
-    """What `toString` of Paimon's internal value gives; None for null.
+    """The result of `toString` on Paimon's internal value, or None for null.
 
     Raises `FormatError` for values whose text is not a function of the value (binaries).
     """
@@ -67,7 +65,7 @@ def to_string(value: Value, type_: DataType) -> str | None:
 
 
 def cast_text(value: Value, type_: DataType) -> str | None:
-    """What SQL's CAST to STRING gives; None for null. Errors as `to_string`."""
+    """The result of SQL's CAST to STRING, or None for null. Raises as `to_string`."""
     if value is None:
         return None
     match type_:
@@ -108,7 +106,7 @@ def _utf8(value: bytes) -> str:
 
 
 def _floating(value: float, shortest: str) -> str:
-    """`shortest` holds the fewest digits that read back, in scientific form."""
+    """`shortest` has the fewest digits that read back, in scientific form."""
     if value != value:
         return "NaN"
     sign = "-" if shortest.startswith("-") else ""
@@ -118,7 +116,7 @@ def _floating(value: float, shortest: str) -> str:
         return sign + "0.0"
     mantissa, exponent = shortest.removeprefix("-").split("e")
     if len(mantissa.replace(".", "").rstrip("0")) == 1:
-        # Java takes the nearest of two digits when one would do: 4.9E-324, not 5.0E-324.
+        # Java takes the nearest text of two digits if one digit is enough: 4.9E-324, not 5.0E-324.
         mantissa, exponent = f"{abs(value):.1e}".split("e")
     digits, power = mantissa.replace(".", "").rstrip("0"), int(exponent)
     if 1e-3 <= abs(value) < 1e7:
@@ -158,7 +156,7 @@ def _moment(nanos: int) -> _Civil:
 
 
 def _iso_local(nanos: int) -> str:
-    """Seconds only if there are any, fractions in groups of three digits."""
+    """Omits seconds of 0; fractions have groups of three digits."""
     moment = _moment(nanos)
     hour, minute, second = moment.clock
     year = f"{abs(moment.year):04d}"
@@ -177,7 +175,7 @@ def _iso_local(nanos: int) -> str:
 def _calendar_day(moment: _Civil) -> str:
     if moment.year < 0:
         raise FormatError("partition", f"the year {moment.year} cannot be written as text")
-    # Java prints the last four digits of a year, whatever it is.
+    # Java prints only the last four digits of a year.
     return f"{moment.year % 10_000:04d}-{moment.month:02d}-{moment.day:02d}"
 
 
@@ -225,10 +223,10 @@ _TOKEN = re.compile(
 def partition_time_ms(
     spec: Mapping[str, str], pattern: str | None, formatter: str | None
 ) -> int | None:
-    """The local time, in ms as if it were UTC; None for a partition that stands for none.
+    """The local time that a partition encodes, in ms as if it were UTC, or None if it encodes none.
 
-    `spec` has the texts of the values by column, as in the names of folders. Without a pattern the
-    first one counts. Without a formatter parts may roll over: month 13 is the next January.
+    `spec` has the texts of the values by column, as in the names of folders. The pattern defaults
+    to the first value. Without a formatter parts may roll over: month 13 is the next January.
     """
     text = _filled(spec, pattern)
     if text is None:
@@ -245,7 +243,7 @@ def partition_time_ms(
 
 
 def formatter_trouble(formatter: str) -> str | None:
-    """What of a formatter is not understood; None: nothing."""
+    """The unsupported part of a formatter, or None if all of it is supported."""
     try:
         _compiled(formatter)
     except ValueError as error:
@@ -254,7 +252,7 @@ def formatter_trouble(formatter: str) -> str | None:
 
 
 def _filled(spec: Mapping[str, str], pattern: str | None) -> str | None:
-    """The pattern with values for columns; None where Java's regular expressions would fail."""
+    """The pattern with values for columns, or None where Java's regular expressions would fail."""
     if pattern is None:
         return next(iter(spec.values()), None)
     for name, value in spec.items():
@@ -268,7 +266,7 @@ def _filled(spec: Mapping[str, str], pattern: str | None) -> str | None:
 
 @lru_cache(maxsize=256)
 def _compiled(formatter: str) -> re.Pattern[str]:
-    """Raises `ValueError` that says what is not understood."""
+    """The formatter as a pattern. Raises `ValueError` with the unsupported part."""
     text, before, depth = "", "", 0
     for token in _TOKEN.finditer(formatter):
         letters, other = token["letters"], token["other"]
@@ -317,7 +315,9 @@ def _rolled(parts: Mapping[str, str]) -> datetime:
 
 
 def _checked(parts: Mapping[str, str]) -> datetime:
-    """Raises `ValueError` for parts out of range; a day that a month lacks is its last one."""
+    """Raises `ValueError` for parts out of range; a day that the month lacks becomes its last
+    day.
+    """
     year, month, day = int(parts["year"]), int(parts["month"]), int(parts["day"])
     if not 1 <= day <= 31:
         raise ValueError("no day")
@@ -327,7 +327,7 @@ def _checked(parts: Mapping[str, str]) -> datetime:
     limits = (("hour", 24), ("minute", 59), ("second", 59))
     if any(int(parts.get(name, 0)) > most for name, most in limits) or time > timedelta(days=1):
         raise ValueError("no time of a day")
-    # Java takes the date alone where the time has a gap.
+    # Java uses the date only if a part of the time is missing.
     given = [name in parts for name in ("hour", "minute", "second", "fraction")]
     has_time = given[0] and given == sorted(given, reverse=True)
     return date + time if has_time else date

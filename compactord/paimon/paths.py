@@ -1,4 +1,4 @@
-"""The paths of a table's files: URL strings joined with `/`, relative to the table's location.
+"""Paths of a table's files: URL strings joined with `/`, below the table's location.
 
 Sources: utils/{FileStorePathFactory,PartitionPathUtils,InternalRowPartitionComputer}.java,
 io/DataFilePathFactory.java, utils/BranchManager.java.
@@ -31,17 +31,17 @@ _POSTPONE_BUCKET = -2
 _ID_DIGITS = 19
 _ESCAPED = frozenset(chr(code) for code in (*range(0x20), 0x7F)) | frozenset("\"#%'*/:=?\\{}[]^")
 
-# Of a location: all but its path. Local paths have none.
+# The part of a location before its path. Local paths have none.
 _STORE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/]*")
 _LOCAL_FILE = re.compile(r"^file:(//)?(?=/)")
-# Bucket and size of the first part, which is in that bucket, then place and size of another one.
+# Bucket and size of the first part, which is in that bucket, then position and size of another.
 _MERGED_CHANGELOG = re.compile(
     r"(?P<first>compacted-changelog-[^$.]*\$(?P<bucket>\d+)-(?P<size>\d+))"
     r"(?:-(?P<at>\d+)-(?P<length>\d+))?(?P<suffix>\.cc-[^.]+)"
 )
 _NOT_IN_NAMES = re.compile(r"[/\\\x00-\x1f\x7f]")
 
-# How a data file's name shows its compression, when it does (format/HadoopCompressionType.java).
+# Suffixes for the compression in a data file's name (format/HadoopCompressionType.java).
 _COMPRESSION_SUFFIXES = {
     "none": "",
     "gzip": ".gz",
@@ -63,9 +63,10 @@ def is_file_name(name: str) -> bool:
 
 
 def checked_name(name: str, source: str) -> str:
-    """A file's name from the metadata in `source`; the file is read, rewritten or deleted by it.
+    """A file's name from the metadata in `source`, checked because the file may be read or deleted
+    by it.
 
-    Raises `FormatError` naming both unless `is_file_name`.
+    Raises `FormatError` with both unless `is_file_name`.
     """
     if not is_file_name(name):
         raise FormatError(source, f"{name!r} is not a plain file name")
@@ -73,7 +74,9 @@ def checked_name(name: str, source: str) -> str:
 
 
 def branch_root(location: str, branch: str = MAIN_BRANCH) -> str:
-    """Where a branch keeps schemas, snapshots and tags; manifests and data are the table's."""
+    """The folder of a branch's schemas, snapshots and tags. Manifests and data are in the
+    table's.
+    """
     return location if branch == MAIN_BRANCH else join(location, "branch", BRANCH_PREFIX + branch)
 
 
@@ -128,12 +131,12 @@ def changelog_path(root: str, id_: int) -> str:
 
 
 def consumer_folder(root: str) -> str:
-    """Where streaming readers record the snapshot that they read next."""
+    """The folder in which streaming readers record the snapshot that they read next."""
     return join(root, "consumer")
 
 
 def manifest_folder(location: str) -> str:
-    """Manifests, manifest lists and index manifests, of branches as well."""
+    """Manifests, manifest lists and index manifests of all branches."""
     return join(location, "manifest")
 
 
@@ -151,15 +154,15 @@ def index_path(location: str, name: str) -> str:
 
 
 def store_root(path: str) -> str:
-    """All of a path but the folders of its store; empty for local paths."""
+    """The part of a path before the folders in its store; empty for local paths."""
     store = _STORE.match(path)
     return store[0] if store is not None else ""
 
 
 def external_path(location: str, text: str) -> str | None:
-    """The path of a file outside of the table's folders, by metadata; None: in another store.
+    """The path of a file outside of the table's folders, or None for a file in another store.
 
-    `text` is as Java prints it: `file:/a/b`, or with a scheme and an authority.
+    `text` comes from metadata as Java prints it: `file:/a/b`, or with a scheme and an authority.
     """
     root = store_root(location)
     path = text if root else _LOCAL_FILE.sub("", text)
@@ -222,7 +225,7 @@ def _escaped(text: str) -> str:
 
 
 def bucket_folder(location: str, partition: str, bucket: int) -> str:
-    """The folder of a bucket; `partition` as `spec_path` gives it."""
+    """The folder of a bucket; `partition` is a result of `spec_path`."""
     name = BUCKET_PREFIX + ("postpone" if bucket == _POSTPONE_BUCKET else str(bucket))
     return join(location, partition, name) if partition else join(location, name)
 
@@ -235,7 +238,10 @@ def file_suffix(file_format: str, compression: str | None) -> str:
 
 
 def format_of(file_name: str) -> str:
-    """The format that readers take from a file's name: tables may mix formats. Or `FormatError`."""
+    """The format by a file's name, as readers take it: tables may mix formats.
+
+    Raises `FormatError` for other names.
+    """
     parts = file_name.split(".")[1:]
     if parts and f".{parts[-1].lower()}" in _COMPRESSION_SUFFIXES.values():
         parts.pop()
@@ -253,9 +259,9 @@ class FilePart(NamedTuple):
 
 
 def merged_changelog(path: str) -> FilePart | None:
-    """Where a changelog file is that `precommit-compact` has put with others, or None for others.
+    """The part of an object that `precommit-compact` merged a changelog file into, or None.
 
-    Its bucket's folder holds nothing of this name unless it is the first part
+    The folder of the file's bucket has an object of this name only for the first part
     (utils/CompactedChangelogPathResolver.java).
     """
     folder, _, name = path.rpartition("/")
@@ -270,12 +276,14 @@ def merged_changelog(path: str) -> FilePart | None:
 
 
 def merged_format(file_format: str) -> str:
-    """The format of the parts of such an object, by that of its name; any other stays."""
+    """The format of the parts of a merged object, by the format in its name; others are
+    unchanged.
+    """
     return file_format.removeprefix("cc-")
 
 
 def partition_text(values: Sequence[Value], fields: Sequence[DataField]) -> str:
-    """A partition for people: `a=1, b=x`."""
+    """A partition for display: `a=1, b=x`."""
     pairs = zip(values, fields, strict=True)
     return ", ".join(f"{field.name}={_shown(value, field)}" for value, field in pairs)
 

@@ -1,8 +1,7 @@
 """Table schemas and identities, and the JSON of metadata files.
 
-`schema/schema-<id>`, one JSON object.
-
-Sources: schema/TableSchema.java, schema/SchemaSerializer.java, schema/SchemaManager.java.
+A schema is one JSON object in `schema/schema-<id>`. Sources: schema/TableSchema.java,
+schema/SchemaSerializer.java, schema/SchemaManager.java.
 """
 
 from __future__ import annotations
@@ -21,13 +20,15 @@ from compactord.paimon.types import DataField, UnknownType, bare_field, parse_fi
 from compactord.storage.base import Storage
 from compactord.storage.calls import ahead
 
-# Columns of rows within rows take three levels each. What walks over a value may call itself for
-# each level, several functions deep, and Python allows 1,000 calls.
+# Columns of rows within rows take three levels each. Code that walks a value recurses several
+# functions deep for each level, and Python allows 1,000 calls.
 _LEVELS_MAX = 100
 
 
 def parse_json(data: bytes | str) -> Any:
-    """Raises `ValueError` for what is no JSON, and for lists and objects nested 100 deep."""
+    """The parsed JSON. Raises `ValueError` for invalid JSON, and for lists and objects nested 100
+    deep.
+    """
     try:
         found = json.loads(data)
     except RecursionError:
@@ -46,7 +47,9 @@ def parse_json(data: bytes | str) -> Any:
 
 
 def parse_object(data: bytes | str, path: str, what: str) -> dict[str, Any]:
-    """The members of an object. Raises `FormatError` where `path` has none; it should be `what`."""
+    """The members of an object. Raises `FormatError` if `path` has none; `what` names the expected
+    content.
+    """
     try:
         found = parse_json(data)
     except ValueError as error:
@@ -90,7 +93,7 @@ class TableSchema:
 
     @property
     def partitions_outside_key(self) -> tuple[str, ...]:
-        """Partition columns that the primary key lacks; none for append tables."""
+        """Partition columns that the primary key lacks; empty for append tables."""
         outside = (name for name in self.partition_keys if name not in self.primary_keys)
         return tuple(outside) if self.primary_keys else ()
 
@@ -98,8 +101,8 @@ class TableSchema:
 def parse_schema(data: bytes, path: str) -> TableSchema:
     """A schema file, with the defaults that its version had when it was written.
 
-    Raises `FormatError` that names `path` and the key for anything that is not a schema, and
-    `UnsupportedTable` for columns of a type, or files of a version, that release 2.0.0 lacks.
+    Raises `FormatError` with `path` and the key for an invalid schema, and `UnsupportedTable` for
+    columns of a type, or files of a version, that release 2.0.0 lacks.
     """
     members = parse_object(data, path, "a schema")
     version = _integer(members, "version", path, default=1)
@@ -148,7 +151,7 @@ def _options(members: dict[str, object], version: int, path: str) -> dict[str, s
         if not isinstance(value, str):
             raise FormatError(path, f"schema key 'options' holds {value!r} for {key!r}, not a text")
         texts[key] = value
-    # Defaults of Paimon 0.7 and 0.8, which did not write them down.
+    # Defaults of Paimon 0.7 and 0.8, which did not store them.
     if version <= 1:
         texts.setdefault("bucket", "1")
     if version <= 2:
@@ -187,7 +190,7 @@ def _columns(members: dict[str, object], key: str, path: str, names: set[str]) -
 
 
 def schema_ids(storage: Storage, location: str) -> tuple[int, ...]:
-    """Ids of all schemas of a table, ascending; there is no hint, so this lists the folder."""
+    """Ids of all schemas of a table, ascending. Lists the folder, because there is no hint."""
     ids = (
         paths.id_of(status.name, paths.SCHEMA_PREFIX)
         for status in storage.list(paths.schema_folder(location))
@@ -199,7 +202,7 @@ def schema_ids(storage: Storage, location: str) -> tuple[int, ...]:
 def read_schema(storage: Storage, location: str, id_: int) -> TableSchema:
     """The schema of this id.
 
-    Raises `ObjectNotFound`, and `FormatError` where the file holds no schema or another one.
+    Raises `ObjectNotFound`, and `FormatError` if the file holds no schema or another one.
     """
     path = paths.schema_path(location, id_)
     schema = parse_schema(storage.read(path), path)
@@ -209,7 +212,7 @@ def read_schema(storage: Storage, location: str, id_: int) -> TableSchema:
 
 
 def has_later_schema(storage: Storage, location: str, id_: int) -> bool:
-    """Whether the table has got another schema since this one was the latest: one small request.
+    """Whether the table has a newer schema than this one. Costs one small request.
 
     Ids grow by one (schema/SchemaManager.java, commit).
     """
@@ -219,10 +222,10 @@ def has_later_schema(storage: Storage, location: str, id_: int) -> bool:
 def latest_schema(
     storage: Storage, location: str, *, known: TableSchema | None = None
 ) -> TableSchema:
-    """The schema of the largest id. Raises `TableNotFound` where there is no schema at all.
+    """The schema of the largest id. Raises `TableNotFound` if the table has no schema.
 
-    From the `known` id on the next ones are asked for. The folder is listed without it, and when it
-    is gone: a rollback deletes the latest schemas.
+    With `known`, reads the schemas after its id one by one. Without it, or if its file is missing
+    because a rollback deleted the latest schemas, lists the folder.
     """
     if known is not None:
         newest_id = known.id
@@ -248,21 +251,21 @@ class SchemaHistory:
         self._known = {latest.id: latest}
 
     def schema(self, id_: int) -> TableSchema:
-        """Raises what `read_schema` raises."""
+        """The schema of this id. Raises as `read_schema`."""
         if id_ not in self._known:
             self._known[id_] = read_schema(self._storage, self._location, id_)
         return self._known[id_]
 
 
 def same_column(left: DataField, right: DataField) -> bool:
-    """Whether files have the column alike.
+    """Whether files store the two columns alike.
 
     Ids, names, types and nullability count, at any depth; descriptions and default values do not.
     """
     return bare_field(left) == bare_field(right)
 
 
-# Between the names of a table and of its branch.
+# Separator between the name of a table and of its branch.
 BRANCH_MARK = "$branch_"
 
 
@@ -271,9 +274,8 @@ class TableRef:
     """A table by name, and the URL-like path of its root (without a slash at the end).
 
     A branch has a name of its own, `t$branch_b`, as in Java (catalog/Identifier.java, object name),
-    and the table's location.
-    `identity` is what a catalog tells a table by from another of its name and place (a uuid, the
-    time of its creation); empty where the catalog keeps none.
+    and the table's location. `identity` distinguishes the table from another of its name and place
+    (a uuid, or the time of its creation); it is empty if the catalog keeps none.
     """
 
     database: str
@@ -288,7 +290,7 @@ class TableRef:
 
     @property
     def root(self) -> str:
-        """Where the branch keeps its schemas, snapshots, tags, consumers and changelogs.
+        """The folder of the branch's schemas, snapshots, tags, consumers and changelogs.
 
         Manifests, data, index files and statistics are the table's, below `location`.
         """
@@ -296,7 +298,7 @@ class TableRef:
 
 
 def branch_of(table: TableRef, branch: str) -> TableRef:
-    """A branch of the table whose main branch `table` is; main is the table itself."""
+    """A branch of `table`, which is a main branch; returns `table` for the main branch."""
     if branch == MAIN_BRANCH:
         return table
     return replace(table, name=f"{table.name}{BRANCH_MARK}{branch}", branch=branch)

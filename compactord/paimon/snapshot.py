@@ -1,7 +1,7 @@
 """Snapshots and tags as metadata files.
 
-A snapshot file is one JSON object. Ids are reused after rollbacks and after a table was dropped
-and created again: facts about an id are valid only while `Snapshot.identity` is the same.
+A snapshot file is one JSON object. Ids are reused after rollbacks and after a table was dropped and
+created again: facts about an id are valid only while `Snapshot.identity` is the same.
 Sources: Snapshot.java, utils/{SnapshotManager,ChangelogManager,HintFileUtils,TagManager,
 BranchManager}.java, consumer/ConsumerManager.java.
 """
@@ -35,9 +35,9 @@ _LONG_MIN, _LONG_MAX = -(1 << 63), (1 << 63) - 1
 _ID = re.compile(r"[0-9]{1,18}")
 # This many successors of the hint's snapshot are probed before the folder is listed.
 _PROBES = 4
-# So often a folder is listed whose files vanish while they are read.
+# Listings of a folder whose files vanish while they are read.
 _LISTINGS_MAX = 10
-# So often a consumer is read that makes no sense, as by Java.
+# Attempts to read an invalid consumer, as in Java.
 _READINGS_MAX = 10
 
 
@@ -50,9 +50,9 @@ class CommitKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """One version of a table. None: the key is absent. Keys unknown to release 2.0.0 are not kept.
+    """One version of a table. None if the key is absent. Keys unknown to release 2.0.0 are dropped.
 
-    `time_ms` is since the epoch. Sizes in bytes. `operation` is the writer's word.
+    `time_ms` is since the epoch. Sizes in bytes. `operation` is a text of the writer's.
     """
 
     version: int = _VERSION
@@ -97,7 +97,7 @@ def _key(field: str) -> str:
 
 # Field of `Snapshot` -> key in the file, in Java's order.
 _KEYS = {f.name: _key(f.name) for f in fields(Snapshot)} | {"time_ms": "timeMillis"}
-# Files of the manifest folder, but for `statistics`.
+# Files of the manifest folder, except `statistics`.
 _FILE_NAMES = (
     "base_manifest_list",
     "delta_manifest_list",
@@ -119,12 +119,12 @@ _FIELDS = tuple(
 )
 
 
-# One snapshot is read again and again while others are deleted, or a commit is confirmed.
+# One snapshot is read repeatedly while others are deleted, or a commit is confirmed.
 @lru_cache(maxsize=64)
 def parse_snapshot(data: bytes, path: str) -> Snapshot:
     """A snapshot, tag or long-lived changelog file.
 
-    Raises `FormatError` naming the key that is wrong, `UnsupportedTable` for a newer version.
+    Raises `FormatError` with the invalid key, `UnsupportedTable` for a newer version.
     """
     found = parse_object(data, path, "a snapshot")
     version = found.get("version")
@@ -158,7 +158,7 @@ def parse_snapshot(data: bytes, path: str) -> Snapshot:
 
 
 def snapshot_json(snapshot: Snapshot) -> bytes:
-    """The file's content: the keys of release 2.0.0 in its order, absent when None."""
+    """The file's content: the keys of release 2.0.0 in its order, absent if None."""
     out: dict[str, Any] = {}
     for name, key in _KEYS.items():
         value = getattr(snapshot, name)
@@ -172,7 +172,9 @@ def snapshot_json(snapshot: Snapshot) -> bytes:
 
 
 def read_snapshot(storage: Storage, location: str, snapshot_id: int) -> Snapshot:
-    """Raises `ObjectNotFound` when there is none (expired, rolled back or not yet written)."""
+    """The snapshot. Raises `ObjectNotFound` if it has expired, was rolled back or is not yet
+    written.
+    """
     path = paths.snapshot_path(location, snapshot_id)
     snapshot = parse_snapshot(storage.read(path), path)
     if snapshot.id != snapshot_id:
@@ -181,9 +183,9 @@ def read_snapshot(storage: Storage, location: str, snapshot_id: int) -> Snapshot
 
 
 def snapshot_unless_gone(storage: Storage, location: str, snapshot_id: int) -> Snapshot | None:
-    """The snapshot, None if there certainly is none: a listing has to agree.
+    """The snapshot, or None if it certainly does not exist: a listing has to agree.
 
-    Raises `TransientStorageError` for one that is listed and not found.
+    Raises `TransientStorageError` if it is listed and not found.
     """
     try:
         return read_snapshot(storage, location, snapshot_id)
@@ -195,14 +197,14 @@ def snapshot_unless_gone(storage: Storage, location: str, snapshot_id: int) -> S
 def still_stands(storage: Storage, location: str, snapshot: Snapshot) -> bool:
     """Whether this snapshot still exists: not expired, rolled back or replaced.
 
-    Raises `TransientStorageError` for one that is listed and not found.
+    Raises `TransientStorageError` if it is listed and not found.
     """
     found = snapshot_unless_gone(storage, location, snapshot.id)
     return found is not None and found.identity == snapshot.identity
 
 
 def snapshot_ids(storage: Storage, location: str) -> tuple[int, ...]:
-    """All ids in ascending order, from a listing. Temporary and foreign names do not count."""
+    """All ids in ascending order, from a listing. Temporary and foreign names are ignored."""
     return tuple(sorted(snapshot_files(storage, location)))
 
 
@@ -217,10 +219,10 @@ def snapshot_files(storage: Storage, location: str) -> Mapping[int, ObjectStatus
 
 
 def latest_snapshot_id(storage: Storage, location: str) -> int | None:
-    """The newest snapshot, None when there is none.
+    """The id of the newest snapshot, or None without snapshots.
 
-    The hint is used only if the snapshot that it names exists; its successors are probed. If the
-    hint is absent, half-written or wrong, the folder is listed instead.
+    The hint is used only if its snapshot exists; the successors are probed. If the hint is absent,
+    half-written or wrong, the folder is listed instead.
     """
     hint = _read_hint(storage, paths.latest_hint(location))
     if hint is not None and _exists(storage, location, hint):
@@ -231,17 +233,17 @@ def latest_snapshot_id(storage: Storage, location: str) -> int | None:
 
 
 def hinted_snapshot_id(storage: Storage, location: str) -> int | None:
-    """What the hint LATEST names, None without a number; whether that exists is not checked."""
+    """The number in the hint LATEST, or None. Its snapshot may be missing."""
     return _read_hint(storage, paths.latest_hint(location))
 
 
 def has_latest_hint(storage: Storage, location: str) -> bool:
-    """Whether there is a hint LATEST, with a number or without."""
+    """Whether the hint LATEST exists, with or without a number."""
     return _hint_text(storage, paths.latest_hint(location)) is not None
 
 
 def has_no_snapshot(storage: Storage, location: str) -> bool:
-    """Whether a table that had no snapshot has none yet: no hint, and not the first one.
+    """Whether a table that had no snapshot still has none: no hint, and no first snapshot.
 
     A table that is restored from a later one on, without its hint, has one for `latest_snapshot_id`
     only, until a writer commits.
@@ -250,7 +252,7 @@ def has_no_snapshot(storage: Storage, location: str) -> bool:
 
 
 def earliest_snapshot_id(storage: Storage, location: str) -> int | None:
-    """The oldest snapshot that has not expired, None when there is none."""
+    """The id of the oldest snapshot that has not expired, or None without snapshots."""
     hint = _read_hint(storage, paths.earliest_hint(location))
     if hint is not None and _exists(storage, location, hint):
         return hint
@@ -258,33 +260,33 @@ def earliest_snapshot_id(storage: Storage, location: str) -> int | None:
 
 
 def read_tags(storage: Storage, location: str) -> Mapping[str, Snapshot]:
-    """Every tag by name; see `_read_listed`."""
+    """Every tag by name. Raises as `_read_listed`."""
     return _read_listed(storage, paths.tag_folder(location), paths.TAG_PREFIX, parse_snapshot)
 
 
 def branch_names(storage: Storage, location: str) -> tuple[str, ...]:
-    """Every branch but main, sorted."""
+    """Every branch except main, sorted."""
     folders = (status for status in storage.list(paths.branch_folder(location)) if status.is_folder)
     prefix = paths.BRANCH_PREFIX
     return tuple(sorted(f.name[len(prefix) :] for f in folders if f.name.startswith(prefix)))
 
 
 def read_changelogs(storage: Storage, root: str) -> tuple[Snapshot, ...]:
-    """Changelogs that outlive their snapshots; see `changelogs_by_name`."""
+    """Changelogs that outlive their snapshots. Raises as `_read_listed`."""
     return tuple(changelogs_by_name(storage, root).values())
 
 
 def changelogs_by_name(storage: Storage, root: str) -> Mapping[str, Snapshot]:
-    """Changelogs that outlive their snapshots, by what stands for their id; see `_read_listed`.
+    """Changelogs that outlive their snapshots, by the rest of their name. Raises as `_read_listed`.
 
-    Every file named like one counts, with a number or without: it names files that must stay.
+    Every file with the prefix counts, even without a number: it refers to files that must be kept.
     """
     folder, prefix = paths.changelog_folder(root), paths.CHANGELOG_PREFIX
     return _read_listed(storage, folder, prefix, parse_snapshot)
 
 
 def read_consumers(storage: Storage, root: str) -> Mapping[str, int]:
-    """The snapshot that each consumer reads next, by the consumer's name; see `_read_listed`.
+    """The snapshot that each consumer reads next, by the consumer's name. Raises as `_read_listed`.
 
     It and later ones must not expire.
     """
@@ -301,12 +303,13 @@ def _read_listed(
     *,
     readings: int = 1,
 ) -> dict[str, T]:
-    """What each file of the folder holds whose name begins with `prefix`, by the rest of its name.
+    """The parsed files of the folder with a name that begins with `prefix`, by the rest of the
+    name.
 
-    They keep what they name, so none is passed over that may be there. One that vanishes while it
-    is read may have another name now, so all are read again. Raises `TransientStorageError` for one
-    that is not found and still listed, and `FormatError` for one that makes no sense in so many
-    `readings`.
+    These files protect what they refer to, so a file that may exist is never skipped. A file that
+    vanishes during reading may have a new name now, so all are read again. Raises
+    `TransientStorageError` for a file that is not found and still listed, and `FormatError` for one
+    that stays invalid in `readings` attempts.
     """
 
     def parsed(name: str) -> T | None:
@@ -334,16 +337,16 @@ def _read_listed(
         for status in storage.list(folder):
             if status.name in missing:
                 raise listed_but_missing(paths.join(folder, status.name))
-    raise TransientStorageError(folder, "what is in it changed each time it was read")
+    raise TransientStorageError(folder, "its content changed each time it was read")
 
 
 def has_earliest_hint(storage: Storage, location: str) -> bool:
-    """Whether the hint exists and holds a number; the number is not checked."""
+    """Whether the hint exists and holds a number. Its snapshot may be missing."""
     return _read_hint(storage, paths.earliest_hint(location)) is not None
 
 
 def write_earliest_hint(storage: Storage, location: str, snapshot_id: int) -> None:
-    """Record the oldest snapshot for readers; only code that expires snapshots does this."""
+    """Record the oldest snapshot for readers. Only code that expires snapshots calls this."""
     storage.overwrite(paths.earliest_hint(location), str(snapshot_id).encode())
 
 
@@ -379,9 +382,9 @@ class TagTimes(NamedTuple):
 
 
 def tag_times(found: Mapping[str, Any], path: str) -> TagTimes | None:
-    """The times in a tag's file, None for one that is retained for good: it has none.
+    """The times in a tag's file, or None for a tag without times, which is retained forever.
 
-    Raises `FormatError` for values that are no times.
+    Raises `FormatError` for invalid times.
     """
     made, retained = found.get("tagCreateTime"), found.get("tagTimeRetained")
     if made is None or retained is None:
@@ -389,7 +392,7 @@ def tag_times(found: Mapping[str, Any], path: str) -> TagTimes | None:
     try:
         if type(made) is not list or type(retained) not in (int, float):
             raise ValueError("a list and a number are expected")
-        # Java leaves out seconds and nanoseconds of 0.
+        # Java omits seconds and nanoseconds of 0.
         year, month, day, hour, minute, second, nanos = [*made, 0, 0][:7]
         moment = datetime(year, month, day, hour, minute, second, tzinfo=timezone.utc)
         made_ms = int(moment.timestamp()) * 1000 + nanos // 1_000_000

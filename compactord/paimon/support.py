@@ -1,15 +1,14 @@
-"""Features that compactord supports or refuses, and the checks of a table's options.
-
-Every other one is refused by name before data is read.
+"""Supported and refused features, and the checks of a table's options.
 
 A compactor that does not know a feature can damage the table or leave it inconsistent. So a table
 is compacted only if everything that it uses is on the lists below, or in a registry: formats of
-data files (`formats`) and merge engines (`kernels.functions`) say themselves what they support.
-The table of docs/support.md is rendered from the same lists.
+data files (`formats`) and merge engines (`kernels.functions`) have refusals of their own. Every
+other feature is refused by name before data is read. The table of docs/support.md is rendered from
+the same lists.
 
-Each reason names the option and its value. Refused are values, and rules of a merge engine, that
-Java refuses, some of them only when it merges, values with which readers would not find the files,
-and more levels than fit into Java's memory.
+Each reason names the option and its value. Refused are values and merge rules that Java refuses,
+some of them only when it merges, values with which readers would not find the files, and more
+levels than fit into Java's memory.
 
 Sources: schema/SchemaValidation.java, mergetree/Levels.java,
 mergetree/compact/{UniversalCompaction,PartialUpdateMergeFunction}.java.
@@ -90,7 +89,7 @@ def _name_reasons(options: TableOptions, texts: Mapping[str, str]) -> Iterator[s
 
 
 def _field_reasons(key: str, schema: TableSchema) -> Iterator[str]:
-    """An option of columns must name columns of the table, and none inside of a column."""
+    """Options of columns must name columns of the table, not fields inside of a column."""
     head, *rest = key.split(".")
     if head != "fields" or not rest:
         return
@@ -104,7 +103,7 @@ def _field_reasons(key: str, schema: TableSchema) -> Iterator[str]:
 
 
 def merge_reasons(schema: TableSchema, raw: Mapping[str, str], engine: str) -> Iterator[str]:
-    """Why the merge engine `engine` cannot have the options `raw`; nothing when it can."""
+    """Why the merge engine `engine` cannot have the options `raw`; empty if it can."""
     texts = OptionTexts(raw, {})
     yield from _sequence_field_reasons(texts)
     yield from _snapshot_ordering_reasons(texts)
@@ -201,9 +200,9 @@ REFUSED_TYPES = ("VARIANT", "BLOB", "VECTOR")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusedOption:
-    """An option that is refused unless its text is `allowed`; None: when it is set at all.
+    """An option that is refused unless its text is `allowed`, or always if that is None.
 
-    Texts are compared as Java reads them, blanks around them included.
+    Texts are compared as Java reads them, including blanks around them.
     """
 
     key: str
@@ -275,7 +274,7 @@ REFUSED_OPTIONS = (
     _on("visibility-callback.enabled", _CALLBACKS),
 )
 
-# Of tables whose writers move keys (`moves_keys`). Java's next writer of a table that has a key in
+# Refused if writers move keys (`moves_keys`). Java's next writer of a table that has a key in
 # two partitions does not start.
 REFUSED_WHERE_KEYS_MOVE = (
     _set("sequence.field", "the delete of a row that has moved may be older than the row"),
@@ -300,10 +299,10 @@ _UNSERVED = {
 
 
 def reasons_to_refuse(schema: TableSchema, options: TableOptions) -> tuple[str, ...]:
-    """Why this table is refused, each reason naming the feature and its value; empty: supported.
+    """Reasons to refuse this table, each with the feature and its value; empty if it is supported.
 
-    Only the latest schema and the merged options are considered, and nothing that is a registry's.
-    `rewrite.evolution` and the reader of index manifests check what is stored.
+    Only the latest schema and the merged options are considered, without the registries' refusals.
+    `rewrite.reader` and the reader of index manifests check stored data.
     """
     if schema.version > CURRENT_VERSION:
         return (f"its schema has version {schema.version}, newer than {CURRENT_VERSION}",)
@@ -324,16 +323,16 @@ def reasons_to_refuse(schema: TableSchema, options: TableOptions) -> tuple[str, 
 
 
 def moves_keys(schema: TableSchema, options: TableOptions) -> bool:
-    """Whether writers find out in which partition a key is (Java's bucket mode KEY_DYNAMIC)."""
+    """Whether writers look up the partition of a key (Java's bucket mode KEY_DYNAMIC)."""
     return bool(schema.partitions_outside_key) and options.bucket == -1
 
 
 def warnings(
     schema: TableSchema, options: TableOptions, formats: Collection[str]
 ) -> tuple[str, ...]:
-    """What an operator should know about a table that is supported nevertheless.
+    """Warnings about a supported table, for operators.
 
-    Options that begin with the name of one of the `formats` are known to it.
+    `formats` know the options that begin with their names.
     """
     texts = _canonical(options.raw)
     found = [*unserved_maintenance(options), *_asked_for(texts, _UNSERVED)]
@@ -346,7 +345,7 @@ def warnings(
 
 
 def unserved_maintenance(options: TableOptions) -> tuple[str, ...]:
-    """Maintenance that the table's options ask for and compactord does not do: a sentence for each.
+    """Maintenance that the table's options request and compactord does not do: a sentence for each.
 
     Java's dedicated job does these after its commits (table/sink/TableCommitImpl.java).
     """
@@ -384,7 +383,7 @@ def _kind_reasons(schema: TableSchema, options: TableOptions) -> Iterator[str]:
         producer = options.changelog_producer.value
         yield f"option changelog-producer={producer}: the table has no primary key"
     if "bucket" in options.unreadable:
-        return  # said already; the default would be a second, wrong reason
+        return  # already refused; the default would be a second, wrong reason
     if options.bucket == -2:
         yield "option bucket=-2 (postponed buckets) is not supported"
     elif options.bucket < -1 or options.bucket == 0:
@@ -411,7 +410,7 @@ def _changelog_reasons(options: TableOptions) -> Iterator[str]:
 
 
 def _vector_reasons(options: TableOptions) -> Iterator[str]:
-    """What Java refuses as it opens such a table (SchemaValidation.java)."""
+    """Refusals of Java when it opens such a table (SchemaValidation.java)."""
     if options.commit.vectors is None:
         return
     producer, engine = options.changelog_producer, options.merge_engine
@@ -454,7 +453,7 @@ def refused_inside(type_: DataType) -> Iterator[str]:
 
 
 def _partition_reasons(schema: TableSchema, options: TableOptions) -> Iterator[str]:
-    """Partition columns whose folder names do not depend on the value alone."""
+    """Partition columns whose folder names depend on more than the value."""
     for field in schema.partition_fields:
         root = field.type.root if isinstance(field.type, AtomicType) else None
         legacy = options.partition_legacy_name
@@ -485,7 +484,9 @@ def _moving_key_reasons(
 
 
 def _expire_reasons(schema: TableSchema, texts: Mapping[str, str]) -> Iterator[str]:
-    """What Java refuses as it opens such a table; tables without a primary key expire nothing."""
+    """Refusals of Java when it opens such a table. Tables without a primary key expire no
+    records.
+    """
     time = texts.get("record-level.expire-time", "")
     if not schema.primary_keys or not time.strip():
         return

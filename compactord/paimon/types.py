@@ -1,17 +1,16 @@
 """Paimon's data types: as JSON, as text, and in Arrow.
 
+Arrow types must match exactly: Java reads a timestamp whose unit does not fit its precision wrongly
+and without an error.
+
+A timestamp of more than 6 digits is milliseconds since the epoch and nanoseconds of the
+millisecond, as in Java (data/Timestamp.java), packed into one integer of a decimal column: `millis
+<< 20 | nanos`. It sorts like the timestamps. The decimal's scale exceeds its precision, which
+Paimon does not allow, so the type identifies these columns; precision and scale have no other
+meaning.
+
 Sources: types/DataType.java and its children, types/DataTypeJsonParser.java,
-table/SpecialFields.java (ids of elements).
-
-JSON, and the texts of atomic types.
-
-Every detail matters: Java reads a timestamp whose unit does not fit its precision wrongly and
-without an error. Source: format/parquet/ParquetSchemaConverter.java.
-
-A value is milliseconds since the epoch and nanoseconds of the millisecond, as in Java
-(data/Timestamp.java), packed into one integer of a decimal column: `millis << 20 | nanos`. Its
-order is that of the values. No decimal of Paimon has more digits behind the point than in total,
-so the type tells these columns from all others; precision and scale mean nothing else.
+table/SpecialFields.java (ids of elements), format/parquet/ParquetSchemaConverter.java.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ import pyarrow as pa
 
 from compactord.errors import FormatError
 
-# The length that STRING and BYTES stand for.
+# The length of STRING and BYTES.
 MAX_LENGTH = 2**31 - 1
 
 
 class TypeRoot(enum.Enum):
-    """Atomic types; the value is the name that Java writes."""
+    """Atomic types; the value is Java's name."""
 
     BOOLEAN = "BOOLEAN"
     TINYINT = "TINYINT"
@@ -124,14 +123,16 @@ class DataField:
 
 
 def bare_field(field: DataField, *, all_nullable: bool = False) -> DataField:
-    """Without description and default value, as all fields inside it are."""
+    """The field without description and default value."""
     return DataField(
         id=field.id, name=field.name, type=bare_type(field.type, all_nullable=all_nullable)
     )
 
 
 def bare_type(type_: DataType, *, all_nullable: bool = False) -> DataType:
-    """The type with bare fields inside; `all_nullable`: whatever it says of its own and theirs."""
+    """The type with bare fields inside; with `all_nullable`, it and all inner types are
+    nullable.
+    """
     inside: dict[str, Any] = {"nullable": True} if all_nullable else {}
     match type_:
         case RowType(fields=fields):
@@ -151,12 +152,12 @@ STRING = AtomicType(root=TypeRoot.VARCHAR, precision=MAX_LENGTH)
 
 
 def same_type(left: DataType, right: DataType) -> bool:
-    """Whether the types are equal but for nullability, at any depth, and for descriptions."""
+    """Whether the types are equal at any depth, ignoring nullability and descriptions."""
     return bare_type(left, all_nullable=True) == bare_type(right, all_nullable=True)
 
 
 def shares_fields(source: DataType, target: DataType) -> bool:
-    """Whether anything of `target` is in `source`: false for ROWs without a field of the same id.
+    """Whether `source` has any part of `target`: false for ROWs without a field of the same id.
 
     Java does not read such a ROW, nor an ARRAY or MAP of them: all its values become null
     (utils/FormatReaderMapping.java, pruneDataType).
@@ -182,11 +183,11 @@ _ELEMENT_DEPTHS = 1024
 
 
 def element_field_ids(field_id: int, depth: int) -> tuple[int, int]:
-    """Ids that files give to the inside of the collection at `depth` in field `field_id`.
+    """Ids in files for the inside of the collection at `depth` in field `field_id`.
 
-    The first is that of map keys, the second that of array elements and map values.
-    The outermost collection of a field has depth 1, one inside it 2, and so on; a ROW in between
-    starts again with the ids of its own fields. 32-bit arithmetic that wraps, as Java's.
+    The first id is for map keys, the second for array elements and map values. The outermost
+    collection of a field has depth 1, one inside it 2, and so on; a ROW in between starts again
+    with the ids of its own fields. 32-bit arithmetic that wraps, as Java's.
     """
     step = field_id * _ELEMENT_DEPTHS + depth
     return _int32(_ELEMENT_ID_BASE - step), _int32(_ELEMENT_ID_BASE + step)
@@ -213,7 +214,7 @@ SYSTEM_NAMES = frozenset(("_SEQUENCE_NUMBER", "_VALUE_KIND", "_LEVEL", "rowkind"
 
 
 def key_field(field: DataField) -> DataField:
-    """The copy of a key column that leads the rows of a file outside thin mode."""
+    """The copy of a key column at the start of a file's rows outside thin mode."""
     return replace(field, id=field.id + SYSTEM_ID_START, name=KEY_PREFIX + field.name)
 
 
@@ -222,7 +223,7 @@ def is_system_column(name: str) -> bool:
 
 
 class UnknownType(FormatError):
-    """A type that release 2.0.0 does not know, such as GEOMETRY; `type_name` as it is written."""
+    """A type that release 2.0.0 does not know, such as GEOMETRY; `type_name` is as written."""
 
     def __init__(self, path: str, type_name: str) -> None:
         self.type_name = type_name
@@ -233,7 +234,7 @@ class UnknownType(FormatError):
 
 
 _MAX_LENGTH_NAMES = {TypeRoot.VARCHAR: "STRING", TypeRoot.VARBINARY: "BYTES"}
-# The length or precision of a type that is written without it, the least and the most.
+# The default, least and largest length or precision of a type.
 _PRECISIONS: Mapping[TypeRoot, tuple[int | None, int, int]] = {
     **dict.fromkeys(TEXTS | BINARIES, (1, 1, MAX_LENGTH)),
     TypeRoot.DECIMAL: (10, 1, 38),
@@ -299,7 +300,7 @@ def parse_type(json: object, *, path: str = "type") -> DataType:
 
 
 def parse_field(json: object, *, path: str = "field") -> DataField:
-    """A column or a field of a ROW as a schema file holds it; raises as `parse_type`."""
+    """A column or a field of a ROW as a schema file holds it. Raises as `parse_type`."""
     if not isinstance(json, Mapping):
         raise FormatError(path, f"a field must be an object, found {json!r}")
     id_, name = json.get("id"), json.get("name")
@@ -420,7 +421,7 @@ class _TypeText:
 
 
 def type_text(type_: DataType) -> str:
-    """A type on one line, as SQL writes it: for messages."""
+    """A type on one line, in SQL, for messages."""
     suffix = "" if type_.nullable else " NOT NULL"
     match type_:
         case AtomicType():
@@ -452,7 +453,7 @@ def _atomic_text(type_: AtomicType) -> str:
 
 WIDE_TIMESTAMP = pa.decimal128(27, 28)
 NANOS_PER_MS = 1_000_000
-# Of the units in which timestamps of fewer digits are stored: how many make a millisecond.
+# Number of units per millisecond. Timestamps of up to 6 digits are stored in these units.
 PER_MS = {"ms": 1, "us": 1000, "ns": NANOS_PER_MS}
 
 # 999,999 takes 20 bits.
@@ -475,7 +476,7 @@ def from_parts(millis: _Int64s, nanos: _Int64s, nulls: _Bools) -> pa.Array:
 
 
 def parts_of(array: pa.Array) -> tuple[_Int64s, _Int64s]:
-    """Milliseconds and nanoseconds of timestamps of any type; undefined where they are null."""
+    """Milliseconds and nanoseconds of timestamps of any type; undefined for nulls."""
     if len(array) == 0:
         return np.empty(0, np.int64), np.empty(0, np.int64)
     if array.type != WIDE_TIMESTAMP:
@@ -499,14 +500,14 @@ def from_nanoseconds(values: Sequence[int | None]) -> pa.Array:
 
 
 def nanoseconds_of(scalar: pa.Scalar) -> int:
-    """The value of a scalar of `WIDE_TIMESTAMP` that is not null, since the epoch."""
+    """Nanoseconds since the epoch of a `WIDE_TIMESTAMP` scalar that is not null."""
     value: Any = scalar.as_py()
     packed = int(value.scaleb(WIDE_TIMESTAMP.scale, _EXACT))
     return (packed >> _NANO_BITS) * NANOS_PER_MS + (packed & _NANO_MASK)
 
 
 def text_of(scalar: pa.Scalar) -> str:
-    """The value of a scalar of `WIDE_TIMESTAMP` that is not null, for people."""
+    """A `WIDE_TIMESTAMP` scalar that is not null, as text for display."""
     millis, nanos = divmod(nanoseconds_of(scalar), NANOS_PER_MS)
     return f"{np.datetime64(millis, 'ms')}{nanos:06d}"
 
@@ -538,7 +539,7 @@ def arrow_type(type_: DataType) -> pa.DataType:
 
 
 def arrow_field(field: DataField) -> pa.Field:
-    """A column with its field id and those inside it, as the Parquet writer takes them."""
+    """A column with its field id and the ids inside it, for the Parquet writer."""
     return _field(field.name, field.type, field.id, field.id, 0)
 
 
@@ -567,13 +568,13 @@ def file_fields(
 def _field(
     name: str, type_: DataType, own_id: int | None, field_id: int | None, depth: int
 ) -> pa.Field:
-    """`field_id` and `depth` are the column's, from which the ids of elements derive."""
+    """`field_id` and `depth` belong to the column; ids of elements derive from them."""
     metadata = None if own_id is None else {FIELD_ID: str(own_id).encode()}
     return pa.field(name, _nested(type_, field_id, depth), type_.nullable, metadata)
 
 
 def _nested(type_: DataType, field_id: int | None, depth: int) -> pa.DataType:
-    """The type; without a field id there are no ids anywhere inside it."""
+    """The type. Without a field id its inside has no ids either."""
     match type_:
         case AtomicType():
             return _atomic(type_)
@@ -594,7 +595,7 @@ def _nested(type_: DataType, field_id: int | None, depth: int) -> pa.DataType:
 
 def _map(key: DataType, value: DataType, field_id: int | None, depth: int) -> pa.DataType:
     key_id, value_id = _element_ids(field_id, depth + 1)
-    # Parquet forbids null keys, whatever the schema says.
+    # Parquet forbids null keys, even if the schema allows them.
     keys = _field("key", key, key_id, field_id, depth + 1).with_nullable(False)
     return pa.map_(keys, _field("value", value, value_id, field_id, depth + 1))
 

@@ -1,13 +1,13 @@
-"""Avro records decoded into columns, many blocks at a time.
+"""Decodes Avro records into columns, many blocks at a time.
 
-Avro has no index: the start of a field is known only once the field before it has been read. But
-blocks are independent. So there is one cursor per block, and all cursors move over the same field
-of their i-th record together, in vector operations. Java's blocks hold about 150 entries and a
-large table has thousands of blocks, so a record costs a few hundred nanoseconds.
+In Avro the position of a field is known only after the field before it has been read. Blocks are
+independent, however. So each block has a cursor, and all cursors move over the same field of their
+i-th record together, in vector operations. Java's blocks hold about 150 entries and a large table
+has thousands of blocks, so a record costs a few hundred nanoseconds.
 
 Every cursor is checked against the end of its block before it is used. Encodings that Avro allows
 and no known writer uses (arrays in several or sized blocks) raise `UnusualEncoding`, and so do
-values of types that no column of ours has; the caller then reads the file record by record.
+values of types that no Paimon column has; the caller then reads the file record by record.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from compactord.paimon.avro.container import INT_MAX, INT_MIN, Block
 Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 _LONGEST_VARINT = 10
-# Stands for a null integer; wanted columns in which nulls matter have no negative values.
+# A null integer. Wanted columns in which nulls matter have no negative values.
 NULL = -1
 # A number that starts at the last byte is still loaded as a whole word, or as ten bytes.
 _PADDING = 16
@@ -34,12 +34,12 @@ _STOPS = np.uint64(0x8080808080808080)
 
 
 class UnusualEncoding(Exception):
-    """Correct Avro that this decoder does not follow."""
+    """Valid Avro that this decoder does not support."""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Where values lie in the buffer."""
+    """Positions of values in the buffer."""
 
     start: Ints
     length: Ints
@@ -49,8 +49,8 @@ class Span:
 class DecodedBlocks:
     """The wanted columns of all records, in block order.
 
-    `data` is all blocks back to back (padded behind the end). `records` are contiguous. Text, bytes
-    and `raw` columns are spans.
+    `data` is all blocks back to back, padded at the end. `records` are contiguous. Text, bytes and
+    `raw` columns are spans.
     """
 
     data: Bytes
@@ -67,12 +67,12 @@ def decode_blocks(
     raw: Collection[str],
     path: str,
 ) -> DecodedBlocks:
-    """Decode records of `schema` (as `avro.types.plain_type` gives it).
+    """Decode records of `schema`, which is a result of `avro.types.plain_type`.
 
     `values` are dotted names of integers (`NULL` where they are null), and of text and bytes that
-    are never null. `raw` are dotted names of columns whose encoding is wanted as it stands. Names
-    that the schema lacks are not in the result. Raises `FormatError` when the records do not fill
-    their blocks exactly, and `UnusualEncoding`.
+    are never null. `raw` are dotted names of columns that are returned encoded. Names that the
+    schema lacks are missing in the result. Raises `FormatError` if the records do not fill their
+    blocks exactly, and `UnusualEncoding`.
     """
     decoder = _Decoder(blocks, frozenset(values), frozenset(raw), path)
     decoder.run(schema)
@@ -133,7 +133,7 @@ class _Decoder:
         return Span(np.zeros(self._total, np.int64), np.zeros(self._total, np.int64))
 
     def _compile(self, schema: Any, name: str) -> _Read:
-        """A function that moves cursors over one value and keeps what is wanted."""
+        """Returns a function that moves cursors over one value and keeps wanted values."""
         read = self._compile_value(schema, name)
         return self._keeping_raw(read, name) if name in self._raw else read
 
@@ -204,7 +204,7 @@ class _Decoder:
         null_branch = branches.index("null") if "null" in branches else NULL
         read = self._compile_value(others[0], name) if len(others) == 1 else _left_to_others
         if name in self._values:
-            # Nothing is written there for records where it is null.
+            # Records in which the union is null write no value.
             self._integers[name].fill(NULL)
 
         def read_union(at: Ints, ends: Ints, rows: Ints) -> Ints:
@@ -260,12 +260,12 @@ class _Decoder:
         stops = ~word & _STOPS
         if not stops.all():
             return self._long_varints(at)
-        # All bits up to and with the first clear continuation bit.
+        # All bits up to and including the first clear continuation bit.
         mask = stops ^ (stops - np.uint64(1))
         return _unzigzag(_squeezed(np.bitwise_and(word, mask))), at + (np.bitwise_count(mask) >> 3)
 
     def _long_varints(self, at: Ints) -> tuple[Ints, Ints]:
-        """The same for numbers of up to ten bytes, byte by byte."""
+        """As `_longs` for numbers of up to ten bytes, byte by byte."""
         bits = np.zeros(len(at), np.uint64)
         size = np.zeros(len(at), np.int64)
         going = np.ones(len(at), np.bool_)
@@ -283,7 +283,7 @@ _Read = Callable[[Ints, Ints, Ints], Ints]
 
 
 def _left_to_others(at: Ints, ends: Ints, rows: Ints) -> Ints:
-    """For a type that none of our columns has; not called where all values are null."""
+    """Reads types that no Paimon column has. Not called where all values are null."""
     raise UnusualEncoding
 
 

@@ -1,9 +1,9 @@
-"""Avro object container files: blocks of records under a schema that the file carries itself.
+"""Avro object container files: blocks of records, preceded by their schema.
 
-This module reads and writes the container strictly: it checks magic, metadata, sync marks and the
-end of every block, because Java reads a truncated file up to the cut without an error. fastavro,
-which only this module uses, encodes and decodes records. Logical types are off: a timestamp is the
-stored integer.
+Reads and writes containers strictly: it checks magic, metadata, sync marks and the end of every
+block, because Java reads a truncated file up to the cut without an error. fastavro, which only this
+module uses, encodes and decodes records. Logical types are off: a timestamp is the stored integer.
+
 Sources: format/avro/AvroFileFormat.java, the Avro 1.11 specification (object container files).
 """
 
@@ -25,7 +25,7 @@ from compactord.paimon.avro.types import DAMAGE, Codec, Expansion, is_codec
 from compactord.paimon.schema import parse_json
 
 _MAGIC = b"Obj\x01"
-# What `manifest.format` may be instead, by the first bytes of files.
+# Other values of `manifest.format`, by the first bytes of their files.
 _OTHER_FORMATS = {b"ORC": "ORC", b"PAR1": "Parquet"}
 _SYNC_SIZE = 16
 # As Java's DataFileConstants.DEFAULT_SYNC_INTERVAL: a block ends once it has this many bytes.
@@ -41,12 +41,14 @@ class AvroSchema:
 
     json: Json
     parsed: Json = field(repr=False)
-    # Where 32-bit integers are, as `_ints_of` says.
+    # Positions of 32-bit integers (`_ints_of`).
     ints: Json = field(repr=False)
 
 
 def compile_schema(schema: Json) -> AvroSchema:
-    """Raises `FormatError` without a path when it is not an Avro schema."""
+    """Returns a schema for reading and writing. Raises `FormatError` without a path if `schema` is
+    no Avro schema.
+    """
     try:
         parsed = fastavro.parse_schema(_without_logical_types(schema))
     except (SchemaParseException, UnknownType, *DAMAGE) as error:
@@ -63,10 +65,10 @@ def _without_logical_types(schema: Json) -> Json:
 
 
 def _ints_of(schema: Json) -> Json:
-    """Where a value holds 32-bit integers: "int" for itself, a tuple of (column, where) for a
-    record, a list of one for the items of an array, None where there are none.
+    """Positions of 32-bit integers in a value: "int" for the value itself, a tuple of (column,
+    position) for a record, a list of one for the items of an array, None without any.
 
-    Larger unions and maps are not searched: none of our columns is one.
+    Larger unions and maps are not searched: no Paimon column has one.
     """
     match schema:
         case "int":
@@ -95,7 +97,7 @@ def _ints_fit(value: Any, ints: Json) -> bool:
         return all(_ints_fit(item, ints[0]) for item in value)
     for name, where in ints:
         found = value[name]
-        # In place for most of them: calls would take as long as decoding the record.
+        # Most columns are checked in place: a call takes as long as decoding the record.
         if where == "int" and isinstance(found, int):
             if not INT_MIN <= found <= INT_MAX:
                 return False
@@ -112,17 +114,17 @@ class Block:
     data: bytes
 
     def starts_with(self, other: Block) -> bool:
-        """Whether its first records are those of a block of the same schema."""
+        """Whether its first records equal the records of `other`, a block of the same schema."""
         return other.count <= self.count and self.data.startswith(other.data)
 
     def without(self, beginning: Block) -> Block:
-        """What follows a block with which it starts."""
+        """The records after `beginning`, a block that this one starts with."""
         return Block(self.count - beginning.count, self.data[len(beginning.data) :])
 
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """A file whose frame has been checked; blocks are decompressed on demand."""
+    """A file whose frame has been checked. Blocks are decompressed on demand."""
 
     path: str
     schema: AvroSchema
@@ -130,17 +132,21 @@ class Container:
     _blocks: tuple[tuple[int, memoryview], ...] = field(repr=False)
 
     def blocks(self, expansion: Expansion | None = None) -> Iterator[Block]:
-        """In file order. Raises `FormatError` as `expansion` does, None: of this file alone."""
+        """The blocks in file order. Raises `FormatError` as `expansion` does; its bound defaults to
+        this file.
+        """
         expansion = expansion or Expansion()
         for count, packed in self._blocks:
             data = expansion.decompressed(self.codec, packed, self.path)
-            # Every record of ours takes at least a byte: a larger count is damage.
+            # A record of a manifest takes at least a byte: a larger count is damage.
             if count > len(data):
                 raise FormatError(self.path, f"a block of {len(data)} bytes claims {count} records")
             yield Block(count, data)
 
     def encoded_records(self) -> Iterator[tuple[dict[str, Any], bytes]]:
-        """Every record as fastavro gives it, with its encoding. `FormatError` for damaged ones."""
+        """Every record as fastavro decodes it, with its encoding. Raises `FormatError` for
+        damage.
+        """
         for block in self.blocks():
             yield from decode_with_bytes(self.schema, block, self.path)
 
@@ -148,8 +154,8 @@ class Container:
 def open_container(data: bytes, path: str) -> Container:
     """Check the frame of a whole file.
 
-    Raises `FormatError` for anything but a header and complete blocks up to the last byte,
-    `UnsupportedTable` for another `manifest.format` and for a compression that is not known.
+    Raises `FormatError` unless the file is a header and complete blocks up to the last byte, and
+    `UnsupportedTable` for another `manifest.format` and for an unknown compression.
     """
     for magic, name in _OTHER_FORMATS.items():
         if data.startswith(magic):
@@ -202,7 +208,7 @@ def _read_metadata(cursor: _Cursor) -> dict[str, bytes]:
 
 
 class _Cursor:
-    """Reads the container's frame. Raises `FormatError` when the bytes end too early."""
+    """Reads the container's frame. Raises `FormatError` if the bytes end too early."""
 
     def __init__(self, data: bytes, path: str) -> None:
         self._data = memoryview(data)
@@ -239,7 +245,9 @@ class _Cursor:
 def decode_with_bytes(
     schema: AvroSchema, block: Block, path: str
 ) -> Iterator[tuple[dict[str, Any], bytes]]:
-    """The block's records, which must fill it exactly, each with its encoding; or `FormatError`."""
+    """The records of the block, each with its encoding. Raises `FormatError` unless they fill it
+    exactly.
+    """
     stream = io.BytesIO(block.data)
     start = 0
     for _ in range(block.count):
@@ -252,7 +260,7 @@ def decode_with_bytes(
 
 
 def decode_record(schema: AvroSchema, data: bytes, path: str) -> dict[str, Any]:
-    """One encoded record, which must fill `data` exactly."""
+    """One decoded record. Raises `FormatError` unless it fills `data` exactly."""
     ((record, _),) = decode_with_bytes(schema, Block(1, data), path)
     return record
 
@@ -260,7 +268,7 @@ def decode_record(schema: AvroSchema, data: bytes, path: str) -> dict[str, Any]:
 def split_values(
     schemas: Iterable[AvroSchema], data: bytes, path: str
 ) -> Iterator[tuple[Any, bytes]]:
-    """Values of these types, one after the other, each with its encoding."""
+    """Consecutive values of these types, each with its encoding."""
     stream = io.BytesIO(data)
     for schema in schemas:
         start = stream.tell()
@@ -310,14 +318,14 @@ class ContainerWriter:
         return self._file.tell()
 
     def append(self, record: bytes) -> None:
-        """A record that is encoded under the schema."""
+        """Add a record that is encoded under the schema."""
         self._block.write(record)
         self._count += 1
         if self._block.tell() >= _BLOCK_BYTES:
             self._flush()
 
     def finish(self) -> bytes:
-        """The whole file; the writer cannot be used afterwards."""
+        """The whole file. The writer cannot be used afterwards."""
         if self._count:
             self._flush()
         return self._file.getvalue()
@@ -332,7 +340,7 @@ class ContainerWriter:
 
 
 def encoded_long(value: int) -> bytes:
-    """Zigzag and variable length, for values of at least 0."""
+    """A value of at least 0 in zigzag and variable-length encoding."""
     value <<= 1
     out = bytearray()
     while value > 0x7F:
@@ -343,6 +351,6 @@ def encoded_long(value: int) -> bytes:
 
 
 def first_long(data: bytes) -> tuple[int, bytes]:
-    """The integer that the bytes of a value begin with, and those after it."""
+    """The integer that `data` begins with, and the remaining bytes."""
     cursor = _Cursor(data, "")
     return cursor.long(), cursor.rest

@@ -30,9 +30,9 @@ _MAX_TYPES = 10_000
 
 
 def resolved_schema(schema: Json, path: str) -> Json:
-    """The schema with references replaced by the named types; logical types and names are kept.
+    """The schema with references replaced by the named types. Logical types and names are kept.
 
-    Raises `FormatError` with `path` for what is no schema, and for a type within itself: no release
+    Raises `FormatError` with `path` for an invalid schema, and for a type within itself: no release
     has one, and its values could be nested deeper than fastavro's stack.
     """
     try:
@@ -112,7 +112,7 @@ def _full_name(name: str, namespace: str) -> str:
 
 
 def plain_type(type_: Json) -> Json:
-    """What `resolved_schema` gave, without names and decoration.
+    """A result of `resolved_schema` without names and decoration.
 
     It has type names, {"record": {name: type}}, {"array": type}, {"map": type}, {"fixed": bytes},
     "enum" and lists (unions).
@@ -135,9 +135,10 @@ def plain_type(type_: Json) -> Json:
 
 
 def without_null(type_: Json) -> Json:
-    """The other branch, if the type is a union of null and one other type; else the type itself.
+    """The other branch if the type is a union of null and one other type, otherwise the type
+    itself.
 
-    Releases before 0.9 write every record as such a union, the outermost too.
+    Releases before 0.9 write every record as a union with null, including the outermost one.
     """
     if isinstance(type_, list) and len(type_) == 2 and "null" in type_:
         return next((branch for branch in type_ if branch != "null"), "null")
@@ -154,7 +155,7 @@ def _takes_bytes(plain: Json) -> bool:
 
 
 def renamed(resolved: Json, prefix: str) -> Json:
-    """The result of `resolved_schema` with new, unique names for its types.
+    """A result of `resolved_schema` with new, unique names for its types.
 
     Several columns may come from one definition, but Avro allows a name to be defined only once.
     """
@@ -186,9 +187,9 @@ else:
 
 # No writer makes blocks near this size; the bound keeps a damaged block from filling the memory.
 _MAX_BLOCK_BYTES = 256 << 20
-# How many times larger decompressed blocks may be, and how many bytes more. In manifests as we and
-# Java write them, where a block ends at 64,000 bytes, it is 2 to 50 times; 400 to 700 times if each
-# entry has the statistics of 1,000 columns that are always null.
+# The largest ratio of decompressed to compressed bytes, and a number of bytes that may be added. In
+# manifests as we and Java write them, where a block ends at 64,000 bytes, the ratio is 2 to 50; 400
+# to 700 if each entry has the statistics of 1,000 columns that are always null.
 _EXPANSION_MAX = 1000
 _EXPANSION_FREE_BYTES = 4 << 20
 # Errors that fastavro's reader and the decompressors raise for damaged bytes.
@@ -226,7 +227,7 @@ def is_codec(name: str) -> bool:
 
 
 def codec_of(compression: str, level: int | None = None) -> Codec:
-    """The codec for a value of `manifest.compression`; `level` counts for zstd only.
+    """The codec for a value of `manifest.compression`; `level` applies to zstd only.
 
     Raises `UsageError` for values that AvroFileFormat.createCodecFactory does not know either.
     """
@@ -240,16 +241,18 @@ def codec_of(compression: str, level: int | None = None) -> Codec:
 
 
 class Expansion:
-    """How far the blocks of files that are read together may still expand.
+    """Bounds the decompressed size of files that are read together.
 
-    One bound for all: many small files cannot hold more than one that is as large as they are.
+    They share one bound: many small files cannot hold more than one file of their total size.
     """
 
     def __init__(self) -> None:
         self._left = _EXPANSION_FREE_BYTES
 
     def decompressed(self, codec: str, packed: memoryview, path: str) -> bytes:
-        """Raises `FormatError` for damage, and for more bytes than files of that size can hold."""
+        """The decompressed block. Raises `FormatError` for damage, and for more bytes than the
+        bound allows.
+        """
         self._left += _EXPANSION_MAX * len(packed)
         data = _decompress(codec, packed, min(self._left, _MAX_BLOCK_BYTES), path)
         self._left -= len(data)
@@ -316,7 +319,8 @@ def _un_snappy(packed: memoryview, most: int) -> bytes:
     return data
 
 
-# With the most bytes that are wanted: a result may have one more, as a sign that there are more.
+# Codecs by name; the argument is the largest wanted size. A result may have one more byte: then the
+# block is too large.
 _DECOMPRESSORS: Mapping[str, Callable[[memoryview, int], bytes]] = {
     "null": lambda packed, most: bytes(packed),
     "deflate": _un_deflate,

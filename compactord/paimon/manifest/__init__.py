@@ -1,1 +1,5 @@
-"""What a snapshot names: manifests, their entries, index manifests."""
+"""Manifests, manifest lists and index manifests of a snapshot.
+
+Entry points: `manifest_files` reads and writes manifests as objects, `entry_columns` reads many as
+columns, `index_manifest` handles index files. Decides nothing: `state` and `commit` do.
+"""

@@ -46,7 +46,7 @@ def entries_of(
     """Entries from Avro records under `schema`, each with its encoding.
 
     Columns that an older Paimon did not write are None. Raises `FormatError`, and
-    `UnsupportedTable` for values that we could not carry.
+    `UnsupportedTable` for values that we could not carry over.
     """
     foreign = foreign_columns(schema, MANIFEST)
     for record, data in records:
@@ -56,14 +56,14 @@ def entries_of(
 
 
 def added_once(entries: Iterable[ManifestEntry], path: str) -> Iterator[ManifestEntry]:
-    """The entries of one manifest as they are read.
+    """Checks the entries of one manifest while they are read.
 
-    Raises `FormatError` for a file that is added twice and not deleted in between, which Java
-    refuses when it merges entries (FileEntry.mergeEntries). No writer makes such a manifest; one
-    of a few KB may claim a million.
+    Raises `FormatError` for a file that is added twice without a delete in between, which Java
+    refuses when it merges entries (FileEntry.mergeEntries). No writer makes such a manifest; one of
+    a few KB may claim a million.
     """
     first: dict[str, ManifestEntry] = {}
-    # Of names that occur again, as identities cost more.
+    # Identities of repeated names only: identities cost more than names.
     added: dict[str, set[FileIdentity]] = {}
     for entry in entries:
         name = entry.file.file_name
@@ -83,7 +83,7 @@ def added_once(entries: Iterable[ManifestEntry], path: str) -> Iterator[Manifest
 def encoded_entries(
     entries: Iterable[ManifestEntry],
 ) -> Iterator[tuple[AvroSchema, list[ManifestEntry], list[bytes]]]:
-    """Entries with their encodings, those with the same foreign columns together."""
+    """Entries with their encodings, grouped by their foreign columns."""
     groups: dict[CarriedColumns, list[ManifestEntry]] = {}
     for entry in entries:
         groups.setdefault(CarriedColumns().including(entry.file.foreign), []).append(entry)
@@ -92,7 +92,7 @@ def encoded_entries(
 
 
 def encode_entry(entry: ManifestEntry, carried: CarriedColumns) -> bytes:
-    """Under `MANIFEST` with these columns added."""
+    """An entry encoded under `MANIFEST` with the carried columns."""
     return encode_record(MANIFEST, entry_record(entry)) + carried.encoded(entry.file.foreign)
 
 
@@ -181,7 +181,7 @@ def _list(values: Sequence[str] | None) -> list[str] | None:
 
 
 def require_version(record: Mapping[str, Any], path: str) -> None:
-    """Raises `UnsupportedTable` for an entry of another version than the one that is read."""
+    """Raises `UnsupportedTable` unless the entry has the supported version."""
     version = record["_VERSION"]
     if version == 1:
         raise UnsupportedTable(
@@ -192,7 +192,9 @@ def require_version(record: Mapping[str, Any], path: str) -> None:
 
 
 def record_in(record: Mapping[str, Any], column: str, path: str) -> Mapping[str, Any]:
-    """A nested record. Raises `FormatError` if it is null, which files of release 0.8 could say."""
+    """A nested record. Raises `FormatError` if it is null, which the schema of release 0.8
+    allows.
+    """
     found: Mapping[str, Any] | None = record[column]
     if found is None:
         raise FormatError(path, f"column {column} is null")
@@ -220,7 +222,9 @@ def identity_hashes(identities: Sequence[FileIdentity]) -> Hashes:
 
 @dataclass(frozen=True, slots=True)
 class Deletions:
-    """What some manifests delete, all together: their names, the sorted hashes of the files."""
+    """All deletions of several manifests: their names, and the sorted hashes of the deleted
+    files.
+    """
 
     manifests: frozenset[str]
     hashes: Hashes
@@ -230,7 +234,7 @@ class Deletions:
         return Deletions(frozenset(manifests), np.sort(identity_hashes(list(identities))))
 
     def may_have(self, hashes: Hashes) -> npt.NDArray[np.bool_]:
-        """Which of these may be among them; hashes of different files may be equal."""
+        """A mask of hashes that may be deleted; hashes of different files may be equal."""
         if not len(self.hashes):
             return np.zeros(len(hashes), np.bool_)
         places = np.minimum(np.searchsorted(self.hashes, hashes), len(self.hashes) - 1)
@@ -239,9 +243,9 @@ class Deletions:
 
 
 def hash_spans(data: Bytes, span: Span) -> tuple[Hashes, Ints]:
-    """64 bits of each span's bytes, and the rows that may hold no name of a file.
+    """64 bits of each span's bytes, and the rows that may not be file names.
 
-    These are all that hold a separator, are not ASCII, or are no longer than `..`. `data` is padded
+    These contain a separator, are not ASCII, or have at most two bytes, as `..`. `data` is padded
     by eight bytes.
     """
     words = np.ndarray((len(data) - 7,), dtype="<u8", buffer=data.data, strides=(1,))
@@ -260,14 +264,14 @@ def _hash_words(
     hashed: npt.NDArray[np.uint64],
     odd: npt.NDArray[np.uint64],
 ) -> None:
-    """Eight bytes at a time; `odd` gets the high bit of a byte for a byte that is odd."""
+    """Hashes eight bytes at a time; sets the high bit of each odd byte in `odd`."""
     for offset in range(0, int(length.max(initial=0)), 8):
         left = length - offset
         going = np.flatnonzero(left > 0)
         word = words[start[going] + offset]
         word <<= 64 - 8 * np.minimum(left[going], 8).astype(np.uint64)
         hashed[going] = _mix(hashed[going] ^ word)
-        # A byte that is one of these becomes zero, and then less than that.
+        # A byte that equals the separator becomes zero, and the subtraction borrows.
         odd[going] |= ((word ^ _SLASHES) - _ONES) | ((word ^ _BACKSLASHES) - _ONES)
 
 

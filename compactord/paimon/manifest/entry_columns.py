@@ -1,4 +1,4 @@
-"""Manifest entries as columns: the few that planning needs, and each entry's bytes for the rest.
+"""Manifest entries as columns for planning, and as encoded bytes for everything else.
 
 An entry becomes an object only when its bucket is planned. Until then it is kept as its Avro
 encoding, the smallest lossless form available, with numbers for selecting and summing.
@@ -47,13 +47,13 @@ C = TypeVar("C", bound="Columns")
 SmallInts = npt.NDArray[np.int32]
 Mask = npt.NDArray[np.bool_]
 
-# Manifests are decoded together until so much is in hand; more cursors side by side are faster.
+# Manifests are decoded together up to this size: more parallel cursors are faster.
 _BATCH_BYTES = 32 << 20
-# With fewer blocks side by side fastavro is faster than vectors.
+# With fewer parallel blocks fastavro is faster than vectors.
 MIN_CURSORS = 25
 # Vectors take a step for each entry of the longest block. Java's and ours end at 64,000 bytes.
 _BLOCK_ENTRIES_MAX = 1000
-# How many equal hashes are looked at, and how many rows that have them.
+# The number of equal hashes that are compared, and of rows that have them.
 _HASHES_COMPARED, _ROWS_COMPARED = 10, 1000
 
 _FILE = "_FILE."
@@ -89,7 +89,7 @@ class Columns:
     __slots__: tuple[str, ...] = ()
 
     def take(self: C, rows: Ints | Mask | slice) -> C:
-        """Some of the rows; a slice copies nothing."""
+        """Selected rows; a slice copies nothing."""
         return type(self)(**{name: getattr(self, name)[rows] for name in self.__slots__})
 
     @classmethod
@@ -101,8 +101,8 @@ class Columns:
 class FileColumns(Columns):
     """Files, one array per column.
 
-    `partition` is the place in a list that lies beside. `creation_time_ms` and `file_source` are as
-    in `DataFile`, -1 where it is not known. `identity_hash` is equal for equal identities.
+    `partition` is an index into the list of partitions. `creation_time_ms` and `file_source` are as
+    in `DataFile`, or -1 if unknown. `identity_hash` is equal for equal identities.
     """
 
     partition: SmallInts
@@ -121,10 +121,10 @@ class FileColumns(Columns):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntryColumns:
-    """Entries in manifest order; `partitions` are those of `files`.
+    """Entries in manifest order. `partitions` is the list that `files` refer to.
 
-    `records` are the entries encoded under `schema`. `identities` and `names` (of files) give those
-    of some rows.
+    `records` are the entries encoded under `schema`. `identities` and `names` (of files) return the
+    values of some rows.
     """
 
     schema: AvroSchema
@@ -146,10 +146,11 @@ def read_entry_columns(
 ) -> Iterator[EntryColumns]:
     """The manifests' entries in order, in batches of whole manifests.
 
-    `kept` is what they hold, by path; None: they are read. Sizes and counts are checked as
-    `manifest.read_entries` does. One batch is in memory at a time, and of an object store a few
-    manifests ahead; its `records` share the memory of the decompressed blocks. A batch of no more
-    than `min_cursors` blocks (of the longest one's length) is decoded by fastavro, else by vectors.
+    `kept` is the content of manifests by path; without it they are read. Sizes and counts are
+    checked as in `manifest_files.read_entries`. One batch is in memory at a time, and in an object
+    store a few manifests ahead; its `records` share the memory of the decompressed blocks. A batch
+    of no more than `min_cursors` blocks (of the longest one's length) is decoded by fastavro,
+    others by vectors.
     """
     pending: list[_Opened] = []
     names = [paths.manifest_path(location, manifest.file_name) for manifest in manifests]
@@ -173,7 +174,7 @@ class _Opened:
     manifest: ManifestFile
     path: str
     schema: AvroSchema
-    # How entries lie in blocks, and what those of their columns are that we do not know.
+    # Encoding of the schema and its unknown columns: files with equal layouts are decoded together.
     layout: tuple[Any, ForeignColumns | None]
     blocks: tuple[Block, ...]
 
@@ -199,7 +200,7 @@ def _decode(opened: Sequence[_Opened], min_cursors: int) -> EntryColumns:
     longest = max((block.count for block in blocks), default=0)
     columns = None
     if total > min_cursors * longest and longest <= _BLOCK_ENTRIES_MAX:
-        # Damage is reported with the path when there is one manifest, else with the folder.
+        # Damage is reported with the path of a single manifest, or with the folder of several.
         path = opened[0].path if len(opened) == 1 else opened[0].path.rsplit("/", 1)[0]
         try:
             decoded = decode_blocks(
@@ -229,7 +230,7 @@ def _check_counts(columns: EntryColumns, opened: Sequence[_Opened]) -> None:
 
 
 def _refuse_added_twice(columns: EntryColumns, opened: Sequence[_Opened]) -> None:
-    """As `added_once`, before the rows of millions are kept; a few equal hashes are enough."""
+    """As `added_once`, before millions of rows are kept. A few equal hashes are enough."""
     hashes = columns.files.identity_hash
     ordered = hashes[columns.kind == EntryKind.ADD]
     ordered.sort()
@@ -285,7 +286,7 @@ def _from_vectors(opened: Sequence[_Opened], decoded: DecodedBlocks, path: str) 
 
 
 def _check_names(opened: Sequence[_Opened], rows: Ints, names: pa.LargeBinaryArray) -> None:
-    """Raises `FormatError` naming the manifest when one of these rows has no plain file name."""
+    """Raises `FormatError` naming the manifest if one of these rows has no plain file name."""
     ends = np.cumsum([one.entry_count for one in opened])
     for index, name in zip(np.searchsorted(ends, rows, side="right"), names, strict=True):
         path = opened[index].path
@@ -298,7 +299,9 @@ def _check_names(opened: Sequence[_Opened], rows: Ints, names: pa.LargeBinaryArr
 def _identities(
     decoded: DecodedBlocks, schema: AvroSchema, rows: Ints, path: str
 ) -> list[FileIdentity]:
-    """Built from columns if the rare parts of the record are empty, else from the whole record."""
+    """Built from columns if the rare parts of the record are empty, otherwise from the whole
+    record.
+    """
     plain = np.ones(len(rows), np.bool_)
     for name in (_EXTRA_FILES, _EMBEDDED_INDEX, _EXTERNAL_PATH):
         if name in decoded.spans:
@@ -344,7 +347,7 @@ def _from_objects(opened: Sequence[_Opened]) -> EntryColumns:
 def _noting(
     records: list[bytes], decoded: Iterable[tuple[dict[str, Any], bytes]]
 ) -> Iterator[tuple[dict[str, Any], bytes]]:
-    """The same, with the encodings appended to `records`."""
+    """Passes records through and appends their encodings to `records`."""
     for record, data in decoded:
         records.append(data)
         yield record, data
@@ -353,7 +356,7 @@ def _noting(
 def columns_of(
     entries: Sequence[ManifestEntry], schema: AvroSchema, records: Sequence[bytes]
 ) -> EntryColumns:
-    """The same from objects, with their encodings under `schema`."""
+    """Columns of entry objects, with their encodings under `schema`."""
     codes: dict[bytes, int] = {}
     identities = [entry.identity for entry in entries]
     files = [entry.file for entry in entries]
@@ -390,7 +393,7 @@ def source_code(file: DataFile) -> int:
 
 
 def gather(data: Bytes, span: Span, rows: Ints | None = None) -> pa.LargeBinaryArray:
-    """The spans' bytes (of all rows, or of some) as an array; spans must not be null."""
+    """The spans' bytes (of all rows, or of some) as an array. Spans must not be null."""
     if rows is not None:
         span = Span(span.start[rows], span.length[rows])
     offsets = np.zeros(len(span.start) + 1, np.int64)

@@ -1,7 +1,7 @@
-"""Columns that newer releases added to manifests and manifest lists: preserved, not interpreted.
+"""Columns of newer releases in manifests and manifest lists: preserved, not interpreted.
 
 They are matched by name. Nulls are ignored. A value is kept as bytes with its type and written
-again wherever its entry is copied. Code that would have to interpret it refuses it by name.
+again with every copy of its entry. Code that would have to interpret it raises with its name.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class ForeignValue(NamedTuple):
     """A value that is not null. `column` is dotted if it belongs to the file's record.
 
     `type` is the JSON text of the column's Avro type, a union whose first branch is null; `data` is
-    the value encoded as such. Equal columns and types have equal texts, whoever wrote them.
+    the value encoded as that union. Equal columns and types have equal texts for all writers.
     """
 
     column: str
@@ -44,7 +44,7 @@ class ForeignValue(NamedTuple):
 
 
 class _Column(NamedTuple):
-    """A column of one file's schema; `text` is that of its type if it is unknown."""
+    """A column of one file's schema. `text` is its type if the column is unknown."""
 
     name: str
     type: Json
@@ -56,7 +56,7 @@ class _Column(NamedTuple):
 class ForeignColumns:
     """The unknown columns of one file's schema.
 
-    `layout` is all columns in file order, those of the nested record too. `not_carried` are unknown
+    `layout` is all columns in file order, including the nested record's. `not_carried` are unknown
     columns that we cannot write again.
     """
 
@@ -65,7 +65,7 @@ class ForeignColumns:
     not_carried: tuple[_Path, ...]
 
     def values(self, record: Mapping[str, Any], data: bytes, path: str) -> tuple[ForeignValue, ...]:
-        """Those of a record of the file at `path`, which `data` encodes.
+        """The foreign values of a record of the file at `path`; `data` is its encoding.
 
         Raises `UnsupportedTable` for values that could not be carried.
         """
@@ -92,7 +92,7 @@ def _holds(record: Any, column: _Path) -> bool:
 
 
 def _as_union(type_: Json, data: bytes) -> bytes:
-    """A value of any type, not null, as one of the union that begins with null."""
+    """A value of any type, not null, encoded as a union whose first branch is null."""
     if not isinstance(type_, list):
         return encoded_long(1) + data
     branch, value = first_long(data)
@@ -102,9 +102,9 @@ def _as_union(type_: Json, data: bytes) -> bytes:
 # Files of one release have the same schema; one header is read once (`open_container`).
 @lru_cache(maxsize=64)
 def foreign_columns(schema: AvroSchema, expected: AvroSchema) -> ForeignColumns | None:
-    """The columns of `schema` that `expected` lacks, None when there are none.
+    """The columns of `schema` that `expected` lacks, or None without any.
 
-    `schema` is one that `manifest_schema.require_readable` has accepted.
+    `manifest_schema.require_readable` must have accepted `schema`.
     """
     if schema.json == expected.json:
         return None
@@ -123,7 +123,7 @@ def foreign_columns(schema: AvroSchema, expected: AvroSchema) -> ForeignColumns 
 
 
 def _records(found: Json) -> Iterator[Json]:
-    """The type of a row, and of the record in it that may have unknown columns."""
+    """The type of a row, and of its nested record that may have unknown columns."""
     yield found
     for column in without_null(found)["fields"]:
         if column["name"] == NESTED:
@@ -143,13 +143,13 @@ def _layout(found: Json, known: Json, prefix: str) -> Iterator[_Column]:
 def _type_text(resolved: Json, column: str) -> str:
     branches = resolved if isinstance(resolved, list) else [resolved]
     union = ["null", *(branch for branch in branches if branch != "null")]
-    # Unlike any name of Paimon's.
+    # Differs from every name in Paimon.
     named = renamed(union, "carried_" + column.replace(".", "__"))
     return json.dumps(named, sort_keys=True, separators=(",", ":"))
 
 
 def unknown_columns(found: Json, known: Json, place: _Path = ()) -> Iterator[_Path]:
-    """Where plain type `found` has columns that `known` lacks, at any depth."""
+    """Paths of columns in plain type `found` that `known` lacks, at any depth."""
     match known:
         case {"record": columns}:
             for name, type_ in without_null(found)["record"].items():
@@ -165,7 +165,9 @@ def unknown_columns(found: Json, known: Json, place: _Path = ()) -> Iterator[_Pa
 
 
 def has_unknown_values(value: Any, known: Json) -> bool:
-    """Whether a decoded value holds one, not null, in a column that plain type `known` lacks."""
+    """Whether a decoded value has a value other than null in a column that plain type `known`
+    lacks.
+    """
     match known:
         case {"record": columns}:
             return any(
@@ -181,12 +183,12 @@ def has_unknown_values(value: Any, known: Json) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class CarriedColumns:
-    """The foreign columns of a file that is written: names and types, in order."""
+    """The foreign columns of a new file: names and types, in order."""
 
     columns: tuple[tuple[str, str], ...] = ()
 
     def including(self, values: Iterable[ForeignValue]) -> CarriedColumns:
-        """With the columns of these values added. Raises `TypesDiffer`."""
+        """These columns and the columns of `values`. Raises `TypesDiffer`."""
         types = dict(self.columns)
         for value in values:
             if types.setdefault(value.column, value.type) != value.type:
@@ -196,21 +198,21 @@ class CarriedColumns:
                 )
         if len(types) == len(self.columns):
             return self
-        # Those of the nested record are written first.
+        # Columns of the nested record are written first.
         return CarriedColumns(tuple(sorted(types.items(), key=lambda c: ("." not in c[0], c[0]))))
 
     def added_to(self, schema: AvroSchema) -> AvroSchema:
-        """The schema with these columns behind those of their record."""
+        """The schema, with these columns appended to their records."""
         return _extended(schema, self) if self.columns else schema
 
     def encoded(self, values: Iterable[ForeignValue]) -> bytes:
-        """What follows a record that is encoded without these columns."""
+        """The encoding of the values, to append to a record without these columns."""
         data = {value.column: value.data for value in values}
         return b"".join(data.get(column, b"\x00") for column, _ in self.columns)
 
 
 class TypesDiffer(Exception):
-    """An unknown column has two types in entries that are to be written together."""
+    """An unknown column has two types in entries of one file."""
 
 
 @lru_cache(maxsize=64)

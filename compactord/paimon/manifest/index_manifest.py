@@ -1,7 +1,7 @@
 """Index manifests: the complete list of index files of a snapshot.
 
-A commit that changes deletion vectors writes a new one and carries all other entries as they are.
-HASH indexes say which keys of a dynamic bucket are known; no compaction changes or depends on them.
+A commit that changes deletion vectors writes a new one and carries all other entries over. HASH
+indexes list the keys of dynamic buckets; compactions neither change nor read them.
 Sources: manifest/{IndexManifestEntry,IndexManifestFile,IndexManifestEntrySerializer}.java.
 """
 
@@ -37,7 +37,7 @@ from compactord.paimon.manifest.schemas import (
 from compactord.storage.base import Storage
 
 HASH_INDEX = "HASH"
-# Of one column of a primary-key table, for all files of one level of a bucket.
+# Indexes of one column of a primary-key table, for all files of one level of a bucket.
 SORTED_INDEXES = ("bitmap", "btree")
 # Version and level, before the names and row counts of the files.
 _SOURCES = struct.Struct(">ii")
@@ -60,7 +60,9 @@ _HASH_ENTRY = re.compile(
 
 
 class VectorRange(NamedTuple):
-    """The vector of a data file in an index file, as `deletion_vectors.VectorRef` has it."""
+    """The vector of a data file in an index file, with the fields of
+    `deletion_vectors.VectorRef`.
+    """
 
     data_file: str
     offset: int
@@ -78,7 +80,9 @@ class VectorsFile(NamedTuple):
 
 
 class IndexFile(NamedTuple):
-    """What tells where an index file is: an entry of ten thousand is a hundred times as large."""
+    """The location of an index file. For ten thousand files, entries take a hundred times the
+    memory.
+    """
 
     index_type: str
     file_name: str
@@ -86,10 +90,9 @@ class IndexFile(NamedTuple):
     is_global: bool
 
     def path(self, location: str) -> str:
-        """Where its file is (`FileStorePathFactory.globalIndexFileFactory`).
+        """The file's path (`FileStorePathFactory.globalIndexFileFactory`).
 
-        Raises `UnsupportedTable` for one that the store of the table does not have, or that has
-        another name there.
+        Raises `UnsupportedTable` if the file is in another store, or has another name there.
         """
         name, elsewhere = self.file_name, self.external_path
         if elsewhere is None:
@@ -108,11 +111,11 @@ class IndexFile(NamedTuple):
 class IndexEntry:
     """One index file. `canonical` is the whole entry encoded in the schema of release 2.0.0.
 
-    Two entries are the same when their canonical bytes are. An entry with values in columns of
-    newer releases has its own encoding behind that. `vectors` are those of an index file of
-    deletion vectors; `level` is that of the files which a sorted index covers, `field_id` the
-    column's, `sources` the files as they are stored; `is_global`: it is of a column
-    (globalindex/*.java); `external_path` is set where the file is elsewhere.
+    Two entries are equal if their canonical bytes are. An entry with values in columns of newer
+    releases has its own encoding appended. `vectors` belong to an index file of deletion vectors.
+    Sorted indexes have `level`, the level of the files that they cover, `field_id`, the column, and
+    `sources`, the files as stored. `is_global` marks the index of a column (globalindex/*.java).
+    `external_path` is set if the file is outside of the table's folders.
     """
 
     bucket: BucketId
@@ -129,12 +132,11 @@ class IndexEntry:
     external_path: str | None = None
 
     def path(self, location: str) -> str:
-        """As `IndexFile.path`."""
         file = IndexFile(self.index_type, self.file_name, self.external_path, self.is_global)
         return file.path(location)
 
     def is_served(self, *, has_vectors: bool) -> bool:
-        """Whether a compaction knows what to do with it, in a table with deletion vectors or not.
+        """Whether a compaction can handle it, in a table with deletion vectors or without.
 
         Java has sorted indexes in tables with vectors only.
         """
@@ -144,7 +146,7 @@ class IndexEntry:
 def read_index_entries(storage: Storage, location: str, name: str) -> tuple[IndexEntry, ...]:
     """All entries of the index manifest `name`, in order.
 
-    Raises `FormatError` for damage, `UnsupportedTable` for versions not known.
+    Raises `FormatError` for damage, `UnsupportedTable` for unknown versions.
     """
     path = paths.manifest_path(location, name)
     container = _opened(storage.read(path), path)
@@ -154,7 +156,7 @@ def read_index_entries(storage: Storage, location: str, name: str) -> tuple[Inde
 def read_index_files(storage: Storage, location: str, name: str) -> Iterator[IndexFile]:
     """The files of all entries of the index manifest `name`, one by one, in order.
 
-    Raises what `read_index_entries` raises.
+    Raises as `read_index_entries`.
     """
     path = paths.manifest_path(location, name)
     container = _opened(storage.read(path), path)
@@ -169,10 +171,10 @@ def read_index_files(storage: Storage, location: str, name: str) -> Iterator[Ind
 
 
 def read_entries_but_hash(storage: Storage, location: str, name: str) -> tuple[IndexEntry, ...]:
-    """All entries of the index manifest `name` but those of HASH indexes, in order.
+    """All entries of the index manifest `name` except HASH indexes, in order.
 
-    A table of 10,000 dynamic buckets has as many of these, and each commit that adds keys replaces
-    the manifest: 4 ms in place of 160. Raises what `read_index_entries` raises.
+    A table of 10,000 dynamic buckets has as many HASH entries, and each commit that adds keys
+    replaces the manifest: 4 ms in place of 160. Raises as `read_index_entries`.
     """
     path = paths.manifest_path(location, name)
     container = _opened(storage.read(path), path)
@@ -180,7 +182,7 @@ def read_entries_but_hash(storage: Storage, location: str, name: str) -> tuple[I
     records = (
         record
         for block in container.blocks()
-        # Nothing is left when its HASH entries are cut out: it has no others.
+        # Removing the HASH entries leaves nothing: the manifest has only these.
         if not is_known or _HASH_ENTRY.subn(b"", block.data) != (b"", block.count)
         for record in decode_with_bytes(container.schema, block, path)
     )
@@ -197,11 +199,12 @@ def with_vectors_files(
     added: Sequence[VectorsFile],
     codec: Codec,
 ) -> bytes:
-    """The index manifest `name` (None: an empty one) with other index files of deletion vectors.
+    """The index manifest `name`, or an empty one for None, with other index files of deletion
+    vectors.
 
-    `without` are the names of index files that go, of any type. All other entries are carried.
-    Raises what `read_index_entries` raises, and `UnsupportedTable` where entries have columns of a
-    newer release that cannot be written beside ours.
+    `without` are the names of index files to remove, of any type. All other entries are carried
+    over. Raises as `read_index_entries`, and `UnsupportedTable` if entries have columns of a newer
+    release that cannot be written together with the new ones.
     """
     path = paths.manifest_path(location, name or "")
     schema, kept = INDEX_MANIFEST, []
@@ -222,7 +225,7 @@ def with_vectors_files(
 
 
 def _schema_for(container: Container, records: Iterable[Mapping[str, Any]]) -> AvroSchema:
-    """Ours, or that of the file if its records have values in columns that ours lacks."""
+    """Our schema, or the file's if its records have values in columns that ours lacks."""
     known = plain_of(INDEX_MANIFEST)
     is_foreign = any(unknown_columns(plain_of(container.schema), known)) and any(
         has_unknown_values(record, known) for record in records
@@ -262,7 +265,7 @@ def _encoded(file: VectorsFile, schema: AvroSchema, location: str, path: str) ->
     except (ValueError, TypeError, KeyError) as error:
         raise UnsupportedTable(location, [f"{path} needs values of columns: {error}"]) from error
     if not is_whole:
-        raise UnsupportedTable(location, [f"{path} lacks columns that are needed beside its own"])
+        raise UnsupportedTable(location, [f"{path} lacks columns that new entries need"])
     return data
 
 

@@ -1,7 +1,7 @@
-"""Manifests (data files added and deleted) and manifest lists (which manifests make a snapshot).
+"""Manifests (data files added and deleted) and manifest lists (the manifests of a snapshot).
 
-Recorded sizes and counts are compared with what is read, so that a truncated file is an error and
-does not look like a smaller table. Sources: manifest/{ManifestFile,ManifestList,ManifestEntry,
+Recorded sizes and counts are compared with the file: a truncated file must raise an error instead
+of looking like a smaller table. Sources: manifest/{ManifestFile,ManifestList,ManifestEntry,
 ManifestFileMeta}.java, io/{DataFileMetaSerializer,RollingFileWriterImpl}.java.
 """
 
@@ -66,7 +66,7 @@ _ROLL_CHECK_INTERVAL = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestFile:
-    """One row of a manifest list. Sizes in bytes; ranges are inclusive, None: not known.
+    """One row of a manifest list. Sizes in bytes; ranges are inclusive, None if unknown.
 
     `partition_stats` cover the partition columns of all entries, untruncated. `extra_files` are in
     the manifest's folder and belong to it (its index, in tables of release 2.1). `foreign` are
@@ -91,9 +91,9 @@ class ManifestFile:
 
 @dataclass(slots=True)
 class ListBlocks:
-    """The blocks of the list that was read last, by their place in it, with schema and rows.
+    """The blocks of the last list read, by their position, with schema and rows.
 
-    The base list of a snapshot begins as that of the one before: equal bytes are not decoded again.
+    The base list of a snapshot begins like the previous one: equal bytes are not decoded again.
     """
 
     known: dict[int, tuple[AvroSchema, Block, tuple[ManifestFile, ...]]] = field(
@@ -104,9 +104,10 @@ class ListBlocks:
 def read_manifest_list(
     storage: Storage, path: str, size: int | None = None, *, before: ListBlocks | None = None
 ) -> tuple[ManifestFile, ...]:
-    """All rows in order; `size` is the one that the snapshot records, None in old snapshots.
+    """All rows in order. `size` is the size in the snapshot, None in old snapshots.
 
-    Rows that the list `before` has, too, are the same objects; this one takes its place.
+    Rows that the list in `before` has as well are the same objects. `before` is updated to this
+    list.
     """
     data = storage.read(path)
     if size is not None:
@@ -159,7 +160,7 @@ def read_entries(
 ) -> tuple[ManifestEntry, ...]:
     """All entries of a manifest in order, as objects: for small manifests and for rewriting them.
 
-    Raises `FormatError` unless size and counts are as the manifest list records them.
+    Raises `FormatError` unless size and counts match the manifest list.
     """
     path = paths.manifest_path(location, manifest.file_name)
     container = manifest_of(storage.read(path), path, manifest)
@@ -173,14 +174,16 @@ def read_entries(
 def entries_in(
     storage: Storage, location: str, manifests: Iterable[ManifestFile]
 ) -> tuple[ManifestEntry, ...]:
-    """Those of several manifests; as `read_entries`."""
+    """The entries of several manifests, as `read_entries`."""
     return tuple(
         entry for manifest in manifests for entry in read_entries(storage, location, manifest)
     )
 
 
 def manifest_of(data: bytes, path: str, manifest: ManifestFile) -> Container:
-    """The frame and schema of what was read, checked; entries are still encoded."""
+    """The container of a manifest's bytes, with frame and schema checked; entries are still
+    encoded.
+    """
     _require_size(path, found=len(data), recorded=manifest.file_size)
     container = open_container(data, path)
     require_readable(container.schema, MANIFEST, path)
@@ -188,7 +191,7 @@ def manifest_of(data: bytes, path: str, manifest: ManifestFile) -> Container:
 
 
 def require_counts(manifest: ManifestFile, path: str, *, added: int, deleted: int) -> None:
-    """Raises `FormatError` unless a manifest's counts are those in its list."""
+    """Raises `FormatError` unless a manifest's counts match its list."""
     if (added, deleted) != (manifest.num_added_files, manifest.num_deleted_files):
         raise FormatError(
             path,
@@ -207,9 +210,9 @@ def roll_entries(
 ) -> Iterator[tuple[bytes, ManifestFile]]:
     """Manifests with these entries in order, each with its manifest list row.
 
-    A manifest ends at the first 1000th entry at which it has reached `target_size` bytes, as Java's
-    rolling writer does it. Without entries there is no manifest. A name is taken only for a
-    manifest that is written. At most one manifest is in memory. Raises `TypesDiffer`.
+    A manifest ends at the first 1000th entry at which it has reached `target_size` bytes, as in
+    Java's rolling writer. Without entries it yields nothing. A name is taken only for a manifest
+    that is written. At most one manifest is in memory. Raises `TypesDiffer`.
     """
     manifest = _OpenManifest(codec)
     for entry in entries:
@@ -223,7 +226,7 @@ def roll_entries(
 
 
 class _OpenManifest:
-    """A manifest under construction: it gets entries, and the foreign columns that these have."""
+    """A manifest under construction: entries and their foreign columns."""
 
     def __init__(self, codec: Codec) -> None:
         self.entries: list[ManifestEntry] = []
@@ -238,7 +241,7 @@ class _OpenManifest:
     def append(self, entry: ManifestEntry) -> None:
         carried = self._carried.including(entry.file.foreign)
         if carried is not self._carried:
-            # Rare: at most once for each such column.
+            # Rare: at most once for each foreign column.
             self._carried = carried
             self._writer = ContainerWriter(carried.added_to(MANIFEST), self._codec)
             for earlier in self.entries:
@@ -285,7 +288,7 @@ def describe_entries(
 
 
 def _partition_stats(entries: Sequence[ManifestEntry], types: Sequence[DataType]) -> ColumnStats:
-    """Minimum, maximum and null count of each partition column, in full (no truncation)."""
+    """Minimum, maximum and null count of each partition column, untruncated."""
     rows = Counter(entry.partition for entry in entries)
     minimum: list[Any] = []
     maximum: list[Any] = []

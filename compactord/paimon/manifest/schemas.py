@@ -1,4 +1,4 @@
-"""The Avro schemas of manifest lists, manifests and index manifests, and which others we accept.
+"""Avro schemas of manifest lists, manifests and index manifests, and checks of schemas in files.
 
 Columns are matched by name. A column that older releases did not write is null. `foreign` handles
 columns that release 2.0.0 does not know.
@@ -18,8 +18,8 @@ from compactord.paimon.avro.types import plain_type, resolved_schema, without_nu
 Json = Any
 
 _NAMESPACE = "org.apache.paimon.avro.generated"
-# Every entry and manifest list row says 2, index manifest rows 1; new nullable columns come
-# without a new number.
+# Entries and manifest list rows have version 2, index manifest rows 1. New nullable columns do not
+# change the version.
 MANIFEST_VERSION = 2
 INDEX_MANIFEST_VERSION = 1
 
@@ -77,9 +77,9 @@ def _manifest_list(*more: dict[str, Any]) -> AvroSchema:
 
 
 MANIFEST_LIST = _manifest_list()
-# Of release 2.1, for lists that carry them.
+# Release 2.1, for lists that carry these columns.
 MANIFEST_LIST_WITH_EXTRA_FILES = _manifest_list(_nullable("_EXTRA_FILES", _array("string")))
-# The columns that we interpret; it makes no difference whether items may be null.
+# The columns that we interpret. Items may be null or not.
 READABLE_MANIFEST_LIST = _manifest_list(_nullable("_EXTRA_FILES", _array(["null", "string"])))
 
 MANIFEST: AvroSchema = compile_schema(
@@ -165,13 +165,13 @@ INDEX_MANIFEST: AvroSchema = compile_schema(
 
 
 def table_of(path: str) -> str:
-    """The location of the table to which a manifest, a list, or their folder belongs."""
+    """The location of the table that a manifest, a list, or their folder belongs to."""
     folder = path if path.endswith("/manifest") else path.rpartition("/")[0]
     return folder.rpartition("/")[0]
 
 
 def require_readable(found: AvroSchema, expected: AvroSchema, path: str) -> None:
-    """Raises `FormatError` for a file in which a needed column is missing or of another type."""
+    """Raises `FormatError` if a needed column is missing in the file or has another type."""
     try:
         _require(found, expected)
     except FormatError as error:
@@ -187,14 +187,14 @@ def _require(found: AvroSchema, expected: AvroSchema) -> None:
 
 @lru_cache(maxsize=64)
 def plain_of(schema: AvroSchema) -> Json:
-    """As `plain_type`. Raises `FormatError`, which names no path, for what is no schema."""
+    """The plain type of the schema. Raises `FormatError` without a path for an invalid schema."""
     return plain_type(resolved_schema(schema.json, ""))
 
 
 def _compare(found: Json, expected: Json, name: str) -> None:
     """Walks both; a column may be missing or not nullable where ours is nullable.
 
-    A record may be nullable in the schema; readers reject one that is null.
+    A record may be nullable in the schema; readers reject a null record.
     """
     if isinstance(expected, list):
         branches = [b for b in found if b != "null"] if isinstance(found, list) else [found]

@@ -1,9 +1,9 @@
-"""Every table option of release 2.0.0, what kind of value it takes and what it means to a compactor.
+"""Every table option of release 2.0.0: its type and its class for a compactor.
 
 One line per option: key, type, class, former keys that still work. Classes: a changes what
 compaction picks or writes, b concerns commits and the life of snapshots, c does not concern a
-compactor, d is refused when set. Those with a * describe what is stored, so that a single run cannot
-override them. What is refused at present is more than class d: see support.py.
+compactor, d is refused if set. A * marks options that describe stored data: a single run cannot
+override them. support.py refuses more than class d.
 Source: CoreOptions.java of release 2.0.0.
 """
 # One option per line, also where its values make the line long.
@@ -33,7 +33,7 @@ class OptionClass(enum.Enum):
 class Option:
     """`type` is Paimon's name of the value's type; `former` are older keys, the newest first.
 
-    `is_stored`: it describes what is stored.
+    `is_stored` marks options that describe stored data.
     """
 
     key: str
@@ -375,13 +375,12 @@ pk-full-text.index.columns String d
 pk-clustering-override Boolean d*
 """
 
-# The options of each format of data files that new files follow, by its name: the key of each, and
-# how what a run says is read.
+# Format name -> its options -> parser of a run's value. New files follow these options.
 FormatOptions: TypeAlias = Mapping[str, Mapping[str, Callable[[str], object]]]
 
 # Keys that are built from other names; the first match counts.
 _PATTERNS = (
-    # Of release 2.1.
+    # Release 2.1.
     (r"changelog-producer\.ignore-(update-before|delete)", "Boolean", "a"),
     (r"fields\..+\.(aggregate-function|nested-key|nested-key-null-strategy)", "String", "a"),
     (r"fields\..+\.(nested-sequence-field|list-agg-delimiter|ts-field)", "String", "a"),
@@ -391,7 +390,7 @@ _PATTERNS = (
     (r"fields\..+\.stats-mode", "String", "a"),
     (r"fields\..+\.map\.(storage-layout|shared-shredding\..+)", "String", "d"),
     (r"file-index\..+\..+", "String", "a"),
-    # Manifests are Avro files, whatever data files are.
+    # Manifests are Avro files in tables of any format.
     (r"(?i:avro)\..+", "String", "a"),
     (r"metadata\.iceberg\.storage", "String", "d"),
     (r"metadata\.iceberg\..+", "String", "c"),
@@ -399,14 +398,14 @@ _PATTERNS = (
     (r"(commit|tag)\.callback\..+\.param", "String", "c"),
     (r"case-sensitive|allow-upper-case|lock\.enabled", "Boolean", "b"),
     (r"lock\.type", "String", "b"),
-    # Flink's own, which say what becomes of a table.
+    # Flink's options for partitions that are done.
     (r"partition\.(idle-time-to-done|time-interval)", "Duration", "b"),
     (r"partition\.mark-done-action\.mode", "String", "b"),
-    # Written by catalogs and engines beside the options proper.
+    # Written by catalogs and engines together with the options proper.
     (r"owner|provider|connector", "String", "c"),
 )
 
-# Options of columns by which rows are merged: readers merge by those of the table.
+# Options of columns for merging: readers merge by the table's options.
 _MERGE_RULE = re.compile(r"fields\..+\.(?!stats-mode$)[^.]+")
 
 _READERS: Mapping[str, Callable[[str], Any]] = {
@@ -421,11 +420,11 @@ _READERS: Mapping[str, Callable[[str], Any]] = {
     "String": str,
 }
 
-# The most levels that `num-levels` may ask for. Java has a list with an entry for each, in every
-# bucket, and runs out of memory long before the largest number.
+# The largest `num-levels`. Java has a list with an entry for each level, in every bucket, and runs
+# out of memory long before the largest number.
 LEVELS_MAX = 1000
 
-# What a run may set within bounds that are narrower than the type's.
+# Options that a run may set within bounds that are narrower than the type's.
 _BOUNDED: Mapping[str, Callable[[str], object]] = {
     "data-file.prefix": option_values.name_part,
     "changelog-file.prefix": option_values.name_part,
@@ -454,7 +453,9 @@ _FORMER = {former: option for option in OPTIONS.values() for former in option.fo
 
 
 def find(key: str) -> Option | None:
-    """The option that a key stands for: by its key, a former key, a map entry or a pattern."""
+    """The option of a key: its own, a former one, an entry of a map or a pattern. None if
+    unknown.
+    """
     option = OPTIONS.get(key) or _FORMER.get(key)
     if option is not None:
         return option
@@ -468,21 +469,21 @@ def find(key: str) -> Option | None:
 
 
 def canonical_key(key: str) -> str:
-    """The present key for a former one; any other key as it is."""
+    """The present key of a former one. Other keys are returned unchanged."""
     option = find(key)
     return key if option is None else option.key
 
 
 def format_of(key: str) -> str:
-    """The name of the format whose option the key is, if there is a format of that name."""
+    """The format whose option the key would be; a format of that name need not exist."""
     name, _, rest = key.partition(".")
     return name.lower() if rest else ""
 
 
 def check_override(key: str, value: str, formats: FormatOptions) -> None:
-    """Whether a run may set this option for itself; `UsageError` says what is wrong.
+    """Raises `UsageError` with the reason unless a run may set this option.
 
-    `formats` are those of data files that there are.
+    `formats` are the options of all formats of data files.
     """
     option, of_format = find(key), formats.get(format_of(key))
     if option is None and of_format is None:
@@ -502,7 +503,7 @@ def check_override(key: str, value: str, formats: FormatOptions) -> None:
 
 
 def reader_of(option: Option) -> Callable[[str], Any]:
-    """Reads texts as values of the option's type; its ValueError says what was expected."""
+    """A parser of the option's type. Its `ValueError` names what was expected."""
     if option.type.startswith("enum("):
         return option_values.one_of(tuple(option.type[5:-1].split(",")))
     return _READERS[option.type]

@@ -1,7 +1,7 @@
-"""The options of a table for maintenance, automatic tags included.
+"""Options of a table for maintenance, including automatic tags.
 
-A tag stands for the local time at which its period begins. As CoreOptions.java,
-tag/TagPeriodHandler.java and tag/TagAutoCreation.java.
+The name of an automatic tag encodes the local time at which its period begins. Sources:
+CoreOptions.java, tag/TagPeriodHandler.java and tag/TagAutoCreation.java.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from compactord.paimon.schema import TableSchema
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MS = timedelta(milliseconds=1)
 LENGTH_MAX_MS = 100 * 366 * 86_400_000
-# Of four digits, also a period earlier or later.
+# Years of four digits, with room for one more period on either side.
 _YEARS = range(1200, 9800)
 # Each tag has a partition in the catalog.
 TAG_PARTITIONS = "metastore.tag-to-partition"
@@ -33,10 +33,9 @@ _HOURS = {"with_dashes": "%Y-%m-%d %H", "without_dashes": "%Y%m%d %H"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TagPeriod:
-    """Periods of `length_ms` (`LENGTH_MAX_MS` at most), and `form` of their names (`strftime`).
+    """Periods of `length_ms` (`LENGTH_MAX_MS` at most), and the `form` of their names (`strftime`).
 
-    Times are local, in ms as if they were UTC. `ends_at_blank`: what follows a blank does not
-    count.
+    Times are local, in ms as if they were UTC. With `ends_at_blank`, text after a blank is ignored.
     """
 
     length_ms: int
@@ -44,26 +43,25 @@ class TagPeriod:
     ends_at_blank: bool = False
 
     def name(self, time_ms: int) -> str:
-        """The name of the tag for this time."""
         return (_EPOCH + timedelta(milliseconds=time_ms)).strftime(self.form)
 
     def time_ms(self, name: str) -> int | None:
-        """What a tag of this name stands for; None: it was not made by itself."""
+        """The time that the name encodes, or None for other tags."""
         text = name.partition(" ")[0] if self.ends_at_blank else name
         try:
             moment = datetime.strptime(text, self.form).replace(tzinfo=timezone.utc)
         except ValueError:
             return None
-        # Java takes no digit less, and no blank more.
+        # Java accepts no missing digit and no extra blank.
         return (moment - _EPOCH) // _MS if moment.strftime(self.form) == text else None
 
     def times(self, names: Iterable[str]) -> dict[str, int]:
-        """What tags stand for by their names; of those that were made by themselves."""
+        """Name to time of the automatic tags among `names`."""
         found = {name: self.time_ms(name) for name in names}
         return {name: time_ms for name, time_ms in found.items() if time_ms is not None}
 
     def last_before(self, time_ms: int) -> int:
-        """When the last period began that has ended by then."""
+        """Start of the last period that has ended by `time_ms`."""
         return time_ms // self.length_ms * self.length_ms - self.length_ms
 
 
@@ -77,12 +75,12 @@ def has_name(time_ms: int) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TagCreationOptions:
-    """When tags are made, and what becomes of them. Durations in milliseconds.
+    """When tags are created and how long they are kept. Durations in milliseconds.
 
-    Time is that of snapshots, or with `by_watermark` their watermark, in `zone` (None: the
-    machine's). A tag is made `delay_ms` after its period has ended. `completes`: periods that were
-    missed get tags from later snapshots. More than `retained_max` do not stay; the files of tags
-    say that they are retained for `retained_ms`.
+    Time is the snapshots' time, or with `by_watermark` their watermark, in `zone`, by default the
+    machine's. A tag is created `delay_ms` after its period has ended. With `completes`, missed
+    periods get tags from later snapshots. At most `retained_max` tags are kept; their files record
+    a retention of `retained_ms`.
     """
 
     period: TagPeriod
@@ -95,9 +93,9 @@ class TagCreationOptions:
 
 
 def tag_creation_options(texts: OptionTexts) -> TagCreationOptions | None:
-    """None: no tags are asked for, or the jobs that end make them.
+    """The options, or None if no tags are requested or if ending jobs create them.
 
-    Raises `ValueError` that names the option that is wrong, or that is not served.
+    Raises `ValueError` with the name of an option that is wrong or unsupported.
     """
     mode = texts.strictly(_TAG_CREATION, "none")
     if mode in ("none", "batch"):
@@ -145,13 +143,13 @@ def _length_ms(text: str) -> int:
 
 _T = TypeVar("_T")
 _INT_MAX = 2**31 - 1
-# Ways to mark a partition done: by a file, by an entry in its catalog, by an event there.
+# Ways to mark a partition as done: a file, an entry in its catalog, an event in its catalog.
 SUCCESS_FILE, DONE_PARTITION, MARK_EVENT = "success-file", "done-partition", "mark-event"
 _IN_CATALOG = frozenset({DONE_PARTITION, MARK_EVENT})
 _IDLE, _INTERVAL = "partition.idle-time-to-done", "partition.time-interval"
 _ACTION, _MODE = "partition.mark-done-action", "partition.mark-done-action.mode"
 _PATTERN, _FORMATTER = "partition.timestamp-pattern", "partition.timestamp-formatter"
-# Partitions have entries of their own in a catalog that knows them.
+# Partitions have entries in a catalog that supports them.
 CATALOG_PARTITIONS = "metastore.partitioned-table"
 NONE_EXPIRES, NONE_MARKED = "partitions are not expired", "partitions are not marked done"
 EXPIRATION_TIME = "partition.expiration-time"
@@ -165,9 +163,9 @@ _CHECK_INTERVAL_MS, _MOST = 3_600_000, 100
 class ChangelogRetention:
     """How long changelogs are kept that outlive their snapshots. Durations in milliseconds.
 
-    `from_deltas`: readers take changes from the files that writers add, for want of a changelog
-    producer. `from_overwrites`: they also take what an overwrite removed. `held_alone`:
-    consumers hold changelogs only, not snapshots.
+    `from_deltas`: readers take changes from the files that writers add, because the table has no
+    changelog producer. `from_overwrites`: they also read the rows that an overwrite removed.
+    `held_alone`: consumers hold changelogs only, not snapshots.
     """
 
     num_retained_min: int
@@ -182,7 +180,8 @@ class ChangelogRetention:
 class ExpireOptions:
     """How long snapshots are kept. Durations in milliseconds.
 
-    `limit` is how many may expire at a time. `changelogs` None: they go with their snapshots.
+    At most `limit` expire at a time. If `changelogs` is None, changelogs expire with their
+    snapshots.
     """
 
     num_retained_min: int
@@ -194,7 +193,9 @@ class ExpireOptions:
 
 
 def expire_options(texts: OptionTexts, *, has_producer: bool) -> ExpireOptions:
-    """What cannot be parsed is in `texts.unreadable`, or raises `UsageError` (`OptionTexts`)."""
+    """The options. An invalid value is in `texts.unreadable`, or raises `UsageError`
+    (`OptionTexts`).
+    """
     fewest = texts.read("snapshot.num-retained.min", 10)
     most = texts.read("snapshot.num-retained.max", _INT_MAX)
     time_ms = texts.read("snapshot.time-retained", 3_600_000)
@@ -225,8 +226,8 @@ def expire_options(texts: OptionTexts, *, has_producer: bool) -> ExpireOptions:
 class MarkDoneOptions:
     """When a partition is done: `idle_ms` after its last file, and after its own time.
 
-    Its time lasts `interval_ms`; `pattern` and `formatter` say when it begins (`partition_time`).
-    `actions` are the ways in which it is marked then.
+    Its time lasts `interval_ms` from a start given by `pattern` and `formatter`
+    (`partition_time_ms`). `actions` are the ways to mark it.
     """
 
     idle_ms: int
@@ -238,10 +239,10 @@ class MarkDoneOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionExpiryOptions:
-    """Partitions expire `time_ms` after the time that their values stand for (`partition_time`).
+    """Partitions expire `time_ms` after the time that their values encode (`partition_time_ms`).
 
-    With `by_update` after their newest file was made, whatever their values. A check every
-    `interval_ms` takes `most` of them, `at_once` in a snapshot.
+    With `by_update` the age of their newest file counts instead. A check every `interval_ms`
+    removes up to `most` partitions, `at_once` in a snapshot.
     """
 
     time_ms: int
@@ -255,14 +256,14 @@ class PartitionExpiryOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaintenanceOptions:
-    """`consumer_time_ms`: consumers that have not moved for longer expire; None: never.
+    """Consumers that have not moved for `consumer_time_ms` expire; never if it is None.
 
-    `mark_done` and `expire_partitions` None: no partition is marked done, or expires; the refusals
-    name the option that asks for it in a way that is not served. `in_catalog`: writers register
-    partitions in a catalog that can, or with `tag_partitions` tags. `expires_tags`: tags expire
-    whose files say when. `tags_succeed`: each has a file beside it that says that it was made.
-    `keeps_changelogs`: they outlive their snapshots. Without `tag_creation` no tags are made by
-    themselves; its refusal is as that of marks.
+    `mark_done` and `expire_partitions` are None if not requested or refused; the refusals name the
+    unsupported option. `in_catalog`: writers register partitions in a catalog that supports them,
+    or tags with `tag_partitions`. `expires_tags`: tags expire at the time in their files.
+    `tags_succeed`: each tag has a success file. `keeps_changelogs`: changelogs outlive their
+    snapshots. Without `tag_creation` no automatic tags are created; its refusal works like the one
+    of marks.
     """
 
     consumer_time_ms: int | None = None
@@ -280,9 +281,9 @@ class MaintenanceOptions:
 
     @property
     def asked(self) -> Mapping[str, int]:
-        """The kinds of maintenance that run only where options ask for them.
+        """The kinds of maintenance that run only if options request them.
 
-        By name, with the time between two rounds that the options ask for, in ms, 0: none.
+        By name, with the requested time between two rounds in ms, or 0 without one.
         """
         expiry = self.expire_partitions
         found = {
@@ -296,21 +297,21 @@ class MaintenanceOptions:
         return {name: interval_ms for name, interval_ms in found.items() if interval_ms is not None}
 
     def why_none_expires(self, entries: PartitionEntries | None) -> str | None:
-        """Why partitions that are to expire do not; None: they do, or are not to.
+        """Why partitions do not expire although options request it, or None.
 
-        `entries` are those of the catalog.
+        `entries` is the catalog's list of partitions.
         """
         is_of_tags = self.in_catalog and entries is not None and self.tag_partitions
         if self.expire_partitions is not None and is_of_tags:
-            return f"option {TAG_PARTITIONS}: the entries in the catalog stand for tags"
+            return f"option {TAG_PARTITIONS}: the entries in the catalog belong to tags"
         return self.expiry_refusal
 
     def why_none_marked(
         self, entries: PartitionEntries | None, events: PartitionEvents | None
     ) -> str | None:
-        """Why partitions that are to be marked done are not; None: they are, or are not to.
+        """Why partitions are not marked done although options request it, or None.
 
-        `entries` and `events` are what the catalog keeps of partitions.
+        `entries` and `events` are the catalog's interfaces for partitions.
         """
         asked = frozenset[str]() if self.mark_done is None else self.mark_done.actions
         lacks = {DONE_PARTITION: entries is None, MARK_EVENT: events is None}
@@ -326,10 +327,11 @@ class MaintenanceOptions:
 def maintenance_options(
     texts: OptionTexts, schema: TableSchema, expire: ExpireOptions
 ) -> MaintenanceOptions:
-    """What cannot be parsed is in `texts.unreadable`, or raises `UsageError` (`OptionTexts`).
+    """The options. An invalid value is in `texts.unreadable`, or raises `UsageError`
+    (`OptionTexts`).
 
-    Not so of marks and new tags, which are refused alone: Flink reads the options of marks, and
-    jobs that only write read those of neither.
+    Invalid options of marks and new tags disable only these: Flink reads the options of marks, and
+    write-only jobs read neither.
     """
     mark_done, mark_done_refusal, expiry, expiry_refusal = None, None, None, None
     if schema.partition_keys:
@@ -356,7 +358,7 @@ def maintenance_options(
 def _unless_refused(
     read: Callable[[OptionTexts], _T | None], texts: OptionTexts
 ) -> tuple[_T | None, str | None]:
-    """What the options ask for, or the text of the `ValueError` that says why it is not served."""
+    """The requested options, or the text of the `ValueError` that refuses them."""
     try:
         return read(texts), None
     except ValueError as error:
@@ -392,7 +394,7 @@ def _mark_done(texts: OptionTexts) -> MarkDoneOptions | None:
 
 
 def _partition_expiry(texts: OptionTexts) -> PartitionExpiryOptions | None:
-    """As operation/NormalPartitionExpire.java reads them; a batch without a size is all."""
+    """Follows operation/NormalPartitionExpire.java. Without a batch size a batch is everything."""
     time_ms = texts.maybe(EXPIRATION_TIME)
     if time_ms is None:
         return None

@@ -1,9 +1,7 @@
 """Merge rules and file options of a table, read from its options.
 
-Sources: CoreOptions.java, mergetree/compact/PartialUpdateMergeFunction.java,
+Sources: CoreOptions.java of release 2.0.0, mergetree/compact/PartialUpdateMergeFunction.java,
 mergetree/compact/aggregate/{AggregateMergeFunction,factory/*}.java.
-
-Source: CoreOptions.java of release 2.0.0.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ COUNT_LIMIT_MAX = 2**31 - 1
 
 
 class NullKeys(enum.Enum):
-    """What becomes of an element whose nested key has a null (`nested-key-null-strategy`)."""
+    """Handling of elements whose nested key has a null (`nested-key-null-strategy`)."""
 
     MERGE = "merge"
     IGNORE = "ignore"
@@ -30,9 +28,9 @@ class NullKeys(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnRule:
-    """How the values of one column become one value: an aggregator's name and its options.
+    """The aggregator of one column and its options.
 
-    An option that the aggregator does not have is left at its default.
+    Options that the aggregator does not have keep their defaults.
     """
 
     column: str
@@ -44,7 +42,7 @@ class ColumnRule:
     nested_key: tuple[str, ...] = ()
     nested_sequence: tuple[str, ...] = ()
     null_keys: NullKeys = NullKeys.MERGE
-    # The field of a map's values that holds their time; None: the last one.
+    # The field of a map's values that holds their time, by default the last one.
     time_field: str | None = None
 
 
@@ -66,7 +64,7 @@ class MergeRules:
     """The rules of a table's merge engine.
 
     `columns` has a rule for each column with an aggregator, in the order of the table's columns.
-    `ignore_delete` and `remove_on_delete` as the engine's options of these names.
+    `ignore_delete` and `remove_on_delete` are the engine's options of these names.
     """
 
     columns: tuple[ColumnRule, ...] = ()
@@ -80,11 +78,11 @@ NO_RULES = MergeRules()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangelogRule:
-    """Which changes a changelog of compactions tells.
+    """The changes that compactions write to a changelog.
 
-    `compared`: columns in which a row must differ from the one before to have changed; None: each
-    row that was merged counts as changed. `updates_before`, `deletes`: whether rows of kind -U and
-    -D are told.
+    `compared` are the columns that must differ for a row to have changed; if it is None, each
+    merged row counts as changed. `updates_before` and `deletes`: rows of kind -U and -D are
+    written.
     """
 
     compared: tuple[str, ...] | None
@@ -105,9 +103,9 @@ _GROUP_START, _GROUP_END = "fields.", ".sequence-group"
 def merge_rules(
     schema: TableSchema, texts: OptionTexts, engine: str, sequence_fields: tuple[str, ...]
 ) -> MergeRules:
-    """The rules of the merge engine `engine`; none for engines that have none.
+    """The rules of the merge engine `engine`; empty for engines without rules.
 
-    What contradicts itself is read as it stands: `option_checks` says why such a table is refused.
+    Contradictory options are read as written: `support.merge_reasons` refuses such a table.
     """
     if engine == "partial-update":
         return _partial_update(schema, texts)
@@ -180,9 +178,9 @@ def _aggregation_columns(
 
 
 def _fixed_columns(schema: TableSchema) -> frozenset[str]:
-    """Columns of one value in all records of a key.
+    """Columns with one value in all records of a key.
 
-    Java's reader takes partition columns from the folder, whatever a merge has made of them.
+    Java's reader takes partition columns from the folder and ignores merged values.
     """
     return frozenset((*schema.primary_keys, *schema.partition_keys))
 
@@ -214,7 +212,7 @@ def _trimmed_names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(","))
 
 
-# With which names of data files begin.
+# The default prefix of data files' names.
 USUAL_PREFIX = "data-"
 STATS_MODE = re.compile(r"(?i:none|counts|full|truncate\((?P<length>0*[1-9][0-9]*)\))")
 _FIELD_STATS_MODE = re.compile(r"fields\.(.+)\.stats-mode")
@@ -222,9 +220,9 @@ _FIELD_STATS_MODE = re.compile(r"fields\.(.+)\.stats-mode")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileOptions:
-    """What output files look like, whatever their format; `formats` reads the options of each.
+    """Options of output files in any format; `formats` reads the options of one format.
 
-    Per-level maps win over the table-wide value, and what is set for changelogs over both.
+    Per-level maps override the table-wide value, and options of changelogs override both.
     """
 
     data_file_prefix: str
@@ -246,7 +244,7 @@ class FileOptions:
 
 
 def file_options(texts: OptionTexts) -> FileOptions:
-    """What the options say of files; they cannot be read as `parse_options` says."""
+    """The file options. Invalid values are handled as in `parse_options`."""
     return FileOptions(
         data_file_prefix=texts.read("data-file.prefix", USUAL_PREFIX, option_values.name_part),
         suffix_includes_compression=texts.read("file.suffix.include.compression", False),
@@ -273,7 +271,7 @@ def file_options(texts: OptionTexts) -> FileOptions:
 
 
 def changelog_rule(texts: OptionTexts, columns: Iterable[str]) -> ChangelogRule:
-    """What the options say of changelogs of a table with these columns, as `file_options` does."""
+    """The options of changelogs of a table with these columns. Errors as `file_options`."""
     producer = "changelog-producer"
     ignored = texts.maybe(f"{producer}.row-deduplicate-ignore-fields") or ""
     compared = tuple(name for name in columns if name not in ignored.split(","))

@@ -1,6 +1,6 @@
 """The options of a table that planning, merging and committing need.
 
-Source: CoreOptions.java of release 2.0.0; values are parsed as options/OptionsUtils.java does.
+Source: CoreOptions.java of release 2.0.0; values are parsed as in options/OptionsUtils.java.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from compactord.paimon.options.merge import (
 from compactord.paimon.options.texts import OptionTexts
 from compactord.paimon.schema import TableSchema
 
-# Of a table that does not say how often it is polled.
+# The default polling interval of a table.
 DISCOVERY_INTERVAL_MS = 10_000
 
 
 class LookupCompact(enum.Enum):
-    """When level 0 is compacted that nothing else picks: at once, or after some rounds."""
+    """When level 0 is compacted without another trigger: at once, or after some rounds."""
 
     RADICAL = "radical"
     GENTLE = "gentle"
@@ -42,14 +42,14 @@ class LookupCompact(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookupOptions:
-    """How records of level 0 are merged with what their keys have above.
+    """How records of level 0 are merged with records of their keys on higher levels.
 
-    `changelog`: what changes is written. `upgrades`: a file of level 0 may go to a middle level as
-    it is, since its records replace those above; with `ignores_deletes` none that may have some.
-    `is_one_record`: the state of a key is one of its records, so that merging it once more with
-    what it was made of makes no difference. `marks` and `finds_values`: as in `Rewrite`.
-    `wait_ms`: how long files may be on level 0 where nothing else picks them (None: not at all).
-    `readers_wait`: they do not see level 0.
+    `changelog`: changes are written. `upgrades`: a file of level 0 may move to a middle level
+    unchanged, since its records replace those on higher levels; with `ignores_deletes` only a file
+    without deletes. `is_one_record`: the state of a key is one of its records, so that merging it
+    again with its sources makes no difference. `marks` and `finds_values`: as in `Rewrite`.
+    `wait_ms`: how long files may stay on level 0 without another trigger, None for no time.
+    `readers_wait`: readers ignore level 0.
     """
 
     changelog: bool
@@ -63,7 +63,6 @@ class LookupOptions:
 
 
 def discovery_interval_ms(texts: OptionTexts) -> int:
-    """How often the table is polled."""
     return texts.read("continuous.discovery-interval", DISCOVERY_INTERVAL_MS)
 
 
@@ -77,10 +76,11 @@ def lookup_options(
     orders: bool,
     has_vectors: bool,
 ) -> LookupOptions | None:
-    """None: nothing is looked up.
+    """The options, or None if compactions look up no records.
 
     `tells`: changes are written. `is_newest`: a key's state is its newest record, by sequence
-    fields if it `orders` records by these. `has_vectors`: what is replaced above is marked.
+    fields if it `orders` records by these. `has_vectors`: replaced records on higher levels are
+    marked.
     """
     forced = texts.read("force-lookup", False)
     mode = texts.read("lookup-compact", LookupCompact.RADICAL)
@@ -90,14 +90,14 @@ def lookup_options(
     if not (tells or forced or is_first_row or has_vectors):
         return None
     upgrades = is_newest and not orders
-    # Java counts calls of the planner, of which a table without new rows has none.
+    # Java counts calls of the planner, which a table without new rows does not get.
     wait_ms = max(trigger, longest) * discovery_interval_ms(texts)
     return LookupOptions(
         changelog=tells,
         upgrades=upgrades,
         is_one_record=is_newest or is_first_row,
         marks=has_vectors,
-        # Where a delete is ignored, the row that it would have deleted is marked and goes on.
+        # If a delete is ignored, the row that it would have deleted is marked and written again.
         finds_values=not has_vectors or tells or not upgrades or ignores_deletes,
         ignores_deletes=ignores_deletes,
         wait_ms=wait_ms if mode is LookupCompact.GENTLE else None,
@@ -105,9 +105,9 @@ def lookup_options(
     )
 
 
-# The merge engines that other options of a table depend on; which there are a registry says.
+# Merge engines that other options depend on. The registry of merge functions lists all engines.
 FIRST_ROW, DEDUPLICATE = "first-row", "deduplicate"
-# Of tables which name none.
+# The default merge engine.
 USUAL_MERGE_ENGINE = DEDUPLICATE
 
 
@@ -140,7 +140,7 @@ class RecordExpire:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionOptions:
-    """What planning depends on. Sizes in bytes, durations in milliseconds, None: not set."""
+    """Options for planning. Sizes in bytes, durations in milliseconds, None if not set."""
 
     num_levels: int
     compaction_trigger: int
@@ -164,9 +164,9 @@ class CompactionOptions:
     # Files without keys are rewritten from this share of deleted rows on.
     delete_ratio: float = 0.2
     record_expire: RecordExpire | None = None
-    # A compaction into the highest level writes what it changes above that level.
+    # A compaction into the highest level writes a changelog of its changes above that level.
     full_changelog: bool = False
-    # None: records are merged without what is above the output.
+    # Without it, records are merged without levels above the output.
     lookup: LookupOptions | None = None
 
     @property
@@ -176,14 +176,16 @@ class CompactionOptions:
 
     @property
     def waiting_level(self) -> int | None:
-        """Readers do not see rows of files on a level below this yet; None: they see all rows."""
+        """Readers do not see rows on levels below this one, or None if they see all rows."""
         if self.full_changelog:
             return self.num_levels - 1
         return 1 if self.lookup is not None and self.lookup.readers_wait else None
 
     @property
     def small_file_size(self) -> int:
-        """Files below it are small: (long) (target × ratio), as Java multiplies and truncates."""
+        """Files below this size are small: (long) (target × ratio), as Java multiplies and
+        truncates.
+        """
         size = self.target_file_size * self.small_file_ratio
         if size != size:
             return 0
@@ -192,10 +194,11 @@ class CompactionOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VectorOptions:
-    """Of a table that has deletion vectors.
+    """Options of a table with deletion vectors.
 
-    `kind` is that of new vectors. An index file of a table without buckets ends with the vector
-    that takes it over `target_size`, in bytes. None: one index file has all vectors of a bucket.
+    `kind` is the kind of new vectors. In a table without buckets, an index file ends with the
+    vector that exceeds `target_size`, in bytes. If it is None, one index file has all vectors of a
+    bucket.
     """
 
     kind: VectorKind
@@ -227,16 +230,16 @@ class CommitOptions:
     sequence_init: SequenceInit
     # Readers assume that a COMPACT commit is full if its identifier is a multiple of this.
     full_compaction_delta_commits: int | None
-    # None: the table has no deletion vectors.
+    # None for a table without deletion vectors.
     vectors: VectorOptions | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableOptions:
-    """All of them; `raw` is the merged text form (schema's options under those of the run).
+    """All options; `raw` is the merged text form (the run's options override the schema's).
 
-    `unreadable` has the options of the table that cannot be parsed, by key, with what was expected.
-    Their values here are the defaults; such a table must be refused.
+    `unreadable` has the table's invalid options by key, each with the expected form. Their values
+    here are the defaults; such a table must be refused.
     """
 
     bucket: int
@@ -246,7 +249,7 @@ class TableOptions:
     changelog_producer: ChangelogProducer
     sequence_fields: tuple[str, ...]
     sequence_order: SortOrder
-    # Records of writers' files have the number of their snapshot, whatever the file says.
+    # Records of writers' files take their snapshot's number instead of the one in the file.
     snapshot_ordering: bool
     ignore_delete: bool
     write_only: bool
@@ -259,7 +262,7 @@ class TableOptions:
     maintenance: MaintenanceOptions
     files: FileOptions
     changelog: ChangelogRule
-    # Streaming readers see what an overwrite changes, too.
+    # Streaming readers see the changes of an overwrite as well.
     streams_overwrites: bool
     raw: Mapping[str, str]
     unreadable: Mapping[str, str]
@@ -271,10 +274,11 @@ _POSITIVE_SIZE = option_values.positive(option_values.memory_size)
 
 
 def parse_options(schema: TableSchema, overrides: Mapping[str, str] | None = None) -> TableOptions:
-    """The options of a table, those of the run on top.
+    """The options of a table, overridden by the run's.
 
-    Former keys count where the present key is absent. Raises `UsageError` that names key, value and
-    what was expected for an option of the run; those of the table are in `unreadable`.
+    Former keys count where the present key is absent. For an invalid option of the run, raises
+    `UsageError` with key, value and the expected form; invalid options of the table are in
+    `unreadable`.
     """
     texts = OptionTexts(schema.options, overrides or {})
     trigger = texts.read("num-sorted-run.compaction-trigger", 5)
@@ -284,7 +288,7 @@ def parse_options(schema: TableSchema, overrides: Mapping[str, str] | None = Non
     producer = texts.read("changelog-producer", ChangelogProducer.NONE)
     expire = expire_options(texts, has_producer=producer is not ChangelogProducer.NONE)
     has_key = bool(schema.primary_keys)
-    # Files of dynamic buckets have the number -1, too.
+    # Files of dynamic buckets have bucket number -1 as well.
     vectors = _vectors(texts, has_buckets=has_key or bucket != -1)
     return TableOptions(
         bucket=bucket,
@@ -337,7 +341,7 @@ def _compaction(
     full_changelog = producer is ChangelogProducer.FULL_COMPACTION
     stop = texts.read("num-sorted-run.stop-trigger", min(trigger + 3, _INT_MAX))
     return CompactionOptions(
-        # Java has no bound, but no memory for a bucket with that many levels either.
+        # Java has no limit, and no memory for a bucket with that many levels.
         num_levels=texts.read("num-levels", min(trigger + 1, LEVELS_MAX)),
         compaction_trigger=trigger,
         stop_trigger=max(trigger, stop),
@@ -363,7 +367,7 @@ def _compaction(
         delete_ratio=texts.read("compaction.delete-ratio-threshold", 0.2),
         record_expire=_record_expire(texts) if has_key else None,
         full_changelog=full_changelog,
-        # Its own rewriter wins: what is not on the highest level is then no whole state.
+        # Full compaction's rewriter wins: lower levels then hold no whole state.
         lookup=None if full_changelog else lookup,
     )
 
@@ -378,7 +382,7 @@ def _record_expire(texts: OptionTexts) -> RecordExpire | None:
 
 
 def _delta_commits(texts: OptionTexts, default: int) -> int | None:
-    """As StoreSinkWrite.java: below 0 is never, and 0 as often as 1."""
+    """As in StoreSinkWrite.java: below 0 is never, and 0 counts as 1."""
     found = texts.read("full-compaction.delta-commits", default)
     return None if found < 0 else max(found, 1)
 
@@ -395,14 +399,14 @@ def _commit(texts: OptionTexts, vectors: VectorOptions | None) -> CommitOptions:
             full_threshold=texts.read("manifest.full-compaction-threshold-size", 16 * _MIB),
             min_count=texts.read("manifest.merge-min-count", 30),
         ),
-        # `avro.codec` rules every Avro file of a table, and manifests are Avro files.
+        # `avro.codec` applies to every Avro file of a table, including manifests.
         manifest_compression=texts.read("avro.codec", texts.read("manifest.compression", "zstd")),
         manifest_compression_level=texts.read(
             "file.compression.zstd-level", 1, option_values.zstd_level
         ),
         delete_file_drop_stats=texts.read("manifest.delete-file-drop-stats", False),
         sequence_init=texts.read("write.sequence-number-init-mode", SequenceInit.SCAN),
-        # Readers divide by it, whatever its sign.
+        # Readers divide by it and ignore its sign.
         full_compaction_delta_commits=abs(texts.read("full-compaction.delta-commits", 0)) or None,
         vectors=vectors,
     )
@@ -435,7 +439,7 @@ def _bucket_key(texts: OptionTexts, schema: TableSchema) -> tuple[str, ...]:
 
 
 def _vectors(texts: OptionTexts, *, has_buckets: bool) -> VectorOptions | None:
-    """None: the table has no deletion vectors. `has_buckets`: also dynamic ones."""
+    """The options, or None without deletion vectors. `has_buckets` includes dynamic buckets."""
     enabled = texts.read("deletion-vectors.enabled", False)
     is_64 = texts.read("deletion-vectors.bitmap64", False)
     target_size = texts.read("deletion-vector.index-file.target-size", 2 * _MIB)

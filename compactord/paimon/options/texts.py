@@ -1,7 +1,7 @@
-"""The texts of a table's options, overridden by those of one run, and where each came from.
+"""Option texts of a table, under the texts of one run, with their origin.
 
-A value that cannot be parsed is an error if the run sets it: its command line or configuration is
-wrong. If the table sets it, it is recorded, and the table is refused with that reason.
+An invalid value raises an error if the run sets it: its command line or configuration is wrong. If
+the table sets it, it is recorded, and the table is refused with that reason.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ _T = TypeVar("_T")
 
 
 class OptionTexts:
-    """`merged` is all of them; `unreadable` has, by key, what was expected of the table's value."""
+    """`merged` is all texts. `unreadable` has, by key, the expected form of a table's invalid
+    value.
+    """
 
     def __init__(self, table: Mapping[str, str], run: Mapping[str, str]) -> None:
         self._run = {canonical_key(key): value for key, value in run.items()}
@@ -26,7 +28,7 @@ class OptionTexts:
         self.unreadable: dict[str, str] = {}
 
     def text(self, key: str) -> tuple[str, str] | None:
-        """The key that is set, present or former, and its text."""
+        """The key in the options, present or former, and its text. None if it is not set."""
         option = find(key)
         former = option.former if option is not None else ()
         for candidate in (key, *former):
@@ -35,19 +37,21 @@ class OptionTexts:
         return None
 
     def read(self, key: str, default: _T, parse: Callable[[str], _T] | None = None) -> _T:
-        """The value, read by `parse`; else as the default's enumeration, or the option's type."""
+        """The value, parsed by `parse`, or by the type of the default if it is an enumeration, or
+        by the option's type. Raises `UsageError` for an invalid value of the run.
+        """
         if parse is None and isinstance(default, enum.Enum):
             parse = option_values.enumeration(type(default))
         found = self.maybe(key, parse)
         return default if found is None else found
 
     def maybe(self, key: str, parse: Callable[[str], _T] | None = None) -> _T | None:
-        """As `read`; None where it is not set."""
+        """As `read`, or None if the option is not set."""
         found = self.text(key)
         return None if found is None else self._parsed(*found, parse or _reader(key))
 
     def strictly(self, key: str, default: _T, parse: Callable[[str], _T] | None = None) -> _T:
-        """As `read`, but raises `ValueError` that names the option, also one of the table."""
+        """As `read`, but raises `ValueError` with the option's name for a table's value as well."""
         text = self.merged.get(key)
         if text is None:
             return default
@@ -57,7 +61,7 @@ class OptionTexts:
             raise ValueError(f"option {key}={text!r}: expected {error}") from None
 
     def level_map(self, key: str, parse: Callable[[str], _T]) -> dict[int, _T]:
-        """A map by level: one text, or else one key per level."""
+        """A map by level, from one text or from one key per level."""
         values: dict[int, _T] = {}
         for name, level_text, text in self._by_level(key):
             level = self._parsed(name, level_text, option_values.integer)
@@ -67,7 +71,7 @@ class OptionTexts:
         return values
 
     def _by_level(self, key: str) -> Iterator[tuple[str, str, str]]:
-        """The key that says it, the level and the value."""
+        """Each key with its level and value."""
         found = self.text(key)
         if found is not None:
             pairs = self._parsed(*found, option_values.mapping) or {}

@@ -1,6 +1,6 @@
-"""Texts of option values, read as Paimon reads them; every function raises ValueError.
+"""Parsers of option values that follow Paimon's; all raise `ValueError`.
 
-The error's text says what was expected, for a message that names key and value. Sources:
+The error's text is the expected form, for a message with key and value. Sources:
 options/{OptionsUtils,MemorySize,StructuredOptionsSplitter}.java, utils/TimeUtils.java.
 """
 
@@ -23,7 +23,7 @@ _AMOUNT = re.compile(r"([0-9]+)\s*(.*)", re.DOTALL)
 _INT_MAX = 2**31 - 1
 # The levels of zstd, which replaces a level outside of them by the nearest one.
 ZSTD_LEVELS = (-131_072, 22)
-# A name has 255 bytes at most; the rest of ours takes less than 75.
+# A name has 255 bytes at most; the rest of our names takes less than 75.
 _NAME_PART_BYTES_MAX = 180
 _LONG_MAX = 2**63 - 1
 
@@ -40,13 +40,13 @@ _SIZE_UNITS = {
     )
     for unit in units
 }
-# java.time.ZoneId: a name alone, or an offset that may have one of three prefixes.
+# java.time.ZoneId: a name, or an offset with or without one of three prefixes.
 _OFFSET = re.compile(
     r"(?:UTC|GMT|UT)?(?P<sign>[+-])(?P<hours>[0-9]{1,2})"
     r"(?:(?P<colon>:?)(?P<minutes>[0-5][0-9])(?:(?P=colon)(?P<seconds>[0-5][0-9]))?)?"
 )
 _OFFSET_MAX = timedelta(hours=18)
-# What a text is split into, at a delimiter; quotes within quotes are doubled.
+# A part of a text between delimiters. Quotes within quotes are doubled.
 _PIECE = (
     r"(?P<quoted>(?P<quote>['\"])(?:(?!(?P=quote)).|(?P=quote){{2}})*(?P=quote)(?!(?P=quote)))"
     r"|(?P<open>['\"])|(?P<delimiter>{0})|\s+|(?P<plain>[^{0}]+)"
@@ -99,7 +99,7 @@ def codec(text: str) -> str:
 
 
 def zstd_level(text: str) -> int:
-    """The level in effect: zstd (and so Java) replaces a level that it lacks by the nearest one."""
+    """The level in effect: zstd (and so Java) replaces an unknown level by the nearest one."""
     least, most = ZSTD_LEVELS
     return min(max(integer(text), least), most)
 
@@ -107,8 +107,8 @@ def zstd_level(text: str) -> int:
 def name_part(text: str) -> str:
     """Text that file names begin or end with.
 
-    Manifests record a name without its folder, so a separator would lose the file. Java takes what
-    precedes a colon for a URL's scheme, and cannot read a file of such a name.
+    Manifests record a name without its folder, so a separator would lose the file. Java parses text
+    before a colon as the scheme of a URL, and cannot read a file of such a name.
     """
     try:
         size = len(text.encode())
@@ -135,7 +135,7 @@ def boolean(text: str) -> bool:
 
 
 def memory_size(text: str) -> int:
-    """Bytes of texts such as `128 mb`; a number alone is bytes."""
+    """Bytes from texts such as `128 mb`; a number without a unit is bytes."""
     amount = _AMOUNT.fullmatch(text.strip())
     unit = _SIZE_UNITS.get(amount[2].lower()) if amount else None
     if amount is None or unit is None or int(amount[1]) * unit > _LONG_MAX:
@@ -144,7 +144,9 @@ def memory_size(text: str) -> int:
 
 
 def duration_ms(text: str) -> int:
-    """Milliseconds, rounded down, of texts such as `10 min`; a number alone is milliseconds."""
+    """Milliseconds, rounded down, from texts such as `10 min`; a number without a unit is
+    milliseconds.
+    """
     amount = _AMOUNT.fullmatch(text.strip())
     unit = _DURATION_NANOS.get(amount[2].lower()) if amount else None
     if amount is None or unit is None or int(amount[1]) * unit // _NANOS_PER_MS > _LONG_MAX:
@@ -186,7 +188,7 @@ def zone(text: str) -> tzinfo:
 
 
 def mapping(text: str) -> dict[str, str]:
-    """`k:v,k2:v2`; quotes protect separators and are doubled inside."""
+    """A map from `k:v,k2:v2`. Quotes protect separators and are doubled inside."""
     result: dict[str, str] = {}
     for item in _split(text, ","):
         pair = _split(item, ":")
