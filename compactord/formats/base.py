@@ -1,7 +1,7 @@
-"""What a file format is: files are read into rows, rows are written to files.
+"""The protocol of a file format: reads files into rows and writes rows to files.
 
-Code that rewrites files uses formats through these classes only. Methods that a format need not
-implement have a body here; a class that inherits them can read and write rows, which is enough.
+Code that rewrites files uses formats through these classes only. Optional methods have a body here;
+a class that inherits them can read and write rows, which is enough.
 """
 
 from __future__ import annotations
@@ -100,8 +100,8 @@ class FileWriter(Protocol):
 class OpenFile(ABC):
     """An input file of one subcompaction. It may keep the file's metadata until its rows are read.
 
-    Nothing is read when it is made. `fetcher` fetches ahead from the store. The layout that methods
-    get is that of the file itself: columns have the names that they have there.
+    Its creation reads nothing. `fetcher` fetches ahead from the store. Methods get the file's own
+    layout: columns have the names that the file gives them.
     """
 
     def __init__(self, storage: Storage, fetcher: Fetcher, file: InputFile) -> None:
@@ -125,7 +125,7 @@ class OpenFile(ABC):
         """
 
     def check(self, layout: Layout) -> None:  # noqa: B027 - a format without a schema has none
-        """Raise as `batches` does as far as the file's metadata shows it, without reading rows."""
+        """Raise the errors of `batches` that the file's metadata shows, without reading rows."""
 
     def row_groups(self, column: DataField | None) -> Sequence[RowGroup]:
         """The parts that can be read separately, with the bounds of `column` in each part."""
@@ -134,7 +134,7 @@ class OpenFile(ABC):
     def group_batches(
         self, layout: Layout, batch_rows: int, groups: Sequence[int], held_bytes: int
     ) -> NumberedBatches:
-        """The rows of some of the `row_groups`, by their ascending places; else as `batches`.
+        """The rows of some of the `row_groups`, by ascending index. Otherwise as `batches`.
 
         `held_bytes` as in `start`.
         """
@@ -146,18 +146,18 @@ class OpenFile(ABC):
         return None
 
     def held_bytes(self, layout: Layout) -> tuple[int, int]:
-        """Fetched bytes that are in memory while it is read: at least, and at most if it may."""
+        """Least and greatest number of fetched bytes in memory while the file is read."""
         return 0, 0
 
     def expect(self) -> None:  # noqa: B027 - local files are not fetched
-        """The file will be needed soon: begin to fetch what is read first."""
+        """Begin to fetch the first bytes that reading needs: the file will be read soon."""
 
     def start(  # noqa: B027 - as above
         self, layout: Layout, row_range: RowRange | None, held_bytes: int
     ) -> None:
-        """`batches` will be called with this: begin to fetch what is known to be read.
+        """Begin to fetch the bytes that `batches` will read with these arguments.
 
-        `held_bytes`: how many bytes that were fetched may be in memory at once.
+        `held_bytes`: the largest number of fetched bytes in memory at once.
         """
 
     def finder(self, layout: Layout, batch_rows: int, held_bytes: int) -> Finder:
@@ -190,21 +190,20 @@ def _holds_all(type_: DataType) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileFormat:
-    """A format by its name, with which its options begin and the names of its files end.
+    """A format. Its options begin with its name, and names of its files end with it.
 
     `profile` samples files that are `open`; it decodes few of their rows or none.
 
-    `writer` gets the format's own encoding and the leaf columns of output files (dotted paths) to
-    encode with a dictionary. `encoding` makes it of a table's options and the compression that they
-    want where the format has no option of its own; it raises `UsageError` for an option of the run
-    that cannot be parsed, and notes those of the table (`OptionTexts.unreadable`).
-
-    `copier` gets what `writer` gets; None if rows of the format must be decoded.
+    `encoding` returns the format's own encoding for a table's options and for the compression that
+    applies unless the format has an option of its own. It raises `UsageError` for an invalid option
+    of the run, and records invalid options of the table (`OptionTexts.unreadable`). `writer` gets
+    this encoding and the leaf columns of output files (dotted paths) to encode with a dictionary.
+    `copier` gets the same arguments; it is None if rows of the format must be decoded.
 
     `codecs` are the compressions that can be written, by Paimon's names. New files follow
-    `options`, by their keys; each is read as a run may set it, and raises ValueError that says what
-    was expected. `refused` are beginnings of options that a table may not have unless they are
-    false, each with the reason. `holds`: whether the format has a column type.
+    `options`, a parser by key; a parser raises ValueError with the expected form. `refused` are
+    prefixes of options that a table may not have unless they are false, each with the reason.
+    `holds` returns whether the format supports a column type.
     """
 
     name: str
@@ -223,9 +222,9 @@ class FileFormat:
 def reading(path: str, format_name: str) -> Iterator[None]:
     """Convert errors of Arrow and of decoding to ours, which name the file.
 
-    An `OSError` with an errno comes from the operating system: `StorageError`. Without one Arrow
-    reports that the bytes do not follow the format, or a page not its checksum: `DataFileDamaged`.
-    Other errors of Arrow's are `FormatError`s: it may only lack something.
+    An `OSError` with an errno comes from the operating system: `StorageError`. Without one, Arrow
+    reports that the bytes do not follow the format or a page its checksum: `DataFileDamaged`. Other
+    errors of Arrow become `FormatError`: Arrow may only lack a feature.
     """
     try:
         yield

@@ -1,9 +1,8 @@
 """Finds rows of a sorted file by batches of keys that ascend from call to call.
 
-What is not found must be known not to be there. The keys of rows that are read ascend, which is
-checked. A key is absent if the rows below and above it are neighbours, or if it is below the first
-row or above the last. That a file is sorted where it is not read is believed, as merges believe it
-of what a range of keys leaves out.
+A key may be reported absent only if that is certain: the rows below and above it are neighbours, or
+it is below the first row or above the last. The keys of decoded rows are checked to ascend. Skipped
+rows are assumed to be sorted, as merges of a key range assume it.
 """
 
 from __future__ import annotations
@@ -33,13 +32,13 @@ class Finder(ABC):
     def find(self, keys: pa.RecordBatch) -> tuple[Found, Int64s]:
         """The rows with these keys, in the layout's row schema, and their numbers in the file.
 
-        `keys`: distinct and ascending, above those of earlier calls; the layout's key columns in
-        its types. Raises as `OpenFile.batches`, and `FormatError` where rows are not sorted.
+        `keys`: distinct and ascending, above the keys of earlier calls; the layout's key columns in
+        its types. Raises as `OpenFile.batches`, and `FormatError` if rows are not sorted.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Read nothing more. Raises `FormatError` if what was read turns out to be damaged."""
+        """End reading. Raises `FormatError` if the data already read turns out to be damaged."""
 
 
 class SkippedError(Exception):
@@ -47,9 +46,9 @@ class SkippedError(Exception):
 
 
 class Hits(NamedTuple):
-    """Rows of a batch whose keys were asked for: the keys' places, the rows' numbers in the batch.
+    """Rows of a batch with wanted keys: the indexes of the keys and of the rows in the batch.
 
-    `positions`: their numbers in the file, or the part of it that is searched.
+    `positions`: row numbers in the file, or in its searched part.
     """
 
     places: Int64s
@@ -111,7 +110,7 @@ class SortedRows:
         self.passed = 0
 
     def hits(self, keys: pa.RecordBatch) -> Iterator[Hits]:
-        """What is found of the keys. Raises `SkippedError` where none can be said to be absent.
+        """Rows found for the keys. Raises `SkippedError` if absence of the other keys is uncertain.
 
         Reads no further than the last key.
         """
@@ -142,7 +141,7 @@ class SortedRows:
             raise SkippedError
 
     def close(self) -> None:
-        """End the reading. Raises what the end of `batches` raises."""
+        """End reading. Raises errors from the end of `batches`."""
         self._batches.close()
 
     def _next_batch(self) -> tuple[int, pa.RecordBatch] | None:
@@ -160,7 +159,7 @@ class SortedRows:
 
 
 class StreamFinder(Finder):
-    """Reads all rows up to the last key: what every format can do."""
+    """Reads all rows up to the last key: possible in every format."""
 
     def __init__(
         self,
@@ -187,7 +186,7 @@ class StreamFinder(Finder):
 
 
 def list_of(hits: Iterator[Hits]) -> tuple[Found, Int64s]:
-    """What was found, with copies of its rows, and their positions."""
+    """The found rows as copies, and their positions."""
     none = np.empty(0, np.int64)
     places, positions, rows = [none], [none], []
     for each in hits:

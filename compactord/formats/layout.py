@@ -3,11 +3,11 @@
 Rows have no `_KEY_` columns, because a key is also among the values. It is decoded once, and
 written twice if the file has both columns.
 
-Parts of files outside the range are not decoded if the format's metadata shows that they are.
-From the batches at both ends the rows outside are removed.
+Parts of files outside a key range are not decoded if the format's metadata identifies them. Rows
+outside the range are removed from the batches at both ends.
 
-The Python form is that of `paimon.binary_row`: dates as days, times as milliseconds, timestamps as
-nanoseconds since the epoch, texts as str, decimals as Decimal.
+Python values have the form of `paimon.binary_row`: dates as days, times as milliseconds, timestamps
+as nanoseconds since the epoch, texts as str, decimals as Decimal.
 """
 
 from __future__ import annotations
@@ -50,12 +50,13 @@ _BINARY_ROOTS = TEXTS | BINARIES
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """`row_fields`: columns of rows. `file_columns`: of a file, each with the row column it copies.
+    """Columns of rows (`row_fields`) and of a file (`file_columns`, each with its source row
+    column).
 
-    `key_fields` are the trimmed primary key's value columns; none for append tables. `dictionaries`
-    are names of row columns that stay dictionary-encoded between readers and writer. What is only
-    read has no `file_columns` and `value_fields`. `partition`: names and values of the partition's
-    columns, which files of other writers lack; only for append tables.
+    `key_fields` are the trimmed primary key's value columns; empty for append tables.
+    `dictionaries` are names of row columns that stay dictionary-encoded between readers and writer.
+    A layout for reading only has no `file_columns` and `value_fields`. `partition`: names and
+    values of the partition's columns, which files of other writers lack; only for append tables.
     """
 
     row_fields: tuple[DataField, ...]
@@ -88,13 +89,13 @@ class Layout:
 
     @property
     def of_keys(self) -> Layout:
-        """The key columns only, encoded as here: what is read to find rows."""
+        """The key columns only, encoded as here: the columns to read for finding rows."""
         keys = self.key_fields
         encoded = self.dictionaries & {field.name for field in keys}
         return Layout(row_fields=keys, key_fields=keys, dictionaries=encoded)
 
     def without(self, names: Collection[str]) -> Layout:
-        """What is read of a file that lacks these row columns."""
+        """The layout for reading a file that lacks these row columns."""
         if not names:
             return self
         kept = tuple(field for field in self.row_fields if field.name not in names)
@@ -169,7 +170,7 @@ def one_row(values: Sequence[Value], fields: Sequence[DataField]) -> pa.RecordBa
 
 
 def partition_arrays(layout: Layout, names: Collection[str]) -> dict[str, pa.Array]:
-    """Arrays of one row with the partition's values of those of its columns that are named."""
+    """Arrays of one row with the partition's values of the columns in `names`."""
     types = {field.name: field.type for field in layout.row_fields}
     return {name: _single(value, types[name]) for name, value in layout.partition if name in names}
 
@@ -221,7 +222,7 @@ class RowRange:
     first_upper: Any
 
     def renamed(self, key_columns: Sequence[str]) -> RowRange:
-        """The same range of a file that has other names for the key columns, in the same order."""
+        """The same range for a file with other names of the key columns, in the same order."""
 
         def bound(key: pa.RecordBatch | None) -> pa.RecordBatch | None:
             if key is None:
@@ -276,13 +277,13 @@ TextBounds: TypeAlias = tuple[bytes | None, bytes | None]
 
 
 class FloatBounds:
-    """Bounds in the order of Java's Double.compare: -0.0 before 0.0, NaN above all others."""
+    """Bounds in the order of Java's Double.compare: -0.0 before 0.0, NaN above all numbers."""
 
     def __init__(self, type_: Any) -> None:
         single = type_.root is TypeRoot.FLOAT
         self._integer = np.int32 if single else np.int64
         self._float = np.float32 if single else np.float64
-        # Crossed as long as there is no value.
+        # Crossed while there is no value.
         self._low, self._high = 1 << 63, -(1 << 63) - 1
         self._has_nan = False
         self.nulls = 0

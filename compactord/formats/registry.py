@@ -23,7 +23,7 @@ FORMATS: Formats = {each.name: each for each in (PARQUET,)}
 
 
 def options_of(formats: Formats) -> FormatOptions:
-    """What a run may say of the options of formats."""
+    """The options of formats that a run may set, with their parsers."""
     return {name: each.options for name, each in formats.items()}
 
 
@@ -36,7 +36,7 @@ def format_named(name: str, formats: Formats) -> FileFormat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewFiles:
-    """The name of their format, the end of their names, and how they are encoded."""
+    """Format, name suffix and encoding of new files."""
 
     file_format: str
     file_suffix: str
@@ -45,11 +45,11 @@ class NewFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableFormats:
-    """What new files of a table are. Levels of which the options say nothing are as `usual`.
+    """Formats of a table's new files. Levels without options of their own use `usual`.
 
-    `changelogs` are those of changelog files, of each level in `levels`, and of all others at None.
+    `changelogs` are for changelog files, by level in `levels`, with the default at None.
 
-    `refusals` say why the table cannot be served, `warnings` what is not as its options say. A
+    `refusals` are reasons to refuse the table, `warnings` options that new files do not follow. A
     level whose format is not registered has no files here.
     """
 
@@ -60,13 +60,13 @@ class TableFormats:
     warnings: tuple[str, ...] = field(compare=False)
 
     def at(self, level: int) -> NewFiles:
-        """Those of a level, of a table that is not refused."""
+        """New files of a level, of a table that is not refused."""
         found = self.levels.get(level, self.usual)
         assert found is not None, "tables with unknown formats are refused"
         return found
 
     def changelog_at(self, level: int) -> NewFiles:
-        """Those of changelog files of a level."""
+        """New changelog files of a level."""
         return self.changelogs.get(level) or self.changelogs[None]
 
 
@@ -75,7 +75,7 @@ def table_formats(
 ) -> TableFormats:
     """The formats of a table's new files; `overrides` are the options of the run in `options`.
 
-    Raises `UsageError` for an option of the run that cannot be parsed.
+    Raises `UsageError` for an invalid option of the run.
     """
     texts, files = OptionTexts(schema.options, overrides), options.files
     reasons: list[str] = []
@@ -92,7 +92,7 @@ def table_formats(
         return NewFiles(file_format=name, file_suffix=file_suffix(options, name), encoding=encoding)
 
     def at_level(level: int | None, *, changelog: bool = False) -> NewFiles | None:
-        """Level None: those of which the options say nothing."""
+        """New files of a level without options of its own if `level` is None."""
         name, compression = files.format, files.compression
         option = "file.format="
         if level is not None:
@@ -150,7 +150,7 @@ def _warnings(used: Collection[FileFormat], texts: Mapping[str, str]) -> Iterato
 
 
 def file_suffix(options: TableOptions, file_format: str) -> str:
-    """How names of new data files of a format end; the table-wide codec may stand before it."""
+    """The suffix of names of new data files of a format, with the table-wide codec if required."""
     # The name shows this option even when the format's own or a level's overrides it.
     named = options.raw.get("file.compression", "zstd")
     is_named = options.files.suffix_includes_compression

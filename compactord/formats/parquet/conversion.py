@@ -2,9 +2,8 @@
 
 Files of older releases and of other writers store the same values in other Arrow types: wider
 integers, other decimal widths, other units of time, INT96. A cast never changes a value: a value
-that does not fit is an error that names file and column.
-
-Parquet stores only these, and a nested column has several.
+that does not fit is an error that names file and column. Parquet stores leaf columns only; a nested
+column has several.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from compactord.formats.parquet.int96 import convert
 from compactord.paimon.types import DataField, arrow_type
 
 _NONE: Mapping[str, pa.Array] = {}
-# Of any integer.
+# Holds any integer.
 _WHOLE = pa.decimal128(20, 0)
 
 
@@ -30,8 +29,8 @@ def converted(
 ) -> pa.RecordBatch:
     """The columns of `schema`, in its types and order; `batch` has columns with the same names.
 
-    Those that it lacks are null, or the one value that `partition` has for them. Raises
-    `UnreadableColumn` for a value that does not fit and for a null in a NOT NULL column.
+    Missing columns are null, or have their single value in `partition`. Raises `UnreadableColumn`
+    for a value that does not fit and for a null in a NOT NULL column.
     """
     if batch.schema.equals(schema):
         # Parquet cannot hold nulls in a column that the file itself declares required.

@@ -60,7 +60,7 @@ from compactord.formats.parquet.thrift import (
 from compactord.paimon.types import FLOATS, WIDE_TIMESTAMP, AtomicType, arrow_type
 from compactord.storage.base import Storage
 
-# The header of an OffsetIndex's list, and those of a PageLocation's fields: each id is one more.
+# Headers of an OffsetIndex's list and of a PageLocation's fields: each id is one more.
 _LOCATION_LIST = OffsetIndex.LOCATIONS << 4 | Kind.LIST
 _LOCATION_FIELDS = (
     (PageLocation.OFFSET, Kind.I64),
@@ -123,7 +123,7 @@ class AssembledOutput:
             raise
 
     def write_group(self, chunks: Sequence[EncodedChunk], rows: int) -> None:
-        """Write one row group; the chunks are those of the schema's leaves, in its order."""
+        """Write one row group. The chunks belong to the schema's leaves, in its order."""
         placed = []
         for chunk in chunks:
             start = self._sink.tell()
@@ -162,7 +162,7 @@ class AssembledOutput:
     def abort(self, error: BaseException) -> None:
         """Exit the storage's context with `error`, which removes the file.
 
-        Raises the error that the storage makes of it: one of ours, with the path.
+        Raises the storage's form of `error`: one of our errors, with the path.
         """
         suppressed = self._context.__exit__(type(error), error, error.__traceback__)
         assert not suppressed, "a store does not suppress errors"
@@ -400,12 +400,12 @@ class FlatColumn:
 
     @property
     def is_float(self) -> bool:
-        """Whether it has floats: our footers have no bounds for them (see `bounds`)."""
+        """Whether it has floats: our footers have no bounds for them (see `statistics`)."""
         return self.type.root in FLOATS
 
     @property
     def is_int96(self) -> bool:
-        """Whether it has INT96 (see `footers`), for which a footer only counts nulls."""
+        """Whether it has INT96, for which a footer only counts nulls (see `footer`)."""
         return bool(arrow_type(self.type) == WIDE_TIMESTAMP)
 
     @property
@@ -521,7 +521,7 @@ def _pages(
 
 
 def _is_plain(page: Page, column: FlatColumn) -> bool:
-    """Whether all readers accept the page's encodings; they check unused level encodings, too."""
+    """Whether all readers accept the page's encodings, including unused level encodings."""
     values, definition, repetition = page.encodings
     none = (Encoding.RLE, Encoding.BIT_PACKED)
     some = (Encoding.RLE,) if column.schema.max_definition_level else none
@@ -539,7 +539,9 @@ def _chunk_bounds(chunk: pq.ColumnChunkMetaData, column: FlatColumn) -> Bounds:
 def _bounded(
     file: StoredFile, group: int, leaf: int, pages: Sequence[Page], whole: Bounds | None
 ) -> Iterator[_PlacedPage]:
-    """Each page with its bounds: from the column index, else those of the chunk, also valid."""
+    """Each page with its bounds from the column index, or else with the chunk's, which are also
+    valid.
+    """
     bounds: Sequence[Bounds]
     if whole is None:
         bounds = [Bounds(None, None, None)] * len(pages)
@@ -553,7 +555,7 @@ def _bounded(
 
 
 def _part(whole: Bounds, values: int) -> Bounds:
-    """The bounds of a page, derived from those of its chunk."""
+    """The bounds of a page, derived from its chunk's bounds."""
     if whole.low is None:
         return whole._replace(nulls=values)
     return whole if whole.nulls == 0 else whole._replace(nulls=None)

@@ -1,6 +1,6 @@
 """Encodes rows in the form that Java's reader requires.
 
-The schema defines the mapping of types (`paimon.arrow`); this module defines the writer's
+The schema defines the mapping of types (`paimon.types`); this module defines the writer's
 properties. The important ones: no Arrow schema in the footer (Java reads it), decimals as integers
 where they fit, TIME adjusted to UTC, codecs by Paimon's names.
 """

@@ -1,16 +1,16 @@
 """Finds rows by their keys with as few pages as possible.
 
-The statistics of a row group say which keys it can have; they are believed, as by the parts of a
-large merge. The column index says which pages can have a key. No checksum covers it, so it is
-believed only where the keys that were decoded leave no doubt (`SortedRows`): a key is either below
-or above all rows that were skipped. Otherwise the row group is read without it.
+The statistics of a row group bound its keys; they are trusted, as in the parts of a large merge.
+The column index bounds the keys of each page. No checksum covers it, so it is trusted only if the
+decoded keys confirm it (`SortedRows`): each wanted key is either below or above all skipped rows.
+Otherwise the row group is read without it.
 
-Key columns are decoded first, then all columns of the pages with a row that was found. Where most
-bytes would be read anyway, by what was found last, all columns are read at once, as a merge does.
-Of a layout that has the keys only, nothing is read twice.
+Key columns are decoded first, then all columns of the pages with a hit. If recent hits show that
+most bytes would be read anyway, all columns are read at once, as in a merge. A layout of only key
+columns needs no second read.
 
-Pages are checked as in other reads: all headers of a local row group before its first row, those of
-an object store as they arrive, against the page index. Checksums are verified.
+Pages are checked as in other reads: in a local file all headers of a row group before its first
+row, in an object store each header as it arrives, against the page index. Checksums are verified.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ from compactord.model import InputFile
 from compactord.paimon.types import FLOATS, AtomicType
 from compactord.storage.ranges import Fetcher, FileEnd
 
-# Bytes that nobody needs between two ranges are fetched rather than asking twice.
+# Gaps up to this size are fetched: cheaper than another request.
 _GAP_BYTES = 256 << 10
-# Keys that are looked up together, so that what follows is read as suits what was found.
+# Keys that are looked up together. After each step the reads adapt to the hits so far.
 _KEYS_AT_ONCE = 64 << 10
 # Reading single pages takes more time for each byte than reading all.
 _MOST_SHARE = 0.5
@@ -117,7 +117,7 @@ class OpenGroups:
         self._opened.close()
 
     def _parts(self, whole: GroupPages) -> Iterator[GroupPages]:
-        """As many ranges at once as may be in memory: all are asked for together."""
+        """Batches of ranges that fit into memory; the ranges of a batch are fetched together."""
         if not whole.ranges:
             return
         if self._stream is not None or not whole.pages:
@@ -179,7 +179,9 @@ class OpenGroups:
 
 
 class _Group:
-    """A row group. `bounds`: of its pages of the first key column; none if nothing is skipped."""
+    """A row group. `bounds` are for its pages of the first key column; empty if every page is
+    read.
+    """
 
     def __init__(self, number: int, pages: Mapping[int, ColumnPages], rows: int) -> None:
         self.number = number
@@ -216,7 +218,7 @@ class ParquetFinder(Finder):
         self._has_values = layout.row_names != self._of_keys.row_names
         first = keys[0].type
         assert isinstance(first, AtomicType), "keys are not nested"
-        # Bounds of floats may leave out NaN.
+        # Bounds of floats may exclude NaN.
         self._first_type = None if first.root in FLOATS else first
         column = None if self._first_type is None else keys[0]
         self._groups = row_groups(opened.footer, column)
@@ -281,14 +283,14 @@ class ParquetFinder(Finder):
                     yield from self._selected(group, keys, ranges)
                 return
             except SkippedError:
-                # Nothing was found yet.
+                # no hit so far
                 group.leave()
         # There are no bounds, or they are wrong.
         group.bounds = ()
         yield from self._streamed(group, keys, group.row)
 
     def _ranges(self, group: _Group, keys: pa.RecordBatch) -> Iterator[RowRanges]:
-        """The rows to read; more of them where those leave a doubt about a key; none: all."""
+        """The rows to read, then more of them while a key is in doubt; without ranges, all rows."""
         if not group.bounds:
             return
         pages = self._key_pages(group)
@@ -296,7 +298,7 @@ class ParquetFinder(Finder):
         ranges = ranges_with(firsts, group.bounds, pages, group.row)
         yield ranges
         if len(self._names) > 1:
-            # Bounds tell the first column: the next page may show that a key is not in between.
+            # Bounds cover the first column only: the next page may show that a key is absent.
             yield pages.with_neighbours(ranges, group.row)
 
     def _opened_group(self, rows: int) -> _Group:
@@ -323,7 +325,7 @@ class ParquetFinder(Finder):
     def _reads_all(self, group: _Group, ranges: RowRanges) -> bool:
         """Whether most bytes from the first range to the last would be read anyway.
 
-        Not far from what was read last: more than that is fetched ahead.
+        Only close to the last read: a larger distance is fetched ahead.
         """
         keys = self._key_pages(group)
         if not ranges or keys.page_of(ranges[0][0]) > keys.page_of(group.row) + 1:

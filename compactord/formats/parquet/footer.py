@@ -2,9 +2,8 @@
 
 Arrow does not validate footers: if two fields contradict each other, access to a column chunk ends
 the process. No checksum covers a footer, so one flipped bit is enough. Every footer of a file is
-read by `read_footer`, which decodes it once, validates it and passes it to Arrow.
-
-`int96` says why Arrow is told something else of these columns.
+read by `read_footer`, which decodes it once, validates it and passes it to Arrow. INT96 columns are
+declared to Arrow as 12 fixed bytes; `int96` has the reason.
 """
 
 from __future__ import annotations
@@ -112,9 +111,9 @@ def _declared_chunk(chunk: Struct) -> Struct:
 
 
 def restored(template: Struct) -> Struct:
-    """The footer without rows of a file that is written, with INT96 in place of its 12 bytes.
+    """The footer without rows of a new file, with INT96 in place of 12 fixed bytes.
 
-    Only timestamps are written as 12 fixed bytes that are declared as nothing else.
+    Only timestamps are written as 12 fixed bytes without another declaration.
     """
     changed = [
         {field: value for field, value in element.items() if field != Element.LENGTH}
@@ -139,7 +138,7 @@ def _is_bare(element: Struct) -> bool:
 def restored_meta(meta: Struct) -> Struct:
     """The metadata of an INT96 chunk that was written as fixed bytes: without bounds, as Java's.
 
-    The order of the bytes is not that of the values.
+    The bytes do not sort like the values.
     """
     changed = {**meta, Meta.TYPE: _INT96}
     if Meta.STATISTICS in meta:
@@ -251,9 +250,9 @@ _OLD_INTEGERS = {
 
 
 class Footer(NamedTuple):
-    """`groups` are as stored; `arrow` declares INT96 as 12 fixed bytes (see `footers`).
+    """`groups` are as stored; `arrow` declares INT96 as 12 fixed bytes.
 
-    `declared` is what Arrow decoded, `path` that of the file.
+    `declared` is the footer that Arrow decoded, `path` the file's path.
     """
 
     arrow: pq.FileMetaData
@@ -342,7 +341,7 @@ def _checked(encoded: bytes, path: str) -> Footer:
 
 
 def _for_arrow(fields: Struct) -> Struct:
-    """The footer to pass to Arrow; the same object if nothing has to be changed."""
+    """The footer to pass to Arrow; the same object if it needs no change."""
     if File.KEY_VALUES in fields:
         pairs = required_list(fields, File.KEY_VALUES, Kind.STRUCT)
         if any(required(pair, KeyValue.KEY, Kind.BINARY) == _ARROW_SCHEMA for pair in pairs):

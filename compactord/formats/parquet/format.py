@@ -1,4 +1,6 @@
-"""Parquet as a format of data files."""
+"""Parquet as a format of data files. A module of its own: it joins the parts of the package, which
+do not import it.
+"""
 
 from compactord.formats.base import FileFormat
 from compactord.formats.parquet.options import CODECS, HONOURED, REFUSED, encoding_of

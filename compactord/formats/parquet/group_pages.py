@@ -1,13 +1,13 @@
 """The pages of one row group, found from its offsets or by ranges.
 
 A part of a large merge begins at the page of keys that can hold its first key: the last page whose
-smallest key, by the column index, is below the range. Each other column begins at its page with
-the same row. The reader proves this by the first key that it decodes, which is below the range, as
-then are all before it. If it is not, the index is wrong, and the row group is read from its start,
-as are files without index and keys whose bounds say nothing.
+smallest key, by the column index, is below the range. Each other column begins at its page with the
+same row. The reader verifies this with the first key that it decodes: it must be below the range,
+so that all earlier keys are too. If it is not, the index is wrong, and the row group is read from
+its start. So are files without index and keys without usable bounds.
 
-The rows of pages come from their headers. In an object store only those of the pages that are read
-arrive, so that the rows come from the page index and are compared with the headers later.
+The rows of pages come from their headers. In an object store only the headers of the fetched pages
+arrive, so the rows come from the page index and are compared with the headers later.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def checked_pages(
 ) -> Iterator[GroupPages]:
     """The pages of these groups of a flat file, by all page headers, which are checked.
 
-    `bounds` None: from the first page on. Raises `FormatError`.
+    Without `bounds`, from the first page on. Raises `FormatError`.
     """
 
     stored = Pages.of(stream)
@@ -101,9 +101,9 @@ def indexed_pages(
 def pages_by_index(
     footer: Footer, group: int, schema: pa.Schema, end: FileEnd
 ) -> dict[int, ColumnPages]:
-    """The pages; none unless they lie side by side up to their chunk's end and have one encoding.
+    """The pages; empty unless they are adjacent up to their chunk's end and have one encoding.
 
-    How many pages have each of several encodings is not seen from those that are read.
+    With several encodings, reading a part of the pages does not show how many pages have each.
     """
     rows = footer.arrow.row_group(group).num_rows
     found = {}
@@ -170,8 +170,8 @@ def ranges_with(
 ) -> list[tuple[int, int]]:
     """The rows from `from_row` on of the pages that may have some keys.
 
-    `firsts`: the first columns of the keys, `bounds` those of each page. Of a key between two pages
-    both are among them, as their rows show that it is absent.
+    `firsts`: the first columns of the keys, `bounds`: the bounds of each page. For a key between
+    two pages both are included, because their rows show that it is absent.
     """
     begin = bisect.bisect_left(bounds, firsts[0], key=lambda each: (each[1],))
     chosen: list[int] = []
@@ -220,9 +220,9 @@ def extents(footer: Footer, groups: Iterable[int], names: Iterable[str]) -> list
 def with_indexes(
     fetcher: Fetcher, file: InputFile, footer: Footer, end: FileEnd, *, most_bytes: int
 ) -> FileEnd:
-    """The end of the file from its first page index on: `end`, or more that is fetched now.
+    """The end of the file from its first page index on: `end`, or more bytes, fetched now.
 
-    What has more than `most_bytes` is not fetched.
+    At most `most_bytes` are fetched.
     """
     starts = [
         chunk[at].value
@@ -250,11 +250,11 @@ def ranged_file(
     held_bytes: int,
     gap_bytes: int = GAP_BYTES,
 ) -> RangedFile:
-    """A file of which these row groups and columns are read; they are fetched from now on.
+    """A file whose chunks in these row groups and columns are fetched from now on.
 
     `paged`: all these groups, if they are read by pages. `row_schema`: the columns to read, as the
-    table declares them. `end`: what is known of the file's end, with or without its page index.
-    Raises `FormatError` when the footer places one of them outside the file.
+    table declares them. `end`: the known bytes of the file's end, with or without its page index.
+    Raises `FormatError` if the footer places a chunk outside the file.
     """
     by_group = {each.group: each for each in paged}
 
@@ -294,7 +294,9 @@ def ranged_file(
 
 
 def _pages_of(whole: Extent, of_group: GroupPages | None) -> Iterator[Extent]:
-    """The dictionary of a column and the pages that are read, as one if that is all of it."""
+    """The dictionary of a column and the pages to read, as one extent if these are the whole
+    chunk.
+    """
     if of_group is None or of_group.pages[whole.column].has_all(of_group.ranges):
         yield whole
         return

@@ -2,8 +2,8 @@
 
 Arrow's own conversion wraps without an error outside 1677-09-21 … 2262-04-11, and its writer makes
 either all timestamps of a file INT96 or none. So a file is opened with a footer that declares INT96
-columns as fixed-size bytes, and written as such with a footer that declares them as INT96: the
-pages of both types are the same. `footers` changes the footers, this module the values.
+columns as fixed-size bytes, and written as fixed-size bytes with a footer that declares INT96: both
+types have the same pages. `footer` changes the footers, this module the values.
 
 A value is the nanoseconds of the day (64 bits) and the Julian day (32 bits), little-endian. Java
 divides toward zero, so before 1970 it writes the next day and negative nanoseconds
@@ -38,7 +38,7 @@ def _nulls(column: pa.Array) -> Bools:
 def _parts(column: pa.Array) -> tuple[Int64s, Int64s]:
     """Milliseconds since the epoch and nanoseconds (0 to 999,999) of INT96 values.
 
-    No bytes are too large for them: those of nulls, which are undefined, are not told apart.
+    Any bytes fit the result, so the undefined bytes of nulls need no special case.
     """
     if len(column) == 0:
         return np.empty(0, np.int64), np.empty(0, np.int64)
@@ -51,7 +51,9 @@ def _parts(column: pa.Array) -> tuple[Int64s, Int64s]:
 
 
 def _to_ticks(column: pa.Array, wanted: pa.TimestampType) -> pa.Array:
-    """INT96 as milliseconds or microseconds. Raises `ArrowInvalid` for what they cannot hold."""
+    """INT96 as milliseconds or microseconds. Raises `ArrowInvalid` for a value that does not
+    fit.
+    """
     per_ms = PER_MS[wanted.unit]
     nulls = _nulls(column)
     millis, nanos = _parts(column)
@@ -75,7 +77,8 @@ def _to_int96(column: pa.Array) -> pa.Array:
 
 
 def convert(column: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """The column with timestamps as `wanted` has them, at any depth; the rest stays as it is.
+    """The column with timestamps in the types of `wanted`, at any depth; other values are
+    unchanged.
 
     From INT96 and 64-bit timestamps to `WIDE_TIMESTAMP`, from INT96 to 64-bit timestamps, from
     `WIDE_TIMESTAMP` to INT96. Raises `ArrowInvalid` for a value that does not fit.

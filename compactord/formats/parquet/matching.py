@@ -1,9 +1,10 @@
-"""Matches the columns of a file with those of the table.
+"""Matches the columns of a file with the table's columns.
 
 Files of other writers, which Java's `migrate_table` adds, have no field ids, lack columns, and have
 other types. Columns are found by name, as in Java (utils/FormatReaderMapping.java). A type is read
-if its values have one meaning as the table's. Java 2.0.0 reads wrong values of some other types
-without an error, as of decimals of another scale: these are refused by name (docs/limits.md).
+if its values have one meaning in the table's type. Java 2.0.0 reads wrong values of some other
+types without an error, for example of decimals of another scale: these are refused by name
+(docs/limits.md).
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ _NO_FIELD_ID = b"-1"
 def absent_columns(footer: Footer, layout: Layout) -> frozenset[str]:
     """The row columns that are not read from the file.
 
-    Files of append tables may lack columns: they are null, as in Java, or have the partition's
-    value; so has a partition column of another type. Raises `UnreadableColumn` for the first other
-    column that is missing or cannot be read as the table's.
+    Append tables' files may lack columns: they are null, as in Java, or have the partition's value,
+    as do partition columns of another type. Raises `UnreadableColumn` for the first other column
+    that is missing or cannot be read as the table's.
     """
     of_partition = {name for name, _ in layout.partition}
     absent = set()
@@ -116,7 +117,7 @@ def _is_int96(footer: Footer, name: str) -> bool:
 
 
 def _is_all_null(footer: Footer, name: str) -> bool:
-    """Whether statistics, if there are any, say so: Arrow returns nulls whatever the pages hold."""
+    """Whether statistics report only nulls: Arrow then returns nulls for any page content."""
     leaf = footer.leaf(name)
     for group in range(len(footer.groups)):
         chunk = footer.arrow.row_group(group).column(leaf)
@@ -218,7 +219,7 @@ _SCALARS: tuple[tuple[_Test, _Reads], ...] = (
 
 
 def _stored_text(footer: Footer, there: pa.Field) -> str:
-    """The type of a column in the file, for people: `INT32 (DATE)`."""
+    """The type of a column in the file for messages: `INT32 (DATE)`."""
     type_ = there.type
     if t.is_nested(type_):
         return str(type_)

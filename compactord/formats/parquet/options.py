@@ -1,7 +1,7 @@
-"""The options of Parquet files, and the encoding that they make.
+"""The options of Parquet files, and their encoding.
 
-They are read as format/parquet/ParquetFileFormat.java and parquet-mr read them. Tuning that only
-shapes pages is not needed for a right file.
+Values are parsed as in format/parquet/ParquetFileFormat.java and parquet-mr. Options that only tune
+the size of pages are ignored: files are valid without them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ZSTD_LEVEL = "parquet.compression.codec.zstd.level"
 _ENCRYPTED = "encrypted files are neither read nor written"
 _MIB = 1 << 20
 
-# Those that new files follow, each as a run may set it.
+# Options that new files follow, each with the parser of a run's value.
 HONOURED: Mapping[str, Callable[[str], object]] = {
     _BLOCK_SIZE: option_values.positive(option_values.long),
     _PAGE_SIZE: option_values.positive(option_values.integer),
@@ -50,9 +50,10 @@ REFUSED = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParquetEncoding:
-    """How Parquet files are encoded. `compression_level`: that of zstd, None for other codecs.
+    """The encoding of Parquet files. `compression_level` is for zstd, None for other codecs.
 
-    `group_bytes` of a row group, `page_bytes` of a page. `dictionary`: whether there are any.
+    `group_bytes` of a row group, `page_bytes` of a page. `dictionary`: whether columns may have
+    one.
     """
 
     compression: str
@@ -63,7 +64,9 @@ class ParquetEncoding:
 
 
 def codec_of(compression: str) -> str:
-    """Arrow's name of a codec of Paimon; `SubcompactionError` for one that we cannot write."""
+    """Arrow's name of a codec of Paimon. Raises `SubcompactionError` for one that cannot be
+    written.
+    """
     if compression not in CODECS:
         raise SubcompactionError(
             f"Parquet files cannot be written with compression {compression!r}"
@@ -72,11 +75,11 @@ def codec_of(compression: str) -> str:
 
 
 def encoding_of(texts: OptionTexts, compression: str) -> ParquetEncoding:
-    """The encoding, in `compression` unless an option of Parquet's own says otherwise.
+    """The encoding. `compression` applies unless Parquet's own option overrides it.
 
-    Raises `UsageError` for an option of the run that cannot be parsed.
+    Raises `UsageError` for an invalid option of the run.
     """
-    # Java hands `parquet.compression` to every writer, whatever the level.
+    # Java passes `parquet.compression` to the writers of all levels.
     codec = texts.read(_COMPRESSION, compression, option_values.codec)
     zstd_level = texts.read("file.compression.zstd-level", 1, option_values.zstd_level)
     zstd_level = texts.read(_ZSTD_LEVEL, zstd_level, option_values.zstd_level)

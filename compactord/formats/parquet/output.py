@@ -1,9 +1,9 @@
-"""Writes Parquet files: of rows, and of whole files by copying their pages without decoding.
+"""Writes Parquet files: encodes rows, and copies pages of whole files without decoding.
 
-The pages of a column are copied if the result equals that of encoding: the column is not nested, it
-has the output's type and codec, its pages have checksums, which are verified, and it has no
-dictionary (a chunk has only one, so columns with dictionaries are encoded again). Statistics come
-from the inputs' footers; floats are decoded to compute theirs.
+The pages of a column are copied if the result equals an encoding: the column is not nested, it has
+the output's type and codec, its pages have checksums, which are verified, and it has no dictionary
+(a chunk has only one, so columns with dictionaries are encoded again). Statistics come from the
+inputs' footers; floats are decoded to compute theirs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from compactord.storage.base import Storage
 class ParquetWriter:
     """A `FileWriter` and a `Copier`.
 
-    It encodes each row group in memory and places its chunks in the file (`assembly`).
+    It encodes each row group in memory and places its chunks in the file (`copying`).
     """
 
     def __init__(

@@ -1,10 +1,10 @@
 """Runs of pages that are read together, from whole column chunks or parts of them.
 
-Arrow reads a column chunk from its first page. So each run of pages is shown to it as a chunk of
-its own, in a footer made for that: its row group n has the n-th run of every column. Columns whose
-runs have as many rows are decoded together. Where they differ, what a column has beyond the others
-stays in memory until they have come as far. Nothing else is kept from run to run. Pages without a
-row of the ranges are not read.
+Arrow reads a column chunk from its first page. So each run of pages is presented to Arrow as a
+chunk, in a footer made for that: its row group n has the n-th run of every column. Columns whose
+runs have equal row counts are decoded together. Otherwise the surplus rows of a column stay in
+memory until the other columns reach them; runs share no other state. Pages without a row of the
+ranges are not read.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from compactord.formats.parquet.thrift import File, Kind, Meta
 from compactord.model import InputFile
 from compactord.storage.ranges import FileForArrow
 
-# A dictionary is decoded with each run of its column, which has a row for so many of its bytes.
+# A dictionary is decoded again with each run of its column; a run has at least a row for this many
+# bytes of it.
 _DICTIONARY_BYTES_PER_ROW = 4
 # Heads of fields: the distance from the field before, and the kind.
 _I64, _LIST, _STRUCT = 1 << 4 | Kind.I64, 1 << 4 | Kind.LIST, 1 << 4 | Kind.STRUCT
@@ -69,7 +70,9 @@ class ColumnPages(NamedTuple):
         return bisect.bisect_right(self.rows, row) - 1
 
     def spans(self, ranges: RowRanges) -> list[tuple[int, int]]:
-        """The pages with these rows: the first one of each stretch, and the one after its last."""
+        """Index ranges of the pages with these rows: first page, and the page after the last, per
+        stretch.
+        """
         found: list[tuple[int, int]] = []
         for start, end in ranges:
             first, last = self.page_of(start), self.page_of(end - 1) + 1
@@ -79,7 +82,7 @@ class ColumnPages(NamedTuple):
         return found
 
     def with_neighbours(self, ranges: RowRanges, from_row: int) -> list[tuple[int, int]]:
-        """The rows from `from_row` on of the pages with these, and of those beside them."""
+        """The rows from `from_row` on of the pages with these rows and of their neighbours."""
         end = len(self.rows) - 1
         wider = [
             (self.rows[max(0, first - 1)], self.rows[min(end, last + 1)])
@@ -93,14 +96,16 @@ class ColumnPages(NamedTuple):
         return self.spans(ranges) == [(0, len(self.rows) - 1)]
 
     def extents(self, ranges: RowRanges) -> list[tuple[int, int]]:
-        """The offsets of the ends of what is read for these rows, a dictionary by itself."""
+        """Start and end offsets of the bytes to read for these rows, with a dictionary by
+        itself.
+        """
         spans = self.spans(ranges)
         found = [(self.offsets[first], self.offsets[last]) for first, last in spans]
         return [(self.start, self.offsets[0]), *found] if self.dictionary_bytes else found
 
 
 class GroupPages(NamedTuple):
-    """The pages of columns that are read of a row group, those with a row of `ranges`."""
+    """The pages of a row group's columns that have a row of `ranges`."""
 
     group: int
     pages: Mapping[int, ColumnPages]
@@ -137,14 +142,14 @@ class _Column:
 
     @property
     def end(self) -> int:
-        """The row after those that are held."""
+        """The row after the held rows."""
         return self.row + (0 if self.held is None else len(self.held))
 
     def run(self, place: int) -> _Run:
         return self.runs[place] if place < len(self.runs) else _NO_RUN
 
     def rows(self, start: int, count: int) -> pa.ChunkedArray:
-        """Some of the rows that are held; forgets all if they are the last."""
+        """Some of the held rows. Drops them all if these are the last."""
         assert self.held is not None, "a run was read"
         found = self.held.slice(start - self.row, count)
         if start + count == self.end:
@@ -206,8 +211,8 @@ def _read_next(parquet: pq.ParquetFile, columns: Sequence[_Column], row: int) ->
 class _Chunks(FileForArrow):
     """The file as Arrow sees it: with the dictionary of a column before each of its runs.
 
-    After the bytes of the file come as many for each Parquet column. What is read there begins with
-    the column's dictionary; the rest is from the same place of the file.
+    A virtual region per Parquet column follows the file's bytes, each as long as the file. A region
+    begins with the column's dictionary; its other bytes equal the file's at the same position.
     """
 
     def __init__(self, stream: pa.NativeFile, pages: Mapping[int, ColumnPages]) -> None:
@@ -231,7 +236,7 @@ class _Chunks(FileForArrow):
 
 
 def _region(leaf: int, file_bytes: int) -> int:
-    """Where the bytes begin that Arrow sees of a column with a dictionary."""
+    """Offset of the region for a column with a dictionary."""
     return file_bytes * (leaf + 1)
 
 
@@ -295,7 +300,7 @@ def _put_list(out: bytearray, count: int) -> None:
 # Bytes per open column chunk. A larger buffer costs memory (times runs, times columns) and is not
 # faster: pages are larger than the buffer and are read without it.
 BUFFER_BYTES = 32 << 10
-# Of a file in memory.
+# Batch size for a file in memory.
 _BATCH_ROWS = 64 << 10
 
 

@@ -1,22 +1,20 @@
-"""Pages of column chunks: headers and bodies, checked before Arrow sees them.
-
-No checksum covers a header; `headers` compares all of them with the footer. Definition and
-repetition levels, which mark nulls, precede a page's values.
-
-Footers do not record the size of pages, and it varies: Java's and our own pages end after 20,000
-rows, those of other writers after a megabyte or later. Writers cut a chunk into pages of equal
-size, so the first page is the estimate for all; it affects memory, never the result.
+"""Pages of column chunks: headers and bodies, checked before Arrow reads them.
 
 Checksums cover the bodies of pages, not their headers. If one bit of a header is flipped, Arrow may
 read one value more than the page has, or skip the page. Then the column's values are in the wrong
 rows, without an error. Each value of a header can be checked against the footer, the position of
-the next header or the page's levels.
+the next header or the page's definition and repetition levels, which mark nulls and precede its
+values.
 
 Headers of a row group are read before it is decoded, one after the other. In local files this needs
 no page indexes: no checksum covers them either, and they would be additional reads. In files of
-object stores headers are checked as they arrive. Where reading ends before a chunk does, its sums
-are not known: the headers so far must then agree with the page index, or the rest is read for its
-headers. Where it begins after the chunk, each header must agree.
+object stores headers are checked as they arrive. If reading ends before a chunk does, its sums are
+unknown: the headers so far must then agree with the page index, or the rest is read for its
+headers. If reading begins inside the chunk, each header must agree.
+
+Footers do not record the size of pages, and it varies: Java's and our own pages end after 20,000
+rows, other writers' after a megabyte or later. Writers cut a chunk into pages of equal size, so the
+first page is the estimate for all; it affects memory, never the result.
 """
 
 from __future__ import annotations
@@ -73,11 +71,11 @@ _USUAL = re.compile(
 _SIZES = re.compile(rb"\x15[\x00-\x7f]" + 2 * _NUMBER)
 # The assumed bytes of a page, stored and decoded, where neither index nor header is known.
 UNKNOWN_BYTES = 2 << 20
-# Page indexes of more bytes are not read: a damaged footer may say anything of their size.
+# Larger page indexes are not read: a damaged footer may have any size.
 MOST_INDEX_BYTES = 16 << 20
 # The bytes that have both sizes.
 SIZES_BYTES = 2 + 2 * 6
-# Of the length before the levels of a page of version 1.
+# Size of the length before the levels of a page of version 1.
 _LENGTH_BYTES = 4
 # The older framing of LZ4 is not one of Arrow's codecs.
 _CODECS = {
@@ -126,7 +124,9 @@ class Pages:
 
 
 def page_sizes(header: bytes) -> tuple[int, int] | None:
-    """A page's decoded and stored size by the first bytes of its header; None if they are none."""
+    """A page's decoded and stored size by the first bytes of its header, or None for other
+    bytes.
+    """
     found = _SIZES.match(header)
     return None if found is None else (_number(found[1]), _number(found[2]))
 
@@ -289,7 +289,7 @@ def _chunk_bytes(chunk: Struct, read: ReadIndex) -> int:
         pages = found[0].size
         if Meta.DICTIONARY_AT in meta:
             pages += max(0, found[0].offset - meta[Meta.DICTIONARY_AT].value)
-    # A damaged index may say anything.
+    # a damaged index may have any value
     if not 0 < pages <= stored:
         starts = [meta[at].value for at in (Meta.DATA_AT, Meta.DICTIONARY_AT) if at in meta]
         sizes = [page_sizes(bytes(read(start, SIZES_BYTES) or b"")) for start in starts]
@@ -299,7 +299,9 @@ def _chunk_bytes(chunk: Struct, read: ReadIndex) -> int:
 
 
 def page_locations(chunk: Struct, index: ReadIndex) -> Sequence[Location]:
-    """The data pages of a chunk by its OffsetIndex; none if it has none or that is damaged."""
+    """The data pages of a chunk by its OffsetIndex; empty if it has none or the index is
+    damaged.
+    """
     if Chunk.OFFSET_INDEX_AT not in chunk or Chunk.OFFSET_INDEX_LENGTH not in chunk:
         return ()
     start, size = chunk[Chunk.OFFSET_INDEX_AT].value, chunk[Chunk.OFFSET_INDEX_LENGTH].value
@@ -320,9 +322,8 @@ def check_headers(
 ) -> dict[int, ColumnPages]:
     """Raise `FormatError` unless all page headers of these columns in a row group are right.
 
-    Returns the pages of each Parquet column; those of nested columns have no rows of their own.
-
-    With right headers Arrow reads the values that were written. Costs one small read per page.
+    Returns the pages of each Parquet column; pages of nested columns have no row numbers. With
+    right headers Arrow reads the values that were written. Costs one small read per page.
 
     If the file and `row_schema` disagree on whether a column is nullable, either the table's schema
     has changed or the footer is damaged. Then a page is read to decide.
@@ -392,7 +393,7 @@ class ChunkCheck:
 
     @property
     def is_proved(self) -> bool:
-        """Whether the headers so far are right, whatever follows: the page index says the same."""
+        """Whether the headers so far are proved right: the page index agrees with them."""
         if self._position >= self.end:
             return True
         only = _only_encoding(self._meta)
@@ -402,7 +403,7 @@ class ChunkCheck:
 
     @property
     def found(self) -> ColumnPages:
-        """The data pages, once all headers are checked; `rows` only of a flat column."""
+        """The data pages, once all headers are checked; with row numbers only for a flat column."""
         return ColumnPages(
             self._start,
             array("q", [*self._offsets, self.end]),
@@ -415,7 +416,7 @@ class ChunkCheck:
             raise FormatError(self._path, f"{self._where}: the footer places it outside the file")
 
     def advance(self, limit: int) -> None:
-        """Check the headers before this offset, and what only all of them show at the end.
+        """Check the headers before this offset, and the sums at the end of the chunk.
 
         Raises `FormatError`.
         """
@@ -455,20 +456,20 @@ class ChunkCheck:
             position = body + header.stored_size
         self._position, self._values = position, values
         if self._needs_index and not self._is_expected(position, values):
-            # The last page that is read has other rows than the next one's first row says.
+            # The next page's first row in the index does not follow the last page that was read.
             raise ValueError("its page index does not agree with its pages")
 
     def _is_expected(self, position: int, values: int) -> bool:
-        """Whether the next data page begins where the page index says, and with which row."""
+        """Whether the next data page begins at the offset and row of the page index."""
         expected = self._expected
         return self._is_indexed and (expected.offset, expected.first_row) == (position, values)
 
     def _check_sums(self) -> None:
         if self._position != self.end:
-            raise ValueError("its pages do not end where the footer says")
+            raise ValueError("its pages do not end at the offset in the footer")
         said = self._meta[Meta.VALUES].value
         if self._values != said:
-            raise ValueError(f"its pages hold {self._values} values, the footer says {said}")
+            raise ValueError(f"its pages hold {self._values} values, the footer records {said}")
         most = self._column.max_repetition_level
         if not most and self._values != self._rows:
             raise ValueError(f"it has {self._values} values for {self._rows} rows")
@@ -520,13 +521,14 @@ def _check_encodings(
 ) -> None:
     """Check the encodings of all pages of a chunk, or of its last ones if there is only one."""
     _check_named(meta, found, levels)
-    # With a dictionary, PLAIN is that of the dictionary page or of pages after it became full.
+    # With a dictionary, PLAIN may be the dictionary page, or pages after the dictionary became
+    # full.
     if len(_named(meta) - _OF_LEVELS) > 1 and Meta.ENCODING_STATS in meta:
         by_values: Counter[int] = Counter()
         for (of_values, *_), count in found.items():
             by_values[of_values] += count
         if by_values != _counted(meta) if are_all else by_values.keys() != {_only_encoding(meta)}:
-            raise ValueError("its pages have other encodings than the footer says")
+            raise ValueError("its pages have other encodings than the footer records")
 
 
 def _check_named(meta: Struct, found: Iterable[tuple[int, ...]], levels: tuple[int, int]) -> None:
@@ -539,7 +541,7 @@ def _check_named(meta: Struct, found: Iterable[tuple[int, ...]], levels: tuple[i
 
 
 def has_one_encoding(meta: Struct) -> bool:
-    """Whether the footer says that the values of all data pages have the same encoding."""
+    """Whether, by the footer, the values of all data pages have the same encoding."""
     return _only_encoding(meta) is not None
 
 
@@ -577,5 +579,5 @@ def _check_version_2(pages: Pages, header: PageHeader, body: int, levels: tuple[
         if not 0 <= size <= header.stored_size:
             raise ValueError("a page's levels are longer than the page")
         if not are_levels(pages.read(body, size), most, header.values):
-            raise ValueError("a page's levels are not as long as its header says")
+            raise ValueError("a page's levels do not have the length in its header")
         body += size

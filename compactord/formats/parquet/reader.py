@@ -1,8 +1,7 @@
 """Reads Parquet files in batches, and estimates the memory that a file needs.
 
-The reader keeps one batch of an open file in memory at a time.
-
-The profile is a sample of a few inputs: it affects speed and memory, never the result.
+The reader keeps one batch of an open file in memory at a time. The profile is a sample of a few
+inputs: it affects speed and memory, never the result.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ _Fetched: TypeAlias = tuple[RangedFile, Sequence[GroupPages]]
 
 
 class _WrongIndexError(Exception):
-    """The first key that was read is not below the range: there may be keys of it before."""
+    """The first decoded key is not below the range: keys of the range may precede it."""
 
 
 class ParquetInput(OpenFile):
@@ -181,7 +180,7 @@ class ParquetInput(OpenFile):
                     for one in paged
                 )
             else:
-                # Ranges are given back group by group, and rows are counted in each.
+                # Ranges are released per row group, and rows are counted in each.
                 are_one = ranged is None and only is None
                 parts = _parts(parquet, groups, present, batch_rows, are_one=are_one)
             for group, batches in parts:
@@ -250,7 +249,7 @@ class ParquetInput(OpenFile):
         except (ObjectNotFound, AccessDenied, TransientStorageError):
             raise
         except (FormatError, StorageError):
-            # The store says how long a file is only if it is asked.
+            # A file's length costs one request.
             self.fetcher.check_size(file)
             raise
 
@@ -291,7 +290,7 @@ class ParquetInput(OpenFile):
     def _open(
         self, stream: pa.NativeFile, layout: Layout
     ) -> tuple[Footer, pq.ParquetFile, frozenset[str]]:
-        """And the columns that are not read from it, as `absent_columns`.
+        """The footer, the open file, and the columns that are not read from it (`absent_columns`).
 
         Raises `FormatError` unless the file is the one that its record describes.
         """
@@ -306,7 +305,7 @@ class ParquetInput(OpenFile):
         if footer.arrow.num_rows != self.file.row_count:
             raise FormatError(
                 self.file.path,
-                f"the manifest says {self.file.row_count} rows, the Parquet footer"
+                f"the manifest records {self.file.row_count} rows, the Parquet footer"
                 f" {footer.arrow.num_rows}",
             )
         absent = absent_columns(footer, layout)
@@ -329,7 +328,7 @@ class ParquetInput(OpenFile):
             if found.min_raw < file.min_sequence_number or found.max_raw > file.max_sequence_number:
                 raise FormatError(
                     file.path,
-                    f"the manifest says sequence numbers {file.min_sequence_number} to"
+                    f"the manifest records sequence numbers {file.min_sequence_number} to"
                     f" {file.max_sequence_number}, the file has {found.min_raw} to {found.max_raw}",
                 )
 
@@ -383,8 +382,8 @@ def profile(files: Sequence[ParquetInput], layout: Layout) -> InputProfile:
     """Profile the footers of `files` (see `InputProfile`).
 
     `dictionaries` are columns that are dictionary-encoded in every sampled chunk,
-    `dictionary_paths` those in most of their rows. `plain_share` counts chunks without a dictionary
-    of columns that are not nested.
+    `dictionary_paths` columns that are so in most of their rows. `plain_share` counts chunks
+    without a dictionary of columns that are not nested.
     """
     names = frozenset(layout.row_names)
     leaves: dict[str, _Leaf] = {}

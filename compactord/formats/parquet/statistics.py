@@ -1,6 +1,6 @@
 """Statistics of data files from Parquet footers: counts, and bounds as Paimon's types.
 
-No checksum covers the column index: who relies on it proves it by what is decoded.
+No checksum covers the column index: callers verify it with the keys that they decode.
 
 The Parquet writer collects these statistics anyway. In two cases bounds are computed from the
 values instead: for floats, whose Parquet statistics exclude NaN and do not order zeros (Java's
@@ -49,15 +49,15 @@ from compactord.paimon.types import (
     arrow_type,
 )
 
-# A damaged footer may say anything of an index's size.
+# A damaged footer may have any size of an index.
 _MOST_BYTES = 1 << 20
 
-# Bytes of a file from an offset on; None where they are not known.
+# Bytes of a file from an offset on, or None if they were not fetched.
 ReadIndex: TypeAlias = Callable[[int, int], bytes | memoryview | None]
 
 
 def from_statistics(raw: Any, type_: AtomicType) -> Value:
-    """The bound in its Python form (`formats.values`)."""
+    """The bound in its Python form (`layout`)."""
     root = type_.root
     if root is TypeRoot.DECIMAL:
         number = int.from_bytes(raw, "big", signed=True) if isinstance(raw, bytes) else raw
@@ -85,7 +85,7 @@ class Bounds(NamedTuple):
 
 
 def indexed_bounds(chunk: Struct, read: ReadIndex, pages: int) -> list[Bounds] | None:
-    """The bounds of a chunk's pages; None if it has no usable index, or `read` not its bytes."""
+    """The bounds of a chunk's pages, or None without a usable index or without its bytes."""
     try:
         at = required(chunk, Chunk.COLUMN_INDEX_AT, Kind.I64)
         size = required(chunk, Chunk.COLUMN_INDEX_LENGTH, Kind.I32)
@@ -145,9 +145,9 @@ def _may_overlap(chunk: pq.ColumnChunkMetaData, bounds: RowRange) -> bool:
 
 
 def row_groups(footer: Footer, column: DataField | None) -> list[RowGroup]:
-    """All row groups, with the bounds of a column that is not nested; None: without bounds.
+    """All row groups, with the bounds of `column`, which is not nested, if it is given.
 
-    Raises `FormatError` when the file does not have the column.
+    Raises `FormatError` if the file does not have the column.
     """
     groups = [footer.arrow.row_group(index) for index in range(len(footer.groups))]
     if column is None:
@@ -183,7 +183,7 @@ class FileBounds:
             if isinstance(field.type, AtomicType) and field.type.root in FLOATS
         }
         self._texts = sorted({source for field, source in columns if is_binary_like(field)})
-        # For text columns whose footer will have no bounds of some row groups: those of these.
+        # Bounds of text columns, from row groups for which the footer will have no bounds.
         self._long: dict[str, TextBounds] = {}
         self._long_groups: dict[str, set[int]] = {name: set() for name in self._texts}
         self._groups = 0

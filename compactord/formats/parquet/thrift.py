@@ -1,11 +1,9 @@
 """Thrift's compact protocol, and Parquet's structures in it.
 
 A value is kept with its type, so that a decoded struct is encoded unchanged, including unknown
-fields. Source: the Thrift project's "compact protocol encoding"; the structs are those of
-parquet.thrift in the Parquet format.
-
-The ids are plain integers: they are the keys of decoded structs, and hashing an enum member is
-slower. parquet.thrift of the Parquet format defines the fields.
+fields. Field ids are plain integers: they are the keys of decoded structs, and hashing an enum
+member is slower.
+Sources: the Thrift project's "compact protocol encoding"; parquet.thrift in the Parquet format.
 """
 
 from __future__ import annotations
@@ -60,27 +58,22 @@ _VARINT_BITS = 70
 
 
 def i32(value: int) -> Typed:
-    """A 32-bit integer with its type."""
     return Typed(Kind.I32, value)
 
 
 def i64(value: int) -> Typed:
-    """A 64-bit integer with its type."""
     return Typed(Kind.I64, value)
 
 
 def binary(value: bytes) -> Typed:
-    """Bytes with their type."""
     return Typed(Kind.BINARY, value)
 
 
 def struct(value: Struct) -> Typed:
-    """A struct with its type."""
     return Typed(Kind.STRUCT, value)
 
 
 def items(kind: Kind, values: Iterable[Any]) -> Typed:
-    """A list of values of one kind, with its type."""
     return Typed(Kind.LIST, Items(kind, list(values)))
 
 
@@ -114,7 +107,6 @@ def required_list(fields: Struct, field: int, *kinds: Kind) -> list[Any]:
 
 
 def encode(value: Struct) -> bytes:
-    """The bytes of a struct."""
     out = bytearray()
     _put_struct(out, value)
     return bytes(out)
@@ -152,7 +144,7 @@ def _value(data: bytes | memoryview, position: int, kind: Kind) -> tuple[Any, in
         return _bytes(data, position, _DOUBLE_BYTES)
     if kind in (Kind.LIST, Kind.SET):
         return _items(data, position)
-    # A byte; a boolean in a list is a byte, too.
+    # A byte. A boolean in a list takes a byte as well.
     return data[position], position + 1
 
 

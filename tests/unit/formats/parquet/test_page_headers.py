@@ -344,7 +344,7 @@ def test_a_header_that_ends_too_late_is_refused_without_checksums_too(tmp_path):
     # and end.
     assert file.content[page.body - 1 : page.body + 2] == b"\x00\x00\x00"
     file.flip(page.body - 1, 0)
-    assert_refused(file, "column k, row group 0: its pages do not end where the footer says")
+    assert_refused(file, "column k, row group 0: its pages do not end at the offset in the footer")
 
 
 def test_a_page_of_less_than_no_bytes_is_refused(tmp_path):
