@@ -1,4 +1,5 @@
-"""Merging sorted batches: pure functions over Arrow columns.
+"""Merges sorted batches: pure functions over Arrow columns.
 
-This package knows no files, paths or tables.
+Entry point: `merge.merge_runs`. Imports values of `paimon` only; it knows no files, paths or
+tables.
 """

@@ -87,7 +87,7 @@ def _prefixes_of_any_length(
     starts: Int64s,
     lengths: npt.NDArray[Any],
 ) -> tuple[UInt64s, bool]:
-    # Eight bytes past the end, so that the last text can be loaded like all others.
+    # Eight more bytes at the end, so that the last text is loaded like the other ones.
     padded = np.empty(len(data) + _WORD, np.uint8)
     padded[: len(data)] = data
     padded[len(data) :] = 0
@@ -133,7 +133,9 @@ Word: TypeAlias = Int64s | pa.Array
 
 @dataclass(frozen=True, slots=True)
 class Codes:
-    """`values` (uint64, one per row) use the lowest `bits` bits; `rest`: to compare if equal."""
+    """`values` (uint64, one per row) use the lowest `bits` bits. `rest` is compared if they are
+    equal.
+    """
 
     values: UInt64s
     bits: int

@@ -1,23 +1,14 @@
-"""Columns of record batches: system columns, row kinds, gathering by index.
+"""Columns of record batches: system columns, row kinds, gathering by index, records by key.
 
 All code that orders rows uses this module, so the order of every type is defined in one place. It
-is that of the key comparator that Paimon generates (codegen/GenerateUtils.scala):
+matches the key comparator that Paimon generates (codegen/GenerateUtils.scala):
 
 - booleans, integers, dates, times, timestamps: numeric
 - decimals: numeric; a decimal is a signed 128-bit integer of fixed scale
 - floats: -0.0 before 0.0, NaN after all numbers and equal to every other NaN
 - strings, binaries: by unsigned bytes, a prefix before longer values
 
-Selected rows that are adjacent in the input are returned as slices, without a copy. Otherwise each
-column is concatenated and the rows are taken from it: only one concatenated column is in memory at
-a time, in addition to the input and the output.
-
 Files store kinds as int8: +I 0, -U 1, +U 2, -D 3; -U and -D are retracts.
-
-A merge function that makes new rows folds the records of each key from first to last. It does so
-for all keys at once: round n takes the n-th record of every key that has one. There are as many
-rounds as the most records of a key, at most one per run, and a round costs a few numpy calls on
-each column. Keys with a single record take part in no round: their record stays as it is.
 """
 
 from __future__ import annotations
@@ -255,6 +246,10 @@ def gather(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows `rows` of `parts` in the given order.
 
+    Selected rows that are adjacent in the input are returned as slices, without a copy. Otherwise
+    each column is concatenated and the rows are taken from it: only one concatenated column is in
+    memory at a time, in addition to the input and the output.
+
     `rows` (int64) are row numbers counted over all parts; each occurs at most once. `concatenated`
     maps names to columns that are concatenated already. If the columns of variable width take more
     than `max_bytes`, the parts are not concatenated as a whole.
@@ -312,7 +307,7 @@ def split_keys(whole: KeyRows, *, max_bytes: int = MAX_CONCAT_BYTES) -> Iterator
 
 
 def taken(column: pa.Array, rows: Int64s) -> pa.Array:
-    """The values of the rows; row -1: null."""
+    """The values of the rows; null for row -1."""
     missing = rows < 0
     if not missing.any():
         return pc.take(column, pa.array(rows), boundscheck=False)
@@ -326,7 +321,7 @@ def taken(column: pa.Array, rows: Int64s) -> pa.Array:
 
 
 def taken_valid(column: pa.Array, rows: Int64s) -> pa.Array:
-    """As `taken`, of rows none of which is null; faster for numbers and dictionaries."""
+    """As `taken` for rows without nulls; faster for numbers and dictionaries."""
     type_ = column.type
     if pa.types.is_dictionary(type_):
         indices = taken_valid(column.indices, rows)
@@ -340,7 +335,10 @@ def taken_valid(column: pa.Array, rows: Int64s) -> pa.Array:
 
 
 def fits(parts: Sequence[pa.RecordBatch], max_bytes: int) -> bool:
-    """Columns of fixed width always fit: a window has far fewer rows than 32-bit offsets allow."""
+    """Whether the parts can be concatenated.
+
+    Columns of fixed width always fit: a window has far fewer rows than 32-bit offsets allow.
+    """
     sizes = RowSizes(parts[0].schema)
     return sum(sizes.of_varying(part) for part in parts) <= max_bytes
 
@@ -411,7 +409,7 @@ def is_retract_kind(kinds: npt.NDArray[Any]) -> Bools:
 def drop_retracts(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The +I and +U rows, which the highest level keeps (mergetree/DropDeleteReader.java).
 
-    Returns the same batch when there are no others.
+    Returns the same batch if it has no other rows.
     """
     retracts = is_retract(batch.column(VALUE_KIND))
     return batch.filter(pa.array(~retracts)) if retracts.any() else batch
@@ -423,8 +421,13 @@ _SHOWN_CHARACTERS = 100
 class KeyedRecords:
     """A window's records, or a part of them that splits no key.
 
+    A merge function that makes new rows folds the records of each key from first to last, for all
+    keys at once: round n takes the n-th record of every key that has one. There are as many rounds
+    as the most records of a key, at most one per run, and a round costs a few numpy calls on each
+    column. Keys with a single record take part in no round: their record stays as it is.
+
     A row number counts the rows of the columns that `column` returns. A slot is the number of a key
-    among those with several records (`folds_all`: or one), those with the most records first.
+    with several records (with `folds_all`: with any), ordered by descending record count.
     """
 
     def __init__(
@@ -472,13 +475,13 @@ class KeyedRecords:
         return numbers
 
     def place(self, chosen: Int64s) -> Int64s:
-        """Row numbers of all keys in key order: `chosen` by slot, else the key's only record."""
+        """Row numbers of all keys in key order: `chosen` by slot, or the key's only record."""
         rows: Int64s = self._records.rows.take(self._records.starts)
         rows[self._keys] = chosen
         return rows
 
     def selected(self, column: pa.Array, chosen: Int64s) -> pa.Array:
-        """The result column with, for each slot, the value of row `chosen`; -1: null."""
+        """The result column with, for each slot, the value of row `chosen`, null for -1."""
         return taken(column, self.place(chosen))
 
     def computed(self, column: pa.Array, values: pa.Array) -> pa.Array:
@@ -487,12 +490,11 @@ class KeyedRecords:
         return pc.take(pa.concat_arrays([column, values]), pa.array(rows), boundscheck=False)
 
     def key_text(self, row: int) -> str:
-        """The key of a row, for errors."""
         return key_text({name: self.column(name)[row] for name in self._key_columns})
 
 
 def key_text(key: Mapping[str, pa.Scalar]) -> str:
-    """A key's columns, for errors."""
+    """A key's columns as text, for errors."""
     texts = []
     for name, value in key.items():
         text = text_of(value) if value.type == WIDE_TIMESTAMP and value.is_valid else str(value)

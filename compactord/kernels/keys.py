@@ -1,7 +1,7 @@
-"""Keys of sorted batches: single ones to compare, and which rows have one of many.
+"""Keys of sorted batches: comparable single keys, and rows that match a set of keys.
 
 A single key is one row's key columns as a tuple that Python compares as Paimon compares keys. Only
-the bounds of batches and windows are converted to such tuples, never every row.
+the bounds of batches and windows are converted to tuples, never every row.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ def slice_range(
 ) -> pa.RecordBatch:
     """The rows of a sorted batch with lower <= key < upper; no copy.
 
-    A bound is a batch of one row with the key columns, in the types of `batch`; None: unbounded.
+    A bound is a batch of one row with the key columns, in the types of `batch`, or None if
+    unbounded.
     """
     if batch.num_rows == 0 or (lower is None and upper is None):
         return batch
@@ -94,13 +95,13 @@ def _getter(array: pa.Array) -> Callable[[int], int | bytes]:
 
 
 class Found(NamedTuple):
-    """The places of the keys that have a row, ascending, and these rows in the same order."""
+    """The indexes of the found keys, ascending, and their rows in the same order."""
 
     places: Int64s
     rows: list[pa.RecordBatch]
 
     def filtered(self, kept: Bools) -> Found:
-        """Those for which `kept` is True, by their order."""
+        """The items for which `kept` is True, by their order."""
         rows, start = [], 0
         for batch in self.rows:
             part = kept[start : start + batch.num_rows]

@@ -1,13 +1,10 @@
 """Looks keys up in higher levels, and derives changelog rows from the rows before.
 
-In a table that looks up, a record above level 0 is the whole state of its key: of several only that
-of the lowest level counts. Agrees with mergetree/compact/LookupMergeFunction.java,
-LookupChangelogMergeFunctionWrapper.java and FirstRowMergeFunctionWrapper.java, except that the
-state above counts however many records a key has, and that a key whose merge yields no row changes
-nothing: there Java fails.
-
-Agrees with mergetree/compact/FullChangelogMergeFunctionWrapper.java, except that a key whose merge
-yields no row changes nothing: there Java fails.
+In a table that looks up, a record above level 0 is the whole state of its key: only the record on
+the lowest of these levels counts. Agrees with mergetree/compact/{LookupMergeFunction,
+LookupChangelogMergeFunctionWrapper,FirstRowMergeFunctionWrapper,FullChangelogMergeFunctionWrapper}
+.java, with two exceptions: the state above counts for any number of a key's records, and a key
+whose merge yields no row changes nothing, whereas Java fails.
 """
 
 from __future__ import annotations
@@ -41,16 +38,16 @@ from compactord.kernels.keys import Found
 from compactord.kernels.order import MergeOrder, precedence_words
 from compactord.paimon.options.merge import ChangelogRule
 
-# What a key had before: nothing, nothing but the row that it has now, a row that was merged, or
-# nothing, so that its row is told as it is.
+# The earlier state of a key: no row, the same row, a row that was merged, or no row with a result
+# that is written to the changelog unchanged.
 NEW, SAME, MERGED, FIRST = range(4)
 
 
 class MergedKeys(NamedTuple):
-    """The result rows of some keys, one for each, and what these keys had before.
+    """The result rows of some keys, one for each, with the keys' earlier state.
 
-    `change_kinds` (int8, one per key) are NEW, SAME, MERGED or FIRST. `before` has the earlier
-    records of keys that are MERGED, in the order of keys. Both are empty unless requested.
+    `change_kinds` (int8, one per key) are NEW, SAME, MERGED or FIRST. `before` has the earlier records of
+    MERGED keys, in the order of keys. Both are empty unless requested.
     """
 
     rows: pa.RecordBatch
@@ -66,7 +63,7 @@ def keys_with_before(
     parts: Sequence[pa.RecordBatch],
     columns: Mapping[str, pa.Array],
 ) -> Iterator[MergedKeys]:
-    """The results of a merge function beside what their keys had before.
+    """The results of a merge function, combined with the earlier state of their keys.
 
     `keys` (int64): the numbers of the keys that have a result, one in each row of the batches.
     `change_kinds` and `before_rows` are by the number of a key: as in `MergedKeys`, and the row
@@ -125,7 +122,7 @@ def changelog_rows(keys: MergedKeys, rule: ChangelogRule) -> Iterator[pa.RecordB
 
 
 def _differs(keys: MergedKeys, merged: Int64s, compared: Sequence[str] | None) -> Bools:
-    """Whether the rows of the keys `merged` differ from those before in a compared column."""
+    """A mask of the keys `merged` whose row differs from the row before in a compared column."""
     if compared is None or not len(merged):
         return np.ones(len(merged), np.bool_)
     differs = np.zeros(len(merged), np.bool_)
@@ -138,7 +135,9 @@ def _differs(keys: MergedKeys, merged: Int64s, compared: Sequence[str] | None) -
 
 
 def _unequal_halves(column: pa.Array) -> Bools:
-    """Whether values differ from those half the column further on, as Java compares them."""
+    """A mask of values in the first half that differ, as Java compares, from the same place of the
+    second.
+    """
     half = len(column) // 2
     if pa.types.is_nested(column.type):
         values = comparable(column)
@@ -161,9 +160,9 @@ class Candidates:
     """The records of a window in the order of keys, each key's from first to last.
 
     Row numbers (`rows`) count the records of all `parts`; `starts` are the places in them where
-    keys begin, `levels` (int16) those of the records at all places. `columns` as `OrderedRecords`
-    has them, with keys, sequence fields, sequence numbers and kinds. `ignores_deletes`: a retract
-    is no state, as if it were not there. Raises `SubcompactionError` for a key twice on one level.
+    keys begin, `levels` (int16) the levels of the records at all places. `columns` as in
+    `OrderedRecords`, with keys, sequence fields, sequence numbers and kinds. With `ignores_deletes`
+    a retract counts as no state. Raises `SubcompactionError` for a key twice on one level.
     """
 
     def __init__(
@@ -191,7 +190,7 @@ class Candidates:
             may_count = above & ~is_retract(columns[VALUE_KIND])[rows]
         lowest = np.minimum.reduceat(np.where(may_count, levels, _NO_LEVEL), starts)
         counts = may_count & (levels == lowest[self.keys])
-        # The record above that counts, of each key; -1: none.
+        # The state above of each key, or -1.
         self.state = np.full(len(starts), -1, np.int64)
         self.state[self.keys[counts]] = rows[counts]
         if np.count_nonzero(self.state >= 0) < np.count_nonzero(counts):
@@ -199,21 +198,23 @@ class Candidates:
         self._is_shadowed = above & ~counts
 
     def drop_shadowed(self) -> None:
-        """Leave out what does not count."""
+        """Remove records that another state shadows."""
         self._keep(~self._is_shadowed)
 
     def drop(self, where: Bools) -> None:
-        """Leave out the records for which `where` is True, by row number."""
+        """Remove the records for which `where` is True, by row number."""
         self._keep(~where[self.rows])
 
     def drop_keys(self, keys: Int64s) -> None:
-        """Leave out all records of these keys."""
+        """Remove all records of these keys."""
         is_gone = np.zeros(len(self.state), np.bool_)
         is_gone[keys] = True
         self._keep(~is_gone[self.keys])
 
     def find_missing(self, find: Find, key_columns: Sequence[str]) -> tuple[Int64s, Found]:
-        """Look up the keys without a state above: the numbers of those that were found."""
+        """Look up the keys without a state above. Returns the numbers of the found keys, and their
+        rows.
+        """
         missing = np.flatnonzero(self.state < 0)
         if not len(missing):
             return missing, Found(missing, [])
@@ -225,7 +226,7 @@ class Candidates:
         return missing[found.places], found
 
     def insert(self, keys: Int64s, found: Sequence[pa.RecordBatch], order: MergeOrder) -> None:
-        """Put a record of each of the keys before the first one that comes later."""
+        """Insert a record of each of the keys before the first one that comes later."""
         added = sum(part.num_rows for part in self.parts) + np.arange(len(keys))
         self.parts += found
         for name, column in self.columns.items():
@@ -234,7 +235,7 @@ class Candidates:
         all_rows = np.concatenate([self.rows, added])
         all_keys = np.concatenate([self.keys, keys])
         is_added = np.arange(len(all_rows)) >= len(self.rows)
-        # What was in order stays as it is: stable, and equal records were before.
+        # Records stay in order: the sort is stable, and equal records keep their order.
         words = precedence_words(
             [self.columns[name] for name in order.sequence_fields],
             self.columns[SEQUENCE_NUMBER],
@@ -251,9 +252,9 @@ class Candidates:
 def looked_up(
     records: Candidates, order: MergeOrder, function: MergeFunction, find: Find | None
 ) -> Iterator[MergedKeys]:
-    """The results of keys, in their order, with what these keys had before.
+    """The results of keys, in their order, with the keys' earlier state.
 
-    `find` None: no file is from level 0, so that nothing was changed.
+    Without `find` no file is from level 0: the keys have not changed.
     """
     is_first_row = function.needs is Needs.FIRST
     if find is None and not is_first_row:
@@ -275,7 +276,7 @@ def looked_up(
 def _states(
     records: Candidates, order: MergeOrder, function: MergeFunction
 ) -> Iterator[pa.RecordBatch]:
-    """The states of all keys: merged, if a key has other records, as if they were not there."""
+    """The states of all keys, merged as if their other records did not exist."""
     known = records.state >= 0
     state, several = records.state[known], records.has_several[known]
     if function.needs is Needs.LAST or not several.any():
@@ -328,7 +329,7 @@ def _fates(records: Candidates, *, is_first_row: bool) -> npt.NDArray[np.int8]:
     has_state = records.state >= 0
     if is_first_row:
         return np.where(has_state, SAME, FIRST).astype(np.int8)
-    # A state that is a delete is none.
+    # A delete is no state.
     retracts = is_retract(records.columns[VALUE_KIND])
     is_none = ~has_state | retracts[np.where(has_state, records.state, 0)]
     changed = np.where(is_none, NEW, MERGED)

@@ -1,29 +1,14 @@
 """Merges sorted runs window by window: rows of a key range that fit into memory.
 
-The merge is streaming and vectorised. It cuts the runs into windows of rows (see `window`) and
-sorts each window by key codes (`grouping`). As the function needs, it selects the last record of
-each key or orders all of them (`order`, `ties`). The function then copies the rows that it
-keeps (`gather`) or computes new ones. A window with rows of one run only is returned unchanged.
-The merge uses one thread, apart from Arrow's own.
+The merge is streaming and vectorised. It cuts the runs into windows of rows (`windows`) and sorts
+each window by key codes. As the function needs, it selects the last record of each key or orders
+all of them (`order`). The function then copies the rows that it keeps (`columns.gather`) or
+computes new ones. A window with rows of one run only is returned unchanged. The merge uses one
+thread, apart from Arrow's own.
 
-Memory: the rows that `window` buffers, a second copy of the window's key and sequence columns,
+Memory: the rows that `windows` buffers, a second copy of the window's key and sequence columns,
 about 32 bytes per row of a window for codes and order, a copy of one other column, and the output
 batches that the caller holds. A function that needs all records adds a sorted copy of the window.
-
-A window holds all rows of a range of keys, from every run.
-
-A window never splits a key: it ends with the smallest of the runs' last buffered keys, inclusive.
-More rows are read from the run with that key until enough rows are buffered. If runs may have a key
-more than once, the window ends before that key, because the run may have more rows of it.
-
-Batches are first cut into pieces of at most `window_rows` rows and `2 * window_bytes / (runs + 2)`
-bytes, so that the size of a window does not depend on the size of batches. Each run needs one
-buffered piece, which gives its last key. On average half of it goes beyond the window, so that half
-of it counts; the last piece that is read may exceed the limit.
-
-Memory: at most `window_rows + (runs / 2 + 1) * piece_rows` rows and `2 * window_bytes` bytes are
-buffered at any time, including the window (more bytes only if single rows are larger than a piece;
-dictionaries are not counted). One batch per run is in memory until its last piece is merged.
 """
 
 from __future__ import annotations
@@ -88,9 +73,22 @@ def windows(
 ) -> Iterator[Window]:
     """Yield windows in key order, none of them empty; every row of every run is in exactly one.
 
-    `keys_repeat`: a run may have several rows of a key, one after the other.
+    A window has all rows of a key range, from every run. It never splits a key: it ends with the
+    smallest of the runs' last buffered keys, inclusive. More rows are read from the run with that
+    key until enough rows are buffered. If `keys_repeat`, a run may have several rows of a key, one
+    after the other. The window then ends before that key, because the run may have more rows of it.
 
-    Raises `SubcompactionError` when a run's batches are not in key order or a key is null.
+    Batches are first cut into pieces of at most `window_rows` rows and `2 * window_bytes / (runs +
+    2)` bytes, so that the size of a window does not depend on the size of batches. Each run needs
+    one buffered piece for its last key. On average half of it goes beyond the window, so half of it
+    counts; the last piece that is read may exceed the limit.
+
+    At most `window_rows + (runs / 2 + 1) * piece_rows` rows and `2 * window_bytes` bytes are
+    buffered at any time, including the window (more bytes only if single rows are larger than a
+    piece; dictionaries are not counted). One batch per run is in memory until its last piece is
+    merged.
+
+    Raises `SubcompactionError` if a run's batches are not in key order or a key is null.
     """
     assert window_rows > 0, f"window_rows must be positive, not {window_rows}"
     assert window_bytes > 0, f"window_bytes must be positive, not {window_bytes}"
@@ -174,7 +172,6 @@ class _RunBuffer:
 
     @property
     def counted_bytes(self) -> int:
-        """As `counted_rows`."""
         return self.size_bytes - self.pieces[-1].size_bytes // 2 if self.pieces else 0
 
     def ensure(self) -> None:
@@ -213,7 +210,7 @@ class _RunBuffer:
         return key < self.last_read if self.keys_repeat else key <= self.last_read
 
     def cut(self, bound: Key | None) -> list[pa.RecordBatch]:
-        """Remove and return the buffered rows up to `bound`; None: all of them.
+        """Remove and return the buffered rows up to `bound`, or all rows without it.
 
         Rows with the key `bound` are included, unless keys repeat.
         """
@@ -265,17 +262,17 @@ def _pieces(
                 yield part, size_bytes
 
 
-# The level of the file that a record is from (int16): a column of records that are to keep it.
+# The level of the record's file (int16), for records whose level matters.
 LEVEL = "_LEVEL"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Levels:
-    """What the levels of records decide.
+    """The roles of levels in a merge.
 
-    `before`: what a key had before is its record of this level. `looks_up`: of records above level
-    0 that of the lowest level counts, and is what the key had before; `find` looks it up elsewhere
-    (None: no record is from level 0).
+    `before`: a key's record on this level is its earlier state. `looks_up`: of the records above
+    level 0, the one on the lowest level counts and is the key's earlier state. `find` looks it up
+    in files that are not merged, and is None if no record is from level 0.
     """
 
     before: int | None = None
@@ -337,7 +334,7 @@ class _Merge:
         self._keys_repeat = keys_repeat
         self._tree = None if order.disjoint_sequences else MergeTree(run_count)
         self._keys = order.key_columns
-        # Whether of a key's records the one of the later run is the later one, and none is ignored.
+        # Whether the later run has the later record of a key, and no record is ignored.
         self._by_run = (
             order.disjoint_sequences and not order.sequence_fields and not order.ignore_delete
         )
@@ -385,7 +382,7 @@ class _Merge:
             groups = group_rows(keys, sum(map(bool, window)))
             key_of_row = groups.key_of_row()
             rows, starts = self._ordered(window, columns, groups)
-            # The keys that have a result: one in each row, in order.
+            # The keys that have a result, one in each row, in order.
             found = key_of_row[rows if starts is None else rows[starts]]
         change_kinds, befores = _before(key_of_row, fixed_values(levels, np.int16) == before_level)
         records = OrderedRecords(parts, rows, starts, columns, self._keys, numbers)
@@ -402,7 +399,7 @@ class _Merge:
         if self._is_one_run(window):
             rows = starts = np.arange(len(levels))
         else:
-            # Deletes that are ignored hide what counts less until then.
+            # Deletes that are ignored hide lower-ranked records until then.
             order = replace(self._order, ignore_delete=False)
             rows, starts = self._records(window, columns, order).in_order(self._tree)
         parts = [part.drop_columns([LEVEL]) for part in parts]
@@ -420,7 +417,7 @@ class _Merge:
         return True
 
     def _columns(self, parts: Sequence[pa.RecordBatch]) -> Mapping[str, pa.Array]:
-        """The columns that decide about the order of rows, whole."""
+        """The columns that determine the order of rows, whole."""
         return {
             name: concat_column([part.column(name) for part in parts])
             for name in self._compared_columns

@@ -1,36 +1,11 @@
-"""The total order of records: keys, sequence numbers, ties; groups of equal keys.
+"""The total order of records: keys, sequence fields, sequence numbers, ties.
 
-They are ordered by sequence fields, then by sequence number.
+Records of a key are ordered by sequence fields, all ascending or all descending, with nulls first
+in both directions (utils/UserDefinedSeqComparator.java), then by sequence number, always ascending,
+then as Java's merge tree returns them (`MergeTree`).
 
-Sequence fields are compared in their order, all ascending or all descending, with nulls first in
-both directions (utils/UserDefinedSeqComparator.java). Then the sequence number is compared, always
-ascending.
-
-Two writers that started from the same snapshot give the same sequence numbers to different
-records. No rule of the format says which of them is newer. In Java the result depends on the state
-of its loser tree (mergetree/compact/LoserTree.java), that is, on the records that passed through
-the tree before. This module computes the same result, so that a table has the same rows before and
-after a compaction of all its runs.
-
-An inner node of the tree merges the two sides below it. Of two tied heads it pops the one that
-reached the node first (the stored one). After a pop it continues with the same side while that
-side ties. Between keys, the stored head is that of the side that stayed or was refilled first:
-
-- the last key passed through one side only: the head of the other side was there before
-- the last key passed through both sides: the side that was popped last is refilled first
-
-So the state of a node is one bit, the side to continue with. Each distinct sequence that passes
-sets the bit (if it is on one side only) or flips it (if it is on both sides: first the side of the
-bit, then the other).
-For n runs, the parent of leaf i is node (i + n) / 2. Leaves are first filled from last to first.
-
-The result is exact for a merge that starts as Java's does: with the first key of a section, its
-runs in Java's order, at most `sort-spill-threshold` runs (above it Java reorders them), and the
-default `sort-engine`. A subcompaction that starts at a later key of a section does not know the
-history: ties before the first key that decides a node's state may be ordered unlike Java's.
-
-There are four methods. The window's keys decide which is used (ns per row, measured with 250,000
-rows in ten runs):
+Rows are grouped by keys with one of four methods. The window's keys decide which (ns per row,
+measured with 250,000 rows in ten runs):
 
 1. only the last row of each key is needed, and there are few more codes than rows: a table of the
    last row by code, no sort (about 4)
@@ -86,7 +61,31 @@ class SequencedRows:
 
 
 class MergeTree:
-    """The state of each inner node of the tree; it is kept from window to window."""
+    """The state of each inner node of Java's loser tree, kept from window to window.
+
+    Two writers that started from the same snapshot give the same sequence numbers to different
+    records. The format does not define which of them is newer. In Java the result depends on the
+    state of its loser tree (mergetree/compact/LoserTree.java), that is, on the records that passed
+    through the tree before. This class computes the same result, so that a table has the same rows
+    before and after a compaction of all its runs.
+
+    An inner node of the tree merges the two sides below it. If two heads tie, it pops the one that
+    reached the node first (the stored one). After a pop it continues with the same side while that
+    side ties. Between keys, the stored head belongs to the side that stayed or was refilled first:
+
+    - the last key passed through one side only: the head of the other side was there before
+    - the last key passed through both sides: the side that was popped last is refilled first
+
+    So the state of a node is one bit, the side to continue with. Each distinct sequence that passes
+    sets the bit (if it is on one side only) or flips it (if it is on both sides: first the side of
+    the bit, then the other). For n runs, the parent of leaf i is node (i + n) / 2. Leaves are first
+    filled from last to first.
+
+    The result is exact for a merge that starts as Java's does: with the first key of a section, its
+    runs in Java's order, at most `sort-spill-threshold` runs (above it Java reorders them), and the
+    default `sort-engine`. A subcompaction that starts at a later key of a section does not know the
+    history: ties before the first key that decides a node's state may be ordered unlike Java's.
+    """
 
     def __init__(self, run_count: int) -> None:
         # For inner node p (the root is 1) and run r: r is below the left child 2p (0), below the
@@ -115,9 +114,9 @@ class MergeTree:
         self._next_side = decided
 
     def pass_tail(self, rows: SequencedRows, present_runs: Sequence[int]) -> bool:
-        """Update the state after keys of these runs, from `rows`, which are those of the last keys.
+        """Update the state after keys of these runs; `rows` are the rows of the last keys.
 
-        Returns False, without a change, when these rows alone do not determine the new state.
+        Returns False, without a change, if these rows do not determine the new state.
         """
         touched = (self._sides[:, list(present_runs)] != _OUTSIDE).any(axis=1)
         decided = self._after(np.flatnonzero(touched).tolist(), rows, is_tail=True)
@@ -157,7 +156,7 @@ class MergeTree:
         return remaining
 
     def order_of_ties(self, rows: SequencedRows) -> Int64s:
-        """The places of `rows` (int64), those of the same sequence in the order of popping.
+        """The places of `rows` (int64), with places of one sequence in the order of popping.
 
         Call it before `pass_rows`.
         """
@@ -237,8 +236,8 @@ def group_rows(columns: list[pa.Array], run_count: int) -> Groups:
     """Sort and group the rows of key columns, most significant column first.
 
     The columns are equally long, not empty and without nulls. Their rows must be `run_count` runs
-    of ascending keys, one after the other; the sort relies on it. `SubcompactionError` if the codes
-    show that there are more runs.
+    of ascending keys, one after the other; the sort relies on it. Raises `SubcompactionError` if
+    the codes show that there are more runs.
     """
     return _groups(_codes(columns, run_count))
 
@@ -355,11 +354,11 @@ def _ends(steps: Bools) -> Bools:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeOrder:
-    """Which columns are the key, and in which order the records of a key are.
+    """The key columns, and the order of a key's records.
 
-    `disjoint_sequences`: all sequence numbers of a run are below those of the next run. Then the
-    order of runs decides and no sequence number is compared. Otherwise runs must be in the order in
-    which Java merges them (mergetree/compact/IntervalPartition.java), which decides full ties.
+    `disjoint_sequences`: all sequence numbers of a run are below the next run's. Then the order of
+    runs decides and no sequence number is compared. Otherwise runs must be in the order in which
+    Java merges them (mergetree/compact/IntervalPartition.java), which decides full ties.
 
     `ignore_delete`: if a key has two or more records, its retracts are ignored, and a key with
     retracts only is dropped. A key's only record is kept unchanged, even a retract
@@ -378,7 +377,7 @@ def precedence_words(
 ) -> Iterator[Int64s]:
     """Yield int64 columns for the given rows, most significant first; greater values are later.
 
-    `sequence` None: sequence numbers are not compared. Each column is computed on demand.
+    Without `sequence`, sequence numbers are not compared. Each column is computed on demand.
     """
     for field in fields:
         yield from _field_words(field.take(pa.array(rows)), is_descending=is_descending)

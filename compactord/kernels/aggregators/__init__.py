@@ -1,1 +1,4 @@
-"""Aggregators make one value of a column's values of a key. One module for each kind of them."""
+"""Aggregators: each computes one value from a column's values of a key. One module per group.
+
+Entry point: `registry.accumulator`. Must not import `kernels.functions`, which use it.
+"""

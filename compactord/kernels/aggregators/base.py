@@ -1,7 +1,7 @@
-"""The protocol of aggregators, and equality of values as Java has it.
+"""The protocol of aggregators, and equality of values as in Java.
 
-A slot is a key with several records (`kernels.keyed`). Each call names slots, and for each of them
-a row whose value is the next one; a slot occurs at most once in a call.
+A slot is a key with several records (`kernels.columns.KeyedRecords`). Each call names slots, and
+for each of them the row with its next value; a slot occurs at most once in a call.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ class RuleViolation(Exception):
 
 @dataclass(frozen=True)
 class Values:
-    """A column whose values are folded. `used`: the rows that may be named; `slots`: how many."""
+    """A column whose values are folded: `used` are the rows that may be named, `slots` the slot
+    count.
+    """
 
     column: pa.Array
     used: Int64s
@@ -50,14 +52,14 @@ class Accumulator(ABC):
 
     @abstractmethod
     def reset(self, slots: Int64s, rows: Int64s) -> None:
-        """Replace the values by those of the rows."""
+        """Replace the values with the rows' values."""
 
     @abstractmethod
     def add(self, slots: Int64s, rows: Int64s) -> None:
-        """Aggregate the values of rows that come after those before; or `RuleViolation`."""
+        """Aggregate values of later rows. Raises `RuleViolation`."""
 
     def add_earlier(self, slots: Int64s, rows: Int64s) -> None:
-        """Aggregate the values of rows that belong before those that were added already."""
+        """Aggregate values of rows that precede the rows added so far."""
         self.add(slots, rows)
 
     def retract(self, slots: Int64s, rows: Int64s) -> None:
@@ -71,14 +73,14 @@ class Accumulator(ABC):
 
     @abstractmethod
     def result(self) -> Int64s | pa.Array:
-        """For each slot the row that has its value, -1 for null; or the values themselves."""
+        """The row of each slot's value, -1 for null; or the values themselves."""
 
 
 class Walking(Accumulator):
-    """Accumulators that take one value after the other, for rare aggregators.
+    """Accumulators that process one value after the other, for rare aggregators.
 
-    `_state` has a value per slot, None for null. Subclasses define `_value`, which returns a row's
-    value, and `_added`, which returns what it makes of two values.
+    `_state` has a value per slot, None for null. Subclasses define `_value`, the value of a row,
+    and `_added`, the aggregate of two values.
     """
 
     def __init__(self, values: Values, rule: ColumnRule) -> None:
@@ -99,7 +101,7 @@ class Walking(Accumulator):
 
     @staticmethod
     def _named(row: int, rule: Callable[[Any, Any], Any], before: Any, value: Any) -> Any:
-        """What the rule makes of two values, one of them that of a row."""
+        """Apply the rule to two values, one of them from row `row`."""
         try:
             return rule(before, value)
         except ValueError as error:
@@ -114,7 +116,9 @@ class Walking(Accumulator):
 
 
 class WalkingBack(Walking):
-    """Those that take values back, too; `_retracted` returns what is left of the first of two."""
+    """Accumulators that also take values back; `_retracted` returns the remainder of the first
+    value.
+    """
 
     def retract(self, slots: Int64s, rows: Int64s) -> None:
         for slot, row in _slots_and_rows(slots, rows):
@@ -128,7 +132,7 @@ class WalkingBack(Walking):
 
 
 class Scalars(Walking):
-    """Accumulators of texts and binaries, as Python has them."""
+    """Accumulators of texts and binaries as Python values."""
 
     def __init__(self, values: Values, rule: ColumnRule) -> None:
         super().__init__(values, rule)
@@ -146,14 +150,14 @@ class Scalars(Walking):
 
 
 class FoldedBytes(Scalars):
-    """Accumulators of serialised sets, which are united; nothing is taken back from them.
+    """Accumulators of serialised sets, which are united. They cannot take values back.
 
-    A key's first value stays as it is until there is another.
+    A key's first value stays unchanged until there is another.
     """
 
     @abstractmethod
     def united(self, before: bytes, value: bytes) -> bytes:
-        """Raises ValueError for bytes that are no such set."""
+        """The union. Raises `ValueError` for bytes that are no set of this kind."""
 
     def _added(self, before: bytes | None, value: bytes | None) -> bytes | None:
         if before is None or value is None:
@@ -167,16 +171,16 @@ def _slots_and_rows(slots: Int64s, rows: Int64s) -> Sequence[tuple[int, int]]:
 
 
 class Unequal:
-    """A value that equals nothing, in Java not even itself: callers must look for it."""
+    """A value that equals no value, in Java not even itself: callers must check for it."""
 
 
 def comparable(column: pa.Array) -> list[Hashable]:
     """One object per value, None for null.
 
     Floats are equal as Java compares them: NaN equals NaN, and -0.0 is not 0.0. Binaries are equal
-    by their bytes. Of maps the order of entries does not count. Fields of rows that are null are
-    equal, but an array or a map with a null inside is `Unequal` (codegen/ScalarOperatorGens), and
-    so is what contains it.
+    by their bytes. Maps are equal regardless of the order of entries. Fields of rows that are null
+    are equal, but an array or a map with a null inside is `Unequal` (codegen/ScalarOperatorGens),
+    and so is a value that contains it.
     """
     type_ = column.type
     if pa.types.is_dictionary(type_):
@@ -213,7 +217,7 @@ def comparable(column: pa.Array) -> list[Hashable]:
 
 
 def _whole(parts: Iterable[Hashable], value: Hashable) -> Hashable:
-    """The value, unless one of its parts equals nothing."""
+    """The value, or `Unequal` if one of its parts is."""
     return Unequal() if any(isinstance(part, Unequal) for part in parts) else value
 
 

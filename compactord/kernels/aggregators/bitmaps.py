@@ -1,10 +1,9 @@
 """Unions of roaring bitmaps, byte for byte as Java's (FieldRoaringBitmap{32,64}Agg.java).
 
-The format of those of 64 bits is the own one of Java's `Roaring64Bitmap`, release 1.2.1, not that
-of the Roaring project: a radix tree over the upper 48 bits (org.roaringbitmap.art), then the list
-of containers that its leaves point to. A node has room for 4, 16, 48 or 256 children and grows when
-it is full. Only unoccupied parts may differ from Java's bytes, where its tree once had more
-children.
+64-bit bitmaps have the format of Java's `Roaring64Bitmap`, release 1.2.1, not the Roaring
+project's: a radix tree over the upper 48 bits (org.roaringbitmap.art), then the list of containers
+that its leaves point to. A node has room for 4, 16, 48 or 256 children and grows when it is full.
+Only unoccupied parts may differ from Java's bytes, where its tree once had more children.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _NOT_TRIMMED = 0xFE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leaf:
-    """The place of a key's container. A removal may leave it a prefix, which means nothing."""
+    """The index of a key's container. A removal may leave a prefix, which has no meaning."""
 
     key: bytes
     place: int
@@ -64,7 +63,7 @@ Node: TypeAlias = Leaf | Branch
 
 @dataclass(slots=True, kw_only=True)
 class Bitmap64:
-    """A tree and its containers. `last` is the place that was given last, -1 before."""
+    """A tree and its containers. `last` is the last assigned index, or -1."""
 
     root: Node | None = None
     containers: list[Container | None] = field(default_factory=list)
@@ -109,7 +108,7 @@ def union(left: Bitmap64, right: Bitmap64) -> Bitmap64:
 
 
 def _optimised(container: Container) -> Container:
-    """Java keeps what `runOptimize` makes only if that has runs."""
+    """Java keeps the result of `runOptimize` only if it has runs."""
     found = optimised(container)
     return found if found.kind is Kind.RUNS else container
 
@@ -123,7 +122,7 @@ def contents(bitmap: Bitmap64) -> Iterator[tuple[bytes, Container]]:
 
 
 def _leaves(node: Node | None) -> Iterator[Leaf]:
-    """In the order of their keys."""
+    """Leaves in the order of their keys."""
     if isinstance(node, Leaf):
         yield node
     elif node is not None:
@@ -132,7 +131,7 @@ def _leaves(node: Node | None) -> Iterator[Leaf]:
 
 
 def _with(node: Node, leaf: Leaf, depth: int) -> Node:
-    """The node with another leaf, whose key goes on at `depth` (Art.insert)."""
+    """The node with another leaf, whose key continues at `depth` (Art.insert)."""
     if isinstance(node, Leaf):
         rest, own = node.key[depth:], leaf.key[depth:]
         at = _common(rest, own)
@@ -151,13 +150,12 @@ def _with(node: Node, leaf: Leaf, depth: int) -> Node:
 
 
 def _common(one: bytes, other: bytes) -> int:
-    """How many bytes both begin with."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
 def parsed(data: bytes) -> Bitmap64:
-    """Raises ValueError for bytes that are no such bitmap."""
+    """The bitmap. Raises `ValueError` unless `data` is a 64-bit bitmap."""
     try:
         return _Reader(data).bitmap()
     except (struct.error, IndexError) as error:
@@ -198,7 +196,7 @@ class _Reader:
         return found
 
     def _node(self, above: bytes) -> Node:
-        """The node that keys reach that begin with `above`."""
+        """The node for keys that begin with `above`."""
         room, count = self._next("<B"), self._next("<H")
         prefix = self._bytes(self._next("<B"))
         if room == _LEAF:
@@ -245,13 +243,14 @@ def _no_bitmap(why: str) -> ValueError:
 
 
 def _turned(data: bytes) -> bytes:
-    """Java has bytes in words that begin with the highest, and writes words from the lowest."""
+    """Swap the byte order of words: Java's words begin with the highest byte, files with the
+    lowest.
+    """
     word = min(len(data), 8)
     return b"".join(data[at : at + word][::-1] for at in range(0, len(data), word))
 
 
 def serialised(bitmap: Bitmap64) -> bytes:
-    """The bytes of a bitmap."""
     if bitmap.root is None:
         return b"\0"
     places = sum(1 for _ in _leaves(bitmap.root))

@@ -1,8 +1,9 @@
 """Sums, products and truth values.
 
+Whole numbers that overflow are an error. A decimal of at most 18 digits is summed as a 64-bit
+number, even beyond its precision; larger decimals become null if they exceed it.
 Sources: aggregate/Field{Sum,Product,BoolAnd,BoolOr}Agg.java, utils/DecimalUtils.java,
-data/Decimal.java. Whole numbers that overflow are an error. A decimal of at most 18 digits is
-summed up as a number of 64 bits, beyond its precision too; other decimals become null there.
+data/Decimal.java.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ from compactord.kernels.columns import Bools, Int64s, fixed_array, fixed_values
 from compactord.paimon.options.merge import ColumnRule
 
 Numbers = npt.NDArray[Any]
-# Decimals of more digits are Python's whole numbers.
+# Decimals of more digits are Python integers.
 _COMPACT_DIGITS = 18
 _INT32_DIGITS = 9
-# Products below it are exact as a difference of two ways to compute them.
+# Smaller products are exact: two ways to compute them agree.
 _SURE = 2.0**62
 
 
 class _Arithmetic(Accumulator):
-    """Numbers per slot: of decimals the unscaled values. Subclasses define the operations."""
+    """Numbers per slot; decimals are unscaled. Subclasses define the operations."""
 
     def __init__(self, values: Values, rule: ColumnRule) -> None:
         super().__init__(values, rule)
@@ -92,14 +93,14 @@ class _Arithmetic(Accumulator):
         """Retract from null."""
 
     def _plus(self, left: Numbers, right: Numbers) -> tuple[Numbers, Bools]:
-        """The results, and which of them fit the type."""
+        """The results, and a mask of results that fit the type."""
         raise NotImplementedError
 
     def _minus(self, left: Numbers, right: Numbers) -> tuple[Numbers, Bools]:
         raise NotImplementedError
 
     def _within(self, numbers: Numbers) -> Bools:
-        """Which numbers are within the bounds of the column's type."""
+        """A mask of the numbers within the bounds of the column's type."""
         type_ = self._values.column.type
         if pa.types.is_floating(type_):
             return np.ones(len(numbers), np.bool_)
@@ -245,7 +246,7 @@ def _column(numbers: Numbers, known: Bools, type_: pa.DataType) -> pa.Array:
     if not pa.types.is_decimal(type_):
         return fixed_array(numbers.astype(f"i{type_.bit_width // 8}"), known, type_)
     if type_.precision <= _INT32_DIGITS:
-        # Files hold such decimals in 32 bits; Java cuts off what does not fit.
+        # Files hold these decimals in 32 bits; Java truncates larger values.
         numbers = numbers.astype(np.int32).astype(np.int64)
     if numbers.dtype == np.object_:
         numbers = np.where(known, numbers, 0)

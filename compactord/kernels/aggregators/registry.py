@@ -1,4 +1,4 @@
-"""The aggregators by the names that tables give them, and why a column cannot have one.
+"""The registry of aggregators, and reasons why a column cannot have one.
 
 Sources of the reasons: mergetree/compact/aggregate/factory/*.java.
 """
@@ -93,7 +93,7 @@ _bytes = _one_of("a VARBINARY", {TypeRoot.VARBINARY})
 
 
 def _string(type_: DataType, rule: ColumnRule) -> str:
-    # Nullability does not count.
+    # Nullability is ignored.
     is_string = isinstance(type_, AtomicType) and replace(type_, nullable=True) == STRING
     return "" if is_string else f"needs a STRING, not {type_text(type_)}"
 
@@ -103,7 +103,9 @@ def _sketch(type_: DataType, rule: ColumnRule) -> str:
 
 
 def missing_package(aggregator: str) -> str:
-    """What this installation lacks for an aggregator, and how to get it; "": nothing."""
+    """The requirement of an aggregator that this installation lacks, with the remedy; "" without
+    one.
+    """
     if aggregator not in ("hll_sketch", "theta_sketch") or find_spec("datasketches"):
         return ""
     return f"needs the package datasketches: {INSTALL_SKETCHES}"
@@ -148,7 +150,7 @@ def _nested_with_key(type_: DataType, rule: ColumnRule) -> str:
     return _nested(type_, rule) if rule.nested_key else "needs a nested-key"
 
 
-# By their names; each with what is wrong with a column of a type; "": nothing.
+# Aggregators by name, each with a check of the column's type. A check returns the problem or "".
 AGGREGATORS: Mapping[str, tuple[Callable[[Values, ColumnRule], Accumulator], _Check]] = {
     "sum": (Sum, _number),
     "product": (Product, _number),

@@ -1,8 +1,8 @@
 """Unions of sketches, byte for byte as Java's (FieldHllSketchAgg.java, FieldThetaSketchAgg.java).
 
-datasketches is C++, made by the project whose Java library Paimon uses in release 4.2.0. It reads
-and writes the same formats, and differs in what is said below where it is made up for. What it is
-given is checked before, since damaged bytes of an HLL sketch end the process.
+datasketches is a C++ library of the project whose Java library Paimon uses in release 4.2.0. It
+reads and writes the same formats; this module corrects the differences. Inputs are checked before,
+because damaged bytes of an HLL sketch end the process.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from compactord.kernels.aggregators.base import FoldedBytes, Values
 from compactord.paimon.options.merge import ColumnRule
 
-# What the library and struct raise for bytes that they cannot read.
+# Errors of the library and of struct for invalid bytes.
 _UNREADABLE = (ValueError, RuntimeError, IndexError, struct.error)
 
 # Fields of both formats: longs or ints before the data, version, family, sizes, flags.
@@ -36,7 +36,7 @@ _THETA_TABLES = (1, 2)
 _TABLE_PREAMBLE, _TABLE_START = 3, 24
 _SINGLE = 32
 _EMPTY_THETA = bytes([1, 3, 3, 0, 0, 0x1E, 0, 0])
-# Java ignores what is shorter.
+# Java ignores shorter sketches.
 _THETA_MIN_BYTES = 16
 
 
@@ -55,21 +55,21 @@ class _Sketch(FoldedBytes):
 
     @abstractmethod
     def _union(self, before: bytes, value: bytes) -> bytes:
-        """Raises one of `_UNREADABLE`."""
+        """The union. Raises one of `_UNREADABLE`."""
 
 
 def hll_union(library: Any, before: bytes, value: bytes) -> bytes:
-    """Raises one of several errors for bytes that are no such sketch.
+    """The union. Raises one of several errors for bytes that are no HLL sketch.
 
-    An accumulator that estimates (HIP) is kept by Java, though nobody reads it any more, when a
-    sketch is out of order; the library resets it, so it is not told.
+    Java keeps an accumulator that estimates (HIP) when a sketch is out of order, although it is no
+    longer read. The library resets it, so the flag is hidden from the library.
     """
     before, value = _checked_hll(before), _checked_hll(value)
     first, second = (library.hll_sketch.deserialize(_in_order(data)) for data in (before, value))
     lg_k = second.lg_config_k
     is_reduced = _mode(before) == _REGISTERS and first.lg_config_k > lg_k
     if is_reduced:
-        # The library would add to this accumulator what fits a sketch without registers.
+        # The library would add the values of a sketch without registers to this accumulator.
         smaller = library.hll_union(lg_k)
         smaller.update(first)
         first = smaller.get_result(library.tgt_hll_type.HLL_8)
@@ -80,7 +80,7 @@ def hll_union(library: Any, before: bytes, value: bytes) -> bytes:
     if _is_out_of_order(before) or _is_out_of_order(value):
         found[_FLAGS] |= _OUT_OF_ORDER
     if is_reduced and _is_out_of_order(before):
-        # What was not told: of a sketch that it makes smaller Java does not keep it either.
+        # The hidden flag. Java also drops the accumulator of a sketch that becomes smaller.
         found[_ACCUMULATOR] = bytes(8)
     return bytes(found)
 
@@ -100,7 +100,7 @@ def _in_order(data: bytes) -> bytes:
 
 
 def _checked_hll(data: bytes) -> bytes:
-    """The bytes, if the library can be given them; ValueError or IndexError if not."""
+    """The bytes if the library can process them. Raises `ValueError` or `IndexError` otherwise."""
     mode, lg_k = _mode(data), data[_LG_K]
     is_known = data[_VERSION] == 1 and data[_FAMILY] == _HLL_FAMILY and data[_MODE] < 12
     if not is_known or mode > _REGISTERS or data[_PREAMBLE] != (2, 3, 10)[mode]:
@@ -142,7 +142,7 @@ def _check_registers(data: bytes) -> None:
 
 
 def _check_auxiliary(data: bytes, nibbles: Any, start: int) -> None:
-    """Registers of four bits that are too small have their values in a table."""
+    """Registers of four bits store larger values in a table."""
     elsewhere = np.flatnonzero(nibbles == _AUXILIARY)
     least = data[_COUNT]
     if least + int(nibbles[nibbles < _AUXILIARY].max(initial=0)) > 63:
@@ -162,9 +162,9 @@ def _check_auxiliary(data: bytes, nibbles: Any, start: int) -> None:
 
 
 def theta_union(library: Any, before: bytes, value: bytes) -> bytes:
-    """Raises one of several errors for bytes that are no such sketch.
+    """The union. Raises one of several errors for bytes that are no theta sketch.
 
-    Java marks a single entry, writes the probability 1.0 of a sketch that samples nothing, and
+    Java marks a single entry, writes the probability 1.0 of a sketch that does not sample, and
     gives empty sketches no seed.
     """
     union = library.theta_union()

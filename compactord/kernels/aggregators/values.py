@@ -1,15 +1,11 @@
 """Aggregators that select, concatenate and collect values.
 
-Sources: aggregate/Field{NestedUpdate,NestedPartialUpdate}Agg.java.
+A collected value is a list of places: indexes of elements or entries of the column. Elements are
+copied once at the end and never converted. Where Java's results have the order of a hash map, these
+have the order in which elements were added.
 
-Sources: aggregate/Field{LastValue,LastNonNullValue,FirstValue,FirstNonNullValue,PrimaryKey,Max,
-Min}Agg.java.
-
-A value is a list of places in the column's elements, or entries: what is collected is copied once
-at the end and never converted. Where Java's results have the order of a hash map, these have the
-order in which elements came.
-
-Sources: aggregate/Field{Collect,MergeMap,MergeMapWithKeyTime}Agg.java.
+Sources: aggregate/Field{LastValue,LastNonNullValue,FirstValue,FirstNonNullValue,PrimaryKey,Max,Min,
+Listagg,Collect,MergeMap,MergeMapWithKeyTime,NestedUpdate,NestedPartialUpdate}Agg.java.
 """
 
 from __future__ import annotations
@@ -49,7 +45,7 @@ from compactord.paimon.options.merge import ColumnRule, NullKeys
 
 
 class _Selecting(Accumulator):
-    """Keeps the row of each slot's value; -1: null."""
+    """Keeps the row of each slot's value, or -1 for null."""
 
     def __init__(self, values: Values, rule: ColumnRule) -> None:
         super().__init__(values, rule)
@@ -63,7 +59,7 @@ class _Selecting(Accumulator):
 
     def _is_null(self, slots: Int64s) -> Bools:
         rows = self._rows[slots]
-        # Row -1 is the last one: its value does not count.
+        # Row -1 is the last one: ignore its value.
         return (rows < 0) | ~self._values.valid[rows]
 
 
@@ -81,7 +77,7 @@ class LastValue(_Selecting):
 
 
 class PrimaryKey(LastValue):
-    """All records of a key agree, retracts too."""
+    """All records of a key agree, including retracts."""
 
     def retract(self, slots: Int64s, rows: Int64s) -> None:
         self._rows[slots] = rows
@@ -115,10 +111,10 @@ class FirstValue(_Selecting):
         self._has_begun[slots[first]] = True
 
     def add_earlier(self, slots: Int64s, rows: Int64s) -> None:
-        """As Java calls `agg` with its arguments exchanged: the value so far counts as the new one.
+        """Swaps the arguments of `agg`, as Java does: the value so far counts as the new one.
 
-        If nothing was added before, it stays and is the first; otherwise the earlier one replaces
-        it, without becoming the first if there is none.
+        Without an earlier call it stays and is the first value. Otherwise the earlier value
+        replaces it, without becoming the first if there is none.
         """
         held = self._rows[slots]
         begins = ~self._has_begun[slots] & self._counts(held)
@@ -126,7 +122,7 @@ class FirstValue(_Selecting):
         self._rows[slots[~begins]] = rows[~begins]
 
     def _counts(self, rows: Int64s) -> Bools:
-        """Whether the values of rows may be the first."""
+        """A mask of rows whose values may be the first."""
         return np.ones(len(rows), np.bool_)
 
 
@@ -138,16 +134,16 @@ class FirstNonNullValue(FirstValue):
 
 
 class Max(_Selecting):
-    """Keeps the first of equal values, and the value that is not null.
+    """The largest value. Keeps the first of equal values, and ignores nulls.
 
-    Values are ordered as utils/InternalRowUtils.java compares them: as keys are.
+    Values are ordered as in utils/InternalRowUtils.java, that is, like keys.
     """
 
     _sign = 1
 
     @cached_property
     def _order(self) -> Int64s | None:
-        """A number per row in the order of the values; None: values cannot be compared."""
+        """A number per row in the order of the values, or None if values cannot be compared."""
         column, used = self._values.column, self._values.used
         type_ = column.type
         if pa.types.is_nested(type_) or pa.types.is_boolean(type_):
@@ -178,13 +174,13 @@ class Max(_Selecting):
 
 
 class Min(Max):
-    """As `Max`, in the opposite order."""
+    """The smallest value; otherwise as `Max`."""
 
     _sign = -1
 
 
 class Listagg(Scalars):
-    """Joins texts that are not blank; `distinct`: without parts that are there already."""
+    """Joins texts that are not blank. With `distinct`, skips parts that the text already has."""
 
     def _added(self, before: str | None, value: str | None) -> str | None:
         if value is None or is_blank(value):
@@ -217,7 +213,7 @@ class Elements(Walking):
 
     @property
     def _children(self) -> pa.Array:
-        """What arrays compare by: their elements, or the keys of maps."""
+        """The values that are compared: elements of arrays, or keys of maps."""
         return self._values.column.values
 
     @cached_property
@@ -232,7 +228,7 @@ class Elements(Walking):
         return range(int(self._offsets[row]), int(self._offsets[row + 1]))
 
     def _by_place(self, column: pa.Array) -> dict[int, Hashable]:
-        """What the values of a column of children are compared by."""
+        """Comparable values of a column of children, by place."""
         used = self._used
         return dict(zip(used, comparable(column.take(pa.array(used, pa.int64()))), strict=True))
 
@@ -241,7 +237,7 @@ class Elements(Walking):
         return self._by_place(self._children)
 
     def _is_in(self, place: int, others: Collection[Hashable]) -> bool:
-        """Whether one of the others equals the element."""
+        """Whether one of `others` equals the element."""
         value = self._equal[place]
         return not isinstance(value, Unequal) and value in others
 
@@ -266,10 +262,10 @@ class Elements(Walking):
 
 
 class Collect(Elements, WalkingBack):
-    """All elements, one after the other; `distinct`: those that are not there yet."""
+    """All elements in order; with `distinct`, only new ones."""
 
     def add_earlier(self, slots: Int64s, rows: Int64s) -> None:
-        # Java leaves earlier elements behind later ones, too, but not under FieldIgnoreRetractAgg.
+        # Java appends earlier elements as well, except under FieldIgnoreRetractAgg.
         if self._rule.ignore_retract:
             super().add_earlier(slots, rows)
         else:
@@ -281,7 +277,7 @@ class Collect(Elements, WalkingBack):
         if before is None and value is None:
             return None
         if pa.types.is_nested(self._children.type):
-            # Java takes it for granted that these are different already.
+            # Java assumes that these are different already.
             kept = list(before or [])
             return kept + self._new(value or [], {self._equal[place] for place in kept})
         return self._new([*(before or []), *(value or [])], set())
@@ -295,7 +291,7 @@ class Collect(Elements, WalkingBack):
         return new
 
     def _retracted(self, before: Places, value: Places) -> Places:
-        """Without one occurrence of each element."""
+        """Removes one occurrence of each element."""
         gone = [self._equal[place] for place in value]
         kept = []
         for place in before:
@@ -327,7 +323,7 @@ class _Maps(Elements):
 
 
 class MergeMap(_Maps, WalkingBack):
-    """The entries of all maps; of a key the last one. Retracts remove keys."""
+    """The entries of all maps; the last entry of each key. Retracts remove keys."""
 
     def _retracted(self, before: Places, value: Places) -> Places:
         if not value:
@@ -346,7 +342,7 @@ class MergeMapWithKeyTime(_Maps):
 
     @cached_property
     def _times(self) -> dict[int, bytes | None]:
-        """By place what times are ordered by: Java compares UTF-16."""
+        """The sort key of times, by place: Java compares UTF-16."""
         items = self._values.column.items
         name = self._rule.time_field
         field = items.type.num_fields - 1 if name is None else items.type.get_field_index(name)
@@ -382,7 +378,7 @@ class MergeMapWithKeyTime(_Maps):
         return known is None or time > known
 
 
-# For each field the place of the row that has its value; None: the row is null.
+# For each field the place of the row with its value, or None for a null row.
 _Row: TypeAlias = tuple[int, ...] | None
 
 
@@ -403,7 +399,9 @@ class _Rows(Elements):
         return self._children.field(self._children.type.get_field_index(name))
 
     def _has_key(self, place: int) -> bool:
-        """Whether a row takes part. Raises ValueError for a null in its key if that is an error."""
+        """Whether a row takes part. Raises `ValueError` for a null in its key if that is an
+        error.
+        """
         if None not in self._keys[place] or self._rule.null_keys is NullKeys.MERGE:
             return True
         if self._rule.null_keys is NullKeys.ERROR:
@@ -412,7 +410,7 @@ class _Rows(Elements):
 
 
 class NestedUpdate(_Rows, WalkingBack):
-    """The rows of all arrays, or of each nested key the last one, or that of the last sequence."""
+    """The rows of all arrays, or per nested key the last row or the one with the last sequence."""
 
     @cached_property
     def _sequences(self) -> dict[int, int]:
@@ -442,7 +440,7 @@ class NestedUpdate(_Rows, WalkingBack):
         return list(itertools.islice(present, None if limit is None else max(limit, 0)))
 
     def _put(self, merged: dict[Hashable, int], places: Places, limit: int | None) -> None:
-        """`limit`: no new keys when there are so many; None: no limit."""
+        """Adds rows. With `limit`, no new keys beyond that number."""
         for place in self._present(places):
             if not self._has_key(place):
                 continue
@@ -468,7 +466,7 @@ class NestedUpdate(_Rows, WalkingBack):
 
 
 class NestedPartialUpdate(_Rows):
-    """Of each nested key one row, filled up with the last values that are not null."""
+    """One row per nested key, filled up with the last values that are not null."""
 
     def __init__(self, values: Values, rule: ColumnRule) -> None:
         super().__init__(values, rule)
@@ -500,7 +498,7 @@ class NestedPartialUpdate(_Rows):
         return [tuple(filled) for filled in merged.values()]
 
     def _key(self, row: tuple[int, ...]) -> Hashable | None:
-        """The nested key of a row; None: the row does not take part."""
+        """The nested key of a row, or None if the row does not take part."""
         type_ = self._children.type
         places = [row[type_.get_field_index(name)] for name in self._rule.nested_key]
         # The fields of a key come from one record, or are null in all.
@@ -513,7 +511,7 @@ class NestedPartialUpdate(_Rows):
         rows = list(itertools.chain.from_iterable(value or [] for value in self._state))
         offsets = np.cumsum([0, *(len(value or []) for value in self._state)], dtype=np.int32)
         absent = np.array([row is None for row in rows], np.bool_)
-        # What stands in the fields of a null row means nothing.
+        # The fields of a null row may have any value.
         filler = (0,) * len(self._fields)
         places = np.array([filler if row is None else row for row in rows], np.int64)
         places = places.reshape(len(rows), len(self._fields))

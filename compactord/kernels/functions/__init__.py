@@ -1,1 +1,4 @@
-"""Merge functions reduce the records of a key to one row. One module for each merge engine."""
+"""Merge functions: each reduces the records of a key to one row. One module per merge engine.
+
+Entry point: `registry.function_named`. Imports `kernels`, never file formats.
+"""

@@ -1,8 +1,8 @@
 """The protocol of merge functions, and functions that keep rows unchanged.
 
-A window of rows of all runs is sorted and grouped by key before a function sees it, and the records
-of a key are in a total order: by user sequence fields, then by sequence number, then in the order
-in which Java's merge tree returns tied records (see `ties`).
+A window of rows of all runs is sorted and grouped by key before it reaches a function, and the
+records of a key are in a total order: by user sequence fields, then by sequence number, then in the
+order in which Java's merge tree returns tied records (see `order`).
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from compactord.kernels.columns import (
 class Needs(enum.Enum):
     """The records of a key that a function needs. Finding only the last one is much faster.
 
-    INSERTS: all; `OrderedRecords.numbers` is enough where none is a retract. FIRST: all, of which
-    the first decides.
+    INSERTS: all; `OrderedRecords.numbers` is enough for a window without retracts. FIRST: all, but
+    the first one decides.
     """
 
     LAST = "last"
@@ -63,11 +63,11 @@ class OrderedRecords:
         """Takes the window's batches (`parts`) and the order of its records.
 
         `rows` (int64, one per record) are row numbers counted over all parts. `starts` (int64, one
-        per key) are the places where keys begin; None: each key has one record. `columns` maps
-        names to columns that are concatenated already, `key_columns` among them. `numbers` (in
-        place of `rows` and `starts`): the number of each row's key, from 0 in key order; no row is
-        a retract, and the row numbers of a key's records rise from its first to its last.
-        `folds_all`: functions fold keys with a single record, too.
+        per key) are the places where keys begin; it defaults to one record per key. `columns` maps
+        names to columns that are concatenated already, including `key_columns`. `numbers` (in place
+        of `rows` and `starts`) is the number of each row's key, from 0 in key order; no row is a
+        retract, and the row numbers of a key's records rise from its first to its last. With
+        `folds_all`, functions also fold keys with a single record.
         """
         self._parts = parts
         self._found = rows
@@ -111,7 +111,7 @@ class OrderedRecords:
         return gather(self._parts, self._rows.take(places), self._columns)
 
     def keyed(self) -> Iterator[KeyedRecords]:
-        """All records in key order, in parts that split no key; nothing is copied yet."""
+        """All records in key order, in parts that split no key, without copying."""
         whole = KeyRows(self._parts, self._rows, self.starts, self._columns)
         for part in split_keys(whole):
             yield KeyedRecords(part, self._key_columns, folds_all=self._folds_all)
@@ -122,13 +122,13 @@ class MergeFunction(Protocol):
 
     @property
     def needs(self) -> Needs:
-        """Which records of a key `merge` requires."""
+        """The records of a key that `merge` requires."""
 
     @property
     def ignores_deletes(self) -> bool:
-        """Whether `ignore-delete` leaves deletes out before `merge`.
+        """Whether `ignore-delete` removes deletes before `merge`.
 
-        Other functions have a rule of their own for them, or none.
+        Other functions have their own rule for deletes, or none.
         """
 
     @property
@@ -166,13 +166,13 @@ class Unchanged:
 # The merge engine `deduplicate` keeps a key's last record, even a retract
 # (mergetree/compact/DeduplicateMergeFunction.java).
 DEDUPLICATE = Unchanged(Needs.LAST, ignores_deletes=True)
-# Not a merge engine, for temporary files of functions that need all records: there are several rows
-# of a key, in their order, so readers need `keys_repeat`.
+# Not a merge engine, for temporary files of functions that need all records: a key has several rows
+# in their order, so readers need `keys_repeat`.
 EVERY_RECORD = Unchanged(Needs.ALL, ignores_deletes=False)
 
 
 class FirstRow:
-    """The `MergeFunction` of `first-row`; raises `SubcompactionError` for deletes."""
+    """The `MergeFunction` of `first-row`. Raises `SubcompactionError` for deletes."""
 
     needs = Needs.FIRST
     ignores_deletes = True

@@ -1,9 +1,9 @@
-"""Merge functions that fold all records of a key: `aggregation` and its inserts.
+"""Folds all records of a key: the merge engine `aggregation`, and its faster path for inserts.
 
-The row numbers of a key's records rise from its first to its last (`OrderedRecords.numbers`). Of
-several assignments to a key numpy keeps the last, and `ufunc.at` takes values in the order of rows:
-sums of floats are those of rounds bit for bit. Columns of other aggregators, and those whose fold
-returns None (other types, sums that might overflow), are folded in rounds.
+The row numbers of a key's records rise from its first to its last (`OrderedRecords.numbers`). numpy
+keeps the last of several assignments to a key, and `ufunc.at` takes values in the order of rows:
+sums of floats equal the sums in rounds bit for bit. Columns of other aggregators, and columns whose
+fold returns None (other types, sums that might overflow), are folded in rounds.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from compactord.paimon.options.merge import ColumnRule, MergeRules
 
 
 class Action(enum.Enum):
-    """What a record does to the value of a column; see `aggregators.base.Accumulator`."""
+    """The effect of a record on the value of a column; see `aggregators.base.Accumulator`."""
 
     RESET = "reset"
     ADD = "add"
@@ -59,7 +59,7 @@ class Step(NamedTuple):
 
 
 class Steps(list[Step]):
-    """Steps in the order in which records act; those without records are left out."""
+    """Steps in the order in which records act; empty steps are dropped."""
 
     def take(self, action: Action, slots: Int64s, rows: Int64s, where: Bools) -> None:
         """Add the action of the records for which `where` is True."""
@@ -79,11 +79,10 @@ class KeyFacts(NamedTuple):
 def folded(
     keyed: KeyedRecords, name: str, rule: ColumnRule, steps: Iterable[Step], *, adds_null: bool
 ) -> pa.Array:
-    """A result column, the steps folded as `rule` says.
+    """A result column: the steps folded by `rule`.
 
-    `adds_null` False: adding a null to a NOT NULL column is an error, even if a later value
-    replaces it. Raises `SubcompactionError` that names key and column for values that the rule
-    forbids.
+    Without `adds_null`, adding a null to a NOT NULL column is an error, even if a later value
+    replaces it. Raises `SubcompactionError` with key and column for values that the rule forbids.
     """
     column = keyed.column(name)
     values = Values(column, keyed.used, keyed.slots)
@@ -101,7 +100,7 @@ def folded(
                 case Action.ADD_EARLIER:
                     state.add_earlier(slots, rows)
                 case Action.RETRACT if not rule.ignore_retract:
-                    # Else as aggregate/FieldIgnoreRetractAgg.java.
+                    # otherwise as aggregate/FieldIgnoreRetractAgg.java
                     state.retract(slots, rows)
     except RuleViolation as error:
         raise SubcompactionError(
@@ -144,7 +143,7 @@ def _refuse_nulls(values: Values, rows: Int64s) -> None:
 
 
 def slots_of_round(rows: Sequence[int] | Int64s) -> Int64s:
-    """The slots whose records a round has: the first ones."""
+    """The slots that have a record in the round: a prefix of all slots."""
     return np.arange(len(rows))
 
 
@@ -166,7 +165,7 @@ class _Values:
         type_ = self._column.type
         if pa.types.is_floating(type_):
             floats = fixed_values(self._column, f"f{type_.bit_width // 8}").take(self._rows)
-            # What is added to negative zero stays as it is; the bits of a NaN might not.
+            # Adding to negative zero preserves every value, except possibly the bits of a NaN.
             return None if np.isnan(floats).any() else self._accumulated(np.add, -0.0, floats)
         if not pa.types.is_integer(type_):
             return None
@@ -184,7 +183,7 @@ class _Values:
         return self._accumulated(ufunc, bounds.min if ufunc is np.maximum else bounds.max, numbers)
 
     def _accumulated(self, ufunc: np.ufunc, first: float, values: npt.NDArray[Any]) -> pa.Array:
-        """A column of what `ufunc` makes of each key's values; null for keys without any."""
+        """The `ufunc` over each key's values; null for keys without any."""
         totals = np.full(self._key_count, first, values.dtype)
         with np.errstate(all="ignore"):
             ufunc.at(totals, self._keys, values)
@@ -246,8 +245,8 @@ def merged_inserts(
 class Aggregation:
     """The `MergeFunction` of the merge engine `aggregation`; all columns have a rule.
 
-    Results are not merged again: a retract that finds nothing to retract from yields a row that
-    does not say so.
+    Results are not merged again: a retract without an earlier value yields a row that does not
+    record the retract.
     """
 
     rules: MergeRules

@@ -1,8 +1,9 @@
-"""Fills a row up with the values that are not null (mergetree/compact/PartialUpdateMergeFunction).
+"""The merge engine `partial-update`: fills a row up with the values that are not null.
 
 Columns in a sequence group have an order of their own: a record changes them only if its sequence,
-the group's sequence fields, is not below that of the row so far. A record whose sequence fields are
-all null leaves the group as it is.
+the values of the group's sequence fields, is not below the row's current one. A record whose
+sequence fields are all null does not change the group.
+Source: mergetree/compact/PartialUpdateMergeFunction.java.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def _rule(column: str) -> ColumnRule:
 class PartialUpdate:
     """The `MergeFunction` of the merge engine `partial-update`.
 
-    Results are not merged again: they do not say which columns a delete has filled.
+    Results are not merged again: they do not record which columns a delete has filled.
     """
 
     rules: MergeRules
@@ -69,12 +70,12 @@ class PartialUpdate:
 
 
 class _Group:
-    """The state of one sequence group: of each slot the sequence, and the rows of the values."""
+    """The state of one sequence group: the sequence of each slot, and the rows of the values."""
 
     def __init__(self, keyed: KeyedRecords, group: SequenceGroup) -> None:
         self.rule = group
         self.steps = Steps()
-        # Rows of the sequence fields and of columns without an aggregator; -1: null.
+        # Rows of the sequence fields and of columns without an aggregator, or -1 for null.
         self.sequence_rows = np.full(keyed.slots, -1, np.int64)
         self.value_rows = np.full(keyed.slots, -1, np.int64)
         self._held = np.zeros(keyed.slots, np.int64)
@@ -86,7 +87,7 @@ class _Group:
         self._order = np.zeros(len(keyed.kinds), np.int64)
         words = list(precedence_words(fields, None, keyed.used, is_descending=False))
         if len(fields) == 1 and self._is_empty[keyed.used].any():
-            # The first word says which are null: rows without a sequence are not compared.
+            # The first word marks nulls: rows without a sequence are not compared.
             words = words[1:]
         self._order[keyed.used] = words[0] if len(words) == 1 else word_ranks(words)
 
@@ -94,7 +95,7 @@ class _Group:
         return ~self._is_empty[rows]
 
     def is_newer(self, slots: Int64s, rows: Int64s) -> Bools:
-        """Whether records replace the group's columns; equal sequences do."""
+        """A mask of records that replace the group's columns; equal sequences do."""
         newer: Bools = self.is_active(rows) & (
             ~self._has[slots] | (self._order[rows] >= self._held[slots])
         )

@@ -1,4 +1,7 @@
-"""The supported merge functions by the name of their merge engine."""
+"""The supported merge functions by the name of their merge engine.
+
+A registry of its own: it imports what it lists.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from compactord.kernels.functions.folding import Aggregation
 from compactord.kernels.functions.partial_update import PartialUpdate
 from compactord.paimon.options.merge import MergeRules
 
-# What makes the function of an engine from the rules of a table.
+# Merge engine -> constructor of its function from a table's rules.
 MergeFunctions: TypeAlias = Mapping[str, Callable[[MergeRules], MergeFunction]]
 
 # The engine that keeps the last record of each key.
@@ -29,7 +32,7 @@ MERGE_FUNCTIONS: MergeFunctions = {
 def function_named(name: str, rules: MergeRules, functions: MergeFunctions) -> MergeFunction:
     """The function of the merge engine `name`.
 
-    Raises `SubcompactionError` when there is none, or when this process lacks a package for an
+    Raises `SubcompactionError` for an unknown engine, or if this process lacks a package for an
     aggregator.
     """
     if name not in functions:
