@@ -1,26 +1,26 @@
 """Divides the memory of a subcompaction between readers, merge windows and row groups.
 
-With R runs in a section or looked up in, and w bytes of a decoded row, the memory of a
+With R runs that are merged or looked up in, and w bytes of a decoded row, the memory of a
 subcompaction is, in bytes,
 
-    readers      R x min(open bytes, 3 x the largest file)      buffers and pages of open files
-  + vectors      R x rows of the largest file that has one / 4  as it is stored, and a bit each row
-  + decoded      R x batch x w x (2 with decode-ahead, else 1)
-  + window       4 x window x w      buffered, one merged, one column's copies, codes and order;
-                                     5 where the merge function needs all records: sorted, too;
-                                     3 more with a changelog: rows before, those told, their copy
-                                     2 more where rows are looked up: these, and with the window
-  + row groups   3 x group x w       filling, being encoded, encoded pages; of each kind of output
-  + fetched      R x held            of files in object stores: what was fetched and not read yet
-  + uploads                          to object stores: parts that are being sent
+  readers      R x min(open bytes, 3 x the largest file)      buffers and pages of open files
++ vectors      R x rows of the largest file that has one / 4  as it is stored, and a bit each row
++ decoded      R x batch x w x (2 with decode-ahead, else 1)
++ window       4 x window x w      buffered, one merged, one column's copies, codes and order;
+              5 where the merge function needs all records: sorted as well;
+              3 more with a changelog: rows before, rows written, their copy
+              2 more where rows are looked up: these, and with the window
++ row groups   3 x group x w       filling, being encoded, encoded pages; of each kind of output
++ fetched      R x held            of files in object stores: fetched and not read yet
++ uploads                          to object stores: parts that are being sent
 
 in addition to the idle worker (interpreter, numpy, pyarrow: about 90 MB, not counted). `budget`
-chooses window, batch and row group as large as is useful, else as large as the memory allows. If
-the memory is too small for the smallest useful sizes, a section is merged in several passes; if not
-even two runs fit, the subcompaction fails.
+chooses window, batch and row group as large as is useful, otherwise as large as the memory allows.
+If the memory is too small for the smallest useful sizes, a section is merged in several passes; if
+not even two runs fit, the subcompaction fails.
 
-Of rows of more than 32 KiB a batch, window or group has as few as take 2 MiB, at least one; half as
-much again is planned for them.
+With rows of more than 32 KiB, a batch, window or group has as few rows as take 2 MiB, at least one,
+and half of its size is planned in addition.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MAX_BATCH_ROWS = 32_768
 MIN_BATCH_ROWS = 64
 MAX_GROUP_ROWS = 256 << 10
 MIN_GROUP_ROWS = 4_096
-# Fewer rows than these are enough for a window, group or batch of wide rows: one if it has as much.
+# Batches, windows and groups of wide rows need no more rows than take this many bytes.
 _ENOUGH_BYTES = 2 << 20
 # The most open files of a section; more runs are merged in several passes.
 MAX_RUNS = 400
@@ -76,10 +76,10 @@ class Load:
     """The demand of a section. `largest_file`: bytes on disk; `runs`: at least 1.
 
     `open_bytes`: bytes of an open file besides its decoded rows. `needs_all`: the function needs
-    all records of a key. `has_changelog`: one is written beside the rows. `above`: runs in which
-    rows are looked up. `held_bytes`: of an open file that is fetched, at least and at most.
-    `upload_bytes`: of the outputs of one kind, parts that are being sent. `vector_rows`: of the
-    largest file that has a deletion vector.
+    all records of a key. `has_changelog`: the section also writes a changelog. `above`: runs in
+    which rows are looked up. `held_bytes`: fetched bytes of an open file, at least and at most.
+    `upload_bytes`: parts that are being sent, of the outputs of one kind. `vector_rows`: rows of
+    the largest file that has a deletion vector.
     """
 
     runs: int
@@ -96,7 +96,9 @@ class Load:
 
 
 def budget(memory_bytes: int, load: Load) -> Budget:
-    """The sizes for one section. `SubcompactionError`: two runs do not fit into the memory."""
+    """The sizes for one section. Raises `SubcompactionError` if two runs do not fit into the
+    memory.
+    """
     row = max(load.row_bytes, _MIN_ROW_BYTES)
     fan_in = min(load.runs, MAX_RUNS)
     while _needed(load, fan_in, row, 0.0) > memory_bytes:

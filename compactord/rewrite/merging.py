@@ -1,13 +1,10 @@
 """Merges the inputs of a subcompaction, with rows looked up in higher levels.
 
-A section with more runs than can be open at once is merged in several passes: neighbouring runs
-are merged into temporary local files, which are the runs of the next pass. These files hold every
+A section with more runs than can be open at once is merged in several passes: neighbouring runs are
+merged into temporary local files, which are the runs of the next pass. These files hold every
 record if the merge function cannot merge its own results again. Only neighbours are merged, because
-the order of runs decides between equal sequence numbers. Full ties between records of different
-passes are decided by that order alone (Java's result there depends on the whole set of runs).
-
-Java builds a sorted local file of each file above that it probes (mergetree/LookupLevels.java).
-Here whole windows of ascending keys are compared with the files, which are sorted by key, too.
+the order of runs decides between equal sequence numbers. That order also decides full ties between
+records of different passes (Java's result there depends on the whole set of runs).
 """
 
 from __future__ import annotations
@@ -72,10 +69,10 @@ def merged_rows(
 ) -> Emitted:
     """Yield the rows to write, section by section; `budgets` has one item per section.
 
-    `find` looks up what lies above, where records of level 0 need it.
+    `find` looks up rows of higher levels for records of level 0.
 
-    Raises `SubcompactionError` for values that the table's rules forbid, or that a column cannot
-    hold; it says which files were merged.
+    Raises `SubcompactionError` with the merged files for values that the table's rules forbid, or
+    that a column cannot hold.
     """
     for section, sizes in zip(sections, budgets, strict=True):
         try:
@@ -104,7 +101,7 @@ def _section_rows(
     for run in ordered[: sizes.fan_in]:
         run[0].expect()
     last = _Pass(order=order, function=function)
-    # A result of some records does not say what its key was before.
+    # A result of some records does not contain the earlier state of its key.
     merges_again = function.merges_again and not keeps_levels
     with contextlib.ExitStack() as stack:
         if len(runs) > sizes.fan_in:
@@ -201,7 +198,7 @@ def _file_run(
                 yield _with_level(batch, each.file.level) if keeps_levels else batch
 
     def run() -> Rows:
-        # Of all runs of a section this comes before the first row of any.
+        # The first row of any run is read after this has run for all runs of the section.
         inputs[0].start(sizes.held_bytes)
         return decoding.ahead(read())
 
@@ -233,7 +230,7 @@ def _merge(
 
 
 def _fewer_runs(runs: list[Run], how: _Pass, sizes: Budget, folder: str) -> list[Run]:
-    """At most `fan_in` runs, of which some are temporary files in `folder`."""
+    """At most `fan_in` runs; some of them are temporary files in `folder`."""
     passes = 0
     while len(runs) > sizes.fan_in:
         groups = [runs[i : i + sizes.fan_in] for i in range(0, len(runs), sizes.fan_in)]
@@ -252,8 +249,8 @@ def _spilled(merged: Iterator[MergedKeys], path: str) -> Run:
     try:
         _write((keys.rows for keys in merged), path)
     except OSError:
-        # Errors of the inputs are ours already; this converts those of the temporary file.
-        with named_errors(path, "writing temporary rows (TMPDIR says where)"):
+        # Errors of the inputs have our types already; this converts errors of the temporary file.
+        with named_errors(path, "writing temporary rows (in the folder of TMPDIR)"):
             raise
     return lambda: _unspilled(path)
 
@@ -277,7 +274,12 @@ def _unspilled(path: str) -> Rows:
 
 
 class Lookup:
-    """Finds rows in runs of files, of which that of the lowest level comes first."""
+    """Finds rows in runs of files, which are sorted by level, lowest first.
+
+    Java builds a sorted local file of each file above that it probes (mergetree/LookupLevels.java).
+    Here whole windows of ascending keys are compared with the files, which are sorted by key as
+    well.
+    """
 
     def __init__(
         self,
@@ -290,7 +292,7 @@ class Lookup:
         marks: bool = False,
         finds_values: bool = True,
     ) -> None:
-        """`expires`: rows that have expired are not found; `ignores_deletes`: nor are retracts.
+        """With `expires`, expired rows are not found; with `ignores_deletes`, retracts neither.
 
         `marks` and `finds_values` as in `Input.finder`. Raises as `Input.batches`.
         """
@@ -313,11 +315,10 @@ class Lookup:
             self._files += files
 
     def find(self, keys: pa.RecordBatch) -> Found:
-        """The rows of these keys, of each that of the lowest level that has one.
+        """The rows of these keys; each key's row comes from the lowest level that has one.
 
-        None where values are not found: these are only marked.
-
-        Keys are distinct and ascending, above those of earlier calls. Raises as `InputFinder.find`.
+        Without `finds_values` there are no rows: files are only marked. Keys are distinct and
+        ascending, above the keys of earlier calls. Raises as `InputFinder.find`.
         """
         left, wanted = np.arange(keys.num_rows), keys
         places: list[Int64s] = [left[:0]]
@@ -342,7 +343,9 @@ class Lookup:
         return Found(of_files[order], list(gather(parts, order)))
 
     def close(self) -> None:
-        """Raises `FormatError` if what was read turns out to be damaged."""
+        """Close all files. Raises `FormatError` if the data already read turns out to be
+        damaged.
+        """
         with contextlib.ExitStack() as closing:
             for file in self._files:
                 closing.callback(file.close)
@@ -354,9 +357,9 @@ def _without_retracts(found: Found) -> Found:
 
 
 class _File:
-    """A file above, which is open while keys are looked up that it may have.
+    """A file above, which is open while keys in its range are looked up.
 
-    `first` and `last` are bounds of its first key column, None if it does not tell them.
+    `first` and `last` are bounds of its first key column, or None if the file has no bounds.
     """
 
     def __init__(self, source: Input, opened: Callable[[Input], InputFinder]) -> None:
@@ -366,14 +369,14 @@ class _File:
         self._opened = opened
         self._finder: InputFinder | None = None
         column = source.first_key
-        # Bounds of floats may leave NaN out.
+        # Bounds of floats may exclude NaN.
         if not (isinstance(column.type, AtomicType) and column.type.root in FLOATS):
             bounds = [group.bounds for group in source.row_groups(column)]
             if bounds and bounds[0] is not None and bounds[-1] is not None:
                 self.first, self.last = bounds[0][0], bounds[-1][1]
 
     def find(self, keys: pa.RecordBatch) -> Found:
-        """As `InputFinder.find`, of keys that may be none."""
+        """As `InputFinder.find`, also without keys."""
         start, end = 0, keys.num_rows
         if self.last is not None:
             firsts = BatchKeys(keys, keys.schema.names[:1])
@@ -390,19 +393,19 @@ class _File:
         return found
 
     def close(self) -> None:
-        """Read nothing more. Raises as `InputFinder.close`."""
+        """End reading. Raises as `InputFinder.close`."""
         finder, self._finder = self._finder, None
         if finder is not None:
             finder.close()
 
 
 def _check_order(run: Sequence[_File]) -> None:
-    """Raise `FormatError` for a file whose keys, by its statistics, do not follow those before.
+    """Raise `FormatError` for a file whose keys, by its statistics, do not follow the file before.
 
-    Which files are looked up goes by the ranges in manifests, which say that they do.
+    Files are selected by the key ranges in manifests, which assume this order.
     """
     for before, after in itertools.pairwise(run):
         if before.last is not None and after.last is not None and before.last > after.first:
             name = posixpath.basename(before.source.file.path)
-            why = f"its keys begin before those of {name} end, which is before it on its level"
+            why = f"its first key is below the last key of {name}, the file before it on its level"
             raise FormatError(after.source.file.path, why)

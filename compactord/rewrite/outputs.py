@@ -4,20 +4,6 @@ Files have kinds, each with its own series of files. A failure removes the files
 
 The manifest's record of a file agrees with io/KeyValueDataFileWriter.java and
 io/RowDataFileWriter.java: keys of the first and last row, statistics, sequence numbers, retracts.
-
-Rows are collected in row groups; a full one is encoded in a second thread while the next one is
-filled, so two row groups are in memory. File sizes are controlled by measurement: after each row
-group the bytes written so far give the number of rows still missing. These are divided evenly
-between the remaining row groups, so that there is no small last group and a file ends within about
-a percent of its target.
-
-Without copying, the compaction of an append table would spend most of its time on decoding and
-encoding the same values. The format decides what is copied and what is decoded nevertheless
-(`formats.base.Copier`).
-
-Whole inputs are in memory: those of the row group that is copied, and those of the next one. So
-only subcompactions of small files are copied (`is_worthwhile`). The order of rows is the same as
-with encoding.
 """
 
 from __future__ import annotations
@@ -83,7 +69,7 @@ class FileFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenFile:
-    """A completed file of `size_bytes` bytes; `bounds` are those of its columns, in their order."""
+    """A completed file of `size_bytes` bytes; `bounds` are for its columns, in their order."""
 
     name: str
     size_bytes: int
@@ -98,7 +84,9 @@ Describe: TypeAlias = Callable[[WrittenFile], DataFile]
 
 
 class MergedFile:
-    """Describes files of primary-key tables. `source` is who adds their rows, for readers."""
+    """Describes files of primary-key tables. `source` is recorded for readers as the origin of
+    rows.
+    """
 
     def __init__(self, write: WriteSpec, layout: Layout, source: FileSource) -> None:
         self._write = write
@@ -157,7 +145,7 @@ class AppendedFile:
 def _data_file(
     file: WrittenFile, write: WriteSpec, values: Sequence[ColumnBounds], **more: Any
 ) -> DataFile:
-    """With statistics of the columns `values`."""
+    """The record, with statistics of the columns `values`."""
     modes = dict(write.stats_modes)
     value_stats, stats_columns = build_stats(values, modes, dense=write.stats_dense)
     return DataFile(
@@ -178,7 +166,7 @@ def _data_file(
 class Outputs:
     """All files of a subcompaction. As a context manager it removes all of them on an exception.
 
-    `finished` has the order in which files were completed; within a kind, that of the rows.
+    `finished` has the order in which files were completed; within a kind, the order of rows.
     """
 
     def __init__(self, *, storage: Storage, unique_name: str, clock: Clock) -> None:
@@ -215,7 +203,7 @@ class Outputs:
         try:
             output = create(self.storage, path)
         except Exception:
-            # A file that we could not create may belong to somebody else.
+            # A file that we could not create may have another owner.
             self._created.remove(path)
             raise
         return output, name
@@ -262,7 +250,7 @@ class OutputSeries:
     def close(self) -> None:
         """Complete the open file, if there is one.
 
-        Raises `StorageError`, also if it is not there afterwards under its name.
+        Raises `StorageError`, also if it does not exist afterwards under its name.
         """
         output, self._open = self._open, None
         if output is None:
@@ -271,7 +259,7 @@ class OutputSeries:
         name, size_bytes = self._stored(output)
         if name != self._name:
             # Readers search the name in the bucket's folder: the rows would be lost.
-            raise StorageError(output.path, f"the file is called {name}, not {self._name}")
+            raise StorageError(output.path, f"the file has the name {name}, not {self._name}")
         written = WrittenFile(
             name=name,
             size_bytes=size_bytes,
@@ -286,7 +274,7 @@ class OutputSeries:
     def _stored(self, output: OutputFile) -> tuple[str, int]:
         """Name and size of a complete file."""
         if self._outputs.storage.capabilities.behind_network:
-            # The commit asks whether as much as was written is there (`commit/conflicts`).
+            # The commit compares the file's size with the written bytes (`commit`).
             return output.path.rpartition("/")[2], output.bytes_written
         status = self._outputs.storage.status(output.path)
         if status is None:
@@ -316,7 +304,14 @@ class GroupSize:
 
 
 class RollingWriter:
-    """Writes the outputs of one kind."""
+    """Writes the outputs of one kind.
+
+    Rows are collected in row groups; a full one is encoded in a second thread while the next one is
+    filled, so two row groups are in memory. File sizes are controlled by measurement: after each
+    row group the bytes written so far give the number of rows still missing. These are divided
+    evenly between the remaining row groups, so that there is no small last group and a file ends
+    within about a percent of its target.
+    """
 
     def __init__(
         self,
@@ -342,7 +337,7 @@ class RollingWriter:
         self._group_rows = self._next_group_rows()
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Append rows; they follow those of earlier calls."""
+        """Append rows; they follow the rows of earlier calls."""
         if batch.num_rows == 0:
             return
         self._pending.append(batch)
@@ -520,7 +515,12 @@ def copy_files(
     decoding: Decoding,
     encoding: Encoding,
 ) -> None:
-    """Concatenate the inputs, those of a subcompaction that `is_worthwhile`.
+    """Concatenate the inputs of a subcompaction that `is_worthwhile`.
+
+    Without copying, the compaction of an append table would spend most of its time on decoding and
+    encoding the same values. The format decides which columns are copied and which are decoded
+    (`formats.base.Copier`). The inputs of the current and of the next row group are in memory as a
+    whole, so only small files are copied. The order of rows is the same as with encoding.
 
     Raises `FormatError` for inputs that are damaged or do not match their manifests, and
     `StorageError`.

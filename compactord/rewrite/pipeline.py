@@ -25,14 +25,14 @@ def use_threads(size_bytes: int) -> bool:
 
 
 def usable_cores() -> int:
-    """Number of cores that this process may run on, whatever the size of Arrow's thread pools."""
+    """The number of cores that this process may run on; Arrow's thread pools may differ."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 class _OneThread:
-    """A thread that ends with the context; none if not `threaded`."""
+    """A thread that ends with the context; without `threaded` there is none."""
 
     def __init__(self, *, threaded: bool) -> None:
         self._pool = ThreadPoolExecutor(1, type(self).__name__.lower()) if threaded else None
@@ -41,7 +41,7 @@ class _OneThread:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """What was not waited for is cancelled, or its error is ignored."""
+        """Cancels jobs that no caller waits for, and ignores their errors."""
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
 

@@ -4,12 +4,9 @@ Columns are matched by field id between the file's schema and the latest; in the
 have the names of the file's schema. Missing columns are null, dropped ones are not read, and values
 of a column whose type has changed are cast. Default values do not matter here: writers apply them.
 
-Sources: utils/FormatReaderMapping.java, schema/SchemaEvolutionUtil.java.
-
 Records expire before they are merged, so an expired newest record of a key uncovers an older one
 whose time has not passed, as in Java. Readers show expired records until they are compacted.
-
-Otherwise each of them would need a try of its own.
+Sources: utils/FormatReaderMapping.java, schema/SchemaEvolutionUtil.java.
 """
 
 from __future__ import annotations
@@ -65,14 +62,14 @@ _OFFSET_BYTES = 5
 
 
 class _Column(NamedTuple):
-    """A column of rows and that of the file which it comes from; None: the file lacks it."""
+    """A column of rows and its source column in the file, None if the file lacks it."""
 
     wanted: DataField
     stored: DataField | None
 
     @property
     def is_unchanged(self) -> bool:
-        """Whether values stay as they are; names and nullability may differ."""
+        """Whether values are unchanged; names and nullability may differ."""
         return self.stored is not None and same_type(self.stored.type, self.wanted.type)
 
 
@@ -101,9 +98,9 @@ class Evolution:
     def converted(self, batch: pa.RecordBatch, path: str) -> pa.RecordBatch:
         """Rows of the file in the latest schema.
 
-        Raises `UnreadableColumn` that names it for a value that cannot be cast, and without a
-        key for null in a column that has become NOT NULL. With a key, only what a merge leaves
-        matters, as in Java: a newer row may have replaced the null.
+        Raises `UnreadableColumn` for a value that cannot be cast, and without a key for null in a
+        column that has become NOT NULL. With a key, only the result of a merge matters, as in Java:
+        a newer row may have replaced the null.
         """
         schema = self.target.row_schema
         arrays = [
@@ -174,7 +171,9 @@ def _width(type_: pa.DataType) -> float:
 def evolution(
     fields: tuple[DataField, ...], zone: datetime.tzinfo, target: Layout
 ) -> Evolution | None:
-    """How files of an older schema are read; None if they have the layout's columns as they are."""
+    """The evolution of files of an older schema, or None if they have the layout's columns
+    unchanged.
+    """
     by_id = {field.id: field for field in (*_SYSTEM, *fields)}
     columns = tuple(
         _Column(field, _source(by_id.get(field.id), field)) for field in target.row_fields
@@ -252,7 +251,7 @@ def oldest_second(
 ) -> int | None:
     """The second of a file's smallest time, which has the type of the file's schema.
 
-    `zone` as for the casts of rows. None if it is not known or cannot be cast.
+    `zone` as for the casts of rows. None if it is unknown or cannot be cast.
     """
     if value is None:
         return None
@@ -276,7 +275,7 @@ class Expiry:
     def alive(
         self, batches: Generator[pa.RecordBatch, None, None]
     ) -> Generator[pa.RecordBatch, None, None]:
-        """The records that have not expired; those without a time never do."""
+        """The records that have not expired; records without a time never do."""
         for batch in batches:
             kept = self.is_alive(batch)
             if kept.all():
@@ -292,7 +291,7 @@ class Expiry:
 
 
 def expiry(expire: RecordExpire | None, now_ms: int) -> Expiry | None:
-    """What has expired at a moment; None if nothing ever does."""
+    """The expiry at a moment, or None if records never expire."""
     if expire is None:
         return None
     return Expiry(expire.field, now_ms // 1000 - expire.seconds)
@@ -302,13 +301,13 @@ T = TypeVar("T")
 
 # Number of inputs that are sampled before the merge.
 SAMPLE_FILES = 16
-# Fetched bytes of a file that may be in memory where nothing else is.
+# Fetched bytes of a file that may be in memory without a budget.
 HELD_BYTES = 16 << 20
 
 
 @dataclass(slots=True)
 class ReadCounts:
-    """What was read so far; the bytes of a part of a file are proportional to its rows."""
+    """Counts of read data; the bytes of a part of a file are proportional to its rows."""
 
     rows: int = 0
     size_bytes: int = 0
@@ -322,10 +321,10 @@ class ReadCounts:
 class InputReader:
     """Opens and reads the inputs of one subcompaction.
 
-    `row_range` None: whole files are read. `older` are the older schemas that files may have.
-    `expiry` None: no record expires. `zone` is that of local times, where their values are cast.
-    `counts` increases as batches are read, with rows that are deleted or have expired; `found` as
-    rows are looked up.
+    Without `row_range`, whole files are read. `older` are the older schemas that files may have.
+    Without `expiry`, no record expires. `zone` applies to casts of local times. `counts` increases
+    as batches are read, including rows that are deleted or have expired; `found` as rows are looked
+    up.
     """
 
     def __init__(
@@ -344,7 +343,7 @@ class InputReader:
         self.expiry = expiry
         self.counts = ReadCounts()
         self.found = ReadCounts()
-        # By path.
+        # by path
         self._marked: dict[str, DeletedRows] = {}
         self.fetcher = Fetcher(storage)
         self._older, self._zone = older, zone
@@ -353,11 +352,11 @@ class InputReader:
     def use(self, layout: Layout) -> None:
         """Read rows in this layout from now on."""
         self.layout = layout
-        # How files of each older schema become rows of the layout; None if they are read as such.
+        # The evolution of files of each older schema, or None if they are read unchanged.
         self.evolutions = [evolution(each, self._zone, layout) for each in self._older]
 
     def opened(self, source: MergeSpec | ConcatSpec) -> Sections:
-        """The files of a merge, or those of a concatenation as one run."""
+        """The files of a merge, or the files of a concatenation as one run."""
         sections = source.sections if isinstance(source, MergeSpec) else ((source.files,),)
         return tuple(
             tuple(tuple(Input(self, file) for file in run) for run in section)
@@ -380,14 +379,14 @@ class InputReader:
         )
 
     def _profile(self, inputs: Sequence[Input]) -> InputProfile:
-        """Of files of one format and schema."""
+        """The profile of files of one format and schema."""
         layout, evolution = inputs[0].layout, inputs[0].evolution
         file_format = format_named(inputs[0].file.file_format, self.formats)
         found = file_format.profile([each.stored for each in inputs], layout)
         return found if evolution is None else evolution.profile(found)
 
     def marked(self, file: InputFile) -> DeletedRows:
-        """To add rows that are to be deleted in the file."""
+        """The rows to delete in the file; callers add to them."""
         return self._marked.setdefault(file.path, DeletedRows.none_of(file.row_count))
 
     def marks(self) -> tuple[Marks, ...]:
@@ -399,7 +398,7 @@ class InputReader:
         )
 
     def close(self) -> None:
-        """End what was begun; no file is read afterwards."""
+        """End all reading; no file is read afterwards."""
         self.fetcher.close()
 
 
@@ -418,7 +417,7 @@ class Input:
 
     @property
     def evolution(self) -> Evolution | None:
-        """How the file's rows become rows of the layout; None if they are read as such."""
+        """The evolution of the file's rows to the layout, or None if they are read unchanged."""
         number = self.file.older_schema
         return None if number is None else self._reader.evolutions[number]
 
@@ -446,10 +445,10 @@ class Input:
             self._vector = fetcher.submit(read_stored, self._reader.storage, ref)
 
     def deleted_rows(self) -> DeletedRows | None:
-        """Which of the file's rows are deleted; None: none of them.
+        """The deleted rows of the file, or None without any.
 
-        They are read in each call, so that no more of them are in memory than files are open.
-        Raises as `read_deleted_rows`.
+        They are read in each call, so that at most the vectors of open files are in memory. Raises
+        as `read_deleted_rows`.
         """
         ref, rows = self.file.vector, self.file.row_count
         if ref is None:
@@ -460,11 +459,11 @@ class Input:
         return deleted_rows_in(fetched.result(), ref, rows)
 
     def drop_vector(self) -> None:
-        """The fetched vector is not needed any more."""
+        """Release the fetched vector."""
         self._vector = None
 
     def check(self) -> None:
-        """Raise as `batches` as far as the file's metadata shows it."""
+        """Raise the errors of `batches` that the file's metadata shows."""
         self.stored.check(self.layout)
 
     def row_groups(self, column: DataField | None = None) -> Sequence[RowGroup]:
@@ -480,14 +479,13 @@ class Input:
     def batches(
         self, batch_rows: int, held_bytes: int = HELD_BYTES
     ) -> Generator[pa.RecordBatch, None, None]:
-        """Yield the rows that are not deleted and have not expired in the file's order.
+        """Yield the rows that are not deleted and have not expired, in the file's order.
 
-        They are in the reader's layout.
+        They are in the reader's layout. `held_bytes`: how many fetched bytes of a file in an object
+        store may be in memory at once.
 
-        `held_bytes`: of a file in an object store, how many fetched bytes may be in memory at once.
-
-        Raises `FormatError` when the file is not the one that `file` describes: its size or number
-        of rows differs, or a column is missing or has another type than declared. And as
+        Raises `FormatError` if the file is not the one that `file` describes: its size or number of
+        rows differs, or a column is missing or has another type than declared. Raises as
         `deleted_rows`.
         """
         self.start(held_bytes)
@@ -509,10 +507,10 @@ class Input:
         marks: bool = False,
         finds_values: bool = True,
     ) -> InputFinder:
-        """Finds the file's rows by their keys; `expires`: expired records are not found.
+        """A finder of the file's rows by their keys. With `expires`, expired records are not found.
 
-        `marks`: all rows with these keys are marked. `finds_values` False: no more than the keys is
-        read, and what is found comes without its rows.
+        With `marks`, all rows with these keys are marked. Without `finds_values`, only keys are
+        read, and found keys come without their rows.
         """
         self._expect_vector()
         reader = self._reader
@@ -538,7 +536,9 @@ class Input:
         return bounds if self.evolution is None else self.evolution.row_range(bounds)
 
     def _kept(self, batches: NumberedBatches) -> Generator[pa.RecordBatch, None, None]:
-        """The rows that are not deleted, converted: what is deleted need not be convertible."""
+        """The rows that are not deleted, converted. Deleted rows are dropped first: they may not be
+        castable.
+        """
         deleted = self.deleted_rows()
         for row, rows in batches:
             if deleted is not None and not (kept := deleted.keeps(row, rows.num_rows)).all():
@@ -579,11 +579,11 @@ class Input:
 
 @dataclass(eq=False, kw_only=True)
 class InputFinder:
-    """A `Finder` of an input: its rows are those of `Input.batches`.
+    """A `Finder` of an input with the rows of `Input.batches`.
 
-    To `marked` are added all rows that are met, those that have expired, too.
-    `finds_values` False: there are no rows, only the places of keys. What the reader has `found`
-    increases by the rows, and by the bytes that were read.
+    Adds all matching rows to `marked`, including expired ones. Without `finds_values` there are no
+    rows, only the indexes of keys. The reader's `found` increases by the rows, and by the bytes
+    read.
     """
 
     source: Input
@@ -595,10 +595,10 @@ class InputFinder:
     counted_bytes: int = 0
 
     def find(self, keys: pa.RecordBatch) -> Found:
-        """The rows with these keys, of which `keys` has the columns in their order.
+        """The rows with these keys; `keys` has the key columns in their order.
 
-        Keys are distinct and ascending, above those of earlier calls. Raises as `Input.batches`,
-        and `FormatError` where rows are not sorted.
+        Keys are distinct and ascending, above the keys of earlier calls. Raises as `Input.batches`,
+        and `FormatError` if rows are not sorted.
         """
         names = [field.name for field in self.source.layout.key_fields]
         found, positions = self.stored.find(pa.RecordBatch.from_arrays(keys.columns, names=names))
@@ -613,7 +613,7 @@ class InputFinder:
         return found
 
     def close(self) -> None:
-        """Read nothing more. Raises `FormatError` if what was read turns out to be damaged."""
+        """End reading. Raises `FormatError` if the data already read turns out to be damaged."""
         self.stored.close()
         self.source.drop_vector()
         self._count_bytes()
@@ -623,7 +623,7 @@ class InputFinder:
         return self.source.deleted_rows()
 
     def _converted(self, found: Found) -> Found:
-        """In the reader's layout, without rows that have expired."""
+        """The found rows in the reader's layout, without expired ones."""
         number = self.source.file.sequence_number
         rows = [_stamped(self.source.converted(batch), number) for batch in found.rows]
         found = Found(found.places, rows)
@@ -648,9 +648,9 @@ def sample(inputs: Sequence[T]) -> Sequence[T]:
 
 
 def _stamped(rows: pa.RecordBatch, number: int | None) -> pa.RecordBatch:
-    """The rows with a sequence number that is not the file's (io/KeyValueFileReaderFactory.java).
+    """The rows with a sequence number other than the file's (io/KeyValueFileReaderFactory.java).
 
-    Rows that were read without theirs, and None, change nothing.
+    Without `number`, and for rows that were read without theirs, returns the rows unchanged.
     """
     place = rows.schema.get_field_index(SEQUENCE_NUMBER.name)
     if number is None or place < 0:
@@ -660,7 +660,7 @@ def _stamped(rows: pa.RecordBatch, number: int | None) -> pa.RecordBatch:
 
 
 def with_others(error: UnreadableColumn, inputs: Sequence[Input]) -> UnreadableColumn:
-    """The same error, with those of other inputs as far as their footers show them."""
+    """The same error, with the errors that other inputs' footers show."""
     found = []
     for each in inputs:
         if each.file.path == error.path:
@@ -670,13 +670,13 @@ def with_others(error: UnreadableColumn, inputs: Sequence[Input]) -> UnreadableC
         except UnreadableColumn as other:
             found.append(other)
         except CompactordError:
-            # The next try fails for it.
+            # The next attempt fails with this error.
             break
     return UnreadableColumn(error.path, error.message, tuple(found))
 
 
 def named(error: Exception) -> tuple[tuple[str, str], ...]:
-    """Path and message of each file; none of another error."""
+    """Path and message of each file; empty for another error."""
     if not isinstance(error, UnreadableColumn):
         return ()
     return tuple((each.path, str(each)) for each in (error, *error.others))

@@ -26,7 +26,7 @@ from compactord.rewrite.reader import Input, InputReader, Sections
 from compactord.storage.base import Storage
 
 _NUMBERS = INTEGERS | MOMENTS | {TypeRoot.DATE, TypeRoot.TIME}
-# About as many keys are sampled from a run.
+# The approximate number of keys that are sampled from a run.
 _SAMPLE_ROWS = 1 << 16
 _BATCH_ROWS = 1 << 16
 # Files whose footers are fetched at once.
@@ -44,9 +44,9 @@ def cut_ranges(
 ) -> tuple[KeyRange, ...]:
     """At most `count` ranges that cover all keys without overlap, in key order.
 
-    `fields` are the table's columns, `older` those of older schemas (as in `Subcompaction`).
-    Returns fewer ranges when there are too few keys. Reads the footers of all inputs, or the key
-    columns of one run per section; nothing when `count` is 1.
+    `fields` are the table's columns, `older` the columns of older schemas (as in `Subcompaction`).
+    Returns fewer ranges if there are too few keys. Reads the footers of all inputs, or the key
+    columns of one run per section; reads no file if `count` is 1.
     """
     if count <= 1:
         return (KeyRange(),)
@@ -64,7 +64,7 @@ def cut_ranges(
 
 
 def _with_deleted_rows(source: MergeSpec) -> MergeSpec:
-    """The files without their vectors: deleted rows are read by the workers, too."""
+    """The files without their vectors: the workers will read deleted rows as well."""
     sections = tuple(
         tuple(tuple(replace(file, vector=None) for file in run) for run in section)
         for section in source.sections
@@ -112,7 +112,7 @@ class _NumberGroups:
 
 
 def _number_groups(sections: Sections, key: DataField) -> _NumberGroups | None:
-    """None when the bounds of a row group are not known."""
+    """Bounds and rows of all row groups, or None if one has no bounds."""
     assert isinstance(key.type, AtomicType), "numbers are atomic"
     groups: list[tuple[int, int, int]] = []
     inputs = [each for section in sections for run in section for each in run]

@@ -1,7 +1,7 @@
 """Runs one subcompaction from input files to output files, with its meter.
 
-A failed subcompaction leaves no files: its outputs have names that nobody else uses, and all of
-them are removed after any error.
+A failed subcompaction leaves no files: its outputs have unique names, and all of them are removed
+after any error.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Meter:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-# Files of a concatenation that are expected while one is read.
+# Files of a concatenation that are fetched while one is read.
 _EXPECTED_FILES = 4
 # Parts of an output that an object store has in memory: one that fills, two that are sent.
 _UPLOAD_BYTES = 24 << 20
@@ -114,10 +114,11 @@ def run_subcompaction(
     formats: Formats = FORMATS,
     functions: MergeFunctions = MERGE_FUNCTIONS,
 ) -> SubcompactionOutcome:
-    """Call `rewrite`; its exceptions become a `SubcompactionFailure`. The entry point of a worker.
+    """Call `rewrite` and convert its exceptions to a `SubcompactionFailure`. The entry point of a
+    worker.
 
-    What looks damaged is read once more first: a bit may have flipped on its way from the store.
-    Exceptions that end the process (KeyboardInterrupt, SystemExit) are raised after the
+    Files that appear damaged are read once more first: a bit may have flipped on its way from the
+    store. Exceptions that end the process (KeyboardInterrupt, SystemExit) are raised after the
     subcompaction's files have been removed.
     """
     rewritten = partial(
@@ -125,7 +126,7 @@ def run_subcompaction(
     )
     try:
         return read_twice(rewritten)
-    except Exception as error:  # noqa: BLE001 - a worker answers, whatever happens
+    except Exception as error:  # noqa: BLE001 - a worker always returns an outcome
         return SubcompactionFailure(
             compaction_id=subcompaction.compaction_id,
             index=subcompaction.index,
@@ -159,14 +160,15 @@ def rewrite(
     formats: Formats = FORMATS,
     functions: MergeFunctions = MERGE_FUNCTIONS,
 ) -> SubcompactionResult:
-    """Merge or concatenate the subcompaction's inputs into new files; find what they delete.
+    """Merge or concatenate the subcompaction's inputs into new files; find the rows that they
+    delete.
 
-    `threaded`: use two more threads, one to decode and one to encode (None: for large inputs).
-    `budget` defines the use of memory. `formats` are the file formats that files may have,
-    `functions` the merge functions that a subcompaction may name.
+    With `threaded`, one thread decodes and one encodes; by default for large inputs. `budget`
+    defines the use of memory. `formats` are the file formats that files may have, `functions` the
+    merge functions that a subcompaction may name.
 
     Raises `FormatError` for inputs that do not match the manifests and the schema,
-    `SubcompactionError` when its memory does not suffice, and `StorageError`. After an error every
+    `SubcompactionError` if its memory does not suffice, and `StorageError`. After an error every
     created file is removed.
     """
     source = subcompaction.source
@@ -202,7 +204,7 @@ def rewrite(
 
 
 def _with_keys_alone(whole: Subcompaction, source: MergeSpec) -> Subcompaction:
-    """The same marks, from the columns of keys alone; nothing is to be written."""
+    """The same marks, from key columns only; the subcompaction writes no rows."""
     return replace(
         whole,
         fields=tuple(field for field in whole.fields if field.name in source.key_columns),
@@ -219,7 +221,7 @@ def _with_keys_alone(whole: Subcompaction, source: MergeSpec) -> Subcompaction:
 def _kinds(
     subcompaction: Subcompaction, layout: Layout
 ) -> Iterator[tuple[str, WriteSpec, Describe]]:
-    """The kinds of files that may be written, and how."""
+    """The kinds of files that may be written, with their specification and description."""
     source, write = subcompaction.source, subcompaction.write
     if isinstance(source, ConcatSpec):
         yield DATA, write, AppendedFile(write, source)
@@ -227,7 +229,7 @@ def _kinds(
     if not source.keeps_inputs:
         yield DATA, write, MergedFile(write, layout, FileSource.COMPACT)
     if source.changelog is not None:
-        # For readers a changelog is what a writer adds (io/KeyValueFileWriterFactory.java).
+        # For readers a changelog is a file that a writer adds (io/KeyValueFileWriterFactory.java).
         write = source.changelog.write
         yield CHANGELOG, write, MergedFile(write, layout, FileSource.APPEND)
 
@@ -240,7 +242,8 @@ def _reader(
     if isinstance(source, MergeSpec):
         layout = keyed_layout(fields, source.key_columns, thin=subcompaction.write.thin_mode)
         bounds = row_range(source.key_range, layout.key_fields)
-        # Readers go on seeing what expires in files that stay; so must be marked what it replaces.
+        # Readers still see expired rows in files that stay; so the rows that they replace must be
+        # marked.
         expire = None if source.keeps_inputs and source.marks else source.record_expire
     return InputReader(
         storage,
@@ -266,7 +269,7 @@ def _concatenated(inputs: Sequence[Input], decoding: Decoding, sizes: Budget) ->
 
 
 class _Rewriting:
-    """The opened inputs of a subcompaction, and how they become outputs."""
+    """The opened inputs of a subcompaction, and their way to outputs."""
 
     def __init__(
         self, subcompaction: Subcompaction, reader: InputReader, functions: MergeFunctions
@@ -345,15 +348,15 @@ class _Rewriting:
             self._above,
             min(sizes.batch_rows for sizes in budgets),
             min(sizes.held_bytes for sizes in budgets),
-            # That a row has expired does not make a later one the first.
+            # An expired row still precedes later rows: a later one does not become the first.
             expires=function.needs is not Needs.FIRST,
             ignores_deletes=ignores,
             marks=source.marks,
-            # Where deletes are ignored, keys do not tell what counts.
+            # If deletes are ignored, values are needed: keys do not show which records are deletes.
             finds_values=source.finds_values or ignores,
         )
         with contextlib.closing(found) as lookup:
-            # A merge of higher levels alone changes nothing.
+            # A merge of higher levels changes no state.
             has_level_0 = any(file.level == 0 for file in source.files)
             find = lookup.find if source.looks_up and has_level_0 else None
             yield from merged_rows(source, self._sections, function, decoding, budgets, find)
@@ -423,7 +426,9 @@ class _Rewriting:
         )
 
     def _dictionary_columns(self) -> tuple[str, ...]:
-        """Leaf columns of the output to encode with a dictionary: those that mostly have one."""
+        """Leaf columns of the output to encode with a dictionary: mostly dictionary-encoded in the
+        inputs.
+        """
         layout, paths = self._reader.layout, self._facts.dictionary_paths
         encoded = set(paths) | layout.dictionaries
         copies = [field.name for field, source in layout.file_columns if source in encoded]

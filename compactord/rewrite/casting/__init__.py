@@ -1,6 +1,7 @@
-"""What becomes of values whose column has got another type: Java's casts, on Arrow arrays.
+"""Java's casts for values of a column whose type has changed, on Arrow arrays.
 
-`rules` says which casts there are. Each takes an array in the Arrow type of the old type and
-returns one in that of the new. Where Arrow or numpy gives Java's result the whole array is cast at
-once, else each distinct value. A value that cannot be cast raises `CastError` with Java's reason.
+`rules` has all casts, and `rules.cast` is the entry point. A cast takes an array in the Arrow type
+of the old type and returns an array in the new one. If Arrow or numpy gives Java's result, the
+whole array is cast at once, otherwise each distinct value. A value that cannot be cast raises
+`CastError` with Java's reason. Imports no reader or writer.
 """

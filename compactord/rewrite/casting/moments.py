@@ -4,9 +4,7 @@ A timestamp is milliseconds since the epoch and nanoseconds of the millisecond, 
 between local times and instants use the time zone of the job, as Java uses its default zone.
 
 Sources: casting/{TimestampTo*,DateTo*,TimeTo*}CastRule.java, casting/NumericPrimitiveToTimestamp,
-utils/DateTimeUtils.java.
-
-Sources: utils/BinaryStringUtils.java (toDate, toTime, toTimestamp), utils/DateTimeUtils.java, and
+utils/DateTimeUtils.java, utils/BinaryStringUtils.java (toDate, toTime, toTimestamp), and
 java.time.format.DateTimeFormatter for its pattern of timestamps.
 """
 
@@ -91,7 +89,7 @@ def to_local(moments: Moments, zone: datetime.tzinfo) -> Moments:
 def to_instants(moments: Moments, zone: datetime.tzinfo) -> Moments:
     """Instants of local times.
 
-    A local time that occurs twice has the earlier offset, one that is skipped that of before.
+    A local time that occurs twice has the earlier offset, a skipped one the offset before the gap.
     """
     return _shifted(moments, lambda local: local.replace(tzinfo=zone), -1)
 
@@ -111,10 +109,10 @@ def _shifted(
 
 
 def _within_range(second: int) -> int:
-    """A second at which any zone has the same offset, and that Python's dates have.
+    """A second at which any zone has the same offset, within the range of Python's dates.
 
-    They end with the year 9999. Zones repeat their rules every 400 years, which are a whole number
-    of weeks, so that other years have the offsets of a year in between.
+    These end with the year 9999. Zones repeat their rules every 400 years, a whole number of weeks,
+    so that other years have the offsets of a year in the range.
     """
     if second > _LAST_S:
         return second + (_LAST_S - second) // _CYCLE_S * _CYCLE_S
@@ -152,13 +150,13 @@ def _cut_off(moments: Moments, precision: int) -> Moments:
 
 
 def _cut(numbers: Int64s, unit: int) -> Int64s:
-    """Toward zero to a multiple of `unit`."""
+    """Truncates toward zero to a multiple of `unit`."""
     result: Int64s = numbers - np.fmod(numbers, unit)
     return result
 
 
 def moment_to_date(array: pa.Array, change: Change) -> pa.Array:
-    """The day of the local time. Release 2.0.0 gives the day after for times before 1970."""
+    """The day of the local time. Release 2.0.0 returns the next day for times before 1970."""
     moments = _local(array, change)
     days = (moments.millis // MILLIS_PER_DAY).astype(np.int32)
     return from_numbers(days, moments.nulls, pa.date32())
@@ -214,7 +212,7 @@ def moment_to_text(array: pa.Array, change: Change) -> pa.Array:
 
 
 def clock_to_text(array: pa.Array, change: Change) -> pa.Array:
-    """Of dates and times."""
+    """Casts dates and times to texts."""
     return by_value(array, lambda value: _text(value, change.source).encode(), pa.string())
 
 
@@ -223,7 +221,7 @@ def _text(value: int, type_: AtomicType) -> str:
         text = cast_text(value, type_)
     except FormatError as error:
         raise CastError(str(error)) from error
-    assert text is not None, "nulls are left out"
+    assert text is not None, "nulls never reach this"
     return text
 
 
@@ -334,7 +332,7 @@ def parse_time(text: str) -> int:
 
 
 def _fraction(digits: str) -> int:
-    """Milliseconds, rounded by the fourth digit alone."""
+    """Milliseconds, rounded by the fourth digit only."""
     kept = [int(digit) if digit in "0123456789" else 0 for digit in digits[:3]]
     value = sum(digit * unit for digit, unit in zip(kept, (100, 10, 1), strict=False))
     return value + (len(digits) > 3 and digits[3] >= "5")
@@ -343,8 +341,8 @@ def _fraction(digits: str) -> int:
 def parse_moment(text: str, precision: int, *, is_local: bool) -> tuple[int, int]:
     """Milliseconds and nanoseconds of a TIMESTAMP; a text of digits counts units since the epoch.
 
-    `is_local`: the text is a local time of a TIMESTAMP_LTZ, for which digits are not read so.
-    Raises `CastError` for other texts that are no times.
+    `is_local`: the text is a local time of a TIMESTAMP_LTZ, which does not accept numbers. Raises
+    `CastError` for other texts that are no times.
     """
     if _is_number(text) and not is_local:
         number = whole_number(text, -_LONG_MAX - 1, _LONG_MAX)
@@ -363,7 +361,7 @@ def parse_moment(text: str, precision: int, *, is_local: bool) -> tuple[int, int
 def _moment(text: str) -> tuple[int, int, int]:
     """Days since the epoch, second of the day, nanoseconds of the second.
 
-    Reads `yyyy-[MM][M]-[dd][d][ [HH][H]:[mm][m]:[ss][s]fraction]`, smartly as Java says.
+    Reads `yyyy-[MM][M]-[dd][d][ [HH][H]:[mm][m]:[ss][s]fraction]` with Java's smart resolver style.
     """
     found = _MOMENT.fullmatch(text)
     if found is None:

@@ -1,4 +1,4 @@
-"""Which types of columns can be read as which others, and the cast from one to another.
+"""Rules for casts between column types.
 
 A column keeps its id when its type is altered. Files written before have values of the old type,
 which are cast when they are read.
@@ -87,7 +87,7 @@ _CASTS: tuple[tuple[_Roots, _Roots, Cast], ...] = (
 
 
 def why_not_castable(source: DataType, target: DataType) -> str | None:
-    """Why values of `source` cannot be read as `target`; None if they can."""
+    """Why values of `source` cannot be read as `target`, or None if they can."""
     if same_type(source, target):
         return None
     match source, target:
@@ -138,7 +138,7 @@ def _rule(source: AtomicType, target: AtomicType) -> Cast | None:
 
 
 def cast(array: pa.Array, source: DataType, target: DataType, zone: datetime.tzinfo) -> pa.Array:
-    """The values in the Arrow type of `target`; those of a missing field are null.
+    """The values in the Arrow type of `target`; values of a missing field are null.
 
     `array` has the Arrow type of `source` and is not dictionary-encoded. Raises `CastError` for a
     value that cannot be cast, and for null where `target` has a nested NOT NULL.

@@ -1,10 +1,8 @@
 """Casts from and to texts and numbers.
 
-Sources: casting/{StringTo*,*ToString,Binary*}CastRule.java, utils/BinaryStringUtils.java,
-java.lang.Double.valueOf, java.math.BigDecimal.
-
-Sources: casting/{NumericPrimitive,NumericPrimitiveToDecimal,DecimalToDecimal,
-DecimalToNumericPrimitive,BooleanToNumeric,NumericToBoolean}CastRule.java, utils/DecimalUtils.java.
+Sources: casting/{StringTo*,*ToString,Binary*,NumericPrimitive,NumericPrimitiveToDecimal,
+DecimalToDecimal,DecimalToNumericPrimitive,BooleanToNumeric,NumericToBoolean}CastRule.java,
+utils/{BinaryStringUtils,DecimalUtils}.java, java.lang.Double.valueOf, java.math.BigDecimal.
 """
 
 from __future__ import annotations
@@ -108,7 +106,7 @@ def number_to_boolean(array: pa.Array, change: Change) -> pa.Array:
 
 
 def number_to_decimal(array: pa.Array, change: Change) -> pa.Array:
-    """Floats are taken by their shortest decimal text; what does not fit becomes null.
+    """Converts floats by their shortest decimal text; values that do not fit become null.
 
     Raises `CastError` for NaN and infinities.
     """
@@ -128,7 +126,7 @@ def number_to_decimal(array: pa.Array, change: Change) -> pa.Array:
 
 
 def decimal_to_decimal(array: pa.Array, change: Change) -> pa.Array:
-    """Rounded half up; what does not fit becomes null."""
+    """Rounds half up; values that do not fit become null."""
     wanted = arrow_type(change.target)
     more_digits = (change.target.precision or 0) - (change.source.precision or 0)
     more_scale = (change.target.scale or 0) - (change.source.scale or 0)
@@ -182,7 +180,7 @@ _FLOAT = re.compile(
     r"|(?P<hex>0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]?)"
 )
 ToText = Callable[[pa.Array, DataType], pa.Array]
-# Half way between the largest float of 32 bits and the next, if there were one.
+# Halfway between the largest 32-bit float and the next one, if it existed.
 _BEYOND_SINGLE = 2**128 - 2**103
 
 
@@ -247,20 +245,20 @@ def _floating(text: str, *, is_single: bool) -> float:
 
 
 def _single(value: float, exact: Fraction) -> float:
-    """The float of 32 bits nearest to `exact`; `value` is the double nearest to it."""
+    """The 32-bit float nearest to `exact`; `value` is the double nearest to it."""
     with np.errstate(over="ignore"):
         nearest = np.float32(value)
         above = np.nextafter(nearest, np.float32(np.inf))
         below = np.nextafter(nearest, np.float32(-np.inf))
     if Fraction(value) == exact or (np.isinf(nearest) and abs(exact) > _BEYOND_SINGLE):
         return float(nearest)
-    # Rounding twice goes wrong only where the double lies between two floats exactly.
+    # Rounding twice goes wrong only if the double lies exactly between two floats.
     candidates = [float(each) for each in (below, nearest, above) if np.isfinite(each)]
     return min(candidates, key=lambda each: abs(Fraction(each) - exact))
 
 
 def text_to_clock(array: pa.Array, change: Change) -> pa.Array:
-    """To DATE and TIME."""
+    """Casts texts to DATE and TIME."""
     parse = parse_date if change.target.root is TypeRoot.DATE else parse_time
     return by_value(array, lambda value: parse(decoded(value)), arrow_type(change.target))
 
@@ -294,7 +292,7 @@ def to_binary(array: pa.Array, change: Change) -> pa.Array:
 
 
 def binary_to_text(array: pa.Array, change: Change) -> pa.Array:
-    """The same bytes, of any length, whether they are UTF-8 or not."""
+    """The same bytes, of any length, even if they are not UTF-8."""
     return array.view(pa.string())
 
 
@@ -303,13 +301,13 @@ def text_to_text(array: pa.Array, change: Change) -> pa.Array:
 
 
 def plain_to_text(array: pa.Array, change: Change) -> pa.Array:
-    """Of numbers and booleans."""
+    """Casts numbers and booleans to texts."""
     if pa.types.is_integer(array.type) or pa.types.is_boolean(array.type):
         return of_length(array.cast(pa.string()), change.target)
 
     def convert(value: float | Decimal) -> bytes:
         text = cast_text(value, change.source)
-        assert text is not None, "nulls are left out"
+        assert text is not None, "nulls never reach this"
         return text.encode()
 
     return of_length(by_value(array, convert, pa.string()), change.target)
@@ -318,7 +316,7 @@ def plain_to_text(array: pa.Array, change: Change) -> pa.Array:
 def of_length(texts: pa.Array, target: AtomicType) -> pa.Array:
     """Texts cut to the type's length, CHAR filled with blanks; a length counts code points.
 
-    Raises `CastError` for bytes that are no UTF-8.
+    Raises `CastError` for bytes that are not UTF-8.
     """
     length = target.precision or 0
     if length == MAX_LENGTH:

@@ -18,7 +18,7 @@ from compactord.paimon.types import AtomicType
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """From which type to which; `zone` is that of local times."""
+    """Source and target type of a cast; `zone` applies to local times."""
 
     source: AtomicType
     target: AtomicType
@@ -26,13 +26,13 @@ class Change:
 
 
 class CastError(ValueError):
-    """A value that the cast does not take; the text gives the value and the reason."""
+    """A value that cannot be cast; the text has the value and the reason."""
 
 
 def by_value(array: pa.Array, convert: Callable[[Any], Any], wanted: pa.DataType) -> pa.Array:
     """Apply `convert` to each distinct value; null stays null, and None becomes null.
 
-    Values are given as Python's int, float, bool, Decimal or bytes (texts, too); dates and times as
+    Values are Python's int, float, bool, Decimal or bytes (for texts as well); dates and times are
     their numbers. Results have the same form.
     """
     values, indices = _distinct(array)
@@ -64,7 +64,6 @@ def made_array(values: Sequence[Any], wanted: pa.DataType) -> pa.Array:
 
 
 def nulls_of(array: pa.Array) -> Bools:
-    """One bool per value: whether it is null."""
     if not array.null_count:
         return np.zeros(len(array), np.bool_)
     found: Bools = array.is_null().to_numpy(zero_copy_only=False)
@@ -78,6 +77,6 @@ def numbers_of(array: pa.Array) -> npt.NDArray[Any]:
 
 
 def from_numbers(numbers: npt.NDArray[Any], nulls: Bools, wanted: pa.DataType) -> pa.Array:
-    """An array of `wanted` whose stored numbers these are."""
+    """An array of `wanted` with these stored numbers."""
     stored = pa.array(numbers, mask=nulls if nulls.any() else None)
     return stored if stored.type == wanted else stored.view(wanted)

@@ -48,7 +48,7 @@ def _files(folder: Path) -> set[Path]:
 def test_a_file_in_another_folder_is_an_error_and_removed(make, prefix, tmp_path):
     subcompaction = make(tmp_path, prefix)
     before = _files(tmp_path)
-    with pytest.raises(StorageError, match=r"the file is called .*, not "):
+    with pytest.raises(StorageError, match=r"the file has the name .*, not "):
         rewrite(subcompaction)
     assert _files(tmp_path) == before
 
@@ -65,5 +65,5 @@ class _RenamingStorage(LocalStorage):
 @pytest.mark.parametrize("make", [_merge, _concat])
 def test_a_store_that_gives_another_name_is_an_error(make, tmp_path):
     assert rewrite(make(tmp_path, "data-", _RenamingStorage())).after
-    with pytest.raises(StorageError, match=r"the file is called data-.*, not DATA-"):
+    with pytest.raises(StorageError, match=r"the file has the name data-.*, not DATA-"):
         rewrite(make(tmp_path, "DATA-", _RenamingStorage()))

@@ -218,7 +218,9 @@ def test_levels_that_are_not_as_long_as_the_header_says_are_refused(tmp_path, fi
     file = written(tmp_path, **KINDS["version 2"])
     page = file.pages("a")[1]
     file.with_header(page, page.changed(field, page.part[field].value + difference))
-    assert_refused(file, "column a.list.element, row group 0: a page's levels are not as long")
+    assert_refused(
+        file, "column a.list.element, row group 0: a page's levels do not have the length"
+    )
 
 
 @pytest.mark.parametrize("more", [2, 4])
@@ -231,14 +233,14 @@ def test_values_that_look_like_levels_are_not_taken_for_them(tmp_path, more):
         if file.content[page.body + page.part[5].value] == {2: 6, 4: 7}[more]
     ][:1]
     file.with_header(page, page.changed(5, page.part[5].value + more))
-    assert_refused(file, "column s, row group [01]: a page's levels are not as long")
+    assert_refused(file, "column s, row group [01]: a page's levels do not have the length")
 
 
 def test_missing_levels_are_refused(tmp_path):
     file = written(tmp_path, **KINDS["version 2"])
     page = file.pages("s")[0]
     file.with_header(page, page.changed(5, 0))
-    assert_refused(file, "column s, row group 0: a page's levels are not as long")
+    assert_refused(file, "column s, row group 0: a page's levels do not have the length")
 
 
 def test_levels_of_less_than_no_bytes_are_refused(tmp_path):
@@ -253,7 +255,7 @@ def test_levels_of_a_column_that_has_none_are_refused(tmp_path):
     page = file.pages("k")[1]
     assert page.part[5].value == 0
     file.with_header(page, page.changed(5, 1))
-    assert_refused(file, "column k, row group 0: a page's levels are not as long")
+    assert_refused(file, "column k, row group 0: a page's levels do not have the length")
 
 
 def test_a_page_that_is_said_not_to_be_compressed_is_refused(tmp_path):
