@@ -1,1 +1,3 @@
-"""Write-only jobs fill two tables while the service keeps them compact: a user of compactord."""
+"""A demo of compactord as a user's program: write-only jobs fill two tables, the service compacts
+them.
+"""

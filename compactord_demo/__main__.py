@@ -1,4 +1,4 @@
-"""`python -m compactord_demo`: the same as the command `compactord-demo`."""
+"""Runs `compactord-demo` as `python -m compactord_demo`."""
 
 import sys
 

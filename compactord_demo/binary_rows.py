@@ -25,7 +25,7 @@ _Counts: TypeAlias = npt.NDArray[np.int64]
 _SLOT = 8
 _INLINE = 7
 _BYTES = (TypeRoot.CHAR, TypeRoot.VARCHAR, TypeRoot.BINARY, TypeRoot.VARBINARY)
-# The integer as which a slot holds a value.
+# The integer type of a value in a slot.
 _STORAGE = {
     TypeRoot.BOOLEAN: (pa.uint8(), np.uint8),
     TypeRoot.TINYINT: (pa.int8(), np.uint8),
@@ -38,7 +38,7 @@ _STORAGE = {
 
 
 def encode_rows(columns: Sequence[pa.Array], types: Sequence[AtomicType]) -> list[bytes]:
-    """Every row serialised, as `binary_row.encode_row` does."""
+    """Every row serialised, as by `binary_row.encode_row`."""
     values = [
         [scalar_value(scalar, type_) for scalar in column]
         for column, type_ in zip(columns, types, strict=True)

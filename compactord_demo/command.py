@@ -20,10 +20,10 @@ from compactord.storage.base import Storage
 from compactord_demo import show
 
 _SECONDS, _SECONDS_MAX = "35", 3600
-# Both tables are due by then, whatever the daemon left: a trigger is 5 runs, or 5 small files.
+# Both tables are due by then in any state of the daemon: a trigger is 5 runs, or 5 small files.
 _BACKLOG_COMMITS = 6
 _DESCRIPTION = """\
-Fill two tables as write-only jobs do, with serve running beside the jobs, show runs and
+Fill two tables as write-only jobs do while serve runs, show how runs and
 files rise and fall, and compare the rows with those ingested.
 """
 _EXAMPLES = """\
@@ -40,7 +40,7 @@ exit codes: 0 the rows are those ingested; 3 they are not, the daemon failed, or
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the demo; the result is the exit code."""
+    """Run the demo. Returns the exit code."""
     return run(_parser(), arguments)
 
 
@@ -93,7 +93,7 @@ def _demo(args: argparse.Namespace) -> int:
 
 
 def _place(args: argparse.Namespace) -> show.Place:
-    """The warehouse that the arguments name, which has to be empty and safe."""
+    """The warehouse in the arguments. Raises `UsageError` unless it is empty and safe."""
     section = warehouse_config(args).config.catalogs[NAMELESS]
     catalog = open_section(section, Registries(), zone=None)
     storage = catalog.warehouse_storage
@@ -127,9 +127,7 @@ def _refuse_used(storage: Storage, warehouse: str) -> None:
     if status is not None and not status.is_folder:
         raise UsageError(f"--warehouse {warehouse} is not a folder")
     if storage.folder_exists(warehouse) and any(True for _ in storage.list(warehouse)):
-        raise UsageError(
-            f"--warehouse {warehouse} is not empty: give the demo an empty or a new folder"
-        )
+        raise UsageError(f"--warehouse {warehouse} is not empty: name an empty or a new folder")
 
 
 def _seconds(text: str) -> int:

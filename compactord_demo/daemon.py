@@ -1,4 +1,4 @@
-"""`compactord serve` as a user starts it: a separate process with a configuration file."""
+"""Runs `compactord serve` as a user does: a separate process with a configuration file."""
 
 from __future__ import annotations
 
@@ -28,16 +28,15 @@ _HOME = str(Path(compactord.__file__).parent.parent)
 
 
 class DaemonFailed(Exception):
-    """The daemon ended unasked, or with an error; the message ends with its log."""
+    """The daemon ended by itself, or with an error; the message ends with its log."""
 
 
 class DaemonProcess:
-    """A daemon that serves these tables of a catalog; leaving it ends the process.
+    """A daemon that serves these tables of a catalog. The process ends with the context.
 
-    `catalog` is a section of a configuration; in its warehouse nothing is a reference.
-
-    Its log and its configuration are in `folder`. It has a process group of its own, so that only
-    the demo handles Ctrl-C, and it gets SIGTERM when the demo is killed.
+    `catalog` is a section of a configuration; its warehouse must contain no references. Log and
+    configuration are in `folder`. The process has a group of its own, so that only the demo handles
+    Ctrl-C, and it gets SIGTERM if the demo is killed.
     """
 
     def __init__(
@@ -67,12 +66,12 @@ class DaemonProcess:
         return found.group(1).rstrip("/") if found else None
 
     def check(self) -> None:
-        """Raises `DaemonFailed` when it has ended."""
+        """Raises `DaemonFailed` if it has ended."""
         if self._process.poll() is not None:
             raise DaemonFailed(self._ended())
 
     def stop(self) -> None:
-        """Ask it to end and wait. Raises `DaemonFailed` unless it ends with 0."""
+        """Send SIGTERM and wait. Raises `DaemonFailed` unless it ends with 0."""
         self.check()
         self._process.terminate()
         try:
@@ -85,7 +84,7 @@ class DaemonProcess:
             raise DaemonFailed(self._ended())
 
     def tail(self) -> str:
-        """The last lines that it wrote."""
+        """The last lines of its log."""
         lines = []
         for path in (self._log, self._said):
             with path.open("rb") as file:
@@ -128,10 +127,12 @@ def _configuration(catalog: Mapping[str, object], tables: Sequence[TableRef]) ->
 
 
 def _ends_with_parent() -> Callable[[], None] | None:
-    """For the child to call: SIGTERM comes when its parent dies, however it does (Linux only)."""
+    """A function for the child: it gets SIGTERM when its parent dies for any reason (Linux
+    only).
+    """
     if sys.platform != "linux":
         return None
-    # Looked up here: between fork and exec nothing may be loaded.
+    # Loaded here: no library may be loaded between fork and exec.
     prctl = ctypes.CDLL(None).prctl
 
     def ask() -> None:

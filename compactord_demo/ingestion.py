@@ -1,4 +1,4 @@
-"""Runs ingestion jobs, each in its own thread and at its own interval, until told to end."""
+"""Runs ingestion jobs, each in its own thread and at its own interval."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from compactord_demo.jobs import Job
 
 @dataclass(slots=True)
 class Tally:
-    """What a job has committed so far."""
+    """The commits and rows of a job so far."""
 
     commits: int = 0
     rows: int = 0
 
 
 class Ingestion:
-    """Begins when entered; `end` or leaving it waits for running commits."""
+    """Starts with the context; `end` or leaving the context waits for running commits."""
 
     def __init__(self, jobs: Sequence[Job], clock: Clock) -> None:
         self.tallies = {job.table.full_name: Tally() for job in jobs}
@@ -51,7 +51,7 @@ class Ingestion:
         self.check()
 
     def add(self, commits: int) -> None:
-        """Let each job, which have ended, commit so often more, one after the other."""
+        """Let each job, all of which have ended, make more commits, one after the other."""
         for job in self._jobs:
             tally = self.tallies[job.table.full_name]
             for _ in range(commits):
@@ -72,7 +72,7 @@ class Ingestion:
         while not self._ended.is_set():
             tally.rows += job.commit()
             tally.commits += 1
-            # A slow machine writes less; missed commits are not made up for.
+            # A slow machine writes less: missed commits are not repeated.
             now_s = self._clock.monotonic_s()
             next_s = max(next_s + job.period_s, now_s)
             self._ended.wait(next_s - now_s)

@@ -1,4 +1,4 @@
-"""The two ingestion jobs: what they write, and the rows that must be read afterwards.
+"""The two ingestion jobs, with the rows that they write and that readers must find afterwards.
 
 A job keeps the expected rows in arrays of its own, independent of the table format; the rows read
 from the table at the end are compared with them.
@@ -39,7 +39,7 @@ _MS_FROM, _MS_TO = 1_700_000_000_000, 1_800_000_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """What every job needs. Jobs of one `seed` write the same rows in the same order."""
+    """The environment of a job. Jobs of one `seed` write the same rows in the same order."""
 
     storage: Storage
     warehouse: str
@@ -56,7 +56,7 @@ class Job(Protocol):
 
     @property
     def period_s(self) -> float:
-        """From one commit to the next."""
+        """The interval between commits."""
         ...
 
     def commit(self) -> int:
@@ -78,7 +78,7 @@ class OrdersJob:
     sort_names = ("id",)
 
     def __init__(self, scene: Scene) -> None:
-        """Creates the table. Raises `StorageError` when there is one."""
+        """Creates the table. Raises `StorageError` if it exists."""
         self.table = _ref(scene.warehouse, "sales", "orders")
         create_table(
             scene.storage,
@@ -126,7 +126,7 @@ class ClicksJob:
     sort_names = ("region", "user", "url")
 
     def __init__(self, scene: Scene) -> None:
-        """Creates the table. Raises `StorageError` when there is one."""
+        """Creates the table. Raises `StorageError` if it exists."""
         self.table = _ref(scene.warehouse, "logs", "clicks")
         create_table(
             scene.storage,

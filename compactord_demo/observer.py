@@ -22,7 +22,7 @@ class History:
 
 
 class Observer:
-    """Polls a daemon once it has an address. Names of tables are those of the warehouse."""
+    """Polls a daemon once it has an address. Names of tables are relative to the warehouse."""
 
     def __init__(self) -> None:
         self.view: ServiceView | None = None
@@ -33,7 +33,7 @@ class Observer:
         self._source: DaemonSource | None = None
 
     def observe(self, url: str | None) -> None:
-        """Take a new status, if there is one: a daemon that does not answer yet has not failed."""
+        """Record a new status, if available: a daemon that does not answer yet has not failed."""
         if url is None:
             return
         self._source = self._source or DaemonSource(url)
@@ -42,9 +42,9 @@ class Observer:
             self._take(self._source.view())
 
     def is_idle_at(self, newest: Mapping[str, int]) -> bool:
-        """Whether nothing runs, waits or is due when each table stands at this snapshot."""
-        view = self.view
-        if view is None or any(view.queued.values()) or view.running:
+        """Whether no job runs, waits or is due, with each table at its snapshot in `newest`."""
+        service = self.status.service if self.status is not None else None
+        if service is None or any(service.queued.values()) or service.running:
             return False
         return all(
             (table := self.tables.get(name)) is not None
@@ -54,7 +54,7 @@ class Observer:
         )
 
     def counters(self, name: str) -> TableCounters:
-        """What the daemon has done to a table."""
+        """The daemon's totals of a table."""
         table = self.tables.get(name)
         return TableCounters() if table is None else table.counters
 

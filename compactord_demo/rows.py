@@ -22,7 +22,7 @@ _KINDS_THERE = (0, 2)
 def rows_of(storage: Storage, ref: TableRef, sort_names: Sequence[str]) -> pa.Table:
     """The table's rows at its newest snapshot, in the order of `sort_names`.
 
-    Of a primary-key table's records the one with the highest sequence number counts for each key.
+    In a primary-key table the record with the highest sequence number is a key's row.
     """
     table, state = open_table(table_in_folder(storage, ref), {}), load_state(storage, ref)
     parts = []

@@ -34,9 +34,9 @@ _EXPIRY_S = 20.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where the demo's tables are.
+    """The location of the demo's tables.
 
-    `section` is their catalog in the daemon's configuration, which learns of them by `register`.
+    `section` is their catalog in the daemon's configuration; `register` adds tables to it.
     """
 
     storage: Storage
@@ -54,11 +54,12 @@ def run(
     stop: threading.Event,
     backlog_commits: int = 0,
 ) -> bool:
-    """Ingest for `seconds` while a daemon runs; whether all went well. `stop` ends it early.
+    """Ingest for `seconds` while a daemon runs. Returns whether all went well. `stop` ends it
+    early.
 
-    Each job commits `backlog_commits` more once the daemon has ended, which nobody compacts.
+    Each job makes `backlog_commits` more commits after the daemon has ended; they stay uncompacted.
 
-    Prints to stdout, errors to stderr. Raises `CompactordError` when a job fails.
+    Prints to stdout, errors to stderr. Raises `CompactordError` if a job fails.
     """
     console = console_on(sys.stdout)
     scene = Scene(storage=place.storage, warehouse=place.warehouse, owner=owner, clock=clock)
@@ -98,7 +99,7 @@ class _Show:
         self._is_told = False
 
     def play(self, folder: Path, place: Place, seconds: float) -> None:
-        """Run until the daemon has ended, or until told to stop. Raises `DaemonFailed`."""
+        """Run until the daemon has ended, or until `stop` is set. Raises `DaemonFailed`."""
         names = [job.table.full_name for job in self._jobs]
         self._console.out(f"warehouse {place.warehouse}", highlight=False)
         self._console.out(f"write-only jobs fill {' and '.join(names)}", highlight=False)
@@ -117,7 +118,7 @@ class _Show:
                 daemon.stop()
 
     def leave_backlog(self, commits: int) -> None:
-        """Let the jobs commit without a daemon beside them."""
+        """Let the jobs commit without a running daemon."""
         self._ingestion.add(commits)
         if commits:
             self._console.out(
@@ -149,7 +150,7 @@ class _Show:
         self._ingestion.end()
 
     def _wait_until_idle(self, daemon: DaemonProcess, screen: Screen) -> None:
-        """Wait until nothing is due, and a little longer for snapshots to expire."""
+        """Wait until no work is due, and a little longer for snapshots to expire."""
         start_s = self._clock.monotonic_s()
         while not self._stop.is_set():
             waited_s = self._clock.monotonic_s() - start_s
@@ -158,7 +159,7 @@ class _Show:
                     return
                 self._look(daemon, screen, "snapshots expire")
             elif waited_s > _IDLE_S:
-                why = "; ".join(self._observer.troubles()) or "merges take so long"
+                why = "; ".join(self._observer.troubles()) or "merges take too long"
                 raise DaemonFailed(
                     f"work was still due {_IDLE_S:.0f} s after the last commit: {why}\n"
                     f"{daemon.tail()}"
@@ -172,7 +173,7 @@ class _Show:
         url = daemon.url
         if url is not None and not self._is_told:
             self._is_told = True
-            self._console.out(f"compactord serve runs beside them: {url}/", highlight=False)
+            self._console.out(f"compactord serve compacts them: {url}/", highlight=False)
         self._observer.observe(url)
         screen.show(self._observer, self._told(phase), self._clock.monotonic_s())
 

@@ -1,4 +1,4 @@
-"""The demo's summary: ingestion, compaction and what the tables hold now."""
+"""The demo's summary: ingestion, compaction and the tables' final content."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ from compactord_demo.rows import rows_of, same_rows
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """One table at the end of the demo. `runs_max` and `files_max` are the most that were seen."""
+    """One table at the end of the demo. `runs_max` and `files_max` are the largest polled
+    values.
+    """
 
     name: str
     tally: Tally

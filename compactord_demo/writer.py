@@ -1,8 +1,8 @@
-"""A small write-only writer on the format layer; it writes what ingestion jobs write.
+"""A small write-only writer on the format layer; it writes the same files as ingestion jobs.
 
 Level-0 files with a merge buffer's content (each key once, sorted), APPEND commits, no compaction.
 For `compactord-demo` and for tests that need a table without Java. Keys must be unique within one
-batch; sequence numbers continue from the newest snapshot's, as one writer's would.
+batch; sequence numbers continue from the newest snapshot's.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def create_table(
     partition_keys: Sequence[str] = (),
     options: Mapping[str, str],
 ) -> None:
-    """Write schema 0. Raises `StorageError` when the table exists."""
+    """Write schema 0. Raises `StorageError` if the table exists."""
     schema = TableSchema(
         id=0,
         version=3,
@@ -95,9 +95,10 @@ class WriteOnlyWriter:
         )
 
     def write(self, rows: pa.Table, *, kinds: pa.Array | None = None) -> int:
-        """Commit rows (in the table's columns) of one or more partitions; the snapshot's id.
+        """Commit rows (in the table's columns) of one or more partitions. Returns the snapshot's
+        id.
 
-        `kinds` are row kinds (int8), all +I when absent; only for primary-key tables.
+        `kinds` are row kinds (int8), by default +I; only for primary-key tables.
         """
         files: list[tuple[BucketId, DataFile]] = []
         is_keyed = self._table.kind is TableKind.PRIMARY_KEY
@@ -210,7 +211,7 @@ class WriteOnlyWriter:
         )
 
     def commit(self, files: Sequence[tuple[BucketId, DataFile]]) -> int:
-        """Append a snapshot; after a lost race, try again on top of the newest one."""
+        """Append a snapshot; after a lost race, retry on top of the newest one."""
         self._identifier += 1
         location, root = self._table.ref.location, self._table.ref.root
         options = self._table.options.commit

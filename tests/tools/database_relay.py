@@ -1,11 +1,11 @@
-"""A relay before a PostgreSQL server that lets some of what clients send fail.
+"""A relay before a PostgreSQL server that lets some of the clients' requests fail.
 
     with DatabaseRelay(port) as relay:
         relay.fail(Ailment.SILENT, every=3)
         ...                                   # a client of `relay.port`
 
-What a client sends at once, a statement or a step of its login, counts as one request; those of
-all connections are counted together. Without TLS, which PostgreSQL's clients do without if asked.
+Data that a client sends at once, a statement or a step of its login, counts as one request.
+Requests of all connections are counted together. There is no TLS; PostgreSQL's clients accept that.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ _QUESTIONS = (80877103, 80877104)
 
 
 class Ailment(enum.Enum):
-    """What a client sees. Silence ends after half a second, when the connection is closed."""
+    """The failure that a client observes. Silence ends after half a second: the connection is
+    closed.
+    """
 
     CLOSED = "the connection is closed"
     SILENT = "nothing is answered"
@@ -61,7 +63,9 @@ class DatabaseRelay:
         self._listener.close()
 
     def fail(self, ailment: Ailment | None, *, every: int = 1) -> None:
-        """From now on every so many-th request fails so; None: none does."""
+        """From now on every n-th request fails with `ailment`, n being `every`; with None, no
+        request fails.
+        """
         with self._lock:
             self._ailment, self._every, self._requests, self.failed = ailment, every, 0, 0
 
@@ -113,6 +117,6 @@ class DatabaseRelay:
 
 
 def refusal() -> bytes:
-    """What PostgreSQL says to a login that it does not know."""
+    """PostgreSQL's response to an unknown login."""
     fields = b"SFATAL\0VFATAL\0C28P01\0Mpassword authentication failed for user\0\0"
     return b"E" + (len(fields) + 4).to_bytes(4, "big") + fields

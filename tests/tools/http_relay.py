@@ -1,6 +1,6 @@
-"""HTTP/1.1 messages passed on from one connection to another, byte by byte as they came.
+"""Relays HTTP/1.1 messages between two connections, byte by byte.
 
-Heads are read to find where a message ends; bodies are never held as a whole.
+Heads are parsed to find where a message ends; bodies are never in memory as a whole.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Head:
 
     @property
     def content_length(self) -> int | None:
-        """Bytes of the body; None where the head does not say."""
+        """Bytes of the body, or None if the head does not state them."""
         length = self.headers.get("content-length")
         return None if length is None else int(length)
 
@@ -47,7 +47,7 @@ class Head:
 
 
 class Connection:
-    """One side of the relay: a socket and what was received of it beyond the last message."""
+    """One side of the relay: a socket and the bytes received after the last message."""
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -100,7 +100,7 @@ class Connection:
                 target.sendall(buffer[:received])
 
     def relay_chunks(self, target: socket.socket | None, buffer: memoryview) -> None:
-        """Pass on a body in chunks, with their sizes and what follows the last one."""
+        """Pass on a body in chunks, with their sizes and the trailer."""
         while size := int(self._relay_line(target).split(b";")[0], 16):
             self.relay(target, size + 2, buffer)
         while self._relay_line(target) != b"\r\n":
@@ -125,13 +125,13 @@ class Connection:
         return line
 
     def is_idle(self) -> bool:
-        """Whether the other side has neither said anything nor closed since the last message."""
+        """Whether the other side has neither sent data nor closed since the last message."""
         poll = select.poll()
         poll.register(self.socket, select.POLLIN | _HUNG_UP)
         return not self._ahead and not poll.poll(0)
 
     def hung_up(self, within_ms: int) -> bool:
-        """Whether the other side closes within that time, whatever else it has sent."""
+        """Whether the other side closes within that time, even after sending data."""
         poll = select.poll()
         poll.register(self.socket, _HUNG_UP)
         return bool(poll.poll(within_ms))

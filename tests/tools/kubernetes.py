@@ -1,9 +1,9 @@
-"""How the servers of Kubernetes are built from the Go modules that it publishes.
+"""Builds the servers of Kubernetes from its published Go modules.
 
-Its go.mod asks for v0.0.0 of its own parts, which lie beside it in its repository alone, so a
-module of ours replaces each by its release. Nothing may require a part by its release: Go would
-compile all of it once more under another key. So Kubernetes' own commands are built, and no
-program of ours that imports them.
+Its go.mod requires v0.0.0 of its own parts, which exist in its repository only, so a module of ours
+replaces each by its release. No module may require a part by its release: Go would compile all of
+it once more under another key. So Kubernetes' own commands are built, and no program of ours that
+imports them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tests.tools.workbench import ToolError, Workbench
 
 VERSION = "1.33.4"
 _H1 = "T1d5FLUYm3/KyUeV7YJhKTR980zHCHb7K2xhCSo3lE8="
-# Of the go.sum that names all that is compiled.
+# Checksum of the go.sum for everything that is compiled.
 _SUMS_SHA256 = "f57767eab21bfe67fb7ee99004d6cc9329d0826c4a0c5f7dfd0e6df0b29f2a6a"
 PROGRAMS = (
     "kube-apiserver",
@@ -57,7 +57,9 @@ func main() {
 
 
 def make(bench: Workbench) -> None:
-    """The servers, `kubectl`, and `pause`; ToolError when something else would be compiled."""
+    """The servers, `kubectl`, and `pause`. Raises `ToolError` if the sources have another
+    checksum.
+    """
     source = bench.go_module(f"k8s.io/kubernetes@v{VERSION}", _H1)
     module = bench.scratch / "module"
     module.mkdir()
@@ -78,7 +80,7 @@ def make(bench: Workbench) -> None:
         "k8s.io/component-base/version.gitMinor": minor,
         "k8s.io/client-go/pkg/version.gitVersion": f"v{VERSION}",
     }
-    # One by one: each is a command that may take long, and what is compiled stays in Go's cache.
+    # One by one: each command may take long, and Go's cache keeps its results.
     for package in packages:
         bench.go_build(module, package, variables=variables)
     pause = bench.scratch / "pause"

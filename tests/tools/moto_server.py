@@ -1,7 +1,7 @@
-"""moto's S3 with creations that exclude each other, as those of S3 do: `moto_server.py PORT`.
+"""moto's S3 with atomic creations, as in S3: `moto_server.py PORT`.
 
-moto looks for a name and stores the object in two steps; of two requests at once that must not
-replace anything both may succeed. Here such requests wait for each other.
+moto looks for a name and stores the object in two steps: two concurrent creations of one object may
+both succeed. Here creations wait for each other. A program of its own: tests start it as a process.
 """
 
 from __future__ import annotations

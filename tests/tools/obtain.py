@@ -33,7 +33,7 @@ OF_PROGRAM = {
     for tool in tools
     for program in tool.programs
 }
-# Installed by the target as an extra, beside the Python that runs the tests.
+# Installed by the target as an extra, in the environment of the Python that runs the tests.
 OF_PYTHON = {"hadolint": "deploy-tools"}
 
 
@@ -72,7 +72,7 @@ def obtain(tools: Sequence[Tool], root: Path) -> dict[str, str]:
 
 
 def _ensure(tool: Tool, root: Path, failures: dict[str, str]) -> None:
-    """Make a tool, and before it those that it needs, unless they are there or have failed."""
+    """Make a tool and its requirements first, unless they exist or have failed."""
     if tool.name in failures or _folder(root, tool).exists():
         return
     for other in tool.needs:
@@ -121,7 +121,7 @@ def _make(tool: Tool, root: Path) -> None:
 
 
 def _clear(builders: Sequence[Tool], root: Path) -> None:
-    """Remove what only served to build: a few gigabytes. Our turn lasts, so nobody uses it."""
+    """Remove a few gigabytes that only builds need. The lock is held, so no other run uses them."""
     for builder in builders:
         shutil.rmtree(_folder(root, builder), ignore_errors=True)
     shutil.rmtree(root / "go-objects", ignore_errors=True)

@@ -1,4 +1,6 @@
-"""The program of a random run that is repeated with many seeds."""
+"""The program of a random run that is repeated with many seeds. A module of its own: several such
+runs share it.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,9 @@ import structlog
 
 
 def run_seeds(module: str, run: Callable[[int], object], *errors: type[Exception]) -> int:
-    """Run it with the seeds of the command line; 1 if any run raised one of these errors.
+    """Run it with the seeds of the command line. Returns 1 if any run raised one of these errors.
 
-    Prints these seeds; `module` is what `python -m` is told.
+    Prints these seeds; `module` is the argument of `python -m`.
     """
     parser = argparse.ArgumentParser(prog=f"python -m {module}")
     parser.add_argument("--runs", type=int, default=1000, metavar="N")

@@ -1,4 +1,4 @@
-"""How requests to an object store fail in tests, and which of them."""
+"""Failures of requests to an object store in tests, and rules that select requests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 
 
 class How(enum.Enum):
-    """What a client sees of a request that fails."""
+    """The failure that a client observes."""
 
     CLOSE = "the connection is lost"
     ANSWER = "an error is answered"
@@ -18,8 +18,8 @@ class How(enum.Enum):
     HALF = "the connection is lost in the middle of the answer's body"
 
 
-# Names of errors as S3 has them; other stores go by the status. An upload may end with an error
-# though its answer began with 200.
+# S3's names of errors; other stores use the status. An upload may end with an error although its
+# response began with 200.
 CODES = {
     200: "InternalError",
     400: "ExpiredToken",
@@ -34,10 +34,10 @@ CODES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """How a request fails: before it reaches the store, or `after` the store has done it.
+    """A failure of a request: before it reaches the store, or `after` the store has processed it.
 
-    `HALF` happens to answers and is always after the effect. An error `is_foreign` that comes from
-    a gateway before the store, which knows nothing of the store's objects.
+    `HALF` applies to responses and is always after the effect. An error `is_foreign` if it comes
+    from a gateway before the store, which does not know the store's objects.
     """
 
     how: How
@@ -72,7 +72,7 @@ Decide = Callable[[Request], "Fault | None"]
 
 
 def kind_of(method: str, target: str, headers: Mapping[str, str]) -> str:
-    """What a request does, in S3's terms; the method in lower case where they do not fit."""
+    """The kind of a request in S3's terms, otherwise the method in lower case."""
     query = parse_qs(urlsplit(target).query, keep_blank_values=True)
     if "uploadId" in query or "uploads" in query:
         names = {
@@ -94,17 +94,17 @@ def kind_of(method: str, target: str, headers: Mapping[str, str]) -> str:
 
 
 def every_nth(n: int, fault: Fault, concerns: Callable[[Request], bool] | None = None) -> Decide:
-    """Lets every n-th of the requests that it `concerns` fail; all, unless told."""
+    """Lets every n-th matching request fail; by default all requests match."""
     return _counted(lambda count: count % n == 0, fault, concerns)
 
 
 def nth(n: int, fault: Fault, concerns: Callable[[Request], bool] | None = None) -> Decide:
-    """Lets the n-th of the requests that it `concerns` fail, counted from 1."""
+    """Lets the n-th matching request fail, counted from 1."""
     return _counted(lambda count: count == n, fault, concerns)
 
 
 def from_nth(n: int, fault: Fault, concerns: Callable[[Request], bool] | None = None) -> Decide:
-    """Lets the n-th of the requests that it `concerns`, and all after it, fail."""
+    """Lets the n-th matching request and all later ones fail."""
     return _counted(lambda count: count >= n, fault, concerns)
 
 

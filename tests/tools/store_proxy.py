@@ -76,7 +76,7 @@ class StoreProxy:
         with self._lock:
             self._stopped = True
             connections = list(self._open)
-        # Wakes a thread in accept, which close alone does not.
+        # Wakes a thread in accept; close does not.
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -85,15 +85,16 @@ class StoreProxy:
         self._acceptor.join(timeout=180)
 
     def fail(self, decide: Decide | None) -> None:
-        """From now on `decide` says which requests fail and how; None: none does.
+        """From now on `decide` selects failing requests and their faults; with None, no request
+        fails.
 
-        It is called for one request at a time, in the order in which they come.
+        It is called for one request at a time, in the order of arrival.
         """
         with self._lock:
             self._decide = decide
 
     def reset(self) -> None:
-        """Forget what was counted."""
+        """Reset all counts."""
         with self._lock:
             self.counts, self.log, self.failed = Counter(), [], []
 
@@ -118,7 +119,7 @@ class StoreProxy:
                 if not link.exchange(head, fault, lambda: self._stopped):
                     break
         except (OSError, ValueError):
-            # Either side went away, or says what is not HTTP: the client sees the end.
+            # Either side closed, or sent bytes that are not HTTP: the client sees the end.
             pass
         finally:
             self._track(client, is_open=False)
@@ -169,7 +170,7 @@ class _Link:
         if fault.how is How.HALF:
             self._answer_half(head, answer)
             return False
-        # To its end, so that the store has done all there was to do.
+        # Read it to its end, so that the store has finished its work.
         self._relay_answer(head, answer, None)
         self._show(fault, stopped)
         return False
@@ -203,7 +204,7 @@ class _Link:
         if "expect" in head.headers:
             answer = _read_answer(store)
             if answer.first[1] != "100":
-                # The body is not wanted, and nobody knows whether it comes all the same.
+                # The body is not wanted, and it may come nevertheless.
                 self._is_last = True
                 return answer
             self._client.socket.sendall(answer.raw)
@@ -312,7 +313,7 @@ class ProxyProcess:
         return Counter(json.loads(self._ask("counts")))
 
     def reset(self) -> None:
-        """Forget what was counted."""
+        """Reset all counts."""
         self._ask("reset")
 
     def delay(self, milliseconds: float) -> None:

@@ -1,4 +1,6 @@
-"""What tests of pages rely on: it renders, it hears of errors, it stays on this machine."""
+"""The browser's promises to tests of pages: it renders, reports errors, and stays on this
+machine.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ PAGE = """\
 
 
 class _Site(http.server.ThreadingHTTPServer):
-    """Serves PAGE on all addresses of this machine, and whatever else is missing."""
+    """Serves PAGE on all addresses of this machine; other paths are missing."""
 
     asked: list[str]
 
@@ -56,7 +58,7 @@ def site() -> Iterator[_Site]:
 
 
 def _outer_address() -> str | None:
-    """An address of this machine that is not a loopback one; asking sends nothing."""
+    """An address of this machine other than loopback; the look-up sends no packet."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))
@@ -86,7 +88,8 @@ def test_a_page_is_rendered_in_the_size_asked_for(browser: Browser, site: _Site)
 @pytest.mark.parametrize("font", ["monospace", "sans-serif"])
 def test_texts_of_pages_have_glyphs(browser: Browser, site: _Site, font: str) -> None:
     with browser.open(site.url()) as tab:
-        # What no font has is drawn as the glyph for the missing, here that of a private character.
+        # Characters without a glyph are drawn as the glyph for the missing, as is a private
+        # character.
         blank = tab.page.evaluate(
             """font => {
                 const draw = text => {

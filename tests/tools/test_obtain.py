@@ -1,4 +1,6 @@
-"""Tools are made once, whole or not at all, whoever stops or races whom. Nothing is downloaded."""
+"""Tools are made once, whole or not at all, also by interrupted or concurrent runs. Without
+downloads.
+"""
 
 from __future__ import annotations
 
@@ -135,7 +137,7 @@ def test_of_two_runs_at_a_time_one_makes(tmp_path: Path) -> None:
         time.sleep(0.1)
         _script(bench.folder / "saw")
 
-    # Each opens the lock anew, as processes would.
+    # Each opens the lock again, as processes would.
     with ThreadPoolExecutor(3) as runs:
         answers = [runs.submit(obtain, [_tool("saw", make)], tmp_path) for _ in range(3)]
     assert [answer.result() for answer in answers] == [{}, {}, {}]

@@ -1,4 +1,4 @@
-"""The proxy before a plain HTTP server, asked by a plain HTTP client."""
+"""The proxy before a plain HTTP server, used by a plain HTTP client."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def proxy(store: _Store) -> Iterator[StoreProxy]:
 
 
 class _Client(http.client.HTTPConnection):
-    """Asks the proxy on one connection."""
+    """Sends requests to the proxy on one connection."""
 
     def __init__(self, proxy: StoreProxy | ProxyProcess, timeout: float = 30) -> None:
         super().__init__("127.0.0.1", proxy.port, timeout=timeout)

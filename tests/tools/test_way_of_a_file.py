@@ -1,4 +1,4 @@
-"""The way of a data file stays short, and what describes it true."""
+"""The number of stops of a data file."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 A stop is a function of ours outside `storage` that another module calls with the file's record
 (`DataFile`, `ManifestEntry`, `InputFile`) or with an immutable value that holds it: a plan, a
-decision, a worker's share, a change. No stops: what such a value tells of itself, and what owns the
+decision, a worker's share, a change. Methods of such a value are no stops, nor are owners of the
 state of a whole table. Run `python -m tests.tools.way_of_a_file`.
 """
 
@@ -60,7 +60,7 @@ def stops(storage: Storage, table: TableRef, file_name: str) -> tuple[str, ...]:
 
 
 def _arguments(frame: FrameType) -> Iterator[object]:
-    """What the function got, but for the value whose method it is."""
+    """The arguments of the function, except the value whose method it is."""
     code = frame.f_code
     count = code.co_argcount + code.co_kwonlyargcount
     count += bool(code.co_flags & 0x04) + bool(code.co_flags & 0x08)

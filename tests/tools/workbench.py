@@ -1,8 +1,7 @@
-"""Where a tool is put together: the clients of the package registries, and one way to run them.
+"""Builds a tool with the clients of the package registries.
 
-Each client is asked for one exact version and its answer is held against a checksum, so that a
-registry cannot hand out anything else. None of them is told a host: they use what the machine's
-owner configured.
+Each client gets one exact version, and its result is compared with a checksum, so that a registry
+cannot return anything else. Clients use the hosts in the configuration of the machine's owner.
 """
 
 from __future__ import annotations
@@ -32,16 +31,16 @@ exec '{python}' -m {module} "$@"
 
 
 class ToolError(RuntimeError):
-    """A tool is not there, or could not be obtained; the text says which and what to do."""
+    """A tool is missing, or could not be obtained; the text names the tool and the remedy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workbench:
     """One tool in the making.
 
-    `folder` becomes the tool's own when all went well. `scratch` is thrown away in any case.
-    `sources` and `objects` are Go's caches; they outlive a run that was stopped, so that the next
-    one goes on where it was. `programs` are those of the tools that this one needs.
+    `folder` becomes the tool's own on success. `scratch` is always deleted. `sources` and `objects`
+    are Go's caches; they outlive a run that was stopped, so that the next one continues. `programs`
+    belong to the tools that this one needs.
     """
 
     folder: Path
@@ -53,7 +52,9 @@ class Workbench:
     def run(
         self, *command: str | Path, environment: Mapping[str, str] | None = None, cwd: Path
     ) -> str:
-        """Standard output of a command that must succeed; ToolError with the end of its output."""
+        """Standard output of a command. Raises `ToolError` with the end of its output if it
+        fails.
+        """
         try:
             done = subprocess.run(
                 command,
@@ -99,7 +100,7 @@ class Workbench:
             *pip, "--only-binary", ":all:", "--target", packages, requirement, cwd=self.scratch
         )
         start = self.folder / program
-        # Not that of an environment, which goes with its checkout.
+        # Not the Python of an environment, which is deleted with its checkout.
         python = os.path.realpath(sys.executable)
         start.write_text(_PYTHON_PROGRAM.format(python=python, module=module))
         start.chmod(0o755)
@@ -135,7 +136,7 @@ class Workbench:
         self.run(node, npm, *arguments, "--silent", environment=environment, cwd=cwd)
 
     def unpack_tar(self, archive: Path, target: Path) -> None:
-        """Unpack as whoever we are: root would keep the owners that the archive names."""
+        """Unpack as the current user: root would keep the owners in the archive."""
         tar = ("tar", "--extract", "--no-same-owner", "--no-same-permissions")
         self.run(*tar, "--file", archive, "--directory", target, cwd=target)
 
@@ -177,7 +178,7 @@ class Workbench:
         environment = {
             "CGO_ENABLED": "0",  # there may be no C compiler
             "GOCACHE": str(self.objects),
-            "GOFLAGS": "-modcacherw",  # or nobody but root could remove it
+            "GOFLAGS": "-modcacherw",  # otherwise only root could remove it
             "GOMODCACHE": str(self.sources),
             "GOPATH": str(self.scratch / "go"),
             "GOTOOLCHAIN": "local",
