@@ -54,7 +54,6 @@ class Observer:
         )
 
     def counters(self, name: str) -> TableCounters:
-        """The daemon's totals of a table."""
         table = self.tables.get(name)
         return TableCounters() if table is None else table.counters
 

@@ -108,7 +108,6 @@ _LINES: tuple[tuple[str, Callable[[Result], str]], ...] = (
 
 
 def summary(results: list[Result]) -> Table:
-    """A column for each table."""
     grid = Table(box=None, padding=(0, 2, 0, 0))
     grid.add_column("", style="dim")
     for result in results:

@@ -21,8 +21,6 @@ from compactord.model import InputFile
 
 
 class Finder(ABC):
-    """Finds rows of one file."""
-
     @property
     @abstractmethod
     def read_bytes(self) -> int:

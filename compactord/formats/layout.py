@@ -68,7 +68,6 @@ class Layout:
 
     @property
     def row_names(self) -> tuple[str, ...]:
-        """The names of `row_fields`, in order."""
         return tuple(field.name for field in self.row_fields)
 
     @cached_property
@@ -147,7 +146,6 @@ def cell(column: pa.Array | pa.ChunkedArray, index: int, type_: DataType) -> Val
 
 
 def scalar_value(scalar: pa.Scalar, type_: AtomicType) -> Value:
-    """The value of an Arrow scalar."""
     if isinstance(scalar, pa.DictionaryScalar):
         scalar = scalar.value
     if not scalar.is_valid:

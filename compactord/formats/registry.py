@@ -66,7 +66,6 @@ class TableFormats:
         return found
 
     def changelog_at(self, level: int) -> NewFiles:
-        """New changelog files of a level."""
         return self.changelogs.get(level) or self.changelogs[None]
 
 

@@ -470,7 +470,6 @@ class KeyedRecords:
 
     @cached_property
     def sequences(self) -> Int64s:
-        """The sequence number of each row."""
         numbers: Int64s = fixed_values(self.column(SEQUENCE_NUMBER), np.int64)
         return numbers
 

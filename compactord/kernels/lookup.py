@@ -206,7 +206,6 @@ class Candidates:
         self._keep(~where[self.rows])
 
     def drop_keys(self, keys: Int64s) -> None:
-        """Remove all records of these keys."""
         is_gone = np.zeros(len(self.state), np.bool_)
         is_gone[keys] = True
         self._keep(~is_gone[self.keys])
@@ -254,7 +253,7 @@ def looked_up(
 ) -> Iterator[MergedKeys]:
     """The results of keys, in their order, with the keys' earlier state.
 
-    Without `find` no file is from level 0: the keys have not changed.
+    Without `find` no file is from level 0, and the keys have not changed.
     """
     is_first_row = function.needs is Needs.FIRST
     if find is None and not is_first_row:

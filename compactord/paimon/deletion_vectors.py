@@ -300,7 +300,6 @@ class DeletedRows:
         return count, last
 
     def count(self) -> int:
-        """The number of deleted rows."""
         return int(_ONES[self.bits].sum(dtype=np.int64))
 
     def keeps(self, first: int, count: int) -> npt.NDArray[np.bool_]:
@@ -404,7 +403,6 @@ def _whole(data: bytes, ref: VectorRef) -> bytes:
 
 
 def kind_of(stored: bytes) -> VectorKind:
-    """The kind of a complete vector."""
     return VectorKind.BITS_64 if _is_64(stored) else VectorKind.BITS_32
 
 

@@ -7,9 +7,9 @@ subcompaction is, in bytes,
 + vectors      R x rows of the largest file that has one / 4  as it is stored, and a bit each row
 + decoded      R x batch x w x (2 with decode-ahead, else 1)
 + window       4 x window x w      buffered, one merged, one column's copies, codes and order;
-              5 where the merge function needs all records: sorted as well;
-              3 more with a changelog: rows before, rows written, their copy
-              2 more where rows are looked up: these, and with the window
+                                   5 where the merge function needs all records: sorted as well;
+                                   3 more with a changelog: rows before, rows written, their copy
+                                   2 more where rows are looked up: these, and with the window
 + row groups   3 x group x w       filling, being encoded, encoded pages; of each kind of output
 + fetched      R x held            of files in object stores: fetched and not read yet
 + uploads                          to object stores: parts that are being sent

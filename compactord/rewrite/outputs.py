@@ -145,7 +145,6 @@ class AppendedFile:
 def _data_file(
     file: WrittenFile, write: WriteSpec, values: Sequence[ColumnBounds], **more: Any
 ) -> DataFile:
-    """The record, with statistics of the columns `values`."""
     modes = dict(write.stats_modes)
     value_stats, stats_columns = build_stats(values, modes, dense=write.stats_dense)
     return DataFile(

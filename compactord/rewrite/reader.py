@@ -313,7 +313,6 @@ class ReadCounts:
     size_bytes: int = 0
 
     def add(self, file: InputFile) -> None:
-        """Count a whole file."""
         self.rows += file.row_count
         self.size_bytes += file.size_bytes
 
@@ -379,7 +378,6 @@ class InputReader:
         )
 
     def _profile(self, inputs: Sequence[Input]) -> InputProfile:
-        """The profile of files of one format and schema."""
         layout, evolution = inputs[0].layout, inputs[0].evolution
         file_format = format_named(inputs[0].file.file_format, self.formats)
         found = file_format.profile([each.stored for each in inputs], layout)
@@ -459,7 +457,6 @@ class Input:
         return deleted_rows_in(fetched.result(), ref, rows)
 
     def drop_vector(self) -> None:
-        """Release the fetched vector."""
         self._vector = None
 
     def check(self) -> None:
@@ -531,7 +528,6 @@ class Input:
 
     @property
     def _row_range(self) -> RowRange | None:
-        """The range in the names of the file."""
         bounds = self._reader.row_range
         return bounds if self.evolution is None else self.evolution.row_range(bounds)
 

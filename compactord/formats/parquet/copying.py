@@ -555,7 +555,6 @@ def _bounded(
 
 
 def _part(whole: Bounds, values: int) -> Bounds:
-    """The bounds of a page, derived from its chunk's bounds."""
     if whole.low is None:
         return whole._replace(nulls=values)
     return whole if whole.nulls == 0 else whole._replace(nulls=None)

@@ -113,7 +113,6 @@ class OpenGroups:
             yield from self._rows(part, layout)
 
     def close(self) -> None:
-        """Close the file."""
         self._opened.close()
 
     def _parts(self, whole: GroupPages) -> Iterator[GroupPages]:
@@ -207,8 +206,6 @@ class _Group:
 
 
 class ParquetFinder(Finder):
-    """Finds rows of an open file."""
-
     def __init__(self, opened: OpenGroups, layout: Layout) -> None:
         self._opened = opened
         self._layout = layout

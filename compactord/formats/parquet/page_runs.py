@@ -66,7 +66,6 @@ class ColumnPages(NamedTuple):
         return self.offsets[0] - self.start
 
     def page_of(self, row: int) -> int:
-        """The page with this row."""
         return bisect.bisect_right(self.rows, row) - 1
 
     def spans(self, ranges: RowRanges) -> list[tuple[int, int]]:

@@ -348,7 +348,6 @@ def _parts(
 
 
 def _groups(footer: Footer, row_range: RowRange | None) -> list[int]:
-    """The row groups to read."""
     if row_range is None:
         return list(range(footer.arrow.num_row_groups))
     return groups_in_range(footer, row_range)

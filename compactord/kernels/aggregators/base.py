@@ -166,7 +166,6 @@ class FoldedBytes(Scalars):
 
 
 def _slots_and_rows(slots: Int64s, rows: Int64s) -> Sequence[tuple[int, int]]:
-    """Each slot with its row."""
     return list(zip(slots.tolist(), rows.tolist(), strict=True))
 
 

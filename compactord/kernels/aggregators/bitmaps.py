@@ -122,7 +122,6 @@ def contents(bitmap: Bitmap64) -> Iterator[tuple[bytes, Container]]:
 
 
 def _leaves(node: Node | None) -> Iterator[Leaf]:
-    """Leaves in the order of their keys."""
     if isinstance(node, Leaf):
         yield node
     elif node is not None:

@@ -218,7 +218,6 @@ class Elements(Walking):
 
     @cached_property
     def _used(self) -> Places:
-        """The places that may occur."""
         rows = self._values.used.tolist()
         return list(itertools.chain.from_iterable(self._range(row) for row in rows))
 
@@ -391,7 +390,6 @@ class _Rows(Elements):
 
     @cached_property
     def _keys(self) -> dict[int, tuple[Hashable, ...]]:
-        """The nested key by place."""
         fields = [self._by_place(self._field(name)) for name in self._rule.nested_key]
         return {place: tuple(field[place] for field in fields) for place in self._used}
 

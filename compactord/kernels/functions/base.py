@@ -103,7 +103,6 @@ class OrderedRecords:
         return concat_column([part.column(name) for part in self._parts])
 
     def all_rows(self) -> Iterator[pa.RecordBatch]:
-        """All records unchanged, in order."""
         return gather(self._parts, self._rows, self._columns)
 
     def rows_at(self, places: Int64s) -> Iterator[pa.RecordBatch]:

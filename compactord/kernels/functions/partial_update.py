@@ -173,7 +173,6 @@ class _Fold:
             )
 
     def _removes(self, slots: Int64s, rows: Int64s, kinds: Int64s) -> Bools:
-        """The records that remove the whole row."""
         deletes: Bools = kinds == DELETE
         if self._rules.remove_on_delete:
             return deletes

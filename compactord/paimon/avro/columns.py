@@ -39,8 +39,6 @@ class UnusualEncoding(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Positions of values in the buffer."""
-
     start: Ints
     length: Ints
 

@@ -212,7 +212,6 @@ def moment_to_text(array: pa.Array, change: Change) -> pa.Array:
 
 
 def clock_to_text(array: pa.Array, change: Change) -> pa.Array:
-    """Casts dates and times to texts."""
     return by_value(array, lambda value: _text(value, change.source).encode(), pa.string())
 
 

@@ -258,7 +258,6 @@ def _single(value: float, exact: Fraction) -> float:
 
 
 def text_to_clock(array: pa.Array, change: Change) -> pa.Array:
-    """Casts texts to DATE and TIME."""
     parse = parse_date if change.target.root is TypeRoot.DATE else parse_time
     return by_value(array, lambda value: parse(decoded(value)), arrow_type(change.target))
 
