@@ -9,6 +9,15 @@ thread, apart from Arrow's own.
 Memory: the rows that `windows` buffers, a second copy of the window's key and sequence columns,
 about 32 bytes per row of a window for codes and order, a copy of one other column, and the output
 batches that the caller holds. A function that needs all records adds a sorted copy of the window.
+
+Batches are first cut into pieces of at most `window_rows` rows and `2 * window_bytes / (runs + 2)`
+bytes, so that the size of a window does not depend on the size of batches. Each run needs one
+buffered piece for its last key. On average half of it goes beyond the window, so half of it counts;
+the last piece that is read may exceed the limit.
+
+At most `window_rows + (runs / 2 + 1) * piece_rows` rows and `2 * window_bytes` bytes are buffered
+at any time, including the window (more bytes only if single rows are larger than a piece;
+dictionaries are not counted). One batch per run is in memory until its last piece is merged.
 """
 
 from __future__ import annotations
@@ -77,16 +86,6 @@ def windows(
     smallest of the runs' last buffered keys, inclusive. More rows are read from the run with that
     key until enough rows are buffered. If `keys_repeat`, a run may have several rows of a key, one
     after the other. The window then ends before that key, because the run may have more rows of it.
-
-    Batches are first cut into pieces of at most `window_rows` rows and `2 * window_bytes / (runs +
-    2)` bytes, so that the size of a window does not depend on the size of batches. Each run needs
-    one buffered piece for its last key. On average half of it goes beyond the window, so half of it
-    counts; the last piece that is read may exceed the limit.
-
-    At most `window_rows + (runs / 2 + 1) * piece_rows` rows and `2 * window_bytes` bytes are
-    buffered at any time, including the window (more bytes only if single rows are larger than a
-    piece; dictionaries are not counted). One batch per run is in memory until its last piece is
-    merged.
 
     Raises `SubcompactionError` if a run's batches are not in key order or a key is null.
     """
