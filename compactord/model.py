@@ -380,7 +380,7 @@ class Subcompaction:
 
     `fields` are the columns of the latest schema, `older_schemas` the columns of files with other
     schemas; `zone` is for casts between local times and instants. `partition`: names and values of
-    the partition's columns, for append files that lack them. `compaction_id`, and `index`, the place
+    the partition's columns, for append files that lack them. `compaction_id` and `index`, the place
     of this share in the compaction from 0, are returned with the outcome.
     """
 

@@ -43,8 +43,8 @@ class Observer:
 
     def is_idle_at(self, newest: Mapping[str, int]) -> bool:
         """Whether no job runs, waits or is due, with each table at its snapshot in `newest`."""
-        service = self.status.service if self.status is not None else None
-        if service is None or any(service.queued.values()) or service.running:
+        view = self.view
+        if view is None or any(view.queued.values()) or view.running:
             return False
         return all(
             (table := self.tables.get(name)) is not None

@@ -23,7 +23,7 @@ _OWN_LINES = 5
 
 
 class Screen(Protocol):
-    """Shows the observer's status; `phase` describes the current step in a few words."""
+    """Shows the observer's view; `phase` describes the current step in a few words."""
 
     def show(self, observer: Observer, phase: str, now_s: float) -> None: ...
 

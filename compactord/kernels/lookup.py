@@ -46,8 +46,8 @@ NEW, SAME, MERGED, FIRST = range(4)
 class MergedKeys(NamedTuple):
     """The result rows of some keys, one for each, with the keys' earlier state.
 
-    `change_kinds` (int8, one per key) are NEW, SAME, MERGED or FIRST. `before` has the earlier records of
-    MERGED keys, in the order of keys. Both are empty unless requested.
+    `change_kinds` (int8, one per key) are NEW, SAME, MERGED or FIRST. `before` has the earlier
+    records of MERGED keys, in the order of keys. Both are empty unless requested.
     """
 
     rows: pa.RecordBatch

@@ -35,7 +35,6 @@ from compactord.errors import (
     UnsupportedTable,
 )
 from compactord.maintenance.damage import VECTORS_FILE, Damage, DamageKind, version_without
-from compactord.maintenance.expire_reader import FileKey
 from compactord.model import Compaction, SubcompactionFailure
 from compactord.paimon import paths
 from compactord.paimon.data_file import BucketId, DataFile, EntryKind, FileKey, ManifestEntry
