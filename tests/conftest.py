@@ -15,45 +15,31 @@ from hypothesis import HealthCheck, settings
 
 from compactord.engine.pool import PooledEngine
 from compactord.engine.spark import start_spark
+from tests import scheduling
+from tests.oracle.judge import Judge
 from tests.tools.class_archive import archive_options
 
 REPOSITORY = Path(__file__).parent.parent
-# Their tests start whole programs, which have sessions of Spark, and share some of them.
-_ONE_WORKER = ("browser", "e2e", "service")
-# They run alone.
-_BY_MODULE = ("bench", "deploy", "spark")
-# What their tests share is dear to make: one worker runs each of these modules.
-_SHARING = ("test_compact_copied", "test_hdfs", "test_releases", "test_s3", "test_storage_faults")
-
 # On a crowded machine everything is slow.
 settings.register_profile("crowded", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("crowded")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--renew-durations", action="store_true", help="rewrite tests/durations.json from this run"
+    )
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Of parallel workers, one runs all tests of such a folder, beginning with the largest.
-
-    Folders with a target of their own are divided by modules.
-    """
-    from xdist.scheduler import LoadScopeScheduling
-
-    class ByFolder(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types here
-        def _split_scope(self, nodeid: str) -> str:
-            folder = nodeid.split("/")[1]
-            module = nodeid.split("::")[0]
-            shares = module.endswith(tuple(f"/{name}.py" for name in _SHARING))
-            if shares or folder in _BY_MODULE:
-                return module
-            return folder if folder in _ONE_WORKER else nodeid
-
-    return ByFolder(config, log)
+    return scheduling.scheduler(config, log)
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Short ones come last, so that no worker is still at a long one when the others have ended."""
-    items.sort(key=lambda item: "unit" in item.path.parts)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(config, "workerinput"):
+        scheduling.sort(items)
 
 
 @pytest.fixture(autouse=True)
@@ -80,8 +66,17 @@ def spark_engine() -> Iterator[PooledEngine]:
         yield engine
 
 
-def pytest_configure() -> None:
-    """What all programs inherit that tests start."""
+@pytest.fixture(scope="session")
+def judge() -> Iterator[Judge]:
+    """The one JVM of this process with Java Paimon."""
+    with Judge() as judge:
+        yield judge
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Sets up what all programs inherit that tests start."""
+    if config.getoption("--renew-durations") and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(scheduling.Durations())
     # A shell's background job ignores it, and so would the programs that tests interrupt.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

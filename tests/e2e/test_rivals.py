@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -36,20 +35,14 @@ def test_two_commands_at_once_compact_a_table_together(commands: Commands, tmp_p
     assert again.found["snapshots"] == []
 
 
-@pytest.fixture(scope="module")
-def java() -> Iterator[Judge]:
-    with Judge() as judge:
-        yield judge
-
-
 @pytest.mark.oracle
 @pytest.mark.parametrize("is_keyed", [True, False], ids=["primary-key", "append"])
 def test_commands_in_a_loop_beside_a_java_writer_lose_nothing(
-    commands: Commands, java: Judge, tmp_path: Path, *, is_keyed: bool
+    commands: Commands, judge: Judge, tmp_path: Path, *, is_keyed: bool
 ) -> None:
     """On a local path Java's rename may replace our snapshot: then it is told, rows stay."""
     table = LiveTable(
-        judge=java,
+        judge=judge,
         path=tmp_path / "db.db" / "t",
         columns=(("k", "INT NOT NULL"), ("v", "STRING")),
         primary_key=("k",) if is_keyed else (),
@@ -88,8 +81,8 @@ def test_commands_in_a_loop_beside_a_java_writer_lose_nothing(
     kept = {
         id_
         for id_ in published
-        if (java.snapshot(table.path, id_) or {})["commitKind"] == "COMPACT"
+        if (judge.snapshot(table.path, id_) or {})["commitKind"] == "COMPACT"
     }
     assert len(lost) >= len(published - kept)
-    java.compact(table.path, full=True)
+    judge.compact(table.path, full=True)
     table.check()

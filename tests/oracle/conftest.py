@@ -1,11 +1,9 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.oracle.judge import Judge
 from tests.stores.conftest import started as started
 
 HERE = Path(__file__).parent
@@ -15,9 +13,3 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.oracle)
-
-
-@pytest.fixture(scope="session")
-def judge() -> Iterator[Judge]:
-    with Judge() as judge:
-        yield judge
