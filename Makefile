@@ -13,6 +13,9 @@ PYTEST_ARGS ?=
 WORKERS ?= 3
 # A worker that dies ends the run: xdist may wait for ever for one in its place.
 PARALLEL = --numprocesses $(WORKERS) --max-worker-restart 0
+# Where tests put their files: in memory if that has 8 GB to spare, as each fsync waits for a disk.
+IN_MEMORY := $(shell test "$$(df -B1G --output=avail /dev/shm 2>&1 | tail -n 1)" -ge 8 2>/dev/null && echo /dev/shm)
+test test-fast test-hdfs: export PYTEST_DEBUG_TEMPROOT = $(IN_MEMORY)
 # Of `make bench`: figures of an earlier run, to be compared with.
 COMPARE ?=
 # Of the soak.
