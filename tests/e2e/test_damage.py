@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from compactord.cli.command import main
 from tests import builders
 from tests.e2e import tables
 from tests.e2e.command import Commands, Outcome
@@ -187,19 +186,6 @@ def test_a_warehouse_that_cannot_be_read_ends_with_77(
     assert outcome.code == 77
     assert str(database) in outcome.err
     assert "Traceback" not in outcome.err
-
-
-@pytest.mark.parametrize("name", ["manifest\0list", "\ud800"], ids=["nul", "surrogate"])
-def test_metadata_that_names_an_impossible_file_ends_with_3(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    tables.small_keyed(tmp_path, buckets=1)
-    snapshot = Path(tables.location(tmp_path)) / "snapshot" / "snapshot-6"
-    content = json.loads(snapshot.read_text())
-    content["baseManifestList"] = name
-    snapshot.write_text(json.dumps(content))
-    assert main(["plan", *of_table(tmp_path)]) == 3
-    assert "manifest" in capsys.readouterr().err
 
 
 def _add_column(folder: Path) -> None:

@@ -233,13 +233,6 @@ def test_a_reader_that_goes_away_ends_it_quietly(
     started.assert_nothing_remains()
 
 
-@pytest.mark.parametrize("seconds", ["0", "3601", "-1", "1.5", "a", "١"])
-def test_a_time_that_cannot_be_meant_is_refused(seconds: str, commands: Commands) -> None:
-    outcome = commands.run(f"--seconds={seconds}", program="compactord-demo")
-    assert outcome.code == 2
-    assert outcome.err == f"compactord: --seconds {seconds}: not a number from 1 to 3600\n"
-
-
 def test_a_backlog_that_is_kept_is_due_and_its_rows_are_those_ingested(
     commands: Commands, tmp_path: Path
 ) -> None:
