@@ -15,8 +15,9 @@ from hypothesis import HealthCheck, settings
 
 from compactord.engine.pool import PooledEngine
 from compactord.engine.spark import start_spark
-from tests import scheduling
+from tests import sampling, scheduling
 from tests.oracle.judge import Judge
+from tests.sampling import CutPoints
 from tests.tools.class_archive import archive_options
 
 REPOSITORY = Path(__file__).parent.parent
@@ -38,6 +39,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    items[:], left_out = sampling.divide(items)
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
     if hasattr(config, "workerinput"):
         scheduling.sort(items)
 
@@ -56,6 +60,11 @@ def _logging_as_before() -> Iterator[None]:
         logging.getLogger(name).handlers[:] = handlers[name]
     logging.getLogger("compactord").propagate = propagates
     structlog.configure(**structure)
+
+
+@pytest.fixture
+def cut_points(request: pytest.FixtureRequest) -> CutPoints:
+    return CutPoints(request.node.nodeid)
 
 
 @pytest.fixture(scope="session")

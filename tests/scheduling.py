@@ -20,7 +20,7 @@ _LONG_SECONDS = 5.0
 # Targets of their own run them, and their fixtures are expensive.
 _BY_MODULE = ("bench", "browser", "deploy", "spark")
 # Modules whose tests share an expensive fixture: one worker runs the module.
-_SHARING = frozenset(
+SHARING = frozenset(
     {
         "tests/e2e/test_stops.py",
         "tests/faults/test_storage_faults.py",
@@ -32,7 +32,7 @@ _SHARING = frozenset(
     }
 )
 # Modules whose tests share one daemon, with the name of their unit.
-_SERVED = dict.fromkeys(
+DAEMON_MODULES = dict.fromkeys(
     (f"tests/service/test_{name}.py" for name in ("beside_java", "life", "nonsense", "reload")),
     "tests/service, one daemon",
 )
@@ -41,9 +41,9 @@ _SERVED = dict.fromkeys(
 def unit_of(nodeid: str) -> str:
     """The name of the tests that one worker runs together with this one."""
     module = nodeid.split("::")[0]
-    if module in _SHARING or nodeid.split("/")[1] in _BY_MODULE:
+    if module in SHARING or nodeid.split("/")[1] in _BY_MODULE:
         return module
-    return _SERVED.get(module, nodeid)
+    return DAEMON_MODULES.get(module, nodeid)
 
 
 def scheduler(config: pytest.Config, log: Any) -> Any:
