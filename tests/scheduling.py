@@ -22,6 +22,7 @@ _BY_MODULE = ("bench", "browser", "deploy", "spark")
 # Modules whose tests share an expensive fixture: one worker runs the module.
 SHARING = frozenset(
     {
+        "tests/e2e/test_shared_spark.py",
         "tests/e2e/test_stops.py",
         "tests/faults/test_storage_faults.py",
         "tests/oracle/releases/test_releases.py",
