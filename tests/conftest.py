@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,9 @@ from compactord.engine.spark import start_spark
 from tests import sampling, scheduling
 from tests.oracle.judge import Judge
 from tests.sampling import CutPoints
+from tests.store_servers import SERVERS, StoreServer
 from tests.tools.class_archive import archive_options
+from tests.tools.workbench import ToolError
 
 REPOSITORY = Path(__file__).parent.parent
 # On a crowded machine everything is slow.
@@ -73,6 +76,23 @@ def spark_engine() -> Iterator[PooledEngine]:
     conf = {"spark.executorEnv.PYTHONPATH": str(REPOSITORY)}
     with start_spark("local[2]", conf) as engine:
         yield engine
+
+
+@pytest.fixture(scope="session")
+def started() -> Iterator[Callable[[str], StoreServer]]:
+    """Starts a server of a store by its name, once; the test is skipped where it cannot be had."""
+    running: dict[str, StoreServer] = {}
+    with contextlib.ExitStack() as ends:
+
+        def start(name: str) -> StoreServer:
+            if name not in running:
+                try:
+                    running[name] = ends.enter_context(SERVERS[name]())
+                except ToolError as error:
+                    pytest.skip(str(error))
+            return running[name]
+
+        yield start
 
 
 @pytest.fixture(scope="session")

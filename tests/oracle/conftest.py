@@ -4,8 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.stores.conftest import started as started
-
 HERE = Path(__file__).parent
 
 
