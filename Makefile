@@ -10,7 +10,7 @@ CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/compactord
 SPARKS := 3.5 4.0 4.1 4.2 4.3
 PYTEST_ARGS ?=
 # How many processes share the tests, for two cores: many tests wait. 0: pytest's own runs them.
-WORKERS ?= 3
+WORKERS ?= 4
 # A worker that dies ends the run: xdist may wait for ever for one in its place.
 PARALLEL = --numprocesses $(WORKERS) --max-worker-restart 0
 # Where tests put their files: in memory if that has 8 GB to spare, as each fsync waits for a disk.

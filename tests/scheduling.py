@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import defaultdict
 from collections.abc import Mapping
 from functools import cache
@@ -19,32 +20,41 @@ _FILE = Path(__file__).with_name("durations.json")
 _LONG_SECONDS = 5.0
 # Targets of their own run them, and their fixtures are expensive.
 _BY_MODULE = ("bench", "browser", "deploy", "spark")
-# Modules whose tests share an expensive fixture: one worker runs the module.
-SHARING = frozenset(
-    {
-        "tests/e2e/test_shared_spark.py",
-        "tests/e2e/test_stops.py",
-        "tests/faults/test_storage_faults.py",
-        "tests/oracle/releases/test_releases.py",
-        "tests/oracle/test_compact_copied.py",
-        "tests/oracle/test_hdfs.py",
-        "tests/oracle/test_s3.py",
-        "tests/stores/test_hdfs.py",
-    }
+# Modules whose tests share an expensive fixture, such as a JVM: one worker runs the module.
+_ALONE = (
+    "tests/e2e/test_shared_spark.py",
+    "tests/e2e/test_stops.py",
+    "tests/faults/test_needed_files_jdbc.py",
+    "tests/faults/test_storage_faults.py",
+    "tests/oracle/test_compact_copied.py",
+    "tests/oracle/test_hdfs.py",
+    "tests/oracle/test_hive_catalog.py",
+    "tests/oracle/test_jdbc_catalog.py",
+    "tests/oracle/test_rest_catalog.py",
+    "tests/oracle/test_s3.py",
+    "tests/stores/test_failing_uploads.py",
+    "tests/stores/test_hdfs.py",
+    "tests/unit/catalog/test_jdbc_servers.py",
 )
-# Modules whose tests share one daemon, with the name of their unit.
-DAEMON_MODULES = dict.fromkeys(
-    (f"tests/service/test_{name}.py" for name in ("beside_java", "life", "nonsense", "reload")),
-    "tests/service, one daemon",
-)
+_ONE_DAEMON = ("beside_java", "life", "nonsense", "reload")
+_SECOND_JAVA = ("compact_beside_writers", "compact_cross_partitions", "late_renames")
+# The name of the unit of each module that is not divided into its tests.
+UNITS = {
+    **{module: module for module in _ALONE},
+    **{f"tests/service/test_{name}.py": "tests/service, one daemon" for name in _ONE_DAEMON},
+    **{f"tests/oracle/test_{name}.py": "tests/oracle, a second Java" for name in _SECOND_JAVA},
+}
+_RELEASE = re.compile(r"^tests/oracle/releases/.*\[.*?(\d+\.\d+\.\d+)")
 
 
 def unit_of(nodeid: str) -> str:
     """The name of the tests that one worker runs together with this one."""
     module = nodeid.split("::")[0]
-    if module in SHARING or nodeid.split("/")[1] in _BY_MODULE:
+    if nodeid.split("/")[1] in _BY_MODULE:
         return module
-    return DAEMON_MODULES.get(module, nodeid)
+    if release := _RELEASE.match(nodeid):
+        return f"tests/oracle/releases, {release[1]}"
+    return UNITS.get(module, nodeid)
 
 
 def scheduler(config: pytest.Config, log: Any) -> Any:

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.oracle.judge import Judge
 
 HERE = Path(__file__).parent
 
@@ -11,3 +14,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.oracle)
+
+
+@pytest.fixture(scope="session")
+def writer() -> Iterator[Judge]:
+    """A second Java: what happens in another process is seen only through the files."""
+    with Judge(java_options=("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")) as judge:
+        yield judge
