@@ -65,6 +65,13 @@ def scheduler(config: pytest.Config, log: Any) -> Any:
         def _split_scope(self, nodeid: str) -> str:
             return unit_of(nodeid)
 
+        def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:
+            super().mark_test_complete(node, item_index, duration)
+            # All units that a worker was ever given would be counted again after each test.
+            unit = unit_of(self.registered_collections[node][item_index])
+            if all(self.assigned_work[node][unit].values()):
+                del self.assigned_work[node][unit]
+
     config.option.loadscopereorder = False
     return ByUnit(config, log)
 
