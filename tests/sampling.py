@@ -10,8 +10,8 @@ import itertools
 import os
 from binascii import crc32
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import pytest
 
@@ -34,9 +34,9 @@ class CutPoints:
         return cases if IS_WHOLE else cases[self._number % step :: step]
 
 
-def seeds(first: int, count: int) -> range:
-    """`count` seeds of random tests; twice as many if whole."""
-    return range(first, first + (2 if IS_WHOLE else 1) * count)
+def seeds(first: int, few: int, many: int) -> range:
+    """A few seeds of random tests; many if whole."""
+    return range(first, first + (many if IS_WHOLE else few))
 
 
 def one_in(step: int) -> pytest.MarkDecorator:
@@ -73,14 +73,28 @@ def _is_sampled(item: pytest.Item) -> bool:
     if mark is None:
         return True
     assert isinstance(item, pytest.Function)
-    indices = dict(item.callspec.indices)
+    places = dict(item.callspec.indices)
     for parameters in item.iter_markers("parametrize"):
         names = parameters.args[0]
-        # Those that get their values together count once.
-        for name in (names.split(",") if isinstance(names, str) else [*names])[1:]:
-            del indices[name.strip()]
-    place = _number(item.nodeid.split("[")[0]) + sum(indices.values())
+        names = names.replace(" ", "").split(",") if isinstance(names, str) else names
+        # Together they are one parameter.
+        for name in names:
+            places.pop(name)
+        places[",".join(names)] = _place(
+            [item.callspec.params[name] for name in names], parameters.args[1]
+        )
+    place = _number(item.nodeid.split("[")[0]) + sum(places.values())
     return place % mark.args[0] == 0
+
+
+def _place(given: Sequence[object], cases: Iterable[Any]) -> int:
+    """Which of the cases of `parametrize` has these values."""
+    for place, case in enumerate(cases):
+        whole = case if len(given) > 1 else (case,)
+        values = case.values if hasattr(case, "marks") else whole
+        if all(one is other for one, other in zip(given, values, strict=True)):
+            return place
+    raise AssertionError(f"{given} is no case")
 
 
 def _number(name: str) -> int:

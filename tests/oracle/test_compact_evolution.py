@@ -21,7 +21,7 @@ from tests.oracle.judge_jvm import JudgeError, TypeName
 from tests.sampling import seeds
 
 # `make evolutions` tries thousands.
-SEEDS = seeds(0, 12)
+SEEDS = seeds(0, 12, 24)
 STEPS = 12
 
 

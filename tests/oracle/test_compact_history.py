@@ -14,7 +14,7 @@ from tests.oracle.judge_jvm import Row, TypeName, Value
 from tests.oracle.samples import ATOMIC, EVERY_TYPE, not_null
 from tests.sampling import seeds
 
-SEEDS = seeds(0, 12)
+SEEDS = seeds(0, 12, 24)
 STEPS = 14
 PARTITION_KINDS = ("date", "varchar", "int", "boolean", "tinyint", "decimal-9", "timestamp-3")
 

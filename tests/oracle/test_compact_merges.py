@@ -22,12 +22,12 @@ from tests.oracle.merging import (
 from tests.sampling import seeds
 
 # `make merge-histories` tries thousands.
-SEEDS = seeds(0, 20)
-CHANGELOG_SEEDS = seeds(1000, 12)
-LOOKUP_SEEDS = seeds(2000, 10)
-VECTOR_SEEDS = seeds(3000, 5)
+SEEDS = seeds(0, 20, 40)
+CHANGELOG_SEEDS = seeds(1000, 12, 24)
+LOOKUP_SEEDS = seeds(2000, 10, 20)
+VECTOR_SEEDS = seeds(3000, 5, 10)
 # Most of these rewrite keys of which an expired record lies above.
-EXPIRING_SEEDS = seeds(4000, 3)
+EXPIRING_SEEDS = seeds(4000, 3, 6)
 LOOKUP = {"changelog-producer": "lookup"}
 FIRST_ROW = {"merge-engine": "first-row"}
 Change = tuple[str, int, int]

@@ -10,7 +10,7 @@ from tests.oracle.judge import Judge
 from tests.oracle.maintenance_histories import run_history
 from tests.sampling import seeds
 
-SEEDS = seeds(0, 8)
+SEEDS = seeds(0, 8, 16)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

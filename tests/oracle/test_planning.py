@@ -28,6 +28,7 @@ from compactord.plan.unaware import pack_unaware
 from compactord.reasons import CompactReason
 from compactord.state.files_by_size import FilesBySize
 from tests.oracle.judge import Judge
+from tests.sampling import seeds
 from tests.unit.plan.builders import (
     MB,
     append_options,
@@ -41,7 +42,7 @@ from tests.unit.plan.builders import (
 from tests.unit.plan.test_cases import cases as text_cases
 from tests.unit.plan.test_cases import parse_block, parse_question
 
-SEEDS = (1, 2, 3)
+SEEDS = seeds(1, 1, 3)
 Case = dict[str, Any]
 
 
