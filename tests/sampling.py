@@ -92,7 +92,7 @@ def _place(given: Sequence[object], cases: Iterable[Any]) -> int:
     for place, case in enumerate(cases):
         whole = case if len(given) > 1 else (case,)
         values = case.values if hasattr(case, "marks") else whole
-        if all(one is other for one, other in zip(given, values, strict=True)):
+        if [*values] == [*given]:
             return place
     raise AssertionError(f"{given} is no case")
 
