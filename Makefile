@@ -10,9 +10,15 @@ CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/compactord
 SPARKS := 3.5 4.0 4.1 4.2 4.3
 PYTEST_ARGS ?=
 # How many processes share the tests, for two cores: many tests wait. 0: pytest's own runs them.
-WORKERS ?= 3
+WORKERS ?= 4
 # A worker that dies ends the run: xdist may wait for ever for one in its place.
 PARALLEL = --numprocesses $(WORKERS) --max-worker-restart 0
+# Where tests put their files: in memory if that has 8 GB to spare, as each fsync waits for a disk.
+IN_MEMORY := $(shell test "$$(df -B1G --output=avail /dev/shm 2>&1 | tail -n 1)" -ge 8 2>/dev/null && echo /dev/shm)
+test test-fast test-hdfs: export PYTEST_DEBUG_TEMPROOT = $(IN_MEMORY)
+# `whole`: tests run every case, not a sample (tests/sampling.py).
+COMPACTORD_TESTS ?=
+export COMPACTORD_TESTS
 # Of `make bench`: figures of an earlier run, to be compared with.
 COMPARE ?=
 # Of the soak.
@@ -26,7 +32,7 @@ EXITS ?= 200
 COMMITS ?= 1000
 
 .DEFAULT_GOAL := help
-.PHONY: help demo setup lint test-fast test test-hdfs test-spark test-bench test-deploy test-cluster tools deploy-tools \
+.PHONY: help demo setup lint test-fast test test-nightly test-hdfs test-spark test-bench test-deploy test-cluster tools deploy-tools \
 	cluster-tools stores lock manifests changelog \
 	bench bench-large soak contest exits faults follow workloads \
 	compat compat-pypaimon compat-histories compat-oldest compat-releases evolutions merge-histories \
@@ -95,11 +101,14 @@ changelog: setup ## Print the next release's notes; with VERSION=X write them to
 manifests: deploy-tools ## Renew the chart's schema, copies and page, and the plain manifests
 	$(BIN)/python -m tests.deploy.rendering
 
-test: tools ## All tests but those of the next five; fetches the jar of Java Paimon once
+test: tools ## All tests but those of the next six, of some a sample; fetches Java Paimon's jar
 	$(BIN)/python -m tests.oracle.judge_jar
 	$(BIN)/python -m tests.tools.class_archive
 	$(BIN)/python -m pytest -m 'not compat and not hdfs and not bench' --ignore tests/cluster --ignore tests/deploy --ignore tests/spark \
 		$(PARALLEL) $(PYTEST_ARGS)
+
+test-nightly: ## `make test test-hdfs` with every case of what these sample, files on the disk
+	$(MAKE) test test-hdfs COMPACTORD_TESTS=whole IN_MEMORY= PYTEST_ARGS='--timeout 3600 $(PYTEST_ARGS)'
 
 test-hdfs: setup ## The tests on an HDFS of this machine; fetches its jar once
 	$(BIN)/python -m tests.oracle.judge_jar

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,45 +16,37 @@ from hypothesis import HealthCheck, settings
 
 from compactord.engine.base import PooledEngine
 from compactord.engine.spark import start_spark
+from tests import sampling, scheduling
+from tests.oracle.judge import Judge
+from tests.sampling import CutPoints
+from tests.store_servers import SERVERS, StoreServer
 from tests.tools.class_archive import archive_options
+from tests.tools.workbench import ToolError
 
 REPOSITORY = Path(__file__).parent.parent
-# Their tests start whole programs, which have sessions of Spark, and share some of them.
-_ONE_WORKER = ("browser", "e2e", "service")
-# They run alone.
-_BY_MODULE = ("bench", "deploy", "spark")
-# What their tests share is dear to make: one worker runs each of these modules.
-_SHARING = ("test_compact_copied", "test_hdfs", "test_releases", "test_s3", "test_storage_faults")
-
 # On a crowded machine everything is slow.
 settings.register_profile("crowded", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("crowded")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--renew-durations", action="store_true", help="rewrite tests/durations.json from this run"
+    )
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Of parallel workers, one runs all tests of such a folder, beginning with the largest.
-
-    Folders with a target of their own are divided by modules.
-    """
-    from xdist.scheduler import LoadScopeScheduling
-
-    class ByFolder(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types here
-        def _split_scope(self, nodeid: str) -> str:
-            folder = nodeid.split("/")[1]
-            module = nodeid.split("::")[0]
-            shares = module.endswith(tuple(f"/{name}.py" for name in _SHARING))
-            if shares or folder in _BY_MODULE:
-                return module
-            return folder if folder in _ONE_WORKER else nodeid
-
-    return ByFolder(config, log)
+    return scheduling.scheduler(config, log)
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Short ones come last, so that no worker is still at a long one when the others have ended."""
-    items.sort(key=lambda item: "unit" in item.path.parts)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    items[:], left_out = sampling.divide(items)
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+    if hasattr(config, "workerinput"):
+        scheduling.sort(items)
 
 
 @pytest.fixture(autouse=True)
@@ -72,6 +65,11 @@ def _logging_as_before() -> Iterator[None]:
     structlog.configure(**structure)
 
 
+@pytest.fixture
+def cut_points(request: pytest.FixtureRequest) -> CutPoints:
+    return CutPoints(request.node.nodeid)
+
+
 @pytest.fixture(scope="session")
 def spark_engine() -> Iterator[PooledEngine]:
     """The one embedded Spark of this process; its workers can import the tests' storage doubles."""
@@ -80,8 +78,34 @@ def spark_engine() -> Iterator[PooledEngine]:
         yield engine
 
 
-def pytest_configure() -> None:
-    """What all programs inherit that tests start."""
+@pytest.fixture(scope="session")
+def started() -> Iterator[Callable[[str], StoreServer]]:
+    """Starts a server of a store by its name, once; the test is skipped where it cannot be had."""
+    running: dict[str, StoreServer] = {}
+    with contextlib.ExitStack() as ends:
+
+        def start(name: str) -> StoreServer:
+            if name not in running:
+                try:
+                    running[name] = ends.enter_context(SERVERS[name]())
+                except ToolError as error:
+                    pytest.skip(str(error))
+            return running[name]
+
+        yield start
+
+
+@pytest.fixture(scope="session")
+def judge() -> Iterator[Judge]:
+    """The one JVM of this process with Java Paimon."""
+    with Judge() as judge:
+        yield judge
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Sets up what all programs inherit that tests start."""
+    if config.getoption("--renew-durations") and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(scheduling.Durations())
     # A shell's background job ignores it, and so would the programs that tests interrupt.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

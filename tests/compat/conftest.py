@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from tests.compat.asking import PyPaimon
-from tests.oracle.judge import Judge
 
 HERE = Path(__file__).parent
 
@@ -15,12 +14,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.compat)
-
-
-@pytest.fixture(scope="session")
-def judge() -> Iterator[Judge]:
-    with Judge() as judge:
-        yield judge
 
 
 @pytest.fixture(scope="session")

@@ -10,14 +10,10 @@ import resource
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
-from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import snapshot_ids
-from compactord.paimon.types import AtomicType, DataField, TypeRoot
 from compactord.state.table_state import load_state
-from compactord_demo.writer import create_table
 from tests import builders
 from tests.e2e import tables
 from tests.e2e.command import SECONDS_MAX, Commands, Outcome, read_terminal
@@ -87,57 +83,6 @@ def test_compact_does_all_that_was_planned_and_says_what_it_did(
     assert _planned(commands, tmp_path) == []
     again = commands.run("compact", *of_table(tmp_path), "--json")
     assert (again.code, again.found["snapshots"]) == (0, [])
-
-
-def test_full_with_small_target_size_makes_many_files_on_the_highest_level(
-    commands: Commands, tmp_path: Path
-) -> None:
-    tables.large_keyed(tmp_path, buckets=1)
-    rows = tables.rows_of(tmp_path)
-    how = ("--strategy", "full", "--option", "target-file-size=256kb")
-    outcome = commands.run("compact", *of_table(tmp_path), "--json", *ON_TWO_CORES, *how)
-    assert outcome.code == 0, outcome.err
-    assert outcome.found["files_out"] > 5
-    (bucket,) = commands.run("inspect", *of_table(tmp_path), "--json").found["buckets"]
-    assert [level["level"] for level in bucket["levels"]] == [5]
-    assert tables.rows_of(tmp_path).equals(rows)
-    assert _planned(commands, tmp_path, *how) == []
-
-
-def _partitioned_append_table(warehouse: Path) -> TableRef:
-    """Partitions of `dt` a and b with ten small files each."""
-    fields = (
-        DataField(
-            id=0,
-            name="dt",
-            type=AtomicType(root=TypeRoot.VARCHAR, precision=2**31 - 1, nullable=False),
-        ),
-        DataField(id=1, name="v", type=AtomicType(root=TypeRoot.BIGINT)),
-    )
-    table = tables.ref(warehouse)
-    options = {"bucket": "-1", "write-only": "true"}
-    create_table(LOCAL, table, fields, partition_keys=["dt"], options=options)
-    writer = builders.writer(LOCAL, table)
-    for commit in range(10):
-        writer.write(pa.table({"dt": ["a", "b"] * 5, "v": list(range(commit, commit + 10))}))
-    return table
-
-
-def test_only_the_named_partition_of_an_append_table_is_compacted(
-    commands: Commands, tmp_path: Path
-) -> None:
-    table = _partitioned_append_table(tmp_path)
-    where = ("--partition", "dt=a")
-    outcome = commands.run("compact", *of_table(tmp_path), "--json", *ON_TWO_CORES, *where)
-    assert outcome.code == 0, outcome.err
-    assert (outcome.found["files_in"], outcome.found["files_out"]) == (10, 1)
-    assert outcome.found["rows_in"] == outcome.found["rows_out"] == 50
-    assert _planned(commands, tmp_path, *where) == []
-    left = _planned(commands, tmp_path)
-    assert [compaction["partition"].rstrip("/") for compaction in left] == ["dt=b"]
-    builders.check_chain(LOCAL, table)
-    (bucket_a, bucket_b) = commands.run("inspect", *of_table(tmp_path), "--json").found["buckets"]
-    assert {bucket_a["files"], bucket_b["files"]} == {1, 10}
 
 
 def test_progress_is_shown_on_a_terminal_and_erased_at_the_end(
@@ -282,29 +227,3 @@ def test_a_full_folder_for_temporary_files_is_named_and_ends_with_69(
     assert "Traceback" not in outcome.err
     command.assert_nothing_remains()
     assert tables.digest(tmp_path) == before
-
-
-def test_a_branch_that_is_named_is_compacted_by_itself(commands: Commands, tmp_path: Path) -> None:
-    tables.small_keyed(tmp_path)
-    main = tables.ref(tmp_path)
-    branch = builders.make_branch(LOCAL, main, "b", 5)
-    rows, before = builders.read_keyed(LOCAL, branch), tables.digest(f"{main.root}/snapshot")
-    place = ("--warehouse", str(tmp_path), "--table", branch.full_name)
-    outcome = commands.run("compact", *place, "--json", *ON_TWO_CORES)
-    assert outcome.code == 0, outcome.err
-    assert outcome.found["snapshots"] == [6]
-    assert snapshot_ids(LOCAL, branch.root) == (5, 6)
-    assert tables.digest(f"{main.root}/snapshot") == before
-    assert builders.read_keyed(LOCAL, branch) == rows
-    shown = commands.run("inspect", *place, "--json").found
-    assert (shown["table"], shown["snapshot"]) == ("db.t$branch_b", 6)
-    (listed,) = commands.run("tables", *place, "--json").found["tables"]
-    assert listed["table"] == "db.t$branch_b"
-    # The options of its own schema hold.
-    retained = {"snapshot.num-retained.min": "1", "snapshot.time-retained": "0 s"}
-    builders.set_options(LOCAL, branch, retained)
-    expired = commands.run("expire", *place, "--json")
-    assert expired.code == 0, expired.err
-    assert expired.found["snapshots"] == 1
-    assert builders.read_keyed(LOCAL, branch) == rows
-    assert tables.digest(f"{main.root}/snapshot") == before

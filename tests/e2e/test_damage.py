@@ -14,71 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from compactord.cli.command import main
-from tests import builders
 from tests.e2e import tables
 from tests.e2e.command import Commands, Outcome
-from tests.e2e.tables import LOCAL, of_table
+from tests.e2e.tables import of_table
 
 pytestmark = pytest.mark.spark
 ON_TWO_CORES = ("--master", "local[2]")
-
-
-def _first_data_file(warehouse: Path, bucket: int) -> Path:
-    return min(Path(tables.location(warehouse)).glob(f"bucket-{bucket}/data-*"))
-
-
-def _cut(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-100])
-
-
-def _flip(path: Path) -> None:
-    """One bit in the middle of the pages, which only a checksum can tell."""
-    content = bytearray(path.read_bytes())
-    content[len(content) // 8] ^= 4
-    path.write_bytes(content)
-
-
-def _remove(path: Path) -> None:
-    path.unlink()
-
-
-def _replace(path: Path) -> None:
-    """Another file's whole content, as a restore from a backup might leave it."""
-    path.write_bytes(json.dumps({"not": "parquet"}).encode())
-
-
-def test_damaged_data_files_fail_their_buckets_by_name_and_all_others_are_compacted(
-    commands: Commands, tmp_path: Path
-) -> None:
-    expected = tables.small_keyed(tmp_path, buckets=5)
-    damages = (_cut, _flip, _remove, _replace)
-    damaged = [_first_data_file(tmp_path, bucket) for bucket in range(len(damages))]
-    intact = {path: path.read_bytes() for path in damaged}
-    for damage, path in zip(damages, damaged, strict=True):
-        damage(path)
-    before = tables.digest(tmp_path)
-    outcome = commands.run("compact", *of_table(tmp_path), "--json", *ON_TWO_CORES)
-    assert outcome.code == 3
-    assert "Traceback" not in outcome.err
-    assert outcome.found["compactions"] == 1
-    failures = sorted(outcome.found["failures"])
-    assert len(failures) == len(damages)
-    for bucket, (failure, path) in enumerate(zip(failures, damaged, strict=True)):
-        assert failure.startswith(f"bucket {bucket}: ")
-        assert path.name in failure
-    assert tables.leftovers(tmp_path) == set()
-    after = tables.digest(tmp_path)
-    # The hint alone is ever overwritten.
-    assert {path for path in before if after.get(path) != before[path]} <= {
-        "db.db/t/snapshot/LATEST"
-    }
-    for path, content in intact.items():
-        path.write_bytes(content)
-    again = commands.run("compact", *of_table(tmp_path), "--json", *ON_TWO_CORES)
-    assert again.code == 0
-    assert again.found["compactions"] == len(damages)
-    assert builders.read_keyed(LOCAL, tables.ref(tmp_path)) == expected
 
 
 @contextlib.contextmanager
@@ -189,19 +130,6 @@ def test_a_warehouse_that_cannot_be_read_ends_with_77(
     assert "Traceback" not in outcome.err
 
 
-@pytest.mark.parametrize("name", ["manifest\0list", "\ud800"], ids=["nul", "surrogate"])
-def test_metadata_that_names_an_impossible_file_ends_with_3(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    tables.small_keyed(tmp_path, buckets=1)
-    snapshot = Path(tables.location(tmp_path)) / "snapshot" / "snapshot-6"
-    content = json.loads(snapshot.read_text())
-    content["baseManifestList"] = name
-    snapshot.write_text(json.dumps(content))
-    assert main(["plan", *of_table(tmp_path)]) == 3
-    assert "manifest" in capsys.readouterr().err
-
-
 def _add_column(folder: Path) -> None:
     schema = json.loads((folder / "schema-0").read_text())
     schema["id"] = 1
@@ -244,17 +172,3 @@ def test_a_table_that_is_dropped_under_a_running_merge_is_told_and_stays_dropped
     command.assert_nothing_remains()
     # Empty folders may be there, of a subcompaction that was tried again.
     assert [path for path in location.rglob("*") if path.is_file()] == []
-
-
-def test_verify_finds_a_lost_file_where_nothing_else_notices_it(
-    commands: Commands, tmp_path: Path
-) -> None:
-    tables.small_keyed(tmp_path)
-    table = ("verify", *tables.of_table(tmp_path), "--pages", "all", "--json")
-    whole = commands.run(*table)
-    assert (whole.code, whole.found["whole"]) == (0, True)
-    lost = sorted(Path(tables.location(tmp_path)).glob("bucket-0/data-*"))[0]
-    lost.unlink()
-    found = commands.run(*table)
-    assert found.code == 3
-    assert [each["path"] for each in found.found["findings"]] == [str(lost)]

@@ -16,7 +16,6 @@ from tests import builders
 from tests.databases import sqlite_database
 from tests.e2e.command import Command, Commands
 from tests.store_servers import ACCESS_KEY, SECRET_KEY, StoreServer, free_port, s3
-from tests.stores.conftest import started as started
 from tests.tools.store_faults import Fault, Request
 from tests.tools.store_proxy import StoreProxy
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import random
 from collections.abc import Callable
 
 import pytest
@@ -28,6 +27,7 @@ from compactord.storage.base import Storage
 from compactord.table.opening import open_table
 from tests import builders
 from tests.builders import NOW_MS
+from tests.sampling import CutPoints
 from tests.storages import Call, Fault, FaultyStorage, MemoryStorage
 
 HOME = "/warehouse/db.db/t"
@@ -102,13 +102,13 @@ def _check_readable(storage: MemoryStorage, end: int, count: int, what: str) -> 
 
 # At last how many calls there are from one that fails to the next: kinds of errors hardly differ.
 CASES = [
-    (TransientStorageError, _anything, False, False, 2),
-    (TransientStorageError, _anything, False, True, 3),
-    (ObjectNotFound, _read, False, False, 1),
-    (AccessDenied, _anything, False, False, 3),
-    (StorageError, _mutation, True, False, 1),
-    (TransientStorageError, _mutation, True, True, 1),
-    (AccessDenied, _mutation, False, True, 1),
+    (TransientStorageError, _anything, False, False, 4),
+    (TransientStorageError, _anything, False, True, 6),
+    (ObjectNotFound, _read, False, False, 2),
+    (AccessDenied, _anything, False, False, 6),
+    (StorageError, _mutation, True, False, 2),
+    (TransientStorageError, _mutation, True, True, 2),
+    (AccessDenied, _mutation, False, True, 2),
 ]
 
 
@@ -119,6 +119,7 @@ CASES = [
 )
 def test_a_failing_call_hurts_nothing_that_stays_and_the_next_run_finishes(
     template: MemoryStorage,
+    cut_points: CutPoints,
     kind: type[StorageError],
     concerns: Callable[[Call], bool],
     after_effect: bool,
@@ -132,7 +133,7 @@ def test_a_failing_call_hurts_nothing_that_stays_and_the_next_run_finishes(
     assert done.data_files > 6
     count = len(_kept(template, done.end))
     _check_readable(clean, done.end, count, "no fault")
-    for at in itertools.count(random.randint(1, step), step):
+    for at in cut_points(step):
         storage = template.copy()
         fault = Fault(at=at, error=kind, after_effect=after_effect, lasts=lasts, concerns=concerns)
         faulty = FaultyStorage(storage, fault)

@@ -22,6 +22,7 @@ from compactord.maintenance.holds import HOLD_FILE
 from compactord.plan.table import Strategy
 from compactord.storage.base import Storage
 from compactord.table.jobs import InFlight
+from tests.sampling import CutPoints
 from tests.storages import Call, Fault, FaultyStorage, HookedStorage
 from tests.unit.maintenance.holding import Held, held_table
 from tests.unit.table.compacting import ALL, outcome_of
@@ -88,13 +89,16 @@ def _rounds(held: Held, storage: Storage) -> None:
 
 @pytest.mark.parametrize("kind", _KINDS)
 @pytest.mark.parametrize("is_placed", [False, True], ids=["placed", "read"])
-def test_nothing_goes_whatever_fails_while_a_file_is_lost(kind: str, *, is_placed: bool) -> None:
+def test_nothing_goes_whatever_fails_while_a_file_is_lost(
+    kind: str, cut_points: CutPoints, *, is_placed: bool
+) -> None:
+    """At every third call."""
     template = held_table()
     template.lose()
     if is_placed:
         template.expired()
     before, safe = _without_hold(template), None
-    for at in itertools.count(1):
+    for at in cut_points(3):
         held = _copy(template)
         faulty = _KINDS[kind](held.storage, at)
         _rounds(held, faulty)
@@ -110,12 +114,15 @@ def test_nothing_goes_whatever_fails_while_a_file_is_lost(kind: str, *, is_place
 
 
 @pytest.mark.parametrize("kind", _KINDS)
-def test_a_hold_ends_whatever_failed_once_the_file_is_back(kind: str) -> None:
+def test_a_hold_ends_whatever_failed_once_the_file_is_back(
+    kind: str, cut_points: CutPoints
+) -> None:
+    """At every third call."""
     template = held_table()
     path, data = template.lose()
     template.expired()
     template.storage.objects[path] = data
-    for at in itertools.count(1):
+    for at in cut_points(3):
         held = _copy(template)
         faulty = _KINDS[kind](held.storage, at)
         _rounds(held, faulty)

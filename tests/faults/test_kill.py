@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import random
 import shutil
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from tests import builders
 from tests.builders import WRITER
 from tests.faults import tables, upkeep
 from tests.faults.tables import Given
+from tests.sampling import CutPoints
 
 LOCAL = LocalStorage()
 REPOSITORY = Path(__file__).parent.parent.parent
@@ -28,24 +29,29 @@ REPOSITORY = Path(__file__).parent.parent.parent
 
 @pytest.mark.parametrize(
     ("name", "step"),
-    [("full-compaction", 2), ("vectors", 2), ("unaware", 5), ("lookup", 5)],
+    [("full-compaction", 4), ("vectors", 4), ("unaware", 5), ("lookup", 5)],
 )
 def test_whatever_a_killed_process_leaves_the_next_one_heals(
-    tmp_path: Path, name: str, step: int
+    tmp_path: Path, cut_points: CutPoints, name: str, step: int
 ) -> None:
-    """It is killed at every `step`-th step, from one of the first on, by chance."""
+    """It is killed at every `step`-th step."""
     template, folder = tmp_path / "template", tmp_path / "killed"
     given = tables.given(str(template), name)
     next_id = max(snapshot_ids(LOCAL, str(template))) + 1
     folder.mkdir()
-    steps = (str(random.randint(1, step)), str(step))
-    _die("compact", template, folder, *steps, "before", "after", "system")
+    _die("compact", template, folder, *_first_two(cut_points(step)), "before", "after", "system")
     seen: Counter[str] = Counter()
     for killed in sorted(folder.iterdir()):
         seen.update(_heal(killed, given, next_id))
     # The kills have hit every state that a process can leave behind.
     assert min(seen[what] for what in _STATES) > 0, seen
     assert seen["killed"] >= 100 // step
+
+
+def _first_two(points: Iterator[int]) -> tuple[str, str]:
+    """The first point and the distance to the next."""
+    first, second = next(points), next(points)
+    return str(first), str(second - first)
 
 
 def _die(work: str, *arguments: Path | str) -> None:
@@ -69,9 +75,9 @@ def maintained(
 
 
 def test_maintenance_that_is_killed_loses_nothing_and_the_next_round_ends_it(
-    maintained: tuple[Path, upkeep.Left, upkeep.Left], tmp_path: Path
+    maintained: tuple[Path, upkeep.Left, upkeep.Left], tmp_path: Path, cut_points: CutPoints
 ) -> None:
-    """After every second call that changes something, from the first or the second on, by chance.
+    """After every second call that changes something.
 
     Partitions expire, others are marked, tags come and go, a consumer expires, snapshots become
     changelogs, these expire, and what nothing names goes.
@@ -81,7 +87,7 @@ def test_maintenance_that_is_killed_loses_nothing_and_the_next_round_ends_it(
     assert expected.changelogs, "some outlive their snapshots"
     folder = tmp_path / "tables"
     folder.mkdir()
-    _die("maintain", template, folder, str(random.choice([1, 2])), "2", "after")
+    _die("maintain", template, folder, *_first_two(cut_points(2)), "after")
     seen: Counter[str] = Counter()
     for killed in sorted(folder.iterdir()):
         table = TableRef(database="db", name="t", location=str(killed))

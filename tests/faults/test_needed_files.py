@@ -7,14 +7,13 @@ is there (of a folder the last is not asked: a system whose folders vanish canno
 from __future__ import annotations
 
 import errno
-import itertools
-import random
 from pathlib import Path
 
 import pytest
 
 from compactord.storage.local import LocalStorage
 from tests.retained import expire, maintain, names_in, retained, sweep
+from tests.sampling import CutPoints
 from tests.storages import Call, Fault, FaultyStorage, MemoryStorage
 
 NUMBERS = {name: getattr(errno, name) for name in ("EIO", "ESTALE", "ENOENT")}
@@ -45,11 +44,11 @@ def test_every_nth_call_fails(name: str, n: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", NUMBERS)
-def test_any_call_of_expiry_and_sweep_may_fail(name: str) -> None:
+def test_any_call_of_expiry_and_sweep_may_fail(name: str, cut_points: CutPoints) -> None:
     """The next run finishes: nothing differs from a run in which nothing failed.
 
-    Only where a file that is there seems not to be, something unneeded may stay. Every second call
-    fails, from one of the first two on, by chance.
+    Only where a file that is there seems not to be, something unneeded may stay. Every fourth call
+    fails.
     """
     given, template = retained(), MemoryStorage()
     table = given.put(template, "/t")
@@ -59,7 +58,7 @@ def test_any_call_of_expiry_and_sweep_may_fail(name: str) -> None:
     wanted = names_in(clean, table)
     concerns = _of_files if name == "ENOENT" else _anything
     hurt = {}
-    for at in itertools.count(random.randint(1, 2), 2):
+    for at in cut_points(4):
         storage = template.copy()
         faulty = FaultyStorage(storage, Fault(at=at, error=NUMBERS[name], concerns=concerns))
         maintain(faulty, table, (expire, sweep))

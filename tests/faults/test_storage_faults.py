@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +25,7 @@ from tests import builders
 from tests.builders import FIRST, SECOND
 from tests.faults import tables
 from tests.faults.tables import Given
+from tests.sampling import CutPoints
 from tests.storages import Call, Fault, FaultyStorage, HookedStorage
 
 LOCAL = LocalStorage()
@@ -46,15 +46,15 @@ def _cases() -> list[object]:
     already.
     """
     cases: list[tuple[type[StorageError], Callable[[Call], bool], bool, bool, int]] = [
-        (TransientStorageError, _anything, False, False, 2),
-        (TransientStorageError, _anything, False, True, 6),
-        (AccessDenied, _anything, False, False, 6),
+        (TransientStorageError, _anything, False, False, 4),
+        (TransientStorageError, _anything, False, True, 12),
+        (AccessDenied, _anything, False, False, 12),
     ]
     kinds = (TransientStorageError, StoreFull, AccessDenied, StorageError)
     for kind, after_effect, lasts in itertools.product(kinds, (False, True), (False, True)):
         if after_effect or kind is not TransientStorageError:
             cases.append(
-                (kind, _mutation, after_effect, lasts, 1 if kind is TransientStorageError else 3)
+                (kind, _mutation, after_effect, lasts, 2 if kind is TransientStorageError else 6)
             )
     return [
         pytest.param(
@@ -104,21 +104,19 @@ def template(
 def test_a_failing_call_loses_nothing_and_the_next_run_heals(
     template: tuple[Path, Given],
     tmp_path: Path,
+    cut_points: CutPoints,
     kind: type[StorageError],
     concerns: Callable[[Call], bool],
     after_effect: bool,
     lasts: bool,
     step: int,
 ) -> None:
-    """Every `step`-th call that it concerns, beginning with one of the first, by chance.
-
-    More, at random: `make faults`.
-    """
+    """Every `step`-th call that it concerns. More, at random: `make faults`."""
     location, given = template
     least = 40 if concerns is _anything else 6
     # Wherever it begins, some call fails.
     step = min(step * given.kind.step, least)
-    for at in itertools.count(random.randint(1, step), step):
+    for at in cut_points(step):
         table = _copy(location, tmp_path / "t")
         fault = Fault(at=at, error=kind, after_effect=after_effect, lasts=lasts, concerns=concerns)
         storage = FaultyStorage(LOCAL, fault)
@@ -136,12 +134,12 @@ def test_a_failing_call_loses_nothing_and_the_next_run_heals(
 @pytest.mark.parametrize("template", ["full-compaction", "vectors"], indirect=True)
 @pytest.mark.parametrize("is_compacted", [False, True], ids=["rows", "compacted rows"])
 def test_what_arrives_between_any_two_steps_is_neither_lost_nor_told_twice(
-    template: tuple[Path, Given], tmp_path: Path, *, is_compacted: bool
+    template: tuple[Path, Given], tmp_path: Path, cut_points: CutPoints, *, is_compacted: bool
 ) -> None:
-    """Before every sixth step, from one of the first six on, by chance."""
+    """Before every twelfth step."""
     location, given = template
     expected = {key: row for key, row in given.rows.items() if key != 3} | {5: -5, 2000: -1}
-    for at in itertools.count(random.randint(1, 6), 6):
+    for at in cut_points(12):
         table = _copy(location, tmp_path / "t")
 
         def arrive(call: Call, at: int = at, table: TableRef = table) -> None:
@@ -174,16 +172,16 @@ def _levels(table: TableRef) -> list[int]:
 @pytest.mark.parametrize("template", ["full-compaction", "vectors", "dynamic"], indirect=True)
 @pytest.mark.parametrize("kind", [TransientStorageError, StoreFull])
 def test_removing_leftovers_may_fail_at_any_call_and_never_removes_what_is_named(
-    template: tuple[Path, Given], tmp_path: Path, kind: type[StorageError]
+    template: tuple[Path, Given], tmp_path: Path, cut_points: CutPoints, kind: type[StorageError]
 ) -> None:
-    """Every second call, from one of the first two on, by chance."""
+    """Every fourth call."""
     location, given = template
     left = _copy(location, tmp_path / "left")
     # Published files of the dead process and files that it never published.
     builders.compact(LOCAL, left, owner=FIRST)
     stray = f"data-{FIRST.unique_name()}-0.parquet"
     LOCAL.write_new(f"{left.location}/bucket-0/{stray}", b"half a file")
-    for at in itertools.count(random.randint(1, 2), 2):
+    for at in cut_points(4):
         table = _copy(Path(left.location), tmp_path / "t")
         # Uploads that cannot be listed are left: files are swept all the same.
         fault = Fault(at=at, error=kind, concerns=lambda call: call.method != "unfinished_uploads")

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from tests.oracle.judge import Judge
-from tests.stores.conftest import started as started
 
 HERE = Path(__file__).parent
 
@@ -18,6 +17,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def judge() -> Iterator[Judge]:
-    with Judge() as judge:
+def writer() -> Iterator[Judge]:
+    """A second Java: what happens in another process is seen only through the files."""
+    with Judge(java_options=("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")) as judge:
         yield judge

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import random
 import shutil
 import threading
 from collections import Counter
@@ -182,14 +181,6 @@ def _assert_equal_rows(found: Iterable[Row], wanted: Iterable[Row], what: object
 
 def _shown(rows: Counter[str]) -> str:
     return "; ".join(row[:300] for row in list(rows.elements())[:5])
-
-
-def drawn(seed: int, seeds: range) -> int:
-    """Of twice as many seeds as there are tests, the first or the second half by chance.
-
-    What is chosen by the rest of a division of the seed is in both.
-    """
-    return seed + random.choice((0, len(seeds)))
 
 
 def canonical(rows: Iterable[Row]) -> list[str]:

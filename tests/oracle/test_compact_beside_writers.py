@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,13 +14,6 @@ from tests.oracle.differential import LiveTable, compact
 from tests.oracle.judge import Judge
 
 COMMITS = 40
-
-
-@pytest.fixture(scope="module")
-def writer() -> Iterator[Judge]:
-    """A JVM of its own: what happens in another process is seen only through the files."""
-    with Judge(java_options=("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")) as judge:
-        yield judge
 
 
 # Its writer adds keys, and with them HASH indexes and buckets, in every commit.

@@ -21,6 +21,7 @@ from tests.oracle.differential import LiveTable, assert_same_outcome, canonical
 from tests.oracle.judge import Judge
 from tests.oracle.judge_jvm import JudgeError, Row, Value
 from tests.oracle.samples import ATOMIC, EVERY_TYPE
+from tests.sampling import one_in
 from tests.unit.formats.parquet.stored_pages import assert_healthy, bodies
 
 COMMITS, ROWS = 5, 5_000
@@ -235,6 +236,7 @@ def assert_filtered(table: LiveTable, *terms: tuple[str, str, Value]) -> int:
     return len(wanted)
 
 
+@one_in(3)
 @pytest.mark.parametrize("number", [0, 3 * ROWS + 1_234, LAST + 5])
 def test_java_finds_rows_by_the_page_index(compacted: Compacted, number: int) -> None:
     n, s, t, d = ordered(number)
@@ -256,6 +258,7 @@ def test_java_finds_nulls_and_ranges_by_the_page_index(compacted: Compacted) -> 
     assert assert_filtered(table, ("n", "equal", 10_001), ("t", "is_null", None)) == 0
 
 
+@one_in(3)
 @pytest.mark.parametrize("column", ["n", "s", "t"])
 def test_java_reads_no_other_pages_than_the_index_names(compacted: Compacted, column: str) -> None:
     """All other copied pages are broken, and whole rows come out nevertheless."""

@@ -31,7 +31,6 @@ from tests.oracle.differential import (
 from tests.oracle.judge import Judge
 from tests.oracle.judge_jvm import HERE, JudgeError, Row
 from tests.oracle.test_compact_beside_writers import compact_beside
-from tests.oracle.test_compact_beside_writers import writer as writer
 
 PROGRAM = HERE / "CrossPartitions.java"
 SEEDS = range(2)

@@ -14,14 +14,14 @@ from tests.oracle.differential import (
     assert_same_rows,
     canonical,
     compact,
-    drawn,
 )
 from tests.oracle.evolving import EvolvingTable
 from tests.oracle.judge import Judge
 from tests.oracle.judge_jvm import JudgeError, TypeName
+from tests.sampling import seeds
 
 # `make evolutions` tries thousands.
-SEEDS = range(12)
+SEEDS = seeds(0, 12, 24)
 STEPS = 12
 
 
@@ -62,7 +62,7 @@ def compared(table: EvolvingTable, strategy: Strategy) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_random_alterations_change_no_row(judge: Judge, tmp_path: Path, seed: int) -> None:
-    history(judge, tmp_path / "db.db" / "t", drawn(seed, SEEDS))
+    history(judge, tmp_path / "db.db" / "t", seed)
 
 
 CHANGES: dict[str, dict[str, object]] = {

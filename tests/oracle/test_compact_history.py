@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from compactord.plan.table import Strategy
-from tests.oracle.differential import LiveTable, assert_exact_sizes, assert_filters, drawn
+from tests.oracle.differential import LiveTable, assert_exact_sizes, assert_filters
 from tests.oracle.judge import Judge
 from tests.oracle.judge_jvm import Row, TypeName, Value
 from tests.oracle.samples import ATOMIC, EVERY_TYPE, not_null
+from tests.sampling import seeds
 
-SEEDS = range(12)
+SEEDS = seeds(0, 12, 24)
 STEPS = 14
 PARTITION_KINDS = ("date", "varchar", "int", "boolean", "tinyint", "decimal-9", "timestamp-3")
 
@@ -132,7 +133,6 @@ class History:
 def test_rows_are_those_of_the_model_after_every_step(
     judge: Judge, tmp_path: Path, seed: int
 ) -> None:
-    seed = drawn(seed, SEEDS)
     history = History(judge, tmp_path / "db.db" / "t", seed)
     history.table.write(history.rows())
     for _ in range(STEPS):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from compactord.plan.table import Strategy
-from tests.oracle.differential import LiveTable, compact, drawn
+from tests.oracle.differential import LiveTable, compact
 from tests.oracle.judge import Judge
 from tests.oracle.judge_jvm import JudgeError, Row
 from tests.oracle.merging import (
@@ -19,14 +19,15 @@ from tests.oracle.merging import (
     run_history,
     vector_options,
 )
+from tests.sampling import seeds
 
 # `make merge-histories` tries thousands.
-SEEDS = range(20)
-CHANGELOG_SEEDS = range(1000, 1012)
-LOOKUP_SEEDS = range(2000, 2010)
-VECTOR_SEEDS = range(3000, 3005)
+SEEDS = seeds(0, 20, 40)
+CHANGELOG_SEEDS = seeds(1000, 12, 24)
+LOOKUP_SEEDS = seeds(2000, 10, 20)
+VECTOR_SEEDS = seeds(3000, 5, 10)
 # Most of these rewrite keys of which an expired record lies above.
-EXPIRING_SEEDS = range(4000, 4003)
+EXPIRING_SEEDS = seeds(4000, 3, 6)
 LOOKUP = {"changelog-producer": "lookup"}
 FIRST_ROW = {"merge-engine": "first-row"}
 Change = tuple[str, int, int]
@@ -35,31 +36,29 @@ SUM = {"merge-engine": "aggregation", "fields.v.aggregate-function": "sum"}
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_random_tables_are_merged_as_in_java(judge: Judge, tmp_path: Path, seed: int) -> None:
-    run_history(judge, tmp_path / "db.db" / "t", drawn(seed, SEEDS))
+    run_history(judge, tmp_path / "db.db" / "t", seed)
 
 
 @pytest.mark.parametrize(
-    ("options_of", "seeds", "seed"),
+    ("options_of", "seed"),
     [
-        pytest.param(options_of, seeds, seed, id=f"{name}-{seed}")
-        for name, options_of, seeds in (
+        pytest.param(options_of, seed, id=f"{name}-{seed}")
+        for name, options_of, its_seeds in (
             ("full-compaction", producer_options, CHANGELOG_SEEDS),
             ("lookup", lookup_options, LOOKUP_SEEDS),
             ("vectors", vector_options, VECTOR_SEEDS),
             # Expired rows of Java's may be missing in ours.
             ("record-expiry", expiring_options, EXPIRING_SEEDS),
         )
-        for seed in seeds
+        for seed in its_seeds
     ],
 )
 def test_random_tables_have_the_rows_and_tell_the_changes_of_java(
     judge: Judge,
     tmp_path: Path,
     options_of: Callable[[int], dict[str, str]],
-    seeds: range,
     seed: int,
 ) -> None:
-    seed = drawn(seed, seeds)
     run_history(judge, tmp_path / "db.db" / "t", seed, options_of(seed))
 
 

@@ -26,13 +26,6 @@ from tests.unit.table.compacting import ALL, compactor_of, outcome_of
 LATE: Sequence[Row] = [[n, f"late-{n}", f"p{n % 2}"] for n in range(100, 110)]
 
 
-@pytest.fixture(scope="module")
-def writer() -> Iterator[Judge]:
-    """The JVM that is stopped."""
-    with Judge(java_options=("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")) as judge:
-        yield judge
-
-
 def _filled(judge: Judge, path: Path, *, is_keyed: bool, **options: str) -> LiveTable:
     """Two buckets, or two partitions, each of which has something to compact."""
     table = LiveTable(

@@ -32,6 +32,7 @@ from compactord.plan.sections import interval_partition
 from compactord.plan.table import Strategy, plan_bucket
 from compactord.state.files_by_size import FilesBySize
 from tests.oracle.judge import Judge
+from tests.sampling import seeds
 from tests.unit.plan.builders import (
     MB,
     append_options,
@@ -45,7 +46,7 @@ from tests.unit.plan.builders import (
 from tests.unit.plan.test_cases import cases as text_cases
 from tests.unit.plan.test_cases import parse_block, parse_question
 
-SEEDS = (1, 2, 3)
+SEEDS = seeds(1, 1, 3)
 Case = dict[str, Any]
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from tests.events import untold
-from tests.oracle.judge import Judge
 from tests.service.daemon_process import SERVE, Service, Services, configuration
 from tests.service.lakes import LARGE, Lake
 
@@ -69,9 +68,3 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         service.assert_no_process_remains()
         assert service.log("defect") == []
         assert "Traceback" not in service.err
-
-
-@pytest.fixture(scope="session")
-def judge() -> Iterator[Judge]:
-    with Judge(java_options=("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")) as judge:
-        yield judge

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import socket
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -22,53 +20,6 @@ def _ends(services: Services, config: dict[str, Any] | str, *arguments: str, **h
     return code, service.err, service.log()
 
 
-def test_all_problems_of_a_configuration_are_said_at_once_with_their_lines(
-    services: Services, tmp_path: Path
-) -> None:
-    text = """\
-catalogs:
-  lake:
-    warehous: /nowhere
-service:
-  http: {port: 99999}
-retry: {task_attempts: 0}
-shutdown: {grace: 10 s, commit_reserve: 20 s}
-"""
-    code, err, log = _ends(services, text, environment={"COMPACTORD__LOG__LEVEL": "loud"})
-    assert (code, log) == (2, [])
-    for word in (
-        "warehous",
-        "compactord.yaml:3",
-        "port",
-        "task_attempts",
-        "commit_reserve",
-        "LOG__LEVEL",
-    ):
-        assert word in err, (word, err)
-
-
-@pytest.mark.parametrize(
-    ("text", "word"),
-    [
-        ("catalogs: [", "compactord.yaml:1"),
-        ("", "catalogs"),
-        ("\x00", "compactord.yaml"),
-        ("a: &a [*a]", "a"),
-        ("catalogs: {lake: {warehouse: 's3://bucket/wh'}}", "s3"),
-        ("catalogs: {lake: {warehouse: /tmp}}\nspark: {conf: {foo: bar}}", "foo"),
-        ("catalogs: {lake: {warehouse: /tmp}}\nlimits: {memory: 33 mb}", "memory"),
-        ("catalogs: {lake: {warehouse: /tmp}}\nservice: {http: {bind: 192.0.2.1}}", "192.0.2.1"),
-    ],
-    ids=["yaml", "empty", "binary", "circle", "scheme", "spark-conf", "memory", "address"],
-)
-def test_a_configuration_that_cannot_be_used_ends_the_start_with_2(
-    services: Services, text: str, word: str
-) -> None:
-    code, err, _ = _ends(services, text)
-    assert code == 2
-    assert word in err
-
-
 @pytest.mark.parametrize("zone", ["UTC-3", "EST5EDT,M3.2.0,M11.1.0", "No/Where"])
 def test_a_machine_whose_time_zone_has_no_name_is_told_what_to_configure(
     services: Services, tmp_path: Path, zone: str
@@ -77,32 +28,6 @@ def test_a_machine_whose_time_zone_has_no_name_is_told_what_to_configure(
     assert code == 2
     assert zone in err
     assert "service.timezone" in err
-
-
-def test_a_configuration_that_is_not_there_is_named(services: Services, tmp_path: Path) -> None:
-    code, err, _ = _ends(services, "", "--config", str(tmp_path / "none.yaml"))
-    assert code == 2
-    assert str(tmp_path / "none.yaml") in err
-
-
-def test_a_port_in_use_is_named(services: Services, tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        config = configuration(tmp_path, service={"http": {"port": port}})
-        code, err, _ = _ends(services, config)
-    assert code == 2
-    assert str(port) in err
-
-
-def test_a_warehouse_that_is_not_there_ends_the_start_at_once(
-    services: Services, tmp_path: Path
-) -> None:
-    began_s = time.monotonic()
-    code, err, log = _ends(services, configuration(tmp_path / "none"))
-    assert code == 2
-    assert f"catalogs.lake.warehouse is {tmp_path}/none: expected a folder that exists" in err
-    assert [event["event"] for event in log] == ["catalog_unavailable"]
-    assert time.monotonic() - began_s < 60
 
 
 def test_a_catalog_that_cannot_be_used_does_not_keep_the_others_from_their_service(

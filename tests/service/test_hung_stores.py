@@ -1,27 +1,22 @@
-"""Calls into stores that never return, and clients that ask too much: what goes on, how it ends."""
+"""Calls into stores that never return: what goes on, how it ends."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import signal
-import socket
-import time
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from compactord.paimon.snapshot import snapshot_ids
-from tests.service.conftest import Served
 from tests.service.daemon_process import Service, Services, configuration
 from tests.service.faulty import Faulty
 from tests.service.lakes import LOCAL, Keyed, Lake
 
 # From the signal to the last event; the grace, which is for merges and commits, is far longer.
 _STOP_SECONDS_MAX = 10
-# One after the other the requests before them take minutes.
-_PROBES_SECONDS_MAX = 10
 _EXPIRES = {"snapshot.num-retained.min": "1", "snapshot.num-retained.max": "2"}
 
 
@@ -118,20 +113,3 @@ def _assert_quick_end(service: Service) -> None:
 
 def _moment_s(line: Mapping[str, Any]) -> float:
     return datetime.strptime(line["ts"], "%Y-%m-%dT%H:%M:%S.%f%z").timestamp()
-
-
-def test_clients_that_pipeline_requests_keep_no_probe_waiting(served: Served) -> None:
-    service = served.service
-    request = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
-    with contextlib.ExitStack() as clients:
-        for _ in range(100):
-            address = ("127.0.0.1", service.port)
-            client = clients.enter_context(socket.create_connection(address))
-            client.setblocking(False)
-            # What does not fit any more is not sent.
-            with contextlib.suppress(BlockingIOError, ConnectionError):
-                client.send(2_000 * request)
-        began = time.monotonic()
-        for path in ("/livez", "/readyz", "/startupz"):
-            assert service.answers(path)
-        assert time.monotonic() - began < _PROBES_SECONDS_MAX

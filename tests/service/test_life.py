@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
+import socket
 import time
 from pathlib import Path
 
@@ -14,6 +16,9 @@ from compactord_demo.writer import WriteOnlyWriter
 from tests import builders
 from tests.service.conftest import Served
 from tests.service.lakes import LOCAL, TRIGGER, WRITER, Beside, Lake
+
+# One after the other the requests before them take minutes.
+_PROBES_SECONDS_MAX = 10
 
 
 def test_tables_are_kept_compact_while_writers_commit_and_metrics_tell_the_truth(
@@ -239,3 +244,20 @@ def test_nothing_grows_with_the_number_of_polls(served: Served) -> None:
     assert later[2] < memory_kb + 20_000
     for writer in writers:
         writer.check()
+
+
+def test_clients_that_pipeline_requests_keep_no_probe_waiting(served: Served) -> None:
+    service = served.service
+    request = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
+    with contextlib.ExitStack() as clients:
+        for _ in range(100):
+            address = ("127.0.0.1", service.port)
+            client = clients.enter_context(socket.create_connection(address))
+            client.setblocking(False)
+            # What does not fit any more is not sent.
+            with contextlib.suppress(BlockingIOError, ConnectionError):
+                client.send(2_000 * request)
+        began = time.monotonic()
+        for path in ("/livez", "/readyz", "/startupz"):
+            assert service.answers(path)
+        assert time.monotonic() - began < _PROBES_SECONDS_MAX

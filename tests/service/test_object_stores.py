@@ -3,37 +3,25 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
-
-import pytest
 
 from compactord.storage.open import STORES
 from tests import builders
 from tests.databases import sqlite_database
 from tests.service.daemon_process import Services, configuration
-from tests.store_servers import ACCESS_KEY, SECRET_KEY, StoreServer, moto
-from tests.tools.workbench import ToolError
+from tests.store_servers import ACCESS_KEY, SECRET_KEY, StoreServer
 
 _PATHS = ("/", "/metrics", "/config", "/v1/status", "/v1/tables")
 
 
-@pytest.fixture
-def store() -> Iterator[StoreServer]:
-    try:
-        server = moto()
-        with server as started:
-            yield started
-    except ToolError as error:
-        pytest.skip(str(error))
-
-
 def test_catalogs_in_s3_are_served_beside_one_that_is_refused_and_no_key_is_shown(
-    services: Services, store: StoreServer, tmp_path: Path
+    services: Services, started: Callable[[str], StoreServer], tmp_path: Path
 ) -> None:
+    store = started("moto")
     tables = {}
     for name in ("locked", "guarded", "unlocked"):
-        storage, path = STORES.open(f"{store.root}/{name}", store.options)
+        storage, path = STORES.open(f"{store.root}/service/{name}", store.options)
         table = builders.keyed_table(storage, f"{path}/db.db/{name}")
         tables[name] = (table, builders.fill_keyed(builders.writer(storage, table), commits=6))
     uri = sqlite_database(tmp_path / "c.db", ["db.locked"])
@@ -41,16 +29,16 @@ def test_catalogs_in_s3_are_served_beside_one_that_is_refused_and_no_key_is_show
     catalogs = {
         "lake": {
             "metastore": "jdbc",
-            "warehouse": f"{store.root}/locked",
+            "warehouse": f"{store.root}/service/locked",
             "options": {**options, "uri": uri},
         },
         "guarded": {
-            "warehouse": f"{store.root}/guarded",
+            "warehouse": f"{store.root}/service/guarded",
             "options": options,
             "unlocked_writers": "guarded",
             "settle": "1 s",
         },
-        "unlocked": {"warehouse": f"{store.root}/unlocked", "options": options},
+        "unlocked": {"warehouse": f"{store.root}/service/unlocked", "options": options},
         "absent": {
             "warehouse": "s3://no-such-bucket/wh",
             "options": options,
@@ -80,7 +68,7 @@ def test_catalogs_in_s3_are_served_beside_one_that_is_refused_and_no_key_is_show
     assert set(reasons) == {"unlocked", "absent"}
     assert "lock.enabled" in reasons["unlocked"]
     assert "no such bucket" in reasons["absent"]
-    storage, _ = STORES.open(store.root, store.options)
+    storage, _ = STORES.open(f"{store.root}/service", store.options)
     for name in ("locked", "guarded"):
         table, rows = tables[name]
         assert builders.read_keyed(storage, table) == rows

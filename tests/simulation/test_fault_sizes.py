@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.sampling import CutPoints
 from tests.simulation.faults import FAULTS, Fault, Ill, Size
 from tests.simulation.tables import MIB, TRIGGER, Bucket, SimTable
 from tests.simulation.world import Odds, World
@@ -95,16 +96,18 @@ class History:
 
 @pytest.mark.parametrize("lasting_ms", LASTING_MS)
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.what)
-def test_a_fault_stops_nothing_beside_it(fault: Fault, lasting_ms: int) -> None:
-    """Every second history, by chance from the first or the second on."""
-    for seed in range(random.randrange(2), 10, 2):
+def test_a_fault_stops_nothing_beside_it(
+    fault: Fault, lasting_ms: int, cut_points: CutPoints
+) -> None:
+    """Every fifth history."""
+    for seed in cut_points.of(range(10), 5):
         History(seed, fault).run(lasting_ms)
 
 
 @pytest.mark.parametrize("chunk", range(HISTORIES // CHUNK))
-def test_faults_together_stop_nothing_beside_them(chunk: int) -> None:
-    """Every second history, by chance from the first or the second on."""
-    for seed in range(chunk * CHUNK + random.randrange(2), (chunk + 1) * CHUNK, 2):
+def test_faults_together_stop_nothing_beside_them(chunk: int, cut_points: CutPoints) -> None:
+    """Every fourth history."""
+    for seed in cut_points.of(range(chunk * CHUNK, (chunk + 1) * CHUNK), 4):
         try:
             History(seed).run()
         except AssertionError as error:

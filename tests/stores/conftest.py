@@ -1,31 +1,12 @@
-"""Object stores of this machine, each started once in a session."""
+"""Object stores of this machine."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
-from tests.store_servers import SERVERS, StoreServer
-from tests.tools.workbench import ToolError
-
-
-@pytest.fixture(scope="session")
-def started() -> Iterator[Callable[[str], StoreServer]]:
-    """A server by its name; the test is skipped where it cannot be had."""
-    running: dict[str, StoreServer] = {}
-    with contextlib.ExitStack() as ends:
-
-        def start(name: str) -> StoreServer:
-            if name not in running:
-                try:
-                    running[name] = ends.enter_context(SERVERS[name]())
-                except ToolError as error:
-                    pytest.skip(str(error))
-            return running[name]
-
-        yield start
+from tests.store_servers import StoreServer
 
 
 @pytest.fixture(scope="session")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import random
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -11,6 +9,7 @@ import pytest
 from compactord.table.jobs import CompactTotals
 from tests import builders
 from tests.builders import FIRST
+from tests.sampling import CutPoints
 from tests.store_servers import StoreServer
 from tests.stores.trials import Trials, each_once
 from tests.tools.store_faults import Decide, Fault, How, Request, from_nth
@@ -52,15 +51,14 @@ _CASES = [
 
 @pytest.mark.parametrize(("fault", "concerns"), _CASES, ids=[str(fault) for fault, _ in _CASES])
 def test_a_request_that_fails_once_costs_nothing(
-    trials: Trials, fault: Fault, concerns: Callable[[Request], bool]
+    trials: Trials, cut_points: CutPoints, fault: Fault, concerns: Callable[[Request], bool]
 ) -> None:
     """All requests of a compaction and its commit fail, each once: all in one run.
 
-    In a second run every third does, from the first, the second or the third on, by chance.
+    In a second run every third does.
     """
     hit = 0
-    for stride in (1, 3):
-        at = random.randrange(stride)
+    for stride, at in ((1, 0), *((3, place) for place in cut_points.of(range(3), 3))):
         table = trials.copy()
         decide = each_once(fault, stride=stride, at=at, concerns=concerns)
         totals = trials.compact(table, decide, timeout_s=0.5 if fault.how is How.HANG else 30)
@@ -75,11 +73,11 @@ def test_a_request_that_fails_once_costs_nothing(
 
 
 def test_a_store_that_denies_everything_from_some_request_on_loses_nothing(
-    trials: Trials,
+    trials: Trials, cut_points: CutPoints
 ) -> None:
-    """Every eighth request, from one of the first eight on, by chance."""
+    """Every eighth request."""
     outcomes = set()
-    for number in itertools.count(random.randint(1, 8), 8):
+    for number in cut_points(8):
         fault = from_nth(number, Fault(how=How.ANSWER, status=403))
         outcomes.add(_cut_short(trials, fault))
         if not trials.failed:
@@ -89,13 +87,15 @@ def test_a_store_that_denies_everything_from_some_request_on_loses_nothing(
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_a_store_that_is_lost_at_some_change_loses_nothing(trials: Trials, after: bool) -> None:
+def test_a_store_that_is_lost_at_some_change_loses_nothing(
+    trials: Trials, cut_points: CutPoints, after: bool
+) -> None:
     """The request and all that follow get no answer; its effect is there or not.
 
-    Every third request, from the first, the second or the third on, by chance.
+    Every third request.
     """
     outcomes = set()
-    for number in itertools.count(random.choice([1, 2, 3]), 3):
+    for number in cut_points(3):
         fault = _lost_at_change(number, Fault(how=How.CLOSE, after=after))
         outcomes.add(_cut_short(trials, fault))
         if not trials.failed:

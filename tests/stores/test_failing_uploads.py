@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -22,6 +20,7 @@ from compactord.plan.table import Strategy
 from compactord.table.jobs import CompactTotals
 from tests import builders
 from tests.builders import FIRST, SECOND, WRITER
+from tests.sampling import CutPoints
 from tests.store_servers import StoreServer
 from tests.stores.trials import LargeTrials, each_once
 from tests.tools.store_faults import Fault, How, Request, from_nth, nth
@@ -98,18 +97,16 @@ def test_an_upload_that_cannot_go_on_leaves_nothing_and_the_next_run_heals(
 
 
 def test_what_a_process_leaves_that_is_killed_at_any_request_is_swept(
-    trials: LargeTrials,
+    trials: LargeTrials, cut_points: CutPoints
 ) -> None:
     """It is killed before every third request that changes something, and after some.
 
-    A run begins with one of the first three, by chance. Before three in a row an upload is
-    unfinished.
+    Before three in a row an upload is unfinished.
     """
     left = set()
     with _victims(trials.proxy.port) as victims:
         for after in (False, True):
-            first, step = (1, 1) if after else (random.randint(1, 3), 3)
-            for number in itertools.count(first, step):
+            for number in cut_points(1 if after else 3):
                 fault = Fault(how=How.HANG, after=after)
                 hang = nth(number, fault, _ends_something if after else _changes)
                 table = trials.copy()

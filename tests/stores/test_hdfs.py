@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import os
 import pickle
-import random
 import re
 import select
 import signal
@@ -49,6 +47,7 @@ from tests.builders import FIRST, SECOND, VirtualClock
 from tests.inline_engine import InlineEngine
 from tests.oracle.hdfs_cluster import SERVICE, HdfsCluster, hdfs_cluster
 from tests.oracle.judge_jar import JudgeJarError
+from tests.sampling import CutPoints
 from tests.silent_servers import serving
 from tests.storages import WatchedStorage
 from tests.store_servers import StoreServer
@@ -194,8 +193,10 @@ def test_a_rename_without_an_answer_counts_once(
 _CHANGE = re.compile(rb"(create|addBlock|complete|rename2|delete|mkdirs)\x12")
 
 
-def test_any_change_of_a_compaction_may_lose_its_answer(server: StoreServer, folder: str) -> None:
-    """Every fifth, from one of the first five on, by chance, each in a run of its own."""
+def test_any_change_of_a_compaction_may_lose_its_answer(
+    server: StoreServer, folder: str, cut_points: CutPoints
+) -> None:
+    """Every fifth, each in a run of its own."""
     direct, asked, lost = server.spec.open(), list[str](), -1
 
     def admit(data: bytes) -> str:
@@ -209,7 +210,7 @@ def test_any_change_of_a_compaction_may_lose_its_answer(server: StoreServer, fol
     with serving(_relay(server.port, admit)) as port:
         root = f"hdfs://127.0.0.1:{port}"
         storage = WatchedStorage(_impatient(root, answer_s=30.0))
-        for number in itertools.count(random.randrange(5), 5):
+        for number in (point - 1 for point in cut_points(5)):
             table = builders.keyed_table(direct, f"{folder}/{number}", buckets=1)
             rows = builders.fill_keyed(builders.writer(direct, table), commits=3, keys=20)
             relayed = replace(table, location=f"{root}/{folder.rpartition('/')[2]}/{number}")

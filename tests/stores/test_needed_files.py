@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import random
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -16,6 +14,7 @@ from compactord.storage.calls import RetryPolicy
 from compactord.storage.objects.store import ObjectStorage
 from tests.builders import VirtualClock
 from tests.retained import expire, maintain, names_in, retained, sweep
+from tests.sampling import CutPoints, one_in
 from tests.storages import Call, MemoryStorage, SwitchedStorage, WatchedStorage
 from tests.store_servers import StoreServer, s3
 from tests.tools.store_faults import Fault, How, every_nth, nth
@@ -65,16 +64,19 @@ def proxy(moto: StoreServer) -> Iterator[StoreProxy]:
         yield proxy
 
 
+@one_in(2)
 @pytest.mark.parametrize(
-    ("fault", "often"),
-    [*((fault, 3) for fault in REFUSALS), *((fault, 7) for fault in PASSING), (SILENCE, 19)],
+    ("fault", "n"),
+    [
+        *((fault, n) for fault in REFUSALS for n in (19, 3)),
+        *((fault, n) for fault in PASSING for n in (19, 7)),
+        *((SILENCE, n) for n in (7, 19)),
+    ],
     ids=str,
 )
 def test_every_nth_request_fails(
-    moto: StoreServer, proxy: StoreProxy, fault: Fault, often: int
+    moto: StoreServer, proxy: StoreProxy, fault: Fault, n: int
 ) -> None:
-    """As often as given, or every 19th, by chance."""
-    n = random.choice([often, 19])
     given, direct = retained(), moto.spec.open()
     table = given.put(direct, f"{moto.root}/{uuid.uuid4().hex}")
     spec = replace(s3(proxy.port).spec, timeout_s=0.3 if fault is SILENCE else 30)
@@ -91,11 +93,11 @@ def test_every_nth_request_fails(
 
 
 def test_any_listing_may_be_answered_with_a_page_of_a_gateway(
-    moto: StoreServer, proxy: StoreProxy
+    moto: StoreServer, proxy: StoreProxy, cut_points: CutPoints
 ) -> None:
     """A tag, a branch or a consumer that such an answer does not list is not gone.
 
-    Of every second listing it is the first or the second answer, by chance.
+    It is the first or the second answer of a listing: of these every fifth.
     """
     given = retained()
     table = given.put(moto.spec.open(), f"{moto.root}/{uuid.uuid4().hex}")
@@ -108,8 +110,8 @@ def test_any_listing_may_be_answered_with_a_page_of_a_gateway(
     listings = dict.fromkeys(request.target for request in proxy.log if request.kind == "list")
     assert len(wanted) > 10
     assert len(listings) > 10
-    for target in random.sample([*listings], -(-len(listings) // 2)):
-        number = random.choice([1, 2])
+    answers = [(target, number) for target in listings for number in (1, 2)]
+    for target, number in cut_points.of(answers, 5):
         proxy.fail(nth(number, FOREIGN_PAGE, lambda request, at=target: request.target == at))
         dry = DryStorage(storage)
         maintain(dry, table, (expire, sweep))
@@ -118,11 +120,12 @@ def test_any_listing_may_be_answered_with_a_page_of_a_gateway(
 
 
 @pytest.mark.parametrize("fault", REFUSALS, ids=str)
-def test_any_call_of_expiry_and_sweep_may_be_answered_so(fault: Fault) -> None:
+def test_any_call_of_expiry_and_sweep_may_be_answered_so(
+    fault: Fault, cut_points: CutPoints
+) -> None:
     """The next run finishes, and nothing is lost that a run without faults leaves.
 
-    One call goes to a store that answers nothing else, all others to memory: every third, from one
-    of the first three on, by chance.
+    One call goes to a store that answers nothing else, all others to memory: every third.
     """
     given, template = retained(), MemoryStorage()
     with StoreProxy(("127.0.0.1", 0)) as proxy:
@@ -134,7 +137,7 @@ def test_any_call_of_expiry_and_sweep_may_be_answered_so(fault: Fault) -> None:
         assert maintain(clean, table, (expire, sweep)) == []
         wanted = names_in(clean, table).keys()
         hurt: dict[Call, list[str]] = {}
-        for at in itertools.count(random.randint(1, 3), 3):
+        for at in cut_points(3):
             storage = template.copy()
             switched = SwitchedStorage(storage, refusing, at)
             maintain(switched, table, (expire, sweep))

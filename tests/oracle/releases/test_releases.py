@@ -6,7 +6,7 @@ After each of our compactions the release that wrote a table and release 2.0.0 r
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -27,27 +27,9 @@ from tests.oracle.differential import (
     folder_digest,
 )
 from tests.oracle.judge import Judge
-from tests.oracle.judge_jar import JudgeJarError, judge_jar
 from tests.oracle.judge_jvm import TypeName, Value
-from tests.oracle.releases.release import BUNDLES, Release
+from tests.oracle.releases.release import Release
 from tests.oracle.samples import EVERY_TYPE
-
-# The first whose tables we read, with metadata that is most unlike ours, and the last.
-IN_EVERY_RUN = ("0.8.2", "1.3.1")
-OTHERS = [version for version in BUNDLES if version not in IN_EVERY_RUN]
-
-
-@pytest.fixture(
-    scope="session",
-    params=[*IN_EVERY_RUN, *(pytest.param(one, marks=pytest.mark.compat) for one in OTHERS)],
-)
-def release(request: pytest.FixtureRequest) -> Iterator[Release]:
-    try:
-        judge_jar(BUNDLES[request.param])
-    except JudgeJarError as error:
-        pytest.skip(f"release {request.param} is not to be had: {error}")
-    with Release(request.param) as release:
-        yield release
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -258,36 +240,30 @@ def test_snapshots_carry_on_what_the_release_did_not_know(
     assert after.delta_manifest_list_size is not None
 
 
+@pytest.mark.parametrize("release", ["0.8.2"], indirect=True)
 def test_maps_of_0_8_fail_their_bucket_and_orc_files_are_refused(
-    judge: Judge, tmp_path: Path
+    release: Release, judge: Judge, tmp_path: Path
 ) -> None:
-    try:
-        judge_jar(BUNDLES["0.8.2"])
-    except JudgeJarError as error:
-        pytest.skip(f"release 0.8.2 is not to be had: {error}")
     columns: list[tuple[str, TypeName]] = [
         ("p", "INT NOT NULL"),
         ("k", "INT NOT NULL"),
         ("m", {"type": "MAP", "key": "STRING NOT NULL", "value": "INT"}),
     ]
-    with Release("0.8.2") as release:
-        shape = Shape(columns=tuple(columns), primary_key=("p", "k"), options={"bucket": "1"})
-        history = History(release, judge, tmp_path / "db.db" / "maps", shape)
-        for commit in range(3):
-            history.write([[0, commit, [["a", 1]]], [0, 9, None]])
-        before = folder_digest(history.table.path)
-        totals = compact(history.table.path, Strategy.FULL)
-        assert not totals.snapshots
-        [failure] = totals.failures
-        assert failure.startswith(
-            "bucket 0: MAP m has keys that are declared optional, as Paimon 0.8"
-        )
-        assert folder_digest(history.table.path) == before
+    shape = Shape(columns=tuple(columns), primary_key=("p", "k"), options={"bucket": "1"})
+    history = History(release, judge, tmp_path / "db.db" / "maps", shape)
+    for commit in range(3):
+        history.write([[0, commit, [["a", 1]]], [0, 9, None]])
+    before = folder_digest(history.table.path)
+    totals = compact(history.table.path, Strategy.FULL)
+    assert not totals.snapshots
+    [failure] = totals.failures
+    assert failure.startswith("bucket 0: MAP m has keys that are declared optional, as Paimon 0.8")
+    assert folder_digest(history.table.path) == before
 
-        path = tmp_path / "db.db" / "orc"
-        release.create_table(path, columns[:2], primary_key=["p", "k"], options={"bucket": "1"})
-        release.write(path, [[0, 1]])
-        before = folder_digest(path)
-        with pytest.raises(UnsupportedTable, match=r"file\.format=orc"):
-            compact(path, Strategy.FULL)
-        assert folder_digest(path) == before
+    path = tmp_path / "db.db" / "orc"
+    release.create_table(path, columns[:2], primary_key=["p", "k"], options={"bucket": "1"})
+    release.write(path, [[0, 1]])
+    before = folder_digest(path)
+    with pytest.raises(UnsupportedTable, match=r"file\.format=orc"):
+        compact(path, Strategy.FULL)
+    assert folder_digest(path) == before

@@ -9,10 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.oracle.judge import Judge
-from tests.oracle.judge_jar import JudgeJarError, judge_jar
-from tests.oracle.releases.release import BUNDLES, Release
+from tests.oracle.releases.release import Release
 from tests.oracle.releases.test_releases import SHAPES, History, Shape
-from tests.oracle.releases.test_releases import release as release
 from tests.unit.cli.warehouses import answered
 
 VECTORS = {"deletion-vectors.enabled": "true", "bucket": "1"}
@@ -60,14 +58,11 @@ def test_nothing_is_wrong_with_what_a_release_writes(
         assert not unknown or any(unknown in text for text in found["not_verified"])
 
 
+@pytest.mark.parametrize("release", ["0.8.2"], indirect=True)
 def test_maps_of_0_8_are_no_damage(
-    judge: Judge, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    release: Release, judge: Judge, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Their Parquet files can be read by later releases of Java only."""
-    try:
-        judge_jar(BUNDLES["0.8.2"])
-    except JudgeJarError as error:
-        pytest.skip(f"release 0.8.2 is not to be had: {error}")
     shape = Shape(
         columns=(
             ("k", "INT NOT NULL"),
@@ -76,9 +71,8 @@ def test_maps_of_0_8_are_no_damage(
         primary_key=("k",),
         options={"bucket": "1"},
     )
-    with Release("0.8.2") as release:
-        history = History(release, judge, tmp_path / "db.db" / "t", shape)
-        history.write([[1, [["a", 1]]]])
+    history = History(release, judge, tmp_path / "db.db" / "t", shape)
+    history.write([[1, [["a", 1]]]])
     for pages, lines in (((), 1), (("--pages", "all"), 2)):
         where = ("--warehouse", str(tmp_path), "--table", "db.t")
         found = answered(capsys, "verify", *where, *pages)

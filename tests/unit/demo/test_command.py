@@ -41,3 +41,12 @@ def test_help_is_wrapped(capsys: pytest.CaptureFixture[str]) -> None:
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 100
     assert any(line.startswith("Fill two tables") and len(line) < 100 for line in lines)
+
+
+@pytest.mark.parametrize("seconds", ["0", "3601", "-1", "1.5", "a", "١"])
+def test_a_time_that_cannot_be_meant_is_refused(
+    seconds: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([f"--seconds={seconds}"]) == 2
+    found = capsys.readouterr().err
+    assert found == f"compactord: --seconds {seconds}: not a number from 1 to 3600\n"

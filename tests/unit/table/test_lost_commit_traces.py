@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import random
-
 import pytest
 
 from compactord.commit.changes import LossOutcome
@@ -14,6 +11,7 @@ from compactord.paimon.snapshot import CommitKind, snapshot_json
 from tests.builders import SECOND
 from tests.late import Process
 from tests.lineage import TABLE, Lineage
+from tests.sampling import CutPoints
 from tests.storages import Fault, FaultyStorage
 from tests.unit.table.test_lost_commits import Case, lost_case
 
@@ -110,12 +108,14 @@ def test_an_empty_table_may_expire() -> None:
 
 
 @pytest.mark.parametrize("after_effect", [False, True])
-def test_a_failure_in_the_middle_of_a_look_forgets_nothing(*, after_effect: bool) -> None:
+def test_a_failure_in_the_middle_of_a_look_forgets_nothing(
+    cut_points: CutPoints, *, after_effect: bool
+) -> None:
     """A storage call of a look fails; a later look finds what there is.
 
-    It is every second call, from the first or the second on, by chance.
+    It is every second call.
     """
-    for number in itertools.count(random.choice([1, 2]), 2):
+    for number in cut_points(2):
         case = lost_case()
         fault = Fault(at=number, error=TransientStorageError, after_effect=after_effect)
         storage = FaultyStorage(case.table.storage, fault)

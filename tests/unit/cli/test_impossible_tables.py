@@ -1,4 +1,4 @@
-"""Options that would lose rows, or that nobody can mean: said so, and the table is untouched."""
+"""Options and metadata that nobody can mean: refused by name, and the table is untouched."""
 
 from __future__ import annotations
 
@@ -8,13 +8,8 @@ from pathlib import Path
 import pytest
 
 from compactord.cli.command import main
-from compactord.state.table_state import load_state
-from tests import builders
 from tests.e2e import tables
-from tests.e2e.command import Commands
-from tests.e2e.tables import LOCAL, of_table
-
-pytestmark = pytest.mark.spark
+from tests.e2e.tables import of_table
 
 
 @pytest.mark.parametrize("command", ["compact", "plan"])
@@ -79,23 +74,14 @@ def test_tables_with_options_that_cannot_be_meant_are_left_alone_by_name(
     assert tables.digest(tmp_path) == before
 
 
-def test_levels_and_compression_beyond_all_bounds_are_moved_to_the_nearest_that_there_are(
-    commands: Commands, tmp_path: Path
+@pytest.mark.parametrize("name", ["manifest\0list", "\ud800"], ids=["nul", "surrogate"])
+def test_metadata_that_names_an_impossible_file_ends_with_3(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = {
-        "file.compression.zstd-level": "2147483647",
-        "num-sorted-run.compaction-trigger": "2147483647",
-        "data-file.prefix": "a b.ü%#?-",
-    }
-    table = builders.keyed_table(LOCAL, tables.location(tmp_path), options=options)
-    expected = builders.fill_keyed(builders.writer(LOCAL, table), commits=6)
-    outcome = commands.run("compact", *of_table(tmp_path), "--strategy", "full", "--json")
-    assert outcome.code == 0, outcome.err
-    assert outcome.found["snapshots"]
-    state = load_state(LOCAL, tables.ref(tmp_path))
-    files = [f for bucket in state.files.bucket_ids() for f in state.files.files_in(bucket)]
-    assert {file.level for file in files} == {999}
-    assert all(file.file_name.startswith(options["data-file.prefix"]) for file in files)
-    rows = tables.rows_of(tmp_path)
-    assert dict(zip(rows["k"].to_pylist(), rows["v"].to_pylist(), strict=True)) == expected
-    assert tables.leftovers(tmp_path) == set()
+    tables.small_keyed(tmp_path, buckets=1)
+    snapshot = Path(tables.location(tmp_path)) / "snapshot" / "snapshot-6"
+    content = json.loads(snapshot.read_text())
+    content["baseManifestList"] = name
+    snapshot.write_text(json.dumps(content))
+    assert main(["plan", *of_table(tmp_path)]) == 3
+    assert "manifest" in capsys.readouterr().err
