@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shutil
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from thrift.protocol.TBinaryProtocol import TBinaryProtocol
@@ -381,7 +382,13 @@ def test_every_command_takes_the_tables_of_a_server(
         capsys, *command.split(), "--warehouse", warehouse, "--metastore", kind, *place
     )
     named = found.get("tables", [found])
-    assert [each.get("table", each.get("name")) for each in named] == ["d.t"]
+    assert [_full_name(each) for each in named] == ["d.t"]
+
+
+def _full_name(found: Mapping[str, Any]) -> str:
+    """The name of a table in any command's JSON."""
+    name = found.get("table", found.get("name"))
+    return f"{name['database']}.{name['table']}" if isinstance(name, dict) else name
 
 
 def test_a_check_online_asks_the_metastore(stack: ExitStack, tmp_path: Path) -> None:

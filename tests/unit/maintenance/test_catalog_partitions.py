@@ -174,7 +174,7 @@ def test_a_branch_that_cannot_be_read_keeps_everything() -> None:
 def test_entries_that_stand_for_tags_keep_partitions(*, has_entries: bool) -> None:
     storage, table, kept = _table({**EXPIRES, "metastore.tag-to-partition": "dt"}, OLD)
     opened = open_table(_access(storage, table, kept if has_entries else None), {})
-    text = "option metastore.tag-to-partition: the entries in the catalog stand for tags"
+    text = "option metastore.tag-to-partition: the entries in the catalog belong to tags"
     assert (f"{text}; partitions are not expired" in opened.warnings) is has_entries
     done = _expire(storage, table, kept) if has_entries else None
     assert done is None or (done.why_not, done.partitions) == (text, ())
