@@ -5,10 +5,12 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).parent.parent.parent
 _TEXT = {".py", ".md", ".toml", ".txt", ".cfg", ".yml", ".yaml", ".java", ".json", ""}
@@ -51,6 +53,22 @@ def test_no_module_of_the_product_is_longer_than_700_lines() -> None:
         if path.is_relative_to(ROOT / "compactord")
     }
     assert [name for name, length in lengths.items() if length > 700] == []
+
+
+def test_no_feature_has_more_lines_than_its_budget() -> None:
+    """The budget is `line_budget.yaml`; it also names each module's feature."""
+    budget = yaml.safe_load((ROOT / "tests/unit/line_budget.yaml").read_text())
+    features = {path: name for name, given in budget.items() for path in given["paths"]}
+    lines: Counter[str] = Counter()
+    for path in _sources():
+        if path.is_relative_to(ROOT / "compactord"):
+            module = path.relative_to(ROOT / "compactord")
+            place = next(each for each in (module, *module.parents) if str(each) in features)
+            lines[features[str(place)]] += len(path.read_text().splitlines())
+    over = {name: n for name, n in lines.items() if n > budget[name]["lines"]}
+    assert over == {}
+    assert [each for each in features if not (ROOT / "compactord" / each).exists()] == []
+    assert set(lines) == set(budget)
 
 
 def test_no_function_of_the_product_is_longer_than_a_screen() -> None:
