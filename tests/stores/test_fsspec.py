@@ -100,7 +100,7 @@ def test_a_hint_is_replaced_whole_or_not_at_all(
 
 @pytest.mark.parametrize(
     ("scheme", "why"),
-    [("racy", "created one name at the same time"), ("looking", "cannot create a name only once")],
+    [("racy", "concurrent creations of one name"), ("looking", "cannot create a name only once")],
 )
 def test_one_that_does_not_is_refused_before_it_publishes_anything(
     scheme: str, why: str, tmp_path: Path
@@ -134,8 +134,8 @@ def test_a_race_needs_exactly_one_winner_for_each_name() -> None:
         return memory.create_if_absent(path, data, temporary="")
 
     cases: list[tuple[Create, str]] = [
-        (nobody, "0 succeeded"),
-        (all_of_them, f"{RACERS} succeeded"),
+        (nobody, f"0 of {RACERS} concurrent"),
+        (all_of_them, f"{RACERS} of {RACERS} concurrent"),
         (broken, "publish failed"),
     ]
     for create, why in cases:

@@ -145,7 +145,7 @@ def test_a_listing_of_uploads_that_leads_back_ends(moto: StoreServer) -> None:
     with serving(page("200 OK", text)) as port:
         policy = RetryPolicy(clock=VirtualClock(), attempts_max=2)
         storage = ObjectStorage(s3(port).spec, policy)
-        with pytest.raises(TransientStorageError, match="lead nowhere"):
+        with pytest.raises(TransientStorageError, match="do not advance"):
             unfinished(storage, f"{moto.root}/t")
 
 
