@@ -19,7 +19,6 @@ from compactord.scheduler.compaction import (
 )
 from compactord.service.view import (
     ActiveCompaction,
-    BucketView,
     CatalogView,
     ConfigView,
     EngineView,
@@ -32,7 +31,15 @@ from compactord.service.view import (
     excluded_view,
 )
 from compactord.table.jobs import Planned
-from compactord.table.status import Backlog, BucketDetail, RunState, RunView, TableInfo, TableShape
+from compactord.table.status import (
+    Backlog,
+    BucketDetail,
+    BucketView,
+    RunState,
+    RunView,
+    TableInfo,
+    TableShape,
+)
 
 NOW_MS = 1_795_000_000_000
 SECOND, MINUTE, HOUR = 1000, 60_000, 3_600_000

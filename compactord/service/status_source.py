@@ -19,7 +19,6 @@ from compactord.scheduler.scheduled_table import ScheduledTable
 from compactord.scheduler.scheduler import Scheduler
 from compactord.service.view import (
     ActiveCompaction,
-    BucketView,
     CatalogView,
     ConfigView,
     EngineView,
@@ -33,7 +32,7 @@ from compactord.service.view import (
     total_queued,
 )
 from compactord.table.backlog import PendingCompaction
-from compactord.table.status import Backlog, TableInfo, TableShape
+from compactord.table.status import Backlog, BucketView, TableInfo, TableShape
 
 _QUARANTINED_MAX = _RESTING_MAX = 20
 _QUEUE_MAX = 50
@@ -246,25 +245,13 @@ def _maintenance(scheduled: ScheduledTable, wall: WallTime) -> dict[str, Mainten
 def top_buckets(tables: Iterable[ScheduledTable], count: int) -> tuple[BucketView, ...]:
     """The buckets with the most sorted runs over all tables."""
     found = (
-        (top, scheduled, scheduled.planned.info)
+        (top, scheduled.name)
         for scheduled in tables
         if scheduled.planned is not None
         for top in scheduled.planned.top
     )
     largest = heapq.nlargest(count, found, key=lambda each: each[0].sorted_runs)
-    return tuple(
-        BucketView(
-            name=scheduled.name,
-            partition=top.partition,
-            bucket=top.bucket.bucket,
-            sorted_runs=top.sorted_runs,
-            level0_files=top.level0_files,
-            size_bytes=top.size_bytes,
-            compaction_trigger=info.compaction_trigger,
-            stop_trigger=info.stop_trigger,
-        )
-        for top, scheduled, info in largest
-    )
+    return tuple(replace(top, name=name) for top, name in largest)
 
 
 def running(tables: Iterable[ScheduledTable], wall: WallTime) -> tuple[ActiveCompaction, ...]:

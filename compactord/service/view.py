@@ -38,6 +38,7 @@ from compactord.table.opening import OpenTable
 from compactord.table.status import (
     Backlog,
     BucketDetail,
+    BucketView,
     RestingPartition,
     RunState,
     TableInfo,
@@ -168,20 +169,6 @@ class TableView:
 def excluded_view(name: TableName, location: str, why: str) -> TableView:
     """A table that a pattern excludes: nothing is known of it but its name and place."""
     return TableView(name=name, location=location, status=TableStatus.EXCLUDED, why=why)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BucketView:
-    """One of the buckets with the most sorted runs over all tables."""
-
-    name: TableName
-    partition: str
-    bucket: int
-    sorted_runs: int
-    level0_files: int
-    size_bytes: int
-    compaction_trigger: int
-    stop_trigger: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,9 +29,9 @@ from compactord.state.rewrites import Rest
 from compactord.table.planning import StatePlanner, damage_text
 from compactord.table.status import (
     Backlog,
+    BucketView,
     RestingPartition,
     TableShape,
-    TopBucket,
     table_shape,
     top_buckets,
 )
@@ -294,11 +294,11 @@ class TableBacklog:
             stop_trigger=self._stop_trigger,
         )
 
-    def top_buckets(self, count: int) -> tuple[TopBucket, ...]:
+    def top_buckets(self, count: int) -> tuple[BucketView, ...]:
         """The buckets with the most runs, at most `count`."""
         assert self._planner is not None, "updated before"
         assert self._summaries is not None, "made of the state"
-        return top_buckets(self._summaries, count, self._planner.partition_text)
+        return top_buckets(self._summaries, count, self._planner, self._stop_trigger)
 
     def _plan_anew(self, planner: StatePlanner, bucket: BucketId, busy: Set[str]) -> None:
         for found in self._found:

@@ -28,7 +28,7 @@ from compactord.paimon.data_file import BucketId, DataFile
 from compactord.paimon.deletion_vectors import NO_VECTORS, VectorRef
 from compactord.table.backlog import DamagedBucket, PendingCompaction
 from compactord.table.opening import OpenTable
-from compactord.table.status import Backlog, RestingPartition, TableInfo, TableShape, TopBucket
+from compactord.table.status import Backlog, BucketView, RestingPartition, TableInfo, TableShape
 
 
 class Phase(enum.Enum):
@@ -51,7 +51,7 @@ class Planned:
     offered: tuple[PendingCompaction, ...]
     backlog: Backlog
     workable: Backlog
-    top: tuple[TopBucket, ...]
+    top: tuple[BucketView, ...]
     discovery_interval_ms: int
     appended_bytes: int
     # Buckets that have no files any more.

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import enum
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from compactord.catalog.access import TableAccess
 from compactord.clock import local_ms
-from compactord.model import WorkKind
+from compactord.model import TableName, WorkKind
 from compactord.paimon.data_file import BucketFiles, BucketId, DataFile
 from compactord.paimon.deletion_vectors import NO_VECTORS, VectorRef
 from compactord.paimon.options.merge import USUAL_PREFIX
@@ -181,15 +181,21 @@ class BucketDetail:
 BUCKETS_MAX = 16
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopBucket:
-    """One of the buckets with the most runs."""
+_UNNAMED = TableName("", "", "")
 
-    bucket: BucketId
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BucketView:
+    """One of the buckets with the most sorted runs; a table does not know its catalog's name."""
+
+    name: TableName = _UNNAMED
     partition: str
+    bucket: int
     sorted_runs: int
     level0_files: int
     size_bytes: int
+    compaction_trigger: int
+    stop_trigger: int
 
 
 def table_shape(
@@ -239,22 +245,25 @@ def table_shape(
 
 
 def top_buckets(
-    summaries: BucketSummaries, count: int, partition_text: Callable[[bytes], str]
-) -> tuple[TopBucket, ...]:
+    summaries: BucketSummaries, count: int, planner: StatePlanner, stop_trigger: int
+) -> tuple[BucketView, ...]:
     """The buckets with the most runs, at most `count`."""
     rows = np.arange(len(summaries))
     if len(rows) > count:
         rows = np.argpartition(-summaries.run_count, count)[:count]
     rows = rows[np.argsort(-summaries.run_count[rows], kind="stable")]
+    buckets = (summaries.index.bucket_id(int(row)) for row in rows)
     return tuple(
-        TopBucket(
-            bucket=summaries.index.bucket_id(int(row)),
-            partition=partition_text(summaries.index.bucket_id(int(row)).partition),
+        BucketView(
+            partition=planner.partition_text(bucket.partition),
+            bucket=bucket.bucket,
             sorted_runs=int(summaries.run_count[row]),
             level0_files=int(summaries.level0_count[row]),
             size_bytes=int(summaries.size_bytes[row]),
+            compaction_trigger=planner.request.options.compaction_trigger,
+            stop_trigger=stop_trigger,
         )
-        for row in rows
+        for row, bucket in zip(rows, buckets, strict=True)
     )
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from compactord.model import TableName
-from compactord.service.view import BucketView, ServiceView, TableDetail, TableView
+from compactord.service.view import ServiceView, TableDetail, TableView
+from compactord.table.status import BucketView
 
 _PAGE = Path(__file__).parents[3] / "docs" / "http.md"
 _START = "<!-- objects: generated, see tests/unit/service/test_http_document.py -->\n"

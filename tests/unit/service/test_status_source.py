@@ -27,7 +27,7 @@ from compactord.service.view import (
     TableView,
     excluded_view,
 )
-from compactord.table.status import Backlog, TableInfo, TopBucket
+from compactord.table.status import Backlog, BucketView, TableInfo
 from tests.simulation.tables import MIB
 from tests.unit.scheduler.test_scheduler import NAME, OTHER, Stage, only
 
@@ -157,12 +157,14 @@ def test_what_is_paused_or_excluded_does_not_wait() -> None:
         stage.cycle_ended(effect)
     paused, other = stage.scheduler.tables[NAME], stage.scheduler.tables[OTHER]
     assert paused.offered, "it is polled all the same"
-    bucket = TopBucket(
-        bucket=BucketId(partition=b"", bucket=0),
+    bucket = BucketView(
         partition="",
+        bucket=0,
         sorted_runs=9,
         level0_files=8,
         size_bytes=1,
+        compaction_trigger=5,
+        stop_trigger=8,
     )
     for scheduled in (paused, other):
         assert scheduled.planned is not None

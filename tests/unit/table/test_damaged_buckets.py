@@ -55,7 +55,7 @@ def test_the_other_buckets_are_compacted_and_the_damaged_one_is_named(
     assert said in damaged.message
     assert any(file.file_name in damaged.message for file in files)
     assert "until its files change" in damaged.message
-    runs = {top.bucket.bucket: top.sorted_runs for top in planned.top}
+    runs = {top.bucket: top.sorted_runs for top in planned.top}
     assert runs.pop(3) >= 5
     assert set(runs.values()) == {1}
     assert builders.read_keyed(storage, table) == expected
