@@ -25,6 +25,7 @@ from compactord.service.view import (
     LoopView,
     QuarantinedBucket,
     ServiceView,
+    Setting,
     TableDetail,
     TableStatus,
     TableView,
@@ -358,6 +359,11 @@ def busy_detail(view: TableView) -> TableDetail:
         run_view(4, 410 * MIB, "87..9981203", files=4),
         run_view(5, 2_900 * MIB, "3..9999871", files=23),
         plan="size_ratio: rewrite 8 files (27.0 MiB) to level 4",
+        kind=WorkKind.MINOR,
+        reason=CompactReason.SIZE_RATIO,
+        what="size_ratio, rewrite 8 files (27.0 MiB) to level 4",
+        why="9 sorted runs, 5 or more (num-sorted-run.compaction-trigger)",
+        later="within 10 s, when a slot is free, before other work: 9 runs, stop trigger 8",
     )
     pending = bucket_detail(
         run_view(0, 9 * MIB, "410223..9930120"),
@@ -372,8 +378,19 @@ def busy_detail(view: TableView) -> TableDetail:
         run_view(0, 8 * MIB, "1400..9000000"),
         run_view(5, 1_900 * MIB, "12..9999870", files=15),
         bucket=0,
+        why="2 sorted runs; sizes are compared from 5 on (num-sorted-run.compaction-trigger)",
+        later="with 3 more runs",
     )
-    return TableDetail(view=view, buckets=(over, pending, calm), bucket_count=48)
+    return TableDetail(
+        view=view,
+        buckets=(over, pending, calm),
+        bucket_count=48,
+        rules=("rules.3 (c.yaml:40)",),
+        closed_windows={WorkKind.FULL: "opens at 2026-11-18T22:00:00Z"},
+        poll="10 s (continuous.discovery-interval)",
+        settings={"priority": Setting("50", "defaults.priority (default)")},
+        options={"write-only": Setting("true", "the table")},
+    )
 
 
 def busy_night() -> FixedStatus:

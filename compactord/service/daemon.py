@@ -50,6 +50,7 @@ from compactord.service.registry import Discovery, Listing, TableRegistry
 from compactord.service.settings import Capacity, Settings, Timetable
 from compactord.service.status_source import ServiceState, StatusKeeper
 from compactord.service.view import ServiceView, TableDetail
+from compactord.service.why import explained
 from compactord.storage.calls import Breaker, Breakers
 from compactord.table.explain import bucket_details
 from compactord.table.jobs import CycleResult, Phase
@@ -279,7 +280,14 @@ class Daemon:
         compactor = self._tables.compactors.get(name)
         seen = compactor.seen if compactor is not None else None
         buckets = bucket_details(seen) if seen is not None else ()
-        return TableDetail(view=view, buckets=buckets, bucket_count=view.shape.buckets)
+        found = TableDetail(view=view, buckets=buckets, bucket_count=view.shape.buckets)
+        return explained(
+            found,
+            None if seen is None else seen.table,
+            self._settings.loaded,
+            now_ms=self._clock.now_ms(),
+            zone=self._scheduler.wall.zone,
+        )
 
     def effective(self) -> LoadedConfig:
         """The configuration in effect."""

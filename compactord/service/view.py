@@ -15,7 +15,7 @@ import enum
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from compactord.config.choices import Mode
 from compactord.config.load import LoadedConfig
@@ -298,13 +298,29 @@ class ServiceView:
         return self.now_ms + steady_ms - self.steady_ms
 
 
+class Setting(NamedTuple):
+    """A setting's or an option's value, and the rule, default or table it comes from."""
+
+    value: str
+    origin: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableDetail:
-    """One table with its worst buckets, by run count and size, at most `BUCKETS_MAX`."""
+    """One table with its worst buckets, by run count and size, and why it is treated so.
+
+    A service has at most `BUCKETS_MAX` buckets. `rules` match the table; `closed_windows` are the
+    kinds of work that may not start now, each with when they may; `poll` is how often it is polled.
+    """
 
     view: TableView
     buckets: tuple[BucketDetail, ...]
     bucket_count: int
+    rules: tuple[str, ...] = ()
+    closed_windows: Mapping[WorkKind, str] = field(default_factory=dict)
+    poll: str = ""
+    settings: Mapping[str, Setting] = field(default_factory=dict)
+    options: Mapping[str, Setting] = field(default_factory=dict)
 
 
 def total_queued(tables: Iterable[Mapping[PriorityClass, int]]) -> Mapping[PriorityClass, int]:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from compactord.catalog.access import TableAccess
 from compactord.clock import age_text, iso_text
 from compactord.errors import CompactordError, FormatError
-from compactord.model import Compaction, CompactReason, SortedRun, WorkKind
+from compactord.model import Compaction, CompactReason, SortedRun
 from compactord.paimon.binary_row import Value, decode_row
 from compactord.paimon.data_file import BucketFiles, BucketId, DataFile
 from compactord.paimon.java_text import to_string
@@ -40,28 +40,11 @@ _TRIGGER = "num-sorted-run.compaction-trigger"
 _INTERVAL = "compaction.optimization-interval"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BucketReasons:
-    """One bucket's decision. `what` is what is done, empty where nothing is picked, as is `kind`.
-
-    `later` says what, or which time, would make something due, where nothing is.
-    """
-
-    bucket: BucketId
-    place: str
-    sorted_runs: int
-    kind: WorkKind | None = None
-    reason: CompactReason | None = None
-    what: str = ""
-    why: str
-    later: str
-
-
-def explain(
-    table: OpenTable, found: BucketFiles, plan: BucketPlan, request: PlanRequest, now_ms: int
-) -> BucketReasons:
-    """The plan of one bucket in words. `now_ms` is since the epoch, when the request was made."""
+def explain(planner: StatePlanner, found: BucketFiles, plan: BucketPlan) -> BucketDetail:
+    """The plan of one bucket in words. `later` is empty where something is due."""
+    request, now_ms = planner.request, planner.context.now_ms
     first = plan.compactions[0] if plan.compactions else None
+    waits = first is not None and planner.waiting_since_ms(found.bucket, first.output_level) > 0
     what, why, later = "", "", ""
     if first is not None:
         more = len(plan.compactions) - 1
@@ -74,28 +57,35 @@ def explain(
         why, later = _idle_runs(found, request, now_ms)
     else:
         why, later = _idle_files(found, request, now_ms)
-    return BucketReasons(
-        bucket=found.bucket,
-        place=report.place_text(table, found.bucket.partition, found.bucket.bucket),
-        sorted_runs=len(bucket_runs(found.files, table.key_of)) if table.key_of else 0,
+    return replace(
+        _numbers(planner, found.bucket),
         kind=None if first is None else first.kind,
         reason=None if first is None else first.reason,
         what=what,
         why=why,
         later=later,
+        readers_wait=waits,
     )
 
 
-def explain_damage(
-    table: OpenTable, bucket: BucketId, sorted_runs: int, error: FormatError
-) -> BucketReasons:
+def explain_damage(planner: StatePlanner, bucket: BucketId, error: FormatError) -> BucketDetail:
     """A bucket that cannot be planned, in words."""
-    return BucketReasons(
-        bucket=bucket,
-        place=report.place_text(table, bucket.partition, bucket.bucket),
-        sorted_runs=sorted_runs,
+    return replace(
+        _numbers(planner, bucket),
+        plan=f"cannot be planned: {damage_text(error)}",
         why=f"it cannot be planned: {error}",
         later=LEFT_AS_IT_IS,
+    )
+
+
+def _numbers(planner: StatePlanner, bucket: BucketId) -> BucketDetail:
+    summary = planner.state.files.summary(bucket)
+    return BucketDetail(
+        partition=planner.table.partition_text(bucket.partition),
+        bucket=bucket.bucket,
+        sorted_runs=summary.run_count,
+        files=summary.file_count,
+        size_bytes=summary.size_bytes,
     )
 
 
@@ -262,26 +252,17 @@ def bucket_details(seen: StatePlanner) -> tuple[BucketDetail, ...]:
 
 
 def _detail(seen: StatePlanner, bucket: BucketId) -> BucketDetail:
-    summary = seen.state.files.summary(bucket)
-    facts = BucketDetail(
-        partition=seen.table.partition_text(bucket.partition),
-        bucket=bucket.bucket,
-        sorted_runs=summary.run_count,
-        files=summary.file_count,
-        size_bytes=summary.size_bytes,
-        runs=(),
-        plan="",
-    )
-    if summary.file_count > _FILES_MAX:
-        return replace(facts, plan=f"not planned here: it has more than {_FILES_MAX:,} files")
+    numbers = _numbers(seen, bucket)
+    if numbers.files > _FILES_MAX:
+        return replace(numbers, plan=f"not planned here: it has more than {_FILES_MAX:,} files")
     try:
-        return _planned(seen, bucket, facts)
+        return _planned(seen, bucket)
     except FormatError as error:
-        return replace(facts, plan=f"cannot be planned: {damage_text(error)}")
+        return explain_damage(seen, bucket, error)
 
 
-def _planned(seen: StatePlanner, bucket: BucketId, facts: BucketDetail) -> BucketDetail:
-    """The facts with runs and plan. Raises `FormatError` for a damaged bucket."""
+def _planned(seen: StatePlanner, bucket: BucketId) -> BucketDetail:
+    """The bucket with runs, plan and reasons. Raises `FormatError` for a damaged bucket."""
     table = seen.table
     # Of a partition without buckets only the small files are planned and shown.
     unaware = table.kind is TableKind.APPEND_UNAWARE
@@ -297,7 +278,8 @@ def _planned(seen: StatePlanner, bucket: BucketId, facts: BucketDetail) -> Bucke
     else:
         texts = (report.compaction_text(table, compaction) for compaction in plan.compactions[:3])
         planned = "; ".join(texts)
-    return replace(facts, runs=tuple(_run(table, run) for run in runs[:_RUNS_MAX]), plan=planned)
+    shown = tuple(_run(table, run) for run in runs[:_RUNS_MAX])
+    return replace(explain(seen, found, plan), runs=shown, plan=planned)
 
 
 def _run(table: OpenTable, run: SortedRun) -> RunView:

@@ -14,7 +14,7 @@ import numpy as np
 
 from compactord.catalog.access import TableAccess
 from compactord.clock import local_ms
-from compactord.model import TableName, WorkKind
+from compactord.model import CompactReason, TableName, WorkKind
 from compactord.paimon.data_file import BucketFiles, BucketId, DataFile
 from compactord.paimon.deletion_vectors import NO_VECTORS, VectorRef
 from compactord.paimon.options.merge import USUAL_PREFIX
@@ -163,10 +163,12 @@ class RunView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BucketDetail:
-    """One bucket's LSM tree, newest run first. `runs` holds at most the newest 200 of them.
+    """One bucket's LSM tree, newest run first, and what is decided about it.
 
-    `plan` says in a line what would be picked now and why, or that the partition is skipped; empty
-    when nothing would be picked.
+    `runs` holds at most the newest 200 runs. `plan` says in a line what would be picked now, or
+    that the partition is skipped; empty when nothing would be picked. `what` is the first pick,
+    of `kind` and `reason`; empty and None where nothing is picked. `later` says what, or which
+    time, would make something due. `readers_wait`: for rows that the pick would show them.
     """
 
     partition: str
@@ -174,8 +176,14 @@ class BucketDetail:
     sorted_runs: int
     files: int
     size_bytes: int
-    runs: tuple[RunView, ...]
-    plan: str
+    runs: tuple[RunView, ...] = ()
+    plan: str = ""
+    kind: WorkKind | None = None
+    reason: CompactReason | None = None
+    what: str = ""
+    why: str = ""
+    later: str = ""
+    readers_wait: bool = False
 
 
 BUCKETS_MAX = 16

@@ -183,9 +183,8 @@ def test_an_overdue_attempt_is_made_as_soon_as_a_slot_is_free_everywhere(
 
 def test_why_says_what_the_service_knows(capsys: pytest.CaptureFixture[str]) -> None:
     orders = table_view(
-        "sales.orders", runs=5, quarantined=(FAILED,), quarantined_count=1, window_open=False,
-        next_window_ms=NOW_MS + 3 * MINUTE, running_tasks=2,
-    )  # fmt: skip
+        "sales.orders", runs=5, quarantined=(FAILED,), quarantined_count=1, running_tasks=2
+    )
     service = Service(orders)
     detail = replace(busy_detail(orders), view=orders)
     service.status.details[orders.name] = detail
@@ -197,13 +196,17 @@ def test_why_says_what_the_service_knows(capsys: pytest.CaptureFixture[str]) -> 
     for expected in (
         "lake.sales.orders  (/data/wh/sales.db/orders)",
         "active, late",
-        "the service polls it every 10 s, next within",
-        "window: closed, opens in 3 min",
+        "polls it every 10 s (continuous.discovery-interval), next within",
+        "window: full work may not start now; it opens at 2026-11-18T22:00:00Z",
+        "rules that match: rules.3 (c.yaml:40)",
+        "priority  50  defaults.priority (default)",
         "dt=2026-11-17 bucket 5 is quarantined after 3 failures: data-2f1c.parquet",
         "next attempt in 14 min",
         "2 compactions running",
         f"(1 of {detail.bucket_count} buckets)",
-        detail.buckets[0].plan,
+        f"9 sorted runs, 35 files; {detail.buckets[0].what}",
+        f"because: {detail.buckets[0].why}",
+        f"next: {detail.buckets[0].later}",
     ):
         assert expected in text
     assert [each["bucket"] for each in found["buckets"]] == [b.bucket for b in detail.buckets]

@@ -126,7 +126,12 @@ def night() -> FixedStatus:
     return FixedStatus(
         view,
         busy_detail(orders),
-        TableDetail(view=waiting, buckets=(), bucket_count=0),
+        TableDetail(
+            view=waiting,
+            buckets=(),
+            bucket_count=0,
+            closed_windows={WorkKind.MINOR: "opens at 2026-11-18T22:00:00Z"},
+        ),
         TableDetail(view=clicks, buckets=(small,), bucket_count=1),
         TableDetail(view=shown.tables[4], buckets=(), bucket_count=0),
         one,

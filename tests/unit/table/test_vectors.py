@@ -109,13 +109,13 @@ def test_a_large_file_is_planned_for_its_deleted_rows_alone():
     state = load_state(storage, ref)
     (name,) = _names(state)
     for count, reasons in ((20, []), (21, ["deleted_rows"]), (None, ["deleted_rows"])):
-        table, planner = _planner(storage, ref, known := _with_vectors(state, {name: count}))
+        _, planner = _planner(storage, ref, known := _with_vectors(state, {name: count}))
         assert planner.candidates() == [BUCKET], "though it has one file"
         _, plan = planner.decided(BUCKET)
         assert [each.reason.value for each in plan.compactions] == reasons
     assert planner.decided(BUCKET, frozenset({name}))[1].compactions == ()
     files = known.files.bucket(BUCKET)
-    text = explain(table, files, plan, planner.request, NOW_MS).why
+    text = explain(planner, files, plan).why
     assert text.startswith("0 rows of 100 are deleted"), "none is known of"
     assert "above 0.2 of a file's rows (compaction.delete-ratio-threshold)" in text
     _, planner = _planner(storage, ref, state)
@@ -137,7 +137,7 @@ def test_a_full_compaction_of_one_run_takes_the_files_with_deleted_rows():
     found, plan = planner.decided(BUCKET)
     (compaction,) = plan.compactions
     assert compaction.reason is CompactReason.DELETED_ROWS
-    told = explain(table, found, plan, planner.request, NOW_MS)
+    told = explain(planner, found, plan)
     assert told.why == "7 rows of 100 are deleted (deletion vectors)"
     summaries, times = having.files.summaries(), FileTimes.of(having.files, small=0)
     shape = table_shape(
@@ -177,7 +177,7 @@ def test_levels_of_before_a_table_had_vectors_are_merged_without_anything_new():
     assert (table.unmarked_schemas, table.partial_schemas) == ({0}, frozenset())
     assert planner.candidates() == [BUCKET]
     found, plan = planner.decided(BUCKET)
-    told = explain(table, found, plan, planner.request, NOW_MS)
+    told = explain(planner, found, plan)
     assert told.reason is CompactReason.LOOKUP_BEGINS
     assert told.why.startswith("the table marks rows that others replace (deletion-vectors")
     builders.compact(storage, ref)
