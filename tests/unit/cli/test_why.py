@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.unit.cli.warehouses import RULES, answered, append, configuration, keyed, said
+from compactord.clock import SystemClock
+from compactord.config.load import load_config
+from compactord.paimon.schema import TableRef
+from compactord.service.codec import plain
+from compactord.service.view import TableDetail
+from compactord.service.why import explained
+from compactord.table.explain import bucket_details
+from tests.unit.cli.warehouses import LOCAL, RULES, answered, append, configuration, keyed, said
+from tests.unit.table.compacting import ALL, compactor_of
+from tests.views import table_view
 
 _RUN = "num-sorted-run_compaction-trigger"
 
@@ -221,3 +232,32 @@ def test_what_was_given_by_reference_is_shown_as_it_was_written(
     text = said(capsys, "why", "d.t", "--config", config)
     assert "4711" not in text
     assert "num-sorted-run.stop-trigger                ${env:HIDDEN}  defaults.options." in text
+
+
+@pytest.mark.parametrize(
+    "make",
+    [partial(keyed, commits=9), partial(keyed, commits=3), partial(append, commits=6)],
+    ids=["forced", "idle", "append"],
+)
+def test_a_service_explains_a_table_as_the_command_does(
+    make: Callable[[Path, str], TableRef], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rules = "rules: [{match: {table: d.t}, set: {options: {write-buffer-size: 1 mb}, priority: 7}}]"
+    table, clock = make(tmp_path / "wh", "d.t"), SystemClock()
+    expected = _why(capsys, tmp_path, rules=rules)
+    compactor = compactor_of(LOCAL, table, clock=clock, append_wait_ms=3_600_000)
+    compactor.cycle((), ALL)
+    assert compactor.seen is not None
+    detail = explained(
+        TableDetail(view=table_view("d.t"), buckets=bucket_details(compactor.seen), bucket_count=1),
+        compactor.seen.table,
+        load_config(str(tmp_path / "compactord.yaml"), environ={}),
+        now_ms=clock.now_ms(),
+        zone=clock.time_zone,
+    )
+    served = plain(detail)
+    for key in ("rules", "closed_windows", "poll", "settings", "options"):
+        assert served[key] == expected[key]
+    (bucket,), (known,) = served["buckets"], expected["buckets"]
+    assert {key: bucket[key] for key in known} == known
+    assert served["rules"] != []
