@@ -345,7 +345,7 @@ def _with_buckets(
         raise UsageError(f"{table.ref.full_name} has no live files in what was asked for")
     worst = args.worst or (_WORST if args.bucket is None else len(requested))
     shapes = report.bucket_shapes(table, state, wanted=wanted, worst=worst)
-    buckets = tuple(_bucket(planner, shape.bucket) for shape in shapes)
+    buckets = tuple(_bucket(planner, shape.bucket_id) for shape in shapes)
     return replace(detail, buckets=buckets, bucket_count=len(requested))
 
 

@@ -21,13 +21,13 @@ from compactord.state.table_state import TableState
 from compactord.table.jobs import CompactTotals
 from compactord.table.opening import OpenTable
 from compactord.table.planning import damage_text, rest_text
-from compactord.table.status import BucketShape, bucket_shape
+from compactord.table.status import BucketShape, bucket_shape, run_mark
 from compactord.text import count_text, size_text
 
 
 def foreign_note(table: OpenTable, shapes: Sequence[BucketShape]) -> str | None:
     """That Java may read times of other writers' files wrongly, where the table has some."""
-    count = sum(shape.foreign_file_count for shape in shapes)
+    count = sum(shape.foreign_files for shape in shapes)
     names = [
         field.name
         for field in table.schema.fields
@@ -215,9 +215,10 @@ def bucket_shapes(
             BucketFiles(bucket=bucket, total_buckets=total, files=files),
             table.options.compaction,
             indexes.vectors(bucket),
-            indexes.levels_without(bucket, files, columns),
-            is_from_before(files, older),
-            table.options.files.data_file_prefix,
+            partition=_partition_json(table, bucket.partition),
+            levels_without_index=indexes.levels_without(bucket, files, columns),
+            lookup_begins=is_from_before(files, older),
+            file_prefix=table.options.files.data_file_prefix,
         )
 
     shapes = (
@@ -230,7 +231,7 @@ def bucket_shapes(
 
     def need(shape: BucketShape) -> tuple[int, int]:
         is_keyed = table.key_of is not None
-        return (shape.run_count if is_keyed else shape.small_file_count, shape.size_bytes)
+        return (shape.sorted_runs if is_keyed else shape.small_files, shape.size_bytes)
 
     return heapq.nlargest(worst, shapes, key=need)
 
@@ -254,7 +255,7 @@ def damage_notes(
     lookup, partial = table.options.compaction.lookup, table.partial_schemas
     for shape in shapes:
         try:
-            found = state.files.bucket(shape.bucket)
+            found = state.files.bucket(shape.bucket_id)
             if table.key_of is not None:
                 runs = bucket_runs(found.files, table.key_of)
                 if lookup is not None:
@@ -262,7 +263,7 @@ def damage_notes(
                 for file in found.files:
                     file.key_range(table.key_of)
         except FormatError as error:
-            place = place_text(table, shape.bucket.partition, shape.bucket.bucket)
+            place = place_text(table, shape.bucket_id.partition, shape.bucket)
             yield f"{place}: {damage_text(error)}"
 
 
@@ -282,7 +283,7 @@ def inspect_json(
         "reasons": list(reasons),
         "warnings": [*table.warnings, *filter(None, [foreign_note(table, shapes)])],
         "rewrite": None if rewrite is None else asdict(rewrite),
-        "buckets": [_shape_json(table, shape) for shape in shapes],
+        "buckets": [_shape_json(shape) for shape in shapes],
     }
 
 
@@ -315,11 +316,11 @@ def inspect_text(
             f"target file size {size_text(options.target_file_size)}, files below "
             f"{size_text(options.small_file_size)} are small, merged from {options.min_file_num} on"
         )
-    unindexed = sum(shape.unindexed_levels for shape in shapes)
+    unindexed = sum(shape.levels_without_index for shape in shapes)
     if unindexed:
         without = f"{count_text(unindexed, 'level')} in {count_text(len(shapes), 'bucket')}"
         yield f"note: without a sorted index: {without}; queries read these as a whole"
-    before = sum(shape.is_from_before for shape in shapes)
+    before = sum(shape.lookup_begins for shape in shapes)
     if before:
         yield f"note: {count_text(before, 'bucket')}: the table {begins_text(options)}"
     if (foreign := foreign_note(table, shapes)) is not None:
@@ -329,24 +330,10 @@ def inspect_text(
         yield from _shapes_text(table, shapes)
 
 
-def _shape_json(table: OpenTable, shape: BucketShape) -> dict[str, Any]:
-    return {
-        "partition": _partition_json(table, shape.bucket.partition),
-        "bucket": shape.bucket.bucket,
-        "total_buckets": shape.total_buckets,
-        "sorted_runs": shape.run_count,
-        "compaction_trigger": shape.compaction_trigger,
-        "stop_trigger": shape.stop_trigger,
-        "files": shape.file_count,
-        "small_files": shape.small_file_count,
-        "rows": shape.row_count,
-        "files_with_deleted_rows": shape.vector_count,
-        "deleted_rows": shape.deleted_row_count,
-        "levels_without_index": shape.unindexed_levels,
-        "lookup_begins": shape.is_from_before,
-        "bytes": shape.size_bytes,
-        "levels": [asdict(level) for level in shape.levels],
-    }
+def _shape_json(shape: BucketShape) -> dict[str, Any]:
+    renamed, internal = {"size_bytes": "bytes"}, ("bucket_id", "foreign_files")
+    found = asdict(shape).items()
+    return {renamed.get(name, name): value for name, value in found if name not in internal}
 
 
 def _shapes_text(table: OpenTable, shapes: Sequence[BucketShape]) -> Iterator[str]:
@@ -354,20 +341,17 @@ def _shapes_text(table: OpenTable, shapes: Sequence[BucketShape]) -> Iterator[st
     is_keyed = table.key_of is not None
     rows = [("bucket", "runs" if is_keyed else "small", "files", "rows", "size", "levels")]
     for shape in shapes:
-        state = shape.small_file_count
-        mark = ""
-        if is_keyed:
-            state = shape.run_count
-            mark = shape.run_mark
+        runs = shape.sorted_runs
+        mark = run_mark(runs, shape.compaction_trigger, shape.stop_trigger)
         levels = "  ".join(
             f"L{level.level} {level.file_count} x {size_text(level.size_bytes / level.file_count)}"
             for level in shape.levels
         )
         rows.append(
             (
-                place_text(table, shape.bucket.partition, shape.bucket.bucket),
-                f"{state}{mark}",
-                f"{shape.file_count:,}",
+                place_text(table, shape.bucket_id.partition, shape.bucket),
+                f"{runs}{mark}" if is_keyed else f"{shape.small_files}",
+                f"{shape.files:,}",
                 _rows_text(shape),
                 size_text(shape.size_bytes),
                 levels,
@@ -378,11 +362,11 @@ def _shapes_text(table: OpenTable, shapes: Sequence[BucketShape]) -> Iterator[st
 
 def _rows_text(shape: BucketShape) -> str:
     """`1,000 (12 deleted in 1 file)`: of files that have deletion vectors."""
-    rows = f"{shape.row_count:,}"
-    if not shape.vector_count:
+    rows = f"{shape.rows:,}"
+    if not shape.files_with_deleted_rows:
         return rows
-    where = count_text(shape.vector_count, "file")
-    return f"{rows} ({shape.deleted_row_count:,} deleted in {where})"
+    where = count_text(shape.files_with_deleted_rows, "file")
+    return f"{rows} ({shape.deleted_rows:,} deleted in {where})"
 
 
 def columns_text(rows: Sequence[Sequence[str]], *, right: Collection[int] = ()) -> Iterator[str]:

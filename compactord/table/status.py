@@ -337,76 +337,69 @@ class LevelShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BucketShape:
-    """Level totals in ascending order, and how the run count stands against the triggers.
+    """The files of a bucket in numbers, under the names that `inspect --json` has for them.
 
-    `small_file_count` counts files that planning treats as small. `vector_count` are files that
-    have deletion vectors, `deleted_row_count` their deleted rows as far as that is known.
-    `unindexed_levels` are those that lack a sorted index. `is_from_before`: levels above 0 are, see
-    `lookup_begins`. `foreign_file_count` are files whose names no Paimon writer gives, as those of
-    migrated tables. Append tables have all files on level 0; their run count has no meaning.
+    `sorted_runs` are level-0 files and non-empty levels above; without keys all files are on level
+    0, and the number has no meaning. `small_files` are those that planning treats as small. `rows`
+    are physical: several of one key count separately. `deleted_rows` counts what is known.
+    `levels_without_index` lack a sorted index. `lookup_begins`: the levels above 0 are from before.
+    `foreign_files` have names that no Paimon writer gives, as those of migrated tables. `levels`
+    are in ascending order, without the empty ones.
     """
 
-    bucket: BucketId
+    bucket_id: BucketId
+    partition: str
+    bucket: int
     total_buckets: int
-    levels: tuple[LevelShape, ...]
-    small_file_count: int
-    vector_count: int
-    deleted_row_count: int
-    unindexed_levels: int
-    is_from_before: bool
-    foreign_file_count: int
+    sorted_runs: int
     compaction_trigger: int
     stop_trigger: int
-
-    @property
-    def run_count(self) -> int:
-        """Level-0 files and non-empty levels above."""
-        return sum(level.file_count if level.level == 0 else 1 for level in self.levels)
-
-    @property
-    def file_count(self) -> int:
-        return sum(level.file_count for level in self.levels)
-
-    @property
-    def row_count(self) -> int:
-        """Physical rows: several of one key count separately."""
-        return sum(level.row_count for level in self.levels)
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(level.size_bytes for level in self.levels)
-
-    @property
-    def run_mark(self) -> str:
-        return run_mark(self.run_count, self.compaction_trigger, self.stop_trigger)
+    files: int
+    small_files: int
+    rows: int
+    files_with_deleted_rows: int
+    deleted_rows: int
+    levels_without_index: int
+    lookup_begins: bool
+    size_bytes: int
+    levels: tuple[LevelShape, ...]
+    foreign_files: int
 
 
 def bucket_shape(
     bucket: BucketFiles,
     options: CompactionOptions,
     vectors: Mapping[str, VectorRef] = NO_VECTORS,
-    unindexed_levels: int = 0,
-    is_from_before: bool = False,
+    *,
+    partition: str = "",
+    levels_without_index: int = 0,
+    lookup_begins: bool = False,
     file_prefix: str = USUAL_PREFIX,
 ) -> BucketShape:
     """`vectors` are the deletion vectors of the bucket by data file, which need not be live."""
-    own = (USUAL_PREFIX, file_prefix)
+    files, own, small = bucket.files, (USUAL_PREFIX, file_prefix), options.small_file_size
     by_level: dict[int, list[DataFile]] = defaultdict(list)
-    for file in bucket.files:
+    for file in files:
         by_level[file.level].append(file)
-    having = [vectors[file.file_name] for file in bucket.files if file.file_name in vectors]
+    having = [vectors[file.file_name] for file in files if file.file_name in vectors]
     return BucketShape(
-        bucket=bucket.bucket,
+        bucket_id=bucket.bucket,
+        partition=partition,
+        bucket=bucket.bucket.bucket,
         total_buckets=bucket.total_buckets,
-        levels=tuple(_level_shape(level, by_level[level]) for level in sorted(by_level)),
-        small_file_count=sum(file.file_size < options.small_file_size for file in bucket.files),
-        vector_count=len(having),
-        deleted_row_count=sum(vector.cardinality or 0 for vector in having),
-        unindexed_levels=unindexed_levels,
-        is_from_before=is_from_before,
-        foreign_file_count=sum(not file.file_name.startswith(own) for file in bucket.files),
+        sorted_runs=sum(1 if level else len(found) for level, found in by_level.items()),
         compaction_trigger=options.compaction_trigger,
         stop_trigger=options.stop_trigger,
+        files=len(files),
+        small_files=sum(file.file_size < small for file in files),
+        rows=sum(file.row_count for file in files),
+        files_with_deleted_rows=len(having),
+        deleted_rows=sum(vector.cardinality or 0 for vector in having),
+        levels_without_index=levels_without_index,
+        lookup_begins=lookup_begins,
+        size_bytes=sum(file.file_size for file in files),
+        levels=tuple(_level_shape(level, by_level[level]) for level in sorted(by_level)),
+        foreign_files=sum(not file.file_name.startswith(own) for file in files),
     )
 
 

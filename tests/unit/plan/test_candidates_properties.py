@@ -25,11 +25,11 @@ def summary_of(buckets: list[list[DataFile]], request: PlanRequest) -> BucketSum
     return BucketSummaries(
         index=BucketIndex((b"",), {b"": 0}, packed_keys(0, np.arange(len(shapes)))),
         total_buckets=column(1 for _ in shapes),
-        file_count=column(shape.file_count for shape in shapes),
+        file_count=column(shape.files for shape in shapes),
         size_bytes=column(shape.size_bytes for shape in shapes),
-        row_count=column(shape.row_count for shape in shapes),
+        row_count=column(shape.rows for shape in shapes),
         level0_count=column(sum(f.level == 0 for f in files) for files in buckets),
-        run_count=column(shape.run_count for shape in shapes),
+        run_count=column(shape.sorted_runs for shape in shapes),
         max_level=column(max((f.level for f in files), default=0) for files in buckets),
         # Not looked at.
         oldest_run_bytes=column(0 for _ in shapes),

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from compactord.table.status import LevelShape, bucket_shape
+from compactord.table.status import LevelShape, bucket_shape, run_mark
 from tests.unit.plan.builders import BUCKET, MB, bucket_of, compaction_options, data_file
 
 
@@ -12,23 +12,24 @@ def test_levels_are_summed_in_order() -> None:
         data_file("newer", size=1 * MB, rows=2, deletes=2),
     ]
     shape = bucket_shape(bucket_of(files), compaction_options())
-    assert shape.bucket == BUCKET
+    assert shape.bucket_id == BUCKET
     assert shape.levels == (
         LevelShape(level=0, file_count=2, row_count=5, delete_row_count=3, size_bytes=3 * MB),
         LevelShape(level=5, file_count=2, row_count=12, delete_row_count=0, size_bytes=190 * MB),
     )
-    assert shape.run_count == 3
-    assert (shape.file_count, shape.row_count, shape.size_bytes) == (4, 17, 193 * MB)
-    assert shape.small_file_count == 2
+    assert shape.sorted_runs == 3
+    assert (shape.files, shape.rows, shape.size_bytes) == (4, 17, 193 * MB)
+    assert shape.small_files == 2
 
 
 def test_an_empty_bucket_has_no_levels() -> None:
     shape = bucket_shape(bucket_of([]), compaction_options())
-    assert (shape.run_count, shape.file_count, shape.levels) == (0, 0, ())
+    assert (shape.sorted_runs, shape.files, shape.levels) == (0, 0, ())
 
 
 def test_triggers_compare_with_the_run_count() -> None:
     options = compaction_options(compaction_trigger=2, stop_trigger=3)
     files = [data_file(f"f{number}") for number in range(4)]
-    marks = [bucket_shape(bucket_of(files[:count]), options).run_mark for count in range(5)]
+    shapes = [bucket_shape(bucket_of(files[:count]), options) for count in range(5)]
+    marks = [run_mark(s.sorted_runs, s.compaction_trigger, s.stop_trigger) for s in shapes]
     assert marks == ["", "", " *", " *", " !!"]
