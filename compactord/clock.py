@@ -104,24 +104,6 @@ def epoch_ms(local_ms: int, zone: tzinfo) -> int:
     return int(reading.timestamp()) * 1000 + local_ms % 1000
 
 
-def age_text(milliseconds: int) -> str:
-    """The two largest units of a duration: `3 d 4 h`, `2 min 5 s`, `0 s`."""
-    seconds = max(0, milliseconds) // 1000
-    for unit, inner, unit_s, inner_s in (
-        ("d", "h", 86_400, 3600),
-        ("h", "min", 3600, 60),
-        ("min", "s", 60, 1),
-    ):
-        if seconds >= unit_s:
-            whole, rest = divmod(seconds, unit_s)
-            return (
-                f"{whole} {unit} {rest // inner_s} {inner}"
-                if rest // inner_s
-                else (f"{whole} {unit}")
-            )
-    return f"{seconds} s"
-
-
 def iso_text(epoch_ms: int) -> str:
     """`2026-11-01T12:00:00Z`; the number itself if no calendar date fits."""
     try:

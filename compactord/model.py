@@ -24,7 +24,7 @@ from compactord.storage.requests import RequestTotal
 
 
 class CompactReason(enum.Enum):
-    """Why a compaction was picked: the closed list for plans, logs and metrics.
+    """Why a compaction was picked, with its meaning: one list for plans, logs and metrics.
 
     Each member has its value and the meaning shown to operators.
     """
@@ -66,6 +66,14 @@ class CompactReason(enum.Enum):
     APPEND_SMALL_FILES = "append_pack", "enough small files to make a larger one"
     APPEND_WAITED = "append_wait", "small files have waited long enough"
     APPEND_FULL = "append_full", "every file below the target size"
+
+    @classmethod
+    def added(cls, value: str, meaning: str) -> CompactReason:
+        """The reason of a trigger that the list lacks; made once, as reasons are identities."""
+        reason = object.__new__(cls)
+        reason._name_ = reason._value_ = value
+        reason.meaning = meaning
+        return reason
 
     @property
     def is_full(self) -> bool:

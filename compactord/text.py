@@ -29,6 +29,24 @@ def size_text(size_bytes: float) -> str:
     return f"{size_bytes:.{digits}f} {unit}"
 
 
+def age_text(milliseconds: int) -> str:
+    """The two largest units of a span of time: `3 d 4 h`, `2 min 5 s`, `0 s`."""
+    seconds = max(0, milliseconds) // 1000
+    for unit, inner, unit_s, inner_s in (
+        ("d", "h", 86_400, 3600),
+        ("h", "min", 3600, 60),
+        ("min", "s", 60, 1),
+    ):
+        if seconds >= unit_s:
+            whole, rest = divmod(seconds, unit_s)
+            return (
+                f"{whole} {unit} {rest // inner_s} {inner}"
+                if rest // inner_s
+                else (f"{whole} {unit}")
+            )
+    return f"{seconds} s"
+
+
 def count_text(count: int, what: str) -> str:
     """`1 file`, `2 files`."""
     return f"{count:,} {what}{'' if count == 1 else 's'}"

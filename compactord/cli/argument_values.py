@@ -16,9 +16,7 @@ from compactord.config.policy import pairs, resolved
 from compactord.config.values import duration_ms, orphan_grace_ms, size_bytes
 from compactord.engine.masters import check_spark
 from compactord.errors import UsageError
-from compactord.formats.registry import options_of
 from compactord.model import PickRule
-from compactord.paimon.options.catalogue import check_override
 from compactord.plan.table import Strategy
 from compactord.table.partition_texts import unescaped
 from compactord.text import size_text
@@ -95,9 +93,9 @@ def overrides_of(args: argparse.Namespace) -> Mapping[str, str]:
 
 def check_overrides(args: argparse.Namespace) -> None:
     """Raises `UsageError` for options that no run can set."""
-    formats = options_of(registries_of(args).formats)
+    registries = registries_of(args)
     for key, value in overrides_of(args).items():
-        check_override(key, value, formats)
+        registries.check_option(key, value)
 
 
 def partitions_of(args: argparse.Namespace) -> tuple[Mapping[str, str], ...]:

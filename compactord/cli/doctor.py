@@ -29,7 +29,7 @@ from compactord.catalog.trouble import CatalogTrouble, check_catalogs
 from compactord.cli.registries import registries_of
 from compactord.cli.running import FAILED, OK, answer
 from compactord.cli.serve import load_usable, local_zone, open_configured, without_effect
-from compactord.clock import Clock, SystemClock, age_text
+from compactord.clock import Clock, SystemClock
 from compactord.config.model import ServiceConfig
 from compactord.config.policy import (
     config_of_warehouse,
@@ -61,7 +61,7 @@ from compactord.service.codec import plain_fields
 from compactord.storage.base import Storage
 from compactord.storage.open import Stores
 from compactord.table.report import columns_text
-from compactord.text import count_text, size_text
+from compactord.text import age_text, count_text, size_text
 
 # Ages of left-over files are told by the store's clock; the shortest grace is ten minutes.
 _SKEW_MS_MAX = 30_000

@@ -25,7 +25,7 @@ StartEngine: TypeAlias = Callable[[str | None, Mapping[str, str]], Engine]
 
 @dataclass(frozen=True, kw_only=True)
 class Registries(ConfigRegistries, TableRegistries):
-    """Stores, kinds of catalogs, formats of data files, merge engines, kinds of maintenance.
+    """Stores, kinds of catalogs, formats of data files, merge engines, triggers, maintenance.
 
     `maintenance` makes those that the service and commands run. `start_engine` starts what runs
     subcompactions; workers of Spark look formats and functions up in the product's own registries.

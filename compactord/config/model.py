@@ -51,9 +51,8 @@ from compactord.config.values import (
 )
 from compactord.config.windows import Window
 from compactord.errors import UsageError
-from compactord.formats.registry import options_of
 from compactord.model import PickRule
-from compactord.paimon.options.catalogue import canonical_key, check_override
+from compactord.paimon.options.catalogue import canonical_key
 from compactord.paimon.paths import MAIN_BRANCH
 
 _SECOND = at_least(1000, "1 s")
@@ -63,10 +62,10 @@ def _table_options(options: dict[str, str], info: ValidationInfo) -> dict[str, s
     """Options under the keys as written. Every invalid one is reported at its own place."""
     wrong: list[InitErrorDetails] = []
     names: dict[str, str] = {}
-    formats = options_of(registries_of(info).formats)
+    registries = registries_of(info)
     for key, value in options.items():
         try:
-            check_override(key, value, formats)
+            registries.check_option(key, value)
             first = names.setdefault(canonical_key(key), key)
             if first != key:
                 raise UsageError(f"{first} is another name of the same option")

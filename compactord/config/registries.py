@@ -10,15 +10,22 @@ from dataclasses import dataclass, field
 from pydantic import ValidationInfo
 
 from compactord.catalog.registry import CATALOGS, CatalogKinds
-from compactord.formats.registry import FORMATS, Formats
+from compactord.formats.registry import FORMATS, Formats, options_of
+from compactord.paimon.options.catalogue import check_override
+from compactord.plan.triggers import TRIGGERS, Triggers, trigger_options
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConfigRegistries:
-    """Kinds of catalogs, and formats of data files."""
+    """Kinds of catalogs, formats of data files, and triggers of minor picks."""
 
     kinds: CatalogKinds = field(default_factory=lambda: CATALOGS)
     formats: Formats = field(default_factory=lambda: FORMATS)
+    triggers: Triggers = TRIGGERS
+
+    def check_option(self, key: str, value: str) -> None:
+        """Raises `UsageError` for an option that a run cannot set, or not to this value."""
+        check_override(key, value, options_of(self.formats), trigger_options(self.triggers))
 
 
 OWN = ConfigRegistries()

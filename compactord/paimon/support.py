@@ -337,7 +337,11 @@ def warnings(
     texts = _canonical(options.raw)
     found = [*unserved_maintenance(options), *_asked_for(texts, _UNSERVED)]
     unknown = sorted(
-        key for key in options.raw if find(key) is None and format_of(key) not in formats
+        key
+        for key in options.raw
+        if find(key) is None
+        and format_of(key) not in formats
+        and key not in options.compaction.of_triggers
     )
     if unknown:
         found.append(f"unknown options in schema {schema.id}: {', '.join(unknown)}")

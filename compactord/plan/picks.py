@@ -1,18 +1,7 @@
-"""Universal compaction: sorted runs and the picks of each trigger.
+"""Sorted runs, and full picks of them; minor picks are those of compactord.plan.triggers.
 
-A minor pick is universal compaction as Paimon's default strategy does it. The first trigger that
-fires, in this order: early full compaction, size amplification, size ratio, run count, and, if the
-table's options say so, all of level 0. Agrees with UniversalCompaction.java,
-EarlyFullCompaction.java, ForceUpLevel0Compaction.java, OffPeakHours.java and the filters in
-MergeTreeCompactManager.java, including their arithmetic: sizes and their percentages are 64-bit
-integers that wrap, the ratio test is done in doubles. `PickRule` says of which release. A full pick
-is CompactStrategy.pickFullCompaction.
-
-By either rule a pick takes the runs of all levels up to its output and no others, so what is left
-is older than what it makes.
-
-Java's strategy also remembers when it last picked everything; here that moment is an argument, so
-equal arguments give equal results.
+A full pick is CompactStrategy.pickFullCompaction. A pick of either kind takes the runs of all
+levels up to its output and no others, so what is left is older than what it makes.
 
 Level 0: each file is a run of its own, newest first. Each level above is one run of files with
 disjoint key ranges in key order. All planning on primary-key tables starts with these runs.
@@ -38,11 +27,9 @@ from itertools import pairwise
 from typing import Any
 
 from compactord.errors import FormatError, UsageError
-from compactord.model import CompactReason, PickRule, SortedRun
+from compactord.model import CompactReason, SortedRun
 from compactord.paimon.data_file import DataFile
 from compactord.paimon.options.table_options import CompactionOptions
-
-_LONG_SIGN, _LONG_SPAN = 1 << 63, 1 << 64
 
 
 def never_expired(file: DataFile) -> bool:
@@ -59,154 +46,9 @@ class Pick:
     reason: CompactReason
 
 
-def pick_universal(
-    runs: Sequence[SortedRun],
-    num_levels: int,
-    options: CompactionOptions,
-    *,
-    rule: PickRule,
-    now_ms: int,
-    last_full_ms: int | None,
-    hour_of_day: int,
-) -> Pick | None:
-    """What a minor compaction takes from the runs of one bucket, or None.
-
-    `runs` as `bucket_runs` orders them; `num_levels` is the number in effect. `now_ms` and
-    `last_full_ms` are on one clock, whichever; None: no full compaction is known. `hour_of_day` is
-    the local hour, 0 to 23. Raises `UsageError` for a compaction trigger below 1.
-    """
-    if options.compaction_trigger < 1:
-        raise UsageError(
-            f"num-sorted-run.compaction-trigger is {options.compaction_trigger}, must be at least 1"
-        )
-    if not runs:
-        return None
-    shape = _Shape(
-        runs=runs,
-        sizes=[_long(run.size_bytes) for run in runs],
-        max_level=num_levels - 1,
-        options=options,
-        ratio_percent=options.size_ratio_percent + offpeak_ratio(options, hour_of_day),
-        rule=rule,
-    )
-    pick = shape.early_full(now_ms, last_full_ms) or shape.by_size()
-    if pick is None and options.force_up_level_0:
-        pick = shape.level_0()
-    # One file that would stay on its level is left.
-    if pick and len(pick.files) == 1 and pick.files[0].level == pick.output_level:
-        return None
-    return pick
-
-
-def offpeak_ratio(options: CompactionOptions, hour_of_day: int) -> int:
-    """Percent that are added to the size ratio at this local hour."""
-    start, end = options.offpeak_start_hour, options.offpeak_end_hour
-    if start == -1 or end == -1 or start == end:
-        return 0
-    if start <= end:
-        is_offpeak = start <= hour_of_day < end
-    else:
-        is_offpeak = hour_of_day < end or start <= hour_of_day
-    return options.offpeak_ratio_percent if is_offpeak else 0
-
-
 def pick_runs(runs: Sequence[SortedRun], output_level: int, reason: CompactReason) -> Pick:
     files = tuple(file for run in runs for file in run.files)
     return Pick(files=files, output_level=output_level, reason=reason)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Shape:
-    """The runs of one bucket with their sizes, and what is picked of them by each trigger."""
-
-    runs: Sequence[SortedRun]
-    sizes: Sequence[int]
-    max_level: int
-    options: CompactionOptions
-    ratio_percent: int
-    rule: PickRule
-
-    def early_full(self, now_ms: int, last_full_ms: int | None) -> Pick | None:
-        if len(self.runs) == 1:
-            return None
-        interval = self.options.optimization_interval_ms
-        if interval is not None and (last_full_ms is None or now_ms - last_full_ms > interval):
-            return self._all(CompactReason.EARLY_FULL_INTERVAL)
-        threshold = self.options.total_size_threshold
-        if threshold is not None and _long(sum(self.sizes)) < threshold:
-            return self._all(CompactReason.EARLY_FULL_TOTAL_SIZE)
-        threshold = self.options.incremental_size_threshold
-        if threshold is not None:
-            pairs = zip(self.runs, self.sizes, strict=True)
-            incremental = sum(size for run, size in pairs if run.level != self.max_level)
-            if _long(incremental) > threshold:
-                return self._all(CompactReason.EARLY_FULL_INCREMENTAL_SIZE)
-        return None
-
-    def by_size(self) -> Pick | None:
-        """By size amplification, size ratio or run count."""
-        trigger = self.options.compaction_trigger
-        if len(self.runs) < trigger:
-            return None
-        younger, oldest = _long(sum(self.sizes[:-1])), self.sizes[-1]
-        if _long(younger * 100) > _long(self.options.max_size_amplification_percent * oldest):
-            return self._all(CompactReason.SIZE_AMPLIFICATION)
-        count = self._extended(1)
-        if count > 1:
-            return self._first(count, CompactReason.SIZE_RATIO)
-        if len(self.runs) > trigger:
-            count = self._extended(len(self.runs) - trigger + 1)
-            return self._first(count, CompactReason.RUN_COUNT)
-        return None
-
-    def level_0(self) -> Pick | None:
-        runs = self.runs
-        count = sum(run.level == 0 for run in runs)
-        if count == 0:
-            return None
-        # Level 0 cannot be the output while level 1 is occupied: level 1 joins before the ratio
-        # test.
-        if count < len(runs) and runs[count].level == 1:
-            count += 1
-        return self._first(self._extended(count), CompactReason.FORCED_LEVEL_0)
-
-    def _extended(self, count: int) -> int:
-        """How many runs to take when each next one is about as large as all before or smaller.
-
-        Once there is something to merge, what lies on levels 0 and 1 has to join whatever its size,
-        as nothing is put on level 0. By 2.1 it joins here and counts for the runs after it.
-        """
-        taken = _long(sum(self.sizes[:count]))
-        factor = 100.0 + self.ratio_percent
-        for run, size in zip(self.runs[count:], self.sizes[count:], strict=True):
-            has_to_join = self.rule is PickRule.RELEASE_2_1 and count > 1 and run.level <= 1
-            if not has_to_join and float(taken) * factor / 100.0 < float(size):
-                break
-            taken = _long(taken + size)
-            count += 1
-        return count
-
-    def _all(self, reason: CompactReason) -> Pick:
-        return pick_runs(self.runs, self.max_level, reason)
-
-    def _first(self, count: int, reason: CompactReason) -> Pick:
-        """The first `count` runs, and more where the output would be level 0."""
-        runs = self.runs
-        output_level = self.max_level if count == len(runs) else max(0, runs[count].level - 1)
-        if output_level == 0:
-            for run in runs[count:]:
-                count += 1
-                if run.level != 0:
-                    output_level = run.level
-                    break
-        if count == len(runs):
-            output_level = self.max_level
-        return pick_runs(runs[:count], output_level, reason)
-
-
-def _long(value: int) -> int:
-    """The value as Java's long holds it: a percentage of a large run can overflow there."""
-    return (value + _LONG_SIGN) % _LONG_SPAN - _LONG_SIGN
 
 
 def pick_full(

@@ -58,9 +58,9 @@ from compactord.plan.picks import (
     never_expired,
     pick_full,
     pick_runs,
-    pick_universal,
 )
 from compactord.plan.sections import ActionRules, cut_actions, rewrite_each
+from compactord.plan.triggers import TRIGGERS, Triggers, pick_universal
 from compactord.state.base_files import BucketSummaries
 from compactord.state.files_by_size import FilesBySize
 from compactord.state.index_files import NO_INDEXES
@@ -109,6 +109,7 @@ class PlanRequest:
     `is_expired` tells by statistics that a file has expired records. `vectors_of` are the deletion
     vectors of a bucket, by data file. `partial_schemas`: files that have one of these may hold a
     part of the states of their keys. `unmarked_schemas`: what they replace may be unmarked.
+    `triggers` are those of minor picks, in their order.
     """
 
     kind: TableKind
@@ -128,6 +129,7 @@ class PlanRequest:
     vectors_of: Callable[[BucketId], Mapping[str, VectorRef]] = NO_INDEXES.vectors
     partial_schemas: Set[int] = frozenset()
     unmarked_schemas: Set[int] = frozenset()
+    triggers: Triggers = TRIGGERS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,6 +241,7 @@ def _plan_merge(
             now_ms=request.now_local_ms,
             last_full_ms=_last_full_ms(bucket, request),
             hour_of_day=request.now_local_ms // _HOUR_MS % 24,
+            triggers=request.triggers,
         )
     notes = []
     if num_levels > options.num_levels:
@@ -400,6 +403,7 @@ def candidates(
     strategy: Strategy,
     options: CompactionOptions,
     *,
+    triggers: Triggers = TRIGGERS,
     with_deleted: Iterable[BucketId] = (),
     lookup_begins: bool = False,
 ) -> Mask:
@@ -409,7 +413,7 @@ def candidates(
     the table looked up (`PlanRequest.partial_schemas`, `unmarked_schemas`).
     """
     is_full = strategy is Strategy.FULL
-    found = _candidates(summary, kind, options, is_full=is_full)
+    found = _candidates(summary, kind, options, None if is_full else triggers)
     if kind is TableKind.PRIMARY_KEY and lookup_begins:
         found |= summary.run_count > 1
     if is_full or kind is TableKind.APPEND_UNAWARE:
@@ -419,17 +423,25 @@ def candidates(
 
 
 def _candidates(
-    summary: BucketSummaries, kind: TableKind, options: CompactionOptions, *, is_full: bool
+    summary: BucketSummaries,
+    kind: TableKind,
+    options: CompactionOptions,
+    triggers: Triggers | None,
 ) -> Mask:
-    """As if no file had deletion vectors, or were from before the table looked up."""
+    """As if no file had deletion vectors, or were from before the table looked up.
+
+    Without `triggers` those of full compactions.
+    """
     match kind:
         case TableKind.PRIMARY_KEY:
-            return _full_merges(summary, options) if is_full else _minor_merges(summary, options)
+            if triggers is None:
+                return _full_merges(summary, options)
+            return _minor_merges(summary, options, triggers)
         case TableKind.APPEND_UNAWARE:
             # Small files have to be counted one by one: the summary has no file sizes.
             return summary.file_count > 1
         case TableKind.APPEND_BUCKETED:
-            if not is_full:
+            if triggers is not None:
                 return summary.file_count >= max(2, options.min_file_num)
             if options.force_rewrite_all_files:
                 return summary.file_count > 0
@@ -443,18 +455,10 @@ def _full_merges(summary: BucketSummaries, options: CompactionOptions) -> Mask:
     return has_files & ~_is_alone_on_top(summary, options)
 
 
-def _minor_merges(summary: BucketSummaries, options: CompactionOptions) -> Mask:
-    several = summary.run_count > 1
-    picked = summary.run_count >= options.compaction_trigger
-    if options.optimization_interval_ms is not None:
-        picked |= several
-    if options.total_size_threshold is not None:
-        picked |= several & (summary.size_bytes < options.total_size_threshold)
-    if options.incremental_size_threshold is not None:
-        # The size above the highest level is at most that of the bucket.
-        picked |= several & (summary.size_bytes > options.incremental_size_threshold)
-    if options.force_up_level_0 or options.lookup is not None:
-        picked |= summary.level0_count > 0
+def _minor_merges(summary: BucketSummaries, options: CompactionOptions, triggers: Triggers) -> Mask:
+    picked: Mask = np.zeros(len(summary), np.bool_)
+    for trigger in triggers:
+        picked |= trigger.may_fire(summary, options)
     return picked & (summary.run_count > 0) & ~_is_alone_on_top(summary, options)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from compactord.catalog.access import TableAccess
-from compactord.clock import age_text, iso_text
+from compactord.clock import iso_text
 from compactord.errors import CompactordError, FormatError
 from compactord.model import Compaction, CompactReason, SortedRun
 from compactord.paimon.binary_row import Value, decode_row
@@ -21,6 +21,7 @@ from compactord.paimon.options.table_options import CompactionOptions
 from compactord.paimon.types import DataField
 from compactord.plan.picks import begins_text, bucket_runs, last_full_compaction_ms
 from compactord.plan.table import BucketPlan, PlanRequest, TableKind, plan_bucket
+from compactord.plan.triggers import INTERVAL, RUN_TRIGGER, amplification_text
 from compactord.state.rewrites import Rewrite
 from compactord.table import report
 from compactord.table.opening import OpenTable, TableRegistries, describe_table
@@ -33,11 +34,7 @@ from compactord.table.status import (
     TableInfo,
     measured_stop_trigger,
 )
-from compactord.text import count_text, size_text
-
-_LOOKED_UP = "rows of level 0 are to be looked up (lookup-compact)"
-_TRIGGER = "num-sorted-run.compaction-trigger"
-_INTERVAL = "compaction.optimization-interval"
+from compactord.text import age_text, count_text, size_text
 
 
 def explain(planner: StatePlanner, found: BucketFiles, plan: BucketPlan) -> BucketDetail:
@@ -90,9 +87,10 @@ def _numbers(planner: StatePlanner, bucket: BucketId) -> BucketDetail:
 
 
 def _why_picked(found: BucketFiles, compaction: Compaction, request: PlanRequest) -> str:
-    """Has a case for each reason: mypy finds a return missing where one is added without."""
     options, files = request.options, compaction.inputs
-    runs = bucket_runs(found.files, request.key_of)
+    for trigger in request.triggers:
+        if trigger.reason is compaction.reason:
+            return trigger.explain(bucket_runs(found.files, request.key_of), options)
     match compaction.reason:
         case CompactReason.DELTA_COMMITS:
             return (
@@ -118,36 +116,10 @@ def _why_picked(found: BucketFiles, compaction: Compaction, request: PlanRequest
             return _expired_text(found, files, request)
         case CompactReason.DELETED_ROWS:
             return _deleted_text(found, files, request)
-        case CompactReason.SIZE_AMPLIFICATION:
-            return (
-                f"{_amplification(runs)}, above {options.max_size_amplification_percent} % "
-                "(compaction.max-size-amplification-percent)"
-            )
-        case CompactReason.SIZE_RATIO:
-            return (
-                f"{len(runs)} sorted runs, {options.compaction_trigger} or more ({_TRIGGER}), and "
-                "the newest are about as large as each other (compaction.size-ratio)"
-            )
-        case CompactReason.RUN_COUNT:
-            return f"{len(runs)} sorted runs, more than {options.compaction_trigger} ({_TRIGGER})"
-        case CompactReason.EARLY_FULL_INTERVAL:
-            interval = age_text(options.optimization_interval_ms or 0)
-            return f"no full compaction within {interval} ({_INTERVAL})"
-        case CompactReason.EARLY_FULL_TOTAL_SIZE:
-            bound = size_text(options.total_size_threshold or 0)
-            size = size_text(sum(run.size_bytes for run in runs))
-            return f"{size} in all, below {bound} (compaction.total-size-threshold)"
-        case CompactReason.EARLY_FULL_INCREMENTAL_SIZE:
-            bound = size_text(options.incremental_size_threshold or 0)
-            return (
-                f"more than {bound} below the highest level (compaction.incremental-size-threshold)"
-            )
-        case CompactReason.FORCED_LEVEL_0:
-            if options.lookup is None:
-                return "level 0 is to be empty (compaction.force-up-level-0)"
-            return f"{_LOOKED_UP}: readers wait for them"
         case CompactReason.LOOKUP_BEGINS:
             return f"the table {begins_text(options)}"
+        case reason:
+            return reason.meaning
 
 
 def _expired_text(found: BucketFiles, files: Sequence[DataFile], request: PlanRequest) -> str:
@@ -179,14 +151,14 @@ def _idle_runs(found: BucketFiles, request: PlanRequest, now_ms: int) -> tuple[s
     runs, trigger = bucket_runs(found.files, request.key_of), options.compaction_trigger
     count = count_text(len(runs), "sorted run")
     if len(runs) < trigger:
-        why = f"{count}; sizes are compared from {trigger} on ({_TRIGGER})"
+        why = f"{count}; sizes are compared from {trigger} on ({RUN_TRIGGER})"
         later = f"with {count_text(trigger - len(runs), 'more run')}"
     elif len(runs) == 1:
         why, later = f"{count}, on the highest level: nothing to merge it with", "with the next run"
     else:
         limit = options.max_size_amplification_percent
         why = (
-            f"{count}, {_amplification(runs)}: not above {limit} % "
+            f"{count}, {amplification_text(runs)}: not above {limit} % "
             "(compaction.max-size-amplification-percent), and none are about as large as each other"
         )
         later = "with the next run"
@@ -196,7 +168,7 @@ def _idle_runs(found: BucketFiles, request: PlanRequest, now_ms: int) -> tuple[s
     last_ms = last_full_compaction_ms(found.files, options)
     if interval_ms is not None and last_ms is not None and len(runs) > 1:
         due_ms = last_ms + interval_ms - request.now_local_ms + now_ms
-        later += f", or at {iso_text(due_ms)} ({_INTERVAL})"
+        later += f", or at {iso_text(due_ms)} ({INTERVAL})"
     return why, later
 
 
@@ -218,12 +190,6 @@ def _idle_files(found: BucketFiles, request: PlanRequest, now_ms: int) -> tuple[
         due_ms = created[1] + wait_ms - request.now_local_ms + now_ms
         later += f", or at {iso_text(due_ms)} (append_wait)"
     return why, later
-
-
-def _amplification(runs: Sequence[SortedRun]) -> str:
-    younger, oldest = sum(run.size_bytes for run in runs[:-1]), runs[-1].size_bytes
-    percent = 100 * younger // max(1, oldest)
-    return f"the newer runs hold {percent:,} % of the oldest"
 
 
 def _small_text(files: Sequence[DataFile], options: CompactionOptions) -> str:

@@ -23,6 +23,7 @@ from compactord.paimon.options.table_options import TableOptions, parse_options
 from compactord.paimon.schema import CURRENT_VERSION, SchemaHistory, TableRef, TableSchema
 from compactord.paimon.support import reasons_to_refuse, warnings
 from compactord.plan.table import TableKind
+from compactord.plan.triggers import TRIGGERS, Triggers, trigger_options
 from compactord.rewrite.reader import reasons_in_files
 from compactord.state.table_state import TableState
 from compactord.storage.base import Storage
@@ -30,10 +31,11 @@ from compactord.storage.base import Storage
 
 @dataclass(frozen=True, kw_only=True)
 class TableRegistries:
-    """What tables may ask for: `formats` of their files, and the `functions` that merge records."""
+    """What tables may request: formats of files, merge functions, triggers of minor picks."""
 
     formats: Formats = field(default_factory=lambda: FORMATS)
     functions: MergeFunctions = field(default_factory=lambda: MERGE_FUNCTIONS)
+    triggers: Triggers = TRIGGERS
 
 
 OWN = TableRegistries()
@@ -59,6 +61,7 @@ class OpenTable:
     keeps_encoding: bool
     readable: Formats = field(compare=False, repr=False)
     history: SchemaHistory = field(compare=False, repr=False)
+    triggers: Triggers = field(compare=False, repr=False)
 
     @property
     def storage(self) -> Storage:
@@ -219,6 +222,7 @@ def describe_table(
         formats=found.formats,
         readable=registries.formats,
         history=access.schemas(schema),
+        triggers=registries.triggers,
         keeps_encoding=(options.files, found.formats) == (own.options.files, own.formats),
     )
 
@@ -256,7 +260,7 @@ class _Judged:
 def _judged(
     schema: TableSchema, overrides: Mapping[str, str], registries: TableRegistries
 ) -> _Judged:
-    options = parse_options(schema, overrides)
+    options = parse_options(schema, overrides, trigger_options(registries.triggers))
     new_files = table_formats(schema, options, overrides, registries.formats)
     reasons = [*reasons_to_refuse(schema, options)]
     if schema.version <= CURRENT_VERSION:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from compactord.clock import Clock, age_text, local_ms
+from compactord.clock import Clock, local_ms
 from compactord.errors import FormatError, UsageError
 from compactord.paimon.binary_row import Value, decode_row, encode_row
 from compactord.paimon.data_file import BucketId
@@ -31,7 +31,7 @@ from compactord.table.opening import OpenTable, refuse_formats
 from compactord.table.partition_texts import is_blank, partition_value
 from compactord.table.plan_inputs import delta_commits_due, expired_files
 from compactord.table.request import LAG_SERVED_FIRST, CompactRequest
-from compactord.text import count_text
+from compactord.text import age_text, count_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +90,7 @@ class StatePlanner:
             vectors_of=state.indexes.vectors,
             partial_schemas=table.partial_schemas,
             unmarked_schemas=table.unmarked_schemas,
+            triggers=table.triggers,
             is_expired=expired_files(table, now_s=context.now_ms // 1000, zone=context.zone),
         )
 
@@ -102,6 +103,7 @@ class StatePlanner:
             summaries,
             request.kind,
             options=request.options,
+            triggers=request.triggers,
             with_deleted=self.state.indexes.buckets,
             lookup_begins=not older.isdisjoint(self.state.files.schema_ids),
         )

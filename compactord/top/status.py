@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
 from compactord.catalog.base import Catalog
-from compactord.clock import Clock, age_text
+from compactord.clock import Clock
 from compactord.config.load import LoadedConfig
 from compactord.config.policy import NAMELESS, policy_for
 from compactord.errors import CompactordError, UnsupportedTable
@@ -39,6 +39,7 @@ from compactord.table.opening import (
 )
 from compactord.table.planning import PlanContext, StatePlanner, with_waiting_rows
 from compactord.table.request import CompactRequest
+from compactord.text import age_text
 
 
 class NoAnswer(Exception):

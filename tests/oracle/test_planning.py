@@ -24,12 +24,11 @@ from compactord.plan.picks import (
     Pick,
     bucket_runs,
     level_count,
-    offpeak_ratio,
     pick_full,
-    pick_universal,
 )
 from compactord.plan.sections import interval_partition
 from compactord.plan.table import Strategy, plan_bucket
+from compactord.plan.triggers import offpeak_ratio, pick_universal
 from compactord.state.files_by_size import FilesBySize
 from tests.oracle.judge import Judge
 from tests.sampling import seeds

@@ -24,10 +24,11 @@ from compactord.catalog.hive.wire import (
     LockRequest,
     LockResponse,
 )
-from compactord.clock import Clock, age_text
+from compactord.clock import Clock
 from compactord.commit.publish import release_attempts
 from compactord.errors import CatalogUnavailable
 from compactord.paimon.schema import TableRef
+from compactord.text import age_text
 
 _FIRST_SLEEP_MS = 50
 _STATES = {3: "ABORT", 4: "NOT_ACQUIRED"}

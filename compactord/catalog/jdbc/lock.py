@@ -16,10 +16,11 @@ import structlog
 
 from compactord.catalog.jdbc.database import Database, Dialect, Duplicate, MissingTable
 from compactord.catalog.jdbc.options import JdbcOptions
-from compactord.clock import Clock, age_text
+from compactord.clock import Clock
 from compactord.commit.publish import release_attempts
 from compactord.errors import AccessDenied, CatalogOptionInvalid, CatalogUnavailable
 from compactord.paimon.schema import TableRef
+from compactord.text import age_text
 
 _LOCKS = "paimon_distributed_locks"
 # Seconds since the row was created, by the database's clock.

@@ -480,12 +480,15 @@ def format_of(key: str) -> str:
     return name.lower() if rest else ""
 
 
-def check_override(key: str, value: str, formats: FormatOptions) -> None:
+def check_override(
+    key: str, value: str, formats: FormatOptions, of_triggers: Mapping[str, Callable[[str], Any]]
+) -> None:
     """Raises `UsageError` with the reason unless a run may set this option.
 
-    `formats` are the options of all formats of data files.
+    `formats` are the options of all formats of data files, `of_triggers` readers of further ones.
     """
-    option, of_format = find(key), formats.get(format_of(key))
+    option = find(key)
+    of_format = of_triggers if key in of_triggers else formats.get(format_of(key))
     if option is None and of_format is None:
         near = difflib.get_close_matches(key, [*OPTIONS, *_FORMER], n=3)
         hint = f"; did you mean {' or '.join(near)}?" if near else ""

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from compactord.paimon.deletion_vectors import VectorKind
 from compactord.paimon.options import values as option_values
@@ -168,6 +169,8 @@ class CompactionOptions:
     full_changelog: bool = False
     # Without it, records are merged without levels above the output.
     lookup: LookupOptions | None = None
+    # Options of triggers that are not Paimon's, where they are set.
+    of_triggers: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     @property
     def tells(self) -> bool:
@@ -273,8 +276,12 @@ _INT_MAX, _LONG_MAX = 2**31 - 1, 2**63 - 1
 _POSITIVE_SIZE = option_values.positive(option_values.memory_size)
 
 
-def parse_options(schema: TableSchema, overrides: Mapping[str, str] | None = None) -> TableOptions:
-    """The options of a table, overridden by the run's.
+def parse_options(
+    schema: TableSchema,
+    overrides: Mapping[str, str] | None = None,
+    of_triggers: Mapping[str, Callable[[str], Any]] | None = None,
+) -> TableOptions:
+    """The options of a table, overridden by the run's; `of_triggers` has readers of further ones.
 
     Former keys count where the present key is absent. For an invalid option of the run, raises
     `UsageError` with key, value and the expected form; invalid options of the table are in
@@ -309,6 +316,7 @@ def parse_options(schema: TableSchema, overrides: Mapping[str, str] | None = Non
             trigger,
             producer,
             has_key=has_key,
+            of_triggers=of_triggers or {},
             lookup=lookup_options(
                 texts,
                 trigger=trigger,
@@ -337,6 +345,7 @@ def _compaction(
     *,
     has_key: bool,
     lookup: LookupOptions | None,
+    of_triggers: Mapping[str, Callable[[str], Any]],
 ) -> CompactionOptions:
     full_changelog = producer is ChangelogProducer.FULL_COMPACTION
     stop = texts.read("num-sorted-run.stop-trigger", min(trigger + 3, _INT_MAX))
@@ -369,6 +378,11 @@ def _compaction(
         full_changelog=full_changelog,
         # Full compaction's rewriter wins: lower levels then hold no whole state.
         lookup=None if full_changelog else lookup,
+        of_triggers={
+            key: value
+            for key, parse in of_triggers.items()
+            if (value := texts.maybe(key, parse)) is not None
+        },
     )
 
 

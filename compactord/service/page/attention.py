@@ -5,10 +5,10 @@ from __future__ import annotations
 import enum
 from typing import Any
 
-from compactord.clock import age_text
 from compactord.service.codec import plain
 from compactord.service.view import TableView
 from compactord.table.status import RunState
+from compactord.text import age_text
 
 
 class Attention(enum.IntEnum):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 from urllib.parse import urlencode
 
-from compactord.clock import age_text, iso_text
+from compactord.clock import iso_text
 from compactord.model import TableName
 from compactord.service.page.attention import Attention, attention_of, urgency
 from compactord.service.view import (
@@ -23,6 +23,7 @@ from compactord.service.view import (
     total_queued,
 )
 from compactord.table.status import Backlog
+from compactord.text import age_text
 
 # Tables shown unless the address requests all.
 TABLES_SHOWN = 200

@@ -18,7 +18,7 @@ from urllib.parse import quote, urlencode
 import jinja2
 from markupsafe import Markup
 
-from compactord.clock import Clock, age_text, iso_text
+from compactord.clock import Clock, iso_text
 from compactord.model import TableName, WorkKind
 from compactord.scheduler.compaction import PriorityClass
 from compactord.service.http import PageResponse
@@ -40,7 +40,7 @@ from compactord.service.page.overview import (
 from compactord.service.view import StatusSource
 from compactord.table.report import REWRITTEN, rewrite_text
 from compactord.table.status import RunState, run_state
-from compactord.text import count_text, printable_lines, size_text
+from compactord.text import age_text, count_text, printable_lines, size_text
 
 _ICON = "/icon.svg"
 _RUNBOOKS = "/runbooks"

@@ -15,7 +15,7 @@ from compactord.paimon.options.catalogue import (
     reader_of,
 )
 
-_check = partial(check_override, formats=options_of(FORMATS))
+_check = partial(check_override, formats=options_of(FORMATS), of_triggers={})
 
 
 def test_every_option_of_the_release_is_listed_once() -> None:

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from compactord.model import CompactReason, PickRule, SortedRun
 from compactord.paimon.data_file import DataFile
-from compactord.plan.picks import Pick, bucket_runs, level_count, pick_universal
+from compactord.plan.picks import Pick, bucket_runs, level_count
 from compactord.plan.table import PlanRequest, TableKind
+from compactord.plan.triggers import pick_universal
 from tests.unit.plan.builders import NOW_MS, compaction_options, data_file, key_of, plan_request
 from tests.unit.plan.test_table_properties import lsm_files, requests
 

@@ -6,7 +6,8 @@ import pytest
 
 from compactord.errors import UsageError
 from compactord.model import CompactReason, PickRule, SortedRun
-from compactord.plan.picks import last_full_compaction_ms, offpeak_ratio, pick_universal
+from compactord.plan.picks import last_full_compaction_ms
+from compactord.plan.triggers import offpeak_ratio, pick_universal
 from tests.unit.plan.builders import compaction_options, data_file
 
 

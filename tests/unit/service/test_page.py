@@ -13,7 +13,7 @@ import jinja2
 import pytest
 from markupsafe import Markup
 
-from compactord.clock import age_text, iso_text
+from compactord.clock import iso_text
 from compactord.model import CompactReason, WorkKind
 from compactord.scheduler.compaction import HaltReason, PriorityClass
 from compactord.service.http import PageResponse
@@ -23,6 +23,7 @@ from compactord.service.page.pages import STYLE, environment, render
 from compactord.service.view import MaintenanceView, TableDetail, TableStatus
 from compactord.state.rewrites import Rewrite
 from compactord.table.status import Backlog, RestingPartition, RunState, TableInfo, run_state
+from compactord.text import age_text
 from tests.views import (
     GIB,
     HOUR,

@@ -6,10 +6,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compactord.clock import age_text, iso_text
+from compactord.clock import iso_text
 from compactord.service.page.lsm import key_positions, scale_text
 from compactord.service.page.pages import environment
 from compactord.table.status import BucketDetail, RunView
+from compactord.text import age_text
 
 LSM: Any = environment().get_template("lsm.html.j2").module
 MACROS: Any = environment().get_template("macros.html.j2").module
