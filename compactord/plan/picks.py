@@ -1,4 +1,4 @@
-"""Sorted runs, and full picks of them; minor picks are those of compactord.plan.triggers.
+"""Sorted runs, and full picks of them; compactord.plan.triggers has minor picks.
 
 A full pick is CompactStrategy.pickFullCompaction. A pick of either kind takes the runs of all
 levels up to its output and no others, so what is left is older than what it makes.

@@ -49,8 +49,8 @@ class TriggerOption(Generic[_T]):
 class BucketRuns:
     """The sorted runs of one bucket, at least one, as `bucket_runs` orders them.
 
-    `now_ms` and `last_full_ms` are on one clock, whichever; without a known full compaction the
-    latter is None. `ratio_percent` is that of the hour.
+    `now_ms` and `last_full_ms` are on one clock; the latter is None without a known full
+    compaction. `ratio_percent` includes the off-peak ratio.
     """
 
     runs: Sequence[SortedRun]
@@ -99,15 +99,15 @@ class BucketRuns:
 class Trigger(Protocol):
     """One reason for minor picks. `option` is its option, unless `CompactionOptions` has it.
 
-    `CompactReason.added` makes the reason of a trigger that Paimon lacks. Commands plan until
-    nothing is picked, so a pick must leave fewer runs, or fewer on level 0.
+    `CompactReason.added` makes the reason of a trigger that Paimon lacks. Commands repeat
+    plans until one is empty, so a pick must leave fewer runs, or fewer on level 0.
     """
 
     reason: CompactReason
     option: TriggerOption[Any] | None = None
 
     def may_fire(self, buckets: BucketSummaries, options: CompactionOptions) -> Mask | bool:
-        """False for a bucket only if `pick` returns None, whatever sizes its runs have."""
+        """False only for buckets of which `pick` returns None."""
         ...
 
     def pick(self, runs: BucketRuns) -> Pick | None: ...
@@ -163,7 +163,7 @@ class _IncrementalSize(Trigger):
         threshold = options.incremental_size_threshold
         if threshold is None:
             return False
-        # The size above the highest level is at most that of the bucket.
+        # The size above the highest level is at most the size of the bucket.
         return (buckets.run_count > 1) & (buckets.size_bytes > threshold)
 
     def pick(self, runs: BucketRuns) -> Pick | None:
@@ -288,10 +288,10 @@ def pick_universal(
     hour_of_day: int,
     triggers: Triggers = TRIGGERS,
 ) -> Pick | None:
-    """What a minor compaction takes from the runs of one bucket, or None.
+    """The minor pick from the runs of one bucket, or None.
 
-    `num_levels` is the number in effect, `hour_of_day` the local hour, 0 to 23; the others are as
-    in `BucketRuns`. Raises `UsageError` for a compaction trigger below 1.
+    `num_levels` is the number in effect, `hour_of_day` the local hour, 0 to 23; `BucketRuns` has the
+    rest. Raises `UsageError` for a compaction trigger below 1.
     """
     if options.compaction_trigger < 1:
         raise UsageError(f"{RUN_TRIGGER} is {options.compaction_trigger}, must be at least 1")
