@@ -290,8 +290,8 @@ def pick_universal(
 ) -> Pick | None:
     """The minor pick from the runs of one bucket, or None.
 
-    `num_levels` is the number in effect, `hour_of_day` the local hour, 0 to 23; `BucketRuns` has the
-    rest. Raises `UsageError` for a compaction trigger below 1.
+    `num_levels` is the number in effect, `hour_of_day` the local hour, 0 to 23; `BucketRuns` has
+    the rest. Raises `UsageError` for a compaction trigger below 1.
     """
     if options.compaction_trigger < 1:
         raise UsageError(f"{RUN_TRIGGER} is {options.compaction_trigger}, must be at least 1")
