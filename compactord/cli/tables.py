@@ -54,7 +54,7 @@ from compactord.table.opening import OpenTable, describe_table, live_reasons
 from compactord.table.planning import PartitionTest, StatePlanner, with_waiting_rows
 from compactord.table.report import bucket_text, columns_text
 from compactord.table.request import CompactRequest
-from compactord.table.status import BucketDetail, TableShape, run_mark
+from compactord.table.status import BucketDetail, TableShape, run_state
 from compactord.text import count_text, size_text
 from compactord.top.status import NoAnswer
 from compactord.top.top import DaemonSource
@@ -298,7 +298,7 @@ def _runs(figures: Mapping[str, Any]) -> str:
     runs, trigger, stop = (
         figures[key] for key in ("sorted_runs_max", "compaction_trigger", "stop_trigger")
     )
-    return f"{runs}{run_mark(runs, trigger, stop)} of {trigger}, {stop}"
+    return f"{runs}{run_state(runs, trigger, stop).mark} of {trigger}, {stop}"
 
 
 _WORST = 5

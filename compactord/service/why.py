@@ -28,7 +28,7 @@ from compactord.paimon.options.catalogue import OptionClass, canonical_key, find
 from compactord.paimon.options.table_options import TableOptions
 from compactord.service.view import Setting, TableDetail, TableStatus
 from compactord.table.opening import OpenTable
-from compactord.table.status import BucketDetail, measured_stop_trigger
+from compactord.table.status import BucketDetail, is_near_stop
 from compactord.text import count_text, redacted, size_text
 
 
@@ -55,12 +55,8 @@ def explained(
         settings=_settings(loaded, keys),
         options=_options(loaded, keys, table) if table is not None else {},
     )
-    if table is None:
-        return found
-    fallback = loaded.config.alerts.stop_trigger_fallback
-    stop = measured_stop_trigger(table.options.compaction, fallback) if table.key_of else None
     buckets = (
-        replace(bucket, later=_when(found, bucket, policy, stop))
+        replace(bucket, later=_when(found, bucket, policy))
         if bucket.why and not bucket.later
         else bucket
         for bucket in detail.buckets
@@ -68,12 +64,13 @@ def explained(
     return replace(found, buckets=tuple(buckets))
 
 
-def _when(detail: TableDetail, bucket: BucketDetail, policy: TablePolicy, stop: int | None) -> str:
-    """When the service begins the bucket's pick; `stop` is None without sorted runs."""
+def _when(detail: TableDetail, bucket: BucketDetail, policy: TablePolicy) -> str:
+    """When the service begins the bucket's pick."""
     if detail.view.status is not TableStatus.ACTIVE:
         return f"not by the service, as the table is {detail.view.status.value}"
     closed = bucket.kind is not None and detail.closed_windows.get(bucket.kind)
-    is_forced = stop is not None and bucket.sorted_runs >= stop - 1
+    stop = detail.view.info.stop_trigger
+    is_forced = detail.view.has_sorted_runs and is_near_stop(bucket.sorted_runs, stop)
     if closed and not ((is_forced or bucket.readers_wait) and not policy.windows_strict):
         return f"when its window {closed}"
     forced = ", before other work: readers wait for it" if bucket.readers_wait else ""

@@ -32,6 +32,7 @@ from compactord.table.status import (
     BucketView,
     RestingPartition,
     TableShape,
+    is_near_stop,
     table_shape,
     top_buckets,
 )
@@ -380,7 +381,7 @@ class TableBacklog:
             size_bytes=size_bytes,
             files_saved=max(0, count - outputs),
             sorted_runs=runs,
-            is_near_stop=runs >= self._stop_trigger - 1,
+            is_near_stop=is_near_stop(runs, self._stop_trigger),
             since_ms=_created_ms(created_ms, max(0, wanted - 1), planner.request),
             waiting_since_ms=planner.waiting_since_ms(found.bucket, output_level),
             reads_files=kind is WorkKind.APPEND or any(each.reads_files for each in compactions),

@@ -21,7 +21,7 @@ from compactord.state.table_state import TableState
 from compactord.table.jobs import CompactTotals
 from compactord.table.opening import OpenTable
 from compactord.table.planning import damage_text, rest_text
-from compactord.table.status import BucketShape, bucket_shape, run_mark
+from compactord.table.status import BucketShape, bucket_shape, run_state
 from compactord.text import count_text, size_text
 
 
@@ -342,7 +342,7 @@ def _shapes_text(table: OpenTable, shapes: Sequence[BucketShape]) -> Iterator[st
     rows = [("bucket", "runs" if is_keyed else "small", "files", "rows", "size", "levels")]
     for shape in shapes:
         runs = shape.sorted_runs
-        mark = run_mark(runs, shape.compaction_trigger, shape.stop_trigger)
+        mark = run_state(runs, shape.compaction_trigger, shape.stop_trigger).mark
         levels = "  ".join(
             f"L{level.level} {level.file_count} x {size_text(level.size_bytes / level.file_count)}"
             for level in shape.levels

@@ -46,6 +46,16 @@ class RunState(enum.Enum):
     NEAR_STOP = "near_stop"  # stop - 1 <= r <= stop
     OVER_STOP = "over_stop"  # r > stop
 
+    @property
+    def mark(self) -> str:
+        """The mark after a run count in tables of text."""
+        return {RunState.IDLE: "", RunState.OVER_STOP: " !!"}.get(self, " *")
+
+
+def is_near_stop(runs: int, stop_trigger: int) -> bool:
+    """Whether a run count is about to reach the stop trigger, or above it."""
+    return runs >= stop_trigger - 1
+
 
 def run_state(runs: int, compaction_trigger: int, stop_trigger: int) -> RunState:
     """The band of a run count; `IDLE` if triggers of 0 say that there are no sorted runs."""
@@ -53,14 +63,7 @@ def run_state(runs: int, compaction_trigger: int, stop_trigger: int) -> RunState
         return RunState.IDLE
     if runs > stop_trigger:
         return RunState.OVER_STOP
-    return RunState.NEAR_STOP if runs >= stop_trigger - 1 else RunState.DUE
-
-
-def run_mark(runs: int, compaction_trigger: int, stop_trigger: int) -> str:
-    """The mark of a run count in tables of text: over the stop trigger, or at the other one."""
-    if run_state(runs, compaction_trigger, stop_trigger) is RunState.OVER_STOP:
-        return " !!"
-    return " *" if runs >= compaction_trigger else ""
+    return RunState.NEAR_STOP if is_near_stop(runs, stop_trigger) else RunState.DUE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

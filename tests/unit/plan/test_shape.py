@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from compactord.table.status import LevelShape, bucket_shape, run_mark
+from compactord.table.status import LevelShape, bucket_shape, run_state
 from tests.unit.plan.builders import BUCKET, MB, bucket_of, compaction_options, data_file
 
 
@@ -31,5 +31,5 @@ def test_triggers_compare_with_the_run_count() -> None:
     options = compaction_options(compaction_trigger=2, stop_trigger=3)
     files = [data_file(f"f{number}") for number in range(4)]
     shapes = [bucket_shape(bucket_of(files[:count]), options) for count in range(5)]
-    marks = [run_mark(s.sorted_runs, s.compaction_trigger, s.stop_trigger) for s in shapes]
+    marks = [run_state(s.sorted_runs, s.compaction_trigger, s.stop_trigger).mark for s in shapes]
     assert marks == ["", "", " *", " *", " !!"]
