@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from compactord.catalog.access import table_in_folder
 from compactord.errors import CompactordError
-from compactord.maintenance.snapshots import expire_snapshots
 from compactord.paimon import paths
 from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import Snapshot, parse_snapshot, snapshot_ids
@@ -24,6 +23,7 @@ from compactord.storage.base import Storage
 from compactord.table.opening import open_table
 from tests import builders
 from tests.builders import FIRST, NOW_MS, SECOND, consumer_path
+from tests.rounds import expire_snapshots
 from tests.storages import MemoryStorage
 
 _TEMPLATE = "/t"

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from datetime import timezone, tzinfo
 from typing import Any, TypeVar
 
 from compactord import ids
 from compactord.commit.changes import CommitOutcome
 from compactord.ids import Owner
+from compactord.maintenance.changelog_expiry import ExpireChangelogs
 from compactord.maintenance.consumer_expiry import ExpireConsumers, IdleConsumer
+from compactord.maintenance.copied_files import NO_WATCH, CheckedFiles, CopyWatch
 from compactord.maintenance.holds import Hold
-from compactord.maintenance.kind import ChosenPartitions, TableValues
+from compactord.maintenance.kind import ChosenPartitions, TableValues, UnderWay
+from compactord.maintenance.later_snapshots import LaterSnapshots
+from compactord.maintenance.rounds import RoundResult
+from compactord.maintenance.snapshots import ExpireSnapshots, ExpireVersions
+from compactord.paimon.options.maintenance import ExpireOptions
 from compactord.state.table_state import TableState, load_newest
+from compactord.table.opening import OpenTable
 from tests.builders import VirtualClock
 
 T = TypeVar("T")
@@ -61,3 +69,75 @@ class Opened:
 def expire_consumers(table: TableValues, now_ms: int) -> list[IdleConsumer]:
     """The consumers that a round deleted."""
     return ExpireConsumers(interval_ms=0).run(Opened(table=table, now_ms=now_ms), None).items
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expired:
+    """The report of a round that expires snapshots or changelogs."""
+
+    first: int = 0
+    end: int = 0
+    snapshots: int = 0
+    changelogs: int = 0
+    data_files: int = 0
+    changelog_files: int = 0
+    manifests: int = 0
+    index_files: int = 0
+    size_bytes: int = 0
+    more: bool = False
+    why_not: str | None = None
+
+    @classmethod
+    def of(cls, result: RoundResult[int], kind: ExpireVersions | None = None) -> Expired:
+        return cls(**(kind or _SNAPSHOTS).data(result))
+
+
+_SNAPSHOTS = ExpireSnapshots(interval_ms=0)
+
+
+def expire_snapshots(
+    table: TableValues,
+    options: ExpireOptions,
+    *,
+    now_ms: int,
+    keep_from: int | None,
+    copies: CopyWatch = NO_WATCH,
+    later: LaterSnapshots | None = None,
+) -> Expired:
+    """A round by these options, beside what reads from `keep_from` on."""
+    opened = _watched(_with(table, options), now_ms, copies)
+    if later is not None:
+        opened.memories[LaterSnapshots] = later
+    under_way = UnderWay(since_ms=0, for_ms=0, reads_from=keep_from) if keep_from else None
+    kind = replace(_SNAPSHOTS, grace_ms=copies.grace_ms)
+    return Expired.of(kind.run(opened, under_way))
+
+
+def preview_snapshots(table: TableValues, now_ms: int) -> tuple[Expired, Sequence[str] | None]:
+    """What a round would do, and the files that it would delete."""
+    return _previewed(_SNAPSHOTS, table, now_ms)
+
+
+def expire_changelogs(table: TableValues, now_ms: int, copies: CopyWatch = NO_WATCH) -> Expired:
+    kind = ExpireChangelogs(interval_ms=0, grace_ms=copies.grace_ms)
+    return Expired.of(kind.run(_watched(table, now_ms, copies), None), kind)
+
+
+def preview_changelogs(table: TableValues, now_ms: int) -> tuple[Expired, Sequence[str] | None]:
+    return _previewed(ExpireChangelogs(interval_ms=0), table, now_ms)
+
+
+def _previewed(
+    kind: ExpireVersions, table: TableValues, now_ms: int
+) -> tuple[Expired, Sequence[str] | None]:
+    done = kind.preview(Opened(table=table, now_ms=now_ms))
+    return Expired.of(done.rounds[0], kind), done.files
+
+
+def _with(table: TableValues, options: ExpireOptions) -> TableValues:
+    assert isinstance(table, OpenTable)
+    return replace(table, options=replace(table.options, expire=options))
+
+
+def _watched(table: TableValues, now_ms: int, copies: CopyWatch) -> Opened:
+    return Opened(table=table, now_ms=now_ms, memories={CheckedFiles: copies.checked})

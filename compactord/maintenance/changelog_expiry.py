@@ -7,42 +7,31 @@ the oldest is checked repeatedly, as are tags and branches.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import structlog
-
-from compactord.errors import CompactordError
 from compactord.maintenance.changelogs import (
     changelog_ids,
     read_changelog,
     require_same,
     write_changelog_hint,
 )
-from compactord.maintenance.copied_files import NO_WATCH, CopyWatch, watched
+from compactord.maintenance.copied_files import watched
 from compactord.maintenance.expire_plan import ExpirePlan, ExpiringChangelogs, plan_changelogs
 from compactord.maintenance.expire_reader import MetadataReader
-from compactord.maintenance.kind import (
-    Done,
-    OpenedTable,
-    Round,
-    RuledKind,
-    ShownTable,
-    TableValues,
-    Told,
-    UnderWay,
-)
-from compactord.maintenance.planned_deletion import PlannedDeletion, TableChanged
+from compactord.maintenance.kind import OpenedTable, TableValues, UnderWay
+from compactord.maintenance.planned_deletion import PlannedDeletion, TableChanged, Versions
+from compactord.maintenance.rounds import RoundResult
 from compactord.maintenance.snapshots import (
-    Expired,
+    NO_RANGE,
     ExpireRange,
+    ExpireVersions,
+    ExpiringRound,
     Snapshots,
     changelog_range,
-    expiry_told,
     other_versions,
     others_changelogs,
-    preview_of,
 )
 from compactord.maintenance.used_names import hint_trouble, main_trouble
 from compactord.paimon import paths
@@ -53,83 +42,6 @@ from compactord.paimon.snapshot import (
     read_tags,
     snapshot_ids,
 )
-
-_log = structlog.get_logger()
-_NONE = ExpireRange(first=0, end=0, more=False)
-
-
-def expire_changelogs(table: TableValues, now_ms: int, copies: CopyWatch = NO_WATCH) -> Expired:
-    """One round by the table's own options: at most `snapshot.expire.limit` changelogs.
-
-    Raises `FormatError`, `StorageError` or `UnsupportedTable` if any metadata that matters cannot
-    be read, and `UsageError` for options that contradict each other: nothing is deleted then.
-    Raises `StorageError` if a deletion fails: the next round continues there.
-    """
-    counts: Counter[str] = Counter()
-    why_not = None
-    wanted = _NONE
-    try:
-        wanted = _due(table, now_ms, copies)
-        if not wanted.is_empty:
-            _Round(table, wanted).delete(counts)
-    except TableChanged as changed:
-        why_not = str(changed)
-    more = wanted.more and why_not is None
-    return Expired(first=wanted.first, end=wanted.end, more=more, why_not=why_not, **counts)
-
-
-def preview_changelogs(
-    table: TableValues, now_ms: int, copies: CopyWatch = NO_WATCH
-) -> Done[Expired]:
-    """What a round would delete; changes nothing.
-
-    Raises what `expire_changelogs` raises before its first deletion.
-    """
-    wanted = _NONE
-    try:
-        wanted = _due(table, now_ms, copies)
-        if not wanted.is_empty:
-            round_ = _Round(table, wanted)
-            return preview_of(wanted, round_.plan(), round_.versions)
-    except TableChanged as changed:
-        kept = Expired(first=wanted.first, end=wanted.end, why_not=str(changed))
-        return Done(rounds=[kept], files=())
-    none = Expired(first=wanted.first, end=wanted.end, more=wanted.more)
-    return Done(rounds=[none], files=())
-
-
-def _due(table: TableValues, now_ms: int, copies: CopyWatch) -> ExpireRange:
-    """The changelogs that expire now. Raises `TableChanged` where snapshots may be missing."""
-    storage, root = table.storage, table.ref.root
-    retention = table.options.expire.changelogs
-    known = changelog_ids(storage, root)
-    hint = hinted_snapshot_id(storage, root)
-    snapshots = snapshot_ids(storage, root)
-    if retention is None or not known or not snapshots:
-        return _NONE
-    trouble = hint_trouble(storage, root, hint, snapshots)
-    trouble = trouble or main_trouble(storage, table.ref, now_ms)
-    if trouble is not None:
-        raise TableChanged(trouble)
-
-    def time_ms(id_: int) -> int | None:
-        found = read_changelog(storage, root, id_) if id_ in known else None
-        return None if found is None else found.time_ms
-
-    wanted = changelog_range(
-        retention,
-        limit=table.options.expire.limit,
-        earliest=known[0],
-        latest=known[-1],
-        snapshots=(snapshots[0], snapshots[-1]),
-        next_of_consumers=min(read_consumers(storage, root).values(), default=None),
-        time_of=time_ms,
-        now_ms=now_ms,
-    )
-    trouble = None if wanted.is_empty else copies.why_wait(table, now_ms)
-    if trouble is not None:
-        raise TableChanged(trouble)
-    return wanted
 
 
 class _Round:
@@ -159,24 +71,20 @@ class _Round:
         )
 
     @property
-    def versions(self) -> tuple[str, tuple[str, ...]]:
-        """The files of those that expire, the oldest first, and their name in the counts."""
-        return "changelogs", tuple(paths.changelog_path(self._root, id_) for id_ in self._ids)
+    def versions(self) -> Versions:
+        return {id_: paths.changelog_path(self._root, id_) for id_ in self._ids}
 
     def plan(self) -> ExpirePlan:
-        """What is deleted; the table is as it was when that was decided."""
         reader = MetadataReader(self._storage, self._table.ref.location)
         folder = self._table.bucket_folder
         return self._deletion.planned(
             lambda: plan_changelogs(reader, self._history, bucket_folder=folder), self.versions
         )
 
-    def delete(self, counts: Counter[str]) -> None:
-        """Delete the files; `counts` (by fields of `Expired`) are right in any case."""
-        plan = self.plan()
+    def delete(self, plan: ExpirePlan, result: RoundResult[int]) -> None:
         cleans = self._table.options.expire.clean_empty_directories
         remove = self._storage.remove_empty_folder if cleans else None
-        self._deletion.run(plan, self.versions, counts, remove)
+        self._deletion.run(plan, self.versions, result.items, result.figures, remove)
         write_changelog_hint(self._storage, self._root, paths.EARLIEST, self._end_id)
 
     def _require_end(self) -> None:
@@ -186,47 +94,72 @@ class _Round:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExpireChangelogs(RuledKind[Expired]):
+class ExpireChangelogs(ExpireVersions):
     """Due after a plan, `interval_ms` after the last round, in the windows of expiry."""
 
-    name = choice = "changelogs"
+    name = choice = key = "changelogs"
+    noun = "changelog"
+    finished = "changelogs_expired"
     rule = "expire_changelogs"
-    after_plans = True
     counters = (
         ("expired_changelogs", "Changelogs that expired after their snapshots."),
         ("expired_changelog_files", "Files deleted with expired changelogs."),
     )
 
-    def run(self, table: OpenedTable, under_way: UnderWay | None) -> Expired:
-        expiry_blocker = table.expiry_blocker()
-        if expiry_blocker is not None:
-            return Expired(why_not=expiry_blocker)
-        return expire_changelogs(table.table, table.clock.now_ms(), watched(table, self.grace_ms))
+    def due(
+        self, table: OpenedTable, now_ms: int, under_way: UnderWay | None
+    ) -> tuple[ExpireRange, Callable[[], ExpiringRound]]:
+        values = table.table
+        wanted = _range_of(values, now_ms)
+        if not wanted.is_empty:
+            trouble = watched(table, self.grace_ms).why_wait(values, now_ms)
+            if trouble is not None:
+                raise TableChanged(trouble)
+        return wanted, lambda: _Round(values, wanted)
 
-    def preview(self, table: OpenedTable) -> Done[Expired]:
-        expiry_blocker = table.expiry_blocker()
-        if expiry_blocker is not None:
-            return Done(why_not=expiry_blocker)
-        return preview_changelogs(table.table, table.clock.now_ms(), watched(table, self.grace_ms))
+    def fields(self, result: RoundResult[int], seconds: float) -> Mapping[str, Any]:
+        return {
+            "expired_changelogs": len(result.items),
+            "first_changelog_id": result.first,
+            "earliest_changelog_id": result.end,
+            "files": _file_count(result),
+            "size_bytes": result.figures["size_bytes"],
+        }
 
-    def ended(self, result: Expired | CompactordError, seconds: float) -> Round:
-        if isinstance(result, CompactordError):
-            _log.warning("changelogs_failed", error=str(result))
-            return Round(has_failed=True)
-        if result.why_not is not None:
-            _log.warning("changelogs_failed", error=result.why_not)
-        files = result.data_files + result.changelog_files + result.manifests
-        if result.changelogs:
-            _log.info(
-                "changelogs_expired",
-                expired_changelogs=result.changelogs,
-                first_changelog_id=result.first,
-                earliest_changelog_id=result.end,
-                files=files,
-                size_bytes=result.size_bytes,
-            )
-        counts = {"expired_changelogs": result.changelogs, "expired_changelog_files": files}
-        return Round(counts=counts, more=result.more)
+    def counted(self, result: RoundResult[int]) -> Mapping[str, int]:
+        files = _file_count(result)
+        return {"expired_changelogs": len(result.items), "expired_changelog_files": files}
 
-    def told(self, shown: ShownTable, done: Done[Expired], *others: Done[Any]) -> Told:
-        return expiry_told(shown, done, "changelog")
+
+def _file_count(result: RoundResult[int]) -> int:
+    return sum(result.figures[name] for name in ("data_files", "changelog_files", "manifests"))
+
+
+def _range_of(table: TableValues, now_ms: int) -> ExpireRange:
+    """The changelogs that expire now. Raises `TableChanged` if snapshots may be missing."""
+    storage, root = table.storage, table.ref.root
+    retention = table.options.expire.changelogs
+    known = changelog_ids(storage, root)
+    hint = hinted_snapshot_id(storage, root)
+    snapshots = snapshot_ids(storage, root)
+    if retention is None or not known or not snapshots:
+        return NO_RANGE
+    trouble = hint_trouble(storage, root, hint, snapshots)
+    trouble = trouble or main_trouble(storage, table.ref, now_ms)
+    if trouble is not None:
+        raise TableChanged(trouble)
+
+    def time_ms(id_: int) -> int | None:
+        found = read_changelog(storage, root, id_) if id_ in known else None
+        return None if found is None else found.time_ms
+
+    return changelog_range(
+        retention,
+        limit=table.options.expire.limit,
+        earliest=known[0],
+        latest=known[-1],
+        snapshots=(snapshots[0], snapshots[-1]),
+        next_of_consumers=min(read_consumers(storage, root).values(), default=None),
+        time_of=time_ms,
+        now_ms=now_ms,
+    )

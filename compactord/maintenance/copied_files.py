@@ -60,8 +60,8 @@ class CopyWatch:
     """Looks for copies younger than `grace_ms`; 0: for none. `checked` is kept between rounds."""
 
     def __init__(self, grace_ms: int = 0, checked: CheckedFiles | None = None) -> None:
-        self._grace_ms = grace_ms
-        self._checked = checked or CheckedFiles()
+        self.grace_ms = grace_ms
+        self.checked = checked or CheckedFiles()
 
     def why_wait(
         self,
@@ -74,9 +74,9 @@ class CopyWatch:
         `snapshot_of` reads snapshots of the table's own branch that are known to the caller, too.
         A file of which the store tells no time is no sign. Raises what listing and reading raise.
         """
-        if not self._grace_ms:
+        if not self.grace_ms:
             return None
-        search = _Search(table, self._checked.known, now_ms - self._grace_ms, snapshot_of)
+        search = _Search(table, self.checked.known, now_ms - self.grace_ms, snapshot_of)
         copy = search.found()
         if copy is None:
             return None

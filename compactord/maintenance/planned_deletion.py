@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 from compactord.errors import ObjectNotFound
@@ -24,8 +24,8 @@ _CHECK_INTERVAL = 100
 RemoveFolder = Callable[[str], bool]
 # Snapshots of a branch by id: change and size of their files.
 _Snapshots: TypeAlias = dict[int, tuple[int, int]]
-# The files of what expires, the oldest first, after their name in the counts.
-Versions: TypeAlias = tuple[str, Sequence[str]]
+# The files of what expires by its id, the oldest first.
+Versions: TypeAlias = Mapping[int, str]
 _KEEPERS_CHANGED = "tags or branches were created or deleted meanwhile"
 
 
@@ -147,20 +147,21 @@ class PlannedDeletion:
             plan.data_files, plan.changelog_files, plan.index_files, plan.statistics
         ):
             self._own.require_data(path)
-        for path in (*plan.manifests, *plan.lists, *versions[1]):
+        for path in (*plan.manifests, *plan.lists, *versions.values()):
             self._own.require(path)
 
     def run(
         self,
         plan: ExpirePlan,
         versions: Versions,
+        gone: list[int],
         counts: Counter[str],
         remove_empty_folder: RemoveFolder | None,
     ) -> None:
-        """Delete data, then metadata, then `versions`, the oldest first, with their name in counts.
+        """Delete data, then metadata, then `versions`, the oldest first, whose ids go into `gone`.
 
-        `counts` are right even after an error. Raises as `check`, and `StorageError` where a
-        deletion fails.
+        `gone` and `counts` are right even after an error. Raises as `check`, and `StorageError`
+        where a deletion fails.
         """
         for kind, unneeded in plan.files:
             self._delete(kind, unneeded, counts)
@@ -171,14 +172,13 @@ class PlannedDeletion:
             self._delete(kind, unneeded, counts)
         counts["size_bytes"] = plan.size_bytes
         self.check()
-        kind, files = versions
-        for path in files:
+        for id_, path in versions.items():
             # Nothing that a tag may save is left but these files' names.
             if self._keepers.moved():
                 self._keepers.check()
             self._require_end()
             self._own.delete(path)
-            counts[kind] += 1
+            gone.append(id_)
         self.check()
 
     def _delete(self, kind: str, unneeded: Sequence[str], counts: Counter[str]) -> None:

@@ -46,7 +46,9 @@ class Plan(Generic[Item]):
     """A round's work, in order; `why_not` is why it is empty or incomplete, or None.
 
     `figures` count what the items consist of, by the kind's `figures`. `files` are the files that
-    would be deleted, or None if unknown. `more`: another round would follow at once.
+    would be deleted, or None if unknown. `more`: another round would follow at once. Versions from
+    `first` to `end` (exclusive) expire, and both are 0 for items of another kind. `context` is what
+    `apply` needs of what was read.
     """
 
     items: Sequence[Item] = ()
@@ -54,6 +56,9 @@ class Plan(Generic[Item]):
     files: Sequence[str] | None = None
     more: bool = False
     why_not: str | None = None
+    first: int = 0
+    end: int = 0
+    context: Any = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -64,12 +69,20 @@ class RoundResult(Generic[Item]):
     figures: Counter[str] = field(default_factory=Counter)
     more: bool = False
     why_not: str | None = None
+    first: int = 0
+    end: int = 0
+
+    @classmethod
+    def of(cls, plan: Plan[Item]) -> RoundResult[Item]:
+        """The result of a round that has not done anything of the plan yet."""
+        return cls(more=plan.more, why_not=plan.why_not, first=plan.first, end=plan.end)
 
 
 class PlannedKind(OfferedKind[RoundResult[Item]]):
     """A kind that only plans and applies. An item is a `noun`; `verb` has the base and the past.
 
-    `finished` is the event of a round that did something. A report has the items under `key`, then
+    `finished` is the event of a round that did something, `stopped` that of one that ended early,
+    `<name>_failed` unless it is set. A report has the items under `key`, then
     `figures`; their names are in the first line if `is_inline`, else in a line each.
     """
 
@@ -78,6 +91,7 @@ class PlannedKind(OfferedKind[RoundResult[Item]]):
     key: ClassVar[str]
     figures: ClassVar[tuple[str, ...]] = ()
     finished: ClassVar[str]
+    stopped: ClassVar[str] = ""
     is_inline: ClassVar[bool] = False
 
     @abstractmethod
@@ -111,7 +125,7 @@ class PlannedKind(OfferedKind[RoundResult[Item]]):
     def run(self, table: OpenedTable, under_way: UnderWay | None) -> RoundResult[Item]:
         start_ms = table.clock.steady_ms()
         plan = self.plan(table, table.clock.now_ms(), under_way)
-        result = RoundResult[Item](more=plan.more, why_not=plan.why_not)
+        result = RoundResult.of(plan)
         try:
             if plan.items:
                 self.apply(table, plan, result)
@@ -125,10 +139,8 @@ class PlannedKind(OfferedKind[RoundResult[Item]]):
 
     def preview(self, table: OpenedTable) -> Done[RoundResult[Item]]:
         plan = self.plan(table, table.clock.now_ms(), None)
-        figures = Counter(plan.figures)
-        result = RoundResult(
-            items=[*plan.items], figures=figures, more=plan.more, why_not=plan.why_not
-        )
+        result = RoundResult.of(plan)
+        result.items, result.figures = [*plan.items], Counter(plan.figures)
         return Done(rounds=[result], files=plan.files)
 
     def ended(self, result: RoundResult[Item] | CompactordError, seconds: float) -> Round:
@@ -136,7 +148,7 @@ class PlannedKind(OfferedKind[RoundResult[Item]]):
             _log.warning(f"{self.name}_failed", error=str(result))
             return Round(has_failed=True)
         if result.why_not is not None:
-            _log.warning(f"{self.name}_failed", error=result.why_not)
+            _log.warning(self.stopped or f"{self.name}_failed", error=result.why_not)
         return Round(counts=self.counted(result), more=result.more)
 
     def told(self, shown: ShownTable, done: Done[RoundResult[Item]], *others: Done[Any]) -> Told:
@@ -154,7 +166,9 @@ class PlannedKind(OfferedKind[RoundResult[Item]]):
             would_be = "would be " if shown.is_dry else ""
             return [f"{shown.name}: no {self.noun} {would_be}{past}", *because_of]
         head = f"would {base}" if shown.is_dry else past
-        inline = f" ({', '.join(items)})" if self.is_inline else ""
+        span = f"{result.first}..{result.end - 1}" if result.end else ""
+        names = span or (", ".join(items) if self.is_inline else "")
+        inline = f" ({names})" if names else ""
         figures = [
             count_text(result.figures[name], noun)
             for name, noun in _NOUNS.items()
@@ -164,7 +178,7 @@ class PlannedKind(OfferedKind[RoundResult[Item]]):
             figures.append(size_text(result.figures["size_bytes"]))
         line = f"{shown.name}: {head} {count_text(len(items), self.noun)}{inline}"
         lines = [f"{line}: {', '.join(figures)}" if figures else line]
-        if not self.is_inline:
+        if not inline:
             lines += [f"  {each}" for each in items]
         if result.figures["left"]:
             lines.append(
@@ -180,6 +194,8 @@ def _joined(rounds: Sequence[RoundResult[Item]]) -> RoundResult[Item]:
         joined.items += each.items
         joined.figures += each.figures
         joined.more, joined.why_not = each.more, joined.why_not or each.why_not
+        # A later round that did not begin has neither.
+        joined.first, joined.end = joined.first or each.first, each.end or joined.end
     if rounds:
         joined.figures["left"] = rounds[-1].figures["left"]
     return joined

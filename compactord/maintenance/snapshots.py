@@ -20,10 +20,11 @@ the table: see `expire_range`.
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import structlog
 
@@ -33,23 +34,20 @@ from compactord.maintenance.changelogs import (
     require_same,
     write_changelog_hint,
 )
-from compactord.maintenance.copied_files import NO_WATCH, CopyWatch, watched
+from compactord.maintenance.copied_files import watched
 from compactord.maintenance.expire_plan import ExpirePlan, ExpiringHistory, plan_expiry
 from compactord.maintenance.expire_reader import MetadataReader
 from compactord.maintenance.kind import (
-    Done,
     OpenedTable,
     Round,
     RuledKind,
-    ShownTable,
     TableValues,
-    Told,
     UnderWay,
-    because,
 )
 from compactord.maintenance.later_snapshots import LaterSnapshots
 from compactord.maintenance.own_files import own_files
-from compactord.maintenance.planned_deletion import PlannedDeletion, TableChanged
+from compactord.maintenance.planned_deletion import PlannedDeletion, TableChanged, Versions
+from compactord.maintenance.rounds import Plan, PlannedKind, RoundResult
 from compactord.maintenance.used_names import hint_trouble, main_trouble
 from compactord.paimon import paths
 from compactord.paimon.options.maintenance import ChangelogRetention, ExpireOptions
@@ -68,7 +66,6 @@ from compactord.paimon.snapshot import (
 )
 from compactord.storage.base import Storage
 from compactord.storage.calls import map_concurrently
-from compactord.text import count_text, size_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,142 +180,91 @@ def _require_ordered(what: str, fewest: int, most: int) -> None:
 
 
 _log = structlog.get_logger()
+NO_RANGE = ExpireRange(first=0, end=0, more=False)
+
+
+class ExpiringRound(Protocol):
+    """One range of versions, which was read completely before anything is deleted."""
+
+    @property
+    def versions(self) -> Versions: ...
+
+    def plan(self) -> ExpirePlan:
+        """What is deleted; the table is as it was when that was decided."""
+        ...
+
+    def delete(self, plan: ExpirePlan, result: RoundResult[int]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Expired:
-    """What one round removed: snapshots `first` to `end` - 1 and the files that only they needed.
+class ExpireVersions(RuledKind[RoundResult[int]], PlannedKind[int]):
+    """Expiry of snapshots or changelogs, due after a plan, in the table's windows.
 
-    Or changelogs that had outlived theirs. Counts are of files (extra files of data files
-    included); `manifests` are all files of the manifest folder, `index_files` include statistics.
-    `more`: the limit per round kept some. `why_not`: nothing (more) was removed for this reason;
-    the next round tries again.
+    Figures count files (extra files of data files included): `manifests` are all files of the
+    manifest folder, `index_files` include statistics.
     """
 
-    first: int = 0
-    end: int = 0
-    snapshots: int = 0
-    changelogs: int = 0
-    data_files: int = 0
-    changelog_files: int = 0
-    manifests: int = 0
-    index_files: int = 0
-    size_bytes: int = 0
-    more: bool = False
-    why_not: str | None = None
+    after_plans = True
+    figures = ("data_files", "changelog_files", "manifests", "index_files", "size_bytes")
 
+    @abstractmethod
+    def due(
+        self, table: OpenedTable, now_ms: int, under_way: UnderWay | None
+    ) -> tuple[ExpireRange, Callable[[], ExpiringRound]]:
+        """The versions that expire now, and what reads a round of them.
 
-def expire_snapshots(
-    table: TableValues,
-    options: ExpireOptions,
-    *,
-    now_ms: int,
-    keep_from: int | None,
-    copies: CopyWatch = NO_WATCH,
-    later: LaterSnapshots | None = None,
-) -> Expired:
-    """One round: at most `options.limit` snapshots of the branch that `table` is.
+        Raises `TableChanged` if snapshots may be missing.
+        """
 
-    `keep_from` is the lowest snapshot that is being read now; it, all later ones and their files
-    are kept. `copies` tells whether the table may be being restored, `later` is kept from round to
-    round.
+    def plan(self, table: OpenedTable, now_ms: int, under_way: UnderWay | None) -> Plan[int]:
+        """At most `snapshot.expire.limit` versions of the branch that the table is.
 
-    Raises `FormatError`, `StorageError` or `UnsupportedTable` if any metadata that matters cannot
-    be read, and `UsageError` for options that contradict each other: nothing is deleted then.
-    Raises `StorageError` if a deletion fails: the next round continues there.
-    """
-    storage, root = table.storage, table.ref.root
-    found = _due(table, options, now_ms=now_ms, keep_from=keep_from, copies=copies)
-    if isinstance(found, Expired):
-        if found.first and not has_earliest_hint(storage, root):
-            write_earliest_hint(storage, root, found.first)
-        return found
-    wanted, snapshots = found
-    counts: Counter[str] = Counter()
-    why_not = None
-    try:
-        _Round(table, wanted, snapshots, options, later or LaterSnapshots()).delete(counts)
-    except TableChanged as changed:
-        why_not = str(changed)
-    more = wanted.more and why_not is None
-    return Expired(first=wanted.first, end=wanted.end, more=more, why_not=why_not, **counts)
+        Raises `FormatError`, `StorageError` or `UnsupportedTable` if any metadata that matters
+        cannot be read, and `UsageError` for options that contradict each other.
+        """
+        expiry_blocker = table.expiry_blocker()
+        if expiry_blocker is not None:
+            return Plan(why_not=expiry_blocker)
+        wanted = NO_RANGE
+        try:
+            wanted, round_of = self.due(table, now_ms, under_way)
+            if wanted.is_empty:
+                return Plan(files=(), more=wanted.more, first=wanted.first, end=wanted.end)
+            round_ = round_of()
+            found = round_.plan()
+        except TableChanged as changed:
+            return Plan(files=(), why_not=str(changed), first=wanted.first, end=wanted.end)
+        figures, files = Counter(size_bytes=found.size_bytes), list[str]()
+        for kind, unneeded in (*found.files, *found.metadata):
+            figures[kind] += len(unneeded)
+            files += unneeded
+        versions = round_.versions
+        return Plan(
+            items=tuple(versions),
+            figures=figures,
+            files=[*files, *versions.values()],
+            more=wanted.more,
+            first=wanted.first,
+            end=wanted.end,
+            context=(round_, found),
+        )
 
+    def apply(self, table: OpenedTable, plan: Plan[int], result: RoundResult[int]) -> None:
+        """Raises `StorageError` if a deletion fails: the next round continues there."""
+        round_, found = plan.context
+        round_.delete(found, result)
 
-def preview_snapshots(
-    table: TableValues,
-    now_ms: int,
-    copies: CopyWatch = NO_WATCH,
-    later: LaterSnapshots | None = None,
-) -> Done[Expired]:
-    """What `expire_snapshots` would delete by the table's options if nothing were being read.
-
-    Changes nothing. Raises what that raises before its first deletion.
-    """
-    options = table.options.expire
-    found = _due(table, options, now_ms=now_ms, keep_from=None, copies=copies)
-    if isinstance(found, Expired):
-        return Done(rounds=[found], files=())
-    wanted, snapshots = found
-    try:
-        round_ = _Round(table, wanted, snapshots, options, later or LaterSnapshots())
-        return preview_of(wanted, round_.plan(), round_.versions)
-    except TableChanged as moved:
-        kept = Expired(first=wanted.first, end=wanted.end, why_not=str(moved))
-        return Done(rounds=[kept], files=())
-
-
-def preview_of(
-    wanted: ExpireRange, plan: ExpirePlan, versions: tuple[str, Sequence[str]]
-) -> Done[Expired]:
-    """What a plan deletes, and then `versions`, which have this name among the counts."""
-    counts, files = Counter({"size_bytes": plan.size_bytes}), list[str]()
-    for kind, unneeded in (*plan.files, *plan.metadata, versions):
-        counts[kind] += len(unneeded)
-        files += unneeded
-    first, end = wanted.first, wanted.end
-    expired = Expired(first=first, end=end, more=wanted.more, why_not=None, **counts)
-    return Done(rounds=[expired], files=files)
-
-
-def _due(
-    table: TableValues,
-    options: ExpireOptions,
-    *,
-    now_ms: int,
-    keep_from: int | None,
-    copies: CopyWatch,
-) -> Expired | tuple[ExpireRange, Snapshots]:
-    """The snapshots that expire now, and those that there are; or why there are none."""
-    storage, root = table.storage, table.ref.root
-    hint = hinted_snapshot_id(storage, root)
-    snapshots = Snapshots(storage, root)
-    is_new = hint is None and len(snapshots.ids) == 1 and table.ref.branch != paths.MAIN_BRANCH
-    if is_new or not snapshots.ids:
-        # A branch is made from a tag with one snapshot, without a hint.
-        return Expired()
-    trouble = hint_trouble(storage, root, hint, snapshots.ids)
-    trouble = trouble or main_trouble(storage, table.ref, now_ms)
-    if trouble is not None:
-        return Expired(why_not=trouble)
-    # A hint that lags stays until the next commit: were its snapshot gone, the table would pass for
-    # one that is being restored.
-    kept = [id_ for id_ in (keep_from, hint) if id_ is not None]
-    changelogs = options.changelogs
-    consumers = read_consumers(storage, root).values()
-    is_held = changelogs is None or not changelogs.held_alone
-    wanted = expire_range(
-        options,
-        earliest=snapshots.ids[0],
-        latest=snapshots.ids[-1],
-        next_of_consumers=min(consumers, default=None) if is_held else None,
-        keep_from=min(kept, default=None),
-        time_of=snapshots.time_ms,
-        now_ms=now_ms,
-    )
-    if wanted.is_empty:
-        return Expired(first=wanted.first, end=wanted.first, more=wanted.more)
-    trouble = copies.why_wait(table, now_ms, snapshots.get)
-    return (wanted, snapshots) if trouble is None else Expired(why_not=trouble)
+    def data(self, result: RoundResult[int]) -> Mapping[str, Any]:
+        return {
+            "first": result.first,
+            "end": result.end,
+            "snapshots": 0,
+            "changelogs": 0,
+            self.key: len(result.items),
+            **{name: result.figures[name] for name in self.figures},
+            "more": result.more,
+            "why_not": result.why_not,
+        }
 
 
 class Snapshots:
@@ -359,10 +305,10 @@ class _Round:
         table: TableValues,
         wanted: ExpireRange,
         snapshots: Snapshots,
-        options: ExpireOptions,
         later: LaterSnapshots,
     ) -> None:
         self._table, self._storage, self._root = table, table.storage, table.ref.root
+        options = table.options.expire
         self._cleans, retention = options.clean_empty_directories, options.changelogs
         end = snapshots.get(wanted.end)
         expiring = snapshots.within(wanted.first, wanted.end)
@@ -385,13 +331,10 @@ class _Round:
         )
 
     @property
-    def versions(self) -> tuple[str, tuple[str, ...]]:
-        """The files of those that expire, the oldest first, and their name in the counts."""
-        expiring = self._history.expiring
-        return "snapshots", tuple(paths.snapshot_path(self._root, s.id) for s in expiring)
+    def versions(self) -> Versions:
+        return {s.id: paths.snapshot_path(self._root, s.id) for s in self._history.expiring}
 
     def plan(self) -> ExpirePlan:
-        """What is deleted; the table is as it was when that was decided."""
         reader = MetadataReader(self._storage, self._table.ref.location)
         folder = self._table.bucket_folder
 
@@ -408,13 +351,11 @@ class _Round:
             if snapshot is not None:
                 later.add(reader, snapshot, files[snapshot.id])
 
-    def delete(self, counts: Counter[str]) -> None:
-        """Delete the files; `counts` (by fields of `Expired`) are right even after an error."""
-        plan = self.plan()
+    def delete(self, plan: ExpirePlan, result: RoundResult[int]) -> None:
         if self._history.retention is not None:
             self._keep_changelogs()
         remove = self._storage.remove_empty_folder if self._cleans else None
-        self._deletion.run(plan, self.versions, counts, remove)
+        self._deletion.run(plan, self.versions, result.items, result.figures, remove)
         try:
             write_earliest_hint(self._storage, self._root, self._end.id)
         except StorageError as error:
@@ -473,98 +414,87 @@ def _other_roots(storage: Storage, table: TableRef) -> Iterator[str]:
             yield paths.branch_root(table.location, branch)
 
 
-_COUNTS = (
-    ("data_files", "data file"),
-    ("changelog_files", "changelog file"),
-    ("manifests", "manifest file"),
-    ("index_files", "index file"),
-)
-_SUMMED = ("snapshots", "changelogs", "size_bytes", *(name for name, _ in _COUNTS))
+def _range_of(
+    table: TableValues, snapshots: Snapshots, kept: Sequence[int], now_ms: int
+) -> ExpireRange:
+    options = table.options.expire
+    is_held = options.changelogs is None or not options.changelogs.held_alone
+    consumers = read_consumers(table.storage, table.ref.root).values()
+    return expire_range(
+        options,
+        earliest=snapshots.ids[0],
+        latest=snapshots.ids[-1],
+        next_of_consumers=min(consumers, default=None) if is_held else None,
+        keep_from=min(kept, default=None),
+        time_of=snapshots.time_ms,
+        now_ms=now_ms,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExpireSnapshots(RuledKind[Expired]):
+class ExpireSnapshots(ExpireVersions):
     """Due after each plan, `interval_ms` after the last round, in the table's windows."""
 
     name = "expire"
-    choice = "snapshots"
+    choice = key = "snapshots"
+    noun = "snapshot"
+    finished = "expire_finished"
+    stopped = "expire_stopped"
     rule = "expire_snapshots"
     always_runs = True
-    after_plans = True
     duration_metric = ("expire_duration_seconds", "Time of an expiry of a table's snapshots.")
 
-    def run(self, table: OpenedTable, under_way: UnderWay | None) -> Expired:
-        expiry_blocker, values = table.expiry_blocker(), table.table
-        if expiry_blocker is not None:
-            return Expired(why_not=expiry_blocker)
-        return expire_snapshots(
-            values,
-            values.options.expire,
-            now_ms=table.clock.now_ms(),
-            keep_from=under_way.reads_from if under_way is not None else None,
-            copies=watched(table, self.grace_ms),
-            later=table.memory(LaterSnapshots),
-        )
+    def due(
+        self, table: OpenedTable, now_ms: int, under_way: UnderWay | None
+    ) -> tuple[ExpireRange, Callable[[], ExpiringRound]]:
+        values = table.table
+        storage, ref = values.storage, values.ref
+        hint = hinted_snapshot_id(storage, ref.root)
+        snapshots = Snapshots(storage, ref.root)
+        wanted = NO_RANGE
+        later = table.memory(LaterSnapshots)
+        is_new = hint is None and len(snapshots.ids) == 1 and ref.branch != paths.MAIN_BRANCH
+        # A branch is made from a tag with one snapshot, without a hint.
+        if snapshots.ids and not is_new:
+            trouble = hint_trouble(storage, ref.root, hint, snapshots.ids)
+            trouble = trouble or main_trouble(storage, ref, now_ms)
+            if trouble is not None:
+                raise TableChanged(trouble)
+            # A hint that lags stays until the next commit: were its snapshot gone, the table would
+            # pass for one that is being restored.
+            kept = [hint, None if under_way is None else under_way.reads_from]
+            wanted = _range_of(values, snapshots, [id_ for id_ in kept if id_ is not None], now_ms)
+        if not wanted.is_empty:
+            trouble = watched(table, self.grace_ms).why_wait(values, now_ms, snapshots.get)
+            if trouble is not None:
+                raise TableChanged(trouble)
+        return wanted, lambda: _Round(values, wanted, snapshots, later)
 
-    def preview(self, table: OpenedTable) -> Done[Expired]:
-        expiry_blocker = table.expiry_blocker()
-        if expiry_blocker is not None:
-            return Done(why_not=expiry_blocker)
-        copies, later = watched(table, self.grace_ms), table.memory(LaterSnapshots)
-        return preview_snapshots(table.table, table.clock.now_ms(), copies, later)
+    def run(self, table: OpenedTable, under_way: UnderWay | None) -> RoundResult[int]:
+        result = PlannedKind.run(self, table, under_way)
+        if result.first and not result.items and result.why_not is None:
+            storage, root = table.table.storage, table.table.ref.root
+            if not has_earliest_hint(storage, root):
+                write_earliest_hint(storage, root, result.first)
+        return result
 
-    def ended(self, result: Expired | CompactordError, seconds: float) -> Round:
+    def fields(self, result: RoundResult[int], seconds: float) -> Mapping[str, Any]:
+        return {
+            "expired_snapshots": len(result.items),
+            "first_snapshot_id": result.first,
+            "earliest_snapshot_id": result.end,
+            "data_files": result.figures["data_files"],
+            "manifests": result.figures["manifests"],
+            "size_bytes": result.figures["size_bytes"],
+            "duration_s": seconds,
+        }
+
+    def counted(self, result: RoundResult[int]) -> Mapping[str, int]:
+        files = sum(result.figures[name] for name in self.figures if name != "size_bytes")
+        return {"expired_snapshots": len(result.items), "expired_files": files}
+
+    def ended(self, result: RoundResult[int] | CompactordError, seconds: float) -> Round:
+        ended = PlannedKind.ended(self, result, seconds)
         if isinstance(result, CompactordError):
-            _log.warning("expire_failed", error=str(result))
-            return Round(counts={"expire_failures": 1}, has_failed=True)
-        if result.why_not is not None:
-            _log.warning("expire_stopped", message=result.why_not)
-        elif result.snapshots:
-            _log.info(
-                "expire_finished",
-                expired_snapshots=result.snapshots,
-                first_snapshot_id=result.first,
-                earliest_snapshot_id=result.end,
-                data_files=result.data_files,
-                manifests=result.manifests,
-                size_bytes=result.size_bytes,
-                duration_s=round(seconds, 3),
-            )
-        files = result.data_files + result.changelog_files + result.manifests + result.index_files
-        return Round(
-            counts={"expired_snapshots": result.snapshots, "expired_files": files},
-            more=result.more,
-            first_snapshot_id=result.end if result.snapshots else None,
-        )
-
-    def told(self, shown: ShownTable, done: Done[Expired], *others: Done[Any]) -> Told:
-        return expiry_told(shown, done, "snapshot")
-
-
-def expiry_told(shown: ShownTable, done: Done[Expired], unit: str) -> Told:
-    """That so many of `unit` expired. The data are the fields of `Expired`, of all rounds."""
-    figures = _of_all(done)
-    count = figures.snapshots + figures.changelogs
-    line = f"{shown.name}: no {unit} {shown.expired}"
-    if count:
-        files = [count_text(n, what) for key, what in _COUNTS if (n := getattr(figures, key))]
-        line = (
-            f"{shown.name}: {shown.expired} {count_text(count, unit)} "
-            f"({figures.first}..{figures.end - 1}): "
-            f"{', '.join([*files, size_text(figures.size_bytes)])}"
-        )
-    found = asdict(figures)
-    if done.files is not None:
-        found["files"] = list(done.files)
-    return Told(lines=[line, *because(figures.why_not, has_some=count)], found=found)
-
-
-def _of_all(done: Done[Expired]) -> Expired:
-    if not done.rounds:
-        return Expired(why_not=done.why_not)
-    sums = {name: sum(getattr(each, name) for each in done.rounds) for name in _SUMMED}
-    first = next((each.first for each in done.rounds if each.first), 0)
-    # A later round that was kept from beginning has none.
-    end = next((each.end for each in reversed(done.rounds) if each.end), 0)
-    of_all: dict[str, Any] = {**sums, "first": first, "end": end}
-    return replace(done.rounds[-1], **of_all)
+            return replace(ended, counts={"expire_failures": 1})
+        return replace(ended, first_snapshot_id=result.end if result.items else None)

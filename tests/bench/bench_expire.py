@@ -25,13 +25,13 @@ from typing import Any
 
 from compactord.catalog.access import table_in_folder
 from compactord.cli.maintenance import of_a_command
-from compactord.maintenance.snapshots import Expired, expire_snapshots
 from compactord.storage.local import LocalStorage
 from compactord.table.opening import open_table
 from tests.bench.bench_scan import peak_rss_mib
 from tests.bench.ours import Measured, table_ref
 from tests.bench.peers import CorePeer
 from tests.bench.tables import fresh_copy
+from tests.rounds import Expired, expire_snapshots
 
 COLUMNS = (("id", "BIGINT NOT NULL"), ("i", "INT"), ("s", "STRING"))
 KEPT = 10

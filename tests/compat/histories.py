@@ -19,7 +19,6 @@ from compactord.catalog.filesystem import FilesystemCatalog
 from compactord.clock import SystemClock
 from compactord.ids import Liveness
 from compactord.maintenance.orphan_search import OwnerRule, remove_orphans
-from compactord.maintenance.snapshots import expire_snapshots
 from compactord.paimon.options.maintenance import ExpireOptions
 from compactord.paimon.schema import TableRef
 from compactord.plan.table import Strategy
@@ -31,6 +30,7 @@ from tests.compat.watched import STORAGE, WatchedTable
 from tests.oracle.differential import compact
 from tests.oracle.judge import Judge
 from tests.oracle.judge_jvm import Row, Value
+from tests.rounds import expire_snapshots
 from tests.storages import Call, HookedStorage
 from tests.unit.table.compacting import Driver, compactor_of
 

@@ -16,7 +16,6 @@ from compactord.errors import (
     StorageError,
     TransientStorageError,
 )
-from compactord.maintenance.snapshots import Expired, expire_snapshots
 from compactord.paimon import paths
 from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import Snapshot, read_snapshot, read_tags, snapshot_ids
@@ -27,6 +26,7 @@ from compactord.storage.base import Storage
 from compactord.table.opening import open_table
 from tests import builders
 from tests.builders import NOW_MS
+from tests.rounds import Expired, expire_snapshots
 from tests.sampling import CutPoints
 from tests.storages import Call, Fault, FaultyStorage, MemoryStorage
 

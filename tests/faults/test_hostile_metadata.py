@@ -11,7 +11,6 @@ import pytest
 from compactord.catalog.access import table_in_folder
 from compactord.errors import CompactordError, UnsupportedTable
 from compactord.maintenance.orphan_search import OrphanSearch, TableFolders
-from compactord.maintenance.snapshots import expire_snapshots, preview_snapshots
 from compactord.maintenance.tags import expire_tags
 from compactord.paimon import paths
 from compactord.paimon.schema import TableRef
@@ -22,7 +21,7 @@ from compactord.table.opening import OpenTable, open_table
 from tests import builders
 from tests.builders import FIRST
 from tests.lineage import Lineage
-from tests.rounds import expire_consumers
+from tests.rounds import expire_consumers, expire_snapshots, preview_snapshots
 from tests.unit.maintenance.expiring import (
     HOME,
     LATER_MS,

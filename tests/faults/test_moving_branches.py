@@ -8,8 +8,6 @@ from datetime import timezone
 import pytest
 
 from compactord.catalog.access import table_in_folder
-from compactord.maintenance.changelog_expiry import expire_changelogs
-from compactord.maintenance.snapshots import Expired, expire_snapshots
 from compactord.maintenance.tags import ExpiredTags, expire_tags
 from compactord.paimon import paths
 from compactord.paimon.schema import TableRef
@@ -18,6 +16,7 @@ from compactord.storage.base import Storage
 from compactord.storage.calls import AT_ONCE
 from compactord.table.opening import OpenTable, open_table
 from tests.lineage import Lineage
+from tests.rounds import Expired, expire_changelogs, expire_snapshots
 from tests.storages import Call, HookedStorage, MemoryStorage, RequestCounter
 from tests.unit.maintenance.expiring import HOME, LATER_MS, check, lacks, with_data
 

@@ -15,10 +15,8 @@ import pytest
 from compactord.catalog.access import table_in_folder
 from compactord.config.model import Recovery
 from compactord.errors import CompactordError
-from compactord.maintenance.changelog_expiry import expire_changelogs
 from compactord.maintenance.copied_files import CheckedFiles, CopyWatch
 from compactord.maintenance.registry import maintenance_kinds
-from compactord.maintenance.snapshots import Expired, expire_snapshots
 from compactord.maintenance.tags import expire_tags
 from compactord.paimon import paths
 from compactord.paimon.schema import TableRef
@@ -36,6 +34,7 @@ from tests.builders import (
     writer,
 )
 from tests.lineage import TABLE, Lineage
+from tests.rounds import Expired, expire_changelogs, expire_snapshots
 from tests.storages import MemoryStorage
 from tests.unit.maintenance.expiring import (
     HOME,

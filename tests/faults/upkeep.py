@@ -12,14 +12,12 @@ from compactord import ids
 from compactord.catalog.access import table_in_folder
 from compactord.clock import Clock, SystemClock
 from compactord.ids import Liveness
-from compactord.maintenance.changelog_expiry import expire_changelogs
 from compactord.maintenance.changelogs import changelog_ids
 from compactord.maintenance.done import Marks, mark_partitions
 from compactord.maintenance.new_tags import TagProgress, create_tags
 from compactord.maintenance.orphan_search import OrphanSearch, TableFolders
 from compactord.maintenance.orphans import remove_found
 from compactord.maintenance.partitions import expire_partitions
-from compactord.maintenance.snapshots import expire_snapshots
 from compactord.maintenance.verify_rules import Finding
 from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import read_tags, snapshot_ids
@@ -32,7 +30,7 @@ from compactord.table.request import CompactRequest
 from compactord.table.session import TableSession
 from tests import builders
 from tests.builders import DAY_MS, FIRST, NOW_MS, VirtualClock
-from tests.rounds import expire_consumers
+from tests.rounds import expire_changelogs, expire_consumers, expire_snapshots
 from tests.unit.maintenance.days import HOME, table_of_days, write_days
 from tests.unit.maintenance.verified import verified
 

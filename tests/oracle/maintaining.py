@@ -19,13 +19,11 @@ from typing import Any
 from compactord import ids
 from compactord.catalog.access import table_in_folder
 from compactord.clock import SystemClock
-from compactord.maintenance.changelog_expiry import expire_changelogs
 from compactord.maintenance.done import Marks, mark_partitions
 from compactord.maintenance.new_tags import TagProgress, create_tags
 from compactord.maintenance.orphan_search import OrphanSearch, OwnerRule, TableFolders
 from compactord.maintenance.orphans import remove_found
 from compactord.maintenance.partitions import expire_partitions
-from compactord.maintenance.snapshots import expire_snapshots
 from compactord.maintenance.tags import expire_tags
 from compactord.paimon.schema import TableRef, branch_of
 from compactord.storage.base import ObjectStatus, Storage
@@ -33,7 +31,7 @@ from compactord.storage.local import LocalStorage
 from compactord.table.request import CompactRequest
 from compactord.table.session import TableSession
 from tests.oracle.judge import Judge
-from tests.rounds import expire_consumers
+from tests.rounds import expire_changelogs, expire_consumers, expire_snapshots
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS

@@ -13,7 +13,6 @@ from compactord.catalog.filesystem import FilesystemCatalog
 from compactord.clock import SystemClock
 from compactord.ids import Liveness
 from compactord.maintenance.orphan_search import OwnerRule, remove_orphans
-from compactord.maintenance.snapshots import Expired, expire_snapshots
 from compactord.plan.table import Strategy
 from compactord.storage.local import LocalStorage
 from compactord.table.opening import open_table
@@ -21,6 +20,7 @@ from tests.builders import FIRST, SECOND
 from tests.oracle.differential import canonical, compact
 from tests.oracle.judge import Judge
 from tests.oracle.judge_jvm import Row
+from tests.rounds import Expired, expire_snapshots
 from tests.unit.cli.warehouses import answered
 
 LOCAL = LocalStorage()

@@ -12,8 +12,6 @@ import pytest
 
 from compactord.catalog.access import table_in_folder
 from compactord.errors import TransientStorageError
-from compactord.maintenance.changelog_expiry import expire_changelogs
-from compactord.maintenance.snapshots import Expired
 from compactord.paimon.schema import TableRef, latest_schema
 from compactord.plan.table import Strategy
 from compactord.storage.base import Storage
@@ -33,6 +31,7 @@ from tests.oracle.test_expire import (
     shape_keyed,
     twins,
 )
+from tests.rounds import Expired, expire_changelogs
 from tests.storages import Fault, FaultyStorage
 
 # Readers open the table with these: any more than `NOW` keep changelogs longer than snapshots.

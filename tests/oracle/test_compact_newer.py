@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from compactord.catalog.access import table_in_folder
-from compactord.maintenance.snapshots import expire_snapshots
 from compactord.paimon.avro.container import open_container
 from compactord.paimon.avro.types import codec_of
 from compactord.paimon.data_file import EntryKind
@@ -21,6 +20,7 @@ from compactord.table.opening import open_table
 from tests.containers import encode_container, records_of
 from tests.oracle.differential import LiveTable, assert_exact_sizes, compact
 from tests.oracle.judge import Judge
+from tests.rounds import expire_snapshots
 from tests.unit.paimon.foreign_files import (
     ENTRY,
     FILE,

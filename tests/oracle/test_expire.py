@@ -15,7 +15,6 @@ import pytest
 
 from compactord.catalog.access import table_in_folder
 from compactord.errors import TransientStorageError
-from compactord.maintenance.snapshots import Expired, expire_snapshots
 from compactord.paimon.schema import TableRef, latest_schema
 from compactord.plan.table import Strategy
 from compactord.storage.base import Storage
@@ -25,6 +24,7 @@ from tests.oracle.differential import LiveTable, canonical
 from tests.oracle.judge import Judge
 from tests.oracle.judge_jvm import JudgeError
 from tests.oracle.test_compact_history import History
+from tests.rounds import Expired, expire_snapshots
 from tests.sampling import one_in, seeds
 from tests.storages import Call, Fault, FaultyStorage, HookedStorage
 

@@ -109,7 +109,9 @@ class _Module:
 
 
 # Names of events that the frame of maintenance logs for each kind.
-_OF_KINDS = ("self.finished", "f'{self.name}_failed'")
+_FAILED = "f'{self.name}_failed'"
+_STOPPED = f"self.stopped or {_FAILED}"
+_OF_KINDS = ("self.finished", _STOPPED, _FAILED)
 
 
 def _of_kinds(place: str, node: ast.Call, level: str) -> Iterator[_Call]:
@@ -131,7 +133,9 @@ def _of_kinds(place: str, node: ast.Call, level: str) -> Iterator[_Call]:
             yield _Call(place, kind.finished, level, frozenset(fields))
         else:
             given = {each.arg for each in node.keywords if each.arg}
-            yield _Call(place, f"{kind.name}_failed", level, frozenset(given))
+            has_own = kind.stopped and ast.unparse(node.args[0]) == _STOPPED
+            name = kind.stopped if has_own else f"{kind.name}_failed"
+            yield _Call(place, name, level, frozenset(given))
 
 
 def _assigned(inside: ast.AST, name: str) -> Iterator[ast.expr]:

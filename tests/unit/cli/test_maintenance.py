@@ -32,7 +32,8 @@ from compactord.config.policy import config_of_warehouse
 from compactord.ids import Owner
 from compactord.maintenance.holds import HOLD_FILE
 from compactord.maintenance.kind import Done, ShownTable
-from compactord.maintenance.snapshots import Expired, expiry_told
+from compactord.maintenance.rounds import RoundResult
+from compactord.maintenance.snapshots import ExpireSnapshots
 from compactord.paimon import paths
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.schema import TableRef
@@ -583,10 +584,13 @@ def test_nothing_expires_while_a_late_rename_has_lost_a_writers_commit(
 
 
 def test_a_later_round_that_is_kept_from_beginning_changes_no_figures() -> None:
-    rounds = [Expired(first=1, end=3, snapshots=2, more=True), Expired(why_not="a commit was lost")]
-    told = expiry_told(
-        ShownTable(name="d.t", is_dry=False, table=None), Done(rounds=rounds), "snapshot"
-    )
+    rounds = [
+        RoundResult(first=1, end=3, items=[1, 2], more=True),
+        RoundResult(why_not="a commit was lost"),
+    ]
+    shown = ShownTable(name="d.t", is_dry=False, table=None)
+    told = ExpireSnapshots(interval_ms=0).told(shown, Done(rounds=rounds))
+    assert (told.found["first"], told.found["end"], told.found["snapshots"]) == (1, 3, 2)
     assert told.lines[0].startswith("d.t: expired 2 snapshots (1..2): ")
     assert told.lines[1] == "  no more because a commit was lost"
 

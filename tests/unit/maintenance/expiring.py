@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from compactord.catalog.access import table_in_folder
 from compactord.errors import AccessDenied, StorageError, TransientStorageError
-from compactord.maintenance.snapshots import Expired, expire_snapshots
 from compactord.paimon import paths
 from compactord.paimon.data_file import DataFile, EntryKind
 from compactord.paimon.manifest.manifest_files import read_entries
@@ -23,6 +22,7 @@ from compactord.state.table_state import data_manifests, delta_manifests
 from compactord.storage.base import Storage
 from compactord.table.opening import open_table
 from tests.lineage import TABLE, Lineage
+from tests.rounds import Expired, expire_snapshots
 from tests.storages import Call
 
 HOME = TABLE.location

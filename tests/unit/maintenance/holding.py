@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from compactord.maintenance.holds import hold_path
-from compactord.maintenance.snapshots import Expired
 from compactord.paimon import paths
 from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import snapshot_ids
@@ -18,6 +17,7 @@ from compactord.storage.base import Storage
 from compactord.table.compactor import TableCompactor
 from tests import builders
 from tests.builders import NOW_MS, VirtualClock
+from tests.rounds import Expired
 from tests.storages import MemoryStorage
 from tests.unit.table.compacting import ALL, compactor_of, expire
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timezone
@@ -15,14 +16,11 @@ from compactord.catalog.access import table_in_folder
 from compactord.clock import WallTime
 from compactord.config.choices import MaintenanceRule
 from compactord.errors import CompactordError, FormatError, StorageError, UsageError
-from compactord.maintenance.changelog_expiry import (
-    ExpireChangelogs,
-    expire_changelogs,
-    preview_changelogs,
-)
+from compactord.maintenance.changelog_expiry import ExpireChangelogs
 from compactord.maintenance.changelogs import changelog_ids
 from compactord.maintenance.kind import MaintenanceRecord
-from compactord.maintenance.snapshots import Expired, changelog_range, expire_snapshots
+from compactord.maintenance.rounds import RoundResult
+from compactord.maintenance.snapshots import changelog_range
 from compactord.paimon import paths
 from compactord.paimon.data_file import DataFile, EntryKind, FileSource
 from compactord.paimon.manifest.manifest_files import read_entries, read_manifest_list
@@ -32,6 +30,7 @@ from compactord.storage.base import Storage
 from compactord.table.opening import OpenTable, open_table
 from tests.builders import consumer_path
 from tests.lineage import TABLE, Lineage
+from tests.rounds import Expired, expire_changelogs, expire_snapshots, preview_changelogs
 from tests.storages import Call, Fault, FaultyStorage, HookedStorage
 from tests.unit.maintenance.due_table import Due
 from tests.unit.maintenance.expiring import (
@@ -138,12 +137,12 @@ def test_without_a_producer_readers_need_what_writers_added() -> None:
     _readable(table, first=1)
     opened = _opened(table.storage, 2)
     before = dict(table.storage.objects)
-    preview = preview_changelogs(opened, LATER_MS)
+    preview, files = preview_changelogs(opened, LATER_MS)
     assert table.storage.objects == before
     done = expire_changelogs(opened, LATER_MS)
     assert (done.first, done.end, done.changelogs, done.data_files) == (1, 4, 3, 2)
-    assert preview.rounds == [done]
-    assert before.keys() - table.storage.objects.keys() == set(preview.files or ())
+    assert preview == done
+    assert before.keys() - table.storage.objects.keys() == set(files or ())
     assert (_left(table, names), _lists(table)) == ("cn", 4)
     assert table.storage.read(f"{HOME}/changelog/EARLIEST") == b"4"
     _readable(table, first=4)
@@ -399,12 +398,14 @@ def test_it_is_due_where_options_ask_for_it(
 
 def test_what_a_round_came_to_is_counted_and_logged() -> None:
     kind = ExpireChangelogs(interval_ms=10)
-    done = Expired(first=1, end=4, changelogs=3, data_files=2, manifests=4, more=True)
+    figures = Counter(data_files=2, manifests=4, index_files=7)
+    done = RoundResult(items=[1, 2, 3], figures=figures, first=1, end=4, more=True)
     with capture_logs() as events:
         ended = kind.ended(done, 0.1)
-        assert not kind.ended(Expired(why_not="tags"), 0.1).has_failed
+        assert not kind.ended(RoundResult(why_not="tags"), 0.1).has_failed
         assert kind.ended(StorageError("p", "m"), 0.1).has_failed
     assert ended.counts == {"expired_changelogs": 3, "expired_changelog_files": 6}
     assert ended.more
     names = [event["event"] for event in events]
-    assert names == ["changelogs_expired", "changelogs_failed", "changelogs_failed"]
+    assert names == ["changelogs_failed", "changelogs_failed"]
+    assert kind.fields(done, 0.1)["files"] == 6

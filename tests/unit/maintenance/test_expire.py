@@ -10,7 +10,6 @@ import pytest
 
 from compactord.errors import UnsupportedTable
 from compactord.maintenance.expire_plan import skipping_tags
-from compactord.maintenance.snapshots import Expired
 from compactord.paimon import paths
 from compactord.paimon.manifest.manifest_files import read_entries
 from compactord.paimon.snapshot import (
@@ -21,6 +20,7 @@ from compactord.paimon.snapshot import (
 from compactord.state.table_state import data_manifests, delta_manifests
 from tests.builders import consumer_path
 from tests.lineage import Lineage
+from tests.rounds import Expired
 from tests.storages import Call, HookedStorage
 from tests.unit.maintenance.expiring import (
     HOME,

@@ -11,12 +11,12 @@ import pytest
 from compactord.catalog.access import table_in_folder
 from compactord.errors import UnsupportedTable
 from compactord.maintenance.later_snapshots import LaterSnapshots
-from compactord.maintenance.snapshots import Expired, expire_snapshots
 from compactord.paimon import paths
 from compactord.paimon.snapshot import CommitKind, snapshot_ids, snapshot_json
 from compactord.storage.base import NO_TIME_MS, Storage
 from compactord.table.opening import open_table
 from tests.lineage import TABLE, Lineage
+from tests.rounds import Expired, expire_snapshots
 from tests.storages import RequestCounter
 from tests.unit.maintenance.expiring import (
     ALL_BUT_ONE,

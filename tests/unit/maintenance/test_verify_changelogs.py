@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from compactord.catalog.access import table_in_folder
-from compactord.maintenance.snapshots import expire_snapshots
 from compactord.paimon import paths
 from compactord.paimon.manifest.manifest_files import read_entries, read_manifest_list
 from compactord.paimon.schema import TableRef
@@ -17,6 +16,7 @@ from compactord.storage.local import LocalStorage
 from compactord.table.opening import open_table
 from tests import builders
 from tests.builders import NOW_MS
+from tests.rounds import expire_snapshots
 from tests.unit.maintenance.verified import verified
 
 LOCAL = LocalStorage()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -7,7 +8,8 @@ import pytest
 from compactord.commit.changes import Conflict
 from compactord.config.model import Backoff, Retry
 from compactord.errors import StorageError, TransientStorageError
-from compactord.maintenance.snapshots import Expired, ExpireSnapshots
+from compactord.maintenance.rounds import RoundResult
+from compactord.maintenance.snapshots import ExpireSnapshots
 from compactord.model import FailureKind
 from compactord.paimon.data_file import BucketId
 from compactord.scheduler import accounting
@@ -31,7 +33,7 @@ def test_pauses_grow_up_to_the_longest(failures: int, pause_ms: int) -> None:
     assert accounting.pause_ms(BACKOFF, failures) == pause_ms
 
 
-def _expired(stage: Stage, result: Expired | StorageError) -> None:
+def _expired(stage: Stage, result: RoundResult[int] | StorageError) -> None:
     """A round of expiry has come to this."""
     job = MaintenanceJob(name=NAME, kind=EXPIRY, under_way=None)
     stage.maintained(job, EXPIRY.ended(result, 1.0))
@@ -40,7 +42,8 @@ def _expired(stage: Stage, result: Expired | StorageError) -> None:
 def test_rounds_of_expiry_are_summed_up_and_failures_counted() -> None:
     stage = Stage()
     stage.add()
-    _expired(stage, Expired(snapshots=2, data_files=3, manifests=4, index_files=1))
+    figures = Counter(data_files=3, manifests=4, index_files=1)
+    _expired(stage, RoundResult(items=[1, 2], figures=figures))
     _expired(stage, StorageError("/t", "no"))
     counters = stage.scheduler.tables[NAME].counters
     assert counters.expired_snapshots == 2
@@ -74,9 +77,9 @@ def test_the_count_of_snapshots_follows_a_round_of_expiry_without_a_new_plan(
     scheduled.planned = replace(
         scheduled.planned, snapshot_id=12, shape=TableShape(snapshots=counted)
     )
-    _expired(stage, Expired())
+    _expired(stage, RoundResult())
     assert scheduled.planned.shape.snapshots == counted, "nothing expired"
-    _expired(stage, Expired(first=1, end=end, snapshots=end - 1))
+    _expired(stage, RoundResult(first=1, end=end, items=[*range(1, end)]))
     assert scheduled.planned.shape.snapshots == left
 
 
@@ -84,7 +87,7 @@ def test_an_expiry_that_failed_is_not_the_last_expiry() -> None:
     stage = Stage()
     stage.add()
     succeeded_ms = stage.now
-    _expired(stage, Expired())
+    _expired(stage, RoundResult())
     stage.now += 2
     _expired(stage, StorageError("/t", "no"))
     assert stage.scheduler.tables[NAME].last_expired_ms == succeeded_ms

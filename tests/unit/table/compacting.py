@@ -11,7 +11,7 @@ from compactord.commit.publish import StorePublisher
 from compactord.engine.worker import run_subcompaction
 from compactord.errors import CompactordError
 from compactord.maintenance.kind import UnderWay
-from compactord.maintenance.snapshots import Expired, ExpireSnapshots
+from compactord.maintenance.snapshots import ExpireSnapshots
 from compactord.model import FailureKind, Subcompaction, SubcompactionFailure, TableName
 from compactord.paimon.schema import TableRef
 from compactord.plan.table import Strategy
@@ -22,6 +22,7 @@ from compactord.table.jobs import CycleResult, InFlight, Planned
 from compactord.table.request import CompactRequest
 from compactord.table.subcompactions import WorkerSpec
 from tests.builders import FIRST, VirtualClock
+from tests.rounds import Expired
 
 ALL = DispatchFilter()
 C = TypeVar("C", bound=TableCompactor)
@@ -82,7 +83,7 @@ def _poisoned(subcompaction: Subcompaction) -> SubcompactionFailure:
 def expire(compactor: TableCompactor, *, keep_from: int | None = None) -> Expired:
     """A round of snapshot expiry, beside what reads from `keep_from` on."""
     under_way = UnderWay(since_ms=0, for_ms=0, reads_from=keep_from)
-    return ExpireSnapshots(interval_ms=0).run(compactor, under_way)
+    return Expired.of(ExpireSnapshots(interval_ms=0).run(compactor, under_way))
 
 
 class Driver:

@@ -8,7 +8,6 @@ import pytest
 
 from compactord.catalog.access import table_in_folder
 from compactord.errors import TableNotFound
-from compactord.maintenance.snapshots import Expired, expire_snapshots
 from compactord.maintenance.verify import Wanted, verify_table
 from compactord.paimon import paths
 from compactord.paimon.schema import TableRef
@@ -22,6 +21,7 @@ from compactord.table.request import CompactRequest
 from compactord.table.session import TableSession
 from tests import builders
 from tests.builders import DAY_MS, FIRST, NOW_MS, SECOND, VirtualClock
+from tests.rounds import Expired, expire_snapshots
 from tests.storages import MemoryStorage
 
 HOME = "/w/db.db/t"

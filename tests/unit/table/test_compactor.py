@@ -15,7 +15,6 @@ from compactord.errors import (
     TransientStorageError,
     UnsupportedTable,
 )
-from compactord.maintenance.snapshots import Expired
 from compactord.model import SubcompactionFailure
 from compactord.paimon import paths
 from compactord.paimon.schema import TableRef
@@ -44,6 +43,7 @@ from tests.builders import (
 )
 from tests.deletions import Deletions
 from tests.lineage import APPENDED, TABLE
+from tests.rounds import Expired
 from tests.storages import Call, Fault, FaultyStorage, HookedStorage, MemoryStorage
 from tests.unit.table.compacting import ALL, Driver, compactor_of, expire, outcome_of
 
