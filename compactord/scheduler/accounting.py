@@ -140,10 +140,10 @@ def quarantine_damaged(scheduled: ScheduledTable, planned: Planned, now_ms: int)
 
 def forget_quarantined(scheduled: ScheduledTable, planned: Planned, now_ms: int) -> None:
     """Buckets that are gone, and those whose quarantine is over and that have nothing to do."""
-    for bucket in planned.gone:
+    for bucket in planned.emptied:
         scheduled.drops.pop(bucket, None)
     with scheduled.emits_halt_changes():
-        for bucket in [*planned.gone, *_without_work(scheduled, planned, now_ms)]:
+        for bucket in [*planned.emptied, *_without_work(scheduled, planned, now_ms)]:
             scheduled.quarantined.pop(bucket, None)
 
 

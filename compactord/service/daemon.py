@@ -278,7 +278,7 @@ class Daemon:
         if view is None:
             return None
         compactor = self._tables.compactors.get(name)
-        seen = compactor.seen if compactor is not None else None
+        seen = compactor.last_plan if compactor is not None else None
         buckets = bucket_details(seen) if seen is not None else ()
         found = TableDetail(view=view, buckets=buckets, bucket_count=view.shape.buckets)
         return explained(

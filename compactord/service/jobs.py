@@ -202,7 +202,7 @@ class ServedTables(TableJobs):
         A table that has been planned keeps what was known of it, unless it is refused now.
         """
         compactor = self.compactors.get(name)
-        is_known = compactor is not None and compactor.seen is not None
+        is_known = compactor is not None and compactor.last_plan is not None
         is_refused = isinstance(cycle.error, UnsupportedTable)
         if cycle.error is None or (is_known and not is_refused):
             return cycle

@@ -251,7 +251,7 @@ class OneShot:
 
     def _note_absent_partitions(self) -> None:
         """Later plans may find fewer partitions; it counts that the first one found them."""
-        seen = self._compactor.seen
+        seen = self._compactor.last_plan
         assert seen is not None, "a cycle has just planned"
         asked = PartitionTest(seen.table, self._partitions)
         live = (bucket.partition for bucket in seen.state.files.bucket_ids())

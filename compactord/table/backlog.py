@@ -1,7 +1,7 @@
 """Pending compactions of a table and its numbers, updated bucket by bucket.
 
-Only buckets whose files changed are planned again, and those that became due by time: small files
-have waited long enough, or rows for readers, or a partition is no longer skipped after a rewrite.
+Only changed buckets are planned again, and buckets that are due by time: small files
+or rows have waited long enough, or a partition is no longer skipped after a rewrite.
 Sums over all buckets are computed on columns.
 """
 
@@ -39,9 +39,9 @@ from compactord.table.status import (
 
 
 def _inputs_of(compactions: Sequence[Compaction]) -> tuple[int, int, Ints | list[int]]:
-    """The number and bytes of the files that these take, and creation times, NULL for none.
+    """The number and bytes of the input files, and their creation times, NULL if unknown.
 
-    The times are those of files on level 0 or, without any there, of all.
+    The times are from files on level 0 or, without any there, from all inputs.
     """
     if isinstance(compactions, PackedCompactions):
         columns, taken = compactions.files.columns, compactions.taken
@@ -63,12 +63,12 @@ def _first_of(compactions: Sequence[Compaction]) -> tuple[WorkKind, CompactReaso
     return compactions[0].kind, compactions[0].reason, compactions[0].output_level
 
 
-# How many of a table's most urgent buckets are offered at once; the others are counted.
+# How many of a table's most urgent buckets are offered at once; the rest are only counted.
 OFFERED_MAX = 64
-# How many of a table's damaged buckets are told of at once; others follow when these are mended.
+# How many of a table's damaged buckets are reported at once.
 _DAMAGED_MAX = 1_000
-# Decisions are kept from the poll until they begin while they have no more files than this, over
-# all buckets of a table; what is not kept is decided when it begins.
+# Decisions are kept from the poll until they begin while they have at most this many files over
+# all buckets of a table; other decisions are made again when they begin.
 _KEPT_FILES_MAX = 2_000
 # A small file of a partition without buckets, which is no object, counts as this share of one.
 _PACKED = 16
@@ -82,11 +82,11 @@ _REPLAN_MS = 60_000
 class PendingCompaction:
     """A bucket that has something to do.
 
-    `since_ms` is the creation of the input that made it due, in steady time: as long ago as by the
-    wall clock when it was planned. `files_saved` is by how much the number of files falls.
-    `is_near_stop`: its run count is about to reach the stop-trigger. `waiting_since_ms`: since when
-    the oldest row has waited that readers see by it, 0 for none. `reads_files`: else files only
-    change their level.
+    `since_ms` is the creation of the input that made it due, in steady time, at the age that the
+    wall clock showed when it was planned. `files_saved` is by how much the number of files falls.
+    `is_near_stop`: its run count is about to reach the stop-trigger. `waiting_since_ms` is the
+    write time of the oldest row that it makes visible, 0 if none. `reads_files` is false if files
+    only change their level.
     """
 
     bucket: BucketId
@@ -105,7 +105,7 @@ class PendingCompaction:
 
     @property
     def is_forced(self) -> bool:
-        """Whether it goes before other work, and in closed windows, too."""
+        """Whether it takes precedence over other work and ignores closed windows."""
         return self.is_near_stop or self.waiting_since_ms > 0
 
     @property
@@ -116,9 +116,9 @@ class PendingCompaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DamagedBucket:
-    """A bucket that cannot be planned until its files change; `message`: why, and what to do.
+    """A bucket that cannot be planned until its files change; `message` has the reason and advice.
 
-    Or one of a table without buckets, of which some files cannot. `error` is the error's class.
+    In a table without buckets only some files may be unplannable. `error` is the error's class.
     """
 
     bucket: BucketId
@@ -129,9 +129,9 @@ class DamagedBucket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DispatchFilter:
-    """Work that could not begin now: some buckets, some kinds (except forced ones, if so set).
+    """Work that must not begin now: some buckets, some kinds (except forced ones, if allowed).
 
-    `manifests`: neither are manifests to be merged while nothing is due. `may_commit` False: the
+    `manifests`: an idle table's manifests must not be merged either. `may_commit` is False if the
     table must not be changed at all.
     """
 
@@ -160,10 +160,10 @@ class TableBacklog:
         self._damaged: dict[BucketId, DamagedBucket] = {}
         self._found: tuple[dict[BucketId, Any], ...]
         self._found = (self._pending, self._recheck_ms, self._rests, self._damaged)
-        # The decisions of due buckets as far as they are kept, each with its number of files.
+        # The kept decisions of due buckets, each with its number of files.
         self._kept: dict[BucketId, tuple[Iterator[Compaction], int]] = {}
         self._kept_files = 0
-        # Of the last update.
+        # Inputs and figures of the last update.
         self._planner: StatePlanner | None = None
         self._summaries: BucketSummaries | None = None
         self._small_files = 0
@@ -176,14 +176,14 @@ class TableBacklog:
         changed: Set[BucketId] | None,
         busy: Mapping[BucketId, Set[str]],
     ) -> None:
-        """Plan what may have changed (None: everything) as the planner does from now on.
+        """Plans changed buckets, or everything if `changed` is None, and keeps `planner` for later.
 
         `busy` are names of files that compactions under way read.
         """
         state, context, options = planner.state, planner.context, planner.request.options
         is_keyed = planner.request.kind is TableKind.PRIMARY_KEY
         small = options.small_file_size
-        # With keys every file is to be compacted until it was.
+        # Files with keys stay candidates until they are compacted.
         compacted_below = _NEVER_LARGE if is_keyed else small
         before, due = self._planner, planner.request.delta_commits_due
         if (
@@ -224,7 +224,7 @@ class TableBacklog:
         return any(at <= steady_ms for at in self._recheck_ms.values())
 
     def offered(self, skip: DispatchFilter) -> tuple[PendingCompaction, ...]:
-        """The most urgent buckets that may begin, first things first."""
+        """The most urgent buckets that may begin, in order of urgency."""
 
         def urgency(pending: PendingCompaction) -> tuple[bool, int, float, int, BucketId]:
             since_ms, waiting_ms = pending.since_ms, pending.waiting_since_ms
@@ -232,17 +232,17 @@ class TableBacklog:
 
         able = [pending for pending in self._pending.values() if not skip.covers(pending)]
         by_need = heapq.nsmallest(OFFERED_MAX, able, key=urgency)
-        # The bucket that has waited longest must not wait for ever behind more profitable ones.
+        # Always offer the oldest bucket, so that it cannot starve.
         oldest = min(able, key=lambda pending: (pending.since_ms, pending.bucket), default=None)
         if oldest is not None and oldest not in by_need:
             by_need[-1] = oldest
         return tuple(by_need)
 
     def take(self, bucket: BucketId, busy: Set[str]) -> Compaction | None:
-        """The next decision on a due bucket, as it was planned; None when there is none any more.
+        """The next decision on a due bucket as it was planned, or None if none is left.
 
-        `busy` are names of files that compactions under way read. Raises what planning raises,
-        where the decision was not kept.
+        `busy` are names of files that running compactions read. Raises planning errors if the
+        decision was not kept.
         """
         if bucket not in self._kept:
             assert self._planner is not None, "updated before"
@@ -263,7 +263,7 @@ class TableBacklog:
         )
 
     def damaged(self) -> tuple[DamagedBucket, ...]:
-        """Buckets that cannot be planned, at most so many as people can read."""
+        """Buckets that cannot be planned, at most 1000."""
         return tuple(itertools.islice(self._damaged.values(), _DAMAGED_MAX))
 
     @property
@@ -332,7 +332,7 @@ class TableBacklog:
         elif plan.compactions:
             pending = self._pending[bucket] = self._due(planner, found, plan)
             if late_ms is not None and late_ms > context.steady_ms and not pending.waiting_since_ms:
-                # What is planned now does not make its rows visible; then they are due.
+                # The compactions planned now do not make its rows visible; check again then.
                 self._recheck_ms[bucket] = late_ms
             objects = 1 if isinstance(found, BucketFiles) else _PACKED
             files = -(-pending.files // objects)
@@ -388,20 +388,20 @@ class TableBacklog:
         )
 
     def _is_stale(self, options: CompactionOptions, steady_ms: int) -> bool:
-        """Whether so much time has gone by that triggers may differ which depend on it."""
+        """Whether time-based triggers must be evaluated again."""
         has_off_peak = options.offpeak_start_hour != options.offpeak_end_hour
         depends_on_time = options.optimization_interval_ms is not None or has_off_peak
         return depends_on_time and steady_ms - self._complete_ms > _REPLAN_MS
 
 
 def _created_ms(creation_time_ms: Ints | list[int], place: int, request: PlanRequest) -> int:
-    """When the file at this place from the oldest was created, in steady time; or the youngest was.
+    """Steady creation time of the file at this place from the oldest, or of the youngest file.
 
     `creation_time_ms` as in `FileColumns`. Capped at now, in case the writer's clock was ahead.
     """
     now_ms, place = request.now_local_ms, min(place, len(creation_time_ms) - 1)
     if isinstance(creation_time_ms, list):
-        # Most buckets have a few files, of which vectors take longer.
+        # Most buckets have a few files, for which vectors take longer.
         ordered = sorted(now_ms if ms == NULL else min(ms, now_ms) for ms in creation_time_ms)
         return request.steady_ms - now_ms + ordered[place]
     capped = np.minimum(creation_time_ms, now_ms)

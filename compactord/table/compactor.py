@@ -1,8 +1,8 @@
 """Compacts one table, for a command or for months: cycles and dispatches.
 
-The daemon's loop never blocks; whatever reads or writes a store is a method here. One thread at a
-time runs `cycle` and `dispatch`; a kind of maintenance may run beside them on `table`. What changes
-what is known of the table takes turns with them.
+The daemon's loop never blocks: everything that reads or writes a store is a method here. One thread
+at a time runs `cycle` and `dispatch`; maintenance may run on `table` at the same time. Everything
+that updates table state takes the same lock.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _SUBCOMPACTION_BYTES_MAX = 2 << 30
 
 
 class TableCompactor:
-    """See the module. Opening raises what `open_table` and `PartitionTest` raise."""
+    """Cycles and dispatches of one table. Raises what `open_table` and `PartitionTest` raise."""
 
     watches_files = True
 
@@ -80,11 +80,11 @@ class TableCompactor:
         worker: WorkerSpec,
         pace: DeleteRateLimiter | None = None,
     ) -> None:
-        """`pace` is that of what maintenance deletes."""
+        """`pace` limits the deletions of maintenance."""
         self._storage = access.storage
         self._turn = threading.Lock()
         self.clock = clock
-        # Whose files are this process's.
+        # The owner of this process's files.
         self.owner = worker.owner
         # Any thread may set it.
         self.is_stopping = False
@@ -106,16 +106,16 @@ class TableCompactor:
 
     @property
     def table(self) -> OpenTable:
-        """The table in its newest schema that is known, for any thread; deletions are paced."""
+        """The table in its newest known schema, for any thread; deletions are rate-limited."""
         table = self._followed.table
         return (
             replace(table, access=rate_limited(table.access, self._pace)) if self._pace else table
         )
 
     @property
-    def seen(self) -> StatePlanner | None:
-        """What planned last, with its table and state; any thread may ask for its values."""
-        return self._planner.seen
+    def last_plan(self) -> StatePlanner | None:
+        """The last plan, with its table and state. Safe to read from any thread."""
+        return self._planner.last_plan
 
     def memory(self, type_: type[T]) -> T:
         """See `OpenedTable`."""
@@ -123,20 +123,20 @@ class TableCompactor:
         return found
 
     def newest_state(self) -> TableState:
-        """The newest state, from the one that was planned on last; any thread may ask.
+        """The newest state, read from the last planned one. Thread-safe.
 
         Raises what reading raises.
         """
-        access, seen = self._followed.table.access, self.seen
-        return (access.newest_state() if seen is None else access.refreshed_state(seen.state)).state
+        access, last = self._followed.table.access, self.last_plan
+        return (access.newest_state() if last is None else access.refreshed_state(last.state)).state
 
     def cycle(self, ended: Sequence[InFlight], skip: DispatchFilter) -> CycleResult:
-        """Publish what has finished, take in what is new, and plan; merge manifests if that is all.
+        """Publishes finished compactions, reads news and plans; merges manifests of an idle table.
 
-        `ended` are compactions of this table; they are no longer under way afterwards.
-        What `skip` covers is counted and not offered.
-        Errors that a user or a store can cause come back in the answer; after them the next cycle
-        starts from nothing that was known.
+        `ended` are compactions of this table; they are no longer running afterwards.
+        Work that `skip` covers is counted and not offered.
+        Errors that a user or a store can cause are returned in the result; after them the next
+        cycle starts without any known state.
         """
         with self._turn, self._planner.prefetching(will_plan=bool(ended)):
             return self._cycle(ended, skip)
@@ -161,10 +161,12 @@ class TableCompactor:
                 commit_seconds = self.clock.monotonic_s() - start_s
                 in_commit = False
             self._planner.release(each.compaction_id for each in ended)
-            # Nobody needs another plan at the end.
+            # A run that ends needs no further plan.
             if not (followed.wait_ms() or self.is_stopping):
                 has_published = isinstance(commit, Committed)
-                planned = self._planner.plan(skip, is_current=has_published and followed.is_own)
+                planned = self._planner.plan(
+                    skip, is_current=has_published and followed.newest_is_ours
+                )
             drops = commit.dropped if commit else ()
             damaged = {
                 drop.change.compaction_id
@@ -181,7 +183,7 @@ class TableCompactor:
             self._start_anew(ended, forget=isinstance(found, CommitUnknown))
             error, planned = found, None
         except BaseException:
-            # A defect, or no memory: nothing may stay busy for ever.
+            # A bug, or no memory: no input may stay busy forever.
             self._start_anew(ended, forget=True)
             raise
         return CycleResult(
@@ -203,10 +205,10 @@ class TableCompactor:
     def dispatch(
         self, bucket: BucketId, *, compaction_id: int, free_slots: int
     ) -> InFlight | InputsReplaced | None:
-        """The next decision on a bucket, cut into subcompactions; None when there is none any more.
+        """The next decision on a bucket, cut into subcompactions, or None if none is left.
 
-        Raises what cutting into key ranges raises: footers of the inputs are read. Of a live file
-        that is gone or damaged, `DataFileMissing` or `DataFileDamaged`.
+        Cutting into key ranges reads footers of the inputs and raises its read errors. A live file
+        that is missing or damaged raises `DataFileMissing` or `DataFileDamaged`.
         """
         with self._turn:
             taken = self._planner.take(bucket)
@@ -232,7 +234,7 @@ class TableCompactor:
                 if self._are_inputs_replaced(compaction_id, compaction, str(error)):
                     return InputsReplaced(why=str(error))
                 raise self._held(compaction, error) or error from error
-            # Nothing else than a merge depends on its neighbours.
+            # Only merges depend on neighbouring files.
             is_merge = compaction.kind is not WorkKind.APPEND
             in_flight = InFlight(
                 compaction_id,
@@ -243,15 +245,15 @@ class TableCompactor:
                 snapshot_id=state.snapshot.id,
                 partition=self._followed.table.partition_text(bucket.partition),
             )
-            self._planner.begun(in_flight)
+            self._planner.mark_busy(in_flight)
             return in_flight
 
     def last_commit(self) -> OwnCommit | None:
-        """The last commit of compactord before this process; None: not among the last snapshots.
+        """The last commit of compactord before this process, or None if no recent snapshot is ours.
 
         Reads a few snapshots, and raises what reading raises.
         """
-        state = self.seen.state if self.seen is not None else None
+        state = self.last_plan.state if self.last_plan is not None else None
         if state is None or state.snapshot is None:
             return None
         found = last_commit(self._storage, state.table.root, state.snapshot)
@@ -261,15 +263,15 @@ class TableCompactor:
         return OwnCommit(snapshot_id=found.id, ended_ms=self.clock.steady_ms() - age_ms)
 
     def why_held(self) -> Hold | None:
-        """See `OpenedTable`; any thread may ask."""
+        """See `OpenedTable`. Thread-safe."""
         return self._holds.why_held(self.newest_state, self.table.bucket_folder)
 
     def expiry_blocker(self) -> str | None:
-        """See `OpenedTable`; any thread may ask."""
+        """See `OpenedTable`. Thread-safe."""
         return self._followed.expiry_blocker() or text_of(self.why_held())
 
     def drop_partitions(self, chosen: ChosenPartitions) -> CommitOutcome:
-        """See `OpenedTable`; the next cycle plans on what is left. Any thread may call it."""
+        """See `OpenedTable`; the next cycle plans on the remaining files. Thread-safe."""
         with self._turn:
             try:
                 with self._committing():
@@ -294,9 +296,9 @@ class TableCompactor:
         self._remove_outputs(ended)
 
     def _publish(self, finished: Sequence[InFlight]) -> CommitOutcome:
-        """Publish finished compactions in one snapshot; files of those that cannot be are removed.
+        """Publishes finished compactions in one snapshot; removes files of dropped ones.
 
-        Raises what `TableSession.commit` raises; but for `CommitUnknown`, no file is left then.
+        Raises what `TableSession.commit` raises; except for `CommitUnknown`, no file is left then.
         """
         by_id = {each.compaction_id: each for each in finished}
         changes = [each.result for each in finished if isinstance(each.result, BucketChange)]
@@ -305,7 +307,7 @@ class TableCompactor:
         except CommitUnknown:
             raise
         except CompactordError:
-            # Certainly not published, and nothing needs these files any more.
+            # Certainly not published, and no snapshot needs these files.
             self._remove_outputs(finished)
             raise
         for drop in outcome.dropped:
@@ -323,7 +325,7 @@ class TableCompactor:
     def _causes(
         self, failed: Sequence[tuple[InFlight, SubcompactionFailure]], dropped: Sequence[InFlight]
     ) -> dict[int, Cause | None]:
-        """As `CycleResult.causes`; the commit `dropped` some as those of a damaged bucket."""
+        """`CycleResult.causes`; the commit `dropped` some because of a damaged bucket."""
         asked = [(each, at_input(why), each.vectors) for each, why in failed]
         asked += [(each, DROPPED, NO_VECTORS) for each in dropped]
         causes: dict[int, Cause | None] = {}
@@ -341,7 +343,7 @@ class TableCompactor:
     def _held(
         self, compaction: Compaction, error: ObjectNotFound | DataFileDamaged
     ) -> DataFileMissing | DataFileDamaged | None:
-        """Which live file a compaction cannot read, if any; nothing is deleted from now on then."""
+        """The live file that a compaction cannot read, or None; a finding stops all deletions."""
         damage = lost_input(self._followed.table, compaction, self._followed.state, error)
         if damage is None:
             return None
@@ -355,10 +357,9 @@ class TableCompactor:
         why: str,
         vectors: Mapping[str, VectorRef] = NO_VECTORS,
     ) -> bool | None:
-        """Whether a file was not found because others came first; `vectors` are of plan time.
+        """Whether a file was not found because another writer replaced it; `vectors` of plan time.
 
-        They replaced it, and expiry removed it before it was read. None when the newest snapshot
-        cannot be read.
+        Expiry removed it before it was read. None if the newest snapshot cannot be read.
         """
         named = self._named(compaction.bucket)
         try:
@@ -371,9 +372,9 @@ class TableCompactor:
         return True
 
     def _merged_manifests(self) -> tuple[Committed | None, CompactordError | None]:
-        """What merging came to; an error leaves the table and the plan as they are.
+        """The result of merging manifests; an error leaves the table and the plan unchanged.
 
-        It is tried again with the next plan.
+        The merge is retried with the next plan.
         """
         try:
             with self._committing():
@@ -395,7 +396,7 @@ class TableCompactor:
             self.phase = Phase.PLAN
 
     def _start_anew(self, ended: Sequence[InFlight], *, forget: bool) -> None:
-        """After an error: nothing of `ended` is busy, and everything is planned again."""
+        """Resets after an error: `ended` is no longer busy, and everything is planned again."""
         self._planner.release(each.compaction_id for each in ended)
         self._planner.forget()
         if forget:

@@ -1,7 +1,7 @@
 """Explains picks: why a bucket is picked, why not, and what would change that.
 
-The decision itself is the planner's (`plan_bucket`); here it is put into words, with the numbers
-that it was made from and the options that set the bounds.
+The planner makes the decision (`plan_bucket`); this module words it, with the numbers that it was
+made from and the options that set the bounds.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _why_picked(found: BucketFiles, compaction: Compaction, request: PlanRequest
                 "(append_wait)"
             )
         case CompactReason.FULL | CompactReason.APPEND_FULL | CompactReason.FORCED_REWRITE:
-            return "a full compaction was asked for"
+            return "a full compaction was requested"
         case CompactReason.EXPIRED_RECORDS:
             return _expired_text(found, files, request)
         case CompactReason.DELETED_ROWS:
@@ -123,7 +123,7 @@ def _why_picked(found: BucketFiles, compaction: Compaction, request: PlanRequest
 
 
 def _expired_text(found: BucketFiles, files: Sequence[DataFile], request: PlanRequest) -> str:
-    """How many files have expired records; they may be rewritten beside files with deleted rows."""
+    """Counts files with expired records; files with deleted rows may be rewritten with them."""
     have = "1 file has" if len(files) == 1 else f"{len(files):,} files have"
     text = f"{have} expired records (record-level.expire-time)"
     vectors = request.vectors_of(found.bucket)
@@ -131,7 +131,7 @@ def _expired_text(found: BucketFiles, files: Sequence[DataFile], request: PlanRe
 
 
 def _deleted_text(found: BucketFiles, files: Sequence[DataFile], request: PlanRequest) -> str:
-    """How many rows are deleted of the files that have deletion vectors."""
+    """Counts the deleted rows of files that have deletion vectors."""
     vectors = request.vectors_of(found.bucket)
     rows = sum(file.row_count for file in files)
     known = sum(vectors[file.file_name].cardinality or 0 for file in files)
@@ -146,7 +146,7 @@ def _deleted_text(found: BucketFiles, files: Sequence[DataFile], request: PlanRe
 
 
 def _idle_runs(found: BucketFiles, request: PlanRequest, now_ms: int) -> tuple[str, str]:
-    """Why nothing is picked from runs, and when something would be."""
+    """The reason why no runs are picked, and when some would be."""
     options = request.options
     runs, trigger = bucket_runs(found.files, request.key_of), options.compaction_trigger
     count = count_text(len(runs), "sorted run")
@@ -163,7 +163,7 @@ def _idle_runs(found: BucketFiles, request: PlanRequest, now_ms: int) -> tuple[s
         )
         later = "with the next run"
     if options.lookup is not None and options.lookup.wait_ms is not None:
-        later += f", or {age_text(options.lookup.wait_ms)} after a file came to level 0"
+        later += f", or {age_text(options.lookup.wait_ms)} after a file was added to level 0"
     interval_ms = options.optimization_interval_ms
     last_ms = last_full_compaction_ms(found.files, options)
     if interval_ms is not None and last_ms is not None and len(runs) > 1:
@@ -173,7 +173,7 @@ def _idle_runs(found: BucketFiles, request: PlanRequest, now_ms: int) -> tuple[s
 
 
 def _idle_files(found: BucketFiles, request: PlanRequest, now_ms: int) -> tuple[str, str]:
-    """Why nothing is picked from files without keys, and when something would be."""
+    """The reason why no files without keys are picked, and when some would be."""
     options = request.options
     small = [file for file in found.files if file.file_size < options.small_file_size]
     wanted = max(2, options.min_file_num)
@@ -203,49 +203,49 @@ _FILES_MAX = 5_000
 _KEY_CHARACTERS_MAX = 80
 
 
-def bucket_details(seen: StatePlanner) -> tuple[BucketDetail, ...]:
+def bucket_details(last_plan: StatePlanner) -> tuple[BucketDetail, ...]:
     """The buckets with the most runs, then the largest, at most `BUCKETS_MAX`.
 
-    Answers from memory, of the planner's values alone, so any thread may ask.
+    Reads only the plan in memory, so any thread may call it.
     """
-    summaries = seen.state.files.summaries()
+    summaries = last_plan.state.files.summaries()
     worst = heapq.nlargest(
         BUCKETS_MAX,
         range(len(summaries)),
         key=lambda row: (int(summaries.run_count[row]), int(summaries.size_bytes[row])),
     )
-    return tuple(_detail(seen, summaries.index.bucket_id(row)) for row in worst)
+    return tuple(_detail(last_plan, summaries.index.bucket_id(row)) for row in worst)
 
 
-def _detail(seen: StatePlanner, bucket: BucketId) -> BucketDetail:
-    numbers = _numbers(seen, bucket)
+def _detail(last_plan: StatePlanner, bucket: BucketId) -> BucketDetail:
+    numbers = _numbers(last_plan, bucket)
     if numbers.files > _FILES_MAX:
         return replace(numbers, plan=f"not planned here: it has more than {_FILES_MAX:,} files")
     try:
-        return _planned(seen, bucket)
+        return _planned(last_plan, bucket)
     except FormatError as error:
-        return explain_damage(seen, bucket, error)
+        return explain_damage(last_plan, bucket, error)
 
 
-def _planned(seen: StatePlanner, bucket: BucketId) -> BucketDetail:
+def _planned(last_plan: StatePlanner, bucket: BucketId) -> BucketDetail:
     """The bucket with runs, plan and reasons. Raises `FormatError` for a damaged bucket."""
-    table = seen.table
+    table = last_plan.table
     # Of a partition without buckets only the small files are planned and shown.
     unaware = table.kind is TableKind.APPEND_UNAWARE
     smaller_than = table.options.compaction.small_file_size if unaware else None
-    found = seen.state.files.bucket(bucket, smaller_than=smaller_than)
+    found = last_plan.state.files.bucket(bucket, smaller_than=smaller_than)
     if table.key_of is not None:
         runs = bucket_runs(found.files, table.key_of)
     else:
         runs = tuple(SortedRun(level=file.level, files=(file,)) for file in reversed(found.files))
-    plan = plan_bucket(found, seen.request)
+    plan = plan_bucket(found, last_plan.request)
     if plan.rest is not None:
         planned = f"skipped, {report.rewrite_text(plan.rest.rewrite)}"
     else:
         texts = (report.compaction_text(table, compaction) for compaction in plan.compactions[:3])
         planned = "; ".join(texts)
     shown = tuple(_run(table, run) for run in runs[:_RUNS_MAX])
-    return replace(explain(seen, found, plan), runs=shown, plan=planned)
+    return replace(explain(last_plan, found, plan), runs=shown, plan=planned)
 
 
 def _run(table: OpenTable, run: SortedRun) -> RunView:
@@ -282,7 +282,7 @@ _DYNAMIC, _POSTPONED = -1, -2
 def table_info(
     table: OpenTable, *, stop_trigger_fallback: int, rewrite: Rewrite | None = None
 ) -> TableInfo:
-    """What the table's schema and options say; triggers are 0 where there are no sorted runs."""
+    """Facts from the table's schema and options; triggers are 0 if it has no sorted runs."""
     options = table.options
     has_runs = table.kind is TableKind.PRIMARY_KEY
     trigger, stop_trigger = 0, 0
@@ -307,7 +307,7 @@ def table_info(
 def described_info(
     access: TableAccess, request: CompactRequest, registries: TableRegistries
 ) -> TableInfo | None:
-    """The same of a table that may be refused; None where its schema cannot be read."""
+    """`table_info` of a table that may be refused, or None if its schema cannot be read."""
     try:
         table = describe_table(access, access.newest_schema(), request.overrides, registries)
     except CompactordError:
@@ -316,7 +316,7 @@ def described_info(
 
 
 def _bucket_mode(table: OpenTable) -> str:
-    """Of these modes `postponed` is refused."""
+    """The bucket mode's name; tables with `postponed` are refused."""
     if table.kind is TableKind.APPEND_UNAWARE:
         return "unaware"
     return {_DYNAMIC: "dynamic", _POSTPONED: "postponed"}.get(table.options.bucket, "fixed")

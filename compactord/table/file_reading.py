@@ -40,9 +40,9 @@ from compactord.storage.base import Storage
 from compactord.storage.ranges import Fetcher, with_part
 from compactord.table.opening import OpenTable
 
-# Of decoded rows of one file.
+# Bound of the decoded rows of one file.
 _BATCH_BYTES = 16 << 20
-# Of all files that are read at once; one that needs more is read alone.
+# Bound of all files that are read at once; a larger file is read by itself.
 _MEMORY_BYTES = 512 << 20
 # Columns whose values are compared with the bounds in the manifest: fast to compare, never cut.
 _COMPARED = {TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.BIGINT, TypeRoot.DATE}
@@ -85,7 +85,7 @@ class FileReader:
             try:
                 opened.check(layout)
             except UnreadableColumn as error:
-                return f"their columns are not those of their schema ({error.message})"
+                return f"their columns differ from their schema ({error.message})"
             rows = [group.rows for group in opened.row_groups(None)]
             opened.file.check_rows(sum(rows))
             groups = sorted(random.sample(range(len(rows)), math.ceil(share * len(rows))))
@@ -154,10 +154,10 @@ def _format_name(file: DataFile) -> str:
 def _layout(
     schema: TableSchema, file: DataFile, names: Sequence[str] | None
 ) -> tuple[Layout, tuple[str, ...]]:
-    """The columns to read of a file, and the names of those that cannot be read.
+    """The columns to read of a file, and the names of its unreadable columns.
 
     Readers return null for a column that a file lacks, but not for one of the key or the system.
-    `names` None: all must be there, without copies of keys.
+    With `names` None the file must have all columns, without copies of keys.
     """
     columns: Sequence[DataField] = [f for f in schema.fields if not any(refused_inside(f.type))]
     if file.write_columns is not None:
@@ -182,7 +182,7 @@ def _layout(
 class _RowCheck:
     """Compares the rows of one file with its manifest: keys, statistics, deletes.
 
-    Batches come in the file's order; some may be left out.
+    Batches are passed in the file's order and need not be complete.
     """
 
     def __init__(self, schema: TableSchema, placed: PlacedFile, layout: Layout) -> None:
@@ -200,7 +200,7 @@ class _RowCheck:
         self._nulls = [0] * len(self._stats)
 
     def add(self, row: int, batch: pa.RecordBatch) -> None:
-        """Compare the next rows, of which `row` is the first. Raises `FormatError`."""
+        """Compares the next rows, starting at `row`. Raises `FormatError`."""
         if not batch.num_rows:
             return
         self.rows += batch.num_rows
@@ -214,7 +214,7 @@ class _RowCheck:
             each.check(column, self._path)
 
     def finish(self, rows: int) -> None:
-        """Compare what was read with so many rows, and all of them with the manifest."""
+        """Compares the number of rows read with `rows`, and all of them with the manifest."""
         if self.rows != rows:
             raise FormatError(self._path, f"{self.rows} rows were read instead of {rows}")
         file = self._file
@@ -224,12 +224,12 @@ class _RowCheck:
             if each.nulls is not None and nulls != each.nulls:
                 raise FormatError(
                     self._path,
-                    f"column {each.name} has {nulls} nulls, the manifest says {each.nulls}",
+                    f"column {each.name} has {nulls} nulls, the manifest has {each.nulls}",
                 )
         deletes = file.delete_row_count
         if self._order is not None and deletes is not None and deletes != self._facts.retracts:
             raise FormatError(
-                self._path, f"{self._facts.retracts} rows delete, the manifest says {deletes}"
+                self._path, f"{self._facts.retracts} rows delete, the manifest has {deletes}"
             )
 
     def _check_ends(self, row: int, end: int) -> None:
@@ -243,13 +243,13 @@ class _RowCheck:
         if is_wrong:
             raise FormatError(
                 self._path,
-                f"rows {row} to {end - 1} have keys outside the range that the manifest says",
+                f"rows {row} to {end - 1} have keys outside the range in the manifest",
             )
 
 
 @dataclass(frozen=True, slots=True)
 class _ColumnStats:
-    """What the manifest says of a column of a file; None: nothing."""
+    """Statistics of a column in the manifest; each is None if unknown."""
 
     name: str
     is_compared: bool
@@ -268,13 +268,13 @@ class _ColumnStats:
         if low is not None and (low < self.low or high > self.high):
             raise FormatError(
                 path,
-                f"column {self.name} has values from {low} to {high}, the manifest says"
+                f"column {self.name} has values from {low} to {high}, the manifest has"
                 f" {self.low} to {self.high}",
             )
 
 
 def _stats_of(schema: TableSchema, file: DataFile, path: str) -> Iterator[_ColumnStats]:
-    """The statistics of a file, if they are there."""
+    """The statistics of a file, if it has any."""
     stats = file.value_stats
     names = file.value_stats_columns or file.write_columns or [f.name for f in schema.fields]
     by_name = {field.name: field for field in schema.fields}
@@ -285,7 +285,7 @@ def _stats_of(schema: TableSchema, file: DataFile, path: str) -> Iterator[_Colum
         low = decode_row(stats.min_values, types, source=path)
         high = decode_row(stats.max_values, types, source=path)
     except FormatError:
-        return  # They say nothing of the file's pages.
+        return  # They prove nothing about the file's pages.
     for place, name in enumerate(names):
         type_ = types[place]
         is_compared = isinstance(type_, AtomicType) and type_.root in _COMPARED
@@ -293,7 +293,7 @@ def _stats_of(schema: TableSchema, file: DataFile, path: str) -> Iterator[_Colum
 
 
 class _Memory:
-    """Lets files be read at once while they fit; one that is larger is read alone."""
+    """Limits the memory of files read at once; a file above the limit is read by itself."""
 
     def __init__(self, size_bytes: int) -> None:
         self._size_bytes = size_bytes
@@ -302,7 +302,7 @@ class _Memory:
 
     @contextlib.contextmanager
     def taken(self, size_bytes: int) -> Iterator[None]:
-        """Wait until so many bytes are free, or nothing else is taken."""
+        """Waits until `size_bytes` are free, or no other file is being read."""
         with self._changed:
             self._changed.wait_for(
                 lambda: not self._taken_bytes or self._taken_bytes + size_bytes <= self._size_bytes

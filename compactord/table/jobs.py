@@ -32,7 +32,7 @@ from compactord.table.status import Backlog, BucketView, RestingPartition, Table
 
 
 class Phase(enum.Enum):
-    """What a table's job does, for heartbeats."""
+    """The phase of a table's job, for heartbeats."""
 
     PLAN = "planner"
     COMMIT = "committer"
@@ -42,7 +42,7 @@ class Phase(enum.Enum):
 class Planned:
     """The table's status and what is due. `appended_bytes` were added since the last plan.
 
-    `workable` is the backlog without the buckets that were to be skipped.
+    `workable` is the backlog without the skipped buckets.
     """
 
     snapshot_id: int
@@ -54,14 +54,14 @@ class Planned:
     top: tuple[BucketView, ...]
     discovery_interval_ms: int
     appended_bytes: int
-    # Buckets that have no files any more.
-    gone: frozenset[BucketId] = frozenset()
+    # Buckets that no longer have files.
+    emptied: frozenset[BucketId] = frozenset()
     manifests_read: int
     entries_read: int
     entries_skipped: int
     seconds: float
     resting: tuple[RestingPartition, ...] = ()
-    # Buckets that cannot be planned; the others are.
+    # Buckets that cannot be planned; all other buckets are.
     damaged: tuple[DamagedBucket, ...] = ()
 
     @property
@@ -72,7 +72,7 @@ class Planned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnCommit:
-    """A commit of compactord, by whichever process; `ended_ms` is steady."""
+    """A commit of any compactord process; `ended_ms` is steady."""
 
     snapshot_id: int
     ended_ms: int
@@ -80,21 +80,21 @@ class OwnCommit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputsReplaced:
-    """A decision that others made void: they replaced and expired an input before it was read."""
+    """Another writer replaced and expired an input before it was read."""
 
     why: str
 
 
-# That others had replaced and expired an input, or which live file is gone or damaged.
+# Another writer replaced and expired an input, or a live file is missing or damaged.
 Cause: TypeAlias = InputsReplaced | DataFileMissing | DataFileDamaged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleResult:
-    """The outcome of a cycle. `planned` is None when nothing is new since the last one.
+    """The outcome of a cycle. `planned` is None without news since the last one.
 
-    `error` ended it: in the commit when `in_commit`, else in polling the table. No compaction
-    passed in is under way any more.
+    `error` ended it: in the commit when `in_commit`, else in polling the table. None of the
+    compactions passed in is running any more.
     """
 
     commit: CommitOutcome | None = None
@@ -104,19 +104,19 @@ class CycleResult:
     replaced_snapshots: int = 0
     error: CompactordError | None = None
     in_commit: bool = False
-    # Why manifests that wait for no compaction could not be merged; the plan holds all the same.
+    # Why manifests that wait for no compaction could not be merged; the plan is still valid.
     merge_error: CompactordError | None = None
-    # What the table is; None where nothing new was read of it.
+    # The table's facts, or None if nothing new was read.
     info: TableInfo | None = None
-    # Of compactions that failed because an input was not found or is damaged, as far as is known.
+    # Known causes of compactions that failed because an input was missing or damaged.
     causes: Mapping[int, Cause | None] = field(default_factory=dict)
-    # What writers lost to late renames, committed again or not.
+    # Commits that writers lost to late renames, restored or not.
     lost_commits: tuple[LostCommit, ...] = ()
-    # The last commit of ours that the table itself tells of; only after a start.
+    # Our last commit according to the table's snapshots; only after a start.
     last_commit: OwnCommit | None = None
-    # How long nothing may be built on our newest snapshot; `planned` is None meanwhile.
+    # Milliseconds until our newest snapshot is safe to build on; `planned` is None meanwhile.
     wait_ms: int = 0
-    # Why nothing of the table is deleted, as it was known last.
+    # The last known reason why no file of the table is deleted.
     hold: Hold | None = None
 
 
@@ -126,9 +126,9 @@ _log = structlog.get_logger()
 class InFlight:
     """A compaction from its cutting into subcompactions until a cycle has dealt with its result.
 
-    The caller takes from `waiting` what it submits, and hands in each outcome. `neighbours` are the
+    The caller takes from `waiting` what it submits, and records each outcome. `neighbours` are the
     files of a merge's bucket at planning time, `vectors` the deletion vectors of the bucket,
-    `snapshot_id` is that of the state that was planned.
+    `snapshot_id` is the planned snapshot's.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class InFlight:
         self.snapshot_id = snapshot_id
         self.partition = partition
         self.waiting = deque(subcompactions)
-        # The change to publish, or a failure for good; None while outcomes are outstanding.
+        # The change to publish, or a final failure; None while outcomes are outstanding.
         self.result: BucketChange | SubcompactionFailure | None = None
         self._files_above = frozenset(f.file_name for f in neighbours if f.level >= level)
         self.vectors = vectors
@@ -170,11 +170,11 @@ class InFlight:
 
     @property
     def outputs(self) -> tuple[Output, ...]:
-        """The new files of what has succeeded: they must go unless they are published."""
+        """The new files of subcompactions that succeeded; delete them unless they are published."""
         return tuple(output for each in self._results.values() for output in each.outputs)
 
     def ended(self) -> BucketChange | SubcompactionFailure | None:
-        """`result`, found now if nothing is outstanding any more.
+        """`result`, computed once no outcome is outstanding.
 
         One without subcompactions, which only moves files to another level, has finished at once.
         """
@@ -185,10 +185,10 @@ class InFlight:
     def record_outcome(
         self, outcome: SubcompactionOutcome, table: TableName, *, attempts_max: int
     ) -> BucketChange | SubcompactionFailure | None:
-        """Take in an outcome of the `table`; the answer is as that of `ended`.
+        """Records an outcome and returns what `ended` returns.
 
-        A subcompaction that fails in a way that may pass waits again, up to `attempts_max` attempts
-        in all. Once one has failed for good, those that wait would run for nothing.
+        A subcompaction with a temporary failure waits again, up to `attempts_max` attempts in all.
+        After a final failure the waiting subcompactions are cancelled.
         """
         match outcome:
             case SubcompactionResult(index=index):
@@ -220,8 +220,8 @@ class InFlight:
     def _miscounted(self) -> SubcompactionFailure | None:
         """Each row of the inputs must have been read by exactly one of several subcompactions.
 
-        One that reads a range of keys passes over row groups by their bounds, which no checksum
-        covers. Where a single one reads whole files, it counts their rows itself.
+        A subcompaction of a key range skips row groups by their bounds, which no checksum
+        covers. A single one that reads whole files counts their rows itself.
         """
         if len(self.subcompactions) < 2:
             return None
@@ -247,7 +247,7 @@ class InFlight:
         level = compaction.output_level
         upgraded = [replace(file, level=level) for file in compaction.upgraded]
         only_read = frozenset(file.file_name for file in compaction.looked_up)
-        # What only changes its level keeps its vector, whatever that is by then.
+        # A file that only changes its level keeps its vector, even a newer one.
         rewritten = {f.file_name for f in compaction.inputs} - {f.file_name for f in upgraded}
         return BucketChange(
             bucket=compaction.bucket,
@@ -271,7 +271,7 @@ class InFlight:
 
 @dataclass(slots=True)
 class CompactTotals:
-    """What was published so far, and what was lost on the way. Sizes in bytes."""
+    """Published work of a run so far, and its losses. Sizes in bytes."""
 
     snapshots: list[int] = field(default_factory=list)
     compactions: int = 0
@@ -313,5 +313,5 @@ class Progress(Protocol):
     def committed(self, snapshot_id: int) -> None: ...
 
     def waiting(self, wait_ms: int) -> None:
-        """Our last snapshot stands for so long before anything is built on it."""
+        """Called when our last snapshot must settle for `wait_ms` before more is built on it."""
         ...

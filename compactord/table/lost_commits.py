@@ -54,7 +54,7 @@ from compactord.text import count_text
 
 # How many snapshots the first look back reads, and how many below a lost one for its user.
 LOOKED_BACK = 50
-# With more snapshots since it was lost, nothing is proved.
+# With more snapshots since it was lost, there is no proof.
 _STEPS_MAX = 200
 
 
@@ -78,9 +78,9 @@ def changes_since(
     key: int,
     known: Mapping[int, Snapshot],
 ) -> LostChanges | str:
-    """What the proof needs of snapshot `key`, read anew; or why there is no proof.
+    """The inputs of the proof for snapshot `key`, read again; or the reason why there is no proof.
 
-    `lost` are all that are lost, `known` what this process published, by id. Raises
+    `lost` are all lost snapshots, `known` the ones that this process published, by id. Raises
     `TransientStorageError`.
     """
     each, newest = lost[key], state.snapshot
@@ -120,10 +120,10 @@ def changes_since(
 def is_there_anyway(
     storage: Storage, state: TableState, lost: Mapping[int, Lost], key: int
 ) -> bool:
-    """Whether the files of snapshot `key` are in the table, although nothing else is proved of it.
+    """Whether the files of snapshot `key` are in the table, although no other proof exists.
 
-    A process that starts does not know what the lost snapshot replaced, but sees what was committed
-    again later. Raises `TransientStorageError`.
+    A process that starts does not know what the lost snapshot replaced, but finds changes that
+    were committed again later. Raises `TransientStorageError`.
     """
     each, newest = lost[key], state.snapshot
     assert newest is not None, "it has snapshots above the lost one"
@@ -166,7 +166,7 @@ def _steps(
     newest: Snapshot,
     known: Mapping[int, Snapshot],
 ) -> tuple[Step, ...] | str:
-    """What led from the base of the lost snapshot to the newest one, every step proved."""
+    """The steps from the base of the lost snapshot to the newest one, each proved."""
     first, above = lost[key].snapshot, lost[key].above
     now = newest if above.id == newest.id else ancestry.snapshot(above.id)
     if above.id > newest.id or now.identity != above.identity:
@@ -203,7 +203,7 @@ _NAMES_MAX = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookBack:
-    """What the session knows. `busy` are buckets whose files running compactions read."""
+    """The session's state. `busy` are buckets whose files running compactions read."""
 
     state: TableState
     table: OpenTable
@@ -212,9 +212,9 @@ class LookBack:
 
 
 class LostCommits:
-    """Of one table, for one session; what `committer` publishes is `published`.
+    """Lost commits of one table, for one session; `committer` notes snapshots in `published`.
 
-    `published` None: writers cannot replace a snapshot, and nobody looks back.
+    `published` is None if writers cannot replace a snapshot; then there is no look back.
     """
 
     def __init__(
@@ -231,7 +231,7 @@ class LostCommits:
         self._committer = committer
         self._follower = committer.follower
         self._published = published
-        # What was found, until somebody takes it.
+        # Findings that the session has not taken yet.
         self.found: list[LostCommit] = []
         self._is_first = True
         self._looked_back_ms = 0
@@ -249,16 +249,16 @@ class LostCommits:
         return None
 
     def forget(self) -> None:
-        """The table was recreated: forget everything."""
+        """Forgets everything, because the table was recreated."""
         self._pending.clear()
         self._recommitted.clear()
         if self._published is not None:
             self._published.clear()
 
     def look_back(self, at: LookBack, *, writer_delay_ms: int, interval_ms: int) -> TableState:
-        """Look back if `interval_ms` have passed since the last time; returns the newest state.
+        """Looks back if `interval_ms` have passed since the last time; returns the newest state.
 
-        Raises `CommitUnknown`; after other errors the next look back tries again.
+        Raises `CommitUnknown`; after other errors the next look back retries.
         """
         now_ms, follower = self._clock.steady_ms(), self._follower
         is_asked = self._is_first or follower.suspects or follower.delay.is_unread
@@ -326,9 +326,9 @@ class LostCommits:
         }
 
     def _kept(self, ancestry: Ancestry, newest: Snapshot) -> tuple[Snapshot, ...]:
-        """Of the snapshots that an earlier process may have seen, those that may be lost."""
+        """Snapshots that an earlier process may have read and that may be lost."""
         nearest = range(max(1, newest.id - AT_ONCE), newest.id)
-        # Most of them are there.
+        # Most of them exist.
         with ahead(self._storage, partial(ancestry.readable, nearest)):
             ids = snapshot_ids(self._storage, self._table.root)
         below = [i for i in ids if newest.id - LOOKED_BACK < i < newest.id]
@@ -337,9 +337,9 @@ class LostCommits:
     def _lost(
         self, ancestry: Ancestry, newest: Snapshot, candidates: Mapping[int, Snapshot]
     ) -> dict[int, Lost]:
-        """Those of the candidates that the newest snapshot does not descend from.
+        """The candidates that the newest snapshot does not descend from.
 
-        One whose metadata cannot be read is among them if it took the place of a known one.
+        A candidate with unreadable metadata counts if it took the place of a known one.
         """
         known = self._published.known() if self._published is not None else {}
         lost: dict[int, Lost] = {}
@@ -379,18 +379,18 @@ class LostCommits:
 
     def _report_replaced(
         self,
-        gone: Mapping[int, Snapshot],
+        replaced: Mapping[int, Snapshot],
         lost: Mapping[int, Lost],
         rolled_back: Collection[int],
     ) -> None:
-        """Say which of ours are `gone`. What writers lost with them is reported by itself."""
+        """Logs our replaced snapshots. Commits that writers lost with them are logged apart."""
         follower = self._follower
         suspects, follower.suspects = follower.suspects, []
         for ours in suspects:
             if ours.id not in lost:
                 why, is_replaced = lost_text(ours, None), ours.id not in rolled_back
                 follower.report_lost(why, is_replaced=is_replaced, ours=ours)
-        for key, ours in gone.items():
+        for key, ours in replaced.items():
             if ours.commit_user == follower.user:
                 why = lost_text(ours, lost[key].snapshot)
                 follower.report_lost(why, is_replaced=False)
@@ -403,7 +403,7 @@ class LostCommits:
         key: int,
         known: Mapping[int, Snapshot],
     ) -> TableState:
-        """Commit it again, or say why not; it stays pending if neither is possible now."""
+        """Commits it again, or gives the reason why not; pending if neither is possible now."""
         each = lost[key]
         changes = changes_since(self._storage, state, lost, key, known)
         if self._is_repeated(state, lost, key, changes):
@@ -440,7 +440,7 @@ class LostCommits:
                     why = dropped[0].why
                     changes = changes_since(self._storage, state, lost, key, known)
                 case _:
-                    # Ours was replaced at once, which is reported; the next look back tries again.
+                    # Ours was replaced at once, which is reported; the next look back retries.
                     return state
         if again_id is None and self._must_wait(at, state, each, changes):
             _log.warning("writer_commit_pending", **_named(each.snapshot), reason=why)
@@ -454,7 +454,7 @@ class LostCommits:
     def _is_repeated(
         self, state: TableState, lost: Mapping[int, Lost], key: int, changes: LostChanges | str
     ) -> bool:
-        """Whether it has been committed again, by whomever."""
+        """Whether any process has committed it again."""
         if isinstance(changes, LostChanges):
             return is_committed_again(changes, state) or is_repeated(changes)
         return is_there_anyway(self._storage, state, lost, key)
@@ -464,8 +464,8 @@ class LostCommits:
     ) -> bool:
         """Whether a later look back may decide otherwise.
 
-        A merge that runs leaves no trace for the next process until it is published; and what was
-        compared with snapshots that a rollback took proves nothing.
+        A running merge leaves no trace for the next process until it is published; and a
+        comparison with rolled-back snapshots proves nothing.
         """
         if isinstance(changes, LostChanges):
             rules = self._rules(at)
@@ -492,7 +492,7 @@ class LostCommits:
         )
 
     def _entries(self, each: Lost) -> tuple[ManifestEntry, ...]:
-        """For the report: what can be read of a delta that proves nothing."""
+        """For the report: the readable entries of a delta that proves nothing."""
         ancestry = Ancestry(self._storage, self._table)
         try:
             return ancestry.entries(ancestry.delta(each.snapshot))
@@ -540,22 +540,22 @@ def _named(snapshot: Snapshot) -> dict[str, str | int]:
     }
 
 
-# What becomes of a compaction whose bucket a commit has found to be damaged.
+# The cause of a compaction whose bucket a commit found to be damaged.
 DROPPED = ObjectNotFound("", "dropped by the commit")
 
 
 def files_read(compaction: Compaction) -> tuple[DataFile, ...]:
-    """All that a compaction reads: its inputs, then those in which it looks rows up, by name."""
+    """All files that a compaction reads: its inputs, then its lookup files, by name."""
     above = sorted(compaction.looked_up, key=lambda file: file.file_name)
     return (*compaction.inputs, *above)
 
 
 def missing_input(table: OpenTable, compaction: Compaction, state: TableState) -> Damage | None:
-    """The first file that it needs and that does not exist, with what could be rolled back to.
+    """The first missing file that the compaction needs, with possible rollback targets.
 
-    For files that are live in the newest snapshot, where one was not found: each that it reads is
-    asked for, then those with deletion vectors of its bucket's files in `state`, which its commit
-    reads. None when all exist, the store does not answer, or the bucket's entries are damaged.
+    Call it when a live file of the newest snapshot was not found: each input is checked, then the
+    index files with deletion vectors of its bucket's files in `state`, which its commit reads.
+    None if all exist, the store does not answer, or the bucket's entries are damaged.
     """
     folder = table.bucket_folder(compaction.bucket)
     data_files = [paths.join(folder, file.file_name) for file in files_read(compaction)]
@@ -576,7 +576,7 @@ def missing_input(table: OpenTable, compaction: Compaction, state: TableState) -
         ]
         lost = frozenset(named[len(keys) :])
     except CompactordError as error:
-        _not_asked_for(table, compaction, error)
+        _log_check_failed(table, compaction, error)
         return None
     if not gone:
         return None
@@ -594,7 +594,7 @@ def missing_input(table: OpenTable, compaction: Compaction, state: TableState) -
 
 
 def at_input(failure: SubcompactionFailure) -> ObjectNotFound | DataFileDamaged | None:
-    """The error of a worker that could not read an input; None for any other failure."""
+    """The error of a worker that could not read an input, or None for any other failure."""
     message = failure.message.removesuffix(f": {failure.path}")
     for kind in (ObjectNotFound, DataFileDamaged):
         if failure.error == kind.__name__:
@@ -628,22 +628,22 @@ def _damaged_vectors(table: OpenTable, compaction: Compaction, state: TableState
     except DataFileDamaged as error:
         return _damaged_input(table, compaction, error)
     except CompactordError as error:
-        _not_asked_for(table, compaction, error)
+        _log_check_failed(table, compaction, error)
     return None
 
 
 def _damaged_input(
     table: OpenTable, compaction: Compaction, error: DataFileDamaged
 ) -> Damage | None:
-    """What a compaction found to be wrong with the bytes of a live file, as `missing_input`.
+    """The damage that a compaction found in the bytes of a live file, as `missing_input`.
 
-    None when it does not exist any more, or the store does not answer.
+    None if the file no longer exists, or the store does not answer.
     """
     name = posixpath.basename(error.path)
     try:
         there = table.storage.status(error.path)
     except CompactordError as why:
-        _not_asked_for(table, compaction, why)
+        _log_check_failed(table, compaction, why)
         return None
     if there is None:
         return None
@@ -659,9 +659,9 @@ def _damaged_input(
     )
 
 
-def _not_asked_for(table: OpenTable, compaction: Compaction, error: CompactordError) -> None:
+def _log_check_failed(table: OpenTable, compaction: Compaction, error: CompactordError) -> None:
     _log.warning(
-        "inputs_not_asked_for",
+        "inputs_log_check_failed",
         partition=table.partition_text(compaction.bucket.partition),
         bucket=compaction.bucket.bucket,
         error=str(error),

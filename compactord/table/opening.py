@@ -45,9 +45,9 @@ OWN = TableRegistries()
 class OpenTable:
     """A table in its latest schema. `key_of` is None without a primary key.
 
-    `refusals` say why it is not supported; only tables without any are compacted. `formats` are
-    those of its new files, `readable` those that can be read. `keeps_encoding`: whether files are
-    to be encoded as the table's own options say, not otherwise for this run.
+    `refusals` are the reasons why it is not supported; only tables without any are compacted.
+    `formats` are for its new files, `readable` all formats that can be read. `keeps_encoding`:
+    files are encoded by the table's own options, not by options of this run.
     """
 
     access: TableAccess
@@ -97,7 +97,7 @@ class OpenTable:
     def partial_schemas(self) -> frozenset[int]:
         """Schemas whose files may hold a part of a key's state: its records are not looked up.
 
-        Where the newest record is the whole state, it makes no difference.
+        If the newest record is the whole state, it makes no difference.
         """
         lookup = self.options.compaction.lookup
         if lookup is None or lookup.upgrades:
@@ -111,7 +111,7 @@ class OpenTable:
 
     @property
     def unmarked_schemas(self) -> frozenset[int]:
-        """Schemas of whose files one may replace rows that are not marked."""
+        """Schemas whose files may have rows that can be replaced without a deletion vector."""
         lookup = self.options.compaction.lookup
         if lookup is None or not lookup.marks:
             return frozenset()
@@ -139,9 +139,9 @@ class OpenTable:
         )
 
     def partition_text(self, partition: bytes) -> str:
-        """For people: `dt=2026-01-01, region=eu`, empty for a table without partitions.
+        """Readable text: `dt=2026-01-01, region=eu`, empty for a table without partitions.
 
-        The bytes of a row that cannot be read.
+        Hexadecimal bytes if the row cannot be read.
         """
         fields = self.schema.partition_fields
         try:
@@ -152,7 +152,7 @@ class OpenTable:
 
 
 def _and_before(schemas: frozenset[int]) -> frozenset[int]:
-    """These and all before: a compaction may have moved files of those since, as they were."""
+    """These and all earlier schemas: a compaction may have moved their files without a rewrite."""
     return frozenset(range(max(schemas, default=-1) + 1))
 
 
@@ -163,13 +163,13 @@ def open_table(
     *,
     known: OpenTable | None = None,
 ) -> OpenTable:
-    """The table with the options of this run over its own.
+    """The table, with the options of this run over its own.
 
-    `known` is what was opened before: no folder is listed then, and if its schema is still the
+    `known` is the table as opened before: no folder is listed then, and if its schema is still the
     latest, older ones are not read again.
 
-    Raises `UnsupportedTable` with every reason, before any data is read, and `UsageError` for what
-    only this run asks for.
+    Raises `UnsupportedTable` with every reason, before any data is read, and `UsageError` for
+    options that only this run sets.
     """
     schema = access.newest_schema(known.schema if known else None)
     table = describe_table(access, schema, overrides, registries)
@@ -186,7 +186,7 @@ def describe_table(
     overrides: Mapping[str, str],
     registries: TableRegistries = OWN,
 ) -> OpenTable:
-    """The table whether supported or not, for commands that only read.
+    """The table, supported or not, for commands that only read.
 
     Raises `UsageError` for options of the run with which no table is supported.
     """
@@ -240,7 +240,7 @@ def _catalog_warnings(access: TableAccess, options: TableOptions) -> Iterator[st
 def _of_branch(schema: TableSchema, ref: TableRef) -> TableSchema:
     """The schema without option `branch` for branches other than main.
 
-    There the place of the schema decides, not the option (catalog/AbstractCatalog.java,
+    There the schema's location decides, not the option (catalog/AbstractCatalog.java,
     tableSchemaInFileSystem).
     """
     if ref.branch == paths.MAIN_BRANCH:
@@ -250,7 +250,7 @@ def _of_branch(schema: TableSchema, ref: TableRef) -> TableSchema:
 
 @dataclass(frozen=True, slots=True)
 class _Judged:
-    """What the options of a table say, and why it is not supported."""
+    """A table's options, and the reasons why it is not supported."""
 
     options: TableOptions
     formats: TableFormats
@@ -274,10 +274,10 @@ def _judged(
 
 
 def refuse_live_state(table: OpenTable, state: TableState) -> None:
-    """Refuse what only the live files can tell: raises `UnsupportedTable`.
+    """Refuses tables by their live files: raises `UnsupportedTable`.
 
-    Columns that cannot be cast to those of the latest schema, index files that name data files
-    other than by deletion vectors, and these where the table has none.
+    Refused are columns that cannot be cast to the latest schema's, index files that name data files
+    other than by deletion vectors, and deletion vectors where the table has them disabled.
     """
     reasons = list(live_reasons(table, state))
     if reasons:
@@ -285,7 +285,7 @@ def refuse_live_state(table: OpenTable, state: TableState) -> None:
 
 
 def refuse_formats(table: OpenTable, formats: Iterable[str]) -> None:
-    """Raises `UnsupportedTable` unless we can read files of all these formats."""
+    """Raises `UnsupportedTable` unless all these formats can be read."""
     unknown = sorted(set(formats) - table.readable.keys())
     if unknown:
         reasons = [f"it has files of format {name}" for name in unknown]
@@ -293,7 +293,7 @@ def refuse_formats(table: OpenTable, formats: Iterable[str]) -> None:
 
 
 def live_reasons(table: OpenTable, state: TableState) -> Iterator[str]:
-    """Why the live files cannot be compacted; nothing when they can."""
+    """The reasons why the live files cannot be compacted; none if they can."""
     known = [schema_id for schema_id in state.files.schema_ids if schema_id <= table.schema.id]
     for schema_id in sorted(state.files.schema_ids - set(known)):
         yield f"live files have schema {schema_id}, newer than the latest, {table.schema.id}"
@@ -304,7 +304,7 @@ def live_reasons(table: OpenTable, state: TableState) -> Iterator[str]:
     for kind in sorted({e.index_type for e in entries if not e.is_served(has_vectors=has_vectors)}):
         yield f"index files of type {kind} exist"
     if not has_vectors and any(entry.vectors for entry in entries):
-        # Whether a compaction applied them or not, either reading of the rows would be for ever.
+        # With or without them, a compaction would make its reading of the rows permanent.
         yield (
             f"index files of type {INDEX_TYPE} exist and deletion-vectors.enabled is not true: "
             "readers see rows that were deleted, and a compaction would make that permanent"

@@ -1,8 +1,8 @@
-"""Partition values as people and folders write them, read by their columns' types.
+"""Reads partition values as operators and folders write them, by their columns' types.
 
 A value has two texts (`paimon/java_text.py`): as SQL casts it, and as folders of tables with
-`partition.legacy-name` write it (a day is a number there). Both are read, strictly: a text that no
-folder has is a mistake, and a run without any partition would look like success.
+`partition.legacy-name` write it (a day is a number there). Both are read, strictly: reject a text
+that no folder has, since a typo would look like success.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def unescaped(text: str) -> str:
 
 
 def partition_value(text: str, type_: DataType) -> Value:
-    """The value that a text means. Raises `ValueError` that says what was expected."""
+    """The value of a text. Raises `ValueError` with the expected form."""
     if not isinstance(type_, AtomicType) or type_.root not in _READERS:
         raise ValueError(
             f"another column: values of type {type_text(type_)} cannot be given as text"
@@ -48,7 +48,7 @@ def partition_value(text: str, type_: DataType) -> Value:
 
 
 def is_blank(row: bytes, field: DataField) -> bool:
-    """Whether the one value of a row lies in the folder of null, whatever that is called."""
+    """Whether the one value of a row lies in the folder of null, by any name."""
     try:
         one, other = (
             paths.partition_spec(row, [field], default_name=name, legacy_name=False)
@@ -68,7 +68,7 @@ def _textual(text: str, type_: AtomicType) -> Value:
 
 
 def _bytes(text: str, type_: AtomicType) -> Value:
-    # Lone surrogates stand for bytes of the command line that are not UTF-8.
+    # Lone surrogates represent bytes of the command line that are not UTF-8.
     return text.encode(errors="surrogateescape")
 
 

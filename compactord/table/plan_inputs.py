@@ -21,9 +21,9 @@ def delta_commits_due(table: OpenTable, state: TableState) -> frozenset[BucketId
     """Buckets whose full compaction is due by `full-compaction.delta-commits` = N.
 
     Walks back from the newest snapshot until N APPEND snapshots lie behind. Buckets that a COMPACT
-    snapshot on this way took to the highest level (or emptied it) are not due, all others are;
-    planning then finds out which of them have anything to do. Where snapshots have expired before
-    N were counted, all N count as seen: rather too early than never. Reads the delta manifests of
+    snapshot on this way took to the highest level (or emptied) are not due, all other buckets are;
+    planning then finds out which of them have work. If snapshots expired before N were counted,
+    all N count as found: better too early than never. Reads the delta manifests of
     the COMPACT snapshots on the way.
     """
     interval = table.options.compaction.full_compaction_delta_commits
@@ -60,7 +60,7 @@ def expired_files(
 ) -> Callable[[DataFile], bool]:
     """Whether the oldest record of a file has expired; false for files without that statistic.
 
-    Statistics are those of the file's schema: the column is found by its id, and its bound cast.
+    Statistics use the file's schema: the column is found by its id, and its bound is cast.
     """
     expire = table.options.compaction.record_expire
     if expire is None:

@@ -26,12 +26,12 @@ from compactord.table.planning import PlanContext, StatePlanner, snapshot_count
 from compactord.table.session import TableSession
 from compactord.table.status import measured_stop_trigger
 
-# Live files that we made and that are not to be picked again; the oldest are forgotten beyond this.
+# Live files that we made and that must not be picked again; beyond this the oldest are forgotten.
 _FINAL_MAX = 100_000
 
 
 class OwnWork:
-    """Its mappings change with each `published`; a plan is made of them as they are then."""
+    """The process's own compactions. Its mappings change with each `published`."""
 
     def __init__(self) -> None:
         self._final: OrderedDict[str, BucketId] = OrderedDict()
@@ -40,7 +40,7 @@ class OwnWork:
 
     @property
     def unreadable(self) -> Mapping[BucketId, Mapping[str, str]]:
-        """Files whose columns cannot be read as the table's: of each bucket names, and why."""
+        """Files whose columns cannot be read as the table's: names and reasons, by bucket."""
         return self._unreadable
 
     def cannot_read(self, bucket: BucketId, found: Iterable[tuple[str, str]]) -> None:
@@ -48,18 +48,18 @@ class OwnWork:
         for path, why in found:
             self._unreadable.setdefault(bucket, {})[posixpath.basename(path)] = why
         while sum(map(len, self._unreadable.values())) > _FINAL_MAX:
-            # They will be tried, and named, again.
+            # A later attempt fails and reports them again.
             self._unreadable.popitem(last=False)
 
     def read_again(self) -> Set[BucketId]:
-        """Forget the files that cannot be read, as after a change of the schema; their buckets."""
+        """Forgets the files that cannot be read, after a change of the schema; their buckets."""
         buckets = frozenset(self._unreadable)
         self._unreadable.clear()
         return buckets
 
     @property
     def final(self) -> Set[str]:
-        """Names of live files of ours that are not rewritten again for their own sake."""
+        """Names of live files of ours that are not rewritten again."""
         return self._final.keys()
 
     @property
@@ -77,8 +77,8 @@ class OwnWork:
     ) -> None:
         """A compaction was published at `now_ms`.
 
-        `interval_ms` is `compaction.optimization-interval`: a full compaction longer ago says no
-        more than none.
+        `interval_ms` is `compaction.optimization-interval`: a full compaction longer ago than this
+        has no effect.
         """
         for name in change.removed:
             self._final.pop(name, None)
@@ -95,12 +95,12 @@ class OwnWork:
         while known and (interval_ms is None or now_ms - next(iter(known.values())) > interval_ms):
             known.popitem(last=False)
 
-    def forget(self, gone: Set[BucketId]) -> None:
-        """Buckets that have no files any more."""
-        for bucket in gone:
+    def forget(self, emptied: Set[BucketId]) -> None:
+        """Forgets buckets that have no files any more."""
+        for bucket in emptied:
             self._last_full_ms.pop(bucket, None)
             self._unreadable.pop(bucket, None)
-        for name in [name for name, bucket in self._final.items() if bucket in gone]:
+        for name in [name for name, bucket in self._final.items() if bucket in emptied]:
             del self._final[name]
 
 
@@ -108,7 +108,7 @@ def final_files(compaction: Compaction, after: Sequence[DataFile]) -> frozenset[
     """Names of the new files that later plans get as `PlanRequest.final`.
 
     `after` are the published files of the compaction in their order. The last file of an append
-    task may be small and is packed with others later; all others are final, whatever their size.
+    task may be small and is packed with other files later; the rest are final at any size.
     """
     before = {file.file_name for file in compaction.inputs}
     names = [file.file_name for file in after if file.file_name not in before]
@@ -120,14 +120,14 @@ def final_files(compaction: Compaction, after: Sequence[DataFile]) -> frozenset[
     return frozenset(names)
 
 
-# How many buckets of each table are candidates for those with the most runs.
+# How many buckets of each table are candidates for the service's list by run count.
 TOP_MAX = 20
 
 
 class TablePlanner:
-    """One thread at a time uses it.
+    """Plans one table; one thread at a time uses it.
 
-    `seen` has planned last; None before the first plan. Any thread may ask for its values.
+    `last_plan` is None before the first plan. Safe to read from any thread.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class TablePlanner:
         self._zone = zone
         self._own_work = own_work
         self._backlog = TableBacklog(stop_trigger=self._stop_trigger)
-        self.seen: StatePlanner | None = None
+        self.last_plan: StatePlanner | None = None
         # Compactions under way, by id: their inputs are not planned again.
         self._in_flight: dict[int, InFlight] = {}
         # Buckets whose files became busy or free since they were planned.
@@ -152,12 +152,12 @@ class TablePlanner:
         self._is_stale = True
         # Work that was not offered the last time.
         self._skip = DispatchFilter()
-        # Asks for the id of the oldest snapshot.
+        # Reads the id of the oldest snapshot.
         self._earliest: Callable[[], int | None] = lambda: None
 
     @property
     def busy(self) -> Mapping[BucketId, Set[str]]:
-        """Names of files that compactions under way read."""
+        """Names of files that running compactions read."""
         busy: dict[BucketId, set[str]] = {}
         for each in self._in_flight.values():
             names = busy.setdefault(each.compaction.bucket, set())
@@ -166,7 +166,7 @@ class TablePlanner:
 
     @contextlib.contextmanager
     def prefetching(self, *, will_plan: bool) -> Iterator[None]:
-        """For one cycle: if a plan is sure, ask now for what it needs besides the state."""
+        """Prefetches the plan's inputs besides the state if a plan is certain in this cycle."""
         table = self._followed.table
         ask = partial(earliest_snapshot_id, table.storage, table.ref.root)
         will_plan = will_plan or self._is_stale
@@ -175,10 +175,10 @@ class TablePlanner:
             yield
 
     def plan(self, skip: DispatchFilter, *, is_current: bool = False) -> Planned | None:
-        """Take in what is new and plan what may have changed; None when nothing is new.
+        """Reads news and plans what may have changed; None without news.
 
-        Or while our newest snapshot has to stand. `is_current`: it is of just now, and is that
-        of the state: the next plan is early enough for what came after it. Raises what
+        Also None while our newest snapshot has to settle. `is_current`: the state's snapshot was
+        published just now, so the next plan is early enough for later ones. Raises what
         `TableSession` raises.
         """
         start_s, followed = self._clock.monotonic_s(), self._followed
@@ -195,27 +195,27 @@ class TablePlanner:
         if skip == self._skip and not (is_new or self._touched or self._is_stale or is_time):
             return None
         drift = followed.drain_stats()
-        gone = self._update(drift)
+        emptied = self._update(drift)
         self._is_stale, self._skip = False, skip
-        return self._planned(drift, gone, start_s)
+        return self._planned(drift, emptied, start_s)
 
     def take(self, bucket: BucketId) -> tuple[Compaction, TableState] | None:
-        """The next decision on a bucket, and the state that it was made on.
+        """The next decision on a bucket, and its state, or None if none is left.
 
-        None when there is none any more. Raises what planning raises, where it was not kept.
+        Raises planning errors if the decision was not kept.
         """
         # Plan the bucket again in any case: its pending compaction has been taken.
         self._touched.add(bucket)
-        assert self.seen is not None, "a cycle comes first"
+        assert self.last_plan is not None, "a cycle comes first"
         compaction = self._backlog.take(bucket, self.busy.get(bucket, set()))
-        return None if compaction is None else (compaction, self.seen.state)
+        return None if compaction is None else (compaction, self.last_plan.state)
 
-    def begun(self, in_flight: InFlight) -> None:
-        """Its inputs are busy until it is released."""
+    def mark_busy(self, in_flight: InFlight) -> None:
+        """Marks its inputs as busy until it is released."""
         self._in_flight[in_flight.compaction_id] = in_flight
 
     def release(self, compaction_ids: Iterable[int]) -> None:
-        """Nothing reads the inputs of these compactions any more."""
+        """Frees the inputs of these compactions."""
         for compaction_id in compaction_ids:
             ended = self._in_flight.pop(compaction_id, None)
             if ended is not None:
@@ -226,13 +226,15 @@ class TablePlanner:
         self._is_stale = True
 
     def is_idle(self, skip: DispatchFilter) -> bool:
-        """Whether manifests need a commit of their own."""
+        """Whether manifests may be merged in a commit of their own."""
         return not (skip.manifests or self._in_flight or self._backlog.has_work)
 
     @property
     def _is_behind(self) -> bool:
-        """Whether the newest snapshot that is known was not planned on: partitions were dropped."""
-        return self.seen is None or self.seen.state.snapshot != self._followed.state.snapshot
+        """Whether the newest known snapshot was not planned on: partitions were dropped."""
+        return (
+            self.last_plan is None or self.last_plan.state.snapshot != self._followed.state.snapshot
+        )
 
     @property
     def _stop_trigger(self) -> int:
@@ -240,8 +242,8 @@ class TablePlanner:
         return measured_stop_trigger(options, request.stop_trigger_fallback)
 
     def _update(self, drift: RefreshStats) -> frozenset[BucketId]:
-        """Plan the buckets that may have changed; those that have no files any more."""
-        table, state, known = self._followed.table, self._followed.state, self.seen
+        """Plans buckets that may have changed; returns buckets that have no files any more."""
+        table, state, known = self._followed.table, self._followed.state, self.last_plan
         if known is not None and known.table.schema.id != table.schema.id:
             self._touched.update(self._own_work.read_again())
         changed = None if self._is_stale or drift.changed is None else drift.changed | self._touched
@@ -257,16 +259,16 @@ class TablePlanner:
         )
         planner = StatePlanner(table, state, context)
         self._backlog.update(planner, changed, self.busy)
-        gone = self._gone(state, changed)
-        self._own_work.forget(gone)
-        self.seen = planner
+        emptied = self._emptied(state, changed)
+        self._own_work.forget(emptied)
+        self.last_plan = planner
         self._touched.clear()
-        return gone
+        return emptied
 
     def _planned(
         self,
         drift: RefreshStats,
-        gone: frozenset[BucketId],
+        emptied: frozenset[BucketId],
         start_s: float,
     ) -> Planned:
         table, state, backlog = self._followed.table, self._followed.state, self._backlog
@@ -288,7 +290,7 @@ class TablePlanner:
             top=backlog.top_buckets(TOP_MAX) if has_runs else (),
             discovery_interval_ms=table.options.discovery_interval_ms,
             appended_bytes=drift.appended_bytes,
-            gone=gone,
+            emptied=emptied,
             manifests_read=drift.manifests,
             entries_read=drift.entries,
             entries_skipped=drift.skipped_entries,
@@ -296,9 +298,9 @@ class TablePlanner:
             resting=backlog.resting(),
         )
 
-    def _gone(self, state: TableState, changed: Set[BucketId] | None) -> frozenset[BucketId]:
-        """Buckets that had files when they were planned last, or were taken, and have none now."""
+    def _emptied(self, state: TableState, changed: Set[BucketId] | None) -> frozenset[BucketId]:
+        """Buckets that had files when last planned or taken, and have none now."""
         if changed is not None:
             return frozenset(b for b in changed if not state.files.summary(b).file_count)
-        before = self.seen.state.files.bucket_ids() if self.seen is not None else ()
+        before = self.last_plan.state.files.bucket_ids() if self.last_plan is not None else ()
         return frozenset(self._touched.union(before).difference(state.files.bucket_ids()))

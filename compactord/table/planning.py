@@ -36,11 +36,11 @@ from compactord.text import age_text, count_text
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanContext:
-    """What a round of planning depends on besides table and state.
+    """Inputs of a round of planning besides table and state.
 
-    `last_full_ms` (steady times), `final` and `unreadable` are what this run remembers of its own
-    work: of each bucket names of files that cannot be read as the table's, and why. `now_ms`
-    and `steady_ms` are the same moment by the two clocks. `zone` is that of the workers.
+    `last_full_ms` (steady times), `final` and `unreadable` are this run's memory of its own work;
+    `unreadable` has names of files that cannot be read as the table's, and reasons, by bucket.
+    `now_ms` and `steady_ms` are the same moment by the two clocks. `zone` is the workers'.
     """
 
     request: CompactRequest
@@ -53,7 +53,7 @@ class PlanContext:
 
     @classmethod
     def now(cls, request: CompactRequest, clock: Clock, zone: datetime.tzinfo) -> PlanContext:
-        """Of a plan that is made now, by somebody who remembers nothing."""
+        """For a fresh plan without history."""
         now_ms, steady_ms = clock.now_ms(), clock.steady_ms()
         return cls(request=request, now_ms=now_ms, steady_ms=steady_ms, zone=zone)
 
@@ -115,7 +115,7 @@ class StatePlanner:
         return sorted(filter(self.wants, found))
 
     def wants(self, bucket: BucketId) -> bool:
-        """Whether the bucket is in a partition that was asked for."""
+        """Whether the bucket's partition was requested."""
         return self._wanted(bucket.partition)
 
     def partition_text(self, partition: bytes) -> str:
@@ -134,7 +134,7 @@ class StatePlanner:
             found = live.bucket(bucket)
             refuse_formats(self.table, {format_of(file.file_name) for file in found.files})
             return found
-        # Large files of a table without buckets are rewritten only for their deleted rows.
+        # In a table without buckets large files are rewritten only for their deleted rows.
         options = self.request.options
         is_full = self.request.strategy is Strategy.FULL
         smaller_than = options.target_file_size if is_full else options.small_file_size
@@ -146,7 +146,7 @@ class StatePlanner:
     def decided(
         self, bucket: BucketId, busy: Set[str] = frozenset()
     ) -> tuple[PlannedFiles, BucketPlan]:
-        """What may be planned of the bucket, and its plan; `busy` files are being read.
+        """The plannable files of the bucket, and its plan; `busy` files are being read.
 
         Raises what `files` and `plan_bucket` raise, and `FormatError` if something is due in a
         partition that has no folder.
@@ -163,9 +163,9 @@ class StatePlanner:
         return found, plan
 
     def unreadable_text(self, bucket: BucketId) -> str | None:
-        """Why files of the bucket cannot be read as the table's, and what to do; None if none.
+        """Why files of the bucket cannot be read as the table's, and what to do; or None.
 
-        Of a table without buckets the other files are compacted. Raises what `files` raises.
+        In a table without buckets the other files are compacted. Raises what `files` raises.
         """
         known = self.context.unreadable.get(bucket)
         if not known:
@@ -187,7 +187,7 @@ class StatePlanner:
         )
 
     def waiting_since_ms(self, bucket: BucketId, output_level: int) -> int:
-        """Since when rows wait, in steady time, that readers see once on that level; 0: none do."""
+        """Steady write time of the oldest row that output on this level makes visible, or 0."""
         waiting = self.state.waiting
         if waiting is None or output_level < waiting.level:
             return 0
@@ -197,7 +197,7 @@ class StatePlanner:
         return min(since_ms - self._lead_ms, self.request.steady_ms)
 
     def late_from_ms(self, bucket: BucketId) -> int | None:
-        """From when on its rows have waited for too long, in steady time; None: never."""
+        """Steady time from which its rows have waited too long, or None."""
         lag_ms, waiting = self.context.request.max_freshness_lag_ms, self.state.waiting
         if lag_ms is None or waiting is None:
             return None
@@ -209,7 +209,7 @@ class StatePlanner:
         return from_ms is not None and from_ms <= self.context.steady_ms
 
     def plan(self, bucket: BucketId) -> BucketPlan:
-        """The bucket's plan; of a damaged one, why it has none. Raises other errors of `files`."""
+        """The bucket's plan, which explains the damage of a damaged one. Raises as `files`."""
         try:
             return self.decided(bucket)[1]
         except FormatError as error:
@@ -219,15 +219,15 @@ class StatePlanner:
 def plan_state(planner: StatePlanner) -> Iterator[BucketPlan]:
     """Plans of the buckets that may have something to do; one bucket's files are read at a time.
 
-    A damaged bucket has a plan that says so.
+    The plan of a damaged bucket explains the damage.
     """
     return one_round(map(planner.plan, planner.candidates()), planner.request)
 
 
 def without_busy(found: PlannedFiles, busy: Set[str]) -> PlannedFiles:
-    """What may be planned beside running compactions: other files of a table without buckets.
+    """The plannable files while compactions run: other files of a table without buckets.
 
-    Elsewhere a bucket is planned as a whole: nothing of it while one runs.
+    Other buckets are planned as a whole: not at all while a compaction of theirs runs.
     """
     if isinstance(found, FilesBySize):
         return found.without(busy)
@@ -237,7 +237,7 @@ def without_busy(found: PlannedFiles, busy: Set[str]) -> PlannedFiles:
 def snapshot_count(state: TableState, earliest: Callable[[], int | None]) -> int:
     """How many snapshots the table has; `earliest` reads the first one's id.
 
-    Raises what that raises.
+    Raises the errors of `earliest`.
     """
     if state.snapshot is None:
         return 0
@@ -245,7 +245,7 @@ def snapshot_count(state: TableState, earliest: Callable[[], int | None]) -> int
     return 0 if earliest_id is None else max(0, state.snapshot.id - earliest_id + 1)
 
 
-# What becomes of a bucket with damaged entries, for people.
+# Advice for a bucket with damaged entries.
 LEFT_AS_IT_IS = (
     "the bucket is left as it is until its files change: overwrite its partition, or roll the "
     "table back to a snapshot from before the damage"
@@ -258,7 +258,7 @@ def damage_text(error: FormatError) -> str:
 
 
 class PartitionTest:
-    """Whether a partition was requested; each partition is decoded once.
+    """Tests whether a partition was requested; each partition is decoded once.
 
     Raises `UsageError` for columns that are no partition keys and values that their types cannot
     hold.
@@ -268,7 +268,7 @@ class PartitionTest:
         self._fields = {field.name: field for field in table.schema.partition_fields}
         self._default_name = table.options.partition_default_name
         self._partitions = partitions
-        self._asked = [
+        self._requested = [
             {name: self._meant(table, name, text) for name, text in partition.items()}
             for partition in partitions
         ]
@@ -295,9 +295,9 @@ class PartitionTest:
         ]
 
     def _meant(self, table: OpenTable, name: str, text: str) -> frozenset[bytes]:
-        """The value that a text means, encoded: what is one value has one encoding.
+        """The encoded values that a text means: equal values have one encoding.
 
-        A default name stands for values without a name of their own, and for itself.
+        A default name means values without a name of their own, and itself.
         """
         if name not in self._fields:
             raise UsageError(
@@ -314,7 +314,7 @@ class PartitionTest:
             raise UsageError(
                 f"partition {name}={text}: {table.ref.full_name} has {name} of type "
                 f"{type_text(field.type)}, expected {error}; "
-                f"{self._default_name} stands for null"
+                f"{self._default_name} means null"
             ) from error
         return frozenset({unnamed, value} if text == self._default_name else {value})
 
@@ -323,7 +323,7 @@ class PartitionTest:
         try:
             values = decode_row(partition, [field.type for field in fields])
         except FormatError:
-            # Nobody can have asked for it.
+            # Cannot match any requested partition.
             return False
         found = {
             field.name: self._encoded(field, value)
@@ -331,7 +331,7 @@ class PartitionTest:
         }
         matching = {
             index
-            for index, asked in enumerate(self._asked)
+            for index, asked in enumerate(self._requested)
             if all(not found[name].isdisjoint(meant) for name, meant in asked.items())
         }
         self._found |= matching
@@ -348,9 +348,9 @@ class PartitionTest:
 def remember_rewrites(
     table: OpenTable, state: TableState, *, quiet_for_ms: int, now_ms: int
 ) -> TableState:
-    """The state with an append table's rewrites, those of partitions as far as they matter.
+    """The state with an append table's relevant rewrites of partitions.
 
-    Commands on a table with a primary key add rows and name no files: it has none.
+    A table with a primary key has none: commands on it add rows and name no files.
     """
     if table.kind is TableKind.PRIMARY_KEY:
         return state
@@ -359,7 +359,7 @@ def remember_rewrites(
 
 
 def with_waiting_rows(table: OpenTable, state: TableState, clock: Clock) -> TableState:
-    """The state with the rows that wait for a compaction, of a table whose readers do."""
+    """The state with the rows that wait for a compaction, if the table's readers wait for it."""
     level, known = table.options.compaction.waiting_level, state.waiting
     if level == (known and known.level):
         return state
@@ -372,5 +372,5 @@ def with_waiting_rows(table: OpenTable, state: TableState, clock: Clock) -> Tabl
 
 
 def rest_text(rewrite: Rewrite, age_ms: int) -> str:
-    """Why a partition is skipped, for people: it was rewritten so long ago."""
+    """Why a partition is skipped, for operators: it was rewritten recently."""
     return f"skipped: rewritten {age_text(age_ms)} ago by {rewrite.commit_user}"

@@ -1,4 +1,4 @@
-"""What commands print: for people on a terminal, and as plain data for programs."""
+"""Output of commands: text for a terminal, and plain data for programs."""
 
 from __future__ import annotations
 
@@ -52,17 +52,17 @@ REWRITTEN = (
 
 
 def bucket_text(partition: str, bucket: int) -> str:
-    """Which bucket, for people: `dt=2026-01-01 bucket 3`."""
+    """A bucket's text: `dt=2026-01-01 bucket 3`."""
     return f"{partition} bucket {bucket}" if partition else f"bucket {bucket}"
 
 
 def place_text(table: OpenTable, partition: bytes, bucket: int) -> str:
-    """As `bucket_text`, of a partition as it is stored."""
+    """`bucket_text` of an encoded partition."""
     return bucket_text(table.partition_text(partition), bucket)
 
 
 def totals_text(table: str, totals: CompactTotals) -> Iterator[str]:
-    """Lines for people at the end of `compact`."""
+    """The closing lines of `compact`."""
     if totals.snapshots:
         ids = f"{totals.snapshots[0]}..{totals.snapshots[-1]}"
         yield (
@@ -94,7 +94,7 @@ def totals_text(table: str, totals: CompactTotals) -> Iterator[str]:
     for lost in totals.lost_snapshots:
         yield f"  LOST: {lost}"
     for lost in totals.lost_commits:
-        yield f"  PUT RIGHT: {lost}"
+        yield f"  RECOVERED: {lost}"
     for failure in totals.failures:
         yield f"  FAILED: {failure}"
     if totals.stopped:
@@ -102,7 +102,7 @@ def totals_text(table: str, totals: CompactTotals) -> Iterator[str]:
 
 
 def _seconds_text(totals: CompactTotals) -> str:
-    """How long it took, and how long Spark's start did, which is not part of it."""
+    """The duration of the work, and of Spark's start, which is not part of it."""
     work = f"{totals.seconds:.2f} s"
     return f"{work}, after {totals.start_seconds:.1f} s for Spark" if totals.start_seconds else work
 
@@ -135,7 +135,7 @@ def compaction_json(table: OpenTable, compaction: Compaction) -> dict[str, Any]:
 
 
 def _partition_json(table: OpenTable, partition: bytes) -> str:
-    """The partition's folders; of one that has none what people are shown."""
+    """The partition's folders, or its readable text if it has none."""
     try:
         return table.partition_path(partition)
     except FormatError:
@@ -174,7 +174,7 @@ def rewrite_text(rewrite: Rewrite) -> str:
 
 
 def resting(table: OpenTable, plans: Iterable[BucketPlan]) -> dict[str, str]:
-    """The partitions that are skipped, and why."""
+    """The skipped partitions, with reasons."""
     return {
         table.partition_text(plan.bucket.partition): rest_text(plan.rest.rewrite, plan.rest.age_ms)
         for plan in plans
@@ -200,15 +200,15 @@ def bucket_shapes(
     wanted: Callable[[BucketId], bool] | None = None,
     worst: int | None = None,
 ) -> list[BucketShape]:
-    """The shapes of the buckets, or of the wanted ones, in order; or of the worst of them.
+    """The shapes of the buckets, or of the wanted ones, in order; or only of the worst.
 
-    The worst, which come first, are those with the most sorted runs, or small files where there
-    are no keys; then the largest. Objects of one bucket's files exist at a time.
+    The worst, which are listed first, have the most sorted runs, or small files in tables without
+    keys; then the largest. Objects of one bucket's files exist at a time.
     """
     columns, older = _indexed_columns(table), table.partial_schemas | table.unmarked_schemas
 
     def shape_of(bucket: BucketId) -> BucketShape:
-        # Also of one whose entries disagree about the number of buckets.
+        # This includes buckets whose entries disagree about the number of buckets.
         files, total = state.files.files_in(bucket), state.files.summary(bucket).total_buckets
         indexes = state.indexes
         return bucket_shape(
@@ -249,7 +249,7 @@ def _indexed_columns(table: OpenTable) -> dict[int, str]:
 def damage_notes(
     table: OpenTable, state: TableState, shapes: Iterable[BucketShape]
 ) -> Iterator[str]:
-    """Why some of the buckets cannot be planned, each with its place; only where buckets are."""
+    """Why some buckets cannot be planned, each with its partition; only for tables with buckets."""
     if table.kind is TableKind.APPEND_UNAWARE:
         return
     lookup, partial = table.options.compaction.lookup, table.partial_schemas
@@ -290,7 +290,7 @@ def inspect_json(
 def inspect_text(
     table: OpenTable, state: TableState, shapes: Sequence[BucketShape], reasons: Sequence[str]
 ) -> Iterator[str]:
-    """The table as a person wants to see it."""
+    """The lines that `inspect` prints."""
     yield f"{table.ref.full_name}  ({table.ref.location})"
     snapshot = state.snapshot
     newest = f"snapshot {snapshot.id} ({snapshot.commit_kind.value})" if snapshot else "no snapshot"

@@ -9,8 +9,8 @@ from compactord.config.model import ServiceConfig, TableSettings
 from compactord.model import PickRule
 from compactord.plan.table import Strategy
 
-# Rows that have waited for so much of `max_freshness_lag` are served before all other work, and
-# what they wait for is due, whatever else would have to happen first.
+# Rows that have waited for this share of `max_freshness_lag` precede all other work, and the
+# compaction that makes them visible is due unconditionally.
 LAG_SERVED_FIRST = 0.5
 # How long a writer may wait between its check of an id and its rename (`recovery.writer_delay`).
 WRITER_DELAY_MS = 600_000
@@ -18,14 +18,14 @@ WRITER_DELAY_MS = 600_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactRequest:
-    """What to compact; `partitions` empty: all. `append_wait_ms` None: few small files just wait.
+    """Settings of a compaction. Empty `partitions` are all; `append_wait_ms` may be None for never.
 
     Each of `partitions` names some partition columns, and their values as texts; a text that is the
     table's `partition.default-name` means null or blank text, as in folders.
-    `max_freshness_lag_ms`: how long rows may wait for what makes them visible; None: for ever.
+    `max_freshness_lag_ms`: how long rows may wait for visibility, or None for no limit.
     `overrides` are table options over the table's own. Partitions of append tables that were
     rewritten less than `quiet_for_ms` ago are skipped. Snapshots of ours are looked back at for
-    `writer_delay_ms`, every `look_interval_ms`. Where the table sets no stop trigger, its runs are
+    `writer_delay_ms`, every `look_interval_ms`. If the table sets no stop trigger, its runs are
     measured against `stop_trigger_fallback` above its compaction trigger.
     """
 

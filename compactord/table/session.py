@@ -36,18 +36,18 @@ from compactord.table.planning import remember_rewrites, with_waiting_rows
 from compactord.table.request import CompactRequest
 
 _log = structlog.get_logger()
-# How often a quiet table is asked for the schema that is known, in place of the next one.
+# How often an idle table reads the known schema instead of looking for the next one.
 _KNOWN_SCHEMA_MS = 60_000
-# So many partitions may be remembered, whether or not they are live.
+# At most this many partitions are remembered, live or not.
 _APPENDED_MAX = 1_000
-# A plan on what was confirmed just now needs no look back if the last one was so short a time ago.
+# A plan on a just confirmed snapshot needs no look back if the last one was this recent.
 _CONFIRMED_MS = 1_000
 
 _Checked: TypeAlias = tuple[CompactRequest, int, SnapshotIdentity | None]
 
 
 class TableSession:
-    """See the module. Opens the table: raises what `open_table` raises, before data is read."""
+    """The table's session. Opens it: raises what `open_table` raises, before data is read."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class TableSession:
         self._access = access
         self._clock = clock
         self.table = self._opened()
-        # Where no writer can replace what was published, nobody looks back at it.
+        # If no writer can replace a snapshot, there is no look back.
         published = (
             None if publisher.excludes_writers else PublishedSnapshots(storage, access.ref.root)
         )
@@ -82,14 +82,14 @@ class TableSession:
         self._state: TableState | None = None
         self._is_first = True
         self._appended = AppendedFiles()
-        # More partitions are looked through for those that are gone.
+        # With more partitions, dropped ones are removed.
         self._appended_max = _APPENDED_MAX
-        # Snapshots that seemed to be replaced because the table had been made anew.
-        self._excused = 0
+        # Snapshots that seemed to be replaced because the table had been recreated.
+        self._ignored_losses = 0
         self._replaced_before = 0
-        # What was found to be a table that we may touch: request, schema and snapshot.
+        # The last (request, schema, snapshot) that passed validation.
         self._checked: _Checked | None = None
-        # The same of a snapshot of ours that was made of such a table, and not read by a refresh.
+        # The same for a snapshot of ours on a validated state that no refresh has read.
         self._published: _Checked | None = None
         # When the known schema was last read, in steady time, and whether just now.
         self._schema_read_ms = clock.steady_ms()
@@ -99,7 +99,7 @@ class TableSession:
 
     @property
     def state(self) -> TableState:
-        """The newest state that is known; `refresh` comes first."""
+        """The newest known state; call `refresh` first."""
         assert self._state is not None, "refreshed before"
         return self._state
 
@@ -110,20 +110,20 @@ class TableSession:
 
     @property
     def replaced_snapshots(self) -> int:
-        """How many snapshots of ours had another put in their place."""
-        return self._follower.replaced_snapshots - self._excused
+        """How many snapshots of ours were replaced."""
+        return self._follower.replaced_snapshots - self._ignored_losses
 
     def take_lost_commits(self) -> tuple[LostCommit, ...]:
-        """What writers lost to late renames, committed again or not, since the last call."""
+        """Commits that writers lost to late renames since the last call, restored or not."""
         found, self._lost_commits.found = tuple(self._lost_commits.found), []
         return found
 
     def drain_stats(self) -> RefreshStats:
-        """What refreshing has met since the last call."""
+        """Statistics of refreshes since the last call."""
         return self._follower.drain_stats()
 
     def expiry_blocker(self) -> str | None:
-        """Why no snapshot may expire now, or None; any thread may ask."""
+        """Why no snapshot may expire now, or None. Thread-safe."""
         if self.wait_ms():
             return (
                 "our newest snapshot may still be replaced by a writer, which would need the "
@@ -132,24 +132,24 @@ class TableSession:
         return self._lost_commits.expiry_blocker()
 
     def wait_ms(self) -> int:
-        """How long nothing may be built on what we published last; any thread may ask."""
+        """Milliseconds until our last snapshot is safe to build on. Thread-safe."""
         return self._follower.delay.wait_ms()
 
     @property
-    def is_own(self) -> bool:
-        """Whether the newest snapshot is ours, and was made of a state that we may touch."""
+    def newest_is_ours(self) -> bool:
+        """Whether the newest snapshot is ours and was built on a validated state."""
         return self._published == (self.request, self.table.schema.id, _identity(self._state))
 
     def forget_state(self) -> None:
-        """The next refresh reads everything anew."""
+        """Makes the next refresh read everything again."""
         self._state = None
 
     def refresh(self) -> bool:
-        """Take in the newest snapshot and schema; whether anything is different.
+        """Reads the newest snapshot and schema; returns whether anything changed.
 
-        Raises `UnsupportedTable` for what we must not touch, `TableNotFound` for a table that is
-        gone, and what reading raises. Nothing new costs the known snapshot, and two requests for
-        what would be the next one and the next schema. On an append table the first time takes in
+        Raises `UnsupportedTable` for a table that we must not touch, `TableNotFound` for a missing
+        one, and read errors. Without news it costs a read of the known snapshot and two
+        requests for the next snapshot and schema. The first refresh of an append table also reads
         its last snapshots.
         """
         is_new = self._take_in()
@@ -164,10 +164,10 @@ class TableSession:
     def look_back(
         self, *, busy: Collection[BucketId], may_commit: bool, is_current: bool = False
     ) -> None:
-        """Find commits of writers that a late rename lost, if it is time to.
+        """Finds commits of writers that a late rename lost, if a look back is due.
 
         They are committed again if that is proved to be safe, and the table may be changed. `busy`
-        are buckets of compactions under way. `is_current`: our snapshot and the one below it were
+        are buckets of running compactions. `is_current`: our snapshot and the one below it were
         looked at just now. Raises `CommitUnknown`.
         """
         known, interval_ms = self.state, self.request.look_interval_ms
@@ -182,9 +182,9 @@ class TableSession:
     def commit(
         self, changes: Sequence[BucketChange] | Removal, *, busy: Collection[BucketId]
     ) -> CommitOutcome:
-        """Publish what can be published of the changes in one snapshot.
+        """Publishes all changes that can be published in one snapshot.
 
-        Where a writer may have replaced what we published last, that is found out before; `busy` as
+        If a writer may have replaced our last snapshot, that is checked first; `busy` as
         for `look_back`. Raises what `refresh` and `Committer.commit` raise.
         """
         try:
@@ -196,10 +196,10 @@ class TableSession:
                 self.look_back(busy=busy, may_commit=True)
             outcome, state = self._committer.commit(self.state, changes, self.table.commit_settings)
         except CompactordError:
-            # The schema may be why: a rollback that took it is not seen by asking for the next one.
+            # The schema may be the cause: a look-up of the next one misses a rollback of the last.
             self._checked = self._published = None
             raise
-        # It may have been read anew, on a snapshot that was known: after a rollback to it.
+        # It may have been read again on a known snapshot: after a rollback to it.
         self._state = with_waiting_rows(self.table, state, self._clock)
         if isinstance(outcome, Committed):
             self._note_published(outcome)
@@ -219,24 +219,24 @@ class TableSession:
         *,
         busy: Collection[BucketId],
     ) -> CommitOutcome:
-        """Remove partitions in one snapshot, which of the newest state are `chosen`.
+        """Removes the partitions of the newest state that `chosen` returns, in one snapshot.
 
-        By the newest schema. Blocks while nothing may be built on what we published last; `busy`
+        Uses the newest schema. Blocks while our last snapshot is unsafe to build on; `busy`
         and errors as `commit`.
         """
         wait_ms = self.wait_ms()
         if wait_ms:
             self._clock.sleep(wait_ms / 1000)
-        # What goes is for the options of the newest schema to say.
+        # The options of the newest schema decide which partitions are dropped.
         self._checked = self._published = None
         self.refresh()
         return self.commit(Removal(lambda state: chosen(self.table, state)), busy=busy)
 
     def merge_manifests(self) -> Committed | None:
-        """Merge manifests in a snapshot of their own where the table's options ask for it.
+        """Merges manifests in a snapshot of their own if the table's options request it.
 
-        For a table that needs no compaction: any commit of one merges them on its way. None when
-        nothing was merged. Raises what `Committer.commit` raises.
+        Only for a table that needs no compaction: every commit merges them. None if no manifest
+        was merged. Raises what `Committer.commit` raises.
         """
         if self._merged_on == _identity(self._state):
             return None
@@ -247,10 +247,10 @@ class TableSession:
     def has_replaced(
         self, compaction: Compaction, vectors: Mapping[str, VectorRef] = NO_VECTORS
     ) -> bool:
-        """Whether others have replaced files that it reads, so that they are live no more.
+        """Whether another writer replaced files that it reads, so that they are no longer live.
 
-        Or deletion vectors of these, which are in other index files then; `vectors` are those of
-        the bucket when it was planned. Takes in the newest snapshot; raises what reading raises.
+        Or their deletion vectors, which are in other index files then; `vectors` are from the
+        bucket's plan. Reads the newest snapshot; raises read errors.
         """
         state, bucket = self._newest(), compaction.bucket
         names = {file.file_name for file in files_read(compaction)}
@@ -276,8 +276,8 @@ class TableSession:
         is_checked = now in (self._checked, self._published)
         if is_checked and not self._has_other_schema(schema):
             return False
-        # If it was opened a moment ago, its schema need not be read again. A writer may have added
-        # one, and files or vectors by it, while it was asked for.
+        # A schema read a moment ago need not be read again. A writer may have added one, with
+        # files or vectors that use it, during the request.
         seen = {*state.files.schema_ids, state.snapshot.schema_id if state.snapshot else 0}
         if not is_first or has_later() or max(seen) > schema.id:
             self._open(schema)
@@ -287,11 +287,11 @@ class TableSession:
         return True
 
     def _noting_appended(self) -> TableState:
-        """The state; where partitions are marked done, it notes what writers add to each."""
+        """The state; if partitions are marked done, it notes writers' additions to each."""
         state = self.state
         if self.table.options.maintenance.mark_done is None:
             return state
-        # None: it was read anew, perhaps after an error.
+        # None after a complete read, perhaps after an error.
         self._appended = state.appended or self._appended.besides(state.files)
         if len(self._appended.created_ms) > self._appended_max:
             self._appended = self._appended.without_gone(state.files)
@@ -303,24 +303,24 @@ class TableSession:
         return open_table(self._access, overrides, self._registries, known=known)
 
     def _open(self, schema: TableSchema) -> None:
-        """Open the table again, in what is its newest schema now; `schema` was it before."""
+        """Opens the table again in its newest schema; `schema` was the newest before."""
         self.table = self._opened(self.table)
         if self._was_recreated(schema):
             # The table was recreated; its old snapshots are not losses.
             self._follower.forgive_suspects()
             self._lost_commits.forget()
-            self._excused += self._follower.replaced_snapshots - self._replaced_before
+            self._ignored_losses += self._follower.replaced_snapshots - self._replaced_before
             self._state, self._appended = self._follower.loaded(), AppendedFiles()
 
     def _has_other_schema(self, known: TableSchema) -> bool:
-        """Whether there is a later schema; now and then, whether the known one is still the same.
+        """Whether there is a later schema; sometimes also whether the known one has changed.
 
         A rollback deletes the latest schemas, and the next one has the id of the first of them
-        (SchemaManager.rollbackTo): it may have other columns, and no snapshot tells of it.
+        (SchemaManager.rollbackTo): it may have other columns, and no snapshot shows that.
         """
         now_ms = self._clock.steady_ms()
         is_due = now_ms - self._schema_read_ms >= _KNOWN_SCHEMA_MS
-        # Later ones are asked for every other time at least, however rarely that is.
+        # At least every second call looks for later schemas, even if calls are rare.
         self._has_read_schema = is_due and not self._has_read_schema
         if not self._has_read_schema:
             return self._access.has_later_schema(known)
@@ -328,9 +328,9 @@ class TableSession:
         return not self._access.keeps_schema(known)
 
     def _was_recreated(self, known: TableSchema) -> bool:
-        """Whether the schema that we knew is not, or no longer, one of this table's.
+        """Whether the known schema does not, or no longer, belong to this table.
 
-        Of a branch also whether it was made since.
+        For a branch also whether it was recreated since.
         """
         made_ms, self._made_ms = self._made_ms, self._access.made_ms()
         if self._made_ms != made_ms:

@@ -32,14 +32,14 @@ _NEVER = 2**31 - 1
 
 
 def measured_stop_trigger(options: CompactionOptions, fallback: int) -> int:
-    """The effective stop trigger: `fallback` above the compaction trigger where none is set."""
+    """The effective stop trigger: `fallback` above the compaction trigger if none is set."""
     if options.stop_trigger >= _NEVER:
         return options.compaction_trigger + fallback
     return options.stop_trigger
 
 
 class RunState(enum.Enum):
-    """How a bucket's run count r stands against its triggers; the bands are disjoint."""
+    """A bucket's run count r compared with its triggers; the bands are disjoint."""
 
     IDLE = "idle"  # r < compaction-trigger
     DUE = "due"  # trigger <= r < stop - 1
@@ -58,7 +58,7 @@ def is_near_stop(runs: int, stop_trigger: int) -> bool:
 
 
 def run_state(runs: int, compaction_trigger: int, stop_trigger: int) -> RunState:
-    """The band of a run count; `IDLE` if triggers of 0 say that there are no sorted runs."""
+    """The band of a run count; `IDLE` if triggers are 0, for tables without sorted runs."""
     if not compaction_trigger or runs < min(compaction_trigger, stop_trigger - 1):
         return RunState.IDLE
     if runs > stop_trigger:
@@ -77,14 +77,13 @@ class RestingPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableInfo:
-    """What the table is; `warnings` name its options that have no effect here.
+    """Facts about the table; `warnings` name its options that have no effect here.
 
-    `rewrite` is the last commit by somebody whose next one may fail because of a compaction.
-
+    `rewrite` is the last rewrite by a user whose next one may fail because of a compaction.
     `readers_wait`: readers do not see rows before a compaction (`CompactionOptions.waiting_level`).
-    `maintenance` are the kinds that its options ask for (`MaintenanceOptions.asked`).
+    `maintenance` are the kinds that its options request (`MaintenanceOptions.asked`).
 
-    `stop_trigger` is what its runs are measured against: where the table sets none,
+    `stop_trigger` is the bound for its runs: if the table sets none,
     `alerts.stop_trigger_fallback` above its compaction trigger.
     """
 
@@ -108,10 +107,10 @@ class TableInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableShape:
-    """The live files in numbers. Runs and bands are those of primary-key tables only.
+    """The live files in numbers. Runs and bands count primary-key tables only.
 
     `size_amplification_max` is (all runs but the oldest) / oldest of the worst bucket,
-    `deleted_rows_ratio_max` the rows that deletion vectors delete / rows, as far as they are known.
+    `deleted_rows_ratio_max` the known rows deleted by deletion vectors / rows.
     """
 
     snapshot_id: int = 0
@@ -132,19 +131,19 @@ class TableShape:
     size_amplification_max: float = 0.0
     deleted_rows_ratio_max: float = 0.0
     buckets_by_run_state: Mapping[RunState, int] = field(default_factory=dict)
-    # Of the worst bucket as its files tell it, 0 where one never had any.
+    # The worst bucket's value, estimated from its files; 0 if a bucket never had one.
     last_full_compaction_ms: int = 0
-    # Since when the oldest row waits for a compaction before which readers do not see it.
+    # Write time of the oldest row that readers cannot see before a compaction.
     waiting_since_ms: int = 0
     # The creation of the newest live file that a compaction wrote or moved up, and of the oldest
-    # that one should take: on level 0, or without keys a small one, and written by no compaction.
+    # uncompacted one that needs a compaction: on level 0, or small in tables without keys.
     last_compacted_file_ms: int = 0
     earliest_uncompacted_file_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backlog:
-    """What is due and not committed, running work included. `oldest_ms` 0: nothing is."""
+    """Uncommitted due work, running work included. `oldest_ms` is 0 if nothing is due."""
 
     tasks: int = 0
     files: int = 0
@@ -279,13 +278,13 @@ def top_buckets(
 
 
 def _amplification(summaries: BucketSummaries) -> float:
-    """(All runs but the oldest) / oldest, of the worst bucket."""
+    """(All runs but the oldest) / oldest, for the worst bucket."""
     oldest = summaries.oldest_run_bytes
     return float(((summaries.size_bytes - oldest) / np.maximum(1, oldest)).max(initial=0.0))
 
 
 def _deleted_ratio(state: TableState, summaries: BucketSummaries) -> float:
-    """Of the worst bucket. Vectors of files that are gone count, too: there are few."""
+    """The worst bucket's ratio. Includes vectors of removed files, which are few."""
     deleted: dict[BucketId, int] = defaultdict(int)
     for entry in state.indexes.entries:
         deleted[entry.bucket] += sum(vector.cardinality or 0 for vector in entry.vectors)
@@ -301,10 +300,10 @@ def _deleted_ratio(state: TableState, summaries: BucketSummaries) -> float:
 
 
 def _last_full_ms(summaries: BucketSummaries, options: CompactionOptions, ahead_ms: int) -> int:
-    """Since the epoch, of the bucket where it is longest ago; 0 when one never had any.
+    """Since the epoch, for the bucket where it is longest ago; 0 if a bucket never had one.
 
-    As Java estimates it from the files it finds (MergeTreeCompactManagerFactory.java): only what
-    takes all runs writes to the highest level. A file that was moved there as it was has kept its
+    Estimated from files like Java does (MergeTreeCompactManagerFactory.java): only a compaction of
+    all runs writes to the highest level. A file that was moved there as it was has kept its
     creation time, so the truth may be later, but not earlier.
     """
     if not len(summaries):
@@ -323,13 +322,13 @@ def _bands(summaries: BucketSummaries, trigger: int, stop: int) -> Mapping[RunSt
 
 
 def rate_limited(access: TableAccess, pace: DeleteRateLimiter) -> TableAccess:
-    """The table, in a store whose deletions are paced. What publishes its snapshots is not."""
+    """The table with rate-limited deletions in its store. Publishing is not limited."""
     return replace(access, storage=pace.rate_limited(access.storage))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LevelShape:
-    """One non-empty level. `delete_row_count` counts what is known."""
+    """One non-empty level. `delete_row_count` counts known deletions."""
 
     level: int
     file_count: int

@@ -34,7 +34,7 @@ from compactord.paimon.types import DataField
 from compactord.rewrite.split import cut_ranges
 from compactord.table.opening import OWN, OpenTable, TableRegistries
 
-# Less input than this gains nothing from being split: a worker has threads of its own.
+# A smaller input gains nothing from a split: a worker has threads of its own.
 _MIN_BYTES = 256 << 20
 
 
@@ -58,7 +58,7 @@ def subcompactions(
     clock: Clock,
     vectors: Mapping[str, VectorRef] = NO_VECTORS,
 ) -> tuple[Subcompaction, ...]:
-    """The subcompactions of a decision in output order; none when it only changes levels.
+    """The subcompactions of a decision in output order; none if it only changes levels.
 
     A rewrite of many bytes is cut into key ranges, at most one for each of `free_slots`; this reads
     the footers of its inputs. `vectors` are the deletion vectors of the bucket. Raises
@@ -109,7 +109,7 @@ def _partition(table: OpenTable, compaction: Compaction) -> tuple[tuple[str, Val
 def _merge_spec(
     table: OpenTable, action: Rewrite | Upgrade, inputs: _Inputs, write: WriteSpec
 ) -> MergeSpec | None:
-    """What an action has workers merge; None: nothing."""
+    """The merge that an action needs from workers, or None."""
     match action:
         case Rewrite(sections=sections):
             pass
@@ -141,7 +141,7 @@ def _merge_spec(
 
 
 def _changelog_spec(table: OpenTable, write: WriteSpec, action: Rewrite | Upgrade) -> ChangelogSpec:
-    """How changes above the level of `write` are told."""
+    """How changes above the level of `write` are recorded."""
     files, new_files = table.options.files, table.formats.changelog_at(write.level)
     return ChangelogSpec(
         before_level=None if action.looks_up else write.level,
@@ -200,7 +200,7 @@ def write_spec(
 def _stats_modes(
     table: OpenTable, level: int, mode: str | None
 ) -> tuple[tuple[str, ColumnStatsMode], ...]:
-    """Those of a file's columns; `mode` replaces that of the level."""
+    """The modes of a file's columns; `mode` replaces the level's."""
     schema, files = table.schema, table.options.files
     if mode is not None:
         files = replace(files, stats_mode=mode, stats_mode_per_level={})
@@ -250,7 +250,7 @@ class _Inputs:
         )
 
     def _older_schema(self, file: DataFile) -> int | None:
-        """The place of the file's columns; None: it has those of the latest schema."""
+        """The index of the file's older columns, or None if it has the latest schema's."""
         if file.schema_id == self._table.schema.id and file.write_columns is None:
             return None
         columns = self._table.history.schema(file.schema_id).fields
@@ -259,12 +259,12 @@ class _Inputs:
         return self._older.setdefault(columns, len(self._older))
 
     def _sequence_number(self, file: DataFile) -> int | None:
-        """The one of all the file's records, where a table orders them by snapshots."""
+        """The common number of the file's records, if the table orders them by snapshots."""
         if not self._table.options.snapshot_ordering:
             return None
         if file.file_source is None:
             reason = (
-                f"file {file.file_name} does not say whether a writer or a compaction made it, "
+                f"file {file.file_name} does not record whether a writer or a compaction made it, "
                 "which sequence.snapshot-ordering needs"
             )
             raise UnsupportedTable(self._table.ref.full_name, [reason])

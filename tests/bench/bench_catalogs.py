@@ -129,8 +129,8 @@ def _commits(
     """Five small files of a table are compacted: from the plan to the end of the commit."""
     counts, seconds = [], []
     for compactor in compactors:
-        assert compactor.seen is not None, "it was polled"
-        (bucket,) = compactor.seen.state.files.bucket_ids()
+        assert compactor.last_plan is not None, "it was polled"
+        (bucket,) = compactor.last_plan.state.files.bucket_ids()
         requests.taken()
         start_s = time.perf_counter()
         dispatch = compactor.dispatch(bucket, compaction_id=1, free_slots=1)

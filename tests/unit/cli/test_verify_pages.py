@@ -159,10 +159,10 @@ DAMAGE: dict[str, tuple[Callable[[Kept], None], str]] = {
     "swapped keys": (_swapped, "its keys do not ascend"),
     "a key that is there twice": (_twice, "its keys do not ascend"),
     "another least key": (_least_key, "keys outside the range"),
-    "deletes": (_deletes, "400 rows delete, the manifest says 0"),
+    "deletes": (_deletes, "400 rows delete, the manifest has 0"),
     "a page that cannot be decoded": (_length_of_a_page, ""),
     "a bit of a value": (_bit_of_a_value, "column v has values from 0 to"),
-    "nulls": (_nulls, "column v has 9 nulls, the manifest says 8"),
+    "nulls": (_nulls, "column v has 9 nulls, the manifest has 8"),
 }
 
 

@@ -355,7 +355,7 @@ def test_a_compaction_under_way_is_dropped_and_the_next_cycle_plans_what_is_left
     assert drop.conflict is Conflict.PARTITION_EXPIRED
     assert len(cycle.commit.published) == 1
     assert cycle.planned is not None
-    assert [each.partition for each in cycle.planned.gone] == [drop.change.bucket.partition]
+    assert [each.partition for each in cycle.planned.emptied] == [drop.change.bucket.partition]
     assert leftovers(storage, table, [FIRST, SECOND]) == set()
     assert _rows(storage, table) == {"2999-01-01": 1}
 
@@ -536,4 +536,4 @@ def test_the_next_cycle_plans_without_expired_partitions_though_nothing_else_cha
     ExpirePartitions(interval_ms=0).run(compactor, None)
     planned = compactor.cycle((), ALL).planned
     assert planned is not None
-    assert len(planned.offered) == len(planned.gone) == 1
+    assert len(planned.offered) == len(planned.emptied) == 1

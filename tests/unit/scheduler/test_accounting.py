@@ -138,7 +138,9 @@ def test_of_a_bucket_that_is_gone_nothing_is_remembered_although_others_wait() -
     planned = stage.tables[NAME].cycle((), DispatchFilter(), error=None)
     assert planned.planned is not None
     # More is due than was offered: the other bucket.
-    cycle = replace(planned, planned=replace(planned.planned, offered=(), gone=frozenset({bucket})))
+    cycle = replace(
+        planned, planned=replace(planned.planned, offered=(), emptied=frozenset({bucket}))
+    )
     stage.scheduler.accounting.polled(scheduled, cycle, stage.now)
     assert (scheduled.quarantined, scheduled.drops) == ({}, {})
 

@@ -122,8 +122,8 @@ class Harness:
 
 def _bucket(harness: Harness, bucket: int) -> BucketId:
     compactor = harness.tables.compactors[NAME]
-    assert compactor.seen is not None
-    found = [b for b in compactor.seen.state.files.bucket_ids() if b.bucket == bucket]
+    assert compactor.last_plan is not None
+    found = [b for b in compactor.last_plan.state.files.bucket_ids() if b.bucket == bucket]
     return found[0]
 
 

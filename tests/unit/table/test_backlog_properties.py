@@ -73,8 +73,8 @@ class History:
 
     def _next_decision(self, bucket: BucketId) -> Compaction | None:
         """As it would be made now, of the state that was planned on."""
-        assert self.compactor.seen is not None
-        seen = self.compactor.seen
+        assert self.compactor.last_plan is not None
+        seen = self.compactor.last_plan
         table, state, request = seen.table, seen.state, seen.request
         asked = CompactRequest(append_wait_ms=WAIT_MS)
         context = PlanContext.now(asked, self.clock, self.clock.time_zone)
@@ -99,7 +99,7 @@ class History:
 
     def _check(self) -> None:
         """Everything looked at anew, with the same files busy."""
-        planned, seen = self.planned, self.compactor.seen
+        planned, seen = self.planned, self.compactor.last_plan
         assert planned is not None
         assert seen is not None
         table = open_table(table_in_folder(self.storage, self.table), {})

@@ -95,8 +95,8 @@ def test_the_other_partitions_are_compacted(options: dict[str, str]) -> None:
     counts = {b.partition: state.files.summary(b).file_count for b in state.files.bucket_ids()}
     assert counts.pop(JUNK) == 6
     assert set(counts.values()) == {1}
-    assert compactor.seen is not None
-    assert {each.partition for each in bucket_details(compactor.seen)} == {
+    assert compactor.last_plan is not None
+    assert {each.partition for each in bucket_details(compactor.last_plan)} == {
         f"0x{JUNK.hex()}",
         "p=0",
         "p=2",

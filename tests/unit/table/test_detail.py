@@ -26,13 +26,13 @@ def _details(
         compactor.cycle((), ALL)
     else:
         Driver(compactor).run(cycles=cycles)
-    assert compactor.seen is not None
-    return bucket_details(compactor.seen)
+    assert compactor.last_plan is not None
+    return bucket_details(compactor.last_plan)
 
 
 def test_before_a_first_look_nothing_is_seen() -> None:
     storage = MemoryStorage()
-    assert compactor_of(storage, keyed_table(storage, WHERE)).seen is None
+    assert compactor_of(storage, keyed_table(storage, WHERE)).last_plan is None
 
 
 def test_a_bucket_is_shown_run_by_run_with_its_keys_and_what_is_planned() -> None:

@@ -92,8 +92,8 @@ def _round(compactor: TableCompactor) -> CommitOutcome | None:
 
 def _schema_ids(compactor: TableCompactor) -> tuple[int, frozenset[int]]:
     """That of the table, and those of its files."""
-    assert compactor.seen is not None
-    return compactor.table.schema.id, frozenset(compactor.seen.state.files.schema_ids)
+    assert compactor.last_plan is not None
+    return compactor.table.schema.id, frozenset(compactor.last_plan.state.files.schema_ids)
 
 
 def _alter(storage: Storage, table: TableRef, **changed: Any) -> None:
@@ -219,8 +219,8 @@ def test_a_table_made_anew_during_a_merge_is_opened_anew() -> None:
     for commit in range(8):
         target.write(rows_of([(1, commit)]))
     assert len(_settled(compactor, finished).dropped) == 2
-    assert compactor.seen is not None
-    assert compactor.seen.table.kind is TableKind.APPEND_UNAWARE
+    assert compactor.last_plan is not None
+    assert compactor.last_plan.table.kind is TableKind.APPEND_UNAWARE
     assert leftovers(storage, table, [FIRST]) == set()
 
 
@@ -272,8 +272,8 @@ def _full_round(compactor: TableCompactor, target: WriteOnlyWriter) -> BucketId:
 
 
 def _last_full_ms(compactor: TableCompactor) -> Mapping[BucketId, int]:
-    assert compactor.seen is not None
-    return dict(compactor.seen.request.last_full_ms)
+    assert compactor.last_plan is not None
+    return dict(compactor.last_plan.request.last_full_ms)
 
 
 def test_full_compactions_alone_are_remembered_while_that_matters() -> None:

@@ -107,8 +107,8 @@ class Years(Stage):
 
     def drop(self, hour: int) -> None:
         bucket = self._bucket(hour)
-        assert self.compactor.seen is not None
-        files = self.compactor.seen.state.files.files_in(bucket)
+        assert self.compactor.last_plan is not None
+        files = self.compactor.last_plan.state.files.files_in(bucket)
         self._commit(
             CommitKind.OVERWRITE,
             [deleted(entry(f, partition=bucket.partition, total_buckets=1)) for f in files],

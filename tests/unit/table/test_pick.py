@@ -58,7 +58,7 @@ def test_another_rule_counts_from_the_next_cycle_on_and_is_what_the_page_shows()
         compactor.reconfigure(CompactRequest(pick=rule))
         planned = compactor.cycle((), ALL).planned
         assert planned is not None
-        assert compactor.seen is not None
-        (detail,) = bucket_details(compactor.seen)
+        assert compactor.last_plan is not None
+        (detail,) = bucket_details(compactor.last_plan)
         told.append((planned.backlog.files, "level 3" in detail.plan, "level 4" in detail.plan))
     assert told == [(3, True, False), (4, False, True), (3, True, False)]

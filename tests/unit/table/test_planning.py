@@ -199,7 +199,7 @@ def test_null_is_asked_for_by_the_name_that_the_table_gives_it() -> None:
     assert _chosen(
         _STRING, [None, "__DEFAULT_PARTITION__"], "__DEFAULT_PARTITION__", **renamed
     ) == ["__DEFAULT_PARTITION__"]
-    with pytest.raises(UsageError, match="nil stands for null"):
+    with pytest.raises(UsageError, match="nil means null"):
         _chosen(_INT, [], "__DEFAULT_PARTITION__", **renamed)
 
 

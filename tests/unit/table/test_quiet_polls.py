@@ -143,8 +143,8 @@ def test_a_schema_that_is_rolled_back_and_made_again_is_noticed(poll_s: int) -> 
         clock.sleep(poll_s)
         seen = seen or compactor.cycle((), ALL).planned is not None
     assert seen
-    assert compactor.seen is not None
-    assert compactor.seen.table.schema == again
+    assert compactor.last_plan is not None
+    assert compactor.last_plan.table.schema == again
     # A later one is noticed as before.
     _alter(storage, table)
     clock.sleep(poll_s)

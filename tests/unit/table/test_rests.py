@@ -170,7 +170,7 @@ def test_a_bucket_that_rests_says_so_where_its_plan_would_be() -> None:
     table.rewrite(0, ago=3)
     compactor = compactor_at(table, clock)
     planned(compactor)
-    assert compactor.seen is not None
-    plans = {detail.partition: detail.plan for detail in bucket_details(compactor.seen)}
+    assert compactor.last_plan is not None
+    plans = {detail.partition: detail.plan for detail in bucket_details(compactor.last_plan)}
     assert plans["day=0"] == "skipped, rewritten by u in snapshot 2 (UPDATE), 2023-11-14T22:10:20Z"
     assert "rewrite 2 files" in plans["day=1"]
